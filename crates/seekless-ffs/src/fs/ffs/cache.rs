@@ -13,32 +13,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
+use super::numbers::{GroupNo, InodeNo};
 use crate::device::Data;
 
 /// Content of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// The block of a cylinder group.
-    Group(u32),
+    Group(GroupNo),
     Inodes,
     Indirect {
-        ino: u32,
+        ino: InodeNo,
     },
     Directory {
-        ino: u32,
+        ino: InodeNo,
         lbn: u64,
     },
     File {
-        ino: u32,
+        ino: InodeNo,
         lbn: u64,
     },
 }
 
 impl Kind {
     /// The file to which the buffer belongs; 0 for the volume's own.
-    pub(super) fn owner(self) -> u32 {
+    pub(super) fn owner(self) -> InodeNo {
         match self {
-            Kind::Group(_) | Kind::Inodes => 0,
+            Kind::Group(_) | Kind::Inodes => InodeNo::NONE,
             Kind::Indirect { ino } | Kind::Directory { ino, .. } | Kind::File { ino, .. } => ino,
         }
     }
@@ -76,7 +77,7 @@ pub(super) struct Cache {
     frag: u32,
     clean: BTreeMap<Rank, u32>,
     dirty: BTreeMap<u64, u32>,
-    dirty_of: BTreeMap<u32, BTreeSet<u32>>,
+    dirty_of: BTreeMap<InodeNo, BTreeSet<u32>>,
     /// Writes in flight, by their start.
     in_flight: BTreeMap<u32, Flight>,
     /// Blocks being read, each with the number of the read that may deliver it.
@@ -382,7 +383,7 @@ impl Cache {
     }
 
     /// Addresses of dirty buffers of a file, or of the volume's own with 0.
-    pub(super) fn dirty_of(&self, owner: u32) -> Vec<u32> {
+    pub(super) fn dirty_of(&self, owner: InodeNo) -> Vec<u32> {
         self.dirty_of.get(&owner).map(|set| set.iter().copied().collect()).unwrap_or_default()
     }
 

@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 
 use super::Ffs;
 use super::cache::Kind;
+use super::numbers::InodeNo;
 use super::soft::Holder;
 use super::state::*;
 use crate::device::{Data, WriteFlags};
@@ -44,7 +45,7 @@ struct Run {
 
 impl State {
     /// How many blocks behind `lbn` follow it on the volume too, within one pointer block and a cluster.
-    fn run_behind(&mut self, ino: u32, lbn: u64, at: u32) -> Step<u64> {
+    fn run_behind(&mut self, ino: InodeNo, lbn: u64, at: u32) -> Step<u64> {
         let most = (self.options.cluster_bytes / u64::from(self.layout.block_bytes)).saturating_sub(1);
         let size = self.inode(ino)?.inode.size;
         let path = self.layout.path(lbn);
@@ -73,7 +74,7 @@ impl State {
     }
 
     /// The blocks from `lbn` on that can be read with one request, at most `run` after the first.
-    fn build_run(&mut self, ino: u32, lbn: u64, at: u32, run: u64) -> Step<Run> {
+    fn build_run(&mut self, ino: InodeNo, lbn: u64, at: u32, run: u64) -> Step<Run> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let size = self.inode(ino)?.inode.size;
         let run = if block * (lbn + run + 1) > size { run.saturating_sub(1) } else { run };
@@ -99,7 +100,7 @@ impl State {
     }
 
     /// Decides how block `lbn` is read, and what is read ahead of it.
-    fn plan_read(&mut self, ino: u32, lbn: u64) -> Step<(BlockRead, Option<Run>)> {
+    fn plan_read(&mut self, ino: InodeNo, lbn: u64) -> Step<(BlockRead, Option<Run>)> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let inode = self.inode(ino)?.inode;
         let mut sequence = self.inode(ino)?.sequence;
@@ -164,7 +165,7 @@ impl State {
     }
 
     /// Records that block `lbn`, at `at`, has been written to its end.
-    fn note_written(&mut self, ino: u32, lbn: u64, at: u32) -> Step<AfterWrite> {
+    fn note_written(&mut self, ino: InodeNo, lbn: u64, at: u32) -> Step<AfterWrite> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let most = (self.options.cluster_bytes / block).saturating_sub(1);
         let size = self.inode(ino)?.inode.size;
@@ -207,7 +208,7 @@ impl State {
     }
 
     /// Ends the cluster that began at `first`, and begins one at `lbn`. Returns the runs to write now.
-    fn begin_cluster(&mut self, ino: u32, first: u64, count: u32, lbn: u64, at: u32) -> Step<Vec<Vec<u32>>> {
+    fn begin_cluster(&mut self, ino: InodeNo, first: u64, count: u32, lbn: u64, at: u32) -> Step<Vec<Vec<u32>>> {
         let runs = self.cluster_runs(ino, first, u64::from(count) - 1, u64::MAX)?;
         let most = self.options.cluster_bytes / u64::from(self.layout.block_bytes);
         let sequence = &mut self.inode(ino)?.sequence;
@@ -217,7 +218,7 @@ impl State {
     }
 
     /// The dirty blocks among `count` from `first` on, grouped into consecutive runs; `not` is left out.
-    fn cluster_runs(&mut self, ino: u32, first: u64, count: u64, not: u64) -> Step<Vec<Vec<u32>>> {
+    fn cluster_runs(&mut self, ino: InodeNo, first: u64, count: u64, not: u64) -> Step<Vec<Vec<u32>>> {
         let mut runs: Vec<Vec<u32>> = Vec::new();
         let frag = self.layout.frag;
         for lbn in (first..first + count).filter(|&lbn| lbn != not) {
@@ -235,7 +236,7 @@ impl State {
 
     /// Moves the `count` blocks from `first` on into one consecutive run, if there is a free one. Returns their old
     /// addresses, still allocated, and the indirect blocks that hold their pointers.
-    fn realloc(&mut self, ino: u32, first: u64, count: u32) -> Step<Option<(Vec<u32>, Vec<Holder>)>> {
+    fn realloc(&mut self, ino: InodeNo, first: u64, count: u32) -> Step<Option<(Vec<u32>, Vec<Holder>)>> {
         let frag = self.layout.frag;
         let mut old = Vec::new();
         for lbn in first..first + u64::from(count) {
@@ -307,7 +308,7 @@ impl State {
 
 impl Ffs {
     /// Called after the writing of a whole block: writes out clusters.
-    pub(super) async fn write_clustered(&self, ino: u32, lbn: u64, at: u32) -> FsResult<()> {
+    pub(super) async fn write_clustered(&self, ino: InodeNo, lbn: u64, at: u32) -> FsResult<()> {
         let runs = match self.step(|state| state.note_written(ino, lbn, at)).await? {
             AfterWrite::Push(runs) => runs,
             AfterWrite::Together(first, count) => match self.step(|state| state.realloc(ino, first, count)).await? {
@@ -346,7 +347,7 @@ impl Ffs {
     }
 
     /// Reads up to `bytes` from `offset`.
-    pub(super) async fn read_data(&self, ino: u32, offset: u64, bytes: u64) -> FsResult<Vec<Data>> {
+    pub(super) async fn read_data(&self, ino: InodeNo, offset: u64, bytes: u64) -> FsResult<Vec<Data>> {
         let size = self.step(|state| Ok(state.regular(ino)?.size)).await?;
         let end = size.min(offset.saturating_add(bytes));
         if offset >= end {
@@ -373,7 +374,7 @@ impl Ffs {
     }
 
     /// One block; `None` for a hole. `to_end`: it will not be needed again soon.
-    async fn read_block(&self, ino: u32, lbn: u64, to_end: bool) -> FsResult<Option<Data>> {
+    async fn read_block(&self, ino: InodeNo, lbn: u64, to_end: bool) -> FsResult<Option<Data>> {
         let (read, ahead) = self.step(|state| state.plan_read(ino, lbn)).await?;
         let demanded = match read {
             BlockRead::Demand(run) => self.begin_run(run.at, run.count),
@@ -408,7 +409,7 @@ impl Ffs {
 
     /// Reads without caching, in requests as long as the volume allows. For use below a kernel, which caches what it
     /// reads and reads ahead by itself.
-    async fn read_uncached(&self, ino: u32, offset: u64, end: u64) -> FsResult<Vec<Data>> {
+    async fn read_uncached(&self, ino: InodeNo, offset: u64, end: u64) -> FsResult<Vec<Data>> {
         const REQUEST_BYTES_MAX: usize = 1 << 20;
         enum Piece {
             Ready(Data),

@@ -22,7 +22,7 @@ use crate::rt::cover;
 /// One name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Found {
-    pub ino: u32,
+    pub ino: InodeNo,
     /// According to the entry; the inode is authoritative.
     pub kind: u8,
     /// Offset of the entry in the directory.
@@ -64,7 +64,7 @@ impl Index {
     fn add_chunk(&mut self, start: u64, chunk: &[u8]) -> Result<(), String> {
         let entries = dirents(chunk)?;
         self.gaps.push(entries.iter().map(gap).max().unwrap_or(0) as u16);
-        for entry in entries.iter().filter(|entry| entry.ino != 0) {
+        for entry in entries.iter().filter(|entry| entry.ino != InodeNo::NONE) {
             let offset = start + entry.offset as u64;
             let found = Found { ino: entry.ino, kind: entry.kind, offset };
             if self.names.insert(entry.name.to_vec(), found).is_some() {
@@ -115,7 +115,7 @@ impl Index {
 }
 
 /// Reads all names of a directory.
-pub(super) async fn build_index(ffs: &Ffs, ino: u32) -> FsResult<()> {
+pub(super) async fn build_index(ffs: &Ffs, ino: InodeNo) -> FsResult<()> {
     let mut index = Index::default();
     let block = u64::from(ffs.state.borrow().layout.block_bytes);
     let mut start = 0;
@@ -161,7 +161,7 @@ impl State {
     ///
     /// # Errors
     /// `NotDirectory` when `dir` is not a directory.
-    pub(super) fn index(&mut self, dir: u32) -> Step<&mut Index> {
+    pub(super) fn index(&mut self, dir: InodeNo) -> Step<&mut Index> {
         let known = self.inode(dir)?;
         if !known.inode.is_directory() {
             return fail(FsError::NotDirectory);
@@ -177,7 +177,7 @@ impl State {
     }
 
     /// The entry of `name` in `dir`.
-    pub(super) fn find(&mut self, dir: u32, name: &[u8]) -> Step<Option<Found>> {
+    pub(super) fn find(&mut self, dir: InodeNo, name: &[u8]) -> Step<Option<Found>> {
         let index = self.index(dir)?;
         if name.len() > NAME_BYTES_MAX {
             return fail(FsError::NameTooLong);
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// The directory's block that holds byte `offset`, in memory: its address, and the offset of its chunk in it.
-    pub(super) fn dir_chunk(&mut self, dir: u32, offset: u64) -> Step<(u32, usize)> {
+    pub(super) fn dir_chunk(&mut self, dir: InodeNo, offset: u64) -> Step<(u32, usize)> {
         let block = u64::from(self.layout.block_bytes);
         let (lbn, within) = (offset / block, (offset % block) as usize / DIR_CHUNK_BYTES * DIR_CHUNK_BYTES);
         let size = self.inode(dir)?.inode.size;
@@ -198,7 +198,7 @@ impl State {
     }
 
     /// Puts an entry into the chunk at `start`, which has a gap for it. Returns the block to write.
-    pub(super) fn insert_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+    pub(super) fn insert_entry(&mut self, dir: InodeNo, start: u64, name: &[u8], ino: InodeNo, kind: u8) -> Step<u32> {
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
         let needed = dirent_bytes(name.len());
@@ -226,7 +226,7 @@ impl State {
     }
 
     /// Fills a new chunk at `start` with the one entry, behind all others of the directory.
-    pub(super) fn append_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+    pub(super) fn append_entry(&mut self, dir: InodeNo, start: u64, name: &[u8], ino: InodeNo, kind: u8) -> Step<u32> {
         cover("ffs: a directory gets another chunk");
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
@@ -241,7 +241,7 @@ impl State {
     }
 
     /// Removes an entry: the one before it in the chunk gets its bytes. Returns the block to write.
-    pub(super) fn remove_entry(&mut self, dir: u32, name: &[u8]) -> Step<u32> {
+    pub(super) fn remove_entry(&mut self, dir: InodeNo, name: &[u8]) -> Step<u32> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.erase_entry(dir, found.offset)?;
         self.index(dir)?.remove(name);
@@ -249,7 +249,7 @@ impl State {
     }
 
     /// The same for the bytes alone.
-    pub(super) fn erase_entry(&mut self, dir: u32, offset: u64) -> Step<u32> {
+    pub(super) fn erase_entry(&mut self, dir: InodeNo, offset: u64) -> Step<u32> {
         let start = offset / DIR_CHUNK_BYTES as u64 * DIR_CHUNK_BYTES as u64;
         self.index(dir)?;
         let (at, within) = self.dir_chunk(dir, start)?;
@@ -261,7 +261,7 @@ impl State {
         let Some(place) = place else { return fail(damaged("an entry is gone".into())) };
         let record = entries[place].record_bytes;
         match place.checked_sub(1).map(|before| (entries[before].offset, entries[before].record_bytes)) {
-            None => crate::codec::put_at(chunk, offset, 0_u32),
+            None => crate::codec::put_at(chunk, offset, InodeNo::NONE),
             Some((before, length)) => crate::codec::put_at(chunk, before + 4, (length + record) as u16),
         }
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
@@ -273,7 +273,7 @@ impl State {
     }
 
     /// Makes an entry refer to another inode. Returns the block to write.
-    pub(super) fn change_entry(&mut self, dir: u32, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+    pub(super) fn change_entry(&mut self, dir: InodeNo, name: &[u8], ino: InodeNo, kind: u8) -> Step<u32> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let (at, within) = self.dir_chunk(dir, found.offset)?;
         let offset = within + (found.offset % DIR_CHUNK_BYTES as u64) as usize;

@@ -19,9 +19,9 @@ pub enum Dump {
     /// A line for each cylinder group.
     Groups,
     /// One cylinder group.
-    Group(u32),
+    Group(GroupNo),
     /// One inode.
-    Inode(u32),
+    Inode(InodeNo),
     /// One fragment, as bytes.
     Fragment(u32),
 }
@@ -37,7 +37,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
     match what {
         Dump::Volume => section(&mut text, "superblock", &raw, Superblock::FIELDS),
         Dump::Groups => {
-            for number in 0..layout.groups {
+            for number in layout.group_numbers() {
                 let bytes = read_bytes(device, layout.sector(layout.group_block(number)), group_bytes).await?;
                 let Some(head) = Group::decode(&bytes) else { continue };
                 let state = group::verify(&layout, number, &bytes).err().unwrap_or_default();
@@ -54,7 +54,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
                 );
             }
         }
-        Dump::Group(number) if number < layout.groups => {
+        Dump::Group(number) if number.0 < layout.groups => {
             let bytes = read_bytes(device, layout.sector(layout.group_block(number)), group_bytes).await?;
             section(&mut text, &format!("group {number}"), &bytes, Group::FIELDS);
             match group::verify(&layout, number, &bytes) {

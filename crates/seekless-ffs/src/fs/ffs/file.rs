@@ -62,7 +62,7 @@ fn cover_cut(level: usize) {
 
 /// Counts blocks of a file. One with more blocks than the volume has is tangled: some of them are its own several
 /// times, and a walk through all of them might never end.
-fn count_blocks(ino: u32, left: &mut u64, blocks: usize) -> FsResult<()> {
+fn count_blocks(ino: InodeNo, left: &mut u64, blocks: usize) -> FsResult<()> {
     match left.checked_sub(blocks as u64) {
         Some(less) => {
             *left = less;
@@ -83,7 +83,7 @@ struct Freed {
 }
 
 impl State {
-    pub(super) fn regular(&mut self, ino: u32) -> Step<Inode> {
+    pub(super) fn regular(&mut self, ino: InodeNo) -> Step<Inode> {
         match self.kind(ino)? {
             FileKind::Regular => Ok(self.inode(ino)?.inode),
             FileKind::Directory => fail(FsError::IsDirectory),
@@ -97,7 +97,7 @@ impl State {
 
     /// Counts fragments that a file gets or loses. A count that is impossible is damage: it stays as it is, and the
     /// volume is left to be checked.
-    fn count_frags(&mut self, ino: u32, change: i64) -> Step<()> {
+    fn count_frags(&mut self, ino: InodeNo, change: i64) -> Step<()> {
         let sectors = change * i64::from(self.layout.frag_bytes / 512);
         let inode = self.inode_mut(ino)?;
         match u32::try_from(i64::from(inode.blocks) + sectors) {
@@ -108,7 +108,7 @@ impl State {
     }
 
     /// How many allocations a write of file blocks `blocks` needs at most, including holes and indirect blocks.
-    pub(super) fn allocations(&mut self, ino: u32, blocks: Range<u64>, new_size: u64) -> Step<i64> {
+    pub(super) fn allocations(&mut self, ino: InodeNo, blocks: Range<u64>, new_size: u64) -> Step<i64> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
         // A range that cannot fit is refused before its blocks are visited.
@@ -144,7 +144,7 @@ impl State {
     /// Extends the last block of a file to the length that a file of `new_size` needs, with zeroes at its end, or in a
     /// directory with empty chunks (D1). The file then ends where that block does, or at `new_size`. Returns the old
     /// place of a tail that moved.
-    fn grow_tail(&mut self, ino: u32, new_size: u64) -> Step<Option<(u32, u32)>> {
+    fn grow_tail(&mut self, ino: InodeNo, new_size: u64) -> Step<Option<(u32, u32)>> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
         if inode.size == 0 || new_size <= inode.size {
@@ -188,7 +188,7 @@ impl State {
 
     /// Prepares the indirect blocks above `lbn`, one at a time: a new one has to be on the volume, full of zeroes,
     /// before anything points to it.
-    fn ready_indirect(&mut self, ino: u32, lbn: u64, fresh: Option<(u32, usize)>) -> Step<Ready> {
+    fn ready_indirect(&mut self, ino: InodeNo, lbn: u64, fresh: Option<(u32, usize)>) -> Step<Ready> {
         let Some(path) = self.layout.path(lbn) else { return fail(FsError::FileTooLarge) };
         let frag = self.layout.frag;
         let mut at = self.inode(ino)?.inode.ib.get(path.slot).copied().unwrap_or(0);
@@ -224,7 +224,7 @@ impl State {
     /// Stores `source` in block `lbn`, from byte `from` of it on; where `source` is `None`, only allocates the block.
     /// The indirect blocks exist, and the tail of the file has been extended as far as its block goes. Afterwards the
     /// file has at least `new_size` bytes. Returns the address of the block.
-    fn store(&mut self, ino: u32, lbn: u64, from: usize, source: Option<&[u8]>, new_size: u64) -> Step<u32> {
+    fn store(&mut self, ino: InodeNo, lbn: u64, from: usize, source: Option<&[u8]>, new_size: u64) -> Step<u32> {
         let inode = self.inode(ino)?.inode;
         let (block, frag_bytes) = (self.block_bytes(), self.layout.frag_bytes);
         let kind = self.data_kind(ino, lbn)?;
@@ -263,7 +263,7 @@ impl State {
     }
 
     /// The position of the pointer to block `lbn`. The indirect blocks exist.
-    fn vacancy(&mut self, ino: u32, lbn: u64) -> Step<Vacancy> {
+    fn vacancy(&mut self, ino: InodeNo, lbn: u64) -> Step<Vacancy> {
         let inode = self.inode(ino)?.inode;
         let path = self.layout.path(lbn).ok_or(FsError::FileTooLarge)?;
         if path.depth == 0 {
@@ -279,7 +279,7 @@ impl State {
     }
 
     /// Adds the `frags` fragments at `at` to the file.
-    fn occupy(&mut self, ino: u32, vacancy: &Vacancy, at: u32, frags: u32) -> Step<()> {
+    fn occupy(&mut self, ino: InodeNo, vacancy: &Vacancy, at: u32, frags: u32) -> Step<()> {
         match vacancy.holder {
             None => self.inode_mut(ino)?.db[vacancy.index] = at,
             Some(holder) => self.put_pointers(ino, holder, vacancy.index..vacancy.index + 1, at)?,
@@ -288,7 +288,7 @@ impl State {
     }
 
     /// Allocates block `lbn` in a hole before the end of a file, and zeroes it in memory. Nothing points to it yet.
-    fn begin_hole(&mut self, ino: u32, lbn: u64) -> Step<Option<(Vacancy, u32, u32)>> {
+    fn begin_hole(&mut self, ino: InodeNo, lbn: u64) -> Step<Option<(Vacancy, u32, u32)>> {
         let inode = self.inode(ino)?.inode;
         if lbn >= inode.size.div_ceil(self.block_bytes()) || self.block_at(ino, lbn)?.is_some() {
             return Ok(None);
@@ -304,7 +304,7 @@ impl State {
     }
 
     /// Truncates a file in memory. Returns what it has lost; that is still allocated.
-    fn cut(&mut self, ino: u32, size: u64) -> Step<Freed> {
+    fn cut(&mut self, ino: InodeNo, size: u64) -> Step<Freed> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
         let keep = size.div_ceil(block);
@@ -343,7 +343,7 @@ impl State {
     }
 
     /// The blocks of a file from block `keep` on that its inode points to.
-    fn parts_behind(&mut self, ino: u32, keep: u64, freed: &mut Freed) -> Step<()> {
+    fn parts_behind(&mut self, ino: InodeNo, keep: u64, freed: &mut Freed) -> Step<()> {
         let inode = self.inode(ino)?.inode;
         let frag = self.layout.frag;
         for lbn in keep..DIRECT as u64 {
@@ -366,7 +366,7 @@ impl State {
     }
 
     /// Frees fragments of a file.
-    fn release(&mut self, ino: u32, at: u32, frags: u32) -> Step<()> {
+    fn release(&mut self, ino: InodeNo, at: u32, frags: u32) -> Step<()> {
         self.free_frags(at, frags)?;
         // The inode may have left memory if the truncation failed.
         if self.inodes.contains_key(&ino) {
@@ -376,7 +376,7 @@ impl State {
     }
 
     /// The children of an indirect block from block `keep` on, each with its first file block.
-    fn children_behind(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
+    fn children_behind(&mut self, ino: InodeNo, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
         let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
         let span = self.layout.span(level - 1);
         let mut found = Vec::new();
@@ -391,7 +391,7 @@ impl State {
     }
 
     /// With soft updates: the file has lost these fragments, which are freed when that is durable.
-    fn lose(&mut self, ino: u32, in_inode: bool, holders: &[Holder], frags: Vec<(u32, u32)>) -> Step<()> {
+    fn lose(&mut self, ino: InodeNo, in_inode: bool, holders: &[Holder], frags: Vec<(u32, u32)>) -> Step<()> {
         let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
         self.count_frags(ino, -total)?;
         self.free_later(ino, in_inode, holders, frags);
@@ -399,7 +399,7 @@ impl State {
     }
 
     /// With soft updates: truncates a file, which loses what was gathered for that.
-    fn cut_and_lose(&mut self, ino: u32, size: u64, gathered: &Gathered) -> Step<()> {
+    fn cut_and_lose(&mut self, ino: InodeNo, size: u64, gathered: &Gathered) -> Step<()> {
         for ((at, _), _) in &gathered.slots {
             self.buffer(*at, self.layout.frag, Kind::Indirect { ino })?;
         }
@@ -413,7 +413,7 @@ impl State {
     }
 
     /// Removes the pointers to blocks from `keep` on from an indirect block. Returns them.
-    fn clear_pointers(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
+    fn clear_pointers(&mut self, ino: InodeNo, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
         let found = self.children_behind(ino, at, level, first, keep)?;
         let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
         let span = self.layout.span(level - 1);
@@ -432,7 +432,7 @@ impl State {
 
     /// Unmaps the whole blocks of `blocks` that have the same holder as the first of them. Returns the blocks, the
     /// indirect block that held them and the slots in it (`None`: the inode), and where to continue.
-    fn unmap_some(&mut self, ino: u32, blocks: Range<u64>) -> Step<(Vec<u32>, Option<Holder>, u64)> {
+    fn unmap_some(&mut self, ino: InodeNo, blocks: Range<u64>) -> Step<(Vec<u32>, Option<Holder>, u64)> {
         let Some(path) = self.layout.path(blocks.start) else { return Ok((Vec::new(), None, blocks.end)) };
         let n = u64::from(self.layout.pointers_per_block);
         let frag = self.layout.frag;
@@ -470,7 +470,7 @@ impl State {
 
     /// Searches for data or a hole from block `lbn` on, over a bounded range. Returns the block, or how far the search
     /// went.
-    fn seek(&mut self, ino: u32, lbn: u64, end: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
+    fn seek(&mut self, ino: InodeNo, lbn: u64, end: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
         const LOOKED_AT_MAX: u64 = 4096;
         let mut lbn = lbn;
         for _ in 0..LOOKED_AT_MAX {
@@ -488,7 +488,7 @@ impl State {
 
     /// Whether the block is data, and the next one that may differ: where an indirect block is missing, everything that
     /// it would span is skipped.
-    fn data_or_skip(&mut self, ino: u32, lbn: u64) -> Step<(bool, u64)> {
+    fn data_or_skip(&mut self, ino: InodeNo, lbn: u64) -> Step<(bool, u64)> {
         let Some(path) = self.layout.path(lbn) else { return Ok((false, u64::MAX)) };
         let inode = self.inode(ino)?.inode;
         if path.depth == 0 {
@@ -509,7 +509,7 @@ impl State {
 }
 
 impl Ffs {
-    async fn promise(&self, ino: u32, blocks: Range<u64>, new_size: u64) -> FsResult<Promise<'_>> {
+    async fn promise(&self, ino: InodeNo, blocks: Range<u64>, new_size: u64) -> FsResult<Promise<'_>> {
         let promise = || {
             self.step(|state| {
                 let needed = state.allocations(ino, blocks.clone(), new_size)?;
@@ -529,7 +529,7 @@ impl Ffs {
     }
 
     /// Prepares everything for block `lbn` to be stored, except for the block itself.
-    async fn make_ready(&self, ino: u32, lbn: u64, new_size: u64) -> FsResult<()> {
+    async fn make_ready(&self, ino: InodeNo, lbn: u64, new_size: u64) -> FsResult<()> {
         // The tail of the file is extended first, so that only the last block is ever short (F1).
         loop {
             let block = u64::from(self.state.borrow().layout.block_bytes);
@@ -579,7 +579,7 @@ impl Ffs {
 
     /// Fills a hole before the end of the file with zeroes that are on the volume before anything points to them: the
     /// zeroes of the hole are durable, and the place may hold another file's old bytes. Everything above is prepared.
-    async fn fill_hole(&self, ino: u32, lbn: u64) -> FsResult<()> {
+    async fn fill_hole(&self, ino: InodeNo, lbn: u64) -> FsResult<()> {
         if self.options.metadata != Metadata::Sync {
             return Ok(());
         }
@@ -593,7 +593,7 @@ impl Ffs {
 
     /// Completes the growth of a file. When it has failed, indirect blocks behind the end point to nothing, and are
     /// freed (F4).
-    async fn end_growth(&self, ino: u32, grown: FsResult<()>) -> FsResult<()> {
+    async fn end_growth(&self, ino: InodeNo, grown: FsResult<()>) -> FsResult<()> {
         if grown.is_err() {
             let inode = self.step(|state| Ok(state.inode(ino)?.inode)).await?;
             if inode.ib != [0; INDIRECT] {
@@ -605,12 +605,12 @@ impl Ffs {
     }
 
     /// Stores `data` at `offset`, which may be behind the end.
-    pub(super) async fn write_data(&self, ino: u32, offset: u64, data: &[u8]) -> FsResult<()> {
+    pub(super) async fn write_data(&self, ino: InodeNo, offset: u64, data: &[u8]) -> FsResult<()> {
         let written = self.write_blocks(ino, offset, data).await;
         self.end_growth(ino, written).await
     }
 
-    async fn write_blocks(&self, ino: u32, offset: u64, data: &[u8]) -> FsResult<()> {
+    async fn write_blocks(&self, ino: InodeNo, offset: u64, data: &[u8]) -> FsResult<()> {
         let end = offset + data.len() as u64;
         let block = u64::from(self.state.borrow().layout.block_bytes);
         let (first, last) = (offset / block, (end - 1) / block);
@@ -633,7 +633,7 @@ impl Ffs {
     }
 
     /// Makes the file `size` bytes long, with zeroes at its end.
-    pub(super) async fn extend(&self, ino: u32, size: u64) -> FsResult<()> {
+    pub(super) async fn extend(&self, ino: InodeNo, size: u64) -> FsResult<()> {
         let last = (size - 1) / u64::from(self.state.borrow().layout.block_bytes);
         let extended = self.allocate_blocks(ino, last..last + 1, size, false).await;
         self.end_growth(ino, extended).await
@@ -641,7 +641,7 @@ impl Ffs {
 
     /// Allocates the blocks that are missing, in a file that then has at least `end` bytes. `fills`: a hole before its
     /// end is filled with zeroes that are on the volume first.
-    async fn allocate_blocks(&self, ino: u32, blocks: Range<u64>, end: u64, fills: bool) -> FsResult<()> {
+    async fn allocate_blocks(&self, ino: InodeNo, blocks: Range<u64>, end: u64, fills: bool) -> FsResult<()> {
         let block = u64::from(self.state.borrow().layout.block_bytes);
         let _promise = self.promise(ino, blocks.clone(), end).await?;
         for lbn in blocks {
@@ -661,7 +661,7 @@ impl Ffs {
     /// Truncates the file to `size`, which is before its end.
     ///
     /// On the volume, the inode loses its pointers before another file can get the blocks; so does each indirect block.
-    pub(super) async fn truncate(&self, ino: u32, size: u64) -> FsResult<()> {
+    pub(super) async fn truncate(&self, ino: InodeNo, size: u64) -> FsResult<()> {
         let block = u64::from(self.state.borrow().layout.block_bytes);
         if size > 0 {
             // F3: the new last block must be there.
@@ -695,7 +695,15 @@ impl Ffs {
     }
 
     /// Frees the blocks from `keep` on below an indirect block, and the block itself if nothing is left.
-    async fn free_tree(&self, ino: u32, at: u32, level: usize, first: u64, keep: u64, left: &mut u64) -> FsResult<()> {
+    async fn free_tree(
+        &self,
+        ino: InodeNo,
+        at: u32,
+        level: usize,
+        first: u64,
+        keep: u64,
+        left: &mut u64,
+    ) -> FsResult<()> {
         cover_cut(level);
         let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
         count_blocks(ino, left, children.len())?;
@@ -720,7 +728,7 @@ impl Ffs {
     }
 
     /// All blocks of a file or directory that no longer has a name.
-    pub(super) async fn gather_all(&self, ino: u32) -> FsResult<Vec<(u32, u32)>> {
+    pub(super) async fn gather_all(&self, ino: InodeNo) -> FsResult<Vec<(u32, u32)>> {
         let gathered = self.gather(ino, 0).await?;
         self.step(|state| state.cut(ino, 0)).await?;
         Ok(gathered.frags)
@@ -728,7 +736,7 @@ impl Ffs {
 
     /// Everything that a file has from block `keep` on, without its tail. Nothing changes yet: an unreadable block
     /// leaves the file as it was.
-    async fn gather(&self, ino: u32, keep: u64) -> FsResult<Gathered> {
+    async fn gather(&self, ino: InodeNo, keep: u64) -> FsResult<Gathered> {
         let freed = self.step(|state| {
             let mut freed = Freed::default();
             state.parts_behind(ino, keep, &mut freed)?;
@@ -748,7 +756,7 @@ impl Ffs {
     /// slots that it loses are added to those of `gathered`.
     async fn gather_tree(
         &self,
-        ino: u32,
+        ino: InodeNo,
         at: u32,
         level: usize,
         first: u64,
@@ -786,7 +794,7 @@ impl Ffs {
     }
 
     /// Writes zeroes over existing data; holes stay.
-    async fn zero_data(&self, ino: u32, range: Range<u64>) -> FsResult<()> {
+    async fn zero_data(&self, ino: InodeNo, range: Range<u64>) -> FsResult<()> {
         let block = u64::from(self.state.borrow().layout.block_bytes);
         let mut at = range.start;
         while at < range.end {
@@ -806,7 +814,7 @@ impl Ffs {
         Ok(())
     }
 
-    pub(super) async fn allocate(&self, ino: u32, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+    pub(super) async fn allocate(&self, ino: InodeNo, range: FileRange, mode: AllocateMode) -> FsResult<()> {
         let block = u64::from(self.state.borrow().layout.block_bytes);
         let size = self.step(|state| Ok(state.regular(ino)?.size)).await?;
         let end = range.offset + range.bytes;
@@ -841,7 +849,7 @@ impl Ffs {
     }
 
     /// Turns whole blocks into holes.
-    async fn unmap(&self, ino: u32, blocks: Range<u64>) -> FsResult<()> {
+    async fn unmap(&self, ino: InodeNo, blocks: Range<u64>) -> FsResult<()> {
         let mut next = blocks.start;
         while next < blocks.end {
             let skipped = self.step(|state| state.data_or_skip(ino, next)).await?;
@@ -875,7 +883,7 @@ impl Ffs {
         Ok(())
     }
 
-    pub(super) async fn seek(&self, ino: u32, offset: u64, seek: SeekTo) -> FsResult<u64> {
+    pub(super) async fn seek(&self, ino: InodeNo, offset: u64, seek: SeekTo) -> FsResult<u64> {
         let size = self.step(|state| Ok(state.regular(ino)?.size)).await?;
         if offset >= size {
             return Err(FsError::NoSuchOffset);

@@ -137,12 +137,12 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
 /// An entry of a directory, with its position.
 #[derive(Clone, Debug)]
 struct Name {
-    directory: u32,
+    directory: InodeNo,
     /// The block, and the offset of the entry in it.
     at: u32,
     frags: u32,
     offset: usize,
-    ino: u32,
+    ino: InodeNo,
     kind: u8,
     name: Vec<u8>,
 }
@@ -166,18 +166,18 @@ struct Check<'a> {
     /// Fragments with more than one claim.
     twice: BTreeSet<u32>,
     /// Inodes in use.
-    inodes: BTreeMap<u32, Inode>,
-    inodes_changed: BTreeSet<u32>,
+    inodes: BTreeMap<InodeNo, Inode>,
+    inodes_changed: BTreeSet<InodeNo>,
     /// Inodes that are not in use, but have names on the volume.
-    dangling: BTreeSet<u32>,
+    dangling: BTreeSet<InodeNo>,
     /// Names found for each inode, `.` and `..` among them.
-    names: BTreeMap<u32, u32>,
+    names: BTreeMap<InodeNo, u32>,
     /// The directory that contains the name of each directory.
-    parents: BTreeMap<u32, Name>,
+    parents: BTreeMap<InodeNo, Name>,
     /// Entries of each directory.
-    directories: BTreeMap<u32, Vec<Name>>,
+    directories: BTreeMap<InodeNo, Vec<Name>>,
     /// Directories that had two names.
-    renamed: BTreeSet<u32>,
+    renamed: BTreeSet<InodeNo>,
     /// Names that are marked as moved. They lose the mark when the other names are gone from the volume: a cut in
     /// between would leave two names of which neither is the new one.
     marked: Vec<Name>,
@@ -264,7 +264,7 @@ impl Check<'_> {
         self.changed.insert(at, bytes);
     }
 
-    fn inode_mut(&mut self, ino: u32) -> &mut Inode {
+    fn inode_mut(&mut self, ino: InodeNo) -> &mut Inode {
         self.inodes_changed.insert(ino);
         self.inodes.entry(ino).or_insert(Inode::FREE)
     }
@@ -382,7 +382,7 @@ impl Check<'_> {
 
     /// Puts repaired inodes into their blocks.
     async fn gather_inodes(&mut self) -> FsResult<()> {
-        let changed: Vec<u32> = self.inodes_changed.iter().copied().collect();
+        let changed: Vec<InodeNo> = self.inodes_changed.iter().copied().collect();
         for ino in changed {
             let (at, offset) = self.layout.inode_place(ino);
             let mut block = self.read(at, self.layout.frag).await?;

@@ -94,7 +94,7 @@ impl Ffs {
     }
 
     /// Reads the blocks of a file that have been claimed, `lbn` and those behind it, with one request.
-    pub(super) async fn load_run(&self, ino: u32, lbn: u64, places: Vec<(u32, u64)>) -> FsResult<()> {
+    pub(super) async fn load_run(&self, ino: InodeNo, lbn: u64, places: Vec<(u32, u64)>) -> FsResult<()> {
         let Some(&(at, _)) = places.first() else { return Ok(()) };
         let reading = Reading { ffs: self, places };
         let count = reading.places.len();
@@ -270,7 +270,7 @@ impl Ffs {
     }
 
     /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does.
-    pub(super) async fn write_inode_in_order(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn write_inode_in_order(&self, ino: InodeNo) -> FsResult<()> {
         if self.options.metadata == Metadata::Softdep {
             return Ok(());
         }
@@ -279,7 +279,7 @@ impl Ffs {
     }
 
     /// The same as [`Ffs::write_in_order_or_later`] does.
-    pub(super) async fn write_inode_in_order_or_later(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn write_inode_in_order_or_later(&self, ino: InodeNo) -> FsResult<()> {
         if self.options.metadata == Metadata::Softdep {
             return Ok(());
         }
@@ -402,7 +402,7 @@ impl Ffs {
     }
 
     /// Writes the last block, which has moved, and the inode to the volume.
-    pub(super) async fn settle_tail(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn settle_tail(&self, ino: InodeNo) -> FsResult<()> {
         let last = self.step(|state| {
             let block = u64::from(state.layout.block_bytes);
             let size = state.inode(ino)?.inode.size;
@@ -415,7 +415,7 @@ impl Ffs {
     }
 
     /// Makes a file durable: first its data and indirect blocks, then the inode.
-    pub(super) async fn sync_file(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn sync_file(&self, ino: InodeNo) -> FsResult<()> {
         match self.options.metadata {
             Metadata::Sync => {}
             // The names that lead to the file are not on the volume before everything is.
@@ -446,7 +446,8 @@ impl Ffs {
         }
         let until = self.state.borrow_mut().cache.tick();
         let begun = until;
-        let is_data = |state: &State, at: &u32| state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != 0);
+        let is_data =
+            |state: &State, at: &u32| state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != InodeNo::NONE);
         self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| is_data(state, at)).collect())
             .await?;
         let dirty = self.state.borrow().dirty_inodes();

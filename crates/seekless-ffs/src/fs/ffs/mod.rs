@@ -41,6 +41,7 @@ pub mod layout;
 mod lock;
 mod mkfs;
 mod namespace;
+pub mod numbers;
 mod ops;
 mod rename;
 mod soft;

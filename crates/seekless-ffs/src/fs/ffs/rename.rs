@@ -15,10 +15,10 @@ impl Ffs {
     /// then its `..` changes, and then it loses the old name.
     pub(super) async fn exchange(
         &self,
-        one: (u32, &[u8], (u32, FileKind)),
-        two: (u32, &[u8], (u32, FileKind)),
+        one: (InodeNo, &[u8], (InodeNo, FileKind)),
+        two: (InodeNo, &[u8], (InodeNo, FileKind)),
     ) -> FsResult<()> {
-        let is_directory = |(_, kind): (u32, FileKind)| kind == FileKind::Directory;
+        let is_directory = |(_, kind): (InodeNo, FileKind)| kind == FileKind::Directory;
         let swapped = is_directory(two.2) && !is_directory(one.2);
         let ((one_dir, one_name, one), (two_dir, two_name, two)) = if swapped { (two, one) } else { (one, two) };
         if one.0 == two.0 {
@@ -97,8 +97,8 @@ impl Ffs {
     /// from one to the other in place, so that it always refers to one of them.
     pub(super) async fn replace_and_leave(
         &self,
-        from: (u32, &[u8], (u32, FileKind)),
-        to: (u32, &[u8], Option<(u32, FileKind)>),
+        from: (InodeNo, &[u8], (InodeNo, FileKind)),
+        to: (InodeNo, &[u8], Option<(InodeNo, FileKind)>),
         new: NewNode,
     ) -> FsResult<()> {
         let (dir, name, _) = from;
@@ -116,7 +116,7 @@ impl Ffs {
     }
 
     /// Changes the type in the entry of a directory's name, on the volume too, now.
-    pub(super) async fn mark_name(&self, dir: u32, name: &[u8], ino: u32, mark: u8) -> FsResult<()> {
+    pub(super) async fn mark_name(&self, dir: InodeNo, name: &[u8], ino: InodeNo, mark: u8) -> FsResult<()> {
         let changed = self.step(|state| {
             let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
             state.replace_entry((dir, name), (ino, mark), (ino, found.kind), &After::default(), &[])
@@ -131,7 +131,7 @@ impl Ffs {
 
     /// With soft updates, a name that others rely on has to be on the volume before it changes or goes. One that is
     /// moved stays as it is until its new name is there. `trades`: its inode gets another name at once.
-    pub(super) async fn settle_name(&self, dir: u32, name: &[u8], trades: bool) -> FsResult<()> {
+    pub(super) async fn settle_name(&self, dir: InodeNo, name: &[u8], trades: bool) -> FsResult<()> {
         if self.options.metadata != Metadata::Softdep {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Ffs {
 
     /// With soft updates, ensures that a name is on the volume: a name that is exchanged, because the other one relies
     /// on it; and the name of a directory that gets another parent, so that one of its two names agrees with its `..`.
-    pub(super) async fn write_name(&self, dir: u32, name: &[u8]) -> FsResult<()> {
+    pub(super) async fn write_name(&self, dir: InodeNo, name: &[u8]) -> FsResult<()> {
         if self.options.metadata != Metadata::Softdep {
             return Ok(());
         }
@@ -159,14 +159,14 @@ impl Ffs {
     }
 
     /// A directory that is being removed must not keep names that cannot go yet.
-    pub(super) async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
+    pub(super) async fn wait_for_ghosts(&self, dir: InodeNo) -> FsResult<()> {
         self.drain_until(|state| !state.has_ghosts(dir)).await
     }
 
     /// The last name of a directory must not go before an older one has gone from the volume, be that a ghost or an
     /// entry that refers to something else now: it would lead to a directory with another parent in `..`, which counts
     /// too few links (U4).
-    pub(super) async fn wait_for_old_names(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn wait_for_old_names(&self, ino: InodeNo) -> FsResult<()> {
         self.drain_until(|state| !state.has_old_names(ino)).await
     }
 }

@@ -66,6 +66,7 @@ use std::ops::Range;
 
 use super::cache::Kind;
 use super::format::dirent_bytes;
+use super::numbers::InodeNo;
 use super::state::*;
 use crate::device::Data;
 use crate::fs::FsError;
@@ -88,7 +89,7 @@ const WAY_UP_OFFSET: u64 = 12;
 const _: () = assert!(dirent_bytes(1) == WAY_UP_OFFSET as usize);
 
 /// Links that inodes keep for names on the volume: inode, links.
-pub(super) type Links = Vec<(u32, u16)>;
+pub(super) type Links = Vec<(InodeNo, u16)>;
 
 /// Changes that the volume is not ready for.
 #[derive(Default)]
@@ -96,9 +97,9 @@ pub(super) struct Soft {
     /// Blocks that no durable pointer may lead to yet (U1).
     fresh: BTreeMap<u32, Fresh>,
     /// The same by owner.
-    fresh_of: BTreeSet<(u32, u32)>,
+    fresh_of: BTreeSet<(InodeNo, u32)>,
     /// Inodes that their group does not durably mark as allocated; and since when (U2).
-    unallocated_inodes: BTreeMap<u32, u64>,
+    unallocated_inodes: BTreeMap<InodeNo, u64>,
     /// Events that follow when the buffer at an address, as of a moment, is durable.
     waits: BTreeMap<u32, Vec<(u64, Event)>>,
     /// Buffers that have been written to a cache that a power cut empties; and when the write had begun.
@@ -110,26 +111,26 @@ pub(super) struct Soft {
     flush_number: u64,
     records: BTreeMap<u64, Record>,
     /// Records that wait for an image of an inode.
-    inode_waiters: BTreeMap<u32, Vec<Waiter>>,
+    inode_waiters: BTreeMap<InodeNo, Vec<Waiter>>,
     /// Indirect blocks that are ahead of the volume, by owner and address.
-    indirects: BTreeMap<(u32, u32), Indirect>,
+    indirects: BTreeMap<(InodeNo, u32), Indirect>,
     /// Entries that are not durable, by directory and offset.
-    entries: BTreeMap<(u32, u64), u64>,
+    entries: BTreeMap<(InodeNo, u64), u64>,
     /// How many of them each inode has.
-    new_names: BTreeMap<u32, u32>,
+    new_names: BTreeMap<InodeNo, u32>,
     /// Removals that are not durable, by directory and block.
-    removals: BTreeMap<(u32, u64), BTreeSet<u64>>,
+    removals: BTreeMap<(InodeNo, u64), BTreeSet<u64>>,
     /// The same by directory and name.
-    removed_names: BTreeMap<(u32, Vec<u8>), u64>,
+    removed_names: BTreeMap<(InodeNo, Vec<u8>), u64>,
     /// Names that are gone, and have to stay on the volume for now.
-    ghosts: BTreeMap<(u32, Vec<u8>), u64>,
+    ghosts: BTreeMap<(InodeNo, Vec<u8>), u64>,
     /// Directories that were moved and whose old names are still on the volume, by the record that has to be durable
     /// before such a name is gone: a ghost, a removal, or an entry that refers to something else now.
-    moved: BTreeSet<(u64, u32)>,
+    moved: BTreeSet<(u64, InodeNo)>,
     /// Durable entries of directories whose inodes do not point to them yet, or to which no name leads yet.
-    unreached: BTreeMap<u32, Vec<u64>>,
+    unreached: BTreeMap<InodeNo, Vec<u64>>,
     /// New directories to which no name leads on the volume.
-    nameless: BTreeSet<u32>,
+    nameless: BTreeSet<InodeNo>,
     /// Jobs that can be done now, and when each was tried last.
     jobs: VecDeque<(Job, u64)>,
     jobs_running: usize,
@@ -144,7 +145,7 @@ pub(super) struct Soft {
 
 /// Since when the block of an inode waits for its content, and for its group, to be durable; `None`: it does not.
 struct Fresh {
-    owner: u32,
+    owner: InodeNo,
     unwritten: Option<u64>,
     untaken: Option<u64>,
 }
@@ -161,17 +162,17 @@ enum Event {
         since: u64,
     },
     Born {
-        ino: u32,
+        ino: InodeNo,
         since: u64,
     },
     /// Size and pointers in the inode's image.
     Inode {
-        ino: u32,
+        ino: InodeNo,
         safe: Box<SafeFields>,
     },
     /// Content of the indirect block's image.
     Indirect {
-        ino: u32,
+        ino: InodeNo,
         at: u32,
         since: u64,
     },
@@ -192,12 +193,12 @@ struct Record {
 enum RecordKind {
     /// The entry is shown as `old` while dependencies are unmet. When it is durable, `releases` are released.
     /// `ordered`: it has waited for another entry, or trades with it, so that an inode may have only this old name.
-    Entry { dir: u32, offset: u64, ino: u32, old: (u32, u8), shown: bool, ordered: bool, releases: Links },
+    Entry { dir: InodeNo, offset: u64, ino: InodeNo, old: (InodeNo, u8), shown: bool, ordered: bool, releases: Links },
     /// The entry is removed. When that is durable, `releases` are released.
-    Removal { dir: u32, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
+    Removal { dir: InodeNo, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
     /// The entry is hidden, and stays in its block while dependencies are unmet. The directory's new entry, `moved`,
     /// then loses its mark.
-    Ghost { dir: u32, name: Vec<u8>, offset: u64, releases: Links, moved: Option<PendingMark> },
+    Ghost { dir: InodeNo, name: Vec<u8>, offset: u64, releases: Links, moved: Option<PendingMark> },
     /// Space that is freed when no dependency is unmet.
     Free(Freeing),
 }
@@ -209,7 +210,7 @@ struct Freeing {
     /// How many of these have been freed.
     done: usize,
     /// The inode, and whether it was a directory's.
-    inode: Option<(u32, bool)>,
+    inode: Option<(InodeNo, bool)>,
     releases: Links,
 }
 
@@ -272,7 +273,7 @@ impl Soft {
     }
 
     /// Blocks of the inode that wait for their groups.
-    fn untaken_of(&self, ino: u32) -> impl Iterator<Item = u32> {
+    fn untaken_of(&self, ino: InodeNo) -> impl Iterator<Item = u32> {
         let own = self.fresh_of.range((ino, 0)..=(ino, u32::MAX)).map(|&(_, at)| at);
         own.filter(|at| self.fresh.get(at).is_some_and(|fresh| fresh.untaken.is_some()))
     }
@@ -316,7 +317,7 @@ impl Soft {
     }
 
     /// An entry or a removal is durable, and the volume leads to it. Returns the directory whose first name this is.
-    fn end_name(&mut self, id: u64) -> Option<u32> {
+    fn end_name(&mut self, id: u64) -> Option<InodeNo> {
         let Record { what, dependents, .. } = self.records.remove(&id)?;
         let mut named = None;
         self.take_moved(id);
@@ -347,7 +348,7 @@ impl Soft {
     }
 
     /// An unused inode could not be read as far as is needed to free it; a later round tries again.
-    pub(super) fn free_again(&mut self, ino: u32) {
+    pub(super) fn free_again(&mut self, ino: InodeNo) {
         self.job(Job::Release(vec![(ino, 0)]));
     }
 
@@ -394,7 +395,7 @@ impl State {
         });
         let lines: String = lines.collect();
         let (fresh, unallocated_inodes) = (soft.fresh.len(), soft.unallocated_inodes.len());
-        let waiters: Vec<u32> = soft.inode_waiters.keys().copied().take(20).collect();
+        let waiters: Vec<InodeNo> = soft.inode_waiters.keys().copied().take(20).collect();
         let (jobs, running, tasks) = (soft.jobs.len(), soft.jobs_running, soft.tasks);
         format!(
             "{} records, {fresh} fresh blocks, {unallocated_inodes} newborn inodes, waiting for inodes {waiters:?}, {jobs} jobs, \
@@ -501,7 +502,7 @@ impl State {
     }
 
     /// Whether the volume's inode points to all blocks that this one does.
-    fn has_durable_pointers(&self, ino: u32) -> bool {
+    fn has_durable_pointers(&self, ino: InodeNo) -> bool {
         let Some(soft) = self.soft.as_deref() else { return true };
         let same = self.inodes.get(&ino).is_none_or(|known| match &known.soft {
             Some(own) => own.durable == SafeFields::of(&known.inode),
@@ -512,12 +513,12 @@ impl State {
 
     /// Whether the volume leads to everything in this directory: an old name must not go for a new one in a directory
     /// that a crash would leave without a name (U5).
-    fn is_reached(&self, dir: u32) -> bool {
+    fn is_reached(&self, dir: InodeNo) -> bool {
         self.has_durable_pointers(dir) && self.soft.as_deref().is_none_or(|soft| !soft.nameless.contains(&dir))
     }
 
     /// Ends the entries of a directory that have been waiting for its inode or its name.
-    fn directory_reached(&mut self, dir: u32) {
+    fn directory_reached(&mut self, dir: InodeNo) {
         if self.is_reached(dir)
             && let Some(ids) = self.soft().and_then(|soft| soft.unreached.remove(&dir))
         {

@@ -53,12 +53,12 @@ fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
         let byte = |frag: u32| u64::from(frag) * u64::from(layout.frag_bytes);
         let superblock = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + Superblock::BYTES as u64;
         let mut ranges = Vec::from([superblock]);
-        for group in 0..layout.groups {
+        for group in layout.group_numbers() {
             let at = byte(layout.group_block(group));
             ranges.push(at..at + u64::from(layout.cgsize));
         }
         ranges.push(byte(layout.csaddr)..byte(layout.csaddr) + u64::from(layout.groups) * Csum::BYTES as u64);
-        for ino in ROOT_INO..layout.ino_end() {
+        for ino in ROOT_INO.until(layout.ino_end()) {
             let (block, offset) = layout.inode_place(ino);
             let raw = device.read(layout.sector(block), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
             let inode = Inode::decode(&raw[offset..]).unwrap();

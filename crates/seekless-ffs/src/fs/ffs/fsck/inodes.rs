@@ -13,7 +13,7 @@ use crate::units::{SECTOR_BYTES, WallTime};
 impl Check<'_> {
     pub(super) async fn check_inodes(&mut self) -> FsResult<()> {
         let per_block = self.layout.inodes_per_block;
-        for first in (0..self.layout.ino_end()).step_by(per_block as usize) {
+        for first in InodeNo(0).until(self.layout.ino_end()).step_by(per_block as usize) {
             let (at, _) = self.layout.inode_place(first);
             let block = self.read(at, self.layout.frag).await?;
             for (index, raw) in block.chunks_exact(Inode::BYTES).enumerate() {
@@ -28,7 +28,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    async fn check_inode(&mut self, ino: u32, mut inode: Inode) -> FsResult<()> {
+    async fn check_inode(&mut self, ino: InodeNo, mut inode: Inode) -> FsResult<()> {
         if inode.mode == 0 {
             if inode.db != [0; DIRECT] || inode.ib != [0; INDIRECT] || inode.size != 0 {
                 self.problem(format!("inode {ino} is free, but has a size or blocks; cleared"), Cause::Damage);
@@ -93,7 +93,7 @@ impl Check<'_> {
     }
 
     /// Claims all blocks of an inode. Returns whether the inode had to be changed.
-    async fn check_blocks(&mut self, ino: u32, inode: &mut Inode, sectors: &mut u64) -> FsResult<bool> {
+    async fn check_blocks(&mut self, ino: InodeNo, inode: &mut Inode, sectors: &mut u64) -> FsResult<bool> {
         let mut changed = false;
         let per_frag = u64::from(self.layout.frag_bytes) / SECTOR_BYTES;
         for lbn in 0..DIRECT {
@@ -141,7 +141,7 @@ impl Check<'_> {
     /// Claims an indirect block and everything below it.
     async fn check_tree(
         &mut self,
-        ino: u32,
+        ino: InodeNo,
         at: u32,
         level: usize,
         first: u64,
@@ -213,7 +213,7 @@ impl Check<'_> {
     /// volume still has its old place, that place may belong to another inode by now: to a directory or a symbolic
     /// link, whose places on the volume are never old ones, or to a file, which is younger.
     pub(super) async fn share_out(&mut self) -> FsResult<()> {
-        let mut claims: Vec<(bool, Reverse<WallTime>, u32)> = Vec::new();
+        let mut claims: Vec<(bool, Reverse<WallTime>, InodeNo)> = Vec::new();
         for (&ino, inode) in &self.inodes {
             if inode.mode != 0 && !inode.has_no_blocks(self.layout.maxsymlinklen) {
                 claims.push((inode.kind() == Some(FileKind::Regular), Reverse(inode.ctime()), ino));
@@ -232,7 +232,7 @@ impl Check<'_> {
     }
 
     /// Drops the blocks of an inode that another one keeps, and claims the others.
-    async fn yield_claims(&mut self, ino: u32, inode: &mut Inode, taken: &mut BTreeSet<u32>) -> FsResult<bool> {
+    async fn yield_claims(&mut self, ino: InodeNo, inode: &mut Inode, taken: &mut BTreeSet<u32>) -> FsResult<bool> {
         let (mut changed, mut kept) = (false, 0);
         let block_bytes = u64::from(self.layout.block_bytes);
         for lbn in 0..DIRECT {
@@ -276,7 +276,7 @@ impl Check<'_> {
     /// up.
     async fn yield_tree(
         &mut self,
-        ino: u32,
+        ino: InodeNo,
         at: u32,
         level: usize,
         taken: &mut BTreeSet<u32>,
@@ -326,7 +326,7 @@ impl Check<'_> {
     }
 
     /// Frees an inode and its blocks.
-    pub(super) async fn free_file(&mut self, ino: u32) -> FsResult<()> {
+    pub(super) async fn free_file(&mut self, ino: InodeNo) -> FsResult<()> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(()) };
         if !inode.has_no_blocks(self.layout.maxsymlinklen) {
             for (lbn, &at) in inode.db.iter().enumerate() {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::cache::Kind;
+use super::super::numbers::InodeNo;
 use super::super::state::*;
 use super::{Event, Freeing, Job, RecordKind, Soft};
 
@@ -90,7 +91,7 @@ impl State {
                 wrong.push(format!("the block at {at} is fresh for ever"));
             }
         }
-        let fresh_of: BTreeSet<(u32, u32)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
+        let fresh_of: BTreeSet<(InodeNo, u32)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
         if fresh_of != soft.fresh_of {
             wrong.push(format!("{fresh_of:?} are fresh by owner, and {:?} are listed", soft.fresh_of));
         }
@@ -149,7 +150,7 @@ impl State {
         }
     }
 
-    fn is_dirty_block_of(&self, dir: u32, lbn: u64) -> bool {
+    fn is_dirty_block_of(&self, dir: InodeNo, lbn: u64) -> bool {
         let wanted = Kind::Directory { ino: dir, lbn };
         self.cache.dirty_of(dir).into_iter().any(|at| self.cache.peek(at).is_some_and(|buffer| buffer.kind == wanted))
     }
@@ -157,10 +158,10 @@ impl State {
     /// The counts are the sums over records and jobs.
     fn check_counts(&self, soft: &Soft, wrong: &mut Vec<String>) {
         let (mut frags, mut inodes) = (0_i64, 0_i64);
-        let mut held: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut ghosts: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut names: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut hold = |links: &[(u32, u16)]| {
+        let mut held: BTreeMap<InodeNo, u64> = BTreeMap::new();
+        let mut ghosts: BTreeMap<InodeNo, u32> = BTreeMap::new();
+        let mut names: BTreeMap<InodeNo, u32> = BTreeMap::new();
+        let mut hold = |links: &[(InodeNo, u16)]| {
             links.iter().for_each(|&(ino, count)| *held.entry(ino).or_default() += u64::from(count));
         };
         let mut give_back = |freeing: &Freeing| {

@@ -65,7 +65,7 @@ enum Image {
 
 impl State {
     /// A number was allocated for the inode, which has just been put into memory.
-    pub(in super::super) fn note_new_inode(&mut self, ino: u32) {
+    pub(in super::super) fn note_new_inode(&mut self, ino: InodeNo) {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of_ino(ino));
         let Some(soft) = self.soft.as_deref_mut() else { return };
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    fn inode_image(&self, soft: &Soft, ino: u32, known: &InodeMem, own: &SoftInode) -> Image {
+    fn inode_image(&self, soft: &Soft, ino: InodeNo, known: &InodeMem, own: &SoftInode) -> Image {
         if soft.unallocated_inodes.contains_key(&ino) {
             return Image::None;
         }
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Puts the image of the inode into its block, which is in memory.
-    pub(in super::super) fn show_inode(&mut self, ino: u32, at: u32, offset: usize) -> Step<()> {
+    pub(in super::super) fn show_inode(&mut self, ino: InodeNo, at: u32, offset: usize) -> Step<()> {
         let Some(soft) = self.soft.as_deref() else { return Ok(()) };
         let Some(known) = self.inodes.get(&ino) else { return Ok(()) };
         let Some(own) = known.soft.as_deref() else { return Ok(()) };
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Makes a record wait for an image of the inode as it is now.
-    pub(super) fn wait_for_inode(&mut self, id: u64, ino: u32, complete: bool) {
+    pub(super) fn wait_for_inode(&mut self, id: u64, ino: InodeNo, complete: bool) {
         let Some(known) = self.inodes.get_mut(&ino) else { return };
         known.dirty = true;
         let Some(soft) = self.soft.as_deref_mut() else { return };
@@ -179,7 +179,7 @@ impl State {
     // ---- Links ----
 
     /// Counts links on the volume as long as names exist there. The inodes are in memory.
-    pub(super) fn hold(&mut self, links: &[(u32, u16)]) {
+    pub(super) fn hold(&mut self, links: &[(InodeNo, u16)]) {
         for (ino, count) in links {
             if let Some(own) = self.inodes.get_mut(ino).and_then(|known| known.soft.as_deref_mut()) {
                 own.held += count;
@@ -188,7 +188,7 @@ impl State {
     }
 
     /// The names are gone from the volume.
-    pub(super) fn unhold(&mut self, links: &[(u32, u16)]) {
+    pub(super) fn unhold(&mut self, links: &[(InodeNo, u16)]) {
         for (ino, count) in links {
             if let Some(known) = self.inodes.get_mut(ino)
                 && let Some(own) = known.soft.as_deref_mut()
@@ -201,21 +201,21 @@ impl State {
     }
 
     /// Whether names on the volume may still lead to the inode.
-    pub(in super::super) fn is_held(&self, ino: u32) -> bool {
+    pub(in super::super) fn is_held(&self, ino: InodeNo) -> bool {
         self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).is_some_and(|own| own.held > 0)
     }
 
     /// Whether an image of the inode would probably be wasted: its names are gone, it is free when they are gone from
     /// the volume, too, and nothing waits for it. Until then a name on the volume may come back after a crash, so that
     /// durability of the file needs the image all the same.
-    pub(super) fn is_going(&self, ino: u32) -> bool {
+    pub(super) fn is_going(&self, ino: InodeNo) -> bool {
         let unlinked = self.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
         let waiters = self.soft.as_deref().is_some_and(|soft| soft.inode_waiters.contains_key(&ino));
         unlinked && !waiters && self.is_held(ino)
     }
 
     /// Whether nothing of the file's blocks has ever been shown.
-    pub(super) fn has_shown_nothing(&self, ino: u32) -> bool {
+    pub(super) fn has_shown_nothing(&self, ino: InodeNo) -> bool {
         let own = self.inodes.get(&ino).and_then(|known| known.soft.as_deref());
         own.is_some_and(|own| own.shown == SafeFields::default() && own.durable == SafeFields::default())
     }
@@ -224,7 +224,7 @@ impl State {
 
     /// Frees an inode and `frags`, all its blocks: at once if the volume knows nothing of it, and otherwise when it is
     /// free on the volume. No record holds its links, and its block and its group are in memory.
-    pub(in super::super) fn free_inode_later(&mut self, ino: u32, at: u32, frags: Vec<(u32, u32)>) -> Step<()> {
+    pub(in super::super) fn free_inode_later(&mut self, ino: InodeNo, at: u32, frags: Vec<(u32, u32)>) -> Step<()> {
         let inode = self.inode(ino)?.inode;
         for &(block, count) in &frags {
             self.forget_block(ino, block, count);

@@ -74,7 +74,7 @@ fn they_balance_at_every_step() {
 /// What to falsify in the state, and what the recount must then mention.
 type Spoilt = (&'static str, fn(&mut State));
 
-fn group_of_file(state: &State) -> (u32, u32) {
+fn group_of_file(state: &State) -> (GroupNo, u32) {
     let file = state.inodes.values().find(|known| known.inode.db[0] != 0 && !known.inode.is_directory());
     let at = file.expect("a file").inode.db[0];
     (state.layout.group_of(at), at)
@@ -103,10 +103,10 @@ fn the_recount_notices_each_wrong_book() {
             freed.expect("in memory").expect("changed").expect("freed");
         }),
         // Allocated, and never given to a file.
-        ("fragments to be given back", |state| drop(state.take_frags(3, 0, 1))),
+        ("fragments to be given back", |state| drop(state.take_frags(InodeNo(3), 0, 1))),
         // The counts of a group against its maps.
         ("group 0:", |state| {
-            let at = state.layout.group_block(0);
+            let at = state.layout.group_block(GroupNo(0));
             let bytes = state.cache.bytes_mut(at).expect("in memory");
             let mut head = Group::decode(bytes).expect("a group");
             head.nbfree += 1;

@@ -66,7 +66,7 @@ fn repaired_images_are_clean() {
             let mut rng = Rng::new(seed);
             let device: Device = Rc::new(Memory::from_image(BYTES, whole.clone()));
             for _ in 0..rng.between(1, 4) {
-                let group = rng.below(layout.groups.into()) as u32;
+                let group = GroupNo(rng.below(layout.groups.into()) as u32);
                 // Somewhere in the group's block, its inodes, or the first of its data, where directories are.
                 let at = layout.group_block(group) + rng.below(40) as u32;
                 let sector = layout.sector(at.min(layout.size - 1));
@@ -138,7 +138,7 @@ fn what_follows_from_the_rest_may_be_unreadable() {
             ("superblock", primary + 2, 1, true),
             ("summary", layout.sector(layout.csaddr), 1, false),
         ];
-        for group in 0..layout.groups {
+        for group in layout.group_numbers() {
             places.push(("copy", layout.sector(layout.superblock_copy(group)), sectors, false));
             places.push(("copy", layout.sector(layout.superblock_copy(group)) + 1, 1, false));
             places.push(("group", layout.sector(layout.group_block(group)), group_sectors, false));
@@ -251,11 +251,11 @@ fn a_tangled_file_ends() {
     for metadata in [Metadata::Sync, Metadata::Softdep] {
         simulate(1, async |rt| {
             let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
-            let mut ino = 0;
+            let mut ino = InodeNo::NONE;
             session(&rt, &device, Options::default(), async |client| {
                 client.write_file(b"/other", &vec![2; 50_000]).await.unwrap();
                 client.write_file(b"/tangled", &vec![1; 200_000]).await.unwrap();
-                ino = client.stat(b"/tangled").await.unwrap().ino.0 as u32;
+                ino = inner(client.stat(b"/tangled").await.unwrap().ino).unwrap();
             })
             .await;
             let layout = info(&device).await.unwrap().layout;
@@ -301,7 +301,7 @@ fn a_tree_of_two_files() {
         })
         .await;
         let layout = info(&device).await.unwrap().layout;
-        let [older, younger] = inos.map(|ino| layout.inode_place(ino as u32));
+        let [older, younger] = inos.map(|ino| layout.inode_place(InodeNo(ino as u32)));
         let read =
             async |at: u32| device.read(layout.sector(at), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
         let tree = Inode::decode(&read(older.0).await[older.1..]).unwrap().ib[0];
@@ -338,7 +338,7 @@ fn directories_in_a_ring() {
             session(&rt, &device, Options::default(), async |client| {
                 for path in ["/a", "/a/b", "/a/b/up", "/own", "/own/self"] {
                     client.mkdir(path.as_bytes()).await.unwrap();
-                    inos.insert(path, client.stat(path.as_bytes()).await.unwrap().ino.0 as u32);
+                    inos.insert(path, inner(client.stat(path.as_bytes()).await.unwrap().ino).unwrap());
                 }
                 client.write_file(b"/a/b/f", &[1; 3000]).await.unwrap();
                 client.write_file(b"/a/b/alone", &[2; 3000]).await.unwrap();
@@ -346,7 +346,7 @@ fn directories_in_a_ring() {
             })
             .await;
             let layout = info(&device).await.unwrap().layout;
-            let lead = async |dir: u32, name: &str, to: u32| {
+            let lead = async |dir: InodeNo, name: &str, to: InodeNo| {
                 let (block, offset) = layout.inode_place(dir);
                 let bytes = layout.block_bytes as usize;
                 let inodes = device.read(layout.sector(block), Buf::zeroed(bytes)).await.unwrap();
@@ -359,8 +359,8 @@ fn directories_in_a_ring() {
             };
             lead(inos["/a/b"], "up", inos["/a"]).await;
             lead(inos["/own"], "self", inos["/own"]).await;
-            lead(ROOT_INO, "a", 0).await;
-            lead(ROOT_INO, "own", 0).await;
+            lead(ROOT_INO, "a", InodeNo::NONE).await;
+            lead(ROOT_INO, "own", InodeNo::NONE).await;
 
             let found = fsck(&rt, &device, FsckOptions { repair: true, reconnect, ..FsckOptions::default() }).await;
             let found = found.expect("mended");
