@@ -10,7 +10,7 @@ use super::value::{Kind, Percent, Value};
 use crate::device::Device;
 use crate::device::rescue::rescue;
 use crate::fs::Fs;
-use crate::fs::ffs::numbers::{GroupNo, InodeNo};
+use crate::fs::ffs::numbers::{FragNo, GroupNo, InodeNo};
 use crate::fs::ffs::{self, DriveShape, Dump, FsckOptions, Metadata, MkfsOptions, Options, Profile, format};
 use crate::rt::Rt;
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
@@ -222,7 +222,7 @@ impl FileSystemKind for Ffs {
             Some(("groups", "")) => Some(Dump::Groups),
             Some(("group", group)) => number(group).map(GroupNo).map(Dump::Group),
             Some(("inode", ino)) => number(ino).map(InodeNo).map(Dump::Inode),
-            Some(("fragment", at)) => number(at).map(Dump::Fragment),
+            Some(("fragment", at)) => number(at).map(FragNo).map(Dump::Fragment),
             Some(_) => None,
         };
         match part {

@@ -159,15 +159,15 @@ impl State {
 
     /// The preferred address of block `lbn`. `before` are the pointers before it in the inode or the indirect block, in
     /// which it is number `index`.
-    pub(super) fn preferred_block(&mut self, ino: InodeNo, lbn: u64, index: usize, before: &[u32]) -> u32 {
+    pub(super) fn preferred_block(&mut self, ino: InodeNo, lbn: u64, index: usize, before: &[FragNo]) -> FragNo {
         let layout = &self.layout;
-        let previous = index.checked_sub(1).and_then(|index| before.get(index)).copied().unwrap_or(0);
+        let previous = index.checked_sub(1).and_then(|index| before.get(index)).copied().unwrap_or_default();
         let own = layout.group_of_ino(ino);
-        if index.is_multiple_of(layout.maxbpg as usize) || previous == 0 {
+        if index.is_multiple_of(layout.maxbpg as usize) || previous == FragNo::NONE {
             if lbn < DIRECT as u64 {
                 return layout.group_base(own) + layout.frag;
             }
-            let start = if previous == 0 {
+            let start = if previous == FragNo::NONE {
                 u64::from(own.0) + lbn / u64::from(layout.maxbpg)
             } else {
                 u64::from(layout.group_of(previous).0) + 1
@@ -175,7 +175,9 @@ impl State {
             let start = (start % u64::from(layout.groups)) as u32;
             let average = self.totals.nbfree / i64::from(layout.groups);
             let roomy = |group: &GroupNo| i64::from(self.summaries[group.index()].nbfree) >= average;
-            let Some(group) = (start..layout.groups).chain(0..=start).map(GroupNo).find(roomy) else { return 0 };
+            let Some(group) = (start..layout.groups).chain(0..=start).map(GroupNo).find(roomy) else {
+                return FragNo::NONE;
+            };
             self.superblock.cgrotor = group.0;
             return layout.group_base(group) + layout.frag;
         }
@@ -183,7 +185,7 @@ impl State {
         let run = layout.maxcontig as usize;
         let run_is_full = index >= run && {
             let first = before[index - run];
-            u64::from(first) + u64::from(layout.maxcontig) * u64::from(layout.frag) == u64::from(next)
+            u64::from(first.0) + u64::from(layout.maxcontig) * u64::from(layout.frag) == u64::from(next.0)
         };
         let rotation = &layout.rotation;
         if !run_is_full || rotation.rotdelay == 0 {
@@ -192,19 +194,19 @@ impl State {
         let [delay, rps, nsect, nspf] = [rotation.rotdelay, rotation.rps, rotation.nsect, rotation.nspf].map(u64::from);
         let skipped = delay.saturating_mul(rps).saturating_mul(nsect) / (nspf * 1000);
         let skipped = skipped.min(layout.frags_per_group.into()).next_multiple_of(layout.frag.into());
-        next.saturating_add(skipped as u32)
+        FragNo(next.0.saturating_add(skipped as u32))
     }
 
     /// Allocates `frags` fragments, at `preferred` if possible.
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(super) fn take_frags(&mut self, ino: InodeNo, preferred: u32, frags: u32) -> Step<u32> {
+    pub(super) fn take_frags(&mut self, ino: InodeNo, preferred: FragNo, frags: u32) -> Step<FragNo> {
         let layout = &self.layout;
         let whole = frags == layout.frag;
-        let preferred = (preferred > 0 && preferred < layout.size).then_some(preferred);
+        let preferred = (preferred > FragNo::NONE && preferred < layout.end()).then_some(preferred);
         let (first, in_group) = match preferred {
-            Some(at) => (layout.group_of(at), Some(at % layout.frags_per_group)),
+            Some(at) => (layout.group_of(at), Some(layout.offset_in_group(at))),
             None => (layout.group_of_ino(ino), None),
         };
         let possible = |state: &State, group: GroupNo| {
@@ -233,12 +235,12 @@ impl State {
     }
 
     /// Allocates `length` consecutive blocks behind `preferred`, if there are any.
-    pub(super) fn take_cluster(&mut self, preferred: u32, length: u32) -> Step<Option<u32>> {
-        if self.layout.contigsumsize == 0 || preferred == 0 || preferred >= self.layout.size {
+    pub(super) fn take_cluster(&mut self, preferred: FragNo, length: u32) -> Step<Option<FragNo>> {
+        if self.layout.contigsumsize == 0 || preferred == FragNo::NONE || preferred >= self.layout.end() {
             return Ok(None);
         }
         let first = self.layout.group_of(preferred);
-        let in_group = Some(preferred % self.layout.frags_per_group);
+        let in_group = Some(self.layout.offset_in_group(preferred));
         let possible = |state: &State, group: GroupNo| state.longest_cluster[group.index()] >= length;
         let found =
             self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;
@@ -253,10 +255,10 @@ impl State {
         &mut self,
         ino: InodeNo,
         lbn: u64,
-        at: u32,
+        at: FragNo,
         old: u32,
         new: u32,
-    ) -> Step<(u32, Option<u32>)> {
+    ) -> Step<(FragNo, Option<FragNo>)> {
         let kind = self.data_kind(ino, lbn)?;
         let frag_bytes = self.layout.frag_bytes as usize;
         let data = self.buffer(at, old, kind)?;
@@ -264,7 +266,7 @@ impl State {
         let kept = data.len().min(old as usize * frag_bytes);
         grown[..kept].copy_from_slice(&data[..kept]);
         let group = self.layout.group_of(at);
-        let in_group = at - self.layout.group_base(group);
+        let in_group = self.layout.offset_in_group(at);
         let extended = self.change_group(group, |map| map.extend(in_group, old, new).then_some(()))?;
         if extended.is_some() {
             cover("ffs: a tail grows in its place");
@@ -306,7 +308,7 @@ impl State {
     }
 
     /// Adds a new buffer of zeroes at `at`.
-    pub(super) fn zero_buffer(&mut self, at: u32, frags: u32, kind: Kind) {
+    pub(super) fn zero_buffer(&mut self, at: FragNo, frags: u32, kind: Kind) {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         self.cache.create(at, Buf::zeroed(bytes).freeze(), kind);
     }

@@ -27,7 +27,7 @@ use crate::units::SECTOR_BYTES;
 const READS_MAX: u32 = 50;
 
 /// What has been read for a recount, by its first fragment, and how often. `None` while it has to be read again.
-type Read = BTreeMap<u32, (Option<Data>, u32)>;
+type Read = BTreeMap<FragNo, (Option<Data>, u32)>;
 
 impl Ffs {
     /// Recounts everything. Returns the contradictions, one line each.
@@ -65,7 +65,7 @@ impl Ffs {
     }
 
     /// The content on the device, once no write to it is in flight. The caller notices writes that begin later.
-    async fn read_beside(&self, at: u32, frags: u32) -> FsResult<Data> {
+    async fn read_beside(&self, at: FragNo, frags: u32) -> FsResult<Data> {
         loop {
             let waiting = self.progress.wait();
             if !self.state.borrow().cache.is_in_flight(at, frags) {
@@ -82,7 +82,7 @@ impl Ffs {
 }
 
 /// Blocks written in the meantime have to be read again.
-fn forget_written(read: &mut Read, written: &[Range<u32>], frag: u32) {
+fn forget_written(read: &mut Read, written: &[Range<FragNo>], frag: u32) {
     for places in written {
         for (_, (data, _)) in read.range_mut(places.start.saturating_sub(frag)..places.end) {
             *data = None;
@@ -96,14 +96,14 @@ struct Blocks {
     size: u64,
     frags: u32,
     /// Address of each block that is not a hole.
-    places: BTreeMap<u64, u32>,
+    places: BTreeMap<u64, FragNo>,
 }
 
 struct Recount<'a> {
     state: &'a State,
     layout: &'a Layout,
     read: &'a Read,
-    missing: BTreeMap<u32, u32>,
+    missing: BTreeMap<FragNo, u32>,
     waiting: Waiting,
     problems: Vec<String>,
     inodes: BTreeMap<InodeNo, Inode>,
@@ -134,7 +134,7 @@ impl<'a> Recount<'a> {
     }
 
     /// The content at `at`: from memory, or read before; requested otherwise.
-    fn block(&mut self, at: u32, frags: u32) -> Option<Data> {
+    fn block(&mut self, at: FragNo, frags: u32) -> Option<Data> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         let cached = self.state.cache.peek(at).map(|buffer| &buffer.data);
         if let Some(short) = cached.filter(|data| data.len() < bytes) {
@@ -212,13 +212,13 @@ impl<'a> Recount<'a> {
         }
     }
 
-    fn claim(&mut self, ino: InodeNo, at: u32, frags: u32) {
+    fn claim(&mut self, ino: InodeNo, at: FragNo, frags: u32) {
         if !self.layout.is_data(at, frags) {
             self.problems.push(format!("inode {ino} leads to {frags} fragments at {at}, where no file can be"));
             return;
         }
-        for frag in at..at + frags {
-            let other = std::mem::replace(&mut self.frags[frag as usize], ino);
+        for frag in at.run(frags) {
+            let other = std::mem::replace(&mut self.frags[frag.index()], ino);
             if other != UNCLAIMED {
                 self.problems.push(format!("U2: fragment {frag} is claimed twice: by inodes {other} and {ino}"));
             }
@@ -228,7 +228,7 @@ impl<'a> Recount<'a> {
     fn blocks(&mut self, ino: InodeNo, inode: &Inode) {
         let mut found = Blocks { ino, size: inode.size, frags: 0, places: BTreeMap::new() };
         if !inode.has_no_blocks(self.layout.maxsymlinklen) {
-            for (lbn, &at) in inode.db.iter().enumerate().filter(|(_, at)| **at != 0) {
+            for (lbn, &at) in inode.db.iter().enumerate().filter(|(_, at)| **at != FragNo::NONE) {
                 let length = self.layout.block_frags(inode.size, lbn as u64);
                 if length == 0 {
                     self.problems.push(format!("inode {ino} has a block {lbn} behind its end"));
@@ -237,7 +237,7 @@ impl<'a> Recount<'a> {
                 found.frags += length;
                 found.places.insert(lbn as u64, at);
             }
-            for (slot, &at) in inode.ib.iter().enumerate().filter(|(_, at)| **at != 0) {
+            for (slot, &at) in inode.ib.iter().enumerate().filter(|(_, at)| **at != FragNo::NONE) {
                 self.indirect(&mut found, at, slot, self.layout.indirect_first(slot));
             }
         }
@@ -252,7 +252,7 @@ impl<'a> Recount<'a> {
 
     /// Claims an indirect block with `levels` levels below it, and everything that it points to; that begins with block
     /// `lbn`.
-    fn indirect(&mut self, found: &mut Blocks, at: u32, levels: usize, lbn: u64) {
+    fn indirect(&mut self, found: &mut Blocks, at: FragNo, levels: usize, lbn: u64) {
         let whole = self.layout.frag;
         self.claim(found.ino, at, whole);
         found.frags += whole;
@@ -264,7 +264,7 @@ impl<'a> Recount<'a> {
         for slot in 0..self.layout.pointers_per_block as usize {
             let first = lbn + slot as u64 * span;
             match pointer_in(&block, slot) {
-                0 => {}
+                FragNo::NONE => {}
                 below if levels > 0 => self.indirect(found, below, levels - 1, first),
                 below => {
                     self.claim(found.ino, below, whole);
@@ -346,9 +346,9 @@ impl<'a> Recount<'a> {
             totals.add(&summary);
             let (base, bookkeeping) = (layout.group_base(number), layout.bookkeeping(number));
             let (free, used) = (group::free_map(layout, &bytes), group::inode_map(layout, &bytes));
-            for frag in base..base + layout.group_frags(number) {
+            for frag in base.run(layout.group_frags(number)) {
                 let is_free = group::bit(free, frag - base);
-                match (is_free, bookkeeping.contains(&frag), self.frags[frag as usize]) {
+                match (is_free, bookkeeping.contains(&frag), self.frags[frag.index()]) {
                     (true, true, _) => self.problems.push(format!("G1: fragment {frag} is bookkeeping's, and free")),
                     (false, false, UNCLAIMED) => frags_left.push(frag),
                     (true, _, ino) if ino != UNCLAIMED => {
@@ -385,7 +385,7 @@ impl<'a> Recount<'a> {
     }
 
     /// Space that is allocated and unclaimed is what soft updates are freeing at this moment.
-    fn left(&mut self, frags: &[u32], inodes: &[(InodeNo, bool)]) {
+    fn left(&mut self, frags: &[FragNo], inodes: &[(InodeNo, bool)]) {
         let given = self.frags.iter().filter(|&&ino| ino == GIVEN_BACK).count();
         let (said, waiting) = (self.waiting.frags, given + frags.len());
         let shown = &frags[..frags.len().min(8)];

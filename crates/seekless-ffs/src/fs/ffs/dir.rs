@@ -186,7 +186,7 @@ impl State {
     }
 
     /// The directory's block that holds byte `offset`, in memory: its address, and the offset of its chunk in it.
-    pub(super) fn dir_chunk(&mut self, dir: InodeNo, offset: u64) -> Step<(u32, usize)> {
+    pub(super) fn dir_chunk(&mut self, dir: InodeNo, offset: u64) -> Step<(FragNo, usize)> {
         let block = u64::from(self.layout.block_bytes);
         let (lbn, within) = (offset / block, (offset % block) as usize / DIR_CHUNK_BYTES * DIR_CHUNK_BYTES);
         let size = self.inode(dir)?.inode.size;
@@ -198,7 +198,14 @@ impl State {
     }
 
     /// Puts an entry into the chunk at `start`, which has a gap for it. Returns the block to write.
-    pub(super) fn insert_entry(&mut self, dir: InodeNo, start: u64, name: &[u8], ino: InodeNo, kind: u8) -> Step<u32> {
+    pub(super) fn insert_entry(
+        &mut self,
+        dir: InodeNo,
+        start: u64,
+        name: &[u8],
+        ino: InodeNo,
+        kind: u8,
+    ) -> Step<FragNo> {
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
         let needed = dirent_bytes(name.len());
@@ -226,7 +233,14 @@ impl State {
     }
 
     /// Fills a new chunk at `start` with the one entry, behind all others of the directory.
-    pub(super) fn append_entry(&mut self, dir: InodeNo, start: u64, name: &[u8], ino: InodeNo, kind: u8) -> Step<u32> {
+    pub(super) fn append_entry(
+        &mut self,
+        dir: InodeNo,
+        start: u64,
+        name: &[u8],
+        ino: InodeNo,
+        kind: u8,
+    ) -> Step<FragNo> {
         cover("ffs: a directory gets another chunk");
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
@@ -241,7 +255,7 @@ impl State {
     }
 
     /// Removes an entry: the one before it in the chunk gets its bytes. Returns the block to write.
-    pub(super) fn remove_entry(&mut self, dir: InodeNo, name: &[u8]) -> Step<u32> {
+    pub(super) fn remove_entry(&mut self, dir: InodeNo, name: &[u8]) -> Step<FragNo> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.erase_entry(dir, found.offset)?;
         self.index(dir)?.remove(name);
@@ -249,7 +263,7 @@ impl State {
     }
 
     /// The same for the bytes alone.
-    pub(super) fn erase_entry(&mut self, dir: InodeNo, offset: u64) -> Step<u32> {
+    pub(super) fn erase_entry(&mut self, dir: InodeNo, offset: u64) -> Step<FragNo> {
         let start = offset / DIR_CHUNK_BYTES as u64 * DIR_CHUNK_BYTES as u64;
         self.index(dir)?;
         let (at, within) = self.dir_chunk(dir, start)?;
@@ -273,7 +287,7 @@ impl State {
     }
 
     /// Makes an entry refer to another inode. Returns the block to write.
-    pub(super) fn change_entry(&mut self, dir: InodeNo, name: &[u8], ino: InodeNo, kind: u8) -> Step<u32> {
+    pub(super) fn change_entry(&mut self, dir: InodeNo, name: &[u8], ino: InodeNo, kind: u8) -> Step<FragNo> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let (at, within) = self.dir_chunk(dir, found.offset)?;
         let offset = within + (found.offset % DIR_CHUNK_BYTES as u64) as usize;

@@ -23,7 +23,7 @@ pub enum Dump {
     /// One inode.
     Inode(InodeNo),
     /// One fragment, as bytes.
-    Fragment(u32),
+    Fragment(FragNo),
 }
 
 /// Shows part of the volume on `device`.
@@ -70,7 +70,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
             let bytes = read_bytes(device, layout.sector(at), layout.block_bytes as usize).await?;
             section(&mut text, &format!("inode {ino}"), &bytes[offset..], Inode::FIELDS);
         }
-        Dump::Fragment(at) if at < layout.size => {
+        Dump::Fragment(at) if at < layout.end() => {
             let bytes = read_bytes(device, layout.sector(at), layout.frag_bytes as usize).await?;
             line(&mut text, format_args!("{}", Hex(&bytes)));
         }

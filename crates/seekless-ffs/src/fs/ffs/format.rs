@@ -3,7 +3,7 @@
 //! A structure that was read keeps every byte whose meaning is unknown here, and writes it back. Only little-endian
 //! volumes are accepted; others are recognised and refused by name.
 
-pub use super::numbers::{GroupNo, InodeNo};
+pub use super::numbers::{FragNo, GroupNo, InodeNo};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::units::WallTime;
 
@@ -218,8 +218,8 @@ crate::record! {
         pub mtime_nanos: u32,
         pub ctime: u32,
         pub ctime_nanos: u32,
-        pub db: [u32; DIRECT],
-        pub ib: [u32; INDIRECT],
+        pub db: [FragNo; DIRECT],
+        pub ib: [FragNo; INDIRECT],
         pub flags: u32,
         pub blocks: u32,
         pub generation: u32,
@@ -256,8 +256,8 @@ impl Inode {
         mtime_nanos: 0,
         ctime: 0,
         ctime_nanos: 0,
-        db: [0; DIRECT],
-        ib: [0; INDIRECT],
+        db: [FragNo::NONE; DIRECT],
+        ib: [FragNo::NONE; INDIRECT],
         flags: 0,
         blocks: 0,
         generation: 0,
@@ -298,6 +298,15 @@ impl Inode {
         (self.ctime, self.ctime_nanos) = put_time(time);
     }
 
+    /// The number of a device node, which takes the place of the first pointer.
+    pub fn device(&self) -> u32 {
+        self.db[0].0
+    }
+
+    pub fn set_device(&mut self, device: u32) {
+        self.db[0] = FragNo(device);
+    }
+
     /// The pointers as bytes, which hold the target of a short symbolic link.
     pub fn inline(&self) -> [u8; INLINE_BYTES] {
         let mut bytes = [0; INLINE_BYTES];
@@ -311,7 +320,7 @@ impl Inode {
     pub fn set_inline(&mut self, bytes: &[u8; INLINE_BYTES]) {
         let pointers = self.db.iter_mut().chain(&mut self.ib);
         for (pointer, raw) in pointers.zip(bytes.chunks_exact(4)) {
-            *pointer = crate::codec::get_at(raw, 0).unwrap_or(0);
+            *pointer = crate::codec::get_at(raw, 0).unwrap_or_default();
         }
     }
 
@@ -325,6 +334,15 @@ impl Inode {
             _ => true,
         }
     }
+}
+
+/// A pointer in an indirect block.
+pub fn pointer_in(block: &[u8], slot: usize) -> FragNo {
+    crate::codec::get_at(block, 4 * slot).unwrap_or_default()
+}
+
+pub fn put_pointer(block: &mut [u8], slot: usize, at: FragNo) {
+    crate::codec::put_at(block, 4 * slot, at);
 }
 
 /// The type that a directory entry records (`DT_*`): the type bits of the mode, shifted.

@@ -139,7 +139,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
 struct Name {
     directory: InodeNo,
     /// The block, and the offset of the entry in it.
-    at: u32,
+    at: FragNo,
     frags: u32,
     offset: usize,
     ino: InodeNo,
@@ -156,15 +156,15 @@ struct Check<'a> {
     volume: Volume,
     layout: Layout,
     /// Repaired blocks, by address.
-    changed: BTreeMap<u32, Vec<u8>>,
+    changed: BTreeMap<FragNo, Vec<u8>>,
     /// The new ones among them, which must be written before anything points to them.
-    fresh: BTreeSet<u32>,
+    fresh: BTreeSet<FragNo>,
     /// A bit for each fragment that a file uses.
     used: Vec<u8>,
     /// A bit for each fragment that anything on the volume points to, if only until the repair is written.
     claimed: Vec<u8>,
     /// Fragments with more than one claim.
-    twice: BTreeSet<u32>,
+    twice: BTreeSet<FragNo>,
     /// Inodes in use.
     inodes: BTreeMap<InodeNo, Inode>,
     inodes_changed: BTreeSet<InodeNo>,
@@ -237,7 +237,7 @@ impl Check<'_> {
 
     // ---- Blocks, with the repairs so far ----
 
-    async fn read(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
+    async fn read(&self, at: FragNo, frags: u32) -> FsResult<Vec<u8>> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         if let Some(changed) = self.changed.get(&at)
             && changed.len() >= bytes
@@ -253,14 +253,14 @@ impl Check<'_> {
     }
 
     /// As [`Check::read_derived`], with the repairs so far.
-    async fn read_group(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
+    async fn read_group(&self, at: FragNo, frags: u32) -> FsResult<Vec<u8>> {
         match self.changed.contains_key(&at) {
             true => self.read(at, frags).await,
             false => self.read_derived(self.layout.sector(at), (frags * self.layout.frag_bytes) as usize).await,
         }
     }
 
-    fn write(&mut self, at: u32, bytes: Vec<u8>) {
+    fn write(&mut self, at: FragNo, bytes: Vec<u8>) {
         self.changed.insert(at, bytes);
     }
 
@@ -269,8 +269,8 @@ impl Check<'_> {
         self.inodes.entry(ino).or_insert(Inode::FREE)
     }
 
-    fn is_used(&self, at: u32) -> bool {
-        group::bit(&self.used, at)
+    fn is_used(&self, at: FragNo) -> bool {
+        group::bit(&self.used, at.0)
     }
 
     fn count(&mut self) {

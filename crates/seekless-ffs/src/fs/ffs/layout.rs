@@ -35,7 +35,7 @@ pub struct Layout {
     pub dblkno: u32,
     pub cgoffset: u32,
     pub cgmask: u32,
-    pub csaddr: u32,
+    pub csaddr: FragNo,
     pub cssize: u32,
     pub cgsize: u32,
     pub minfree: u32,
@@ -275,7 +275,7 @@ impl Layout {
             dblkno: sb.dblkno,
             cgoffset: sb.cgoffset,
             cgmask: sb.cgmask,
-            csaddr: csaddr as u32,
+            csaddr: FragNo(csaddr as u32),
             cssize: sb.cssize,
             cgsize: sb.cgsize,
             minfree: sb.minfree,
@@ -288,14 +288,24 @@ impl Layout {
             rotation,
         };
         let last = GroupNo(layout.groups - 1);
-        if layout.group_start(last) + layout.dblkno > size {
+        if (layout.group_start(last) + layout.dblkno).0 > size {
             return bad("size", size.into(), "large enough for the bookkeeping of the last group");
         }
         Ok(layout)
     }
 
-    pub fn sector(&self, frag: u32) -> Sector {
-        Sector(u64::from(frag) * u64::from(self.frag_bytes) / SECTOR_BYTES)
+    pub fn sector(&self, frag: FragNo) -> Sector {
+        Sector(u64::from(frag.0) * u64::from(self.frag_bytes) / SECTOR_BYTES)
+    }
+
+    /// First address past the volume.
+    pub fn end(&self) -> FragNo {
+        FragNo(self.size)
+    }
+
+    /// Offset of a fragment in its group.
+    pub fn offset_in_group(&self, at: FragNo) -> u32 {
+        at.0 % self.frags_per_group
     }
 
     pub fn frags_for(&self, bytes: u64) -> u32 {
@@ -303,37 +313,37 @@ impl Layout {
     }
 
     /// First fragment of a group.
-    pub fn group_base(&self, group: GroupNo) -> u32 {
-        group.0 * self.frags_per_group
+    pub fn group_base(&self, group: GroupNo) -> FragNo {
+        FragNo(group.0 * self.frags_per_group)
     }
 
     /// Where the bookkeeping of a group counts from: it moves by about a track with each group, so that it is not all
     /// on one platter.
-    pub fn group_start(&self, group: GroupNo) -> u32 {
+    pub fn group_start(&self, group: GroupNo) -> FragNo {
         self.group_base(group) + self.cgoffset.wrapping_mul(group.0 & !self.cgmask)
     }
 
-    pub fn superblock_copy(&self, group: GroupNo) -> u32 {
+    pub fn superblock_copy(&self, group: GroupNo) -> FragNo {
         self.group_start(group) + self.sblkno
     }
 
     /// Where the group's own block is.
-    pub fn group_block(&self, group: GroupNo) -> u32 {
+    pub fn group_block(&self, group: GroupNo) -> FragNo {
         self.group_start(group) + self.cblkno
     }
 
     /// First fragment behind the bookkeeping.
-    pub fn group_data(&self, group: GroupNo) -> u32 {
+    pub fn group_data(&self, group: GroupNo) -> FragNo {
         self.group_start(group) + self.dblkno
     }
 
     /// Fragments that a group has; the last one may have fewer.
     pub fn group_frags(&self, group: GroupNo) -> u32 {
-        self.frags_per_group.min(self.size - self.group_base(group))
+        self.frags_per_group.min(self.size - self.group_base(group).0)
     }
 
-    pub fn group_of(&self, frag: u32) -> GroupNo {
-        GroupNo(frag / self.frags_per_group)
+    pub fn group_of(&self, frag: FragNo) -> GroupNo {
+        GroupNo(frag.0 / self.frags_per_group)
     }
 
     pub fn group_of_ino(&self, ino: InodeNo) -> GroupNo {
@@ -360,7 +370,7 @@ impl Layout {
     }
 
     /// The block that holds an inode, and the offset in it.
-    pub fn inode_place(&self, ino: InodeNo) -> (u32, usize) {
+    pub fn inode_place(&self, ino: InodeNo) -> (FragNo, usize) {
         let in_group = self.index_in_group(ino);
         let block =
             self.group_start(self.group_of_ino(ino)) + self.iblkno + in_group / self.inodes_per_block * self.frag;
@@ -373,17 +383,17 @@ impl Layout {
     }
 
     /// Fragments of a group that cannot belong to a file.
-    pub fn bookkeeping(&self, group: GroupNo) -> Range<u32> {
+    pub fn bookkeeping(&self, group: GroupNo) -> Range<FragNo> {
         match group.0 {
-            0 => 0..self.csaddr + self.cssize.div_ceil(self.frag_bytes),
+            0 => FragNo::NONE..self.csaddr + self.cssize.div_ceil(self.frag_bytes),
             _ => self.superblock_copy(group)..self.group_data(group),
         }
     }
 
     /// Whether `frags` fragments at `at` can belong to a file.
-    pub fn is_data(&self, at: u32, frags: u32) -> bool {
+    pub fn is_data(&self, at: FragNo, frags: u32) -> bool {
         let Some(end) = at.checked_add(frags) else { return false };
-        if frags == 0 || frags > self.frag || end > self.size || at % self.frag + frags > self.frag {
+        if frags == 0 || frags > self.frag || end.0 > self.size || at.0 % self.frag + frags > self.frag {
             return false;
         }
         let used = self.bookkeeping(self.group_of(at));
@@ -436,7 +446,7 @@ impl Layout {
         let before = inode.ib;
         for (slot, pointer) in inode.ib.iter_mut().enumerate() {
             if self.indirect_first(slot) >= blocks {
-                *pointer = 0;
+                *pointer = FragNo::NONE;
             }
         }
         inode.ib != before

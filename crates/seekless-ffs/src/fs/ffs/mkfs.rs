@@ -398,12 +398,12 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
 }
 
 /// The first block for data, which the root directory gets.
-fn first_free(layout: &Layout) -> u32 {
+fn first_free(layout: &Layout) -> FragNo {
     let behind = layout.csaddr + layout.cssize.div_ceil(layout.frag_bytes);
-    behind.next_multiple_of(layout.frag)
+    FragNo(behind.0.next_multiple_of(layout.frag))
 }
 
-fn new_group(layout: &Layout, sb: &Superblock, group: GroupNo, root_at: u32, now: WallTime) -> Buf {
+fn new_group(layout: &Layout, sb: &Superblock, group: GroupNo, root_at: FragNo, now: WallTime) -> Buf {
     let offsets = Offsets::new(
         sb.cpg,
         sb.nrpos,
@@ -433,7 +433,13 @@ fn new_group(layout: &Layout, sb: &Superblock, group: GroupNo, root_at: u32, now
     bytes
 }
 
-async fn write_root(device: &Device, layout: &Layout, options: &MkfsOptions, at: u32, now: WallTime) -> FsResult<()> {
+async fn write_root(
+    device: &Device,
+    layout: &Layout,
+    options: &MkfsOptions,
+    at: FragNo,
+    now: WallTime,
+) -> FsResult<()> {
     let mut fragment = Buf::zeroed(layout.frag_bytes as usize);
     fragment[..DIR_CHUNK_BYTES].copy_from_slice(&first_chunk(ROOT_INO, ROOT_INO));
     write_bytes(device, layout.sector(at), fragment.freeze(), WriteFlags::NONE).await?;

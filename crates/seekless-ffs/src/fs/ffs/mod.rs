@@ -48,6 +48,7 @@ mod soft;
 mod state;
 #[cfg(test)]
 mod tests;
+mod truncate;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

@@ -196,7 +196,7 @@ impl State {
         old: (InodeNo, u8),
         after: &After<'_>,
         links: &[(InodeNo, u16)],
-    ) -> Step<(u32, u64)> {
+    ) -> Step<(FragNo, u64)> {
         self.keep_in_memory(links)?;
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.change_entry(dir, name, new.0, new.1)?;
@@ -329,7 +329,7 @@ impl Ffs {
             NewFile::Node(node) => {
                 let device = node.device();
                 self.step(|state| {
-                    state.inode_mut(ino)?.db[0] = device;
+                    state.inode_mut(ino)?.set_device(device);
                     Ok(())
                 })
                 .await?;

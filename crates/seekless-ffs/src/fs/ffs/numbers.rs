@@ -79,3 +79,34 @@ impl GroupNo {
         self.0 as usize
     }
 }
+
+number! {
+    /// The address of a fragment, counted from the start of the volume, as in the pointers of inodes. A block has the address of
+    /// its first fragment.
+    FragNo
+}
+
+impl FragNo {
+    /// No fragment: the pointer of a hole. Boot blocks are at this address, so that it is never a file's.
+    pub const NONE: FragNo = FragNo(0);
+
+    /// Its index in a table of all fragments.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The addresses of `count` fragments from here on.
+    pub fn run(self, count: u32) -> impl Iterator<Item = FragNo> + Clone {
+        self.until(self + count)
+    }
+
+    /// The address `frags` before this one, or the start of the volume.
+    pub fn saturating_sub(self, frags: u32) -> FragNo {
+        FragNo(self.0.saturating_sub(frags))
+    }
+
+    /// The address `frags` further on, if it can be one.
+    pub fn checked_add(self, frags: u32) -> Option<FragNo> {
+        self.0.checked_add(frags).map(FragNo)
+    }
+}

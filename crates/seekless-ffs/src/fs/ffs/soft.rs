@@ -66,7 +66,7 @@ use std::ops::Range;
 
 use super::cache::Kind;
 use super::format::dirent_bytes;
-use super::numbers::InodeNo;
+use super::numbers::{FragNo, InodeNo};
 use super::state::*;
 use crate::device::Data;
 use crate::fs::FsError;
@@ -95,25 +95,25 @@ pub(super) type Links = Vec<(InodeNo, u16)>;
 #[derive(Default)]
 pub(super) struct Soft {
     /// Blocks that no durable pointer may lead to yet (U1).
-    fresh: BTreeMap<u32, Fresh>,
+    fresh: BTreeMap<FragNo, Fresh>,
     /// The same by owner.
-    fresh_of: BTreeSet<(InodeNo, u32)>,
+    fresh_of: BTreeSet<(InodeNo, FragNo)>,
     /// Inodes that their group does not durably mark as allocated; and since when (U2).
     unallocated_inodes: BTreeMap<InodeNo, u64>,
     /// Events that follow when the buffer at an address, as of a moment, is durable.
-    waits: BTreeMap<u32, Vec<(u64, Event)>>,
+    waits: BTreeMap<FragNo, Vec<(u64, Event)>>,
     /// Buffers that have been written to a cache that a power cut empties; and when the write had begun.
-    unflushed: Vec<(u32, u64)>,
+    unflushed: Vec<(FragNo, u64)>,
     /// Buffers that a flush in progress has taken from there, by its number. They are durable when it ends. Until then
     /// nothing that waits for them may take an empty `unflushed` for the end of waiting (U7).
-    flushes: BTreeMap<u64, Vec<(u32, u64)>>,
+    flushes: BTreeMap<u64, Vec<(FragNo, u64)>>,
     /// Number of the flush that began last.
     flush_number: u64,
     records: BTreeMap<u64, Record>,
     /// Records that wait for an image of an inode.
     inode_waiters: BTreeMap<InodeNo, Vec<Waiter>>,
     /// Indirect blocks that are ahead of the volume, by owner and address.
-    indirects: BTreeMap<(InodeNo, u32), Indirect>,
+    indirects: BTreeMap<(InodeNo, FragNo), Indirect>,
     /// Entries that are not durable, by directory and offset.
     entries: BTreeMap<(InodeNo, u64), u64>,
     /// How many of them each inode has.
@@ -154,11 +154,11 @@ struct Fresh {
 #[derive(Debug)]
 enum Event {
     Written {
-        at: u32,
+        at: FragNo,
         since: u64,
     },
     Taken {
-        at: u32,
+        at: FragNo,
         since: u64,
     },
     Born {
@@ -173,7 +173,7 @@ enum Event {
     /// Content of the indirect block's image.
     Indirect {
         ino: InodeNo,
-        at: u32,
+        at: FragNo,
         since: u64,
     },
     /// The entry or the removal is durable.
@@ -206,7 +206,7 @@ enum RecordKind {
 /// What is freed.
 #[derive(Default, Debug)]
 struct Freeing {
-    frags: Vec<(u32, u32)>,
+    frags: Vec<(FragNo, u32)>,
     /// How many of these have been freed.
     done: usize,
     /// The inode, and whether it was a directory's.
@@ -240,16 +240,16 @@ struct Indirect {
 }
 
 impl Soft {
-    fn wait(&mut self, at: u32, since: u64, event: Event) {
+    fn wait(&mut self, at: FragNo, since: u64, event: Event) {
         self.waits.entry(at).or_default().push((since, event));
     }
 
-    fn is_fresh(&self, at: u32) -> bool {
+    fn is_fresh(&self, at: FragNo) -> bool {
         self.fresh.contains_key(&at)
     }
 
     /// One of the two things that a fresh block lacks is durable, if it is still what the block lacks.
-    fn make_less_fresh(&mut self, at: u32, lacking: impl FnOnce(&mut Fresh) -> &mut Option<u64>, since: u64) {
+    fn make_less_fresh(&mut self, at: FragNo, lacking: impl FnOnce(&mut Fresh) -> &mut Option<u64>, since: u64) {
         let Some(fresh) = self.fresh.get_mut(&at) else { return };
         let lacking = lacking(fresh);
         if *lacking == Some(since) {
@@ -260,21 +260,21 @@ impl Soft {
         }
     }
 
-    fn begin_fresh(&mut self, at: u32, fresh: Fresh) {
+    fn begin_fresh(&mut self, at: FragNo, fresh: Fresh) {
         self.end_fresh(at);
         self.fresh_of.insert((fresh.owner, at));
         self.fresh.insert(at, fresh);
     }
 
-    fn end_fresh(&mut self, at: u32) {
+    fn end_fresh(&mut self, at: FragNo) {
         if let Some(fresh) = self.fresh.remove(&at) {
             self.fresh_of.remove(&(fresh.owner, at));
         }
     }
 
     /// Blocks of the inode that wait for their groups.
-    fn untaken_of(&self, ino: InodeNo) -> impl Iterator<Item = u32> {
-        let own = self.fresh_of.range((ino, 0)..=(ino, u32::MAX)).map(|&(_, at)| at);
+    fn untaken_of(&self, ino: InodeNo) -> impl Iterator<Item = FragNo> {
+        let own = self.fresh_of.range((ino, FragNo(0))..=(ino, FragNo(u32::MAX))).map(|&(_, at)| at);
         own.filter(|at| self.fresh.get(at).is_some_and(|fresh| fresh.untaken.is_some()))
     }
 
@@ -444,7 +444,7 @@ impl State {
     }
 
     /// The buffer at `at`, as it was when a write of it began, is durable.
-    pub(super) fn note_durable(&mut self, at: u32, begun: u64) {
+    pub(super) fn note_durable(&mut self, at: FragNo, begun: u64) {
         let Some(soft) = self.soft.as_deref_mut() else { return };
         let Some(waiting) = soft.waits.remove(&at) else { return };
         let (reached, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(since, _)| *since <= begun);
@@ -508,7 +508,7 @@ impl State {
             Some(own) => own.durable == SafeFields::of(&known.inode),
             None => true,
         });
-        same && soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_none()
+        same && soft.indirects.range((ino, FragNo(0))..=(ino, FragNo(u32::MAX))).next().is_none()
     }
 
     /// Whether the volume leads to everything in this directory: an old name must not go for a new one in a directory
@@ -540,7 +540,7 @@ impl State {
     }
 
     /// A write of these buffers has ended in the device's cache.
-    pub(super) fn note_volatile(&mut self, at: u32, begun: u64) {
+    pub(super) fn note_volatile(&mut self, at: FragNo, begun: u64) {
         if let Some(soft) = self.soft() {
             soft.unflushed.push((at, begun));
         }
@@ -583,7 +583,7 @@ impl State {
     }
 
     /// The image of a buffer: its content, with every change undone that the volume is not ready for.
-    pub(super) fn image(&mut self, at: u32, data: Data) -> Data {
+    pub(super) fn image(&mut self, at: FragNo, data: Data) -> Data {
         if self.soft.is_none() {
             return data;
         }

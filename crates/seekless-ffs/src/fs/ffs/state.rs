@@ -45,7 +45,7 @@ impl From<Load> for Need {
 /// A buffer to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Load {
-    pub at: u32,
+    pub at: FragNo,
     pub frags: u32,
     pub kind: Kind,
 }
@@ -64,7 +64,7 @@ pub(super) struct Sequence {
     pub cluster_more: u64,
     /// Block that was written last, and its address.
     pub write_last: u64,
-    pub write_at: u32,
+    pub write_at: FragNo,
 }
 
 /// An inode in memory.
@@ -192,7 +192,7 @@ impl State {
     // ---- Buffers ----
 
     /// The buffer at `at`.
-    pub(super) fn buffer(&mut self, at: u32, frags: u32, kind: Kind) -> Step<Data> {
+    pub(super) fn buffer(&mut self, at: FragNo, frags: u32, kind: Kind) -> Step<Data> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         match self.cache.get(at) {
             // A shorter one is possible only when two files on a damaged volume share fragments.
@@ -206,7 +206,7 @@ impl State {
     }
 
     /// The bytes at `at`, to be changed, all of them; the caller has made sure that they are in memory.
-    pub(super) fn buffer_mut(&mut self, at: u32) -> Step<&mut [u8]> {
+    pub(super) fn buffer_mut(&mut self, at: FragNo) -> Step<&mut [u8]> {
         match self.cache.bytes_mut(at) {
             Some(bytes) => Ok(bytes),
             None => fail(FsError::corrupt("block", format_args!("fragment {at}"), "it is not in memory")),
@@ -305,7 +305,7 @@ impl State {
     }
 
     /// Copies the inode into its block, which becomes dirty. Returns the address of the block.
-    pub(super) fn update_inode(&mut self, ino: InodeNo) -> Step<u32> {
+    pub(super) fn update_inode(&mut self, ino: InodeNo) -> Step<FragNo> {
         let (at, offset) = self.layout.inode_place(ino);
         self.buffer(at, self.layout.frag, Kind::Inodes)?;
         if self.soft.is_some() {
@@ -351,7 +351,7 @@ impl State {
             links: inode.nlink.into(),
             uid: inode.uid,
             gid: inode.gid,
-            device: if is_device { inode.db[0] } else { 0 },
+            device: if is_device { inode.device() } else { 0 },
             size: inode.size,
             sectors: inode.blocks.into(),
             io_bytes,
@@ -373,7 +373,7 @@ impl State {
     // ---- Addresses of blocks ----
 
     /// Address of block `lbn` of a file; `None` for a hole.
-    pub(super) fn block_at(&mut self, ino: InodeNo, lbn: u64) -> Step<Option<u32>> {
+    pub(super) fn block_at(&mut self, ino: InodeNo, lbn: u64) -> Step<Option<FragNo>> {
         let Some(path) = self.layout.path(lbn) else { return Ok(None) };
         let inode = &self.inode(ino)?.inode;
         let size = inode.size;
@@ -385,14 +385,14 @@ impl State {
         for &slot in &path.slots[..path.depth] {
             let Some(indirect) = self.check_pointer(ino, lbn, at, self.layout.frag)? else { return Ok(None) };
             let block = self.buffer(indirect, self.layout.frag, Kind::Indirect { ino })?;
-            at = crate::codec::get_at(&block, 4 * slot).unwrap_or(0);
+            at = pointer_in(&block, slot);
         }
         self.check_pointer(ino, lbn, at, self.layout.frag)
     }
 
     /// Refuses a pointer to a place where no file can have a block.
-    pub(super) fn check_pointer(&self, ino: InodeNo, lbn: u64, at: u32, frags: u32) -> Step<Option<u32>> {
-        if at == 0 {
+    pub(super) fn check_pointer(&self, ino: InodeNo, lbn: u64, at: FragNo, frags: u32) -> Step<Option<FragNo>> {
+        if at == FragNo::NONE {
             return Ok(None);
         }
         if frags == 0 || !self.layout.is_data(at, frags) {
@@ -410,7 +410,7 @@ impl State {
     }
 
     /// Frees fragments. Their content is forgotten.
-    pub(super) fn free_frags(&mut self, at: u32, frags: u32) -> Step<()> {
+    pub(super) fn free_frags(&mut self, at: FragNo, frags: u32) -> Step<()> {
         let group = self.layout.group_of(at);
         let in_group = at - self.layout.group_base(group);
         let freed = self.change_group(group, |map| Some(map.free_frags(in_group, frags)))?;
@@ -432,11 +432,6 @@ impl State {
         }
         if self.read_only { fail(FsError::ReadOnly) } else { Ok(()) }
     }
-}
-
-/// A pointer in an indirect block.
-pub(super) fn pointer_in(block: &[u8], slot: usize) -> u32 {
-    crate::codec::get_at(block, 4 * slot).unwrap_or(0)
 }
 
 /// Whether the block of a group can be used.

@@ -116,7 +116,7 @@ impl Check<'_> {
         let Some(inode) = self.inodes.get(&lost).copied() else { return Ok(false) };
         let blocks = self.directory_blocks(&inode).await?;
         for (at, frags) in blocks {
-            if at == 0 {
+            if at == FragNo::NONE {
                 continue;
             }
             let mut block = self.read(at, frags).await?;
@@ -173,7 +173,7 @@ impl Check<'_> {
         Ok(None)
     }
 
-    fn make_lost_and_found(&mut self, ino: InodeNo, at: u32, entry: Name) {
+    fn make_lost_and_found(&mut self, ino: InodeNo, at: FragNo, entry: Name) {
         let frag = self.layout.frag;
         self.claim(at, frag);
         let mut block = vec![0; self.layout.block_bytes as usize];
@@ -227,11 +227,11 @@ impl Check<'_> {
 
     /// A block that no file uses; if possible one that nothing on the volume points to either, since such a pointer
     /// would lead to the new content after a cut.
-    fn free_block(&self) -> Option<u32> {
+    fn free_block(&self) -> Option<FragNo> {
         let frag = self.layout.frag;
         let without = |map: &[u8]| {
-            let is_free = |at: u32| !(at..at + frag).any(|one| group::bit(map, one));
-            let mut all = (0..self.layout.size / frag).map(|block| block * frag);
+            let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map, one.0));
+            let mut all = (0..self.layout.size / frag).map(|block| FragNo(block * frag));
             all.find(|&at| self.layout.is_data(at, frag) && is_free(at))
         };
         without(&self.claimed).or_else(|| without(&self.used))

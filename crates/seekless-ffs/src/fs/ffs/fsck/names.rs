@@ -10,27 +10,27 @@ use crate::fs::{FileKind, FsError, FsResult};
 
 impl Check<'_> {
     /// Addresses of the blocks of a directory, with their fragments, up to the first hole.
-    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<Vec<(u32, u32)>> {
+    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<Vec<(FragNo, u32)>> {
         let blocks = inode.size.div_ceil(self.layout.block_bytes.into());
         let mut found = Vec::new();
         // More would be a directory of gigabytes; pointers beyond that are damage.
         const BLOCKS_MAX: u64 = 1 << 20;
-        let mut held: Option<(u32, Vec<u8>)> = None;
+        let mut held: Option<(FragNo, Vec<u8>)> = None;
         for lbn in 0..blocks.min(BLOCKS_MAX) {
             let frags = self.layout.block_frags(inode.size, lbn);
             let Some(path) = self.layout.path(lbn) else { break };
             let mut at = if path.depth == 0 { inode.db[path.slot] } else { inode.ib[path.slot] };
             for &slot in &path.slots[..path.depth] {
-                if at == 0 {
+                if at == FragNo::NONE {
                     break;
                 }
                 if held.as_ref().is_none_or(|(held, _)| *held != at) {
                     held = Some((at, self.read(at, self.layout.frag).await?));
                 }
-                at = held.as_ref().map_or(0, |(_, block)| codec::get_at(block, 4 * slot).unwrap_or(0));
+                at = held.as_ref().map_or(FragNo::NONE, |(_, block)| pointer_in(block, slot));
             }
             found.push((at, frags));
-            if at == 0 {
+            if at == FragNo::NONE {
                 break; // It ends here, whatever its size.
             }
         }
@@ -63,7 +63,7 @@ impl Check<'_> {
         let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut start = 0;
         for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate() {
-            if at == 0 {
+            if at == FragNo::NONE {
                 self.problem(format!("directory {ino} has a hole at byte {start}; cut there"), Cause::Damage);
                 self.inode_mut(ino).size = start;
                 return Ok(false);
@@ -230,7 +230,7 @@ impl Check<'_> {
         }
         let has_zero = if inode.has_no_blocks(self.layout.maxsymlinklen) {
             inode.inline().iter().take(bytes).any(|&byte| byte == 0)
-        } else if inode.db[0] == 0 {
+        } else if inode.db[0] == FragNo::NONE {
             true
         } else {
             match self.read(inode.db[0], self.layout.block_frags(inode.size, 0)).await {

@@ -106,7 +106,7 @@ pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec
 fn copy_place(layout: &Layout, group: GroupNo) -> Option<Sector> {
     let at = layout.superblock_copy(group);
     let end = at.checked_add((SUPERBLOCK_BYTES as u32).div_ceil(layout.frag_bytes))?;
-    (end <= layout.size).then(|| layout.sector(at))
+    (end <= layout.end()).then(|| layout.sector(at))
 }
 
 /// Searches for a copy of the superblock where the first group has it.

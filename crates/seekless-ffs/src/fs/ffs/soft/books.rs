@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::numbers::InodeNo;
+use super::super::numbers::{FragNo, InodeNo};
 use super::{Freeing, Job, RecordKind, Soft};
 
 /// Space that waits to be freed and is still allocated.
@@ -12,7 +12,7 @@ pub(in super::super) struct Waiting {
     pub frags: i64,
     pub inodes: i64,
     /// The known ones among them: the others are being freed at this moment.
-    pub known_frags: Vec<(u32, u32)>,
+    pub known_frags: Vec<(FragNo, u32)>,
     pub known_inodes: Vec<InodeNo>,
     /// Entries in blocks of directories that are not names: directory, offset.
     pub ghosts: BTreeSet<(InodeNo, u64)>,

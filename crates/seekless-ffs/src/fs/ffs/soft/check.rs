@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::cache::Kind;
-use super::super::numbers::InodeNo;
+use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{Event, Freeing, Job, RecordKind, Soft};
 
@@ -29,7 +29,7 @@ impl State {
 
     /// Whether a write of the buffer, as of `since` or later, is to come or is not durable yet. `written`: when the
     /// youngest write that waits for a flush had begun, for each buffer.
-    fn will_be_durable(&self, written: &BTreeMap<u32, u64>, at: u32, since: u64) -> bool {
+    fn will_be_durable(&self, written: &BTreeMap<FragNo, u64>, at: FragNo, since: u64) -> bool {
         self.cache.peek(at).is_some_and(|buffer| buffer.dirty.is_some())
             || self.cache.begun(at) >= since
             || written.get(&at).is_some_and(|&begun| begun >= since)
@@ -39,7 +39,7 @@ impl State {
     fn check_waits(&self, soft: &Soft, wrong: &mut Vec<String>) {
         let (mut written, mut taken, mut born) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut indirect = BTreeSet::new();
-        let mut unflushed: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut unflushed: BTreeMap<FragNo, u64> = BTreeMap::new();
         for &(at, begun) in soft.flushes.values().flatten().chain(&soft.unflushed) {
             let youngest = unflushed.entry(at).or_insert(begun);
             *youngest = begun.max(*youngest);
@@ -86,12 +86,12 @@ impl State {
             }
         }
         for (at, fresh) in &soft.fresh {
-            let is_listed = |since: Option<u64>, listed: &BTreeSet<u32>| since.is_none() || listed.contains(at);
+            let is_listed = |since: Option<u64>, listed: &BTreeSet<FragNo>| since.is_none() || listed.contains(at);
             if !is_listed(fresh.unwritten, &written) || !is_listed(fresh.untaken, &taken) {
                 wrong.push(format!("the block at {at} is fresh for ever"));
             }
         }
-        let fresh_of: BTreeSet<(InodeNo, u32)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
+        let fresh_of: BTreeSet<(InodeNo, FragNo)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
         if fresh_of != soft.fresh_of {
             wrong.push(format!("{fresh_of:?} are fresh by owner, and {:?} are listed", soft.fresh_of));
         }

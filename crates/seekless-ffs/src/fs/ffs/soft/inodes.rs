@@ -11,8 +11,8 @@ use super::{Event, Freeing, Job, RecordKind, Soft, Waiter};
 pub(in super::super) struct SafeFields {
     size: u64,
     sectors: u32,
-    db: [u32; DIRECT],
-    ib: [u32; INDIRECT],
+    db: [FragNo; DIRECT],
+    ib: [FragNo; INDIRECT],
 }
 
 impl SafeFields {
@@ -39,7 +39,7 @@ pub(in super::super) struct SoftInode {
     /// Names in this directory that are gone, and still in its blocks.
     pub(super) ghosts: u32,
     /// The last block by which this directory has grown.
-    pub(super) tail: Option<u32>,
+    pub(super) tail: Option<FragNo>,
 }
 
 impl SoftInode {
@@ -95,7 +95,7 @@ impl State {
         let indirect = image.ib.iter().any(|&at| soft.is_fresh(at));
         if known.inode.kind() != Some(crate::fs::FileKind::Regular) {
             // One with a hole, or without content, is damaged (U3).
-            let ahead = soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_some();
+            let ahead = soft.indirects.range((ino, FragNo(0))..=(ino, FragNo(u32::MAX))).next().is_some();
             let grown = own.tail.is_some_and(|at| soft.is_fresh(at));
             if !direct && !indirect && !ahead && !grown {
                 return Image::Complete(image);
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Puts the image of the inode into its block, which is in memory.
-    pub(in super::super) fn show_inode(&mut self, ino: InodeNo, at: u32, offset: usize) -> Step<()> {
+    pub(in super::super) fn show_inode(&mut self, ino: InodeNo, at: FragNo, offset: usize) -> Step<()> {
         let Some(soft) = self.soft.as_deref() else { return Ok(()) };
         let Some(known) = self.inodes.get(&ino) else { return Ok(()) };
         let Some(own) = known.soft.as_deref() else { return Ok(()) };
@@ -224,7 +224,12 @@ impl State {
 
     /// Frees an inode and `frags`, all its blocks: at once if the volume knows nothing of it, and otherwise when it is
     /// free on the volume. No record holds its links, and its block and its group are in memory.
-    pub(in super::super) fn free_inode_later(&mut self, ino: InodeNo, at: u32, frags: Vec<(u32, u32)>) -> Step<()> {
+    pub(in super::super) fn free_inode_later(
+        &mut self,
+        ino: InodeNo,
+        at: FragNo,
+        frags: Vec<(FragNo, u32)>,
+    ) -> Step<()> {
         let inode = self.inode(ino)?.inode;
         for &(block, count) in &frags {
             self.forget_block(ino, block, count);

@@ -356,7 +356,7 @@ impl State {
     }
 
     /// U3 for a directory's block.
-    pub(super) fn directory_image(&mut self, at: u32, dir: InodeNo, lbn: u64, data: Data) -> Data {
+    pub(super) fn directory_image(&mut self, at: FragNo, dir: InodeNo, lbn: u64, data: Data) -> Data {
         let begun = self.cache.begun(at);
         let block = u64::from(self.layout.block_bytes);
         let Some(soft) = self.soft.as_deref_mut() else { return data };

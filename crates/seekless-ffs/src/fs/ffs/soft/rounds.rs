@@ -10,7 +10,7 @@
 
 use super::super::Ffs;
 use super::super::cache::Kind;
-use super::super::numbers::InodeNo;
+use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{Freeing, Job, RECORDS_MAX, Soft};
 use crate::fs::{FsError, FsResult};
@@ -64,7 +64,7 @@ impl StallDetector {
 }
 
 impl State {
-    fn phase_of(&self, at: u32) -> Option<Phase> {
+    fn phase_of(&self, at: FragNo) -> Option<Phase> {
         Some(match self.cache.peek(at)?.kind {
             Kind::Group(_) | Kind::File { .. } => Phase::Contents,
             Kind::Directory { .. } if self.soft.as_deref().is_some_and(|soft| soft.is_fresh(at)) => Phase::Contents,
@@ -74,17 +74,17 @@ impl State {
         })
     }
 
-    fn dirty_in(&self, phase: Phase, until: u64) -> Vec<u32> {
+    fn dirty_in(&self, phase: Phase, until: u64) -> Vec<FragNo> {
         self.cache.dirty_until(until).into_iter().filter(|&at| self.phase_of(at) == Some(phase)).collect()
     }
 
-    fn is_dirty_since(&self, at: u32, until: u64) -> bool {
+    fn is_dirty_since(&self, at: FragNo, until: u64) -> bool {
         self.cache.peek(at).and_then(|buffer| buffer.dirty).is_some_and(|since| since <= until)
     }
 
     /// Blocks to write in a phase for a complete image of the inode: its blocks, and the groups that mark these and the
     /// inode as allocated.
-    fn owed_in(&self, phase: Phase, ino: InodeNo, until: u64) -> Vec<u32> {
+    fn owed_in(&self, phase: Phase, ino: InodeNo, until: u64) -> Vec<FragNo> {
         let mut owed = self.cache.dirty_of(ino);
         if let Some(soft) = self.soft.as_deref() {
             let layout = &self.layout;

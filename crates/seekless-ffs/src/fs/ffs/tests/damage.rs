@@ -69,7 +69,7 @@ fn repaired_images_are_clean() {
                 let group = GroupNo(rng.below(layout.groups.into()) as u32);
                 // Somewhere in the group's block, its inodes, or the first of its data, where directories are.
                 let at = layout.group_block(group) + rng.below(40) as u32;
-                let sector = layout.sector(at.min(layout.size - 1));
+                let sector = layout.sector(at.min(FragNo(layout.size - 1)));
                 let mut bytes = device.read(sector, Buf::zeroed(512)).await.unwrap();
                 for _ in 0..rng.between(1, 6) {
                     let place = rng.below(512) as usize;
@@ -268,7 +268,7 @@ fn a_tangled_file_ends() {
             (inode.ib, inode.size) = ([tangle; 3], layout.addressable_bytes);
             inode.encode(&mut raw[offset..]);
             device.write(place, raw.freeze(), WriteFlags::NONE).await.unwrap();
-            let pointers: Vec<u8> = tangle.to_le_bytes().repeat(layout.pointers_per_block as usize);
+            let pointers: Vec<u8> = tangle.0.to_le_bytes().repeat(layout.pointers_per_block as usize);
             device
                 .write(layout.sector(tangle), crate::device::Data::from_slice(&pointers), WriteFlags::NONE)
                 .await
@@ -303,7 +303,7 @@ fn a_tree_of_two_files() {
         let layout = info(&device).await.unwrap().layout;
         let [older, younger] = inos.map(|ino| layout.inode_place(InodeNo(ino as u32)));
         let read =
-            async |at: u32| device.read(layout.sector(at), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+            async |at: FragNo| device.read(layout.sector(at), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
         let tree = Inode::decode(&read(older.0).await[older.1..]).unwrap().ib[0];
         let mut raw = read(younger.0).await;
         let mut inode = Inode::decode(&raw[younger.1..]).unwrap();
@@ -392,7 +392,7 @@ fn targets_with_zero_bytes() {
         })
         .await;
         let layout = info(&device).await.unwrap().layout;
-        let change = async |at: u32, change: &dyn Fn(&mut [u8])| {
+        let change = async |at: FragNo, change: &dyn Fn(&mut [u8])| {
             let mut raw = device.read(layout.sector(at), Buf::dirty(layout.frag_bytes as usize)).await.unwrap();
             change(&mut raw);
             device.write(layout.sector(at), raw.freeze(), WriteFlags::NONE).await.unwrap();
@@ -405,7 +405,7 @@ fn targets_with_zero_bytes() {
             let mut inode = Inode::decode(&raw[within..]).unwrap();
             blocks.insert(path, inode.db[0]);
             if path == "/short" {
-                inode.db[1] = 0;
+                inode.db[1] = FragNo::NONE;
                 change(at, &|raw| inode.encode(&mut raw[within..])).await;
             }
         }
