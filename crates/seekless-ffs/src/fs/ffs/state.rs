@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 
 use super::cache::{Cache, Kind};
-use super::dir::Index;
+use super::dir::index::Index;
 use super::format::*;
 use super::group::{self, GroupMut};
 use super::layout::Layout;
-use super::soft::{Soft, SoftInode};
+use super::soft::records::{Soft, SoftInode};
 use super::{Counters, Metadata, Options};
 use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};

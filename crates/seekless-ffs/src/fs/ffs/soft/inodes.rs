@@ -4,56 +4,7 @@
 
 use super::super::format::*;
 use super::super::state::*;
-use super::{Event, Freeing, Job, RecordKind, Soft, Waiter};
-
-/// The part of an inode that has to be safe as a whole: which blocks are the file's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in super::super) struct SafeFields {
-    size: u64,
-    sectors: u32,
-    db: [FragNo; DIRECT],
-    ib: [FragNo; INDIRECT],
-}
-
-impl SafeFields {
-    pub(in super::super) fn of(inode: &Inode) -> SafeFields {
-        SafeFields { size: inode.size, sectors: inode.blocks, db: inode.db, ib: inode.ib }
-    }
-
-    fn put(&self, inode: &mut Inode) {
-        (inode.size, inode.blocks, inode.db, inode.ib) = (self.size, self.sectors, self.db, self.ib);
-    }
-}
-
-/// The state of an inode for soft updates.
-#[derive(Default)]
-pub(in super::super) struct SoftInode {
-    /// In the inode's block.
-    shown: SafeFields,
-    /// Durable on the volume.
-    pub(super) durable: SafeFields,
-    /// The block has the inode as one in use.
-    is_shown: bool,
-    /// Links that are gone, and are still counted on the volume because names exist there (U4).
-    pub(super) held: u16,
-    /// Names in this directory that are gone, and still in its blocks.
-    pub(super) ghosts: u32,
-    /// The last block by which this directory has grown.
-    pub(super) tail: Option<FragNo>,
-}
-
-impl SoftInode {
-    /// The state of an inode that was read.
-    pub(in super::super) fn read(inode: &Inode) -> SoftInode {
-        let safe = SafeFields::of(inode);
-        SoftInode { shown: safe, durable: safe, is_shown: true, ..SoftInode::default() }
-    }
-
-    /// Whether the inode has to stay in memory.
-    pub(in super::super) fn is_pinned(&self, inode: &Inode) -> bool {
-        self.held > 0 || self.ghosts > 0 || self.durable != SafeFields::of(inode)
-    }
-}
+use super::{Event, Freeing, Job, RecordKind, SafeFields, Soft, SoftInode, Waiter};
 
 /// How much of an inode an image contains.
 enum Image {

@@ -3,7 +3,7 @@
 
 use super::super::format::*;
 use super::super::state::*;
-use super::{Event, Links, Record, RecordKind};
+use super::{Event, Links, PendingMark, Record, RecordKind};
 use crate::codec;
 use crate::device::Data;
 use crate::fs::FileKind;
@@ -29,14 +29,6 @@ pub(in super::super) struct After<'a> {
     pub records: &'a [u64],
     /// Another entry gets what this one loses.
     pub trades: bool,
-}
-
-/// A new name of a directory that is marked as such, as long as its old name exists.
-#[derive(Clone, Debug)]
-pub(in super::super) struct PendingMark {
-    pub dir: InodeNo,
-    pub name: Vec<u8>,
-    pub ino: InodeNo,
 }
 
 /// An entry that changed or went before it was durable.
