@@ -218,7 +218,7 @@ impl Check<'_> {
         let groups = self.check_groups().await?;
         let copies = superblock::bad_copies(self.device, &self.volume).await?;
         for (group, _, why) in &copies {
-            self.problem(format!("the copy of the superblock in group {group} {why}; made anew"), Cause::Copy);
+            self.problem(format!("the copy of the superblock in group {group} {why}; rewritten"), Cause::Copy);
         }
         self.bad_copies = copies.into_iter().map(|(_, at, _)| at).collect();
         self.count();
@@ -299,7 +299,7 @@ impl Check<'_> {
         }
         let area_differs = area[..] != stored[..];
         if area_differs || self.volume.superblock.totals() != totals {
-            self.problem("the summary of free space does not agree with the groups; made anew", Cause::Leak);
+            self.problem("the summary of free space does not agree with the groups; recounted", Cause::Leak);
         }
         if self.unclean {
             self.result.notes.push("the volume was not closed".into());

@@ -152,7 +152,7 @@ mod tests {
                     task.await;
                 }
             });
-            assert!(ran.is_ok(), "seed {seed}: a task waits for ever");
+            assert!(ran.is_ok(), "seed {seed}: a task never gets its lock");
             assert!(locks.held.borrow().is_empty(), "seed {seed}");
         }
     }

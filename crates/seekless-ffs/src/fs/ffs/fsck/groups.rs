@@ -25,7 +25,7 @@ impl Check<'_> {
             let mut bytes = self.read_group(at, frags).await?;
             let mut changed = false;
             if let Some((_, detail)) = broken.iter().find(|(group, _)| *group == number) {
-                self.problem(format!("group {number}: {detail}; made anew"), Cause::Damage);
+                self.problem(format!("group {number}: {detail}; rebuilt"), Cause::Damage);
                 let Some(template) = template else {
                     return Err(FsError::corrupt("cylinder groups", "all of them", "none is left to go by"));
                 };
@@ -48,7 +48,7 @@ impl Check<'_> {
             let right = self.right_group(number, &head, &bytes);
             if let Some(what) = group::difference(&self.layout, &head, &bytes, &right) {
                 if !changed {
-                    let text = format!("group {number}: {what} do not agree with the inodes; made anew");
+                    let text = format!("group {number}: {what} do not agree with the inodes; rebuilt");
                     let cause = if is_leak(&self.layout, &bytes, &right) { Cause::Leak } else { Cause::Crash };
                     self.problem(text, cause);
                 }

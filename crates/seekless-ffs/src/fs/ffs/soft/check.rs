@@ -88,7 +88,7 @@ impl State {
         for (at, fresh) in &soft.fresh {
             let is_listed = |since: Option<u64>, listed: &BTreeSet<FragNo>| since.is_none() || listed.contains(at);
             if !is_listed(fresh.unwritten, &written) || !is_listed(fresh.untaken, &taken) {
-                wrong.push(format!("the block at {at} is fresh for ever"));
+                wrong.push(format!("the block at {at} stays fresh"));
             }
         }
         let fresh_of: BTreeSet<(InodeNo, FragNo)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
@@ -96,12 +96,12 @@ impl State {
             wrong.push(format!("{fresh_of:?} are fresh by owner, and {:?} are listed", soft.fresh_of));
         }
         for ino in soft.unallocated_inodes.keys().filter(|ino| !born.contains(ino)) {
-            wrong.push(format!("inode {ino} is newborn for ever"));
+            wrong.push(format!("inode {ino} stays unallocated"));
         }
         for (&(ino, at), it) in &soft.indirects {
             let is_dirty = self.cache.peek(at).is_some_and(|buffer| buffer.dirty.is_some());
             if !is_dirty && (!indirect.contains(&(ino, at)) || !it.waiters.is_empty()) {
-                wrong.push(format!("the indirect block at {at} of inode {ino} is ahead of the volume for ever"));
+                wrong.push(format!("the indirect block at {at} of inode {ino} stays ahead of the volume"));
             }
         }
         for (ino, waiters) in &soft.inode_waiters {
@@ -202,7 +202,7 @@ impl State {
             ));
         }
         if let Some((id, ino)) = soft.moved.iter().find(|(id, _)| !soft.records.contains_key(id)) {
-            wrong.push(format!("directory {ino} keeps its old name {id} for ever"));
+            wrong.push(format!("directory {ino} keeps its old name {id} and nothing will remove it"));
         }
         if names != soft.new_names {
             wrong.push(format!(

@@ -59,7 +59,7 @@ impl StallDetector {
         let now = (oldest, state.soft.as_deref().map_or(0, |soft| soft.records.len()));
         self.count = if now == self.before && !state.is_at_work() { self.count + 1 } else { 0 };
         self.before = now;
-        debug_assert!(self.count < PASSES_MAX, "soft updates wait for ever: {}", state.soft_text());
+        debug_assert!(self.count < PASSES_MAX, "soft updates make no progress: {}", state.soft_text());
     }
 }
 

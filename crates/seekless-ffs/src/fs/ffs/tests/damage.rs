@@ -170,7 +170,7 @@ fn what_follows_from_the_rest_may_be_unreadable() {
             let options = FsckOptions { repair: true, ..FsckOptions::default() };
             let found = fsck(&rt, &device, options).await.unwrap_or_else(|error| panic!("{what}: {error}"));
             assert!(!found.is_clean() && found.problems.iter().all(|problem| problem.repaired), "{what}: {found:?}");
-            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is written anew");
+            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is rewritten");
             assert_clean(&rt, &device).await;
             session(&rt, &device, Options::default(), async |client| {
                 assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept", "{what}");
