@@ -12,11 +12,12 @@
 use super::cache::Kind;
 use super::dir::{Slot, fill_with_empty_chunks};
 use super::format::*;
-use super::soft::{After, DRAINS_MAX, Need, PendingMark};
+use super::rename::{NameIn, Node, Renaming};
+use super::soft::{After, DRAINS_MAX, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::Data;
-use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode, WHITEOUT};
+use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode};
 
 /// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
@@ -155,7 +156,7 @@ impl State {
 
     /// # Errors
     /// `NotEmpty`.
-    fn check_empty(&mut self, dir: InodeNo) -> Step<()> {
+    pub(super) fn check_empty(&mut self, dir: InodeNo) -> Step<()> {
         if self.index(dir)?.is_empty() { Ok(()) } else { fail(FsError::NotEmpty) }
     }
 
@@ -191,7 +192,7 @@ impl State {
     /// count `links` until it is durable, the record of that.
     pub(super) fn replace_entry(
         &mut self,
-        (dir, name): (InodeNo, &[u8]),
+        NameIn { dir, name }: NameIn<'_>,
         new: (InodeNo, u8),
         old: (InodeNo, u8),
         after: &After<'_>,
@@ -387,7 +388,13 @@ impl Ffs {
 
     /// Puts a name into a directory, on the volume too; with soft updates, once `needs` are durable. Returns the record
     /// of that.
-    async fn enter(&self, dir: InodeNo, name: &[u8], (ino, kind): (InodeNo, u8), needs: &[Need]) -> FsResult<u64> {
+    pub(super) async fn enter(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        (ino, kind): (InodeNo, u8),
+        needs: &[Need],
+    ) -> FsResult<u64> {
         self.drain_until(|state| !state.is_ghost(dir, name)).await?;
         let slot = self.step(|state| Ok(state.index(dir)?.slot_for(name))).await?;
         let (at, record) = match slot {
@@ -564,189 +571,33 @@ impl Ffs {
                 state.check_no_loop(source.ino, to_dir)?;
             }
             let target = match target {
-                Some(found) => Some((found.ino, state.kind(found.ino)?)),
+                Some(found) => Some(Node { ino: found.ino, kind: state.kind(found.ino)? }),
                 None => None,
             };
-            Ok(((source.ino, kind), target))
+            Ok((Node { ino: source.ino, kind }, target))
         });
         let (source, target) = found.await?;
+        let (from, to) = (NameIn { dir: from_dir, name: from.name }, NameIn { dir: to_dir, name: to.name });
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
-                if target.1 == FileKind::Directory {
-                    self.step(|state| state.check_no_loop(target.0, from_dir)).await?;
+                if target.is_directory() {
+                    self.step(|state| state.check_no_loop(target.ino, from_dir)).await?;
                 }
-                self.exchange((from_dir, from.name, source), (to_dir, to.name, target)).await
+                self.exchange((from, source), (to, target)).await
             }
             // Two names of one file: POSIX requires no change.
-            (_, Some(target)) if target.0 == source.0 => Ok(()),
+            (_, Some(target)) if target.ino == source.ino => Ok(()),
             (_, target) => {
-                let (from, to) = ((from_dir, from.name, source), (to_dir, to.name, target));
+                let renaming = Renaming { ffs: self, from, to, source, target, left: None };
                 match mode.whiteout() {
-                    Some(new) => self.replace_and_leave(from, to, new).await,
-                    None => self.replace(from, to, None).await,
+                    Some(new) => self.replace_and_leave(renaming, new).await,
+                    None => renaming.replace().await,
                 }
             }
         }
     }
 
-    /// `left`: what the old name refers to afterwards.
-    pub(super) async fn replace(
-        &self,
-        (from_dir, from_name, (ino, kind)): (InodeNo, &[u8], (InodeNo, FileKind)),
-        (to_dir, to_name, target): (InodeNo, &[u8], Option<(InodeNo, FileKind)>),
-        left: Option<InodeNo>,
-    ) -> FsResult<()> {
-        let directory = kind == FileKind::Directory;
-        if let Some((target, target_kind)) = target {
-            match (directory, target_kind == FileKind::Directory) {
-                (true, false) => return Err(FsError::NotDirectory),
-                (false, true) => return Err(FsError::IsDirectory),
-                (true, true) => {
-                    self.step(|state| state.check_empty(target)).await?;
-                    self.wait_for_ghosts(target).await?;
-                    self.wait_for_old_names(target).await?;
-                }
-                (false, false) => {}
-            }
-        }
-        // The victim before the source, or the other way round: no other task holds more than one of them.
-        let _victim = match target {
-            Some((target, _)) if target != to_dir && target != from_dir => Some(self.locks.alone(target).await),
-            _ => None,
-        };
-        let _source = if ino != to_dir && ino != from_dir { Some(self.locks.alone(ino).await) } else { None };
-        let moves_up = directory && from_dir != to_dir;
-        self.settle_name(from_dir, from_name, false).await?;
-        if moves_up {
-            self.write_name(from_dir, from_name).await?;
-        }
-        if target.is_some() {
-            self.settle_name(to_dir, to_name, false).await?;
-        }
-        // 0. Of two names of a directory the marked one survives a crash: the new one, unless a whiteout replaces the
-        //    old one.
-        let (marks_old, marks_new) = (directory && left.is_some(), directory && left.is_none());
-        if marks_old {
-            self.mark_name(from_dir, from_name, ino, DIRENT_MOVED).await?;
-        }
-        // 1. One more link, as long as there are two names.
-        self.step(|state| state.add_link(ino)).await?;
-        self.write_inode_in_order_or_later(ino).await?;
-        if moves_up && target.is_none() {
-            if let Err(error) = self.step(|state| state.add_link(to_dir)).await {
-                self.step(|state| state.drop_links(ino, 1)).await?;
-                return Err(error);
-            }
-            self.write_inode_in_order_or_later(to_dir).await?;
-        }
-        // 2. The new name.
-        let mark = if marks_new { DIRENT_MOVED } else { dirent_type(kind) };
-        let mut needs = vec![Need::of(ino, dirent_type(kind))];
-        if moves_up && target.is_none() {
-            needs.push(Need { ino: to_dir, complete: false });
-        }
-        let entered = match target {
-            Some((target, target_kind)) => {
-                let mut links = vec![(target, 1)];
-                if target_kind == FileKind::Directory {
-                    links = vec![(target, 2)];
-                    links.extend((!moves_up).then_some((to_dir, 1)));
-                }
-                let changed = self.step(|state| {
-                    let old = (target, dirent_type(target_kind));
-                    let after = After { needs: &needs, ..After::default() };
-                    state.replace_entry((to_dir, to_name), (ino, mark), old, &after, &links)
-                });
-                let (at, record) = changed.await?;
-                let written = self.write_in_order(at).await;
-                match written {
-                    Ok(()) => self.step(|state| state.touch_directory(to_dir)).await.map(|()| record),
-                    Err(error) => {
-                        let old = dirent_type(target_kind);
-                        self.step(|state| state.change_entry(to_dir, to_name, target, old)).await?;
-                        Err(error)
-                    }
-                }
-            }
-            None => self.enter(to_dir, to_name, (ino, mark), &needs).await,
-        };
-        let mut record = match entered {
-            Ok(record) => record,
-            Err(error) => {
-                self.step(|state| state.drop_links(ino, 1)).await?;
-                if moves_up && target.is_none() {
-                    self.step(|state| state.drop_links(to_dir, 1)).await?;
-                }
-                if marks_old {
-                    self.mark_name(from_dir, from_name, ino, dirent_type(kind)).await?;
-                }
-                return Err(error);
-            }
-        };
-        // 3. The inode that had the name before. Its directory keeps the link for the `..` that comes, or loses the one
-        //    that goes.
-        if let Some((target, target_kind)) = target {
-            if target_kind == FileKind::Directory {
-                if !moves_up {
-                    self.step(|state| state.drop_links(to_dir, 1)).await?;
-                }
-                self.step(|state| state.drop_links(target, 2)).await?;
-            } else {
-                self.step(|state| state.drop_links(target, 1)).await?;
-            }
-            self.free_if_unused(target).await?;
-        }
-        // 4. The `..` entry.
-        if moves_up {
-            let kind = dirent_type(kind);
-            let changed = self.step(|state| {
-                let needs = [Need { ino: to_dir, complete: false }];
-                let after = After { needs: &needs, records: &[record], ..After::default() };
-                state.replace_entry((ino, b".."), (to_dir, kind), (from_dir, kind), &after, &[])
-            });
-            let (at, way_up) = changed.await?;
-            record = way_up;
-            self.write_in_order_or_later(at).await?;
-        }
-        let mut links = vec![(ino, 1)];
-        links.extend(moves_up.then_some((from_dir, 1)));
-        if let Some(left) = left {
-            // 5. The old name refers to the whiteout, once the new one is on the volume.
-            let changed = self.step(|state| {
-                let old = (ino, if marks_old { DIRENT_MOVED } else { dirent_type(kind) });
-                let new = (left, dirent_type(WHITEOUT.kind()));
-                let needs = [Need::of(left, new.1)];
-                let after = After { needs: &needs, records: &[record], ..After::default() };
-                let place = state.replace_entry((from_dir, from_name), new, old, &after, &links)?;
-                state.touch_directory(from_dir)?;
-                Ok(place)
-            });
-            let (at, _) = changed.await?;
-            self.write_in_order_or_later(at).await?;
-            return self.drop_all(&links).await;
-        }
-        if self.options.metadata == Metadata::Softdep {
-            // 5. The old name is gone here, and stays on the volume as long as necessary.
-            let hidden = self.step(|state| {
-                state.keep_in_memory(&links)?;
-                let moved = directory.then(|| PendingMark { dir: to_dir, name: to_name.to_vec(), ino });
-                state.hide_entry(from_dir, from_name, record, links.clone(), moved)?;
-                state.touch_directory(from_dir)
-            });
-            hidden.await?;
-            return self.drop_all(&links).await;
-        }
-        // 5. The old name, and its link.
-        let at = self.step(|state| state.remove_entry(from_dir, from_name)).await?;
-        self.step(|state| state.touch_directory(from_dir)).await?;
-        self.write_in_order_or_later(at).await?;
-        if directory {
-            self.step(|state| state.change_entry(to_dir, to_name, ino, dirent_type(kind))).await?;
-        }
-        self.drop_all(&links).await
-    }
-
-    async fn drop_all(&self, links: &[(InodeNo, u16)]) -> FsResult<()> {
+    pub(super) async fn drop_all(&self, links: &[(InodeNo, u16)]) -> FsResult<()> {
         for &(ino, count) in links {
             self.step(|state| state.drop_links(ino, count)).await?;
         }
