@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint test demo fuzz soak mutants bench doc book install uninstall
+.PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,10 +31,17 @@ setup: ## install what is missing (as root), or say what to install
 build: setup ## the program, optimised: target/release/seekless
 	$(CARGO) build --release --locked
 
-lint: ## format and lints
+lint: locks ## format and lints
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY)
 	@$(if $(DENY),,echo "note: rustc $(RUSTC_VERSION) is not $(LINT_VERSION).x, so lint warnings were not taken as errors")
+
+# Both are outside the workspace, so that nothing else notices when a dependency of the crates that they use has changed.
+locks: ## the lock files of fuzz/ and mutants/ are up to date
+	@for apart in fuzz mutants; do \
+		$(CARGO) metadata --quiet --locked --format-version 1 --manifest-path $$apart/Cargo.toml >/dev/null \
+			|| { echo "$$apart/Cargo.lock is out of date:  cargo metadata --manifest-path $$apart/Cargo.toml >/dev/null" >&2; exit 1; }; \
+	done
 
 test: setup lint ## everything that must pass: format, lints, all tests
 	$(CARGO) test --workspace --locked

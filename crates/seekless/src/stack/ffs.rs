@@ -10,6 +10,7 @@ use super::value::{Kind, Percent, Value};
 use crate::device::Device;
 use crate::device::rescue::rescue;
 use crate::fs::Fs;
+use crate::fs::ffs::numbers::{FragNo, GroupNo, InodeNo};
 use crate::fs::ffs::{self, DriveShape, Dump, FsckOptions, Metadata, MkfsOptions, Options, Profile, format};
 use crate::rt::Rt;
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
@@ -219,9 +220,9 @@ impl FileSystemKind for Ffs {
         let part = match what.map(|what| what.split_once(':').unwrap_or((what, ""))) {
             None | Some(("volume", "")) => Some(Dump::Volume),
             Some(("groups", "")) => Some(Dump::Groups),
-            Some(("group", group)) => number(group).map(Dump::Group),
-            Some(("inode", ino)) => number(ino).map(Dump::Inode),
-            Some(("fragment", at)) => number(at).map(Dump::Fragment),
+            Some(("group", group)) => number(group).map(GroupNo).map(Dump::Group),
+            Some(("inode", ino)) => number(ino).map(InodeNo).map(Dump::Inode),
+            Some(("fragment", at)) => number(at).map(FragNo).map(Dump::Fragment),
             Some(_) => None,
         };
         match part {
@@ -246,7 +247,10 @@ impl FileSystemKind for Ffs {
                 ("format", Fact::Text(if volume.later_generation { "UFS1" } else { "UFS1, as 4.4BSD-Lite2" }.into())),
                 ("size", bytes(layout.size.into())),
                 ("capacity", bytes(layout.dsize.into())),
-                ("inodes", Fact::Count(u64::from(layout.ino_end()).saturating_sub(volume.totals.nifree.max(0) as u64))),
+                (
+                    "inodes",
+                    Fact::Count(u64::from(layout.ino_end().0).saturating_sub(volume.totals.nifree.max(0) as u64)),
+                ),
                 ("block", Fact::Bytes(layout.block_bytes.into())),
                 ("fragment", Fact::Bytes(layout.frag_bytes.into())),
                 ("groups", Fact::Count(layout.groups.into())),

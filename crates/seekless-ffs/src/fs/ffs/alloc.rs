@@ -40,21 +40,21 @@ impl State {
     /// Searches the groups, the preferred one first. Returns the group and what was found in it.
     fn search_groups(
         &mut self,
-        first: u32,
+        first: GroupNo,
         preferred: Option<u32>,
-        possible: &dyn Fn(&State, u32) -> bool,
+        possible: &dyn Fn(&State, GroupNo) -> bool,
         search: &Search<'_>,
-    ) -> Step<Option<(u32, u32)>> {
+    ) -> Step<Option<(GroupNo, u32)>> {
         let groups = self.layout.groups;
         let mut order = vec![(first, preferred)];
-        let mut group = first;
+        let mut group = first.0;
         let mut distance = 1;
         while distance < groups {
             group = (group + distance) % groups;
-            order.push((group, None));
+            order.push((GroupNo(group), None));
             distance *= 2;
         }
-        order.extend((2..groups).map(|offset| ((first + offset) % groups, None)));
+        order.extend((2..groups).map(|offset| (GroupNo((first.0 + offset) % groups), None)));
         for (group, preferred) in order {
             if !possible(self, group) {
                 continue;
@@ -70,21 +70,20 @@ impl State {
     // ---- Inodes ----
 
     /// Allocates an inode number for a file in the directory `parent`.
-    pub(super) fn take_inode(&mut self, parent: u32, directory: bool) -> Step<u32> {
+    pub(super) fn take_inode(&mut self, parent: InodeNo, directory: bool) -> Step<InodeNo> {
         if self.totals.nifree <= 0 {
             return fail(FsError::NoSpace);
         }
-        let per_group = self.layout.inodes_per_group;
-        let wanted = if directory { self.directory_group() * per_group } else { parent };
-        let preferred = (wanted > 0).then_some(wanted % per_group);
+        let wanted = if directory { self.layout.first_ino(self.directory_group()) } else { parent };
+        let preferred = (wanted != InodeNo::NONE).then_some(self.layout.index_in_group(wanted));
         let found = self.search_groups(
-            wanted / per_group,
+            self.layout.group_of_ino(wanted),
             preferred,
-            &|state, group| state.summaries[group as usize].nifree > 0,
+            &|state, group| state.summaries[group.index()].nifree > 0,
             &|map, preferred| map.take_inode(preferred, directory),
         )?;
         let Some((group, index)) = found else { return fail(FsError::NoSpace) };
-        let ino = group * per_group + index;
+        let ino = self.layout.first_ino(group) + index;
         if ino <= ROOT_INO {
             let at = format_args!("group {group}").to_string();
             return fail(FsError::corrupt("cylinder group", at, "it says that a reserved inode is free"));
@@ -93,20 +92,20 @@ impl State {
     }
 
     /// The group for a new directory.
-    fn directory_group(&self) -> u32 {
+    fn directory_group(&self) -> GroupNo {
         let average = self.totals.nifree / i64::from(self.layout.groups);
-        let (mut best, mut fewest) = (0, self.layout.inodes_per_group);
+        let (mut best, mut fewest) = (GroupNo(0), self.layout.inodes_per_group);
         for (group, summary) in self.summaries.iter().enumerate() {
             if summary.ndir < fewest && i64::from(summary.nifree) >= average {
-                (best, fewest) = (group as u32, summary.ndir);
+                (best, fewest) = (GroupNo(group as u32), summary.ndir);
             }
         }
         best
     }
 
     /// Frees an inode number.
-    pub(super) fn give_inode(&mut self, ino: u32, directory: bool) -> Step<()> {
-        let (group, index) = (self.layout.group_of_ino(ino), ino % self.layout.inodes_per_group);
+    pub(super) fn give_inode(&mut self, ino: InodeNo, directory: bool) -> Step<()> {
+        let (group, index) = (self.layout.group_of_ino(ino), self.layout.index_in_group(ino));
         let mut refused = None;
         self.change_group(group, |map| map.free_inode(index, directory).map_err(|why| refused = Some(why)).ok())?;
         match refused {
@@ -160,31 +159,33 @@ impl State {
 
     /// The preferred address of block `lbn`. `before` are the pointers before it in the inode or the indirect block, in
     /// which it is number `index`.
-    pub(super) fn preferred_block(&mut self, ino: u32, lbn: u64, index: usize, before: &[u32]) -> u32 {
+    pub(super) fn preferred_block(&mut self, ino: InodeNo, lbn: u64, index: usize, before: &[FragNo]) -> FragNo {
         let layout = &self.layout;
-        let previous = index.checked_sub(1).and_then(|index| before.get(index)).copied().unwrap_or(0);
+        let previous = index.checked_sub(1).and_then(|index| before.get(index)).copied().unwrap_or_default();
         let own = layout.group_of_ino(ino);
-        if index.is_multiple_of(layout.maxbpg as usize) || previous == 0 {
+        if index.is_multiple_of(layout.maxbpg as usize) || previous == FragNo::NONE {
             if lbn < DIRECT as u64 {
                 return layout.group_base(own) + layout.frag;
             }
-            let start = if previous == 0 {
-                u64::from(own) + lbn / u64::from(layout.maxbpg)
+            let start = if previous == FragNo::NONE {
+                u64::from(own.0) + lbn / u64::from(layout.maxbpg)
             } else {
-                u64::from(layout.group_of(previous)) + 1
+                u64::from(layout.group_of(previous).0) + 1
             };
             let start = (start % u64::from(layout.groups)) as u32;
             let average = self.totals.nbfree / i64::from(layout.groups);
-            let roomy = |group: &u32| i64::from(self.summaries[*group as usize].nbfree) >= average;
-            let Some(group) = (start..layout.groups).chain(0..=start).find(roomy) else { return 0 };
-            self.superblock.cgrotor = group;
+            let roomy = |group: &GroupNo| i64::from(self.summaries[group.index()].nbfree) >= average;
+            let Some(group) = (start..layout.groups).chain(0..=start).map(GroupNo).find(roomy) else {
+                return FragNo::NONE;
+            };
+            self.superblock.cgrotor = group.0;
             return layout.group_base(group) + layout.frag;
         }
         let next = previous + layout.frag;
         let run = layout.maxcontig as usize;
         let run_is_full = index >= run && {
             let first = before[index - run];
-            u64::from(first) + u64::from(layout.maxcontig) * u64::from(layout.frag) == u64::from(next)
+            u64::from(first.0) + u64::from(layout.maxcontig) * u64::from(layout.frag) == u64::from(next.0)
         };
         let rotation = &layout.rotation;
         if !run_is_full || rotation.rotdelay == 0 {
@@ -193,23 +194,23 @@ impl State {
         let [delay, rps, nsect, nspf] = [rotation.rotdelay, rotation.rps, rotation.nsect, rotation.nspf].map(u64::from);
         let skipped = delay.saturating_mul(rps).saturating_mul(nsect) / (nspf * 1000);
         let skipped = skipped.min(layout.frags_per_group.into()).next_multiple_of(layout.frag.into());
-        next.saturating_add(skipped as u32)
+        FragNo(next.0.saturating_add(skipped as u32))
     }
 
     /// Allocates `frags` fragments, at `preferred` if possible.
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(super) fn take_frags(&mut self, ino: u32, preferred: u32, frags: u32) -> Step<u32> {
+    pub(super) fn take_frags(&mut self, ino: InodeNo, preferred: FragNo, frags: u32) -> Step<FragNo> {
         let layout = &self.layout;
         let whole = frags == layout.frag;
-        let preferred = (preferred > 0 && preferred < layout.size).then_some(preferred);
+        let preferred = (preferred > FragNo::NONE && preferred < layout.end()).then_some(preferred);
         let (first, in_group) = match preferred {
-            Some(at) => (layout.group_of(at), Some(at % layout.frags_per_group)),
+            Some(at) => (layout.group_of(at), Some(layout.offset_in_group(at))),
             None => (layout.group_of_ino(ino), None),
         };
-        let possible = |state: &State, group: u32| {
-            let Csum { nbfree, nffree, .. } = state.summaries[group as usize];
+        let possible = |state: &State, group: GroupNo| {
+            let Csum { nbfree, nffree, .. } = state.summaries[group.index()];
             nbfree > 0 || !whole && nffree >= frags
         };
         let found = self.search_groups(first, in_group, &possible, &|map, preferred| {
@@ -234,13 +235,13 @@ impl State {
     }
 
     /// Allocates `length` consecutive blocks behind `preferred`, if there are any.
-    pub(super) fn take_cluster(&mut self, preferred: u32, length: u32) -> Step<Option<u32>> {
-        if self.layout.contigsumsize == 0 || preferred == 0 || preferred >= self.layout.size {
+    pub(super) fn take_cluster(&mut self, preferred: FragNo, length: u32) -> Step<Option<FragNo>> {
+        if self.layout.contigsumsize == 0 || preferred == FragNo::NONE || preferred >= self.layout.end() {
             return Ok(None);
         }
         let first = self.layout.group_of(preferred);
-        let in_group = Some(preferred % self.layout.frags_per_group);
-        let possible = |state: &State, group: u32| state.longest_cluster[group as usize] >= length;
+        let in_group = Some(self.layout.offset_in_group(preferred));
+        let possible = |state: &State, group: GroupNo| state.longest_cluster[group.index()] >= length;
         let found =
             self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;
         Ok(found.map(|(group, in_group)| self.layout.group_base(group) + in_group))
@@ -250,7 +251,14 @@ impl State {
     /// and the old address if they moved; that is still allocated.
     ///
     /// The file's data moves along; it is in memory.
-    pub(super) fn grow_frags(&mut self, ino: u32, lbn: u64, at: u32, old: u32, new: u32) -> Step<(u32, Option<u32>)> {
+    pub(super) fn grow_frags(
+        &mut self,
+        ino: InodeNo,
+        lbn: u64,
+        at: FragNo,
+        old: u32,
+        new: u32,
+    ) -> Step<(FragNo, Option<FragNo>)> {
         let kind = self.data_kind(ino, lbn)?;
         let frag_bytes = self.layout.frag_bytes as usize;
         let data = self.buffer(at, old, kind)?;
@@ -258,7 +266,7 @@ impl State {
         let kept = data.len().min(old as usize * frag_bytes);
         grown[..kept].copy_from_slice(&data[..kept]);
         let group = self.layout.group_of(at);
-        let in_group = at - self.layout.group_base(group);
+        let in_group = self.layout.offset_in_group(at);
         let extended = self.change_group(group, |map| map.extend(in_group, old, new).then_some(()))?;
         if extended.is_some() {
             cover("ffs: a tail grows in its place");
@@ -300,7 +308,7 @@ impl State {
     }
 
     /// Adds a new buffer of zeroes at `at`.
-    pub(super) fn zero_buffer(&mut self, at: u32, frags: u32, kind: Kind) {
+    pub(super) fn zero_buffer(&mut self, at: FragNo, frags: u32, kind: Kind) {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         self.cache.create(at, Buf::zeroed(bytes).freeze(), kind);
     }

@@ -27,7 +27,7 @@ use crate::units::SECTOR_BYTES;
 const READS_MAX: u32 = 50;
 
 /// What has been read for a recount, by its first fragment, and how often. `None` while it has to be read again.
-type Read = BTreeMap<u32, (Option<Data>, u32)>;
+type Read = BTreeMap<FragNo, (Option<Data>, u32)>;
 
 impl Ffs {
     /// Recounts everything. Returns the contradictions, one line each.
@@ -65,7 +65,7 @@ impl Ffs {
     }
 
     /// The content on the device, once no write to it is in flight. The caller notices writes that begin later.
-    async fn read_beside(&self, at: u32, frags: u32) -> FsResult<Data> {
+    async fn read_beside(&self, at: FragNo, frags: u32) -> FsResult<Data> {
         loop {
             let waiting = self.progress.wait();
             if !self.state.borrow().cache.is_in_flight(at, frags) {
@@ -82,7 +82,7 @@ impl Ffs {
 }
 
 /// Blocks written in the meantime have to be read again.
-fn forget_written(read: &mut Read, written: &[Range<u32>], frag: u32) {
+fn forget_written(read: &mut Read, written: &[Range<FragNo>], frag: u32) {
     for places in written {
         for (_, (data, _)) in read.range_mut(places.start.saturating_sub(frag)..places.end) {
             *data = None;
@@ -92,31 +92,31 @@ fn forget_written(read: &mut Read, written: &[Range<u32>], frag: u32) {
 
 /// The blocks of a file.
 struct Blocks {
-    ino: u32,
+    ino: InodeNo,
     size: u64,
     frags: u32,
     /// Address of each block that is not a hole.
-    places: BTreeMap<u64, u32>,
+    places: BTreeMap<u64, FragNo>,
 }
 
 struct Recount<'a> {
     state: &'a State,
     layout: &'a Layout,
     read: &'a Read,
-    missing: BTreeMap<u32, u32>,
+    missing: BTreeMap<FragNo, u32>,
     waiting: Waiting,
     problems: Vec<String>,
-    inodes: BTreeMap<u32, Inode>,
+    inodes: BTreeMap<InodeNo, Inode>,
     /// The owner of each fragment: an inode's number, or one of the next two.
-    frags: Vec<u32>,
+    frags: Vec<InodeNo>,
     /// Names of each inode, `.` and `..` among them.
-    names: BTreeMap<u32, u32>,
+    names: BTreeMap<InodeNo, u32>,
 }
 
-const UNCLAIMED: u32 = 0;
+const UNCLAIMED: InodeNo = InodeNo(0);
 /// It waits to be freed.
-const GIVEN_BACK: u32 = 1;
-const _: () = assert!(GIVEN_BACK < ROOT_INO);
+const GIVEN_BACK: InodeNo = InodeNo(1);
+const _: () = assert!(GIVEN_BACK.0 < ROOT_INO.0);
 
 impl<'a> Recount<'a> {
     fn new(state: &'a State, read: &'a Read) -> Recount<'a> {
@@ -134,7 +134,7 @@ impl<'a> Recount<'a> {
     }
 
     /// The content at `at`: from memory, or read before; requested otherwise.
-    fn block(&mut self, at: u32, frags: u32) -> Option<Data> {
+    fn block(&mut self, at: FragNo, frags: u32) -> Option<Data> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         let cached = self.state.cache.peek(at).map(|buffer| &buffer.data);
         if let Some(short) = cached.filter(|data| data.len() < bytes) {
@@ -159,14 +159,15 @@ impl<'a> Recount<'a> {
     }
 
     fn run(&mut self) {
-        for first in (0..self.layout.ino_end()).step_by(self.layout.inodes_per_block as usize) {
+        for first in InodeNo(0).until(self.layout.ino_end()).step_by(self.layout.inodes_per_block as usize) {
             let (at, _) = self.layout.inode_place(first);
             let Some(block) = self.block(at, self.layout.frag) else { continue };
-            for ino in first.max(ROOT_INO)..(first + self.layout.inodes_per_block).min(self.layout.ino_end()) {
+            let end = (first + self.layout.inodes_per_block).min(self.layout.ino_end());
+            for ino in first.max(ROOT_INO).until(end) {
                 self.inode(ino, &block);
             }
         }
-        let inodes: Vec<(u32, Inode)> = self.inodes.iter().map(|(&ino, &inode)| (ino, inode)).collect();
+        let inodes: Vec<(InodeNo, Inode)> = self.inodes.iter().map(|(&ino, &inode)| (ino, inode)).collect();
         for &(ino, inode) in &inodes {
             self.blocks(ino, &inode);
         }
@@ -191,7 +192,7 @@ impl<'a> Recount<'a> {
     }
 
     /// Finds an inode in use, in memory or in its block (S3).
-    fn inode(&mut self, ino: u32, block: &[u8]) {
+    fn inode(&mut self, ino: InodeNo, block: &[u8]) {
         let (_, offset) = self.layout.inode_place(ino);
         let known = self.state.inodes.get(&ino);
         if known.is_none() && block[offset..offset + Inode::BYTES].iter().all(|&byte| byte == 0) {
@@ -211,23 +212,23 @@ impl<'a> Recount<'a> {
         }
     }
 
-    fn claim(&mut self, ino: u32, at: u32, frags: u32) {
+    fn claim(&mut self, ino: InodeNo, at: FragNo, frags: u32) {
         if !self.layout.is_data(at, frags) {
             self.problems.push(format!("inode {ino} leads to {frags} fragments at {at}, where no file can be"));
             return;
         }
-        for frag in at..at + frags {
-            let other = std::mem::replace(&mut self.frags[frag as usize], ino);
+        for frag in at.run(frags) {
+            let other = std::mem::replace(&mut self.frags[frag.index()], ino);
             if other != UNCLAIMED {
                 self.problems.push(format!("U2: fragment {frag} is claimed twice: by inodes {other} and {ino}"));
             }
         }
     }
 
-    fn blocks(&mut self, ino: u32, inode: &Inode) {
+    fn blocks(&mut self, ino: InodeNo, inode: &Inode) {
         let mut found = Blocks { ino, size: inode.size, frags: 0, places: BTreeMap::new() };
         if !inode.has_no_blocks(self.layout.maxsymlinklen) {
-            for (lbn, &at) in inode.db.iter().enumerate().filter(|(_, at)| **at != 0) {
+            for (lbn, &at) in inode.db.iter().enumerate().filter(|(_, at)| **at != FragNo::NONE) {
                 let length = self.layout.block_frags(inode.size, lbn as u64);
                 if length == 0 {
                     self.problems.push(format!("inode {ino} has a block {lbn} behind its end"));
@@ -236,7 +237,7 @@ impl<'a> Recount<'a> {
                 found.frags += length;
                 found.places.insert(lbn as u64, at);
             }
-            for (slot, &at) in inode.ib.iter().enumerate().filter(|(_, at)| **at != 0) {
+            for (slot, &at) in inode.ib.iter().enumerate().filter(|(_, at)| **at != FragNo::NONE) {
                 self.indirect(&mut found, at, slot, self.layout.indirect_first(slot));
             }
         }
@@ -251,7 +252,7 @@ impl<'a> Recount<'a> {
 
     /// Claims an indirect block with `levels` levels below it, and everything that it points to; that begins with block
     /// `lbn`.
-    fn indirect(&mut self, found: &mut Blocks, at: u32, levels: usize, lbn: u64) {
+    fn indirect(&mut self, found: &mut Blocks, at: FragNo, levels: usize, lbn: u64) {
         let whole = self.layout.frag;
         self.claim(found.ino, at, whole);
         found.frags += whole;
@@ -263,7 +264,7 @@ impl<'a> Recount<'a> {
         for slot in 0..self.layout.pointers_per_block as usize {
             let first = lbn + slot as u64 * span;
             match pointer_in(&block, slot) {
-                0 => {}
+                FragNo::NONE => {}
                 below if levels > 0 => self.indirect(found, below, levels - 1, first),
                 below => {
                     self.claim(found.ino, below, whole);
@@ -302,7 +303,7 @@ impl<'a> Recount<'a> {
                         continue;
                     }
                 };
-                for entry in entries.iter().filter(|entry| entry.ino != 0) {
+                for entry in entries.iter().filter(|entry| entry.ino != InodeNo::NONE) {
                     if !self.waiting.ghosts.contains(&(ino, start + entry.offset as u64)) {
                         *self.names.entry(entry.ino).or_insert(0) += 1;
                     }
@@ -313,19 +314,20 @@ impl<'a> Recount<'a> {
 
     /// The maps and counts of the groups, and the sums of these.
     fn groups(&mut self) {
-        let known: BTreeSet<u32> = self.waiting.known_inodes.iter().copied().collect();
+        let known: BTreeSet<InodeNo> = self.waiting.known_inodes.iter().copied().collect();
         for (at, frags) in std::mem::take(&mut self.waiting.known_frags) {
             self.claim(GIVEN_BACK, at, frags);
         }
         let (mut frags_left, mut inodes_left) = (Vec::new(), Vec::new());
         let mut totals = Totals::default();
         let layout = self.layout;
-        let heads = (0..layout.groups).map(|number| self.block(layout.group_block(number), layout.group_block_frags()));
+        let heads =
+            layout.group_numbers().map(|number| self.block(layout.group_block(number), layout.group_block_frags()));
         let heads: Vec<Option<Data>> = heads.collect();
         if !self.missing.is_empty() {
             return;
         }
-        for (number, bytes) in (0..).zip(heads) {
+        for (number, bytes) in layout.group_numbers().zip(heads) {
             let Some(bytes) = bytes else { continue };
             if let Err(detail) =
                 group::verify(layout, number, &bytes).and_then(|()| group::verify_counts(layout, &bytes))
@@ -336,17 +338,17 @@ impl<'a> Recount<'a> {
             let Some(head) = Group::decode(&bytes) else { continue };
             let Group { ndir, nbfree, nifree, nffree, .. } = head;
             let summary = Csum { ndir, nbfree, nifree, nffree };
-            if summary != self.state.summaries[number as usize] {
-                let said = self.state.summaries[number as usize];
+            if summary != self.state.summaries[number.index()] {
+                let said = self.state.summaries[number.index()];
                 self.problems
                     .push(format!("S2: the summary of group {number} is {said:?}, and its block's {summary:?}"));
             }
             totals.add(&summary);
             let (base, bookkeeping) = (layout.group_base(number), layout.bookkeeping(number));
             let (free, used) = (group::free_map(layout, &bytes), group::inode_map(layout, &bytes));
-            for frag in base..base + layout.group_frags(number) {
+            for frag in base.run(layout.group_frags(number)) {
                 let is_free = group::bit(free, frag - base);
-                match (is_free, bookkeeping.contains(&frag), self.frags[frag as usize]) {
+                match (is_free, bookkeeping.contains(&frag), self.frags[frag.index()]) {
                     (true, true, _) => self.problems.push(format!("G1: fragment {frag} is bookkeeping's, and free")),
                     (false, false, UNCLAIMED) => frags_left.push(frag),
                     (true, _, ino) if ino != UNCLAIMED => {
@@ -355,9 +357,9 @@ impl<'a> Recount<'a> {
                     _ => {}
                 }
             }
-            let first = number * layout.inodes_per_group;
+            let first = layout.first_ino(number);
             let mut directories = 0;
-            for ino in (first..first + layout.inodes_per_group).filter(|&ino| ino >= ROOT_INO) {
+            for ino in first.until(first + layout.inodes_per_group).filter(|&ino| ino >= ROOT_INO) {
                 let is_used = group::bit(used, ino - first);
                 let found = self.inodes.get(&ino);
                 directories += i64::from(found.is_some_and(Inode::is_directory));
@@ -383,7 +385,7 @@ impl<'a> Recount<'a> {
     }
 
     /// Space that is allocated and unclaimed is what soft updates are freeing at this moment.
-    fn left(&mut self, frags: &[u32], inodes: &[(u32, bool)]) {
+    fn left(&mut self, frags: &[FragNo], inodes: &[(InodeNo, bool)]) {
         let given = self.frags.iter().filter(|&&ino| ino == GIVEN_BACK).count();
         let (said, waiting) = (self.waiting.frags, given + frags.len());
         let shown = &frags[..frags.len().min(8)];

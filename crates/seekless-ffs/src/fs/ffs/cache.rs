@@ -13,32 +13,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
+use super::numbers::{FragNo, GroupNo, InodeNo};
 use crate::device::Data;
 
 /// Content of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// The block of a cylinder group.
-    Group(u32),
+    Group(GroupNo),
     Inodes,
     Indirect {
-        ino: u32,
+        ino: InodeNo,
     },
     Directory {
-        ino: u32,
+        ino: InodeNo,
         lbn: u64,
     },
     File {
-        ino: u32,
+        ino: InodeNo,
         lbn: u64,
     },
 }
 
 impl Kind {
     /// The file to which the buffer belongs; 0 for the volume's own.
-    pub(super) fn owner(self) -> u32 {
+    pub(super) fn owner(self) -> InodeNo {
         match self {
-            Kind::Group(_) | Kind::Inodes => 0,
+            Kind::Group(_) | Kind::Inodes => InodeNo::NONE,
             Kind::Indirect { ino } | Kind::Directory { ino, .. } | Kind::File { ino, .. } => ino,
         }
     }
@@ -62,7 +63,7 @@ pub(super) struct Buffer {
 /// A write in flight.
 #[derive(Clone, Copy)]
 struct Flight {
-    end: u32,
+    end: FragNo,
     begun: u64,
 }
 
@@ -71,16 +72,16 @@ struct Flight {
 type Rank = (bool, u64);
 
 pub(super) struct Cache {
-    buffers: BTreeMap<u32, Buffer>,
+    buffers: BTreeMap<FragNo, Buffer>,
     frag_bytes: usize,
     frag: u32,
-    clean: BTreeMap<Rank, u32>,
-    dirty: BTreeMap<u64, u32>,
-    dirty_of: BTreeMap<u32, BTreeSet<u32>>,
+    clean: BTreeMap<Rank, FragNo>,
+    dirty: BTreeMap<u64, FragNo>,
+    dirty_of: BTreeMap<InodeNo, BTreeSet<FragNo>>,
     /// Writes in flight, by their start.
-    in_flight: BTreeMap<u32, Flight>,
+    in_flight: BTreeMap<FragNo, Flight>,
     /// Blocks being read, each with the number of the read that may deliver it.
-    loading: BTreeMap<u32, u64>,
+    loading: BTreeMap<FragNo, u64>,
     clock: u64,
     clean_bytes: u64,
     clean_bytes_max: u64,
@@ -90,7 +91,7 @@ pub(super) struct Cache {
 }
 
 /// Fragments written to the device, for a recount of the books that reads beside the cache.
-pub(super) type Watch = RefCell<Vec<Range<u32>>>;
+pub(super) type Watch = RefCell<Vec<Range<FragNo>>>;
 
 /// Number of clean buffers kept whatever the options say, so that one step finds everything that it needs at once.
 const CLEAN_BUFFERS_MIN: u64 = 48;
@@ -121,22 +122,22 @@ impl Cache {
         self.clock
     }
 
-    pub(super) fn peek(&self, at: u32) -> Option<&Buffer> {
+    pub(super) fn peek(&self, at: FragNo) -> Option<&Buffer> {
         self.buffers.get(&at)
     }
 
     /// The bytes at `at`, marked as used.
-    pub(super) fn get(&mut self, at: u32) -> Option<&Data> {
+    pub(super) fn get(&mut self, at: FragNo) -> Option<&Data> {
         self.rank(at, true);
         self.buffers.get(&at).map(|buffer| &buffer.data)
     }
 
     /// Marks a buffer as used up: it will be among the first to be evicted.
-    pub(super) fn age(&mut self, at: u32) {
+    pub(super) fn age(&mut self, at: FragNo) {
         self.rank(at, false);
     }
 
-    fn rank(&mut self, at: u32, recent: bool) {
+    fn rank(&mut self, at: FragNo, recent: bool) {
         let clock = self.tick();
         if let Some(buffer) = self.buffers.get_mut(&at) {
             if self.clean.remove(&buffer.rank).is_some() {
@@ -151,7 +152,7 @@ impl Cache {
     }
 
     /// Updates the lists after the buffer may have become clean or dirty.
-    fn settle(&mut self, at: u32) {
+    fn settle(&mut self, at: FragNo) {
         let Some(buffer) = self.buffers.get(&at) else { return };
         let (rank, bytes) = (buffer.rank, buffer.data.len() as u64);
         let listed = self.clean.contains_key(&rank);
@@ -187,7 +188,7 @@ impl Cache {
 
     /// Adds what was read from the device. A buffer that is already there is newer, and stays. Returns false when that
     /// is another block, which overlaps this one (B1): two files claim the same fragments.
-    pub(super) fn insert_clean(&mut self, at: u32, data: Data, kind: Kind) -> bool {
+    pub(super) fn insert_clean(&mut self, at: FragNo, data: Data, kind: Kind) -> bool {
         if self.overlaps_buffer(at, data.len()) {
             return self.buffers.contains_key(&at);
         }
@@ -198,14 +199,14 @@ impl Cache {
         true
     }
 
-    fn overlaps_buffer(&self, at: u32, bytes: usize) -> bool {
+    fn overlaps_buffer(&self, at: FragNo, bytes: usize) -> bool {
         let end = at + bytes.div_ceil(self.frag_bytes) as u32;
         let before = self.buffers.range(at.saturating_sub(self.frag)..end);
         before.into_iter().any(|(&start, buffer)| start + buffer.data.len().div_ceil(self.frag_bytes) as u32 > at)
     }
 
     /// Adds a dirty buffer at `at`, where there must be none; a read in progress from the device is discarded.
-    pub(super) fn create(&mut self, at: u32, data: Data, kind: Kind) {
+    pub(super) fn create(&mut self, at: FragNo, data: Data, kind: Kind) {
         let frags = (data.len() / self.frag_bytes) as u32;
         self.forget(at, frags);
         let rank = (true, self.tick());
@@ -213,7 +214,7 @@ impl Cache {
         self.mark_dirty(at);
     }
 
-    pub(super) fn mark_dirty(&mut self, at: u32) {
+    pub(super) fn mark_dirty(&mut self, at: FragNo) {
         let clock = self.tick();
         let Some(buffer) = self.buffers.get_mut(&at) else { return };
         if buffer.dirty.is_none() {
@@ -226,7 +227,7 @@ impl Cache {
         }
     }
 
-    fn mark_clean(&mut self, at: u32) {
+    fn mark_clean(&mut self, at: FragNo) {
         let Some(buffer) = self.buffers.get_mut(&at) else { return };
         if let Some(since) = buffer.dirty.take() {
             let (bytes, owner) = (buffer.data.len() as u64, buffer.kind.owner());
@@ -243,18 +244,18 @@ impl Cache {
     }
 
     /// The bytes, to be changed; the buffer becomes dirty.
-    pub(super) fn bytes_mut(&mut self, at: u32) -> Option<&mut [u8]> {
+    pub(super) fn bytes_mut(&mut self, at: FragNo) -> Option<&mut [u8]> {
         self.mark_dirty(at);
         self.buffers.get_mut(&at).map(|buffer| buffer.data.make_mut())
     }
 
     /// As [`Cache::bytes_mut`], without making the buffer dirty: for a change that may turn out to be none.
-    pub(super) fn bytes_quietly(&mut self, at: u32) -> Option<&mut [u8]> {
+    pub(super) fn bytes_quietly(&mut self, at: FragNo) -> Option<&mut [u8]> {
         self.buffers.get_mut(&at).map(|buffer| buffer.data.make_mut())
     }
 
     /// Replaces the bytes of a buffer, possibly by more or fewer, and makes it dirty.
-    pub(super) fn replace(&mut self, at: u32, data: Data) {
+    pub(super) fn replace(&mut self, at: FragNo, data: Data) {
         let Some(buffer) = self.buffers.get(&at) else { return };
         let kind = buffer.kind;
         self.remove_buffer(at);
@@ -263,9 +264,9 @@ impl Cache {
 
     /// Forgets the fragments: they have no owner any more. A write in flight continues, and the next write to the same
     /// place waits for it.
-    pub(super) fn forget(&mut self, at: u32, frags: u32) {
+    pub(super) fn forget(&mut self, at: FragNo, frags: u32) {
         let end = at + frags;
-        let found: Vec<u32> = self
+        let found: Vec<FragNo> = self
             .buffers
             .range(at.saturating_sub(self.frag)..end)
             .filter(|(start, buffer)| **start + (buffer.data.len() / self.frag_bytes) as u32 > at)
@@ -274,14 +275,14 @@ impl Cache {
         for start in found {
             self.remove_buffer(start);
         }
-        let loads: Vec<u32> =
+        let loads: Vec<FragNo> =
             self.loading.range(at.saturating_sub(self.frag - 1)..end).map(|(&start, _)| start).collect();
         for load in loads {
             self.loading.remove(&load);
         }
     }
 
-    fn remove_buffer(&mut self, at: u32) {
+    fn remove_buffer(&mut self, at: FragNo) {
         self.mark_clean(at);
         if let Some(buffer) = self.buffers.remove(&at)
             && self.clean.remove(&buffer.rank).is_some()
@@ -291,7 +292,7 @@ impl Cache {
     }
 
     /// Drops file data that is no longer needed.
-    pub(super) fn drop_if_clean_data(&mut self, at: u32) {
+    pub(super) fn drop_if_clean_data(&mut self, at: FragNo) {
         let Some(buffer) = self.buffers.get(&at) else { return };
         if buffer.kind.is_file_data() && Self::is_evictable(buffer) {
             self.remove_buffer(at);
@@ -300,19 +301,19 @@ impl Cache {
 
     // ---- Reading ----
 
-    pub(super) fn is_loading(&self, at: u32) -> bool {
+    pub(super) fn is_loading(&self, at: FragNo) -> bool {
         self.loading.contains_key(&at)
     }
 
     /// Begins a read. Its result counts only if [`Cache::end_load`] finds the same number.
-    pub(super) fn begin_load(&mut self, at: u32) -> u64 {
+    pub(super) fn begin_load(&mut self, at: FragNo) -> u64 {
         let number = self.tick();
         self.loading.insert(at, number);
         number
     }
 
     /// Ends a read. Returns whether its result is still needed.
-    pub(super) fn end_load(&mut self, at: u32, number: u64) -> bool {
+    pub(super) fn end_load(&mut self, at: FragNo, number: u64) -> bool {
         let wanted = self.loading.get(&at) == Some(&number);
         if wanted {
             self.loading.remove(&at);
@@ -323,7 +324,7 @@ impl Cache {
     // ---- Writing ----
 
     /// Whether a write to any of these fragments is in flight.
-    pub(super) fn is_in_flight(&self, at: u32, frags: u32) -> bool {
+    pub(super) fn is_in_flight(&self, at: FragNo, frags: u32) -> bool {
         self.in_flight.range(..at + frags).next_back().is_some_and(|(_, flight)| flight.end > at)
         // Writes do not overlap each other, so the last one to begin before the end decides.
     }
@@ -334,7 +335,7 @@ impl Cache {
     }
 
     /// When the buffer's write in flight began.
-    pub(super) fn begun(&self, at: u32) -> u64 {
+    pub(super) fn begun(&self, at: FragNo) -> u64 {
         self.in_flight.get(&at).map_or(0, |flight| flight.begun)
     }
 
@@ -348,7 +349,7 @@ impl Cache {
     }
 
     /// Takes the buffer's bytes for a write: it is clean from now on, and in flight.
-    pub(super) fn begin_write(&mut self, at: u32) -> Option<Data> {
+    pub(super) fn begin_write(&mut self, at: FragNo) -> Option<Data> {
         self.mark_clean(at);
         let begun = self.tick();
         let buffer = self.buffers.get_mut(&at)?;
@@ -363,7 +364,7 @@ impl Cache {
     }
 
     /// Ends the write of what was `bytes` long at `at`. Returns when it had begun.
-    pub(super) fn end_write(&mut self, at: u32, bytes: usize, outcome: Written) -> u64 {
+    pub(super) fn end_write(&mut self, at: FragNo, bytes: usize, outcome: Written) -> u64 {
         let begun = self.in_flight.remove(&at).map_or(0, |flight| flight.begun);
         self.in_flight_bytes -= bytes as u64;
         let Some(buffer) = self.buffers.get_mut(&at) else { return begun };
@@ -382,16 +383,16 @@ impl Cache {
     }
 
     /// Addresses of dirty buffers of a file, or of the volume's own with 0.
-    pub(super) fn dirty_of(&self, owner: u32) -> Vec<u32> {
+    pub(super) fn dirty_of(&self, owner: InodeNo) -> Vec<FragNo> {
         self.dirty_of.get(&owner).map(|set| set.iter().copied().collect()).unwrap_or_default()
     }
 
     /// Buffers that became dirty at `until` or before, oldest first.
-    pub(super) fn dirty_until(&self, until: u64) -> Vec<u32> {
+    pub(super) fn dirty_until(&self, until: u64) -> Vec<FragNo> {
         self.dirty.range(..=until).map(|(_, &at)| at).collect()
     }
 
-    pub(super) fn oldest_dirty_data(&self) -> Option<u32> {
+    pub(super) fn oldest_dirty_data(&self) -> Option<FragNo> {
         self.dirty
             .values()
             .copied()

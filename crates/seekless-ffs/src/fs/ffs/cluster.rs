@@ -13,6 +13,8 @@ use futures_util::future::join_all;
 
 use super::Ffs;
 use super::cache::Kind;
+use super::format::pointer_in;
+use super::numbers::{FragNo, InodeNo};
 use super::soft::Holder;
 use super::state::*;
 use crate::device::{Data, WriteFlags};
@@ -29,7 +31,7 @@ enum BlockRead {
 /// What to do after a block was written to its end.
 enum AfterWrite {
     /// Write these runs to the device now.
-    Push(Vec<Vec<u32>>),
+    Push(Vec<Vec<FragNo>>),
     /// This many blocks from this one on could be moved together first.
     Together(u64, u32),
 }
@@ -38,13 +40,13 @@ enum AfterWrite {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     lbn: u64,
-    at: u32,
+    at: FragNo,
     count: u32,
 }
 
 impl State {
     /// How many blocks behind `lbn` follow it on the volume too, within one pointer block and a cluster.
-    fn run_behind(&mut self, ino: u32, lbn: u64, at: u32) -> Step<u64> {
+    fn run_behind(&mut self, ino: InodeNo, lbn: u64, at: FragNo) -> Step<u64> {
         let most = (self.options.cluster_bytes / u64::from(self.layout.block_bytes)).saturating_sub(1);
         let size = self.inode(ino)?.inode.size;
         let path = self.layout.path(lbn);
@@ -59,8 +61,8 @@ impl State {
                 _ => false,
             };
             let whole = self.layout.block_frags(size, next) == self.layout.frag;
-            let wanted = u64::from(at) + (run + 1) * u64::from(self.layout.frag);
-            if !together || !whole || self.block_at(ino, next)?.map(u64::from) != Some(wanted) {
+            let wanted = u64::from(at.0) + (run + 1) * u64::from(self.layout.frag);
+            if !together || !whole || self.block_at(ino, next)?.map(|at| u64::from(at.0)) != Some(wanted) {
                 break;
             }
             run += 1;
@@ -68,12 +70,12 @@ impl State {
         Ok(run)
     }
 
-    fn is_near(&self, at: u32) -> bool {
+    fn is_near(&self, at: FragNo) -> bool {
         self.cache.peek(at).is_some() || self.cache.is_loading(at)
     }
 
     /// The blocks from `lbn` on that can be read with one request, at most `run` after the first.
-    fn build_run(&mut self, ino: u32, lbn: u64, at: u32, run: u64) -> Step<Run> {
+    fn build_run(&mut self, ino: InodeNo, lbn: u64, at: FragNo, run: u64) -> Step<Run> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let size = self.inode(ino)?.inode.size;
         let run = if block * (lbn + run + 1) > size { run.saturating_sub(1) } else { run };
@@ -99,7 +101,7 @@ impl State {
     }
 
     /// Decides how block `lbn` is read, and what is read ahead of it.
-    fn plan_read(&mut self, ino: u32, lbn: u64) -> Step<(BlockRead, Option<Run>)> {
+    fn plan_read(&mut self, ino: InodeNo, lbn: u64) -> Step<(BlockRead, Option<Run>)> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let inode = self.inode(ino)?.inode;
         let mut sequence = self.inode(ino)?.sequence;
@@ -164,7 +166,7 @@ impl State {
     }
 
     /// Records that block `lbn`, at `at`, has been written to its end.
-    fn note_written(&mut self, ino: u32, lbn: u64, at: u32) -> Step<AfterWrite> {
+    fn note_written(&mut self, ino: InodeNo, lbn: u64, at: FragNo) -> Step<AfterWrite> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let most = (self.options.cluster_bytes / block).saturating_sub(1);
         let size = self.inode(ino)?.inode.size;
@@ -172,7 +174,7 @@ impl State {
         let mut runs = Vec::new();
         if lbn == 0 {
             (sequence.cluster_more, sequence.cluster_first) = (0, 0);
-            (sequence.write_last, sequence.write_at) = (0, 0);
+            (sequence.write_last, sequence.write_at) = (0, FragNo::NONE);
         }
         let at_end = (lbn + 1) * block == size;
         let follows = lbn == sequence.write_last + 1;
@@ -207,7 +209,7 @@ impl State {
     }
 
     /// Ends the cluster that began at `first`, and begins one at `lbn`. Returns the runs to write now.
-    fn begin_cluster(&mut self, ino: u32, first: u64, count: u32, lbn: u64, at: u32) -> Step<Vec<Vec<u32>>> {
+    fn begin_cluster(&mut self, ino: InodeNo, first: u64, count: u32, lbn: u64, at: FragNo) -> Step<Vec<Vec<FragNo>>> {
         let runs = self.cluster_runs(ino, first, u64::from(count) - 1, u64::MAX)?;
         let most = self.options.cluster_bytes / u64::from(self.layout.block_bytes);
         let sequence = &mut self.inode(ino)?.sequence;
@@ -217,8 +219,8 @@ impl State {
     }
 
     /// The dirty blocks among `count` from `first` on, grouped into consecutive runs; `not` is left out.
-    fn cluster_runs(&mut self, ino: u32, first: u64, count: u64, not: u64) -> Step<Vec<Vec<u32>>> {
-        let mut runs: Vec<Vec<u32>> = Vec::new();
+    fn cluster_runs(&mut self, ino: InodeNo, first: u64, count: u64, not: u64) -> Step<Vec<Vec<FragNo>>> {
+        let mut runs: Vec<Vec<FragNo>> = Vec::new();
         let frag = self.layout.frag;
         for lbn in (first..first + count).filter(|&lbn| lbn != not) {
             let Some(at) = self.block_at(ino, lbn)? else { continue };
@@ -226,7 +228,7 @@ impl State {
                 continue;
             }
             match runs.last_mut() {
-                Some(run) if run.last() == Some(&(at.wrapping_sub(frag))) => run.push(at),
+                Some(run) if run.last().is_some_and(|&last| last + frag == at) => run.push(at),
                 _ => runs.push(vec![at]),
             }
         }
@@ -235,14 +237,14 @@ impl State {
 
     /// Moves the `count` blocks from `first` on into one consecutive run, if there is a free one. Returns their old
     /// addresses, still allocated, and the indirect blocks that hold their pointers.
-    fn realloc(&mut self, ino: u32, first: u64, count: u32) -> Step<Option<(Vec<u32>, Vec<Holder>)>> {
+    fn realloc(&mut self, ino: InodeNo, first: u64, count: u32) -> Step<Option<(Vec<FragNo>, Vec<Holder>)>> {
         let frag = self.layout.frag;
         let mut old = Vec::new();
         for lbn in first..first + u64::from(count) {
             let Some(at) = self.block_at(ino, lbn)? else { return Ok(None) };
             old.push(at);
         }
-        let dirty = |at: &u32| self.cache.peek(*at).is_some_and(|buffer| buffer.dirty.is_some());
+        let dirty = |at: &FragNo| self.cache.peek(*at).is_some_and(|buffer| buffer.dirty.is_some());
         let (Some(&one), Some(&last)) = (old.first(), old.last()) else { return Ok(None) };
         // A block in another group is there because of the policy.
         if !old.iter().all(dirty) || self.layout.group_of(one) != self.layout.group_of(last) {
@@ -307,7 +309,7 @@ impl State {
 
 impl Ffs {
     /// Called after the writing of a whole block: writes out clusters.
-    pub(super) async fn write_clustered(&self, ino: u32, lbn: u64, at: u32) -> FsResult<()> {
+    pub(super) async fn write_clustered(&self, ino: InodeNo, lbn: u64, at: FragNo) -> FsResult<()> {
         let runs = match self.step(|state| state.note_written(ino, lbn, at)).await? {
             AfterWrite::Push(runs) => runs,
             AfterWrite::Together(first, count) => match self.step(|state| state.realloc(ino, first, count)).await? {
@@ -334,7 +336,7 @@ impl Ffs {
     }
 
     /// Writes out a run, unless a part of it is in flight; that part then stays dirty until the next update.
-    fn push_run(&self, run: &[u32]) {
+    fn push_run(&self, run: &[FragNo]) {
         let free = {
             let state = self.state.borrow();
             let frag = state.layout.frag;
@@ -346,7 +348,7 @@ impl Ffs {
     }
 
     /// Reads up to `bytes` from `offset`.
-    pub(super) async fn read_data(&self, ino: u32, offset: u64, bytes: u64) -> FsResult<Vec<Data>> {
+    pub(super) async fn read_data(&self, ino: InodeNo, offset: u64, bytes: u64) -> FsResult<Vec<Data>> {
         let size = self.step(|state| Ok(state.regular(ino)?.size)).await?;
         let end = size.min(offset.saturating_add(bytes));
         if offset >= end {
@@ -373,7 +375,7 @@ impl Ffs {
     }
 
     /// One block; `None` for a hole. `to_end`: it will not be needed again soon.
-    async fn read_block(&self, ino: u32, lbn: u64, to_end: bool) -> FsResult<Option<Data>> {
+    async fn read_block(&self, ino: InodeNo, lbn: u64, to_end: bool) -> FsResult<Option<Data>> {
         let (read, ahead) = self.step(|state| state.plan_read(ino, lbn)).await?;
         let demanded = match read {
             BlockRead::Demand(run) => self.begin_run(run.at, run.count),
@@ -408,7 +410,7 @@ impl Ffs {
 
     /// Reads without caching, in requests as long as the volume allows. For use below a kernel, which caches what it
     /// reads and reads ahead by itself.
-    async fn read_uncached(&self, ino: u32, offset: u64, end: u64) -> FsResult<Vec<Data>> {
+    async fn read_uncached(&self, ino: InodeNo, offset: u64, end: u64) -> FsResult<Vec<Data>> {
         const REQUEST_BYTES_MAX: usize = 1 << 20;
         enum Piece {
             Ready(Data),
@@ -417,7 +419,7 @@ impl Ffs {
         let block = u64::from(self.state.borrow().layout.block_bytes);
         let mut pieces = Vec::new();
         // First fragment and bytes of each request.
-        let mut requests: Vec<(u32, usize)> = Vec::new();
+        let mut requests: Vec<(FragNo, usize)> = Vec::new();
         for lbn in offset / block..=(end - 1) / block {
             let (from, to) = (offset.max(lbn * block), end.min((lbn + 1) * block));
             let (from, to) = ((from - lbn * block) as usize, (to - lbn * block) as usize);
@@ -432,8 +434,8 @@ impl Ffs {
                 None => Piece::Ready(Data::zeroes(to - from)),
                 Some((_, _, Some(data))) if data.len() >= to => Piece::Ready(data.slice(from..to)),
                 Some((at, bytes, _)) => {
-                    let follows = |&(first, length): &(u32, usize)| {
-                        first as usize * frag_bytes + length == at as usize * frag_bytes
+                    let follows = |&(first, length): &(FragNo, usize)| {
+                        first.index() * frag_bytes + length == at.index() * frag_bytes
                             && length + bytes <= REQUEST_BYTES_MAX
                     };
                     match requests.last_mut() {

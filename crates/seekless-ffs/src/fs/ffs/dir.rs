@@ -11,46 +11,15 @@
 //! Differences from 4.4BSD
 //!   1. A new entry goes where one gap is large enough; entries are not moved together to make one (D3).
 
-use std::collections::BTreeMap;
+pub(super) mod index;
 
 use super::Ffs;
 use super::format::*;
 use super::state::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
-
-/// One name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Found {
-    pub ino: u32,
-    /// According to the entry; the inode is authoritative.
-    pub kind: u8,
-    /// Offset of the entry in the directory.
-    pub offset: u64,
-}
-
-/// The names of a directory.
-#[derive(Default)]
-pub(super) struct Index {
-    names: BTreeMap<Vec<u8>, Found>,
-    by_offset: BTreeMap<u64, Vec<u8>>,
-    /// The largest gap of each chunk.
-    gaps: Vec<u16>,
-}
-
-/// Where a new entry can go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Slot {
-    /// Into this chunk.
-    Chunk(u64),
-    /// Into a new chunk at the end.
-    Append,
-}
-
-/// Unused bytes behind the entry.
-fn gap(entry: &Dirent<'_>) -> usize {
-    entry.record_bytes - entry.needed_bytes()
-}
+pub(super) use index::Slot;
+use index::{Found, Index, gap};
 
 /// Fills `bytes` with whole chunks, each of one unused entry (D1).
 pub(super) fn fill_with_empty_chunks(bytes: &mut [u8]) {
@@ -60,62 +29,8 @@ pub(super) fn fill_with_empty_chunks(bytes: &mut [u8]) {
     }
 }
 
-impl Index {
-    fn add_chunk(&mut self, start: u64, chunk: &[u8]) -> Result<(), String> {
-        let entries = dirents(chunk)?;
-        self.gaps.push(entries.iter().map(gap).max().unwrap_or(0) as u16);
-        for entry in entries.iter().filter(|entry| entry.ino != 0) {
-            let offset = start + entry.offset as u64;
-            let found = Found { ino: entry.ino, kind: entry.kind, offset };
-            if self.names.insert(entry.name.to_vec(), found).is_some() {
-                return Err(format!("the name {:?} is there twice", String::from_utf8_lossy(entry.name)));
-            }
-            self.by_offset.insert(offset, entry.name.to_vec());
-        }
-        Ok(())
-    }
-
-    /// D2.
-    fn check_dots(&self) -> Result<(), String> {
-        let mut first = self.by_offset.values();
-        match (first.next(), first.next()) {
-            (Some(one), Some(two)) if one == b"." && two == b".." => Ok(()),
-            _ => Err("it does not begin with `.` and `..`".into()),
-        }
-    }
-
-    pub(super) fn get(&self, name: &[u8]) -> Option<&Found> {
-        self.names.get(name)
-    }
-
-    /// Removes a name. Returns the offset of its entry.
-    pub(super) fn remove(&mut self, name: &[u8]) -> Option<u64> {
-        let found = self.names.remove(name)?;
-        self.by_offset.remove(&found.offset);
-        Some(found.offset)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.names.len() <= 2 // D2
-    }
-
-    /// The first entry at `offset` or behind it.
-    pub(super) fn from(&self, offset: u64) -> Option<(&[u8], &Found)> {
-        let (_, name) = self.by_offset.range(offset..).next()?;
-        Some((name, self.names.get(name)?))
-    }
-
-    pub(super) fn slot_for(&self, name: &[u8]) -> Slot {
-        let needed = dirent_bytes(name.len()) as u16;
-        match self.gaps.iter().position(|&gap| gap >= needed) {
-            Some(chunk) => Slot::Chunk(chunk as u64 * DIR_CHUNK_BYTES as u64),
-            None => Slot::Append,
-        }
-    }
-}
-
 /// Reads all names of a directory.
-pub(super) async fn build_index(ffs: &Ffs, ino: u32) -> FsResult<()> {
+pub(super) async fn build_index(ffs: &Ffs, ino: InodeNo) -> FsResult<()> {
     let mut index = Index::default();
     let block = u64::from(ffs.state.borrow().layout.block_bytes);
     let mut start = 0;
@@ -161,7 +76,7 @@ impl State {
     ///
     /// # Errors
     /// `NotDirectory` when `dir` is not a directory.
-    pub(super) fn index(&mut self, dir: u32) -> Step<&mut Index> {
+    pub(super) fn index(&mut self, dir: InodeNo) -> Step<&mut Index> {
         let known = self.inode(dir)?;
         if !known.inode.is_directory() {
             return fail(FsError::NotDirectory);
@@ -177,7 +92,7 @@ impl State {
     }
 
     /// The entry of `name` in `dir`.
-    pub(super) fn find(&mut self, dir: u32, name: &[u8]) -> Step<Option<Found>> {
+    pub(super) fn find(&mut self, dir: InodeNo, name: &[u8]) -> Step<Option<Found>> {
         let index = self.index(dir)?;
         if name.len() > NAME_BYTES_MAX {
             return fail(FsError::NameTooLong);
@@ -186,7 +101,7 @@ impl State {
     }
 
     /// The directory's block that holds byte `offset`, in memory: its address, and the offset of its chunk in it.
-    pub(super) fn dir_chunk(&mut self, dir: u32, offset: u64) -> Step<(u32, usize)> {
+    pub(super) fn dir_chunk(&mut self, dir: InodeNo, offset: u64) -> Step<(FragNo, usize)> {
         let block = u64::from(self.layout.block_bytes);
         let (lbn, within) = (offset / block, (offset % block) as usize / DIR_CHUNK_BYTES * DIR_CHUNK_BYTES);
         let size = self.inode(dir)?.inode.size;
@@ -198,7 +113,14 @@ impl State {
     }
 
     /// Puts an entry into the chunk at `start`, which has a gap for it. Returns the block to write.
-    pub(super) fn insert_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+    pub(super) fn insert_entry(
+        &mut self,
+        dir: InodeNo,
+        start: u64,
+        name: &[u8],
+        ino: InodeNo,
+        kind: u8,
+    ) -> Step<FragNo> {
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
         let needed = dirent_bytes(name.len());
@@ -226,7 +148,14 @@ impl State {
     }
 
     /// Fills a new chunk at `start` with the one entry, behind all others of the directory.
-    pub(super) fn append_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+    pub(super) fn append_entry(
+        &mut self,
+        dir: InodeNo,
+        start: u64,
+        name: &[u8],
+        ino: InodeNo,
+        kind: u8,
+    ) -> Step<FragNo> {
         cover("ffs: a directory gets another chunk");
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
@@ -241,7 +170,7 @@ impl State {
     }
 
     /// Removes an entry: the one before it in the chunk gets its bytes. Returns the block to write.
-    pub(super) fn remove_entry(&mut self, dir: u32, name: &[u8]) -> Step<u32> {
+    pub(super) fn remove_entry(&mut self, dir: InodeNo, name: &[u8]) -> Step<FragNo> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.erase_entry(dir, found.offset)?;
         self.index(dir)?.remove(name);
@@ -249,7 +178,7 @@ impl State {
     }
 
     /// The same for the bytes alone.
-    pub(super) fn erase_entry(&mut self, dir: u32, offset: u64) -> Step<u32> {
+    pub(super) fn erase_entry(&mut self, dir: InodeNo, offset: u64) -> Step<FragNo> {
         let start = offset / DIR_CHUNK_BYTES as u64 * DIR_CHUNK_BYTES as u64;
         self.index(dir)?;
         let (at, within) = self.dir_chunk(dir, start)?;
@@ -261,7 +190,7 @@ impl State {
         let Some(place) = place else { return fail(damaged("an entry is gone".into())) };
         let record = entries[place].record_bytes;
         match place.checked_sub(1).map(|before| (entries[before].offset, entries[before].record_bytes)) {
-            None => crate::codec::put_at(chunk, offset, 0_u32),
+            None => crate::codec::put_at(chunk, offset, InodeNo::NONE),
             Some((before, length)) => crate::codec::put_at(chunk, before + 4, (length + record) as u16),
         }
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
@@ -273,7 +202,7 @@ impl State {
     }
 
     /// Makes an entry refer to another inode. Returns the block to write.
-    pub(super) fn change_entry(&mut self, dir: u32, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+    pub(super) fn change_entry(&mut self, dir: InodeNo, name: &[u8], ino: InodeNo, kind: u8) -> Step<FragNo> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let (at, within) = self.dir_chunk(dir, found.offset)?;
         let offset = within + (found.offset % DIR_CHUNK_BYTES as u64) as usize;

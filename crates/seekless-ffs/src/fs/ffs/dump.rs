@@ -19,11 +19,11 @@ pub enum Dump {
     /// A line for each cylinder group.
     Groups,
     /// One cylinder group.
-    Group(u32),
+    Group(GroupNo),
     /// One inode.
-    Inode(u32),
+    Inode(InodeNo),
     /// One fragment, as bytes.
-    Fragment(u32),
+    Fragment(FragNo),
 }
 
 /// Shows part of the volume on `device`.
@@ -37,7 +37,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
     match what {
         Dump::Volume => section(&mut text, "superblock", &raw, Superblock::FIELDS),
         Dump::Groups => {
-            for number in 0..layout.groups {
+            for number in layout.group_numbers() {
                 let bytes = read_bytes(device, layout.sector(layout.group_block(number)), group_bytes).await?;
                 let Some(head) = Group::decode(&bytes) else { continue };
                 let state = group::verify(&layout, number, &bytes).err().unwrap_or_default();
@@ -54,7 +54,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
                 );
             }
         }
-        Dump::Group(number) if number < layout.groups => {
+        Dump::Group(number) if number.0 < layout.groups => {
             let bytes = read_bytes(device, layout.sector(layout.group_block(number)), group_bytes).await?;
             section(&mut text, &format!("group {number}"), &bytes, Group::FIELDS);
             match group::verify(&layout, number, &bytes) {
@@ -70,7 +70,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
             let bytes = read_bytes(device, layout.sector(at), layout.block_bytes as usize).await?;
             section(&mut text, &format!("inode {ino}"), &bytes[offset..], Inode::FIELDS);
         }
-        Dump::Fragment(at) if at < layout.size => {
+        Dump::Fragment(at) if at < layout.end() => {
             let bytes = read_bytes(device, layout.sector(at), layout.frag_bytes as usize).await?;
             line(&mut text, format_args!("{}", Hex(&bytes)));
         }

@@ -3,6 +3,7 @@
 //! A structure that was read keeps every byte whose meaning is unknown here, and writes it back. Only little-endian
 //! volumes are accepted; others are recognised and refused by name.
 
+pub use super::numbers::{FragNo, GroupNo, InodeNo};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::units::WallTime;
 
@@ -42,7 +43,7 @@ pub const BLOCK_BYTES_MAX: u32 = 65_536;
 pub const DIRECT: usize = 12;
 pub const INDIRECT: usize = 3;
 /// The root directory. Inode 0 is never used, and inode 1 once held bad blocks.
-pub const ROOT_INO: u32 = 2;
+pub const ROOT_INO: InodeNo = InodeNo(2);
 /// Most links of an inode.
 pub const LINKS_MAX: u16 = 32_767;
 
@@ -174,7 +175,7 @@ crate::record! {
         pub first_field: u32,
         pub magic: u32,
         pub time: u32,
-        pub cgx: u32,
+        pub cgx: GroupNo,
         pub ncyl: u16,
         pub niblk: u16,
         pub ndblk: u32,
@@ -217,8 +218,8 @@ crate::record! {
         pub mtime_nanos: u32,
         pub ctime: u32,
         pub ctime_nanos: u32,
-        pub db: [u32; DIRECT],
-        pub ib: [u32; INDIRECT],
+        pub db: [FragNo; DIRECT],
+        pub ib: [FragNo; INDIRECT],
         pub flags: u32,
         pub blocks: u32,
         pub generation: u32,
@@ -255,8 +256,8 @@ impl Inode {
         mtime_nanos: 0,
         ctime: 0,
         ctime_nanos: 0,
-        db: [0; DIRECT],
-        ib: [0; INDIRECT],
+        db: [FragNo::NONE; DIRECT],
+        ib: [FragNo::NONE; INDIRECT],
         flags: 0,
         blocks: 0,
         generation: 0,
@@ -297,6 +298,15 @@ impl Inode {
         (self.ctime, self.ctime_nanos) = put_time(time);
     }
 
+    /// The number of a device node, which takes the place of the first pointer.
+    pub fn device(&self) -> u32 {
+        self.db[0].0
+    }
+
+    pub fn set_device(&mut self, device: u32) {
+        self.db[0] = FragNo(device);
+    }
+
     /// The pointers as bytes, which hold the target of a short symbolic link.
     pub fn inline(&self) -> [u8; INLINE_BYTES] {
         let mut bytes = [0; INLINE_BYTES];
@@ -310,7 +320,7 @@ impl Inode {
     pub fn set_inline(&mut self, bytes: &[u8; INLINE_BYTES]) {
         let pointers = self.db.iter_mut().chain(&mut self.ib);
         for (pointer, raw) in pointers.zip(bytes.chunks_exact(4)) {
-            *pointer = crate::codec::get_at(raw, 0).unwrap_or(0);
+            *pointer = crate::codec::get_at(raw, 0).unwrap_or_default();
         }
     }
 
@@ -324,6 +334,15 @@ impl Inode {
             _ => true,
         }
     }
+}
+
+/// A pointer in an indirect block.
+pub fn pointer_in(block: &[u8], slot: usize) -> FragNo {
+    crate::codec::get_at(block, 4 * slot).unwrap_or_default()
+}
+
+pub fn put_pointer(block: &mut [u8], slot: usize, at: FragNo) {
+    crate::codec::put_at(block, 4 * slot, at);
 }
 
 /// The type that a directory entry records (`DT_*`): the type bits of the mode, shifted.
@@ -350,7 +369,7 @@ pub struct Dirent<'a> {
     /// Offset in the chunk.
     pub offset: usize,
     /// 0 when unused.
-    pub ino: u32,
+    pub ino: InodeNo,
     pub record_bytes: usize,
     pub kind: u8,
     pub name: &'a [u8],
@@ -359,7 +378,7 @@ pub struct Dirent<'a> {
 impl Dirent<'_> {
     /// Bytes of the record that the entry needs.
     pub fn needed_bytes(&self) -> usize {
-        if self.ino == 0 { 0 } else { dirent_bytes(self.name.len()) }
+        if self.ino == InodeNo::NONE { 0 } else { dirent_bytes(self.name.len()) }
     }
 }
 
@@ -368,7 +387,7 @@ impl Dirent<'_> {
 /// # Errors
 /// What is invalid.
 pub fn dirent_at(chunk: &[u8], offset: usize) -> Result<Dirent<'_>, String> {
-    let head = (crate::codec::get_at::<u32>(chunk, offset), crate::codec::get_at::<u16>(chunk, offset + 4));
+    let head = (crate::codec::get_at::<InodeNo>(chunk, offset), crate::codec::get_at::<u16>(chunk, offset + 4));
     let (Some(ino), Some(record)) = head else { return Err(format!("an entry at {offset} passes the end")) };
     let (Some(&kind), Some(&name_bytes)) = (chunk.get(offset + 6), chunk.get(offset + 7)) else {
         return Err(format!("an entry at {offset} passes the end"));
@@ -377,13 +396,13 @@ pub fn dirent_at(chunk: &[u8], offset: usize) -> Result<Dirent<'_>, String> {
     let fits = record_bytes >= DIR_HEADER_BYTES
         && record_bytes % 4 == 0
         && offset + record_bytes <= chunk.len()
-        && (ino == 0 || dirent_bytes(name_bytes) <= record_bytes);
+        && (ino == InodeNo::NONE || dirent_bytes(name_bytes) <= record_bytes);
     if !fits {
         return Err(format!("the entry at {offset} is {record_bytes} bytes long, with a name of {name_bytes}"));
     }
     let name_end = (offset + DIR_HEADER_BYTES + name_bytes).min(offset + record_bytes);
     let name = &chunk[offset + DIR_HEADER_BYTES..name_end];
-    if ino != 0 && (name.is_empty() || name.contains(&0) || name.contains(&b'/')) {
+    if ino != InodeNo::NONE && (name.is_empty() || name.contains(&0) || name.contains(&b'/')) {
         return Err(format!("the entry at {offset} has a name that is none"));
     }
     Ok(Dirent { offset, ino, record_bytes, kind, name })
@@ -405,7 +424,7 @@ pub fn dirents(chunk: &[u8]) -> Result<Vec<Dirent<'_>>, String> {
 }
 
 /// Writes an entry to `chunk` at `offset`.
-pub fn put_dirent(chunk: &mut [u8], offset: usize, ino: u32, record_bytes: usize, kind: u8, name: &[u8]) {
+pub fn put_dirent(chunk: &mut [u8], offset: usize, ino: InodeNo, record_bytes: usize, kind: u8, name: &[u8]) {
     crate::codec::put_at(chunk, offset, ino);
     crate::codec::put_at(chunk, offset + 4, record_bytes as u16);
     chunk[offset + 6] = kind;
@@ -417,7 +436,7 @@ pub fn put_dirent(chunk: &mut [u8], offset: usize, ino: u32, record_bytes: usize
 }
 
 /// The first chunk of a new directory.
-pub fn first_chunk(ino: u32, parent: u32) -> [u8; DIR_CHUNK_BYTES] {
+pub fn first_chunk(ino: InodeNo, parent: InodeNo) -> [u8; DIR_CHUNK_BYTES] {
     let mut chunk = [0; DIR_CHUNK_BYTES];
     let kind = dirent_type(FileKind::Directory);
     put_dirent(&mut chunk, 0, ino, dirent_bytes(1), kind, b".");

@@ -137,12 +137,12 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
 /// An entry of a directory, with its position.
 #[derive(Clone, Debug)]
 struct Name {
-    directory: u32,
+    directory: InodeNo,
     /// The block, and the offset of the entry in it.
-    at: u32,
+    at: FragNo,
     frags: u32,
     offset: usize,
-    ino: u32,
+    ino: InodeNo,
     kind: u8,
     name: Vec<u8>,
 }
@@ -156,28 +156,28 @@ struct Check<'a> {
     volume: Volume,
     layout: Layout,
     /// Repaired blocks, by address.
-    changed: BTreeMap<u32, Vec<u8>>,
+    changed: BTreeMap<FragNo, Vec<u8>>,
     /// The new ones among them, which must be written before anything points to them.
-    fresh: BTreeSet<u32>,
+    fresh: BTreeSet<FragNo>,
     /// A bit for each fragment that a file uses.
     used: Vec<u8>,
     /// A bit for each fragment that anything on the volume points to, if only until the repair is written.
     claimed: Vec<u8>,
     /// Fragments with more than one claim.
-    twice: BTreeSet<u32>,
+    twice: BTreeSet<FragNo>,
     /// Inodes in use.
-    inodes: BTreeMap<u32, Inode>,
-    inodes_changed: BTreeSet<u32>,
+    inodes: BTreeMap<InodeNo, Inode>,
+    inodes_changed: BTreeSet<InodeNo>,
     /// Inodes that are not in use, but have names on the volume.
-    dangling: BTreeSet<u32>,
+    dangling: BTreeSet<InodeNo>,
     /// Names found for each inode, `.` and `..` among them.
-    names: BTreeMap<u32, u32>,
+    names: BTreeMap<InodeNo, u32>,
     /// The directory that contains the name of each directory.
-    parents: BTreeMap<u32, Name>,
+    parents: BTreeMap<InodeNo, Name>,
     /// Entries of each directory.
-    directories: BTreeMap<u32, Vec<Name>>,
+    directories: BTreeMap<InodeNo, Vec<Name>>,
     /// Directories that had two names.
-    renamed: BTreeSet<u32>,
+    renamed: BTreeSet<InodeNo>,
     /// Names that are marked as moved. They lose the mark when the other names are gone from the volume: a cut in
     /// between would leave two names of which neither is the new one.
     marked: Vec<Name>,
@@ -218,7 +218,7 @@ impl Check<'_> {
         let groups = self.check_groups().await?;
         let copies = superblock::bad_copies(self.device, &self.volume).await?;
         for (group, _, why) in &copies {
-            self.problem(format!("the copy of the superblock in group {group} {why}; made anew"), Cause::Copy);
+            self.problem(format!("the copy of the superblock in group {group} {why}; rewritten"), Cause::Copy);
         }
         self.bad_copies = copies.into_iter().map(|(_, at, _)| at).collect();
         self.count();
@@ -237,7 +237,7 @@ impl Check<'_> {
 
     // ---- Blocks, with the repairs so far ----
 
-    async fn read(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
+    async fn read(&self, at: FragNo, frags: u32) -> FsResult<Vec<u8>> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         if let Some(changed) = self.changed.get(&at)
             && changed.len() >= bytes
@@ -253,24 +253,24 @@ impl Check<'_> {
     }
 
     /// As [`Check::read_derived`], with the repairs so far.
-    async fn read_group(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
+    async fn read_group(&self, at: FragNo, frags: u32) -> FsResult<Vec<u8>> {
         match self.changed.contains_key(&at) {
             true => self.read(at, frags).await,
             false => self.read_derived(self.layout.sector(at), (frags * self.layout.frag_bytes) as usize).await,
         }
     }
 
-    fn write(&mut self, at: u32, bytes: Vec<u8>) {
+    fn write(&mut self, at: FragNo, bytes: Vec<u8>) {
         self.changed.insert(at, bytes);
     }
 
-    fn inode_mut(&mut self, ino: u32) -> &mut Inode {
+    fn inode_mut(&mut self, ino: InodeNo) -> &mut Inode {
         self.inodes_changed.insert(ino);
         self.inodes.entry(ino).or_insert(Inode::FREE)
     }
 
-    fn is_used(&self, at: u32) -> bool {
-        group::bit(&self.used, at)
+    fn is_used(&self, at: FragNo) -> bool {
+        group::bit(&self.used, at.0)
     }
 
     fn count(&mut self) {
@@ -299,7 +299,7 @@ impl Check<'_> {
         }
         let area_differs = area[..] != stored[..];
         if area_differs || self.volume.superblock.totals() != totals {
-            self.problem("the summary of free space does not agree with the groups; made anew", Cause::Leak);
+            self.problem("the summary of free space does not agree with the groups; recounted", Cause::Leak);
         }
         if self.unclean {
             self.result.notes.push("the volume was not closed".into());
@@ -382,7 +382,7 @@ impl Check<'_> {
 
     /// Puts repaired inodes into their blocks.
     async fn gather_inodes(&mut self) -> FsResult<()> {
-        let changed: Vec<u32> = self.inodes_changed.iter().copied().collect();
+        let changed: Vec<InodeNo> = self.inodes_changed.iter().copied().collect();
         for ino in changed {
             let (at, offset) = self.layout.inode_place(ino);
             let mut block = self.read(at, self.layout.frag).await?;

@@ -18,7 +18,7 @@ use crate::codec;
 ///
 /// # Errors
 /// What is wrong.
-pub(super) fn verify(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), String> {
+pub(super) fn verify(layout: &Layout, group: GroupNo, bytes: &[u8]) -> Result<(), String> {
     let Some(head) = Group::decode(bytes) else { return Err("it is cut off".into()) };
     if head.magic != GROUP_MAGIC {
         return Err(format!("its magic number is {:#x}, not {GROUP_MAGIC:#x}", head.magic));

@@ -87,14 +87,14 @@ impl Ffs {
     }
 
     /// Claims `count` whole consecutive blocks at `at` for a read, which [`Ffs::load_run`] does.
-    pub(super) fn begin_run(&self, at: u32, count: u32) -> Vec<(u32, u64)> {
+    pub(super) fn begin_run(&self, at: FragNo, count: u32) -> Vec<(FragNo, u64)> {
         let mut state = self.state.borrow_mut();
         let frag = state.layout.frag;
         (0..count).map(|index| (at + index * frag, state.cache.begin_load(at + index * frag))).collect()
     }
 
     /// Reads the blocks of a file that have been claimed, `lbn` and those behind it, with one request.
-    pub(super) async fn load_run(&self, ino: u32, lbn: u64, places: Vec<(u32, u64)>) -> FsResult<()> {
+    pub(super) async fn load_run(&self, ino: InodeNo, lbn: u64, places: Vec<(FragNo, u64)>) -> FsResult<()> {
         let Some(&(at, _)) = places.first() else { return Ok(()) };
         let reading = Reading { ffs: self, places };
         let count = reading.places.len();
@@ -124,11 +124,11 @@ impl Ffs {
     // ---- Writing ----
 
     /// Begins to write consecutive buffers with one request. None of them may be in flight.
-    pub(super) fn begin_write(&self, places: &[u32], flags: WriteFlags) {
+    pub(super) fn begin_write(&self, places: &[FragNo], flags: WriteFlags) {
         let mut state = self.state.borrow_mut();
         let Some(&first) = places.first() else { return };
         let sector = state.layout.sector(first);
-        let mut parts: Vec<(u32, Data)> = Vec::with_capacity(places.len());
+        let mut parts: Vec<(FragNo, Data)> = Vec::with_capacity(places.len());
         for &at in places {
             if let Some(data) = state.cache.begin_write(at) {
                 let image = state.image(at, data);
@@ -160,7 +160,7 @@ impl Ffs {
         });
     }
 
-    fn end_write(&self, parts: &[(u32, Data)], flags: WriteFlags, result: Result<(), DeviceError>) {
+    fn end_write(&self, parts: &[(FragNo, Data)], flags: WriteFlags, result: Result<(), DeviceError>) {
         {
             let mut state = self.state.borrow_mut();
             let durable = flags.fua || self.device.guarantees().durable_on_completion;
@@ -204,7 +204,7 @@ impl Ffs {
     ///
     /// # Errors
     /// `Stopped`, and `Device` when there is no space below; the buffer then stays dirty.
-    pub(super) async fn write_now(&self, at: u32) -> FsResult<()> {
+    pub(super) async fn write_now(&self, at: FragNo) -> FsResult<()> {
         let fua = !self.device.guarantees().durable_on_completion;
         let start = self.state.borrow_mut().cache.tick();
         let mut begun = false;
@@ -248,7 +248,7 @@ impl Ffs {
     /// # Errors
     /// `NoSpace` when there is none below; the caller takes back what it was about to do, or calls
     /// [`Ffs::write_in_order_or_later`] to do without the order.
-    pub(super) async fn write_in_order(&self, at: u32) -> FsResult<()> {
+    pub(super) async fn write_in_order(&self, at: FragNo) -> FsResult<()> {
         if self.options.metadata != Metadata::Sync {
             return Ok(());
         }
@@ -262,7 +262,7 @@ impl Ffs {
     /// As [`Ffs::write_in_order`]; a buffer that finds no space below is written when there is some. For operations
     /// that free space, which must not fail for lack of it: a crash before then leaves names of inodes that are not in
     /// use.
-    pub(super) async fn write_in_order_or_later(&self, at: u32) -> FsResult<()> {
+    pub(super) async fn write_in_order_or_later(&self, at: FragNo) -> FsResult<()> {
         match self.write_in_order(at).await {
             Err(FsError::NoSpace) => Ok(()),
             result => result,
@@ -270,7 +270,7 @@ impl Ffs {
     }
 
     /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does.
-    pub(super) async fn write_inode_in_order(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn write_inode_in_order(&self, ino: InodeNo) -> FsResult<()> {
         if self.options.metadata == Metadata::Softdep {
             return Ok(());
         }
@@ -279,7 +279,7 @@ impl Ffs {
     }
 
     /// The same as [`Ffs::write_in_order_or_later`] does.
-    pub(super) async fn write_inode_in_order_or_later(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn write_inode_in_order_or_later(&self, ino: InodeNo) -> FsResult<()> {
         if self.options.metadata == Metadata::Softdep {
             return Ok(());
         }
@@ -289,13 +289,13 @@ impl Ffs {
 
     /// Begins to write those of these buffers that are dirty and not in flight. With `cluster`, neighbours of one file
     /// are written together, up to the size of a cluster.
-    pub(super) fn push(&self, mut places: Vec<u32>, cluster: bool) {
+    pub(super) fn push(&self, mut places: Vec<FragNo>, cluster: bool) {
         places.sort_unstable();
-        let mut runs: Vec<Vec<u32>> = Vec::new();
+        let mut runs: Vec<Vec<FragNo>> = Vec::new();
         {
             let state = self.state.borrow();
             let (frag_bytes, most) = (state.layout.frag_bytes as usize, state.options.cluster_bytes as usize);
-            let mut end = (0, Kind::Inodes, 0);
+            let mut end = (FragNo::NONE, Kind::Inodes, 0);
             for at in places {
                 let Some(buffer) = state.cache.peek(at) else { continue };
                 let frags = (buffer.data.len() / frag_bytes) as u32;
@@ -327,7 +327,7 @@ impl Ffs {
 
     /// Writes all buffers that `select` names, again and again, until there are none, and waits for every write that
     /// had begun by then.
-    pub(super) async fn write_all(&self, select: impl Fn(&State) -> Vec<u32>) -> FsResult<()> {
+    pub(super) async fn write_all(&self, select: impl Fn(&State) -> Vec<FragNo>) -> FsResult<()> {
         let start = self.state.borrow_mut().cache.tick();
         let (mut begun, mut changed) = (start, false);
         loop {
@@ -402,7 +402,7 @@ impl Ffs {
     }
 
     /// Writes the last block, which has moved, and the inode to the volume.
-    pub(super) async fn settle_tail(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn settle_tail(&self, ino: InodeNo) -> FsResult<()> {
         let last = self.step(|state| {
             let block = u64::from(state.layout.block_bytes);
             let size = state.inode(ino)?.inode.size;
@@ -415,7 +415,7 @@ impl Ffs {
     }
 
     /// Makes a file durable: first its data and indirect blocks, then the inode.
-    pub(super) async fn sync_file(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn sync_file(&self, ino: InodeNo) -> FsResult<()> {
         match self.options.metadata {
             Metadata::Sync => {}
             // The names that lead to the file are not on the volume before everything is.
@@ -446,7 +446,9 @@ impl Ffs {
         }
         let until = self.state.borrow_mut().cache.tick();
         let begun = until;
-        let is_data = |state: &State, at: &u32| state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != 0);
+        let is_data = |state: &State, at: &FragNo| {
+            state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != InodeNo::NONE)
+        };
         self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| is_data(state, at)).collect())
             .await?;
         let dirty = self.state.borrow().dirty_inodes();
@@ -544,7 +546,7 @@ impl Ffs {
     }
 
     /// Consecutive dirty buffers of one file from the one at `at` forward, up to a cluster.
-    fn cluster_around(&self, at: u32) -> Vec<u32> {
+    fn cluster_around(&self, at: FragNo) -> Vec<FragNo> {
         let state = self.state.borrow();
         let (mut places, mut next) = (Vec::new(), at);
         let most = state.options.cluster_bytes / u64::from(state.layout.block_bytes).max(1);
@@ -554,7 +556,7 @@ impl Ffs {
                 break;
             }
             places.push(next);
-            next += (buffer.data.len() / state.layout.frag_bytes as usize) as u32;
+            next = next + (buffer.data.len() / state.layout.frag_bytes as usize) as u32;
         }
         places
     }
@@ -613,7 +615,7 @@ impl Ffs {
 /// Blocks being read; a cancelled task releases its claims, so that others do not wait for it.
 struct Reading<'a> {
     ffs: &'a Ffs,
-    places: Vec<(u32, u64)>,
+    places: Vec<(FragNo, u64)>,
 }
 
 impl Drop for Reading<'_> {

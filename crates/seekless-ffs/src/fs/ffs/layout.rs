@@ -35,7 +35,7 @@ pub struct Layout {
     pub dblkno: u32,
     pub cgoffset: u32,
     pub cgmask: u32,
-    pub csaddr: u32,
+    pub csaddr: FragNo,
     pub cssize: u32,
     pub cgsize: u32,
     pub minfree: u32,
@@ -275,7 +275,7 @@ impl Layout {
             dblkno: sb.dblkno,
             cgoffset: sb.cgoffset,
             cgmask: sb.cgmask,
-            csaddr: csaddr as u32,
+            csaddr: FragNo(csaddr as u32),
             cssize: sb.cssize,
             cgsize: sb.cgsize,
             minfree: sb.minfree,
@@ -287,15 +287,25 @@ impl Layout {
             addressable_bytes,
             rotation,
         };
-        let last = layout.groups - 1;
-        if layout.group_start(last) + layout.dblkno > size {
+        let last = GroupNo(layout.groups - 1);
+        if (layout.group_start(last) + layout.dblkno).0 > size {
             return bad("size", size.into(), "large enough for the bookkeeping of the last group");
         }
         Ok(layout)
     }
 
-    pub fn sector(&self, frag: u32) -> Sector {
-        Sector(u64::from(frag) * u64::from(self.frag_bytes) / SECTOR_BYTES)
+    pub fn sector(&self, frag: FragNo) -> Sector {
+        Sector(u64::from(frag.0) * u64::from(self.frag_bytes) / SECTOR_BYTES)
+    }
+
+    /// First address past the volume.
+    pub fn end(&self) -> FragNo {
+        FragNo(self.size)
+    }
+
+    /// Offset of a fragment in its group.
+    pub fn offset_in_group(&self, at: FragNo) -> u32 {
+        at.0 % self.frags_per_group
     }
 
     pub fn frags_for(&self, bytes: u64) -> u32 {
@@ -303,54 +313,68 @@ impl Layout {
     }
 
     /// First fragment of a group.
-    pub fn group_base(&self, group: u32) -> u32 {
-        group * self.frags_per_group
+    pub fn group_base(&self, group: GroupNo) -> FragNo {
+        FragNo(group.0 * self.frags_per_group)
     }
 
     /// Where the bookkeeping of a group counts from: it moves by about a track with each group, so that it is not all
     /// on one platter.
-    pub fn group_start(&self, group: u32) -> u32 {
-        self.group_base(group) + self.cgoffset.wrapping_mul(group & !self.cgmask)
+    pub fn group_start(&self, group: GroupNo) -> FragNo {
+        self.group_base(group) + self.cgoffset.wrapping_mul(group.0 & !self.cgmask)
     }
 
-    pub fn superblock_copy(&self, group: u32) -> u32 {
+    pub fn superblock_copy(&self, group: GroupNo) -> FragNo {
         self.group_start(group) + self.sblkno
     }
 
     /// Where the group's own block is.
-    pub fn group_block(&self, group: u32) -> u32 {
+    pub fn group_block(&self, group: GroupNo) -> FragNo {
         self.group_start(group) + self.cblkno
     }
 
     /// First fragment behind the bookkeeping.
-    pub fn group_data(&self, group: u32) -> u32 {
+    pub fn group_data(&self, group: GroupNo) -> FragNo {
         self.group_start(group) + self.dblkno
     }
 
     /// Fragments that a group has; the last one may have fewer.
-    pub fn group_frags(&self, group: u32) -> u32 {
-        self.frags_per_group.min(self.size - self.group_base(group))
+    pub fn group_frags(&self, group: GroupNo) -> u32 {
+        self.frags_per_group.min(self.size - self.group_base(group).0)
     }
 
-    pub fn group_of(&self, frag: u32) -> u32 {
-        frag / self.frags_per_group
+    pub fn group_of(&self, frag: FragNo) -> GroupNo {
+        GroupNo(frag.0 / self.frags_per_group)
     }
 
-    pub fn group_of_ino(&self, ino: u32) -> u32 {
-        ino / self.inodes_per_group
+    pub fn group_of_ino(&self, ino: InodeNo) -> GroupNo {
+        GroupNo(ino.0 / self.inodes_per_group)
+    }
+
+    /// All groups of the volume.
+    pub fn group_numbers(&self) -> impl Iterator<Item = GroupNo> + use<> {
+        (0..self.groups).map(GroupNo)
+    }
+
+    pub fn first_ino(&self, group: GroupNo) -> InodeNo {
+        InodeNo(group.0 * self.inodes_per_group)
+    }
+
+    /// Index of an inode among those of its group.
+    pub fn index_in_group(&self, ino: InodeNo) -> u32 {
+        ino.0 % self.inodes_per_group
     }
 
     /// First number past all inode numbers.
-    pub fn ino_end(&self) -> u32 {
-        self.groups * self.inodes_per_group
+    pub fn ino_end(&self) -> InodeNo {
+        InodeNo(self.groups * self.inodes_per_group)
     }
 
     /// The block that holds an inode, and the offset in it.
-    pub fn inode_place(&self, ino: u32) -> (u32, usize) {
-        let in_group = ino % self.inodes_per_group;
+    pub fn inode_place(&self, ino: InodeNo) -> (FragNo, usize) {
+        let in_group = self.index_in_group(ino);
         let block =
             self.group_start(self.group_of_ino(ino)) + self.iblkno + in_group / self.inodes_per_block * self.frag;
-        (block, (ino % self.inodes_per_block) as usize * Inode::BYTES)
+        (block, (in_group % self.inodes_per_block) as usize * Inode::BYTES)
     }
 
     /// Bytes of a group's block in use: at most a block. Groups are read and written in whole fragments.
@@ -359,17 +383,17 @@ impl Layout {
     }
 
     /// Fragments of a group that cannot belong to a file.
-    pub fn bookkeeping(&self, group: u32) -> Range<u32> {
-        match group {
-            0 => 0..self.csaddr + self.cssize.div_ceil(self.frag_bytes),
+    pub fn bookkeeping(&self, group: GroupNo) -> Range<FragNo> {
+        match group.0 {
+            0 => FragNo::NONE..self.csaddr + self.cssize.div_ceil(self.frag_bytes),
             _ => self.superblock_copy(group)..self.group_data(group),
         }
     }
 
     /// Whether `frags` fragments at `at` can belong to a file.
-    pub fn is_data(&self, at: u32, frags: u32) -> bool {
+    pub fn is_data(&self, at: FragNo, frags: u32) -> bool {
         let Some(end) = at.checked_add(frags) else { return false };
-        if frags == 0 || frags > self.frag || end > self.size || at % self.frag + frags > self.frag {
+        if frags == 0 || frags > self.frag || end.0 > self.size || at.0 % self.frag + frags > self.frag {
             return false;
         }
         let used = self.bookkeeping(self.group_of(at));
@@ -422,7 +446,7 @@ impl Layout {
         let before = inode.ib;
         for (slot, pointer) in inode.ib.iter_mut().enumerate() {
             if self.indirect_first(slot) >= blocks {
-                *pointer = 0;
+                *pointer = FragNo::NONE;
             }
         }
         inode.ib != before

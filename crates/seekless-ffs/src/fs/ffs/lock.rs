@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::numbers::InodeNo;
 use crate::rt::Event;
 
 #[derive(Default)]
@@ -19,11 +20,11 @@ struct Held {
 /// One lock for each number, made when first needed.
 #[derive(Default)]
 pub(super) struct Locks {
-    held: RefCell<BTreeMap<u32, (Held, Rc<Event>)>>,
+    held: RefCell<BTreeMap<InodeNo, (Held, Rc<Event>)>>,
 }
 
 impl Locks {
-    pub(super) async fn share(&self, number: u32) -> Pass<'_> {
+    pub(super) async fn share(&self, number: InodeNo) -> Pass<'_> {
         loop {
             let freed = {
                 let mut held = self.held.borrow_mut();
@@ -38,7 +39,7 @@ impl Locks {
         }
     }
 
-    pub(super) async fn alone(&self, number: u32) -> Pass<'_> {
+    pub(super) async fn alone(&self, number: InodeNo) -> Pass<'_> {
         let mut place: Option<Waiting<'_>> = None;
         loop {
             let freed = {
@@ -61,11 +62,11 @@ impl Locks {
     }
 
     /// A lock that a task holds exclusively, if there is any.
-    pub(super) fn held_alone(&self) -> Option<u32> {
+    pub(super) fn held_alone(&self) -> Option<InodeNo> {
         self.held.borrow().iter().find(|(_, (lock, _))| lock.alone).map(|(&number, _)| number)
     }
 
-    fn change(&self, number: u32, change: impl FnOnce(&mut Held)) {
+    fn change(&self, number: InodeNo, change: impl FnOnce(&mut Held)) {
         let mut held = self.held.borrow_mut();
         let Some((lock, freed)) = held.get_mut(&number) else { return };
         change(lock);
@@ -81,7 +82,7 @@ impl Locks {
 /// A place in the queue, which a cancelled task gives up too.
 struct Waiting<'a> {
     locks: &'a Locks,
-    number: u32,
+    number: InodeNo,
 }
 
 impl Drop for Waiting<'_> {
@@ -93,7 +94,7 @@ impl Drop for Waiting<'_> {
 /// Holds a lock.
 pub(super) struct Pass<'a> {
     locks: &'a Locks,
-    number: u32,
+    number: InodeNo,
     alone: bool,
 }
 
@@ -132,7 +133,8 @@ mod tests {
                         own.spawn(async move {
                             for round in 0..20 {
                                 let alone = (task + round) % 3 == 0;
-                                let pass = if alone { locks.alone(7).await } else { locks.share(7).await };
+                                let pass =
+                                    if alone { locks.alone(InodeNo(7)).await } else { locks.share(InodeNo(7)).await };
                                 let count = if alone { &inside.0 } else { &inside.1 };
                                 count.set(count.get() + 1);
                                 assert!(
@@ -150,7 +152,7 @@ mod tests {
                     task.await;
                 }
             });
-            assert!(ran.is_ok(), "seed {seed}: a task waits for ever");
+            assert!(ran.is_ok(), "seed {seed}: a task never gets its lock");
             assert!(locks.held.borrow().is_empty(), "seed {seed}");
         }
     }

@@ -356,7 +356,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         let sectors = u64::from(layout.size) * u64::from(layout.frag_bytes) / SECTOR_BYTES;
         device.discard(home + SUPERBLOCK_BYTES as u64 / SECTOR_BYTES, sectors - home.0 - 16).await?;
     } else {
-        for group in 0..layout.groups {
+        for group in layout.group_numbers() {
             let inodes = u64::from(layout.inodes_per_group) * Inode::BYTES as u64;
             let mut at = layout.sector(layout.group_start(group) + layout.iblkno);
             let mut rest = inodes;
@@ -371,13 +371,13 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     let root_at = first_free(&layout);
     let mut summary = Buf::zeroed(layout.cssize as usize);
     let mut totals = Totals::default();
-    for group in 0..layout.groups {
+    for group in layout.group_numbers() {
         let block = new_group(&layout, &sb, group, root_at, now);
         if let Some(head) = Group::decode(&block) {
             let Group { ndir, nbfree, nifree, nffree, .. } = head;
             let cs = Csum { ndir, nbfree, nifree, nffree };
             totals.add(&cs);
-            cs.encode(&mut summary[group as usize * Csum::BYTES..]);
+            cs.encode(&mut summary[group.index() * Csum::BYTES..]);
         }
         let at = layout.sector(layout.group_block(group));
         write_bytes(device, at, block.freeze(), WriteFlags::NONE).await?;
@@ -387,7 +387,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     sb.set_totals(&totals, now);
     sb.encode(&mut raw);
     let block = Data::from_slice(&raw);
-    for group in 0..layout.groups {
+    for group in layout.group_numbers() {
         let at = layout.sector(layout.superblock_copy(group));
         write_bytes(device, at, block.clone(), WriteFlags::NONE).await?;
     }
@@ -398,12 +398,12 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
 }
 
 /// The first block for data, which the root directory gets.
-fn first_free(layout: &Layout) -> u32 {
+fn first_free(layout: &Layout) -> FragNo {
     let behind = layout.csaddr + layout.cssize.div_ceil(layout.frag_bytes);
-    behind.next_multiple_of(layout.frag)
+    FragNo(behind.0.next_multiple_of(layout.frag))
 }
 
-fn new_group(layout: &Layout, sb: &Superblock, group: u32, root_at: u32, now: WallTime) -> Buf {
+fn new_group(layout: &Layout, sb: &Superblock, group: GroupNo, root_at: FragNo, now: WallTime) -> Buf {
     let offsets = Offsets::new(
         sb.cpg,
         sb.nrpos,
@@ -413,7 +413,7 @@ fn new_group(layout: &Layout, sb: &Superblock, group: u32, root_at: u32, now: Wa
         layout.contigsumsize,
     );
     let frags = layout.group_frags(group);
-    let last = group + 1 == layout.groups;
+    let last = group.0 + 1 == layout.groups;
     let cylinders = if last { frags * sb.nspf / sb.spc } else { sb.cpg };
     let mut bytes = Buf::zeroed((layout.group_block_frags() * layout.frag_bytes) as usize);
     let mut head = Group::decode(&bytes).unwrap_or_else(|| unreachable!("a block is longer"));
@@ -426,14 +426,20 @@ fn new_group(layout: &Layout, sb: &Superblock, group: u32, root_at: u32, now: Wa
     // Offsets have to be in place before the maps are.
     head.encode(&mut bytes);
     let base = layout.group_base(group);
-    let directories = u32::from(group == 0);
-    let inode_used = |index: u32| group == 0 && index <= ROOT_INO;
+    let directories = u32::from(group == GroupNo(0));
+    let inode_used = |index: u32| group == GroupNo(0) && index <= ROOT_INO.0;
     let frag_free = |at: u32| layout.is_data(base + at, 1) && base + at != root_at;
     group::build(layout, &head, &mut bytes, directories, inode_used, frag_free);
     bytes
 }
 
-async fn write_root(device: &Device, layout: &Layout, options: &MkfsOptions, at: u32, now: WallTime) -> FsResult<()> {
+async fn write_root(
+    device: &Device,
+    layout: &Layout,
+    options: &MkfsOptions,
+    at: FragNo,
+    now: WallTime,
+) -> FsResult<()> {
     let mut fragment = Buf::zeroed(layout.frag_bytes as usize);
     fragment[..DIR_CHUNK_BYTES].copy_from_slice(&first_chunk(ROOT_INO, ROOT_INO));
     write_bytes(device, layout.sector(at), fragment.freeze(), WriteFlags::NONE).await?;

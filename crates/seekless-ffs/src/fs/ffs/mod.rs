@@ -41,12 +41,14 @@ pub mod layout;
 mod lock;
 mod mkfs;
 mod namespace;
+pub mod numbers;
 mod ops;
 mod rename;
 mod soft;
 mod state;
 #[cfg(test)]
 mod tests;
+mod truncate;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

@@ -12,17 +12,18 @@
 use super::cache::Kind;
 use super::dir::{Slot, fill_with_empty_chunks};
 use super::format::*;
-use super::soft::{After, DRAINS_MAX, Need, PendingMark};
+use super::rename::{NameIn, Node, Renaming};
+use super::soft::{After, DRAINS_MAX, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::Data;
-use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode, WHITEOUT};
+use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode};
 
 /// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
 
 /// The lock of the tree of names; no inode has this number.
-const TREE: u32 = 0;
+const TREE: InodeNo = InodeNo::NONE;
 
 /// What a new name refers to.
 pub(super) enum NewFile<'a> {
@@ -32,7 +33,7 @@ pub(super) enum NewFile<'a> {
 }
 
 impl State {
-    pub(super) fn lookup(&mut self, parent: u32, name: &[u8]) -> Step<Entry> {
+    pub(super) fn lookup(&mut self, parent: InodeNo, name: &[u8]) -> Step<Entry> {
         let Some(found) = self.find(parent, name)? else { return fail(FsError::NotFound) };
         let entry = self.entry(found.ino).map_err(|stop| match stop {
             Stop::Fail(FsError::Stale) => Stop::Fail(self.dangling(parent, found.ino)),
@@ -45,7 +46,7 @@ impl State {
 
     /// Refuses a directory whose `..` is wrong: with damaged entries, directories could contain each other, and a walk
     /// along them would never end.
-    pub(super) fn check_way_up(&mut self, parent: u32, entry: &Entry) -> Step<()> {
+    pub(super) fn check_way_up(&mut self, parent: InodeNo, entry: &Entry) -> Step<()> {
         let Some(ino) = inner(entry.attr.ino).filter(|_| entry.attr.kind == FileKind::Directory) else { return Ok(()) };
         let up = self.find(ino, b"..")?.map(|found| found.ino);
         let own = self.find(ino, b".")?.map(|found| found.ino);
@@ -56,7 +57,7 @@ impl State {
         fail(FsError::corrupt("directory", format_args!("inode {ino}"), detail))
     }
 
-    fn dangling(&self, parent: u32, ino: u32) -> FsError {
+    fn dangling(&self, parent: InodeNo, ino: InodeNo) -> FsError {
         FsError::corrupt("directory", format_args!("inode {parent}"), format_args!("it names the unused inode {ino}"))
     }
 
@@ -64,13 +65,13 @@ impl State {
     ///
     /// # Errors
     /// `NotFound` when it has been removed and exists only because a process uses it.
-    fn directory_in_use(&mut self, dir: u32) -> Step<Inode> {
+    fn directory_in_use(&mut self, dir: InodeNo) -> Step<Inode> {
         self.index(dir)?;
         let inode = self.inode(dir)?.inode;
         if inode.nlink == 0 { fail(FsError::NotFound) } else { Ok(inode) }
     }
 
-    pub(super) fn add_link(&mut self, ino: u32) -> Step<()> {
+    pub(super) fn add_link(&mut self, ino: InodeNo) -> Step<()> {
         let now = self.now;
         let inode = self.inode_mut(ino)?;
         if inode.nlink >= LINKS_MAX {
@@ -85,7 +86,7 @@ impl State {
     ///
     /// # Errors
     /// `NotFound` when its last name is gone.
-    fn check_linkable(&mut self, ino: u32) -> Step<bool> {
+    fn check_linkable(&mut self, ino: InodeNo) -> Step<bool> {
         match (self.inode(ino)?.inode.nlink, self.linkable.contains(&ino)) {
             (0, false) => fail(FsError::NotFound),
             (links, _) => Ok(links == 0),
@@ -94,7 +95,7 @@ impl State {
 
     /// # Errors
     /// `Corrupt` when the count is lower.
-    pub(super) fn drop_links(&mut self, ino: u32, count: u16) -> Step<()> {
+    pub(super) fn drop_links(&mut self, ino: InodeNo, count: u16) -> Step<()> {
         let now = self.now;
         let Some(left) = self.inode(ino)?.inode.nlink.checked_sub(count) else {
             let at = format_args!("inode {ino}").to_string();
@@ -106,7 +107,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn touch_directory(&mut self, dir: u32) -> Step<()> {
+    pub(super) fn touch_directory(&mut self, dir: InodeNo) -> Step<()> {
         let now = self.now;
         let inode = self.inode_mut(dir)?;
         inode.set_mtime(now);
@@ -115,7 +116,7 @@ impl State {
     }
 
     /// Creates an inode in memory, in the directory `parent`.
-    fn new_inode(&mut self, parent: u32, kind: FileKind, new: NewNode) -> Step<u32> {
+    fn new_inode(&mut self, parent: InodeNo, kind: FileKind, new: NewNode) -> Step<InodeNo> {
         const SET_GID: u16 = 0o2000;
         let above = self.inode(parent)?.inode;
         let ino = self.take_inode(parent, kind == FileKind::Directory)?;
@@ -144,7 +145,7 @@ impl State {
         Ok(ino)
     }
 
-    fn set_inline_target(&mut self, ino: u32, target: &[u8]) -> Step<()> {
+    fn set_inline_target(&mut self, ino: InodeNo, target: &[u8]) -> Step<()> {
         let inode = self.inode_mut(ino)?;
         let mut bytes = [0; INLINE_BYTES];
         bytes[..target.len()].copy_from_slice(target);
@@ -155,16 +156,16 @@ impl State {
 
     /// # Errors
     /// `NotEmpty`.
-    fn check_empty(&mut self, dir: u32) -> Step<()> {
+    pub(super) fn check_empty(&mut self, dir: InodeNo) -> Step<()> {
         if self.index(dir)?.is_empty() { Ok(()) } else { fail(FsError::NotEmpty) }
     }
 
     /// # Errors
     /// `Loop` when `dir` is `below` or one of its ancestors.
-    fn check_no_loop(&mut self, dir: u32, below: u32) -> Step<()> {
+    fn check_no_loop(&mut self, dir: InodeNo, below: InodeNo) -> Step<()> {
         let mut ancestor = below;
         // A damaged volume could have a cycle of parents.
-        for _ in 0..self.layout.ino_end() {
+        for _ in 0..self.layout.ino_end().0 {
             if ancestor == dir {
                 return fail(FsError::Loop);
             }
@@ -179,7 +180,7 @@ impl State {
 
 impl State {
     /// Records for soft updates a name that has just been put into a directory.
-    fn note_entered(&mut self, dir: u32, name: &[u8], ino: u32, needs: &[Need]) -> Step<u64> {
+    fn note_entered(&mut self, dir: InodeNo, name: &[u8], ino: InodeNo, needs: &[Need]) -> Step<u64> {
         if self.soft.is_none() {
             return Ok(0);
         }
@@ -191,12 +192,12 @@ impl State {
     /// count `links` until it is durable, the record of that.
     pub(super) fn replace_entry(
         &mut self,
-        (dir, name): (u32, &[u8]),
-        new: (u32, u8),
-        old: (u32, u8),
+        NameIn { dir, name }: NameIn<'_>,
+        new: (InodeNo, u8),
+        old: (InodeNo, u8),
         after: &After<'_>,
-        links: &[(u32, u16)],
-    ) -> Step<(u32, u64)> {
+        links: &[(InodeNo, u16)],
+    ) -> Step<(FragNo, u64)> {
         self.keep_in_memory(links)?;
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.change_entry(dir, name, new.0, new.1)?;
@@ -204,7 +205,7 @@ impl State {
     }
 
     /// Keeps the inodes in memory for soft updates.
-    pub(super) fn keep_in_memory(&mut self, links: &[(u32, u16)]) -> Step<()> {
+    pub(super) fn keep_in_memory(&mut self, links: &[(InodeNo, u16)]) -> Step<()> {
         if self.soft.is_some() {
             for &(ino, _) in links {
                 self.inode(ino)?;
@@ -222,13 +223,13 @@ fn check_target(target: &[u8]) -> FsResult<()> {
 }
 
 impl Ffs {
-    pub(super) async fn look_up(&self, parent: u32, name: &[u8]) -> FsResult<Entry> {
+    pub(super) async fn look_up(&self, parent: InodeNo, name: &[u8]) -> FsResult<Entry> {
         let _dir = self.locks.share(parent).await;
         self.step(|state| state.lookup(parent, name)).await
     }
 
     /// Creates an inode and its first name.
-    pub(super) async fn make(&self, parent: u32, name: &[u8], file: NewFile<'_>, new: NewNode) -> FsResult<Entry> {
+    pub(super) async fn make(&self, parent: InodeNo, name: &[u8], file: NewFile<'_>, new: NewNode) -> FsResult<Entry> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
         let kind = match &file {
@@ -268,7 +269,7 @@ impl Ffs {
     }
 
     /// Removes a new inode that did not get a name. The caller holds its lock.
-    pub(super) async fn unmake(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn unmake(&self, ino: InodeNo) -> FsResult<()> {
         self.step(|state| {
             if let Some(known) = state.inodes.get_mut(&ino) {
                 known.inode.nlink = 0;
@@ -281,7 +282,7 @@ impl Ffs {
 
     /// Creates a regular file without a name. As with one that has lost its last name, the check frees it after a
     /// crash.
-    pub(super) async fn make_unnamed(&self, parent: u32, new: NewNode, linkable: bool) -> FsResult<Entry> {
+    pub(super) async fn make_unnamed(&self, parent: InodeNo, new: NewNode, linkable: bool) -> FsResult<Entry> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
         let possible = self.step(|state| {
@@ -304,7 +305,7 @@ impl Ffs {
     }
 
     /// Creates an inode in memory, in the directory `parent`.
-    pub(super) async fn new_inode(&self, parent: u32, kind: FileKind, new: NewNode) -> FsResult<u32> {
+    pub(super) async fn new_inode(&self, parent: InodeNo, kind: FileKind, new: NewNode) -> FsResult<InodeNo> {
         let mut made = self.step(|state| state.new_inode(parent, kind, new)).await;
         for _ in 0..DRAINS_MAX {
             if !matches!(made, Err(FsError::NoSpace)) {
@@ -319,9 +320,9 @@ impl Ffs {
     /// Gives a new inode its content, writes it to the volume, and then its name.
     async fn fill_and_enter(
         &self,
-        parent: u32,
+        parent: InodeNo,
         name: &[u8],
-        ino: u32,
+        ino: InodeNo,
         kind: FileKind,
         file: &NewFile<'_>,
     ) -> FsResult<()> {
@@ -329,7 +330,7 @@ impl Ffs {
             NewFile::Node(node) => {
                 let device = node.device();
                 self.step(|state| {
-                    state.inode_mut(ino)?.db[0] = device;
+                    state.inode_mut(ino)?.set_device(device);
                     Ok(())
                 })
                 .await?;
@@ -370,7 +371,7 @@ impl Ffs {
         self.enter(parent, name, (ino, dirent_type(kind)), &[Need::of(ino, dirent_type(kind))]).await.map(drop)
     }
 
-    async fn fill_directory(&self, parent: u32, ino: u32) -> FsResult<()> {
+    async fn fill_directory(&self, parent: InodeNo, ino: InodeNo) -> FsResult<()> {
         self.write_inode_in_order(parent).await?;
         self.write_data(ino, 0, &first_chunk(ino, parent)).await?;
         self.write_first_block(ino).await?;
@@ -378,7 +379,7 @@ impl Ffs {
     }
 
     /// Writes the first block of a new directory or long symbolic link, in order.
-    async fn write_first_block(&self, ino: u32) -> FsResult<()> {
+    async fn write_first_block(&self, ino: InodeNo) -> FsResult<()> {
         match self.step(|state| state.block_at(ino, 0)).await? {
             Some(at) => self.write_in_order(at).await,
             None => Ok(()),
@@ -387,7 +388,13 @@ impl Ffs {
 
     /// Puts a name into a directory, on the volume too; with soft updates, once `needs` are durable. Returns the record
     /// of that.
-    async fn enter(&self, dir: u32, name: &[u8], (ino, kind): (u32, u8), needs: &[Need]) -> FsResult<u64> {
+    pub(super) async fn enter(
+        &self,
+        dir: InodeNo,
+        name: &[u8],
+        (ino, kind): (InodeNo, u8),
+        needs: &[Need],
+    ) -> FsResult<u64> {
         self.drain_until(|state| !state.is_ghost(dir, name)).await?;
         let slot = self.step(|state| Ok(state.index(dir)?.slot_for(name))).await?;
         let (at, record) = match slot {
@@ -424,7 +431,7 @@ impl Ffs {
 
     /// Removes a name from a directory, on the volume too. If that finds no space below, the name is back. With soft
     /// updates, the volume counts `links` until the name is gone there.
-    async fn take_out(&self, dir: u32, name: &[u8], ino: u32, links: &[(u32, u16)]) -> FsResult<()> {
+    async fn take_out(&self, dir: InodeNo, name: &[u8], ino: InodeNo, links: &[(InodeNo, u16)]) -> FsResult<()> {
         let removed = self.step(|state| {
             state.keep_in_memory(links)?;
             let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
@@ -448,7 +455,7 @@ impl Ffs {
         self.step(|state| state.touch_directory(dir)).await
     }
 
-    pub(super) async fn link_inode(&self, ino: u32, parent: u32, name: &[u8]) -> FsResult<Entry> {
+    pub(super) async fn link_inode(&self, ino: InodeNo, parent: InodeNo, name: &[u8]) -> FsResult<Entry> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
         let kind = self.step(|state| {
@@ -496,7 +503,7 @@ impl Ffs {
     }
 
     /// Removes a name of anything but a directory.
-    pub(super) async fn unlink_name(&self, parent: u32, name: &[u8]) -> FsResult<()> {
+    pub(super) async fn unlink_name(&self, parent: InodeNo, name: &[u8]) -> FsResult<()> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
         let ino = self.step(|state| {
@@ -515,7 +522,7 @@ impl Ffs {
         self.free_if_unused(ino).await
     }
 
-    pub(super) async fn remove_directory(&self, parent: u32, name: &[u8]) -> FsResult<()> {
+    pub(super) async fn remove_directory(&self, parent: InodeNo, name: &[u8]) -> FsResult<()> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
         let ino = self.step(|state| {
@@ -564,196 +571,40 @@ impl Ffs {
                 state.check_no_loop(source.ino, to_dir)?;
             }
             let target = match target {
-                Some(found) => Some((found.ino, state.kind(found.ino)?)),
+                Some(found) => Some(Node { ino: found.ino, kind: state.kind(found.ino)? }),
                 None => None,
             };
-            Ok(((source.ino, kind), target))
+            Ok((Node { ino: source.ino, kind }, target))
         });
         let (source, target) = found.await?;
+        let (from, to) = (NameIn { dir: from_dir, name: from.name }, NameIn { dir: to_dir, name: to.name });
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
-                if target.1 == FileKind::Directory {
-                    self.step(|state| state.check_no_loop(target.0, from_dir)).await?;
+                if target.is_directory() {
+                    self.step(|state| state.check_no_loop(target.ino, from_dir)).await?;
                 }
-                self.exchange((from_dir, from.name, source), (to_dir, to.name, target)).await
+                self.exchange((from, source), (to, target)).await
             }
             // Two names of one file: POSIX requires no change.
-            (_, Some(target)) if target.0 == source.0 => Ok(()),
+            (_, Some(target)) if target.ino == source.ino => Ok(()),
             (_, target) => {
-                let (from, to) = ((from_dir, from.name, source), (to_dir, to.name, target));
+                let renaming = Renaming { ffs: self, from, to, source, target, left: None };
                 match mode.whiteout() {
-                    Some(new) => self.replace_and_leave(from, to, new).await,
-                    None => self.replace(from, to, None).await,
+                    Some(new) => self.replace_and_leave(renaming, new).await,
+                    None => renaming.replace().await,
                 }
             }
         }
     }
 
-    /// `left`: what the old name refers to afterwards.
-    pub(super) async fn replace(
-        &self,
-        (from_dir, from_name, (ino, kind)): (u32, &[u8], (u32, FileKind)),
-        (to_dir, to_name, target): (u32, &[u8], Option<(u32, FileKind)>),
-        left: Option<u32>,
-    ) -> FsResult<()> {
-        let directory = kind == FileKind::Directory;
-        if let Some((target, target_kind)) = target {
-            match (directory, target_kind == FileKind::Directory) {
-                (true, false) => return Err(FsError::NotDirectory),
-                (false, true) => return Err(FsError::IsDirectory),
-                (true, true) => {
-                    self.step(|state| state.check_empty(target)).await?;
-                    self.wait_for_ghosts(target).await?;
-                    self.wait_for_old_names(target).await?;
-                }
-                (false, false) => {}
-            }
-        }
-        // The victim before the source, or the other way round: no other task holds more than one of them.
-        let _victim = match target {
-            Some((target, _)) if target != to_dir && target != from_dir => Some(self.locks.alone(target).await),
-            _ => None,
-        };
-        let _source = if ino != to_dir && ino != from_dir { Some(self.locks.alone(ino).await) } else { None };
-        let moves_up = directory && from_dir != to_dir;
-        self.settle_name(from_dir, from_name, false).await?;
-        if moves_up {
-            self.write_name(from_dir, from_name).await?;
-        }
-        if target.is_some() {
-            self.settle_name(to_dir, to_name, false).await?;
-        }
-        // 0. Of two names of a directory the marked one survives a crash: the new one, unless a whiteout replaces the
-        //    old one.
-        let (marks_old, marks_new) = (directory && left.is_some(), directory && left.is_none());
-        if marks_old {
-            self.mark_name(from_dir, from_name, ino, DIRENT_MOVED).await?;
-        }
-        // 1. One more link, as long as there are two names.
-        self.step(|state| state.add_link(ino)).await?;
-        self.write_inode_in_order_or_later(ino).await?;
-        if moves_up && target.is_none() {
-            if let Err(error) = self.step(|state| state.add_link(to_dir)).await {
-                self.step(|state| state.drop_links(ino, 1)).await?;
-                return Err(error);
-            }
-            self.write_inode_in_order_or_later(to_dir).await?;
-        }
-        // 2. The new name.
-        let mark = if marks_new { DIRENT_MOVED } else { dirent_type(kind) };
-        let mut needs = vec![Need::of(ino, dirent_type(kind))];
-        if moves_up && target.is_none() {
-            needs.push(Need { ino: to_dir, complete: false });
-        }
-        let entered = match target {
-            Some((target, target_kind)) => {
-                let mut links = vec![(target, 1)];
-                if target_kind == FileKind::Directory {
-                    links = vec![(target, 2)];
-                    links.extend((!moves_up).then_some((to_dir, 1)));
-                }
-                let changed = self.step(|state| {
-                    let old = (target, dirent_type(target_kind));
-                    let after = After { needs: &needs, ..After::default() };
-                    state.replace_entry((to_dir, to_name), (ino, mark), old, &after, &links)
-                });
-                let (at, record) = changed.await?;
-                let written = self.write_in_order(at).await;
-                match written {
-                    Ok(()) => self.step(|state| state.touch_directory(to_dir)).await.map(|()| record),
-                    Err(error) => {
-                        let old = dirent_type(target_kind);
-                        self.step(|state| state.change_entry(to_dir, to_name, target, old)).await?;
-                        Err(error)
-                    }
-                }
-            }
-            None => self.enter(to_dir, to_name, (ino, mark), &needs).await,
-        };
-        let mut record = match entered {
-            Ok(record) => record,
-            Err(error) => {
-                self.step(|state| state.drop_links(ino, 1)).await?;
-                if moves_up && target.is_none() {
-                    self.step(|state| state.drop_links(to_dir, 1)).await?;
-                }
-                if marks_old {
-                    self.mark_name(from_dir, from_name, ino, dirent_type(kind)).await?;
-                }
-                return Err(error);
-            }
-        };
-        // 3. The inode that had the name before. Its directory keeps the link for the `..` that comes, or loses the one
-        //    that goes.
-        if let Some((target, target_kind)) = target {
-            if target_kind == FileKind::Directory {
-                if !moves_up {
-                    self.step(|state| state.drop_links(to_dir, 1)).await?;
-                }
-                self.step(|state| state.drop_links(target, 2)).await?;
-            } else {
-                self.step(|state| state.drop_links(target, 1)).await?;
-            }
-            self.free_if_unused(target).await?;
-        }
-        // 4. The `..` entry.
-        if moves_up {
-            let kind = dirent_type(kind);
-            let changed = self.step(|state| {
-                let needs = [Need { ino: to_dir, complete: false }];
-                let after = After { needs: &needs, records: &[record], ..After::default() };
-                state.replace_entry((ino, b".."), (to_dir, kind), (from_dir, kind), &after, &[])
-            });
-            let (at, way_up) = changed.await?;
-            record = way_up;
-            self.write_in_order_or_later(at).await?;
-        }
-        let mut links = vec![(ino, 1)];
-        links.extend(moves_up.then_some((from_dir, 1)));
-        if let Some(left) = left {
-            // 5. The old name refers to the whiteout, once the new one is on the volume.
-            let changed = self.step(|state| {
-                let old = (ino, if marks_old { DIRENT_MOVED } else { dirent_type(kind) });
-                let new = (left, dirent_type(WHITEOUT.kind()));
-                let needs = [Need::of(left, new.1)];
-                let after = After { needs: &needs, records: &[record], ..After::default() };
-                let place = state.replace_entry((from_dir, from_name), new, old, &after, &links)?;
-                state.touch_directory(from_dir)?;
-                Ok(place)
-            });
-            let (at, _) = changed.await?;
-            self.write_in_order_or_later(at).await?;
-            return self.drop_all(&links).await;
-        }
-        if self.options.metadata == Metadata::Softdep {
-            // 5. The old name is gone here, and stays on the volume as long as necessary.
-            let hidden = self.step(|state| {
-                state.keep_in_memory(&links)?;
-                let moved = directory.then(|| PendingMark { dir: to_dir, name: to_name.to_vec(), ino });
-                state.hide_entry(from_dir, from_name, record, links.clone(), moved)?;
-                state.touch_directory(from_dir)
-            });
-            hidden.await?;
-            return self.drop_all(&links).await;
-        }
-        // 5. The old name, and its link.
-        let at = self.step(|state| state.remove_entry(from_dir, from_name)).await?;
-        self.step(|state| state.touch_directory(from_dir)).await?;
-        self.write_in_order_or_later(at).await?;
-        if directory {
-            self.step(|state| state.change_entry(to_dir, to_name, ino, dirent_type(kind))).await?;
-        }
-        self.drop_all(&links).await
-    }
-
-    async fn drop_all(&self, links: &[(u32, u16)]) -> FsResult<()> {
+    pub(super) async fn drop_all(&self, links: &[(InodeNo, u16)]) -> FsResult<()> {
         for &(ino, count) in links {
             self.step(|state| state.drop_links(ino, count)).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn read_target(&self, ino: u32) -> FsResult<Vec<u8>> {
+    pub(super) async fn read_target(&self, ino: InodeNo) -> FsResult<Vec<u8>> {
         let _inode = self.locks.share(ino).await;
         let target = self.step(|state| {
             if state.kind(ino)? != FileKind::Symlink {
@@ -787,7 +638,7 @@ impl Ffs {
     // ---- The end of inodes ----
 
     /// Frees an inode that has neither names nor users. The caller holds its lock.
-    pub(super) async fn free_if_unused(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn free_if_unused(&self, ino: InodeNo) -> FsResult<()> {
         let unused = self.step(|state| {
             let unlinked = state.inode(ino)?.inode.nlink == 0;
             Ok(unlinked && !state.in_use(ino) && !state.is_held(ino))
@@ -805,7 +656,7 @@ impl Ffs {
     }
 
     /// Frees an inode and its blocks.
-    async fn free_inode(&self, ino: u32) -> FsResult<()> {
+    async fn free_inode(&self, ino: InodeNo) -> FsResult<()> {
         let (inode, has_blocks) = self
             .step(|state| {
                 let inode = state.inode(ino)?.inode;
@@ -841,7 +692,7 @@ impl Ffs {
     }
 
     /// Forgets lookups, and frees the inode if these were the last and it has no name.
-    pub(super) async fn forget_lookups(&self, ino: u32, lookups: u64) {
+    pub(super) async fn forget_lookups(&self, ino: InodeNo, lookups: u64) {
         let unused = {
             let mut state = self.state.borrow_mut();
             match state.users.get_mut(&ino) {
@@ -867,7 +718,7 @@ impl Ffs {
 
     /// Frees inodes without names, even those in use: the mount ends.
     pub(super) async fn reclaim_unlinked(&self) -> FsResult<()> {
-        let unlinked: Vec<u32> = {
+        let unlinked: Vec<InodeNo> = {
             let state = self.state.borrow();
             state.inodes.iter().filter(|(_, known)| known.inode.nlink == 0).map(|(&ino, _)| ino).collect()
         };

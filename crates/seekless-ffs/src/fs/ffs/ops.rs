@@ -10,13 +10,13 @@ use crate::device::{Counter, Data};
 use crate::fs::*;
 use crate::units::{Ino, human_bytes};
 
-fn known(ino: Ino) -> FsResult<u32> {
+fn known(ino: Ino) -> FsResult<InodeNo> {
     inner(ino).ok_or(FsError::Stale)
 }
 
 impl Ffs {
     /// Side effects of a change of data on the inode.
-    async fn touch(&self, ino: u32, kill_privileges: bool) -> FsResult<()> {
+    async fn touch(&self, ino: InodeNo, kill_privileges: bool) -> FsResult<()> {
         self.step(|state| {
             let now = state.now;
             let inode = state.inode_mut(ino)?;

@@ -1,35 +1,287 @@
-//! The two forms of rename that leave something in place of the old name: an exchange, and a whiteout. And what names
-//! that change have to wait for.
+//! The forms of rename: the new name replaces another inode's or is new, the old name goes or becomes a whiteout, two names
+//! are exchanged. And what names that change have to wait for.
 //!
 //! The order of writes and the locks are those of `namespace`.
 
 use super::format::*;
-use super::soft::{After, Need};
+use super::soft::{After, Need, PendingMark};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::fs::{FileKind, FsError, FsResult, NewNode, WHITEOUT};
+
+/// A name, and the directory that it is in.
+#[derive(Clone, Copy)]
+pub(super) struct NameIn<'a> {
+    pub dir: InodeNo,
+    pub name: &'a [u8],
+}
+
+impl NameIn<'static> {
+    /// The name of the directory above.
+    fn way_up(dir: InodeNo) -> NameIn<'static> {
+        NameIn { dir, name: b".." }
+    }
+}
+
+/// An inode and its kind.
+#[derive(Clone, Copy)]
+pub(super) struct Node {
+    pub ino: InodeNo,
+    pub kind: FileKind,
+}
+
+impl Node {
+    pub(super) fn is_directory(self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// What an entry holds of it.
+    fn entry(self) -> (InodeNo, u8) {
+        (self.ino, dirent_type(self.kind))
+    }
+}
+
+/// The move of a name to another one. The caller holds the locks of both directories.
+#[derive(Clone, Copy)]
+pub(super) struct Renaming<'a> {
+    pub ffs: &'a Ffs,
+    pub from: NameIn<'a>,
+    pub to: NameIn<'a>,
+    pub source: Node,
+    /// What has the new name until now.
+    pub target: Option<Node>,
+    /// What the old name refers to afterwards.
+    pub left: Option<InodeNo>,
+}
+
+impl Renaming<'_> {
+    /// Whether a directory gets another parent.
+    fn moves_up(&self) -> bool {
+        self.source.is_directory() && self.from.dir != self.to.dir
+    }
+
+    /// Whether the new parent gets a link that it did not have for the directory that is replaced.
+    fn adds_to_parent(&self) -> bool {
+        self.moves_up() && self.target.is_none()
+    }
+
+    /// Of two names of a directory the marked one survives a crash: the new one, unless a whiteout replaces the old one.
+    fn marks_old(&self) -> bool {
+        self.source.is_directory() && self.left.is_some()
+    }
+
+    fn marks_new(&self) -> bool {
+        self.source.is_directory() && self.left.is_none()
+    }
+
+    pub(super) async fn replace(&self) -> FsResult<()> {
+        let Renaming { ffs, from, to, source, target, .. } = *self;
+        self.check_target().await?;
+        let is_other = |ino: InodeNo| ino != to.dir && ino != from.dir;
+        // The victim before the source, or the other way round: no other task holds more than one of them.
+        let _victim = match target {
+            Some(target) if is_other(target.ino) => Some(ffs.locks.alone(target.ino).await),
+            _ => None,
+        };
+        let _source = if is_other(source.ino) { Some(ffs.locks.alone(source.ino).await) } else { None };
+        ffs.settle_name(from.dir, from.name, false).await?;
+        if self.moves_up() {
+            ffs.write_name(from.dir, from.name).await?;
+        }
+        if target.is_some() {
+            ffs.settle_name(to.dir, to.name, false).await?;
+        }
+        // 0. The mark.
+        if self.marks_old() {
+            ffs.mark_name(from.dir, from.name, source.ino, DIRENT_MOVED).await?;
+        }
+        // 1. One more link, as long as there are two names.
+        self.add_links().await?;
+        // 2. The new name.
+        let record = match self.enter_new_name().await {
+            Ok(record) => record,
+            Err(error) => {
+                self.take_back().await?;
+                return Err(error);
+            }
+        };
+        // 3. The inode that had the name before.
+        if let Some(target) = target {
+            self.release_target(target).await?;
+        }
+        // 4. The `..` entry.
+        let record = if self.moves_up() { self.turn_way_up(record).await? } else { record };
+        // 5. The old name, and its link.
+        let mut links = vec![(source.ino, 1)];
+        links.extend(self.moves_up().then_some((from.dir, 1)));
+        match self.left {
+            Some(left) => self.leave(left, record, &links).await?,
+            None if ffs.options.metadata == Metadata::Softdep => self.hide_old_name(record, &links).await?,
+            None => self.remove_old_name().await?,
+        }
+        ffs.drop_all(&links).await
+    }
+
+    /// What is replaced has to be of the same kind, and an empty directory if it is one.
+    async fn check_target(&self) -> FsResult<()> {
+        let Some(target) = self.target else { return Ok(()) };
+        match (self.source.is_directory(), target.is_directory()) {
+            (true, false) => Err(FsError::NotDirectory),
+            (false, true) => Err(FsError::IsDirectory),
+            (true, true) => {
+                self.ffs.step(|state| state.check_empty(target.ino)).await?;
+                self.ffs.wait_for_ghosts(target.ino).await?;
+                self.ffs.wait_for_old_names(target.ino).await
+            }
+            (false, false) => Ok(()),
+        }
+    }
+
+    async fn add_links(&self) -> FsResult<()> {
+        let Renaming { ffs, to, source, .. } = *self;
+        ffs.step(|state| state.add_link(source.ino)).await?;
+        ffs.write_inode_in_order_or_later(source.ino).await?;
+        if self.adds_to_parent() {
+            if let Err(error) = ffs.step(|state| state.add_link(to.dir)).await {
+                ffs.step(|state| state.drop_links(source.ino, 1)).await?;
+                return Err(error);
+            }
+            ffs.write_inode_in_order_or_later(to.dir).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the record of the entry.
+    async fn enter_new_name(&self) -> FsResult<u64> {
+        let Renaming { ffs, to, source, .. } = *self;
+        let mark = if self.marks_new() { DIRENT_MOVED } else { dirent_type(source.kind) };
+        let mut needs = vec![Need::of(source.ino, dirent_type(source.kind))];
+        if self.adds_to_parent() {
+            needs.push(Need { ino: to.dir, complete: false });
+        }
+        let Some(target) = self.target else {
+            return ffs.enter(to.dir, to.name, (source.ino, mark), &needs).await;
+        };
+        let mut links = vec![(target.ino, 1)];
+        if target.is_directory() {
+            links = vec![(target.ino, 2)];
+            links.extend((!self.moves_up()).then_some((to.dir, 1)));
+        }
+        let changed = ffs.step(|state| {
+            let after = After { needs: &needs, ..After::default() };
+            state.replace_entry(to, (source.ino, mark), target.entry(), &after, &links)
+        });
+        let (at, record) = changed.await?;
+        match ffs.write_in_order(at).await {
+            Ok(()) => ffs.step(|state| state.touch_directory(to.dir)).await.map(|()| record),
+            Err(error) => {
+                let (ino, kind) = target.entry();
+                ffs.step(|state| state.change_entry(to.dir, to.name, ino, kind)).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Undoes what was done for a new name that could not be entered.
+    async fn take_back(&self) -> FsResult<()> {
+        let Renaming { ffs, from, to, source, .. } = *self;
+        ffs.step(|state| state.drop_links(source.ino, 1)).await?;
+        if self.adds_to_parent() {
+            ffs.step(|state| state.drop_links(to.dir, 1)).await?;
+        }
+        if self.marks_old() {
+            ffs.mark_name(from.dir, from.name, source.ino, dirent_type(source.kind)).await?;
+        }
+        Ok(())
+    }
+
+    /// The inode that had the new name loses it. Its directory keeps the link for the `..` that comes, or loses the one
+    /// that goes.
+    async fn release_target(&self, target: Node) -> FsResult<()> {
+        let ffs = self.ffs;
+        if target.is_directory() {
+            if !self.moves_up() {
+                ffs.step(|state| state.drop_links(self.to.dir, 1)).await?;
+            }
+            ffs.step(|state| state.drop_links(target.ino, 2)).await?;
+        } else {
+            ffs.step(|state| state.drop_links(target.ino, 1)).await?;
+        }
+        ffs.free_if_unused(target.ino).await
+    }
+
+    /// The directory's `..` refers to its new parent once the new name is there. Returns the record of that.
+    async fn turn_way_up(&self, record: u64) -> FsResult<u64> {
+        let Renaming { ffs, from, to, source, .. } = *self;
+        let kind = dirent_type(source.kind);
+        let changed = ffs.step(|state| {
+            let needs = [Need { ino: to.dir, complete: false }];
+            let after = After { needs: &needs, records: &[record], ..After::default() };
+            state.replace_entry(NameIn::way_up(source.ino), (to.dir, kind), (from.dir, kind), &after, &[])
+        });
+        let (at, way_up) = changed.await?;
+        ffs.write_in_order_or_later(at).await?;
+        Ok(way_up)
+    }
+
+    /// The old name refers to the whiteout, once the new one is on the volume.
+    async fn leave(&self, left: InodeNo, record: u64, links: &[(InodeNo, u16)]) -> FsResult<()> {
+        let Renaming { ffs, from, source, .. } = *self;
+        let changed = ffs.step(|state| {
+            let old = (source.ino, if self.marks_old() { DIRENT_MOVED } else { dirent_type(source.kind) });
+            let new = Node { ino: left, kind: WHITEOUT.kind() }.entry();
+            let needs = [Need::of(left, new.1)];
+            let after = After { needs: &needs, records: &[record], ..After::default() };
+            let place = state.replace_entry(from, new, old, &after, links)?;
+            state.touch_directory(from.dir)?;
+            Ok(place)
+        });
+        let (at, _) = changed.await?;
+        ffs.write_in_order_or_later(at).await
+    }
+
+    /// With soft updates: the old name is gone here, and stays on the volume as long as necessary.
+    async fn hide_old_name(&self, record: u64, links: &[(InodeNo, u16)]) -> FsResult<()> {
+        let Renaming { from, to, source, .. } = *self;
+        let hidden = self.ffs.step(|state| {
+            state.keep_in_memory(links)?;
+            let mark = PendingMark { dir: to.dir, name: to.name.to_vec(), ino: source.ino };
+            state.hide_entry(from.dir, from.name, record, links.to_vec(), source.is_directory().then_some(mark))?;
+            state.touch_directory(from.dir)
+        });
+        hidden.await
+    }
+
+    async fn remove_old_name(&self) -> FsResult<()> {
+        let Renaming { ffs, from, to, source, .. } = *self;
+        let at = ffs.step(|state| state.remove_entry(from.dir, from.name)).await?;
+        ffs.step(|state| state.touch_directory(from.dir)).await?;
+        ffs.write_in_order_or_later(at).await?;
+        if source.is_directory() {
+            let (ino, kind) = source.entry();
+            ffs.step(|state| state.change_entry(to.dir, to.name, ino, kind)).await?;
+        }
+        Ok(())
+    }
+}
 
 impl Ffs {
     /// Exchanges the inodes of two names. A crash in between can leave both names with one of them, unless one block
     /// has both. A directory that gets another parent always has a name and the right `..`: first it has both names,
     /// then its `..` changes, and then it loses the old name.
-    pub(super) async fn exchange(
-        &self,
-        one: (u32, &[u8], (u32, FileKind)),
-        two: (u32, &[u8], (u32, FileKind)),
-    ) -> FsResult<()> {
-        let is_directory = |(_, kind): (u32, FileKind)| kind == FileKind::Directory;
-        let swapped = is_directory(two.2) && !is_directory(one.2);
-        let ((one_dir, one_name, one), (two_dir, two_name, two)) = if swapped { (two, one) } else { (one, two) };
-        if one.0 == two.0 {
+    pub(super) async fn exchange(&self, one: (NameIn<'_>, Node), two: (NameIn<'_>, Node)) -> FsResult<()> {
+        let swapped = two.1.is_directory() && !one.1.is_directory();
+        let ((one_at, one), (two_at, two)) = if swapped { (two, one) } else { (one, two) };
+        if one.ino == two.ino {
             return Ok(());
         }
-        for (dir, name) in [(one_dir, one_name), (two_dir, two_name)] {
+        for NameIn { dir, name } in [one_at, two_at] {
             self.settle_name(dir, name, true).await?;
             self.write_name(dir, name).await?;
         }
+        let (one_dir, two_dir) = (one_at.dir, two_at.dir);
         let crossing = one_dir != two_dir;
-        let (one_moves, two_moves) = (crossing && is_directory(one), crossing && is_directory(two));
+        let (one_moves, two_moves) = (crossing && one.is_directory(), crossing && two.is_directory());
         // The directory that gets a directory in exchange for a file gains a link. The other one gets the file.
         let gets_link = one_moves && !two_moves;
         if gets_link {
@@ -39,37 +291,37 @@ impl Ffs {
         let changed = self.step(|state| {
             // All in one step, so that one block of the volume gets both names at once. What is needed is loaded first
             // (S1).
-            let ups = [(one_moves, one.0, one_dir, two_dir), (two_moves, two.0, two_dir, one_dir)];
+            let ups = [(one_moves, one.ino, one_dir, two_dir), (two_moves, two.ino, two_dir, one_dir)];
             let ups = ups.into_iter().filter(|(moves, ..)| *moves);
-            let names = ups.clone().map(|(_, ino, ..)| (ino, &b".."[..]));
-            for (dir, name) in names.chain([(one_dir, one_name), (two_dir, two_name)]) {
+            let names = ups.clone().map(|(_, ino, ..)| NameIn::way_up(ino));
+            for NameIn { dir, name } in names.chain([one_at, two_at]) {
                 let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
                 state.dir_chunk(dir, found.offset)?;
             }
-            let (one_now, two_now) = ((one.0, dirent_type(one.1)), (two.0, dirent_type(two.1)));
+            let (one_now, two_now) = (one.entry(), two.entry());
             // With soft updates, the volume counts one more link for each while it may have two names.
-            let (mut one_links, two_links) = (vec![(one.0, 1)], [(two.0, 1)]);
+            let (mut one_links, two_links) = (vec![(one.ino, 1)], [(two.ino, 1)]);
             one_links.extend(gets_link.then_some((one_dir, 1)));
             state.keep_in_memory(&one_links)?;
             state.keep_in_memory(&two_links)?;
             // Each waits for the needs of both, so that a block that has both gets both at once.
-            let needs: Vec<Need> = [Need::of(one.0, one_now.1), Need::of(two.0, two_now.1)]
+            let needs: Vec<Need> = [Need::of(one.ino, one_now.1), Need::of(two.ino, two_now.1)]
                 .into_iter()
                 .chain(gets_link.then_some(Need { ino: two_dir, complete: false }))
                 .collect();
             let after = After { needs: &needs, trades: true, ..After::default() };
-            let (at, name) = state.replace_entry((two_dir, two_name), one_now, two_now, &after, &two_links)?;
+            let (at, name) = state.replace_entry(two_at, one_now, two_now, &after, &two_links)?;
             let (mut places, mut records) = (vec![at], Vec::new());
             for (_, ino, from, to) in ups {
                 let kind = dirent_type(FileKind::Directory);
                 let needs = [Need { ino: to, complete: false }];
                 let after = After { needs: &needs, records: &[name], ..After::default() };
-                let (at, record) = state.replace_entry((ino, b".."), (to, kind), (from, kind), &after, &[])?;
+                let (at, record) = state.replace_entry(NameIn::way_up(ino), (to, kind), (from, kind), &after, &[])?;
                 places.push(at);
                 records.push(record);
             }
             let after = After { records: &records, ..after };
-            let (at, _) = state.replace_entry((one_dir, one_name), two_now, one_now, &after, &one_links)?;
+            let (at, _) = state.replace_entry(one_at, two_now, one_now, &after, &one_links)?;
             places.push(at);
             for dir in [one_dir, two_dir] {
                 state.touch_directory(dir)?;
@@ -82,7 +334,7 @@ impl Ffs {
         if gets_link {
             self.step(|state| state.drop_links(one_dir, 1)).await?;
         }
-        for ino in [one.0, two.0] {
+        for ino in [one.ino, two.ino] {
             self.step(|state| {
                 let now = state.now;
                 state.inode_mut(ino)?.set_ctime(now);
@@ -93,20 +345,15 @@ impl Ffs {
         Ok(())
     }
 
-    /// As `replace`, with a whiteout for the old name. The whiteout is on the volume before. Then the old name changes
-    /// from one to the other in place, so that it always refers to one of them.
-    pub(super) async fn replace_and_leave(
-        &self,
-        from: (u32, &[u8], (u32, FileKind)),
-        to: (u32, &[u8], Option<(u32, FileKind)>),
-        new: NewNode,
-    ) -> FsResult<()> {
-        let (dir, name, _) = from;
+    /// As [`Renaming::replace`], with a whiteout for the old name. The whiteout is on the volume before. Then the old name
+    /// changes from one to the other in place, so that it always refers to one of them.
+    pub(super) async fn replace_and_leave(&self, renaming: Renaming<'_>, new: NewNode) -> FsResult<()> {
+        let NameIn { dir, name } = renaming.from;
         let left = self.new_inode(dir, WHITEOUT.kind(), new).await?;
         let _left = self.locks.alone(left).await;
         let written = self.write_inode_in_order(left).await;
         let replaced = match written {
-            Ok(()) => self.replace(from, to, Some(left)).await,
+            Ok(()) => Renaming { left: Some(left), ..renaming }.replace().await,
             Err(error) => Err(error),
         };
         if replaced.is_err() && self.step(|state| state.find(dir, name)).await?.is_none_or(|found| found.ino != left) {
@@ -116,10 +363,10 @@ impl Ffs {
     }
 
     /// Changes the type in the entry of a directory's name, on the volume too, now.
-    pub(super) async fn mark_name(&self, dir: u32, name: &[u8], ino: u32, mark: u8) -> FsResult<()> {
+    pub(super) async fn mark_name(&self, dir: InodeNo, name: &[u8], ino: InodeNo, mark: u8) -> FsResult<()> {
         let changed = self.step(|state| {
             let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
-            state.replace_entry((dir, name), (ino, mark), (ino, found.kind), &After::default(), &[])
+            state.replace_entry(NameIn { dir, name }, (ino, mark), (ino, found.kind), &After::default(), &[])
         });
         let (at, _) = changed.await?;
         self.write_in_order(at).await?;
@@ -131,7 +378,7 @@ impl Ffs {
 
     /// With soft updates, a name that others rely on has to be on the volume before it changes or goes. One that is
     /// moved stays as it is until its new name is there. `trades`: its inode gets another name at once.
-    pub(super) async fn settle_name(&self, dir: u32, name: &[u8], trades: bool) -> FsResult<()> {
+    pub(super) async fn settle_name(&self, dir: InodeNo, name: &[u8], trades: bool) -> FsResult<()> {
         if self.options.metadata != Metadata::Softdep {
             return Ok(());
         }
@@ -148,7 +395,7 @@ impl Ffs {
 
     /// With soft updates, ensures that a name is on the volume: a name that is exchanged, because the other one relies
     /// on it; and the name of a directory that gets another parent, so that one of its two names agrees with its `..`.
-    pub(super) async fn write_name(&self, dir: u32, name: &[u8]) -> FsResult<()> {
+    pub(super) async fn write_name(&self, dir: InodeNo, name: &[u8]) -> FsResult<()> {
         if self.options.metadata != Metadata::Softdep {
             return Ok(());
         }
@@ -159,14 +406,14 @@ impl Ffs {
     }
 
     /// A directory that is being removed must not keep names that cannot go yet.
-    pub(super) async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
+    pub(super) async fn wait_for_ghosts(&self, dir: InodeNo) -> FsResult<()> {
         self.drain_until(|state| !state.has_ghosts(dir)).await
     }
 
     /// The last name of a directory must not go before an older one has gone from the volume, be that a ghost or an
     /// entry that refers to something else now: it would lead to a directory with another parent in `..`, which counts
     /// too few links (U4).
-    pub(super) async fn wait_for_old_names(&self, ino: u32) -> FsResult<()> {
+    pub(super) async fn wait_for_old_names(&self, ino: InodeNo) -> FsResult<()> {
         self.drain_until(|state| !state.has_old_names(ino)).await
     }
 }

@@ -58,20 +58,20 @@ mod books;
 mod check;
 mod inodes;
 mod names;
+pub(super) mod records;
 mod rounds;
 mod space;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
+use std::collections::VecDeque;
 
 use super::cache::Kind;
-use super::format::dirent_bytes;
+use super::numbers::{FragNo, InodeNo};
 use super::state::*;
 use crate::device::Data;
-use crate::fs::FsError;
 pub(super) use books::Waiting;
-pub(super) use inodes::{SafeFields, SoftInode};
-pub(super) use names::{After, Need, PendingMark};
+pub(super) use names::{After, Need};
+pub(super) use records::PendingMark;
+use records::{Event, Freeing, Fresh, Indirect, Job, Links, Record, RecordKind, SafeFields, Soft, SoftInode, Waiter};
 #[cfg(test)]
 pub(super) use rounds::StallDetector;
 pub(super) use rounds::SyncScope;
@@ -82,290 +82,6 @@ const RECORDS_MAX: usize = 16 * 1024;
 
 /// Rounds after which removed files are free: the name, the inode, and everything below it.
 pub(super) const DRAINS_MAX: usize = 4;
-
-/// Offset of `..` in each directory, behind `.`.
-const WAY_UP_OFFSET: u64 = 12;
-const _: () = assert!(dirent_bytes(1) == WAY_UP_OFFSET as usize);
-
-/// Links that inodes keep for names on the volume: inode, links.
-pub(super) type Links = Vec<(u32, u16)>;
-
-/// Changes that the volume is not ready for.
-#[derive(Default)]
-pub(super) struct Soft {
-    /// Blocks that no durable pointer may lead to yet (U1).
-    fresh: BTreeMap<u32, Fresh>,
-    /// The same by owner.
-    fresh_of: BTreeSet<(u32, u32)>,
-    /// Inodes that their group does not durably mark as allocated; and since when (U2).
-    unallocated_inodes: BTreeMap<u32, u64>,
-    /// Events that follow when the buffer at an address, as of a moment, is durable.
-    waits: BTreeMap<u32, Vec<(u64, Event)>>,
-    /// Buffers that have been written to a cache that a power cut empties; and when the write had begun.
-    unflushed: Vec<(u32, u64)>,
-    /// Buffers that a flush in progress has taken from there, by its number. They are durable when it ends. Until then
-    /// nothing that waits for them may take an empty `unflushed` for the end of waiting (U7).
-    flushes: BTreeMap<u64, Vec<(u32, u64)>>,
-    /// Number of the flush that began last.
-    flush_number: u64,
-    records: BTreeMap<u64, Record>,
-    /// Records that wait for an image of an inode.
-    inode_waiters: BTreeMap<u32, Vec<Waiter>>,
-    /// Indirect blocks that are ahead of the volume, by owner and address.
-    indirects: BTreeMap<(u32, u32), Indirect>,
-    /// Entries that are not durable, by directory and offset.
-    entries: BTreeMap<(u32, u64), u64>,
-    /// How many of them each inode has.
-    new_names: BTreeMap<u32, u32>,
-    /// Removals that are not durable, by directory and block.
-    removals: BTreeMap<(u32, u64), BTreeSet<u64>>,
-    /// The same by directory and name.
-    removed_names: BTreeMap<(u32, Vec<u8>), u64>,
-    /// Names that are gone, and have to stay on the volume for now.
-    ghosts: BTreeMap<(u32, Vec<u8>), u64>,
-    /// Directories that were moved and whose old names are still on the volume, by the record that has to be durable
-    /// before such a name is gone: a ghost, a removal, or an entry that refers to something else now.
-    moved: BTreeSet<(u64, u32)>,
-    /// Durable entries of directories whose inodes do not point to them yet, or to which no name leads yet.
-    unreached: BTreeMap<u32, Vec<u64>>,
-    /// New directories to which no name leads on the volume.
-    nameless: BTreeSet<u32>,
-    /// Jobs that can be done now, and when each was tried last.
-    jobs: VecDeque<(Job, u64)>,
-    jobs_running: usize,
-    /// Tasks that free inodes.
-    tasks: usize,
-    /// The first error among them since the last round. Its inode waits among the jobs, or for the check.
-    task_error: Option<FsError>,
-    /// Fragments and inodes that will be free.
-    pub pending_frags: i64,
-    pub pending_inodes: i64,
-}
-
-/// Since when the block of an inode waits for its content, and for its group, to be durable; `None`: it does not.
-struct Fresh {
-    owner: u32,
-    unwritten: Option<u64>,
-    untaken: Option<u64>,
-}
-
-/// What follows when a buffer is durable.
-#[derive(Debug)]
-enum Event {
-    Written {
-        at: u32,
-        since: u64,
-    },
-    Taken {
-        at: u32,
-        since: u64,
-    },
-    Born {
-        ino: u32,
-        since: u64,
-    },
-    /// Size and pointers in the inode's image.
-    Inode {
-        ino: u32,
-        safe: Box<SafeFields>,
-    },
-    /// Content of the indirect block's image.
-    Indirect {
-        ino: u32,
-        at: u32,
-        since: u64,
-    },
-    /// The entry or the removal is durable.
-    Name(u64),
-    /// Meets one dependency of the record.
-    Met(u64),
-}
-
-/// Something that has to wait.
-struct Record {
-    unmet: u32,
-    what: RecordKind,
-    /// Records that depend on this one.
-    dependents: Vec<u64>,
-}
-
-enum RecordKind {
-    /// The entry is shown as `old` while dependencies are unmet. When it is durable, `releases` are released.
-    /// `ordered`: it has waited for another entry, or trades with it, so that an inode may have only this old name.
-    Entry { dir: u32, offset: u64, ino: u32, old: (u32, u8), shown: bool, ordered: bool, releases: Links },
-    /// The entry is removed. When that is durable, `releases` are released.
-    Removal { dir: u32, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
-    /// The entry is hidden, and stays in its block while dependencies are unmet. The directory's new entry, `moved`,
-    /// then loses its mark.
-    Ghost { dir: u32, name: Vec<u8>, offset: u64, releases: Links, moved: Option<PendingMark> },
-    /// Space that is freed when no dependency is unmet.
-    Free(Freeing),
-}
-
-/// What is freed.
-#[derive(Default, Debug)]
-struct Freeing {
-    frags: Vec<(u32, u32)>,
-    /// How many of these have been freed.
-    done: usize,
-    /// The inode, and whether it was a directory's.
-    inode: Option<(u32, bool)>,
-    releases: Links,
-}
-
-/// Work that can be done now.
-#[derive(Debug)]
-enum Job {
-    TakeOut(u64),
-    Free(Freeing),
-    Release(Links),
-}
-
-/// A record that waits for an image of an inode; with `complete` for one in which nothing is undone.
-struct Waiter {
-    id: u64,
-    complete: bool,
-}
-
-/// An indirect block that is ahead of the volume.
-struct Indirect {
-    /// Its content when it was written last.
-    shown: Data,
-    /// Slots whose pointers may not be safe.
-    slots: BTreeSet<usize>,
-    changed: u64,
-    /// Records that wait until these slots are no longer shown old.
-    waiters: Vec<(Range<usize>, u64)>,
-}
-
-impl Soft {
-    fn wait(&mut self, at: u32, since: u64, event: Event) {
-        self.waits.entry(at).or_default().push((since, event));
-    }
-
-    fn is_fresh(&self, at: u32) -> bool {
-        self.fresh.contains_key(&at)
-    }
-
-    /// One of the two things that a fresh block lacks is durable, if it is still what the block lacks.
-    fn make_less_fresh(&mut self, at: u32, lacking: impl FnOnce(&mut Fresh) -> &mut Option<u64>, since: u64) {
-        let Some(fresh) = self.fresh.get_mut(&at) else { return };
-        let lacking = lacking(fresh);
-        if *lacking == Some(since) {
-            *lacking = None;
-        }
-        if fresh.unwritten.is_none() && fresh.untaken.is_none() {
-            self.end_fresh(at);
-        }
-    }
-
-    fn begin_fresh(&mut self, at: u32, fresh: Fresh) {
-        self.end_fresh(at);
-        self.fresh_of.insert((fresh.owner, at));
-        self.fresh.insert(at, fresh);
-    }
-
-    fn end_fresh(&mut self, at: u32) {
-        if let Some(fresh) = self.fresh.remove(&at) {
-            self.fresh_of.remove(&(fresh.owner, at));
-        }
-    }
-
-    /// Blocks of the inode that wait for their groups.
-    fn untaken_of(&self, ino: u32) -> impl Iterator<Item = u32> {
-        let own = self.fresh_of.range((ino, 0)..=(ino, u32::MAX)).map(|&(_, at)| at);
-        own.filter(|at| self.fresh.get(at).is_some_and(|fresh| fresh.untaken.is_some()))
-    }
-
-    fn record(&mut self, id: u64, unmet: u32, what: RecordKind) {
-        self.records.insert(id, Record { unmet, what, dependents: Vec::new() });
-    }
-
-    /// Makes `id` wait for another record, if that still waits itself.
-    fn wait_for_record(&mut self, id: u64, other: u64) {
-        if let Some(other) = self.records.get_mut(&other) {
-            other.dependents.push(id);
-            if let Some(record) = self.records.get_mut(&id) {
-                record.unmet += 1;
-            }
-        }
-    }
-
-    /// Meets one dependency of a record. The record may be gone, overtaken by another one.
-    fn satisfy(&mut self, id: u64) {
-        let Some(record) = self.records.get_mut(&id) else { return };
-        assert!(record.unmet > 0, "a record of soft updates was met more often than it waited");
-        record.unmet -= 1;
-        if record.unmet == 0 {
-            self.begin(id);
-        }
-    }
-
-    /// Acts on a record without unmet dependencies. Entries wait to be shown; their block is dirty.
-    fn begin(&mut self, id: u64) {
-        match self.records.get(&id).map(|record| &record.what) {
-            Some(RecordKind::Ghost { .. }) => self.job(Job::TakeOut(id)),
-            Some(RecordKind::Free(_)) => {
-                if let Some(Record { what: RecordKind::Free(freeing), dependents, .. }) = self.records.remove(&id) {
-                    self.job(Job::Free(freeing));
-                    dependents.into_iter().for_each(|id| self.satisfy(id));
-                }
-            }
-            Some(RecordKind::Entry { .. } | RecordKind::Removal { .. }) | None => {}
-        }
-    }
-
-    /// An entry or a removal is durable, and the volume leads to it. Returns the directory whose first name this is.
-    fn end_name(&mut self, id: u64) -> Option<u32> {
-        let Record { what, dependents, .. } = self.records.remove(&id)?;
-        let mut named = None;
-        self.take_moved(id);
-        match what {
-            RecordKind::Entry { dir, offset, ino, releases, .. } => {
-                self.unlist_entry((dir, offset), ino);
-                self.release(releases);
-                named = Some(ino).filter(|ino| offset != WAY_UP_OFFSET && self.nameless.remove(ino));
-            }
-            RecordKind::Removal { dir, lbn, name, releases, .. } => {
-                self.unlist_removal(id, dir, lbn, name);
-                self.release(releases);
-            }
-            RecordKind::Ghost { .. } | RecordKind::Free(_) => {}
-        }
-        dependents.into_iter().for_each(|id| self.satisfy(id));
-        named
-    }
-
-    fn release(&mut self, releases: Links) {
-        if !releases.is_empty() {
-            self.job(Job::Release(releases));
-        }
-    }
-
-    fn job(&mut self, job: Job) {
-        self.jobs.push_back((job, 0));
-    }
-
-    /// An unused inode could not be read as far as is needed to free it; a later round tries again.
-    pub(super) fn free_again(&mut self, ino: u32) {
-        self.job(Job::Release(vec![(ino, 0)]));
-    }
-
-    /// A job that was not tried since `attempt`.
-    fn take_job(&mut self, attempt: u64) -> Option<Job> {
-        let place = self.jobs.iter().position(|(_, tried)| *tried < attempt)?;
-        self.jobs.remove(place).map(|(job, _)| job)
-    }
-
-    fn has_jobs(&self) -> bool {
-        !self.jobs.is_empty()
-    }
-
-    /// Whether anything that existed at `until` still waits.
-    fn waits_since(&self, until: u64) -> bool {
-        !self.jobs.is_empty() || self.records.keys().next().is_some_and(|&id| id <= until)
-    }
-}
 
 impl RecordKind {
     fn to_text(&self) -> String {
@@ -394,7 +110,7 @@ impl State {
         });
         let lines: String = lines.collect();
         let (fresh, unallocated_inodes) = (soft.fresh.len(), soft.unallocated_inodes.len());
-        let waiters: Vec<u32> = soft.inode_waiters.keys().copied().take(20).collect();
+        let waiters: Vec<InodeNo> = soft.inode_waiters.keys().copied().take(20).collect();
         let (jobs, running, tasks) = (soft.jobs.len(), soft.jobs_running, soft.tasks);
         format!(
             "{} records, {fresh} fresh blocks, {unallocated_inodes} newborn inodes, waiting for inodes {waiters:?}, {jobs} jobs, \
@@ -443,7 +159,7 @@ impl State {
     }
 
     /// The buffer at `at`, as it was when a write of it began, is durable.
-    pub(super) fn note_durable(&mut self, at: u32, begun: u64) {
+    pub(super) fn note_durable(&mut self, at: FragNo, begun: u64) {
         let Some(soft) = self.soft.as_deref_mut() else { return };
         let Some(waiting) = soft.waits.remove(&at) else { return };
         let (reached, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(since, _)| *since <= begun);
@@ -501,23 +217,23 @@ impl State {
     }
 
     /// Whether the volume's inode points to all blocks that this one does.
-    fn has_durable_pointers(&self, ino: u32) -> bool {
+    fn has_durable_pointers(&self, ino: InodeNo) -> bool {
         let Some(soft) = self.soft.as_deref() else { return true };
         let same = self.inodes.get(&ino).is_none_or(|known| match &known.soft {
             Some(own) => own.durable == SafeFields::of(&known.inode),
             None => true,
         });
-        same && soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_none()
+        same && soft.indirects.range((ino, FragNo(0))..=(ino, FragNo(u32::MAX))).next().is_none()
     }
 
     /// Whether the volume leads to everything in this directory: an old name must not go for a new one in a directory
     /// that a crash would leave without a name (U5).
-    fn is_reached(&self, dir: u32) -> bool {
+    fn is_reached(&self, dir: InodeNo) -> bool {
         self.has_durable_pointers(dir) && self.soft.as_deref().is_none_or(|soft| !soft.nameless.contains(&dir))
     }
 
     /// Ends the entries of a directory that have been waiting for its inode or its name.
-    fn directory_reached(&mut self, dir: u32) {
+    fn directory_reached(&mut self, dir: InodeNo) {
         if self.is_reached(dir)
             && let Some(ids) = self.soft().and_then(|soft| soft.unreached.remove(&dir))
         {
@@ -539,7 +255,7 @@ impl State {
     }
 
     /// A write of these buffers has ended in the device's cache.
-    pub(super) fn note_volatile(&mut self, at: u32, begun: u64) {
+    pub(super) fn note_volatile(&mut self, at: FragNo, begun: u64) {
         if let Some(soft) = self.soft() {
             soft.unflushed.push((at, begun));
         }
@@ -582,7 +298,7 @@ impl State {
     }
 
     /// The image of a buffer: its content, with every change undone that the volume is not ready for.
-    pub(super) fn image(&mut self, at: u32, data: Data) -> Data {
+    pub(super) fn image(&mut self, at: FragNo, data: Data) -> Data {
         if self.soft.is_none() {
             return data;
         }

@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 
 use super::cache::{Cache, Kind};
-use super::dir::Index;
+use super::dir::index::Index;
 use super::format::*;
 use super::group::{self, GroupMut};
 use super::layout::Layout;
-use super::soft::{Soft, SoftInode};
+use super::soft::records::{Soft, SoftInode};
 use super::{Counters, Metadata, Options};
 use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};
@@ -30,7 +30,7 @@ use crate::units::{FixedMap, Ino, WallTime};
 pub(super) enum Need {
     Buffer(Load),
     /// The names of this directory.
-    Index(u32),
+    Index(InodeNo),
 }
 
 pub(super) type Stop = step::Stop<Need>;
@@ -45,7 +45,7 @@ impl From<Load> for Need {
 /// A buffer to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Load {
-    pub at: u32,
+    pub at: FragNo,
     pub frags: u32,
     pub kind: Kind,
 }
@@ -64,7 +64,7 @@ pub(super) struct Sequence {
     pub cluster_more: u64,
     /// Block that was written last, and its address.
     pub write_last: u64,
-    pub write_at: u32,
+    pub write_at: FragNo,
 }
 
 /// An inode in memory.
@@ -108,7 +108,7 @@ pub(super) struct State {
     /// Files whose last block has moved since the inode on the volume was written, and since when: their old places may be
     /// another inode's there. Until they are written time does not go back, so that no inode that takes such a place looks
     /// older.
-    pub moved_tails: BTreeMap<u32, u64>,
+    pub moved_tails: BTreeMap<InodeNo, u64>,
     pub summaries: Vec<Csum>,
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
@@ -116,11 +116,11 @@ pub(super) struct State {
     /// Longest free cluster of each group, as far as known. 16 means possibly more.
     pub longest_cluster: Vec<u32>,
     pub cache: Cache,
-    pub inodes: InodeTable<u32, InodeMem>,
+    pub inodes: InodeTable<InodeNo, InodeMem>,
     /// Lookups not yet forgotten.
-    pub users: FixedMap<u32, u64>,
+    pub users: FixedMap<InodeNo, u64>,
     /// Inodes in use that have never had a name, and may get one.
-    pub linkable: std::collections::BTreeSet<u32>,
+    pub linkable: std::collections::BTreeSet<InodeNo>,
     /// Blocks and fragments reserved by operations in progress.
     pub promised_blocks: i64,
     /// An error of unknown effect: no more changes.
@@ -140,16 +140,16 @@ pub(super) struct State {
 const CLEAN_INODES_MAX: usize = 16 * 1024;
 
 /// The number of the interface's root directory; the volume's is [`ROOT_INO`].
-pub(super) fn inner(ino: Ino) -> Option<u32> {
+pub(super) fn inner(ino: Ino) -> Option<InodeNo> {
     match ino {
         Ino::ROOT => Some(ROOT_INO),
-        Ino(number) if number > u64::from(ROOT_INO) => u32::try_from(number).ok(),
+        Ino(number) if number > u64::from(ROOT_INO.0) => u32::try_from(number).ok().map(InodeNo),
         _ => None,
     }
 }
 
-pub(super) fn outer(ino: u32) -> Ino {
-    if ino == ROOT_INO { Ino::ROOT } else { Ino(ino.into()) }
+pub(super) fn outer(ino: InodeNo) -> Ino {
+    if ino == ROOT_INO { Ino::ROOT } else { Ino(ino.0.into()) }
 }
 
 impl State {
@@ -192,7 +192,7 @@ impl State {
     // ---- Buffers ----
 
     /// The buffer at `at`.
-    pub(super) fn buffer(&mut self, at: u32, frags: u32, kind: Kind) -> Step<Data> {
+    pub(super) fn buffer(&mut self, at: FragNo, frags: u32, kind: Kind) -> Step<Data> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         match self.cache.get(at) {
             // A shorter one is possible only when two files on a damaged volume share fragments.
@@ -206,7 +206,7 @@ impl State {
     }
 
     /// The bytes at `at`, to be changed, all of them; the caller has made sure that they are in memory.
-    pub(super) fn buffer_mut(&mut self, at: u32) -> Step<&mut [u8]> {
+    pub(super) fn buffer_mut(&mut self, at: FragNo) -> Step<&mut [u8]> {
         match self.cache.bytes_mut(at) {
             Some(bytes) => Ok(bytes),
             None => fail(FsError::corrupt("block", format_args!("fragment {at}"), "it is not in memory")),
@@ -216,7 +216,7 @@ impl State {
     /// Changes a cylinder group. Its summary is taken over when `change` returns something.
     pub(super) fn change_group<T>(
         &mut self,
-        group: u32,
+        group: GroupNo,
         change: impl FnOnce(&mut GroupMut<'_>) -> Option<T>,
     ) -> Step<Option<T>> {
         let at = self.layout.group_block(group);
@@ -230,8 +230,8 @@ impl State {
         let longest = map.longest_cluster();
         drop(map);
         self.cache.mark_dirty(at);
-        self.longest_cluster[group as usize] = longest;
-        let old = std::mem::replace(&mut self.summaries[group as usize], summary);
+        self.longest_cluster[group.index()] = longest;
+        let old = std::mem::replace(&mut self.summaries[group.index()], summary);
         self.totals.replace(&old, &summary);
         self.totals_dirty = true;
         Ok(Some(result))
@@ -243,7 +243,7 @@ impl State {
     ///
     /// # Errors
     /// `Stale` when the number is not in use.
-    pub(super) fn inode(&mut self, ino: u32) -> Step<&mut InodeMem> {
+    pub(super) fn inode(&mut self, ino: InodeNo) -> Step<&mut InodeMem> {
         if !self.inodes.contains_key(&ino) {
             let inode = self.stored_inode(ino)?;
             if inode.mode == 0 {
@@ -257,7 +257,7 @@ impl State {
     }
 
     /// The inode according to its block, used or not.
-    pub(super) fn stored_inode(&mut self, ino: u32) -> Step<Inode> {
+    pub(super) fn stored_inode(&mut self, ino: InodeNo) -> Step<Inode> {
         if ino < ROOT_INO || ino >= self.layout.ino_end() {
             return fail(FsError::Stale);
         }
@@ -269,7 +269,7 @@ impl State {
         }
     }
 
-    fn check_inode(&self, ino: u32, inode: &Inode) -> Step<()> {
+    fn check_inode(&self, ino: InodeNo, inode: &Inode) -> Step<()> {
         let at = format_args!("inode {ino}").to_string();
         let Some(kind) = inode.kind() else {
             return fail(FsError::corrupt("inode", at, format_args!("mode {:o} is of no kind", inode.mode)));
@@ -284,7 +284,7 @@ impl State {
     }
 
     /// Puts an inode into memory.
-    pub(super) fn adopt_inode(&mut self, ino: u32, inode: Inode) -> &mut InodeMem {
+    pub(super) fn adopt_inode(&mut self, ino: InodeNo, inode: Inode) -> &mut InodeMem {
         self.inodes.evict(CLEAN_INODES_MAX, |_, known| known.is_pinned());
         let soft = self.soft.is_some().then(|| Box::new(SoftInode::read(&inode)));
         let sequence = Sequence::default();
@@ -298,14 +298,14 @@ impl State {
     }
 
     /// The inode, to be changed.
-    pub(super) fn inode_mut(&mut self, ino: u32) -> Step<&mut Inode> {
+    pub(super) fn inode_mut(&mut self, ino: InodeNo) -> Step<&mut Inode> {
         let known = self.inode(ino)?;
         known.dirty = true;
         Ok(&mut known.inode)
     }
 
     /// Copies the inode into its block, which becomes dirty. Returns the address of the block.
-    pub(super) fn update_inode(&mut self, ino: u32) -> Step<u32> {
+    pub(super) fn update_inode(&mut self, ino: InodeNo) -> Step<FragNo> {
         let (at, offset) = self.layout.inode_place(ino);
         self.buffer(at, self.layout.frag, Kind::Inodes)?;
         if self.soft.is_some() {
@@ -320,26 +320,26 @@ impl State {
         Ok(at)
     }
 
-    pub(super) fn dirty_inodes(&self) -> Vec<u32> {
+    pub(super) fn dirty_inodes(&self) -> Vec<InodeNo> {
         self.inodes.iter().filter(|(_, known)| known.dirty).map(|(&ino, _)| ino).collect()
     }
 
-    pub(super) fn count_lookup(&mut self, ino: u32) {
+    pub(super) fn count_lookup(&mut self, ino: InodeNo) {
         *self.users.entry(ino).or_insert(0) += 1;
     }
 
-    pub(super) fn in_use(&self, ino: u32) -> bool {
+    pub(super) fn in_use(&self, ino: InodeNo) -> bool {
         self.users.contains_key(&ino)
     }
 
-    pub(super) fn kind(&mut self, ino: u32) -> Step<FileKind> {
+    pub(super) fn kind(&mut self, ino: InodeNo) -> Step<FileKind> {
         match self.inode(ino)?.inode.kind() {
             Some(kind) => Ok(kind),
             None => fail(FsError::Stale),
         }
     }
 
-    pub(super) fn attr(&mut self, ino: u32) -> Step<Attr> {
+    pub(super) fn attr(&mut self, ino: InodeNo) -> Step<Attr> {
         let io_bytes = self.layout.block_bytes;
         let kind = self.kind(ino)?;
         let inode = self.inode(ino)?.inode;
@@ -351,7 +351,7 @@ impl State {
             links: inode.nlink.into(),
             uid: inode.uid,
             gid: inode.gid,
-            device: if is_device { inode.db[0] } else { 0 },
+            device: if is_device { inode.device() } else { 0 },
             size: inode.size,
             sectors: inode.blocks.into(),
             io_bytes,
@@ -364,7 +364,7 @@ impl State {
     }
 
     /// The inode as an entry, without counting a lookup.
-    pub(super) fn entry(&mut self, ino: u32) -> Step<Entry> {
+    pub(super) fn entry(&mut self, ino: InodeNo) -> Step<Entry> {
         let attr = self.attr(ino)?;
         let generation = u64::from(self.inode(ino)?.inode.generation);
         Ok(Entry { attr, generation })
@@ -373,7 +373,7 @@ impl State {
     // ---- Addresses of blocks ----
 
     /// Address of block `lbn` of a file; `None` for a hole.
-    pub(super) fn block_at(&mut self, ino: u32, lbn: u64) -> Step<Option<u32>> {
+    pub(super) fn block_at(&mut self, ino: InodeNo, lbn: u64) -> Step<Option<FragNo>> {
         let Some(path) = self.layout.path(lbn) else { return Ok(None) };
         let inode = &self.inode(ino)?.inode;
         let size = inode.size;
@@ -385,14 +385,14 @@ impl State {
         for &slot in &path.slots[..path.depth] {
             let Some(indirect) = self.check_pointer(ino, lbn, at, self.layout.frag)? else { return Ok(None) };
             let block = self.buffer(indirect, self.layout.frag, Kind::Indirect { ino })?;
-            at = crate::codec::get_at(&block, 4 * slot).unwrap_or(0);
+            at = pointer_in(&block, slot);
         }
         self.check_pointer(ino, lbn, at, self.layout.frag)
     }
 
     /// Refuses a pointer to a place where no file can have a block.
-    pub(super) fn check_pointer(&self, ino: u32, lbn: u64, at: u32, frags: u32) -> Step<Option<u32>> {
-        if at == 0 {
+    pub(super) fn check_pointer(&self, ino: InodeNo, lbn: u64, at: FragNo, frags: u32) -> Step<Option<FragNo>> {
+        if at == FragNo::NONE {
             return Ok(None);
         }
         if frags == 0 || !self.layout.is_data(at, frags) {
@@ -402,7 +402,7 @@ impl State {
         Ok(Some(at))
     }
 
-    pub(super) fn data_kind(&mut self, ino: u32, lbn: u64) -> Step<Kind> {
+    pub(super) fn data_kind(&mut self, ino: InodeNo, lbn: u64) -> Step<Kind> {
         Ok(match self.kind(ino)? {
             FileKind::Directory => Kind::Directory { ino, lbn },
             _ => Kind::File { ino, lbn },
@@ -410,7 +410,7 @@ impl State {
     }
 
     /// Frees fragments. Their content is forgotten.
-    pub(super) fn free_frags(&mut self, at: u32, frags: u32) -> Step<()> {
+    pub(super) fn free_frags(&mut self, at: FragNo, frags: u32) -> Step<()> {
         let group = self.layout.group_of(at);
         let in_group = at - self.layout.group_base(group);
         let freed = self.change_group(group, |map| Some(map.free_frags(in_group, frags)))?;
@@ -434,13 +434,8 @@ impl State {
     }
 }
 
-/// A pointer in an indirect block.
-pub(super) fn pointer_in(block: &[u8], slot: usize) -> u32 {
-    crate::codec::get_at(block, 4 * slot).unwrap_or(0)
-}
-
 /// Whether the block of a group can be used.
-pub(super) fn verify_group(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), FsError> {
+pub(super) fn verify_group(layout: &Layout, group: GroupNo, bytes: &[u8]) -> Result<(), FsError> {
     group::verify(layout, group, bytes).and_then(|()| group::verify_counts(layout, bytes)).map_err(|detail| {
         let at = format_args!("group {group}, fragment {}", layout.group_block(group)).to_string();
         FsError::corrupt("cylinder group", at, detail)

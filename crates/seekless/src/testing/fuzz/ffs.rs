@@ -54,7 +54,7 @@ pub fn decoders(input: &[u8]) {
     for chunk in input.chunks(DIR_CHUNK_BYTES) {
         let Ok(entries) = dirents(chunk) else { continue };
         assert!(entries.iter().map(|entry| entry.record_bytes).sum::<usize>() == chunk.len());
-        for entry in entries.iter().filter(|entry| entry.ino != 0) {
+        for entry in entries.iter().filter(|entry| entry.ino != InodeNo::NONE) {
             let mut written = vec![0; DIR_CHUNK_BYTES];
             put_dirent(&mut written, 0, entry.ino, entry.record_bytes, entry.kind, entry.name);
             let read = dirent_at(&written, 0).map(|read| (read.ino, read.kind, read.name.to_vec()));
@@ -90,7 +90,7 @@ struct Base {
     used: Vec<Sector>,
     records: Vec<Record>,
     /// Valid addresses, as targets for pointers.
-    places: Vec<u32>,
+    places: Vec<FragNo>,
 }
 
 impl Base {
@@ -111,20 +111,20 @@ impl Base {
         let used =
             used.filter(|sector| bench.read(sector.byte_offset(), SECTOR_BYTES as usize).iter().any(|&byte| byte != 0));
         let used = used.collect();
-        let mut base = Base { image: bench.image.clone(), used, records: Vec::new(), places: vec![0] };
+        let mut base = Base { image: bench.image.clone(), used, records: Vec::new(), places: vec![FragNo::NONE] };
         base.find_records(&bench, &layout);
         base
     }
 
     fn find_records(&mut self, bench: &Bench, layout: &Layout) {
-        let byte = |frag: u32| u64::from(frag) * u64::from(layout.frag_bytes);
+        let byte = |at: FragNo| layout.sector(at).byte_offset();
         let mut add = |at: u64, fields: &'static [Field]| self.records.push(Record { at, fields });
         add(SUPERBLOCK_OFFSET, Superblock::FIELDS);
-        for group in 0..layout.groups {
+        for group in layout.group_numbers() {
             add(byte(layout.group_block(group)), Group::FIELDS);
             self.places.push(layout.group_block(group));
         }
-        for ino in ROOT_INO..layout.ino_end() {
+        for ino in ROOT_INO.until(layout.ino_end()) {
             let (block, offset) = layout.inode_place(ino);
             let at = byte(block) + offset as u64;
             let Some(inode) = Inode::decode(&bench.read(at, Inode::BYTES)).filter(|inode| inode.mode != 0) else {
@@ -135,7 +135,7 @@ impl Base {
                 continue;
             }
             self.places.extend(inode.db.iter().chain(&inode.ib));
-            for &block in inode.ib.iter().filter(|&&block| block != 0) {
+            for &block in inode.ib.iter().filter(|&&block| block != FragNo::NONE) {
                 (0..6).for_each(|slot| add(byte(block) + slot * 4, POINTER));
             }
             if inode.is_directory() {
@@ -209,7 +209,7 @@ fn change(base: &Base, bench: &mut Bench, bytes: &mut Bytes<'_>) {
             let record = bytes.pick(&base.records);
             let field = bytes.pick(record.fields);
             let slots = (field.size / 4).max(1) as u64;
-            let value = bytes.pick(&base.places).to_le_bytes();
+            let value = bytes.pick(&base.places).0.to_le_bytes();
             let at = record.at + field.offset as u64 + 4 * bytes.below(slots);
             bench.write(at, &value[..field.size.min(4)]);
         }
@@ -280,7 +280,9 @@ async fn exercise_in(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), St
     let on_bench = || -> Device { Rc::new(Memory::from_image(volume_bytes, image.clone())) };
     let device = on_bench();
     let _ = ffs::info(&device).await;
-    for what in [Dump::Volume, Dump::Groups, Dump::Group(1), Dump::Inode(ROOT_INO), Dump::Fragment(100)] {
+    for what in
+        [Dump::Volume, Dump::Groups, Dump::Group(GroupNo(1)), Dump::Inode(ROOT_INO), Dump::Fragment(FragNo(100))]
+    {
         let _ = ffs::dump(&device, what).await;
     }
     let found = ffs::fsck(rt, &device, FsckOptions::default()).await;

@@ -9,7 +9,7 @@ use super::replay;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::{Buf, Device, Image, Memory};
 use crate::fs::client::Client;
-use crate::fs::ffs::format::{Csum, Inode, ROOT_INO, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use crate::fs::ffs::format::{Csum, FragNo, Inode, ROOT_INO, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use crate::fs::ffs::{MkfsOptions, Options, info, mkfs, mount};
 use crate::fs::{FileSystem, Fs};
 use crate::rng::Rng;
@@ -50,15 +50,15 @@ fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
         }
         ffs.close().await.expect("close");
         let layout = info(&device).await.unwrap().layout;
-        let byte = |frag: u32| u64::from(frag) * u64::from(layout.frag_bytes);
+        let byte = |at: FragNo| layout.sector(at).byte_offset();
         let superblock = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + Superblock::BYTES as u64;
         let mut ranges = Vec::from([superblock]);
-        for group in 0..layout.groups {
+        for group in layout.group_numbers() {
             let at = byte(layout.group_block(group));
             ranges.push(at..at + u64::from(layout.cgsize));
         }
         ranges.push(byte(layout.csaddr)..byte(layout.csaddr) + u64::from(layout.groups) * Csum::BYTES as u64);
-        for ino in ROOT_INO..layout.ino_end() {
+        for ino in ROOT_INO.until(layout.ino_end()) {
             let (block, offset) = layout.inode_place(ino);
             let raw = device.read(layout.sector(block), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
             let inode = Inode::decode(&raw[offset..]).unwrap();
@@ -72,7 +72,7 @@ fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
             }
             if !inode.has_no_blocks(layout.maxsymlinklen) {
                 // The pointers in use, and some behind them.
-                let trees = inode.ib.iter().filter(|&&at| at != 0);
+                let trees = inode.ib.iter().filter(|&&at| at != FragNo::NONE);
                 ranges.extend(trees.map(|&at| byte(at)..byte(at) + 32));
             }
         }

@@ -111,6 +111,13 @@ impl Source {
                     }
                     index += 1;
                 }
+                // `pub(super)` says who may see an item, and imports nothing.
+                TokenTree::Group(group)
+                    if group.delimiter() == Delimiter::Parenthesis
+                        && matches!(tokens[..index].last(), Some(TokenTree::Ident(word)) if word == "pub") =>
+                {
+                    index += 1;
+                }
                 TokenTree::Group(group) => {
                     self.scan(group.stream(), module, in_test || for_test);
                     if group.delimiter() == Delimiter::Brace {
@@ -209,6 +216,7 @@ mod tests {
             // use crate::comment;
             use crate::{device::{Data, Buf as B}, rt};
             use super::super::client::Client;
+            pub(super) struct Seen { pub(in crate::rng) field: u8 }
             fn f(x: super::Lfs) -> crate::units::Ino { let text = \"crate::text\"; g!(crate::stack::parse(x)) }
             #[cfg(test)]
             mod tests { use super::*; use crate::testing::MemFs; }

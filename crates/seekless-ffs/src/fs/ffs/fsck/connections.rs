@@ -12,7 +12,7 @@ use crate::units::SECTOR_BYTES;
 impl Check<'_> {
     pub(super) async fn check_connections(&mut self) -> FsResult<()> {
         self.break_rings().await?;
-        let orphans: Vec<u32> = self
+        let orphans: Vec<InodeNo> = self
             .directories
             .keys()
             .copied()
@@ -22,7 +22,7 @@ impl Check<'_> {
             self.settle_orphan(ino).await?;
         }
         // Now that each directory's parent is known, its `..` can be set.
-        let places: Vec<(u32, u32)> = self
+        let places: Vec<(InodeNo, InodeNo)> = self
             .directories
             .keys()
             .map(|&ino| (ino, self.parents.get(&ino).map_or(ROOT_INO, |name| name.directory)))
@@ -46,8 +46,8 @@ impl Check<'_> {
 
     /// Removes a name from each cycle of directories that contain each other.
     async fn break_rings(&mut self) -> FsResult<()> {
-        let all: Vec<u32> = self.directories.keys().copied().collect();
-        let mut safe: BTreeSet<u32> = BTreeSet::from([ROOT_INO]);
+        let all: Vec<InodeNo> = self.directories.keys().copied().collect();
+        let mut safe: BTreeSet<InodeNo> = BTreeSet::from([ROOT_INO]);
         for ino in all {
             let mut way = Vec::new();
             let mut here = ino;
@@ -72,7 +72,7 @@ impl Check<'_> {
     }
 
     /// Frees a directory that no name leads to, or reconnects it.
-    async fn settle_orphan(&mut self, ino: u32) -> FsResult<()> {
+    async fn settle_orphan(&mut self, ino: InodeNo) -> FsResult<()> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(()) };
         let names = self.directories.get(&ino).cloned().unwrap_or_default();
         let children: Vec<Name> = names.into_iter().filter(|name| name.name != b"." && name.name != b"..").collect();
@@ -98,7 +98,7 @@ impl Check<'_> {
     ///
     /// # Errors
     /// `Corrupt` when it was not counted: conclusions from the counts would be wrong.
-    fn uncount_name(&mut self, ino: u32) -> FsResult<()> {
+    fn uncount_name(&mut self, ino: InodeNo) -> FsResult<()> {
         match self.names.get_mut(&ino).and_then(|names| Some((names.checked_sub(1)?, names))) {
             Some((rest, names)) => *names = rest,
             None => {
@@ -110,13 +110,13 @@ impl Check<'_> {
     }
 
     /// Reconnects an inode in `/lost+found`. Returns false when that is not possible.
-    async fn reconnect(&mut self, ino: u32, kind: FileKind) -> FsResult<bool> {
+    async fn reconnect(&mut self, ino: InodeNo, kind: FileKind) -> FsResult<bool> {
         let name = format!("#{ino:08}").into_bytes();
         let Some(lost) = self.lost_and_found().await? else { return Ok(false) };
         let Some(inode) = self.inodes.get(&lost).copied() else { return Ok(false) };
         let blocks = self.directory_blocks(&inode).await?;
         for (at, frags) in blocks {
-            if at == 0 {
+            if at == FragNo::NONE {
                 continue;
             }
             let mut block = self.read(at, frags).await?;
@@ -144,7 +144,7 @@ impl Check<'_> {
     }
 
     /// The directory `/lost+found`, created if necessary.
-    async fn lost_and_found(&mut self) -> FsResult<Option<u32>> {
+    async fn lost_and_found(&mut self) -> FsResult<Option<InodeNo>> {
         const NAME: &[u8] = b"lost+found";
         let root = self.directories.get(&ROOT_INO).cloned().unwrap_or_default();
         if let Some(name) = root.iter().find(|name| name.name == NAME) {
@@ -173,7 +173,7 @@ impl Check<'_> {
         Ok(None)
     }
 
-    fn make_lost_and_found(&mut self, ino: u32, at: u32, entry: Name) {
+    fn make_lost_and_found(&mut self, ino: InodeNo, at: FragNo, entry: Name) {
         let frag = self.layout.frag;
         self.claim(at, frag);
         let mut block = vec![0; self.layout.block_bytes as usize];
@@ -219,26 +219,26 @@ impl Check<'_> {
 
     /// An inode that is not in use; if possible one that is not in use on the volume either and has no names there,
     /// since these would be names of the new inode after a cut.
-    fn free_inode(&self) -> Option<u32> {
-        let all = || ROOT_INO + 1..self.layout.ino_end();
+    fn free_inode(&self) -> Option<InodeNo> {
+        let all = || (ROOT_INO + 1).until(self.layout.ino_end());
         let untouched = all().find(|ino| !self.inodes.contains_key(ino) && !self.dangling.contains(ino));
         untouched.or_else(|| all().find(|ino| self.inodes.get(ino).is_none_or(|inode| inode.mode == 0)))
     }
 
     /// A block that no file uses; if possible one that nothing on the volume points to either, since such a pointer
     /// would lead to the new content after a cut.
-    fn free_block(&self) -> Option<u32> {
+    fn free_block(&self) -> Option<FragNo> {
         let frag = self.layout.frag;
         let without = |map: &[u8]| {
-            let is_free = |at: u32| !(at..at + frag).any(|one| group::bit(map, one));
-            let mut all = (0..self.layout.size / frag).map(|block| block * frag);
+            let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map, one.0));
+            let mut all = (0..self.layout.size / frag).map(|block| FragNo(block * frag));
             all.find(|&at| self.layout.is_data(at, frag) && is_free(at))
         };
         without(&self.claimed).or_else(|| without(&self.used))
     }
 
     pub(super) async fn check_links(&mut self) -> FsResult<()> {
-        let all: Vec<(u32, Inode)> = self.inodes.iter().map(|(&ino, inode)| (ino, *inode)).collect();
+        let all: Vec<(InodeNo, Inode)> = self.inodes.iter().map(|(&ino, inode)| (ino, *inode)).collect();
         for (ino, inode) in all {
             let (Some(kind), false) = (inode.kind(), inode.mode == 0) else { continue };
             let mut names = self.names.get(&ino).copied().unwrap_or(0);
@@ -262,7 +262,7 @@ impl Check<'_> {
             }
         }
         // Directories created on the way have got their links since.
-        let late: Vec<u32> = self.inodes_changed.iter().copied().collect();
+        let late: Vec<InodeNo> = self.inodes_changed.iter().copied().collect();
         for ino in late {
             let names = self.names.get(&ino).copied().unwrap_or(0);
             if let Some(inode) = self.inodes.get_mut(&ino)
@@ -276,7 +276,7 @@ impl Check<'_> {
 }
 
 /// Puts an entry into the first sufficiently large gap of a chunk. Returns false when there is none.
-pub(super) fn add_entry(chunk: &mut [u8], ino: u32, kind: u8, name: &[u8]) -> bool {
+pub(super) fn add_entry(chunk: &mut [u8], ino: InodeNo, kind: u8, name: &[u8]) -> bool {
     let needed = dirent_bytes(name.len());
     let place = dirents(chunk).ok().and_then(|entries| {
         let entry = entries.into_iter().find(|entry| entry.record_bytes - entry.needed_bytes() >= needed)?;

@@ -12,7 +12,7 @@ impl Check<'_> {
         let frags = self.layout.group_block_frags();
         let mut template: Option<Group> = None;
         let mut broken = Vec::new();
-        for number in 0..self.layout.groups {
+        for number in self.layout.group_numbers() {
             let bytes = self.read_group(self.layout.group_block(number), frags).await?;
             match group::verify(&self.layout, number, &bytes) {
                 Ok(()) => template = template.or(Group::decode(&bytes)),
@@ -20,12 +20,12 @@ impl Check<'_> {
             }
         }
         let mut summaries = Vec::new();
-        for number in 0..self.layout.groups {
+        for number in self.layout.group_numbers() {
             let at = self.layout.group_block(number);
             let mut bytes = self.read_group(at, frags).await?;
             let mut changed = false;
             if let Some((_, detail)) = broken.iter().find(|(group, _)| *group == number) {
-                self.problem(format!("group {number}: {detail}; made anew"), Cause::Damage);
+                self.problem(format!("group {number}: {detail}; rebuilt"), Cause::Damage);
                 let Some(template) = template else {
                     return Err(FsError::corrupt("cylinder groups", "all of them", "none is left to go by"));
                 };
@@ -48,7 +48,7 @@ impl Check<'_> {
             let right = self.right_group(number, &head, &bytes);
             if let Some(what) = group::difference(&self.layout, &head, &bytes, &right) {
                 if !changed {
-                    let text = format!("group {number}: {what} do not agree with the inodes; made anew");
+                    let text = format!("group {number}: {what} do not agree with the inodes; rebuilt");
                     let cause = if is_leak(&self.layout, &bytes, &right) { Cause::Leak } else { Cause::Crash };
                     self.problem(text, cause);
                 }
@@ -65,8 +65,8 @@ impl Check<'_> {
     }
 
     /// The correct block of a group.
-    fn right_group(&self, number: u32, head: &Group, bytes: &[u8]) -> Vec<u8> {
-        let (first, per_group) = (number * self.layout.inodes_per_group, self.layout.inodes_per_group);
+    fn right_group(&self, number: GroupNo, head: &Group, bytes: &[u8]) -> Vec<u8> {
+        let (first, per_group) = (self.layout.first_ino(number), self.layout.inodes_per_group);
         let is_used = |index: u32| {
             let ino = first + index;
             ino < ROOT_INO || self.inodes.get(&ino).is_some_and(|inode| inode.mode != 0)

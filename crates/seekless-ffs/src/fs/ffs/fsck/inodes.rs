@@ -6,14 +6,13 @@ use std::collections::BTreeSet;
 use super::super::format::*;
 use super::super::group;
 use super::{Cause, Check};
-use crate::codec;
 use crate::fs::{FileKind, FsResult};
 use crate::units::{SECTOR_BYTES, WallTime};
 
 impl Check<'_> {
     pub(super) async fn check_inodes(&mut self) -> FsResult<()> {
         let per_block = self.layout.inodes_per_block;
-        for first in (0..self.layout.ino_end()).step_by(per_block as usize) {
+        for first in InodeNo(0).until(self.layout.ino_end()).step_by(per_block as usize) {
             let (at, _) = self.layout.inode_place(first);
             let block = self.read(at, self.layout.frag).await?;
             for (index, raw) in block.chunks_exact(Inode::BYTES).enumerate() {
@@ -28,9 +27,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    async fn check_inode(&mut self, ino: u32, mut inode: Inode) -> FsResult<()> {
+    async fn check_inode(&mut self, ino: InodeNo, mut inode: Inode) -> FsResult<()> {
         if inode.mode == 0 {
-            if inode.db != [0; DIRECT] || inode.ib != [0; INDIRECT] || inode.size != 0 {
+            if inode.db != [FragNo::NONE; DIRECT] || inode.ib != [FragNo::NONE; INDIRECT] || inode.size != 0 {
                 self.problem(format!("inode {ino} is free, but has a size or blocks; cleared"), Cause::Damage);
                 *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
                 // It stays among those to be written, and counts as free.
@@ -93,13 +92,13 @@ impl Check<'_> {
     }
 
     /// Claims all blocks of an inode. Returns whether the inode had to be changed.
-    async fn check_blocks(&mut self, ino: u32, inode: &mut Inode, sectors: &mut u64) -> FsResult<bool> {
+    async fn check_blocks(&mut self, ino: InodeNo, inode: &mut Inode, sectors: &mut u64) -> FsResult<bool> {
         let mut changed = false;
         let per_frag = u64::from(self.layout.frag_bytes) / SECTOR_BYTES;
         for lbn in 0..DIRECT {
             let at = inode.db[lbn];
             let frags = self.layout.block_frags(inode.size, lbn as u64);
-            if at == 0 {
+            if at == FragNo::NONE {
                 continue;
             }
             if frags == 0 {
@@ -114,13 +113,13 @@ impl Check<'_> {
                 *sectors += u64::from(frags) * per_frag;
                 continue;
             }
-            inode.db[lbn] = 0;
+            inode.db[lbn] = FragNo::NONE;
             changed = true;
         }
         let blocks = inode.size.div_ceil(self.layout.block_bytes.into());
         for slot in 0..INDIRECT {
             let (at, first) = (inode.ib[slot], self.layout.indirect_first(slot));
-            if at == 0 {
+            if at == FragNo::NONE {
                 continue;
             }
             if first >= blocks {
@@ -132,7 +131,7 @@ impl Check<'_> {
                 Box::pin(self.check_tree(ino, at, slot + 1, first, blocks, sectors)).await?;
                 continue;
             }
-            inode.ib[slot] = 0;
+            inode.ib[slot] = FragNo::NONE;
             changed = true;
         }
         Ok(changed)
@@ -141,15 +140,15 @@ impl Check<'_> {
     /// Claims an indirect block and everything below it.
     async fn check_tree(
         &mut self,
-        ino: u32,
-        at: u32,
+        ino: InodeNo,
+        at: FragNo,
         level: usize,
         first: u64,
         blocks: u64,
         sectors: &mut u64,
     ) -> FsResult<()> {
         let frag = self.layout.frag;
-        let again = (at..at + frag).any(|one| self.is_used(one));
+        let again = at.run(frag).any(|one| self.is_used(one));
         self.claim(at, frag);
         let per_block = u64::from(self.layout.block_bytes) / SECTOR_BYTES;
         *sectors += per_block;
@@ -160,9 +159,9 @@ impl Check<'_> {
         let span = self.layout.span(level - 1);
         let (mut behind, mut wrong) = (0, 0);
         for slot in 0..self.layout.pointers_per_block as usize {
-            let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
+            let child = pointer_in(&block, slot);
             let child_first = first + slot as u64 * span;
-            if child == 0 {
+            if child == FragNo::NONE {
                 continue;
             }
             if child_first >= blocks {
@@ -178,7 +177,7 @@ impl Check<'_> {
                 }
                 continue;
             }
-            codec::put_at(&mut block, 4 * slot, 0_u32);
+            put_pointer(&mut block, slot, FragNo::NONE);
         }
         if behind > 0 {
             // The file had grown, and only this block was written since.
@@ -199,13 +198,13 @@ impl Check<'_> {
         Ok(())
     }
 
-    pub(super) fn claim(&mut self, at: u32, frags: u32) {
-        for one in at..at + frags {
+    pub(super) fn claim(&mut self, at: FragNo, frags: u32) {
+        for one in at.run(frags) {
             if self.is_used(one) {
                 self.twice.insert(one);
             }
-            group::set_bit(&mut self.used, one, true);
-            group::set_bit(&mut self.claimed, one, true);
+            group::set_bit(&mut self.used, one.0, true);
+            group::set_bit(&mut self.claimed, one.0, true);
         }
     }
 
@@ -213,7 +212,7 @@ impl Check<'_> {
     /// volume still has its old place, that place may belong to another inode by now: to a directory or a symbolic
     /// link, whose places on the volume are never old ones, or to a file, which is younger.
     pub(super) async fn share_out(&mut self) -> FsResult<()> {
-        let mut claims: Vec<(bool, Reverse<WallTime>, u32)> = Vec::new();
+        let mut claims: Vec<(bool, Reverse<WallTime>, InodeNo)> = Vec::new();
         for (&ino, inode) in &self.inodes {
             if inode.mode != 0 && !inode.has_no_blocks(self.layout.maxsymlinklen) {
                 claims.push((inode.kind() == Some(FileKind::Regular), Reverse(inode.ctime()), ino));
@@ -221,7 +220,7 @@ impl Check<'_> {
         }
         // Of two of the same age the one with the smaller number.
         claims.sort();
-        let mut taken: BTreeSet<u32> = BTreeSet::new();
+        let mut taken: BTreeSet<FragNo> = BTreeSet::new();
         for (_, _, ino) in claims {
             let Some(mut inode) = self.inodes.get(&ino).copied() else { continue };
             if self.yield_claims(ino, &mut inode, &mut taken).await? {
@@ -232,12 +231,12 @@ impl Check<'_> {
     }
 
     /// Drops the blocks of an inode that another one keeps, and claims the others.
-    async fn yield_claims(&mut self, ino: u32, inode: &mut Inode, taken: &mut BTreeSet<u32>) -> FsResult<bool> {
+    async fn yield_claims(&mut self, ino: InodeNo, inode: &mut Inode, taken: &mut BTreeSet<FragNo>) -> FsResult<bool> {
         let (mut changed, mut kept) = (false, 0);
         let block_bytes = u64::from(self.layout.block_bytes);
         for lbn in 0..DIRECT {
             let (at, frags) = (inode.db[lbn], self.layout.block_frags(inode.size, lbn as u64));
-            if at == 0 {
+            if at == FragNo::NONE {
                 continue;
             }
             if !self.contested(at, frags, taken) {
@@ -247,7 +246,7 @@ impl Check<'_> {
             let is_tail = (lbn as u64 + 1) * block_bytes >= inode.size;
             let cause = if is_tail { Cause::Crash } else { Cause::Damage };
             self.problem(format!("inode {ino}, block {lbn}: fragment {at} is another inode's; given up"), cause);
-            inode.db[lbn] = 0;
+            inode.db[lbn] = FragNo::NONE;
             if is_tail {
                 inode.size = lbn as u64 * block_bytes;
             }
@@ -255,11 +254,11 @@ impl Check<'_> {
         }
         for slot in 0..INDIRECT {
             let at = inode.ib[slot];
-            if at == 0 {
+            if at == FragNo::NONE {
                 continue;
             }
             if Box::pin(self.yield_tree(ino, at, slot + 1, taken, &mut kept)).await? {
-                inode.ib[slot] = 0;
+                inode.ib[slot] = FragNo::NONE;
                 changed = true;
             }
         }
@@ -276,10 +275,10 @@ impl Check<'_> {
     /// up.
     async fn yield_tree(
         &mut self,
-        ino: u32,
-        at: u32,
+        ino: InodeNo,
+        at: FragNo,
         level: usize,
-        taken: &mut BTreeSet<u32>,
+        taken: &mut BTreeSet<FragNo>,
         kept: &mut u64,
     ) -> FsResult<bool> {
         let frag = self.layout.frag;
@@ -291,9 +290,9 @@ impl Check<'_> {
         let mut block = self.read(at, frag).await?;
         let mut changed = false;
         for slot in 0..self.layout.pointers_per_block as usize {
-            let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
+            let child = pointer_in(&block, slot);
             // A block that another inode has on another level holds no pointers; the next round drops the invalid ones.
-            if child == 0 || !self.layout.is_data(child, frag) {
+            if child == FragNo::NONE || !self.layout.is_data(child, frag) {
                 continue;
             }
             let gone = if level > 1 {
@@ -306,7 +305,7 @@ impl Check<'_> {
                 false
             };
             if gone {
-                codec::put_at(&mut block, 4 * slot, 0_u32);
+                put_pointer(&mut block, slot, FragNo::NONE);
                 changed = true;
             }
         }
@@ -317,26 +316,26 @@ impl Check<'_> {
     }
 
     /// Whether another inode has claimed any of these fragments that are claimed twice; if not, they are claimed now.
-    fn contested(&self, at: u32, frags: u32, taken: &mut BTreeSet<u32>) -> bool {
-        if (at..at + frags).any(|one| taken.contains(&one)) {
+    fn contested(&self, at: FragNo, frags: u32, taken: &mut BTreeSet<FragNo>) -> bool {
+        if at.run(frags).any(|one| taken.contains(&one)) {
             return true;
         }
-        taken.extend((at..at + frags).filter(|one| self.twice.contains(one)));
+        taken.extend(at.run(frags).filter(|one| self.twice.contains(one)));
         false
     }
 
     /// Frees an inode and its blocks.
-    pub(super) async fn free_file(&mut self, ino: u32) -> FsResult<()> {
+    pub(super) async fn free_file(&mut self, ino: InodeNo) -> FsResult<()> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(()) };
         if !inode.has_no_blocks(self.layout.maxsymlinklen) {
             for (lbn, &at) in inode.db.iter().enumerate() {
                 let frags = self.layout.block_frags(inode.size, lbn as u64);
-                if at != 0 {
+                if at != FragNo::NONE {
                     self.unclaim(at, frags);
                 }
             }
             for (slot, &at) in inode.ib.iter().enumerate() {
-                if at != 0 {
+                if at != FragNo::NONE {
                     self.free_tree(at, slot + 1).await?;
                 }
             }
@@ -345,7 +344,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    async fn free_tree(&mut self, at: u32, level: usize) -> FsResult<()> {
+    async fn free_tree(&mut self, at: FragNo, level: usize) -> FsResult<()> {
         let frag = self.layout.frag;
         if !self.layout.is_data(at, frag) || !self.is_used(at) {
             return Ok(()); // It has been freed already; possibly a cycle.
@@ -353,8 +352,8 @@ impl Check<'_> {
         self.unclaim(at, frag);
         let block = self.read(at, frag).await?;
         for slot in 0..self.layout.pointers_per_block as usize {
-            let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
-            if child == 0 {
+            let child = pointer_in(&block, slot);
+            if child == FragNo::NONE {
                 continue;
             }
             if level > 1 {
@@ -366,9 +365,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn unclaim(&mut self, at: u32, frags: u32) {
-        for one in at..at + frags {
-            group::set_bit(&mut self.used, one, false);
+    fn unclaim(&mut self, at: FragNo, frags: u32) {
+        for one in at.run(frags) {
+            group::set_bit(&mut self.used, one.0, false);
         }
     }
 }

@@ -10,27 +10,27 @@ use crate::fs::{FileKind, FsError, FsResult};
 
 impl Check<'_> {
     /// Addresses of the blocks of a directory, with their fragments, up to the first hole.
-    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<Vec<(u32, u32)>> {
+    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<Vec<(FragNo, u32)>> {
         let blocks = inode.size.div_ceil(self.layout.block_bytes.into());
         let mut found = Vec::new();
         // More would be a directory of gigabytes; pointers beyond that are damage.
         const BLOCKS_MAX: u64 = 1 << 20;
-        let mut held: Option<(u32, Vec<u8>)> = None;
+        let mut held: Option<(FragNo, Vec<u8>)> = None;
         for lbn in 0..blocks.min(BLOCKS_MAX) {
             let frags = self.layout.block_frags(inode.size, lbn);
             let Some(path) = self.layout.path(lbn) else { break };
             let mut at = if path.depth == 0 { inode.db[path.slot] } else { inode.ib[path.slot] };
             for &slot in &path.slots[..path.depth] {
-                if at == 0 {
+                if at == FragNo::NONE {
                     break;
                 }
                 if held.as_ref().is_none_or(|(held, _)| *held != at) {
                     held = Some((at, self.read(at, self.layout.frag).await?));
                 }
-                at = held.as_ref().map_or(0, |(_, block)| codec::get_at(block, 4 * slot).unwrap_or(0));
+                at = held.as_ref().map_or(FragNo::NONE, |(_, block)| pointer_in(block, slot));
             }
             found.push((at, frags));
-            if at == 0 {
+            if at == FragNo::NONE {
                 break; // It ends here, whatever its size.
             }
         }
@@ -46,7 +46,7 @@ impl Check<'_> {
                 return Err(FsError::corrupt("root directory", format_args!("inode {ROOT_INO}"), detail));
             }
         }
-        let directories: Vec<u32> =
+        let directories: Vec<InodeNo> =
             self.inodes.iter().filter(|(_, inode)| inode.is_directory()).map(|(&ino, _)| ino).collect();
         let mut settled = true;
         for ino in directories {
@@ -56,14 +56,14 @@ impl Check<'_> {
     }
 
     /// Reads the entries of a directory, and repairs its chunks. Returns false when it had to be truncated.
-    async fn read_directory(&mut self, ino: u32) -> FsResult<bool> {
+    async fn read_directory(&mut self, ino: InodeNo) -> FsResult<bool> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(true) };
         let mut names: Vec<Name> = Vec::new();
         let mut again: Vec<Name> = Vec::new();
         let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut start = 0;
         for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate() {
-            if at == 0 {
+            if at == FragNo::NONE {
                 self.problem(format!("directory {ino} has a hole at byte {start}; cut there"), Cause::Damage);
                 self.inode_mut(ino).size = start;
                 return Ok(false);
@@ -76,7 +76,7 @@ impl Check<'_> {
                 let first = index == 0 && within == 0;
                 changed |= self.mend_chunk(ino, start + within as u64, chunk, first);
                 let Ok(entries) = dirents(chunk) else { continue };
-                for entry in entries.into_iter().filter(|entry| entry.ino != 0) {
+                for entry in entries.into_iter().filter(|entry| entry.ino != InodeNo::NONE) {
                     let fresh = seen.insert(entry.name.to_vec());
                     let list = if fresh { &mut names } else { &mut again };
                     list.push(Name {
@@ -117,7 +117,7 @@ impl Check<'_> {
     }
 
     /// Repairs a chunk of entries. Returns whether that was necessary.
-    fn mend_chunk(&mut self, ino: u32, start: u64, chunk: &mut [u8], first: bool) -> bool {
+    fn mend_chunk(&mut self, ino: InodeNo, start: u64, chunk: &mut [u8], first: bool) -> bool {
         let mut changed = false;
         if let Err(detail) = dirents(chunk) {
             self.problem(
@@ -130,20 +130,20 @@ impl Check<'_> {
         let is_begun = || {
             let entries = dirents(chunk).ok()?;
             let (one, two) = (entries.first()?, entries.get(1)?);
-            Some(one.name == b"." && one.ino == ino && two.name == b".." && two.ino != 0)
+            Some(one.name == b"." && one.ino == ino && two.name == b".." && two.ino != InodeNo::NONE)
         };
         if first && is_begun() != Some(true) {
             self.problem(format!("directory {ino} does not begin with `.` and `..`; mended"), Cause::Damage);
-            let kept: Vec<(u32, u8, Vec<u8>)> = dirents(chunk)
+            let kept: Vec<(InodeNo, u8, Vec<u8>)> = dirents(chunk)
                 .unwrap_or_default()
                 .iter()
-                .filter(|entry| entry.ino != 0 && entry.name != b"." && entry.name != b"..")
+                .filter(|entry| entry.ino != InodeNo::NONE && entry.name != b"." && entry.name != b"..")
                 .map(|entry| (entry.ino, entry.kind, entry.name.to_vec()))
                 .collect();
             let parent = dirents(chunk)
                 .unwrap_or_default()
                 .iter()
-                .find(|entry| entry.name == b".." && entry.ino != 0)
+                .find(|entry| entry.name == b".." && entry.ino != InodeNo::NONE)
                 .map_or(ROOT_INO, |entry| entry.ino);
             chunk.copy_from_slice(&first_chunk(ino, parent));
             for (ino, kind, name) in kept {
@@ -230,7 +230,7 @@ impl Check<'_> {
         }
         let has_zero = if inode.has_no_blocks(self.layout.maxsymlinklen) {
             inode.inline().iter().take(bytes).any(|&byte| byte == 0)
-        } else if inode.db[0] == 0 {
+        } else if inode.db[0] == FragNo::NONE {
             true
         } else {
             match self.read(inode.db[0], self.layout.block_frags(inode.size, 0)).await {
@@ -273,7 +273,7 @@ impl Check<'_> {
             names.retain(|other| (other.at, other.offset) != (name.at, name.offset));
         }
         let mut block = self.read(name.at, name.frags).await?;
-        codec::put_at(&mut block, name.offset, 0_u32);
+        codec::put_at(&mut block, name.offset, InodeNo::NONE);
         self.write(name.at, block);
         Ok(())
     }

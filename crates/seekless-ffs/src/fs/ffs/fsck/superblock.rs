@@ -15,7 +15,7 @@ use crate::fs::{FsError, FsResult};
 use crate::units::{SECTOR_BYTES, Sector};
 
 /// Copies read: with the superblock itself enough for a majority.
-const COPIES_MAX: u32 = 4;
+const COPIES_MAX: usize = 4;
 
 /// The volume to rely on, and what had to be repaired for that.
 ///
@@ -28,7 +28,7 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
     };
     let own = fixed(&volume.superblock);
     let mut votes: BTreeMap<Vec<u64>, (u32, Option<Superblock>)> = BTreeMap::from([(own.clone(), (1, None))]);
-    for group in 0..volume.layout.groups.min(COPIES_MAX) {
+    for group in volume.layout.group_numbers().take(COPIES_MAX) {
         if let Some(copy) = read_copy(device, &volume.layout, group).await? {
             // Only the primary tells how it differs from generation to generation.
             let vote = votes.entry(fixed(&copy)).or_insert((0, Some(copy)));
@@ -84,9 +84,9 @@ pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) ->
 }
 
 /// The damaged copies of the superblock: the group, the sector, and the reason.
-pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec<(u32, Sector, String)>> {
+pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec<(GroupNo, Sector, String)>> {
     let mut bad = Vec::new();
-    for group in 0..volume.layout.groups {
+    for group in volume.layout.group_numbers() {
         let Some(at) = copy_place(&volume.layout, group) else { continue };
         let read = rescue(device, at, SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?;
         let why = match (read.lost.first(), decode_superblock(&read.bytes)) {
@@ -103,10 +103,10 @@ pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec
 }
 
 /// The sector of a group's copy, if it has one.
-fn copy_place(layout: &Layout, group: u32) -> Option<Sector> {
+fn copy_place(layout: &Layout, group: GroupNo) -> Option<Sector> {
     let at = layout.superblock_copy(group);
     let end = at.checked_add((SUPERBLOCK_BYTES as u32).div_ceil(layout.frag_bytes))?;
-    (end <= layout.size).then(|| layout.sector(at))
+    (end <= layout.end()).then(|| layout.sector(at))
 }
 
 /// Searches for a copy of the superblock where the first group has it.
@@ -134,7 +134,7 @@ async fn find_copy(device: &Device) -> FsResult<Option<Volume>> {
 }
 
 /// The copy in a group, if there is a recognisable one.
-async fn read_copy(device: &Device, layout: &Layout, group: u32) -> FsResult<Option<Superblock>> {
+async fn read_copy(device: &Device, layout: &Layout, group: GroupNo) -> FsResult<Option<Superblock>> {
     let Some(at) = copy_place(layout, group) else { return Ok(None) };
     let read = rescue(device, at, SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?;
     Ok(decode_superblock(&read.bytes).ok().filter(|_| read.lost.is_empty()))

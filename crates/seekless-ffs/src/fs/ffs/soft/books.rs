@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::numbers::{FragNo, InodeNo};
 use super::{Freeing, Job, RecordKind, Soft};
 
 /// Space that waits to be freed and is still allocated.
@@ -11,10 +12,10 @@ pub(in super::super) struct Waiting {
     pub frags: i64,
     pub inodes: i64,
     /// The known ones among them: the others are being freed at this moment.
-    pub known_frags: Vec<(u32, u32)>,
-    pub known_inodes: Vec<u32>,
+    pub known_frags: Vec<(FragNo, u32)>,
+    pub known_inodes: Vec<InodeNo>,
     /// Entries in blocks of directories that are not names: directory, offset.
-    pub ghosts: BTreeSet<(u32, u64)>,
+    pub ghosts: BTreeSet<(InodeNo, u64)>,
     /// Jobs in progress.
     pub running: usize,
     /// Tasks that free inodes.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::cache::Kind;
+use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{Event, Freeing, Job, RecordKind, Soft};
 
@@ -28,7 +29,7 @@ impl State {
 
     /// Whether a write of the buffer, as of `since` or later, is to come or is not durable yet. `written`: when the
     /// youngest write that waits for a flush had begun, for each buffer.
-    fn will_be_durable(&self, written: &BTreeMap<u32, u64>, at: u32, since: u64) -> bool {
+    fn will_be_durable(&self, written: &BTreeMap<FragNo, u64>, at: FragNo, since: u64) -> bool {
         self.cache.peek(at).is_some_and(|buffer| buffer.dirty.is_some())
             || self.cache.begun(at) >= since
             || written.get(&at).is_some_and(|&begun| begun >= since)
@@ -38,7 +39,7 @@ impl State {
     fn check_waits(&self, soft: &Soft, wrong: &mut Vec<String>) {
         let (mut written, mut taken, mut born) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut indirect = BTreeSet::new();
-        let mut unflushed: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut unflushed: BTreeMap<FragNo, u64> = BTreeMap::new();
         for &(at, begun) in soft.flushes.values().flatten().chain(&soft.unflushed) {
             let youngest = unflushed.entry(at).or_insert(begun);
             *youngest = begun.max(*youngest);
@@ -85,22 +86,22 @@ impl State {
             }
         }
         for (at, fresh) in &soft.fresh {
-            let is_listed = |since: Option<u64>, listed: &BTreeSet<u32>| since.is_none() || listed.contains(at);
+            let is_listed = |since: Option<u64>, listed: &BTreeSet<FragNo>| since.is_none() || listed.contains(at);
             if !is_listed(fresh.unwritten, &written) || !is_listed(fresh.untaken, &taken) {
-                wrong.push(format!("the block at {at} is fresh for ever"));
+                wrong.push(format!("the block at {at} stays fresh"));
             }
         }
-        let fresh_of: BTreeSet<(u32, u32)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
+        let fresh_of: BTreeSet<(InodeNo, FragNo)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
         if fresh_of != soft.fresh_of {
             wrong.push(format!("{fresh_of:?} are fresh by owner, and {:?} are listed", soft.fresh_of));
         }
         for ino in soft.unallocated_inodes.keys().filter(|ino| !born.contains(ino)) {
-            wrong.push(format!("inode {ino} is newborn for ever"));
+            wrong.push(format!("inode {ino} stays unallocated"));
         }
         for (&(ino, at), it) in &soft.indirects {
             let is_dirty = self.cache.peek(at).is_some_and(|buffer| buffer.dirty.is_some());
             if !is_dirty && (!indirect.contains(&(ino, at)) || !it.waiters.is_empty()) {
-                wrong.push(format!("the indirect block at {at} of inode {ino} is ahead of the volume for ever"));
+                wrong.push(format!("the indirect block at {at} of inode {ino} stays ahead of the volume"));
             }
         }
         for (ino, waiters) in &soft.inode_waiters {
@@ -149,7 +150,7 @@ impl State {
         }
     }
 
-    fn is_dirty_block_of(&self, dir: u32, lbn: u64) -> bool {
+    fn is_dirty_block_of(&self, dir: InodeNo, lbn: u64) -> bool {
         let wanted = Kind::Directory { ino: dir, lbn };
         self.cache.dirty_of(dir).into_iter().any(|at| self.cache.peek(at).is_some_and(|buffer| buffer.kind == wanted))
     }
@@ -157,10 +158,10 @@ impl State {
     /// The counts are the sums over records and jobs.
     fn check_counts(&self, soft: &Soft, wrong: &mut Vec<String>) {
         let (mut frags, mut inodes) = (0_i64, 0_i64);
-        let mut held: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut ghosts: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut names: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut hold = |links: &[(u32, u16)]| {
+        let mut held: BTreeMap<InodeNo, u64> = BTreeMap::new();
+        let mut ghosts: BTreeMap<InodeNo, u32> = BTreeMap::new();
+        let mut names: BTreeMap<InodeNo, u32> = BTreeMap::new();
+        let mut hold = |links: &[(InodeNo, u16)]| {
             links.iter().for_each(|&(ino, count)| *held.entry(ino).or_default() += u64::from(count));
         };
         let mut give_back = |freeing: &Freeing| {
@@ -201,7 +202,7 @@ impl State {
             ));
         }
         if let Some((id, ino)) = soft.moved.iter().find(|(id, _)| !soft.records.contains_key(id)) {
-            wrong.push(format!("directory {ino} keeps its old name {id} for ever"));
+            wrong.push(format!("directory {ino} keeps its old name {id} and nothing will remove it"));
         }
         if names != soft.new_names {
             wrong.push(format!(

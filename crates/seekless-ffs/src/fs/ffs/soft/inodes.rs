@@ -4,56 +4,7 @@
 
 use super::super::format::*;
 use super::super::state::*;
-use super::{Event, Freeing, Job, RecordKind, Soft, Waiter};
-
-/// The part of an inode that has to be safe as a whole: which blocks are the file's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in super::super) struct SafeFields {
-    size: u64,
-    sectors: u32,
-    db: [u32; DIRECT],
-    ib: [u32; INDIRECT],
-}
-
-impl SafeFields {
-    pub(in super::super) fn of(inode: &Inode) -> SafeFields {
-        SafeFields { size: inode.size, sectors: inode.blocks, db: inode.db, ib: inode.ib }
-    }
-
-    fn put(&self, inode: &mut Inode) {
-        (inode.size, inode.blocks, inode.db, inode.ib) = (self.size, self.sectors, self.db, self.ib);
-    }
-}
-
-/// The state of an inode for soft updates.
-#[derive(Default)]
-pub(in super::super) struct SoftInode {
-    /// In the inode's block.
-    shown: SafeFields,
-    /// Durable on the volume.
-    pub(super) durable: SafeFields,
-    /// The block has the inode as one in use.
-    is_shown: bool,
-    /// Links that are gone, and are still counted on the volume because names exist there (U4).
-    pub(super) held: u16,
-    /// Names in this directory that are gone, and still in its blocks.
-    pub(super) ghosts: u32,
-    /// The last block by which this directory has grown.
-    pub(super) tail: Option<u32>,
-}
-
-impl SoftInode {
-    /// The state of an inode that was read.
-    pub(in super::super) fn read(inode: &Inode) -> SoftInode {
-        let safe = SafeFields::of(inode);
-        SoftInode { shown: safe, durable: safe, is_shown: true, ..SoftInode::default() }
-    }
-
-    /// Whether the inode has to stay in memory.
-    pub(in super::super) fn is_pinned(&self, inode: &Inode) -> bool {
-        self.held > 0 || self.ghosts > 0 || self.durable != SafeFields::of(inode)
-    }
-}
+use super::{Event, Freeing, Job, RecordKind, SafeFields, Soft, SoftInode, Waiter};
 
 /// How much of an inode an image contains.
 enum Image {
@@ -65,7 +16,7 @@ enum Image {
 
 impl State {
     /// A number was allocated for the inode, which has just been put into memory.
-    pub(in super::super) fn note_new_inode(&mut self, ino: u32) {
+    pub(in super::super) fn note_new_inode(&mut self, ino: InodeNo) {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of_ino(ino));
         let Some(soft) = self.soft.as_deref_mut() else { return };
@@ -79,7 +30,7 @@ impl State {
         }
     }
 
-    fn inode_image(&self, soft: &Soft, ino: u32, known: &InodeMem, own: &SoftInode) -> Image {
+    fn inode_image(&self, soft: &Soft, ino: InodeNo, known: &InodeMem, own: &SoftInode) -> Image {
         if soft.unallocated_inodes.contains_key(&ino) {
             return Image::None;
         }
@@ -95,7 +46,7 @@ impl State {
         let indirect = image.ib.iter().any(|&at| soft.is_fresh(at));
         if known.inode.kind() != Some(crate::fs::FileKind::Regular) {
             // One with a hole, or without content, is damaged (U3).
-            let ahead = soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_some();
+            let ahead = soft.indirects.range((ino, FragNo(0))..=(ino, FragNo(u32::MAX))).next().is_some();
             let grown = own.tail.is_some_and(|at| soft.is_fresh(at));
             if !direct && !indirect && !ahead && !grown {
                 return Image::Complete(image);
@@ -122,7 +73,7 @@ impl State {
     }
 
     /// Puts the image of the inode into its block, which is in memory.
-    pub(in super::super) fn show_inode(&mut self, ino: u32, at: u32, offset: usize) -> Step<()> {
+    pub(in super::super) fn show_inode(&mut self, ino: InodeNo, at: FragNo, offset: usize) -> Step<()> {
         let Some(soft) = self.soft.as_deref() else { return Ok(()) };
         let Some(known) = self.inodes.get(&ino) else { return Ok(()) };
         let Some(own) = known.soft.as_deref() else { return Ok(()) };
@@ -166,7 +117,7 @@ impl State {
     }
 
     /// Makes a record wait for an image of the inode as it is now.
-    pub(super) fn wait_for_inode(&mut self, id: u64, ino: u32, complete: bool) {
+    pub(super) fn wait_for_inode(&mut self, id: u64, ino: InodeNo, complete: bool) {
         let Some(known) = self.inodes.get_mut(&ino) else { return };
         known.dirty = true;
         let Some(soft) = self.soft.as_deref_mut() else { return };
@@ -179,7 +130,7 @@ impl State {
     // ---- Links ----
 
     /// Counts links on the volume as long as names exist there. The inodes are in memory.
-    pub(super) fn hold(&mut self, links: &[(u32, u16)]) {
+    pub(super) fn hold(&mut self, links: &[(InodeNo, u16)]) {
         for (ino, count) in links {
             if let Some(own) = self.inodes.get_mut(ino).and_then(|known| known.soft.as_deref_mut()) {
                 own.held += count;
@@ -188,7 +139,7 @@ impl State {
     }
 
     /// The names are gone from the volume.
-    pub(super) fn unhold(&mut self, links: &[(u32, u16)]) {
+    pub(super) fn unhold(&mut self, links: &[(InodeNo, u16)]) {
         for (ino, count) in links {
             if let Some(known) = self.inodes.get_mut(ino)
                 && let Some(own) = known.soft.as_deref_mut()
@@ -201,21 +152,21 @@ impl State {
     }
 
     /// Whether names on the volume may still lead to the inode.
-    pub(in super::super) fn is_held(&self, ino: u32) -> bool {
+    pub(in super::super) fn is_held(&self, ino: InodeNo) -> bool {
         self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).is_some_and(|own| own.held > 0)
     }
 
     /// Whether an image of the inode would probably be wasted: its names are gone, it is free when they are gone from
     /// the volume, too, and nothing waits for it. Until then a name on the volume may come back after a crash, so that
     /// durability of the file needs the image all the same.
-    pub(super) fn is_going(&self, ino: u32) -> bool {
+    pub(super) fn is_going(&self, ino: InodeNo) -> bool {
         let unlinked = self.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
         let waiters = self.soft.as_deref().is_some_and(|soft| soft.inode_waiters.contains_key(&ino));
         unlinked && !waiters && self.is_held(ino)
     }
 
     /// Whether nothing of the file's blocks has ever been shown.
-    pub(super) fn has_shown_nothing(&self, ino: u32) -> bool {
+    pub(super) fn has_shown_nothing(&self, ino: InodeNo) -> bool {
         let own = self.inodes.get(&ino).and_then(|known| known.soft.as_deref());
         own.is_some_and(|own| own.shown == SafeFields::default() && own.durable == SafeFields::default())
     }
@@ -224,7 +175,12 @@ impl State {
 
     /// Frees an inode and `frags`, all its blocks: at once if the volume knows nothing of it, and otherwise when it is
     /// free on the volume. No record holds its links, and its block and its group are in memory.
-    pub(in super::super) fn free_inode_later(&mut self, ino: u32, at: u32, frags: Vec<(u32, u32)>) -> Step<()> {
+    pub(in super::super) fn free_inode_later(
+        &mut self,
+        ino: InodeNo,
+        at: FragNo,
+        frags: Vec<(FragNo, u32)>,
+    ) -> Step<()> {
         let inode = self.inode(ino)?.inode;
         for &(block, count) in &frags {
             self.forget_block(ino, block, count);

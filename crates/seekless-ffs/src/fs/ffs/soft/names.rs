@@ -3,7 +3,7 @@
 
 use super::super::format::*;
 use super::super::state::*;
-use super::{Event, Links, Record, RecordKind};
+use super::{Event, Links, PendingMark, Record, RecordKind};
 use crate::codec;
 use crate::device::Data;
 use crate::fs::FileKind;
@@ -11,13 +11,13 @@ use crate::fs::FileKind;
 /// An inode that has to be on the volume before a name; with `complete`, with all its content.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Need {
-    pub ino: u32,
+    pub ino: InodeNo,
     pub complete: bool,
 }
 
 impl Need {
     /// What a name of `ino` needs (U3).
-    pub(in super::super) fn of(ino: u32, kind: u8) -> Need {
+    pub(in super::super) fn of(ino: InodeNo, kind: u8) -> Need {
         Need { ino, complete: kind != dirent_type(FileKind::Regular) }
     }
 }
@@ -31,21 +31,13 @@ pub(in super::super) struct After<'a> {
     pub trades: bool,
 }
 
-/// A new name of a directory that is marked as such, as long as its old name exists.
-#[derive(Clone, Debug)]
-pub(in super::super) struct PendingMark {
-    pub dir: u32,
-    pub name: Vec<u8>,
-    pub ino: u32,
-}
-
 /// An entry that changed or went before it was durable.
 struct Earlier {
-    old: (u32, u8),
+    old: (InodeNo, u8),
     shown: bool,
     releases: Links,
     dependents: Vec<u64>,
-    moved: Vec<u32>,
+    moved: Vec<InodeNo>,
 }
 
 /// Whether an entry of this type is a directory's.
@@ -58,13 +50,13 @@ fn chunk_of(offset: u64) -> u64 {
 }
 
 impl super::Soft {
-    fn list_entry(&mut self, at: (u32, u64), ino: u32, id: u64) {
+    fn list_entry(&mut self, at: (InodeNo, u64), ino: InodeNo, id: u64) {
         self.entries.insert(at, id);
         *self.new_names.entry(ino).or_default() += 1;
     }
 
     /// Removes an entry of `ino` from the lists.
-    pub(super) fn unlist_entry(&mut self, at: (u32, u64), ino: u32) {
+    pub(super) fn unlist_entry(&mut self, at: (InodeNo, u64), ino: InodeNo) {
         self.entries.remove(&at);
         let Some(count) = self.new_names.get_mut(&ino) else { return };
         *count -= 1;
@@ -75,7 +67,7 @@ impl super::Soft {
 
     /// Removes the record of an entry that is not durable: returns what it was shown as before, whether it is shown,
     /// what it releases, which records wait for it, and of which directories it keeps old names.
-    fn take_entry(&mut self, at: (u32, u64)) -> Option<Earlier> {
+    fn take_entry(&mut self, at: (InodeNo, u64)) -> Option<Earlier> {
         let id = *self.entries.get(&at)?;
         let Record { what: RecordKind::Entry { ino, old, shown, releases, .. }, dependents, .. } =
             self.records.remove(&id)?
@@ -87,8 +79,9 @@ impl super::Soft {
     }
 
     /// Removes the directories of which the record keeps an old name.
-    pub(super) fn take_moved(&mut self, id: u64) -> Vec<u32> {
-        let moved: Vec<u32> = self.moved.range((id, 0)..=(id, u32::MAX)).map(|&(_, dir)| dir).collect();
+    pub(super) fn take_moved(&mut self, id: u64) -> Vec<InodeNo> {
+        let moved: Vec<InodeNo> =
+            self.moved.range((id, InodeNo(0))..=(id, InodeNo(u32::MAX))).map(|&(_, dir)| dir).collect();
         for &dir in &moved {
             self.moved.remove(&(id, dir));
         }
@@ -97,7 +90,7 @@ impl super::Soft {
 
     /// Makes the entry of a name wait until the same name is gone elsewhere in its directory: it must not exist twice.
     /// In one chunk it never does.
-    fn wait_for_removal(&mut self, id: u64, dir: u32, offset: u64, name: &[u8]) {
+    fn wait_for_removal(&mut self, id: u64, dir: InodeNo, offset: u64, name: &[u8]) {
         if let Some(&removal) = self.removed_names.get(&(dir, name.to_vec()))
             && let Some(RecordKind::Removal { chunk, .. }) = self.records.get(&removal).map(|record| &record.what)
             && *chunk != chunk_of(offset)
@@ -107,7 +100,7 @@ impl super::Soft {
     }
 
     /// Takes a removal off the lists.
-    pub(super) fn unlist_removal(&mut self, id: u64, dir: u32, lbn: u64, name: Vec<u8>) {
+    pub(super) fn unlist_removal(&mut self, id: u64, dir: InodeNo, lbn: u64, name: Vec<u8>) {
         if let Some(ids) = self.removals.get_mut(&(dir, lbn)) {
             ids.remove(&id);
             if ids.is_empty() {
@@ -130,15 +123,22 @@ impl State {
     /// record.
     pub(in super::super) fn note_added(
         &mut self,
-        (dir, offset): (u32, u64),
+        (dir, offset): (InodeNo, u64),
         name: &[u8],
-        ino: u32,
+        ino: InodeNo,
         needs: &[Need],
     ) -> u64 {
         let id = self.cache.tick();
         let Some(soft) = self.soft() else { return 0 };
-        let what =
-            RecordKind::Entry { dir, offset, ino, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
+        let what = RecordKind::Entry {
+            dir,
+            offset,
+            ino,
+            old: (InodeNo::NONE, 0),
+            shown: false,
+            ordered: false,
+            releases: Vec::new(),
+        };
         soft.record(id, 0, what);
         soft.list_entry((dir, offset), ino, id);
         soft.wait_for_removal(id, dir, offset, name);
@@ -152,10 +152,10 @@ impl State {
     /// `releases` are released; their inodes are in memory. Returns the record.
     pub(in super::super) fn note_changed(
         &mut self,
-        (dir, offset): (u32, u64),
+        (dir, offset): (InodeNo, u64),
         name: &[u8],
-        ino: u32,
-        old: (u32, u8),
+        ino: InodeNo,
+        old: (InodeNo, u8),
         after: &After<'_>,
         releases: Links,
     ) -> u64 {
@@ -202,7 +202,7 @@ impl State {
 
     /// The directory has lost the name at `offset`. When that is durable, `releases` are released; their inodes are in
     /// memory.
-    pub(in super::super) fn note_removed(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links) {
+    pub(in super::super) fn note_removed(&mut self, dir: InodeNo, offset: u64, name: &[u8], releases: Links) {
         self.hold(&releases);
         let now = self.remove_held(dir, offset, name, releases, Vec::new());
         self.unhold(&now);
@@ -210,7 +210,14 @@ impl State {
 
     /// The same for links that are held already, and for a name that the `moved` directories had. Returns the links
     /// that can be released at once, because the name has never been on the volume.
-    fn remove_held(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links, mut moved: Vec<u32>) -> Links {
+    fn remove_held(
+        &mut self,
+        dir: InodeNo,
+        offset: u64,
+        name: &[u8],
+        releases: Links,
+        mut moved: Vec<InodeNo>,
+    ) -> Links {
         let (id, lbn) = (self.cache.tick(), self.lbn_of(offset));
         let Some(soft) = self.soft() else { return Vec::new() };
         let (mut all, mut now) = (releases, Links::new());
@@ -221,7 +228,7 @@ impl State {
                 all.extend(earlier.releases);
             } else {
                 now = std::mem::replace(&mut all, earlier.releases);
-                if earlier.old.0 == 0 {
+                if earlier.old.0 == InodeNo::NONE {
                     return now;
                 }
             }
@@ -237,7 +244,7 @@ impl State {
     /// Hides a name. Its entry stays until `after` is durable (U5); then the entry `moved` loses its mark.
     pub(in super::super) fn hide_entry(
         &mut self,
-        dir: u32,
+        dir: InodeNo,
         name: &[u8],
         after: u64,
         releases: Links,
@@ -266,7 +273,7 @@ impl State {
     /// Whether the entry of `ino` at `offset` has to stay for now. Either it came in order after another one or
     /// together with it: until it is durable, an inode has a name there which this one no longer has. Or `ino`
     /// `lives_on` under other names, one of which is not durable. Or old names wait for this one (U5).
-    pub(in super::super) fn is_relied_on(&self, (dir, offset): (u32, u64), ino: u32, lives_on: bool) -> bool {
+    pub(in super::super) fn is_relied_on(&self, (dir, offset): (InodeNo, u64), ino: InodeNo, lives_on: bool) -> bool {
         let Some(soft) = self.soft.as_deref() else { return false };
         let own = soft.entries.get(&(dir, offset)).and_then(|id| soft.records.get(id));
         let (is_ordered, is_awaited) = match own {
@@ -280,22 +287,22 @@ impl State {
     }
 
     /// Whether the entry at `offset` is not durable.
-    pub(in super::super) fn is_new_entry(&self, at: (u32, u64)) -> bool {
+    pub(in super::super) fn is_new_entry(&self, at: (InodeNo, u64)) -> bool {
         self.soft.as_deref().is_some_and(|soft| soft.entries.contains_key(&at))
     }
 
     /// Whether the name is gone, and still in its block.
-    pub(in super::super) fn is_ghost(&self, dir: u32, name: &[u8]) -> bool {
+    pub(in super::super) fn is_ghost(&self, dir: InodeNo, name: &[u8]) -> bool {
         self.soft.as_deref().is_some_and(|soft| soft.ghosts.contains_key(&(dir, name.to_vec())))
     }
 
-    pub(in super::super) fn has_ghosts(&self, dir: u32) -> bool {
+    pub(in super::super) fn has_ghosts(&self, dir: InodeNo) -> bool {
         let own = self.inodes.get(&dir).and_then(|known| known.soft.as_deref());
         own.is_some_and(|own| own.ghosts > 0)
     }
 
     /// Whether a name that the directory was moved away from is still on the volume.
-    pub(in super::super) fn has_old_names(&self, dir: u32) -> bool {
+    pub(in super::super) fn has_old_names(&self, dir: InodeNo) -> bool {
         self.soft.as_deref().is_some_and(|soft| soft.moved.iter().any(|&(_, moved)| moved == dir))
     }
 
@@ -341,7 +348,7 @@ impl State {
     }
 
     /// U3 for a directory's block.
-    pub(super) fn directory_image(&mut self, at: u32, dir: u32, lbn: u64, data: Data) -> Data {
+    pub(super) fn directory_image(&mut self, at: FragNo, dir: InodeNo, lbn: u64, data: Data) -> Data {
         let begun = self.cache.begun(at);
         let block = u64::from(self.layout.block_bytes);
         let Some(soft) = self.soft.as_deref_mut() else { return data };
@@ -378,13 +385,13 @@ impl State {
     /// Whether a name of the inode is not durable, or an old name of any directory is still on the volume, of which a
     /// crash could leave the one or the other. Otherwise the volume leads to the inode: a name is durable when its
     /// directory has been reached, from the root down, and a directory loses a name only in a move.
-    pub(super) fn has_new_names(&self, ino: u32) -> bool {
+    pub(super) fn has_new_names(&self, ino: InodeNo) -> bool {
         self.soft.as_deref().is_some_and(|soft| !soft.moved.is_empty() || soft.new_names.contains_key(&ino))
     }
 
     /// Forgets what waits in a directory that is being freed and no longer has a name, so that no lookup can reach it.
     /// Returns the links to be released when it is free on the volume.
-    pub(super) fn forget_directory(&mut self, dir: u32) -> Links {
+    pub(super) fn forget_directory(&mut self, dir: InodeNo) -> Links {
         let mut releases = Links::new();
         let Some(soft) = self.soft() else { return releases };
         soft.unreached.remove(&dir);
@@ -411,9 +418,9 @@ impl State {
     }
 
     /// Releases links, and returns the inodes that have neither names nor anything that holds them.
-    pub(super) fn release_links(&mut self, links: &[(u32, u16)]) -> Vec<u32> {
+    pub(super) fn release_links(&mut self, links: &[(InodeNo, u16)]) -> Vec<InodeNo> {
         self.unhold(links);
-        let mut unused: Vec<u32> = links.iter().map(|&(ino, _)| ino).collect();
+        let mut unused: Vec<InodeNo> = links.iter().map(|&(ino, _)| ino).collect();
         unused.dedup();
         unused.retain(|ino| self.inodes.get(ino).is_some_and(|known| known.inode.nlink == 0) && !self.is_held(*ino));
         unused

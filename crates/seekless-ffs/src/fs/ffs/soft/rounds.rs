@@ -10,6 +10,7 @@
 
 use super::super::Ffs;
 use super::super::cache::Kind;
+use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{Freeing, Job, RECORDS_MAX, Soft};
 use crate::fs::{FsError, FsResult};
@@ -58,12 +59,12 @@ impl StallDetector {
         let now = (oldest, state.soft.as_deref().map_or(0, |soft| soft.records.len()));
         self.count = if now == self.before && !state.is_at_work() { self.count + 1 } else { 0 };
         self.before = now;
-        debug_assert!(self.count < PASSES_MAX, "soft updates wait for ever: {}", state.soft_text());
+        debug_assert!(self.count < PASSES_MAX, "soft updates make no progress: {}", state.soft_text());
     }
 }
 
 impl State {
-    fn phase_of(&self, at: u32) -> Option<Phase> {
+    fn phase_of(&self, at: FragNo) -> Option<Phase> {
         Some(match self.cache.peek(at)?.kind {
             Kind::Group(_) | Kind::File { .. } => Phase::Contents,
             Kind::Directory { .. } if self.soft.as_deref().is_some_and(|soft| soft.is_fresh(at)) => Phase::Contents,
@@ -73,17 +74,17 @@ impl State {
         })
     }
 
-    fn dirty_in(&self, phase: Phase, until: u64) -> Vec<u32> {
+    fn dirty_in(&self, phase: Phase, until: u64) -> Vec<FragNo> {
         self.cache.dirty_until(until).into_iter().filter(|&at| self.phase_of(at) == Some(phase)).collect()
     }
 
-    fn is_dirty_since(&self, at: u32, until: u64) -> bool {
+    fn is_dirty_since(&self, at: FragNo, until: u64) -> bool {
         self.cache.peek(at).and_then(|buffer| buffer.dirty).is_some_and(|since| since <= until)
     }
 
     /// Blocks to write in a phase for a complete image of the inode: its blocks, and the groups that mark these and the
     /// inode as allocated.
-    fn owed_in(&self, phase: Phase, ino: u32, until: u64) -> Vec<u32> {
+    fn owed_in(&self, phase: Phase, ino: InodeNo, until: u64) -> Vec<FragNo> {
         let mut owed = self.cache.dirty_of(ino);
         if let Some(soft) = self.soft.as_deref() {
             let layout = &self.layout;
@@ -103,9 +104,9 @@ impl State {
     }
 
     /// Inodes of which a complete image is waited for, and directories that have to lead to entries.
-    fn stragglers(&self) -> Vec<u32> {
+    fn stragglers(&self) -> Vec<InodeNo> {
         let Some(soft) = self.soft.as_deref() else { return Vec::new() };
-        let mut found: Vec<u32> = soft.inode_waiters.keys().chain(soft.unreached.keys()).copied().collect();
+        let mut found: Vec<InodeNo> = soft.inode_waiters.keys().chain(soft.unreached.keys()).copied().collect();
         found.sort_unstable();
         found.dedup();
         found
@@ -121,7 +122,7 @@ impl Ffs {
         self.round().await?;
         // Inodes that were changed again in between have to be locked. So do those that lost their names in between,
         // which a crash would bring back: an update alone guarantees nothing about them.
-        let still = |state: &State, ino: &u32| {
+        let still = |state: &State, ino: &InodeNo| {
             let named = |links: u16| links > 0 || scope != SyncScope::Update && state.is_held(*ino);
             state.inodes.get(ino).is_some_and(|known| known.dirty && named(known.inode.nlink))
         };
@@ -221,7 +222,7 @@ impl Ffs {
     }
 
     /// Makes a file and the names that lead to it durable. No lock may be held.
-    pub(in super::super) async fn sync_file_soft(&self, ino: u32) -> FsResult<()> {
+    pub(in super::super) async fn sync_file_soft(&self, ino: InodeNo) -> FsResult<()> {
         let alone = self.step(|state| {
             let directory = state.inode(ino)?.inode.is_directory();
             Ok(!directory && !state.has_new_names(ino))
@@ -275,7 +276,7 @@ impl Ffs {
         shown.and(self.run_jobs().await).and(failed.map_or(Ok(()), Err))
     }
 
-    async fn show(&self, ino: u32) -> FsResult<()> {
+    async fn show(&self, ino: InodeNo) -> FsResult<()> {
         self.step(|state| match state.inodes.contains_key(&ino) {
             true => state.update_inode(ino).map(drop),
             false => Ok(()),
@@ -285,7 +286,7 @@ impl Ffs {
 
     /// Writes an inode and everything that it points to to the volume, in their present state. The caller keeps them
     /// from changing; otherwise it may be wasted.
-    pub(in super::super) async fn settle_inode(&self, ino: u32) -> FsResult<()> {
+    pub(in super::super) async fn settle_inode(&self, ino: InodeNo) -> FsResult<()> {
         for phase in [Phase::Contents, Phase::Pointers, Phase::Pointers, Phase::Pointers] {
             let until = self.state.borrow_mut().cache.tick();
             self.write_all(|state| state.owed_in(phase, ino, until)).await?;
@@ -361,7 +362,7 @@ impl Ffs {
 
     /// Releases links. Inodes that then have neither names nor users are freed by tasks of their own, because the
     /// holder of the lock of one may be waiting for this.
-    fn release(&self, links: &[(u32, u16)]) {
+    fn release(&self, links: &[(InodeNo, u16)]) {
         let mut unused = self.state.borrow_mut().release_links(links);
         // A user of a file may hold its lock, and frees it at the end.
         unused.retain(|&ino| !self.state.borrow().in_use(ino));

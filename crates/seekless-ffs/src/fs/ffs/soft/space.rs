@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::super::cache::Kind;
+use super::super::format::{pointer_in, put_pointer};
+use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{Event, Freeing, Fresh, Indirect, Job, RecordKind, Waiter};
-use crate::codec;
 use crate::device::Data;
 
 /// An indirect block, and the slots of it that lost a pointer.
-pub(in super::super) type Holder = (u32, Range<usize>);
+pub(in super::super) type Holder = (FragNo, Range<usize>);
 
 impl State {
     /// The block at `at` was allocated, or got more fragments; its buffer has its content.
-    pub(in super::super) fn note_taken(&mut self, at: u32) {
+    pub(in super::super) fn note_taken(&mut self, at: FragNo) {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of(at));
-        let owner = self.cache.peek(at).map_or(0, |buffer| buffer.kind.owner());
+        let owner = self.cache.peek(at).map_or(InodeNo::NONE, |buffer| buffer.kind.owner());
         let Some(soft) = self.soft.as_deref_mut() else { return };
         soft.begin_fresh(at, Fresh { owner, unwritten: Some(since), untaken: Some(since) });
         soft.wait(at, since, Event::Written { at, since });
@@ -26,7 +27,7 @@ impl State {
 
     /// The directory continues in the block at `at`, in fragments that it already had. Its size must not be durable
     /// before their content is.
-    pub(in super::super) fn note_grown(&mut self, dir: u32, at: u32) {
+    pub(in super::super) fn note_grown(&mut self, dir: InodeNo, at: FragNo) {
         let since = self.cache.tick();
         let Some(soft) = self.soft.as_deref_mut() else { return };
         // The group's marks have not changed: its write may be in flight, and no other one follows.
@@ -39,7 +40,7 @@ impl State {
     }
 
     /// The same for an indirect block, full of zeroes.
-    pub(in super::super) fn note_new_indirect(&mut self, ino: u32, at: u32) {
+    pub(in super::super) fn note_new_indirect(&mut self, ino: InodeNo, at: FragNo) {
         self.note_taken(at);
         let changed = self.cache.tick();
         let shown = Data::zeroes(self.layout.block_bytes as usize);
@@ -50,7 +51,13 @@ impl State {
     }
 
     /// Puts pointers into an indirect block, which is in memory.
-    pub(in super::super) fn put_pointers(&mut self, ino: u32, holder: u32, slots: Range<usize>, at: u32) -> Step<()> {
+    pub(in super::super) fn put_pointers(
+        &mut self,
+        ino: InodeNo,
+        holder: FragNo,
+        slots: Range<usize>,
+        at: FragNo,
+    ) -> Step<()> {
         if self.soft.is_some() {
             let shown = self.buffer(holder, self.layout.frag, Kind::Indirect { ino })?;
             let changed = self.cache.tick();
@@ -63,13 +70,13 @@ impl State {
         }
         let bytes = self.buffer_mut(holder)?;
         for slot in slots {
-            codec::put_at(bytes, 4 * slot, at);
+            put_pointer(bytes, slot, at);
         }
         Ok(())
     }
 
     /// U1 for indirect blocks.
-    pub(super) fn indirect_image(&mut self, at: u32, ino: u32, data: Data) -> Data {
+    pub(super) fn indirect_image(&mut self, at: FragNo, ino: InodeNo, data: Data) -> Data {
         let begun = self.cache.begun(at);
         let Some(soft) = self.soft.as_deref_mut() else { return data };
         let Some(indirect) = soft.indirects.get_mut(&(ino, at)) else { return data };
@@ -78,7 +85,7 @@ impl State {
         indirect.slots.retain(|&slot| fresh.contains_key(&pointer_in(&data, slot)));
         for &slot in &indirect.slots {
             let old = pointer_in(&indirect.shown, slot);
-            codec::put_at(image.make_mut(), 4 * slot, old);
+            put_pointer(image.make_mut(), slot, old);
         }
         indirect.shown = image.clone();
         let complete = indirect.slots.is_empty();
@@ -101,7 +108,7 @@ impl State {
 
     /// Forgets a block that no longer belongs to a file. Records that waited for it wait for the image of the inode
     /// that no longer points to it.
-    pub(super) fn forget_block(&mut self, ino: u32, at: u32, frags: u32) {
+    pub(super) fn forget_block(&mut self, ino: InodeNo, at: FragNo, frags: u32) {
         self.cache.forget(at, frags);
         let Some(soft) = self.soft.as_deref_mut() else { return };
         soft.end_fresh(at);
@@ -126,10 +133,10 @@ impl State {
     /// Frees fragments that the file has lost, when that is durable: in its inode, and in the slots of `holders`.
     pub(in super::super) fn free_later(
         &mut self,
-        ino: u32,
+        ino: InodeNo,
         in_inode: bool,
         holders: &[Holder],
-        frags: Vec<(u32, u32)>,
+        frags: Vec<(FragNo, u32)>,
     ) {
         if frags.is_empty() {
             return;

@@ -273,8 +273,8 @@ impl World {
                 // Nothing waits, so nothing has to stay in memory.
                 let mut state = self.ffs.state.borrow_mut();
                 state.drop_caches();
-                let kept: Vec<u32> = state.inodes.keys().copied().collect();
-                assert_eq!(kept, Vec::<u32>::new(), "{}", state.soft_text());
+                let kept: Vec<InodeNo> = state.inodes.keys().copied().collect();
+                assert_eq!(kept, Vec::new(), "{}", state.soft_text());
             }
         }
     }

@@ -74,8 +74,8 @@ fn they_balance_at_every_step() {
 /// What to falsify in the state, and what the recount must then mention.
 type Spoilt = (&'static str, fn(&mut State));
 
-fn group_of_file(state: &State) -> (u32, u32) {
-    let file = state.inodes.values().find(|known| known.inode.db[0] != 0 && !known.inode.is_directory());
+fn group_of_file(state: &State) -> (GroupNo, FragNo) {
+    let file = state.inodes.values().find(|known| known.inode.db[0] != FragNo::NONE && !known.inode.is_directory());
     let at = file.expect("a file").inode.db[0];
     (state.layout.group_of(at), at)
 }
@@ -98,15 +98,15 @@ fn the_recount_notices_each_wrong_book() {
         // Freed while a file has it.
         (", and free", |state| {
             let (group, at) = group_of_file(state);
-            let in_group = at - state.layout.group_base(group);
+            let in_group = state.layout.offset_in_group(at);
             let freed = state.change_group(group, |map| Some(map.free_frags(in_group, 1)));
             freed.expect("in memory").expect("changed").expect("freed");
         }),
         // Allocated, and never given to a file.
-        ("fragments to be given back", |state| drop(state.take_frags(3, 0, 1))),
+        ("fragments to be given back", |state| drop(state.take_frags(InodeNo(3), FragNo::NONE, 1))),
         // The counts of a group against its maps.
         ("group 0:", |state| {
-            let at = state.layout.group_block(0);
+            let at = state.layout.group_block(GroupNo(0));
             let bytes = state.cache.bytes_mut(at).expect("in memory");
             let mut head = Group::decode(bytes).expect("a group");
             head.nbfree += 1;
@@ -115,7 +115,7 @@ fn the_recount_notices_each_wrong_book() {
         // Two files with one block.
         ("is claimed twice", |state| {
             let (_, at) = group_of_file(state);
-            let blocks = |inode: &Inode| inode.db[0] != 0 && inode.db[0] != at && !inode.is_directory();
+            let blocks = |inode: &Inode| inode.db[0] != FragNo::NONE && inode.db[0] != at && !inode.is_directory();
             let known = state.inodes.values_mut().find(|known| blocks(&known.inode));
             known.expect("another file").inode.db[0] = at;
         }),

@@ -66,10 +66,10 @@ fn repaired_images_are_clean() {
             let mut rng = Rng::new(seed);
             let device: Device = Rc::new(Memory::from_image(BYTES, whole.clone()));
             for _ in 0..rng.between(1, 4) {
-                let group = rng.below(layout.groups.into()) as u32;
+                let group = GroupNo(rng.below(layout.groups.into()) as u32);
                 // Somewhere in the group's block, its inodes, or the first of its data, where directories are.
                 let at = layout.group_block(group) + rng.below(40) as u32;
-                let sector = layout.sector(at.min(layout.size - 1));
+                let sector = layout.sector(at.min(FragNo(layout.size - 1)));
                 let mut bytes = device.read(sector, Buf::zeroed(512)).await.unwrap();
                 for _ in 0..rng.between(1, 6) {
                     let place = rng.below(512) as usize;
@@ -138,7 +138,7 @@ fn what_follows_from_the_rest_may_be_unreadable() {
             ("superblock", primary + 2, 1, true),
             ("summary", layout.sector(layout.csaddr), 1, false),
         ];
-        for group in 0..layout.groups {
+        for group in layout.group_numbers() {
             places.push(("copy", layout.sector(layout.superblock_copy(group)), sectors, false));
             places.push(("copy", layout.sector(layout.superblock_copy(group)) + 1, 1, false));
             places.push(("group", layout.sector(layout.group_block(group)), group_sectors, false));
@@ -170,7 +170,7 @@ fn what_follows_from_the_rest_may_be_unreadable() {
             let options = FsckOptions { repair: true, ..FsckOptions::default() };
             let found = fsck(&rt, &device, options).await.unwrap_or_else(|error| panic!("{what}: {error}"));
             assert!(!found.is_clean() && found.problems.iter().all(|problem| problem.repaired), "{what}: {found:?}");
-            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is written anew");
+            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is rewritten");
             assert_clean(&rt, &device).await;
             session(&rt, &device, Options::default(), async |client| {
                 assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept", "{what}");
@@ -251,11 +251,11 @@ fn a_tangled_file_ends() {
     for metadata in [Metadata::Sync, Metadata::Softdep] {
         simulate(1, async |rt| {
             let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
-            let mut ino = 0;
+            let mut ino = InodeNo::NONE;
             session(&rt, &device, Options::default(), async |client| {
                 client.write_file(b"/other", &vec![2; 50_000]).await.unwrap();
                 client.write_file(b"/tangled", &vec![1; 200_000]).await.unwrap();
-                ino = client.stat(b"/tangled").await.unwrap().ino.0 as u32;
+                ino = inner(client.stat(b"/tangled").await.unwrap().ino).unwrap();
             })
             .await;
             let layout = info(&device).await.unwrap().layout;
@@ -268,7 +268,7 @@ fn a_tangled_file_ends() {
             (inode.ib, inode.size) = ([tangle; 3], layout.addressable_bytes);
             inode.encode(&mut raw[offset..]);
             device.write(place, raw.freeze(), WriteFlags::NONE).await.unwrap();
-            let pointers: Vec<u8> = tangle.to_le_bytes().repeat(layout.pointers_per_block as usize);
+            let pointers: Vec<u8> = tangle.0.to_le_bytes().repeat(layout.pointers_per_block as usize);
             device
                 .write(layout.sector(tangle), crate::device::Data::from_slice(&pointers), WriteFlags::NONE)
                 .await
@@ -301,9 +301,9 @@ fn a_tree_of_two_files() {
         })
         .await;
         let layout = info(&device).await.unwrap().layout;
-        let [older, younger] = inos.map(|ino| layout.inode_place(ino as u32));
+        let [older, younger] = inos.map(|ino| layout.inode_place(InodeNo(ino as u32)));
         let read =
-            async |at: u32| device.read(layout.sector(at), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+            async |at: FragNo| device.read(layout.sector(at), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
         let tree = Inode::decode(&read(older.0).await[older.1..]).unwrap().ib[0];
         let mut raw = read(younger.0).await;
         let mut inode = Inode::decode(&raw[younger.1..]).unwrap();
@@ -338,7 +338,7 @@ fn directories_in_a_ring() {
             session(&rt, &device, Options::default(), async |client| {
                 for path in ["/a", "/a/b", "/a/b/up", "/own", "/own/self"] {
                     client.mkdir(path.as_bytes()).await.unwrap();
-                    inos.insert(path, client.stat(path.as_bytes()).await.unwrap().ino.0 as u32);
+                    inos.insert(path, inner(client.stat(path.as_bytes()).await.unwrap().ino).unwrap());
                 }
                 client.write_file(b"/a/b/f", &[1; 3000]).await.unwrap();
                 client.write_file(b"/a/b/alone", &[2; 3000]).await.unwrap();
@@ -346,7 +346,7 @@ fn directories_in_a_ring() {
             })
             .await;
             let layout = info(&device).await.unwrap().layout;
-            let lead = async |dir: u32, name: &str, to: u32| {
+            let lead = async |dir: InodeNo, name: &str, to: InodeNo| {
                 let (block, offset) = layout.inode_place(dir);
                 let bytes = layout.block_bytes as usize;
                 let inodes = device.read(layout.sector(block), Buf::zeroed(bytes)).await.unwrap();
@@ -359,8 +359,8 @@ fn directories_in_a_ring() {
             };
             lead(inos["/a/b"], "up", inos["/a"]).await;
             lead(inos["/own"], "self", inos["/own"]).await;
-            lead(ROOT_INO, "a", 0).await;
-            lead(ROOT_INO, "own", 0).await;
+            lead(ROOT_INO, "a", InodeNo::NONE).await;
+            lead(ROOT_INO, "own", InodeNo::NONE).await;
 
             let found = fsck(&rt, &device, FsckOptions { repair: true, reconnect, ..FsckOptions::default() }).await;
             let found = found.expect("mended");
@@ -392,7 +392,7 @@ fn targets_with_zero_bytes() {
         })
         .await;
         let layout = info(&device).await.unwrap().layout;
-        let change = async |at: u32, change: &dyn Fn(&mut [u8])| {
+        let change = async |at: FragNo, change: &dyn Fn(&mut [u8])| {
             let mut raw = device.read(layout.sector(at), Buf::dirty(layout.frag_bytes as usize)).await.unwrap();
             change(&mut raw);
             device.write(layout.sector(at), raw.freeze(), WriteFlags::NONE).await.unwrap();
@@ -405,7 +405,7 @@ fn targets_with_zero_bytes() {
             let mut inode = Inode::decode(&raw[within..]).unwrap();
             blocks.insert(path, inode.db[0]);
             if path == "/short" {
-                inode.db[1] = 0;
+                inode.db[1] = FragNo::NONE;
                 change(at, &|raw| inode.encode(&mut raw[within..])).await;
             }
         }

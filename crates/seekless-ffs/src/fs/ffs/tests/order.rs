@@ -296,7 +296,7 @@ fn jobs_that_fail_are_done_later() {
             client.setattr(b"/changed", SetAttr { permissions: Some(0o600), ..SetAttr::default() }).await.unwrap();
             ffs.state.borrow_mut().drop_caches();
             let layout = ffs.state.borrow().layout.clone();
-            let groups = (0..layout.groups).map(|group| (layout.group_block(group), layout.group_block_frags()));
+            let groups = layout.group_numbers().map(|group| (layout.group_block(group), layout.group_block_frags()));
             for (at, frags) in groups.chain([(block_of_p, 1)]) {
                 let sectors = layout.sector(at)..layout.sector(at + frags);
                 fault.add(Rule::new(Kinds::READ, When::Always, Effect::Error).within(sectors));

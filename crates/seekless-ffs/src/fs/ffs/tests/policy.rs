@@ -6,13 +6,13 @@ use super::*;
 /// Twenty groups, the last as large as the others, so that a group is below average as soon as it holds something.
 const VOLUME: u64 = 20 * 798 * 8192;
 
-async fn place(ffs: &Ffs, client: &Client, path: &[u8]) -> (u32, Vec<u32>) {
+async fn place(ffs: &Ffs, client: &Client, path: &[u8]) -> (InodeNo, Vec<FragNo>) {
     let attr = client.stat(path).await.expect("stat");
     let ino = state::inner(attr.ino).expect("a number");
     let blocks = attr.size.div_ceil(8192);
     let mut places = Vec::new();
     for lbn in 0..blocks {
-        places.push(ffs.step(|state| state.block_at(ino, lbn)).await.expect("block").unwrap_or(0));
+        places.push(ffs.step(|state| state.block_at(ino, lbn)).await.expect("block").unwrap_or_default());
     }
     (ino, places)
 }

@@ -48,7 +48,7 @@ fn space_that_is_being_given_back() {
         client.unlink(b"/large").await.unwrap();
         let groups = {
             let layout = &ffs.state.borrow().layout;
-            (0..layout.groups).map(|group| layout.sector(layout.group_block(group))).collect::<Vec<_>>()
+            layout.group_numbers().map(|group| layout.sector(layout.group_block(group))).collect::<Vec<_>>()
         };
         fault.add(delay(Kinds::WRITE, 1));
         for sector in groups {
@@ -221,7 +221,7 @@ fn what_goes_is_not_written() {
         let ffs = mount(rt.clone(), device.clone(), softly()).await.unwrap();
         let client = Client::new(ffs.clone());
         client.mkdir(b"/d").await.unwrap();
-        let mut last = 0;
+        let mut last = InodeNo::NONE;
         for number in 0..70 {
             client.write_file(format!("/d/f{number}").as_bytes(), b"").await.unwrap();
             last = inner(client.stat(format!("/d/f{number}").as_bytes()).await.unwrap().ino).unwrap();
