@@ -1,6 +1,6 @@
 //! Simulations of cleaning: what to simulate, as the command line and experiments write it, and its result as numbers.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use seekless::cleaning::patterns::{DISCARD, Given};
 use seekless::cleaning::policy::{Limits, Trigger};
 use seekless::cleaning::words::Options as WordOptions;
 use seekless::cleaning::{Outcome, PatternSpec, PolicySpec, Setup};
-use seekless::units::FixedMap;
+use seekless::device::trace::{TraceEvent, TraceKind, TraceSink};
+use seekless::units::{FixedMap, SECTOR_BYTES};
 use serde::Deserialize;
 
 use crate::trace::{Format, Op, Options, Trace};
@@ -126,6 +127,19 @@ impl Prepared {
             Some(file) => Some(writes_of(&folder.join(file), self.pattern_options.text("format"))?),
             None => None,
         };
+        self.run_on(recorded, seed, progress)
+    }
+
+    /// Simulates; the pattern is `recorded`, operations on so many blocks, or the pattern that the user asked for.
+    ///
+    /// # Errors
+    /// Why there is no result, in words.
+    pub(crate) fn run_on(
+        &self,
+        recorded: Option<(Arc<[u32]>, u32)>,
+        seed: u64,
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<(Setup, Outcome), String> {
         let blocks = recorded.as_ref().map_or(self.simulation.blocks, |(_, blocks)| *blocks);
         let mut setup = self.setup(blocks, seed);
         if let Some((operations, _)) = &recorded {
@@ -144,7 +158,13 @@ impl Prepared {
 
     /// The file of a trace.
     pub fn trace(&self) -> Option<&str> {
-        (self.pattern.name == TRACE).then(|| self.pattern_options.text("file"))
+        let file = (self.pattern.name == TRACE).then(|| self.pattern_options.text("file"));
+        file.filter(|file| !file.is_empty())
+    }
+
+    /// True when the pattern is a trace, and no file is named.
+    pub(crate) fn needs_recording(&self) -> bool {
+        self.pattern.name == TRACE && self.trace().is_none()
     }
 
     /// The policy as the user wrote it.
@@ -205,10 +225,86 @@ const BLOCK_BYTES: u64 = 4096;
 const TRACE_BLOCKS_MAX: usize = 1 << 27;
 const TRACE_OPERATIONS_MAX: usize = 1 << 29;
 
-/// The writes and discards of a trace as operations on consecutive numbers, and how many blocks there are.
+/// Writes and discards as operations on consecutive numbers, in the order in which blocks are first written.
+#[derive(Default)]
+pub(crate) struct Operations {
+    numbers: FixedMap<(u64, u64), u32>,
+    operations: Vec<u32>,
+}
+
+impl Operations {
+    /// Adds a write of these bytes of a device, or with `bit` [`DISCARD`] that they are discarded.
+    ///
+    /// # Errors
+    /// There are more than fit into memory.
+    fn add(&mut self, device: u64, bytes: Range<u64>, bit: u32) -> Result<(), &'static str> {
+        for block in bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES) {
+            let next = self.numbers.len() as u32;
+            let number = match bit {
+                0 => *self.numbers.entry((device, block)).or_insert(next),
+                // What was never written has nothing to discard.
+                _ => match self.numbers.get(&(device, block)) {
+                    Some(number) => *number,
+                    None => continue,
+                },
+            };
+            self.operations.push(number | bit);
+            if self.numbers.len() > TRACE_BLOCKS_MAX || self.operations.len() > TRACE_OPERATIONS_MAX {
+                return Err("has more writes than fit into memory");
+            }
+        }
+        Ok(())
+    }
+
+    /// The operations, and how many blocks there are.
+    ///
+    /// # Errors
+    /// There are too few to simulate anything.
+    fn finish(self) -> Result<(Arc<[u32]>, u32), &'static str> {
+        match self.numbers.len() {
+            0 | 1 => Err("does not write to two blocks"),
+            count => Ok((self.operations.into(), count as u32)),
+        }
+    }
+}
+
+/// Writes that a stack makes to its device while a program runs.
+#[derive(Default)]
+pub(crate) struct Recording {
+    operations: Operations,
+    problem: Option<&'static str>,
+}
+
+impl TraceSink for Recording {
+    fn record(&mut self, event: &TraceEvent) {
+        let bit = match event.kind {
+            TraceKind::Write | TraceKind::WriteThrough => 0,
+            TraceKind::Discard => DISCARD,
+            TraceKind::Read | TraceKind::Flush | TraceKind::Provision => return,
+        };
+        let start = event.at.0.saturating_mul(SECTOR_BYTES);
+        let end = start.saturating_add(event.sectors.saturating_mul(SECTOR_BYTES));
+        self.problem = self.problem.or(self.operations.add(0, start..end, bit).err());
+    }
+}
+
+impl Recording {
+    /// What was recorded.
+    ///
+    /// # Errors
+    /// There is too much or too little of it.
+    pub(crate) fn finish(self) -> Result<(Arc<[u32]>, u32), &'static str> {
+        match self.problem {
+            Some(problem) => Err(problem),
+            None => self.operations.finish(),
+        }
+    }
+}
+
+/// The writes and discards of a trace, and how many blocks there are.
 fn writes_of(path: &Path, format: &str) -> Result<(Arc<[u32]>, u32), String> {
-    let mut numbers: FixedMap<(u64, u64), u32> = FixedMap::default();
-    let mut operations = Vec::new();
+    let failed = |problem: &str| format!("{} {problem}", path.display());
+    let mut operations = Operations::default();
     let format = if format.is_empty() { None } else { Some(Format::parse(format)?) };
     let options = Options { format, ..Options::default() };
     let trace = Trace::open(&[path.to_owned()], &options).map_err(|error| error.to_string())?;
@@ -227,28 +323,9 @@ fn writes_of(path: &Path, format: &str) -> Result<(Arc<[u32]>, u32), String> {
                 devices.len() - 1
             }
         };
-        let first = request.offset / BLOCK_BYTES;
-        let end = request.end().div_ceil(BLOCK_BYTES);
-        for block in first..end {
-            let next = numbers.len() as u32;
-            let number = match bit {
-                0 => *numbers.entry((device as u64, block)).or_insert(next),
-                // What was never written has nothing to discard.
-                _ => match numbers.get(&(device as u64, block)) {
-                    Some(number) => *number,
-                    None => continue,
-                },
-            };
-            operations.push(number | bit);
-            if numbers.len() > TRACE_BLOCKS_MAX || operations.len() > TRACE_OPERATIONS_MAX {
-                return Err(format!("{} has more writes than fit into memory", path.display()));
-            }
-        }
+        operations.add(device as u64, request.offset..request.end(), bit).map_err(failed)?;
     }
-    match numbers.len() {
-        0 | 1 => Err(format!("{} does not write to two blocks", path.display())),
-        count => Ok((operations.into(), count as u32)),
-    }
+    operations.finish().map_err(failed)
 }
 
 /// The result as [`METRICS`]; what cannot be known is left out.

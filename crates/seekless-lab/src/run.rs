@@ -1,12 +1,15 @@
 //! Workloads on stacks and directories, from the first open to the last close.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use seekless::device::Device;
+use seekless::device::trace::{TraceDevice, TraceSink};
 use seekless::fs::{Fs, FsError};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
@@ -35,6 +38,24 @@ impl LeafOpener for SimulatedLeaves {
     }
 }
 
+/// The same, and each request to a device of the stack is recorded.
+struct RecordingLeaves(Rc<RefCell<dyn TraceSink>>);
+
+#[async_trait(?Send)]
+impl LeafOpener for RecordingLeaves {
+    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, BuildError> {
+        SimulatedLeaves.device(rt, word, purpose).await
+    }
+
+    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, BuildError> {
+        SimulatedLeaves.file_system(rt, word, purpose, sharing).await
+    }
+
+    fn watched(&self, rt: &Rt, device: Device) -> Device {
+        TraceDevice::new(rt, device, self.0.clone())
+    }
+}
+
 fn outside(word: &Word) -> BuildError {
     BuildError::other(format!("`{}` lies in the real world, where virtual time cannot go", word.name()))
         .hint("run it in real time, or put a modelled disk in its place: disk:dec-rz26")
@@ -57,17 +78,43 @@ pub fn simulate(
     spec: &dyn Program,
     watch: Watch<'_>,
 ) -> Result<Run, LabError> {
+    simulate_on(&SimulatedLeaves, stack, beside, profile, spec, watch)
+}
+
+/// The same on one stack, and `sink` learns of each request to a device at its bottom, in the order in which they
+/// complete.
+///
+/// # Errors
+/// Those of the stack.
+pub fn record(
+    stack: &Stack,
+    profile: HostProfile,
+    spec: &dyn Program,
+    watch: Watch<'_>,
+    sink: Rc<RefCell<dyn TraceSink>>,
+) -> Result<Run, LabError> {
+    simulate_on(&RecordingLeaves(sink), stack, None, profile, spec, watch)
+}
+
+fn simulate_on(
+    leaves: &dyn LeafOpener,
+    stack: &Stack,
+    beside: Option<&Stack>,
+    profile: HostProfile,
+    spec: &dyn Program,
+    watch: Watch<'_>,
+) -> Result<Run, LabError> {
     let mut rng = Rng::new(spec.seed());
     let mut random = || [(); 4].map(|()| rng.next_u64());
     let (own, other) = (Identity::new(random()), Identity::new(random()));
     let executor = Executor::simulated(rng.next_u64(), profile);
     let rt = executor.rt().clone();
     executor.block_on(async {
-        let mounted = stack.mount(&rt, &SimulatedLeaves, &own, Usage::default()).await?;
+        let mounted = stack.mount(&rt, leaves, &own, Usage::default()).await?;
         let (parts, counted) = (described(&mounted), mounted.parts.clone());
         let mut target = Vfs::new(rt.clone(), mounted);
         if let Some(beside) = beside {
-            let mounted = beside.mount(&rt, &SimulatedLeaves, &other, Usage::default()).await?;
+            let mounted = beside.mount(&rt, leaves, &other, Usage::default()).await?;
             target = target.with_beside(Vfs::new(rt.clone(), mounted));
         }
         let outcome = spec.run_on(ProgramTarget::Stack(&target), watch).await?;

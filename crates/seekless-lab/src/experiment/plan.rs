@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::Hasher;
+use std::num::NonZeroU64;
 
 use seekless::rt::HostProfile;
 use serde::Serialize;
@@ -147,11 +148,23 @@ impl Parsed {
     }
 }
 
-fn profile(name: &str) -> Result<HostProfile, String> {
-    HostProfile::named(name).ok_or_else(|| {
+/// Most times that a processor can be faster than that of its profile.
+const TIMES_FASTER_MAX: u64 = 1_000_000;
+
+/// A profile by its name, or `NAME*TIMES` for a processor that is so many times as fast.
+fn profile(text: &str) -> Result<HostProfile, String> {
+    let (name, times) = match text.split_once('*') {
+        None => (text, NonZeroU64::MIN),
+        Some((name, times)) => {
+            let times = times.parse().ok().filter(|times: &NonZeroU64| times.get() <= TIMES_FASTER_MAX);
+            (name, times.ok_or_else(|| format!("`{text}`: after * comes how many times as fast, 1 to a million"))?)
+        }
+    };
+    let profile = HostProfile::named(name).ok_or_else(|| {
         let names: Vec<&str> = HostProfile::ALL.iter().map(|profile| profile.name).collect();
         format!("there is no processor profile `{name}`; there are: {}", names.join(", "))
-    })
+    })?;
+    Ok(profile.faster(times))
 }
 
 fn fill_point(description: &Description, contestant: &Contestant, values: &Values) -> Result<Point, String> {
@@ -221,4 +234,21 @@ fn in_words(dims: &BTreeMap<String, Value>) -> String {
         false => format!("{name} {value}"),
     };
     dims.iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::rt::Work;
+
+    use super::profile;
+
+    #[test]
+    fn processors_can_be_faster() {
+        let cost = |text: &str| profile(text).expect("a profile").cost(Work::NamespaceCall).0;
+        assert_eq!(cost("sun4-260*4") * 4, cost("sun4-260"));
+        assert_eq!(profile("none*3").expect("a profile"), profile("none").expect("a profile"));
+        for wrong in ["sun4-260*", "sun4-260*0", "sun4-260*-1", "sun4-260*1000001", "*2", "sun5*2"] {
+            profile(wrong).expect_err(wrong);
+        }
+    }
 }

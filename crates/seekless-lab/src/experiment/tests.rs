@@ -400,6 +400,35 @@ fn free_sectors_are_located() {
     }
 }
 
+/// A mounted log costs at least what its simulator says, and not several times as much; what cannot be overwritten is refused.
+///
+/// Aim: the bench of the cleaner measures the log that it says. Method: a small volume, three quarters full, greedy, so that
+/// the log, its parts and the simulator's figure can be compared; and a run twice, which gives the same.
+#[test]
+fn overwrites_are_measured() {
+    let text = "kind = 'overwrites'\npattern = 'uniform'\nlive_percent = 75\nwarm_up = 2.0\nwrites = 1.0\n\
+                simulated = 'greedy'\nreserve_segments = 1\ntarget_segments = 1";
+    let run = || measured(text, "lfs:cleaner=greedy / memory:24MiB").expect("measured");
+    let metrics = run();
+    let (all, over) = (metrics["write_amplification"], metrics["over_simulated"]);
+    assert!((0.98..2.0).contains(&over), "{metrics:?}");
+    let parts = 1.0 + metrics["metadata_share"] + metrics["moved_share"];
+    // What is left are summaries and the ends of segments.
+    assert!((1.0..1.15).contains(&(all / parts)), "{metrics:?}");
+    assert!((0.75..0.78).contains(&metrics["live_share"]), "{metrics:?}");
+    assert!((all - metrics["simulated_amplification"] * over).abs() < 1e-9, "{metrics:?}");
+    assert_eq!(metrics, run());
+    for (wrong, on) in [
+        (text.replace("uniform", "files"), "lfs / memory:24MiB"),
+        (text.replace("75", "100"), "lfs / memory:24MiB"),
+        (text.replace("'greedy'", "'best'"), "lfs / memory:24MiB"),
+        (text.to_owned(), "ffs / memory:24MiB"),
+        (text.to_owned(), ""),
+    ] {
+        measured(&wrong, on).expect_err("this makes no sense");
+    }
+}
+
 /// A synchronous update is faster on a virtual log than in place, its parts make up the whole, and a pause is not counted.
 #[test]
 fn updates_are_measured() {

@@ -276,8 +276,13 @@ impl Opening<'_, '_> {
                 None => word,
             };
             let made = match &word.spec.maker {
-                Maker::DeviceLeaf => self.leaves.device(self.rt, word, self.context.purpose).await,
-                Maker::VolatileDevice(make) => make(self.rt, word).await,
+                Maker::DeviceLeaf => {
+                    let opened = self.leaves.device(self.rt, word, self.context.purpose).await;
+                    opened.map(|device| self.leaves.watched(self.rt, device))
+                }
+                Maker::VolatileDevice(make) => {
+                    make(self.rt, word).await.map(|device| self.leaves.watched(self.rt, device))
+                }
                 Maker::DeviceLayer(make) => {
                     let below = self.open(index + 1, instance).await?;
                     make(self.rt, below, word).await

@@ -268,6 +268,12 @@ pub trait LeafOpener {
     /// Opens the file system of `word`, such as `hostdir:/srv`. For inspection it is always shared.
     async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, BuildError>;
 
+    /// The block device at the bottom of a stack as the stack is to use it: what was opened, or something above it that
+    /// watches the requests.
+    fn watched(&self, _: &Rt, device: Device) -> Device {
+        device
+    }
+
     /// Unpredictable numbers, if available: the engine has none of its own. New ones with each call.
     fn random(&self) -> Option<[u64; 4]> {
         None

@@ -1,13 +1,19 @@
 //! `clean`: what cleaning a log costs, simulated and by formula; `utilisations`: how full the segments are then [ro92 §3].
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
 
-use seekless::cleaning::model;
+use seekless::cleaning::{Outcome, model};
+use seekless::stack::Stack;
 use serde::Deserialize;
 
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
-use crate::cleaning::{BINS, METRICS, Prepared, Simulation, distributions, metrics};
+use crate::cleaning::{BINS, METRICS, Prepared, Recording, Simulation, distributions, metrics};
+use crate::run::{can_be_simulated, record};
+use crate::workload::{PhaseProgress, Program, WORKLOADS, WorkloadSpec};
 
 pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "clean",
@@ -32,6 +38,63 @@ pub(super) const DISTRIBUTION: WorkloadKind = WorkloadKind {
 struct Clean {
     method: Method,
     simulation: Simulation,
+    /// Where a trace without a file comes from.
+    recorded: Option<Recorded>,
+}
+
+/// A program whose writes to the device below a file system are recorded.
+struct Recorded {
+    stack: Stack,
+    spec: &'static WorkloadSpec,
+    numbers: toml::Table,
+}
+
+impl Recorded {
+    /// Takes `record = "NAME"` and `[workload.recordings.NAME]` from the parameters. A recording has `on`, a stack, and a
+    /// `kind` of program with its keys.
+    fn take(table: &mut toml::Table) -> Result<Option<Recorded>, String> {
+        let (recordings, name) = match (table.remove("recordings"), table.remove("record")) {
+            (None, None) => return Ok(None),
+            (Some(toml::Value::Table(recordings)), Some(toml::Value::String(name))) => (recordings, name),
+            _ => return Err("[workload]: `record` is the name of a table of [workload.recordings]".into()),
+        };
+        match recordings.get(&name) {
+            Some(toml::Value::Table(numbers)) => Recorded::read(numbers.clone()).map(Some),
+            _ => Err(format!("[workload]: there is no [workload.recordings.{name}]")),
+        }
+    }
+
+    fn read(mut numbers: toml::Table) -> Result<Recorded, String> {
+        let wrong = |problem: &str| format!("[workload]: recordings: {problem}");
+        let mut text = |key: &str| match numbers.remove(key) {
+            Some(toml::Value::String(text)) => Ok(text),
+            _ => Err(wrong(&format!("it needs `{key}`, a text"))),
+        };
+        let (on, kind) = (text("on")?, text("kind")?);
+        let stack = Stack::parse(&on).map_err(|error| wrong(&error.to_string()))?;
+        if !can_be_simulated(&stack) {
+            return Err(wrong("what is recorded runs in virtual time, and `on` lies in the real world"));
+        }
+        let spec = WORKLOADS.iter().find(|spec| spec.name == kind);
+        let spec = *spec.ok_or_else(|| wrong(&format!("there is no workload `{kind}`")))?;
+        let recorded = Recorded { stack, spec, numbers };
+        recorded.program(1)?;
+        Ok(recorded)
+    }
+
+    fn program(&self, seed: u64) -> Result<Box<dyn Program>, String> {
+        self.spec.read(&self.numbers, Some(seed)).map_err(|error| format!("[workload]: recordings: {error}"))
+    }
+
+    fn operations(&self, context: &Context<'_>) -> Result<(Arc<[u32]>, u32), String> {
+        let recording = Rc::new(RefCell::new(Recording::default()));
+        let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
+        let program = self.program(context.seed)?;
+        record(&self.stack, context.profile, &*program, unwatched, recording.clone())
+            .map_err(|error| error.to_string())?;
+        let recording = std::mem::take(&mut *recording.borrow_mut());
+        recording.finish().map_err(|problem| format!("[workload]: {} {problem}", self.spec.name))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -52,14 +115,34 @@ impl Clean {
             None => Method::Simulate,
             Some(method) => Method::deserialize(method).map_err(|error| format!("[workload]: {}", error.message()))?,
         };
-        Ok(Clean { method, simulation: parse(&table)? })
+        let recorded = Recorded::take(&mut table)?;
+        Ok(Clean { method, simulation: parse(&table)?, recorded })
     }
 
     fn prepared(&self, on: &RunTarget) -> Result<Prepared, String> {
         match on {
-            RunTarget::Nothing => self.simulation.prepare().map_err(|problem| format!("[workload]: {problem}")),
+            RunTarget::Nothing => {
+                let prepared = self.simulation.prepare().map_err(|problem| format!("[workload]: {problem}"))?;
+                match prepared.needs_recording() == self.recorded.is_some() {
+                    true => Ok(prepared),
+                    false => {
+                        Err("[workload]: the pattern `trace` needs either `file=` or `record`, and only it can have \
+                                  `record`"
+                            .into())
+                    }
+                }
+            }
             _ => Err("nothing runs here, so a contestant has no `on`".into()),
         }
+    }
+
+    fn simulate(&self, prepared: &Prepared, context: &Context<'_>) -> Result<Outcome, String> {
+        let unwatched = &mut |_, _| ControlFlow::Continue(());
+        let simulated = match &self.recorded {
+            Some(recorded) => prepared.run_on(Some(recorded.operations(context)?), context.seed, unwatched),
+            None => prepared.run(context.folder, context.seed, unwatched),
+        };
+        simulated.map(|(_, outcome)| outcome)
     }
 
     fn inputs(&self) -> Vec<PathBuf> {
@@ -88,8 +171,7 @@ impl Workload for Clean {
             Method::Formula => utilisation,
             Method::Greedy => model::greedy_utilisation(utilisation, self.simulation.segment_blocks),
             Method::Simulate => {
-                let outcome = prepared.run(context.folder, context.seed, &mut |_, _| ControlFlow::Continue(()))?.1;
-                return Ok(vec![Measure::new(metrics(&outcome))]);
+                return Ok(vec![Measure::new(metrics(&self.simulate(&prepared, context)?))]);
             }
         };
         let formulas = [
@@ -122,7 +204,7 @@ impl Workload for Utilisations {
 
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let prepared = self.0.prepared(on)?;
-        let (_, outcome) = prepared.run(context.folder, context.seed, &mut |_, _| ControlFlow::Continue(()))?;
+        let outcome = self.0.simulate(&prepared, context)?;
         let (segments, cleaned) = distributions(&outcome);
         let measure = |(bin, (segments, cleaned)): (usize, (&f64, &f64))| {
             let shares = [("segments_share", Some(*segments)), ("cleaned_share", Some(*cleaned))];

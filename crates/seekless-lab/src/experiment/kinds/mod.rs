@@ -7,6 +7,7 @@ mod files;
 mod generated;
 mod locate;
 mod mount;
+mod overwrites;
 mod replay;
 mod updates;
 
@@ -30,6 +31,7 @@ const OTHERS: &[WorkloadKind] = &[
     updates::KIND,
     locate::KIND,
     mount::KIND,
+    overwrites::KIND,
     clean::KIND,
     clean::DISTRIBUTION,
 ];

@@ -184,6 +184,8 @@ impl LogBackend for Segmented {
             ("inode_reads", state.inode_reads),
             ("segments_clean", (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64),
             ("segments", state.log.segments.count()),
+            ("segment_bytes", state.log.layout.segment_bytes()),
+            ("live_bytes", state.log.segments.live_bytes),
         ]
     }
 

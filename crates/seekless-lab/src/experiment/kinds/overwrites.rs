@@ -1,0 +1,352 @@
+//! `overwrites`: blocks of files on a log-structured file system are overwritten, and its cleaner makes room; beside it
+//! the simulator of cleaning, with the same writes in a log of the same segments [ro92 §3.4].
+//!
+//! The writes between two syncs reach the log together, each block once. So the simulator gets each block of a round
+//! once too, in the order of the blocks, which is the order in which the file system writes them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use seekless::cleaning::patterns::{DISCARD, Given, Pattern};
+use seekless::cleaning::policy::{Limits, Trigger};
+use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
+use seekless::rng::Rng;
+use seekless::rt::{Executor, Rt};
+use seekless::stack::{Identity, Part, Stack, Usage};
+use seekless::units::{KIB, Nanos};
+use serde::Deserialize;
+
+use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
+use crate::LabError;
+use crate::run::{SimulatedLeaves, can_be_simulated};
+use crate::target::{Target, Vfs};
+
+pub(super) const KIND: WorkloadKind = WorkloadKind {
+    name: "overwrites",
+    help: "blocks of files on a log are overwritten in any pattern: what cleaning costs it, beside the simulator",
+    dims: &[],
+    metrics: &[
+        ("write_amplification", "bytes that went to the log for each byte of file data that the user wrote to it"),
+        ("write_cost", "the same, and bytes that the cleaner read"),
+        ("metadata_share", "metadata in the log for each byte of file data that the user wrote to it"),
+        ("moved_share", "data that the cleaner moved for each byte of file data that the user wrote to the log"),
+        ("cleaned_utilisation", "of the segments that the cleaner read: bytes moved for each byte read"),
+        ("cleaned_segments", "segments that the cleaner read"),
+        ("live_share", "live bytes of all bytes of the log's segments, metadata included, at the end"),
+        (
+            "simulated_amplification",
+            "blocks written for each block of the user by the simulator, which has no metadata",
+        ),
+        ("over_simulated", "write amplification divided by that of the simulator"),
+        ("sync_ms", "time of a sync, on average"),
+        ("sync_p50_ms", "the median"),
+        ("sync_p99_ms", "99 of 100 take no longer"),
+        ("sync_p999_ms", "999 of 1000 take no longer"),
+        ("sync_max_ms", "the longest"),
+    ],
+    read: Read::Other(|table| parse::<Overwrites>(table).map(|work| Box::new(work) as Box<dyn Workload>)),
+};
+
+/// Its parameters in `[workload]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Overwrites {
+    /// As [`PatternSpec::parse`] takes it.
+    pattern: String,
+    /// File data as a share of all segments of the log, in per cent.
+    live_percent: f64,
+    /// The data is spread evenly over so many files.
+    #[serde(default = "one")]
+    files: u64,
+    /// Blocks written before and while it is measured, in multiples of the data.
+    #[serde(default = "four")]
+    warm_up: f64,
+    #[serde(default = "four")]
+    writes: f64,
+    /// Blocks after which everything is made durable.
+    #[serde(default = "round")]
+    sync_blocks: u64,
+    /// From one write to the next, so that blocks have ages.
+    #[serde(default = "tenth")]
+    pause_ms: f64,
+    /// The policy that the simulator uses; none when empty.
+    #[serde(default)]
+    simulated: String,
+    #[serde(default)]
+    batch_blocks: u64,
+    #[serde(default)]
+    reserve_segments: u32,
+    #[serde(default)]
+    target_segments: u32,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn four() -> f64 {
+    4.0
+}
+
+fn round() -> u64 {
+    256
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+
+const BLOCK_BYTES: u64 = 4 * KIB;
+
+/// Bytes of a write that fills a file.
+const FILL_BYTES: u64 = 256 * KIB;
+
+/// What a run needs to know of the log.
+#[derive(Clone, Copy)]
+struct Log {
+    segments: u64,
+    segment_bytes: u64,
+}
+
+/// Counters of the log, in bytes and segments.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    log: u64,
+    data: u64,
+    metadata: u64,
+    moved: u64,
+    read: u64,
+    segments_read: u64,
+    live: u64,
+}
+
+/// The counter `name` of the part that has it.
+fn counter(parts: &[Part], name: &str) -> Option<u64> {
+    parts.iter().flat_map(Part::counters).find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+impl Counted {
+    fn of(parts: &[Part]) -> Counted {
+        let value = |name| counter(parts, name).unwrap_or(0);
+        Counted {
+            log: value("log_bytes"),
+            data: value("log_data_bytes"),
+            metadata: value("log_metadata_bytes"),
+            moved: value("log_cleaned_bytes"),
+            read: value("cleaner_read_bytes"),
+            segments_read: value("cleaner_segments_read"),
+            live: value("live_bytes"),
+        }
+    }
+
+    fn since(self, earlier: Counted) -> Counted {
+        Counted {
+            log: self.log - earlier.log,
+            data: self.data - earlier.data,
+            metadata: self.metadata - earlier.metadata,
+            moved: self.moved - earlier.moved,
+            read: self.read - earlier.read,
+            segments_read: self.segments_read - earlier.segments_read,
+            live: self.live,
+        }
+    }
+}
+
+/// What reached the log.
+#[derive(Default)]
+struct Recorded {
+    /// The blocks that were written, in the order in which they reached the log.
+    blocks: Vec<u32>,
+    /// How many of these were the warm-up.
+    warm_up: usize,
+}
+
+impl Workload for Overwrites {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
+        PatternSpec::parse(&self.pattern).map_err(|problem| format!("[workload]: {problem}"))?;
+        if !self.simulated.is_empty() {
+            PolicySpec::parse(&self.simulated).map_err(|problem| format!("[workload]: {problem}"))?;
+        }
+        if !(1.0..100.0).contains(&self.live_percent) {
+            return Err("[workload]: live_percent is from 1 to below 100".into());
+        }
+        if !(0.0..=1e4).contains(&self.warm_up) || !(1e-6..=1e4).contains(&self.writes) {
+            return Err("[workload]: warm_up and writes are multiples of the data, up to 10,000".into());
+        }
+        if self.files == 0 || self.sync_blocks == 0 || !(0.0..=1e6).contains(&self.pause_ms) {
+            return Err("[workload]: files and sync_blocks are at least 1, and pause_ms no less than 0".into());
+        }
+        match on {
+            RunTarget::Stack(stack) if can_be_simulated(stack) => Ok(()),
+            _ => Err("a contestant needs `on`, a stack of a log-structured file system on modelled devices".into()),
+        }
+    }
+
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
+        true
+    }
+
+    fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+        let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
+        let mut rng = Rng::new(context.seed);
+        let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
+        let executor = Executor::simulated(rng.next_u64(), context.profile);
+        let rt = executor.rt().clone();
+        let run = executor.block_on(self.overwrite(&rt, stack, &identity, context.seed));
+        let measured = run.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let Measured { log, counted, recorded, blocks, times } = measured;
+        let simulated = match self.simulated.is_empty() {
+            true => None,
+            false => Some(self.simulate(log, recorded, blocks, context.seed)?),
+        };
+        Ok(vec![self.measure(log, counted, simulated, times)])
+    }
+}
+
+/// What a run on the file system gives.
+struct Measured {
+    log: Log,
+    counted: Counted,
+    recorded: Recorded,
+    blocks: u32,
+    /// Of each sync while it was measured.
+    times: Vec<Nanos>,
+}
+
+impl Overwrites {
+    fn pattern(&self, blocks: u32, seed: u64) -> Result<Box<dyn Pattern>, String> {
+        let (pattern, options) = PatternSpec::parse(&self.pattern)?;
+        let pattern = pattern.make(&options, &Given { blocks, seed, recorded: None })?;
+        match pattern.fills() {
+            true => Err(format!("{}: files are written whole there, here single blocks are", self.pattern)),
+            false => Ok(pattern),
+        }
+    }
+
+    async fn overwrite(&self, rt: &Rt, stack: &Stack, identity: &Identity, seed: u64) -> Result<Measured, LabError> {
+        let mounted = stack.mount(rt, &SimulatedLeaves, identity, Usage::default()).await?;
+        let parts = mounted.parts.clone();
+        let known = counter(&parts, "segments").zip(counter(&parts, "segment_bytes"));
+        let (segments, segment_bytes) =
+            known.ok_or_else(|| LabError::Spec("the file system of the stack has no log with segments".into()))?;
+        let log = Log { segments, segment_bytes };
+        let data = (segments * segment_bytes) as f64 * self.live_percent / 100.0 / BLOCK_BYTES as f64;
+        let in_file = (data as u64 / self.files).max(1);
+        let blocks = u32::try_from(in_file * self.files).ok().filter(|blocks| *blocks < DISCARD);
+        let blocks = blocks.ok_or_else(|| LabError::Spec("there are too many blocks".into()))?;
+        let mut pattern = self.pattern(blocks, seed).map_err(LabError::Spec)?;
+
+        let target = Vfs::new(rt.clone(), mounted);
+        // Zeroes, which a modelled device stores without memory, so that volumes can be large.
+        let zeroes = vec![0; FILL_BYTES as usize];
+        let mut open = Vec::new();
+        for number in 0..self.files {
+            let mut file = target.create(&format!("file{number}")).await?;
+            let bytes = in_file * BLOCK_BYTES;
+            for offset in (0..bytes).step_by(FILL_BYTES as usize) {
+                let length = FILL_BYTES.min(bytes - offset);
+                target.write(&mut file, offset, &zeroes[..length as usize]).await?;
+            }
+            open.push(file);
+        }
+        target.sync().await?;
+
+        let turns = |turns: f64| (turns * f64::from(blocks)) as u64;
+        let (warm_up, all) = (turns(self.warm_up), turns(self.warm_up) + turns(self.writes).max(1));
+        let pause = Nanos::from_millis_f64(self.pause_ms);
+        let mut recorded = Recorded::default();
+        let (mut drawn, mut round) = (Vec::new(), Vec::new());
+        let mut before = Counted::of(&parts);
+        let mut times = Vec::new();
+        let mut written = 0;
+        while written < all {
+            drawn.clear();
+            pattern.more(&mut drawn);
+            if drawn.is_empty() {
+                return Err(LabError::Spec(format!("{}: the pattern has ended", self.pattern)));
+            }
+            for &block in &drawn {
+                if block & DISCARD != 0 {
+                    return Err(LabError::Spec(format!("{}: nothing is deleted here", self.pattern)));
+                }
+                let (file, within) = (u64::from(block) / in_file, u64::from(block) % in_file);
+                target.write(&mut open[file as usize], within * BLOCK_BYTES, &zeroes[..BLOCK_BYTES as usize]).await?;
+                round.push(block);
+                written += 1;
+                if !written.is_multiple_of(self.sync_blocks) {
+                    if self.pause_ms > 0.0 {
+                        rt.sleep(pause).await;
+                    }
+                    continue;
+                }
+                let start = rt.now();
+                target.sync().await?;
+                let time = rt.now() - start;
+                round.sort_unstable();
+                round.dedup();
+                recorded.blocks.append(&mut round);
+                if written <= warm_up {
+                    recorded.warm_up = recorded.blocks.len();
+                    before = Counted::of(&parts);
+                } else {
+                    times.push(time);
+                }
+            }
+        }
+        let counted = Counted::of(&parts).since(before);
+        for file in open {
+            target.close(file).await?;
+        }
+        Ok(Measured { log, counted, recorded, blocks, times })
+    }
+
+    /// The write amplification of the simulator.
+    fn simulate(&self, log: Log, recorded: Recorded, blocks: u32, seed: u64) -> Result<f64, String> {
+        let warm_up = recorded.warm_up as u64;
+        let setup = Setup {
+            blocks,
+            segment_blocks: (log.segment_bytes / BLOCK_BYTES) as u32,
+            segments: u32::try_from(log.segments).map_err(|_| "there are too many segments to simulate")?,
+            limits: Limits {
+                trigger: Trigger::Clean(self.reserve_segments),
+                batch_blocks: self.batch_blocks,
+                target: self.target_segments,
+            },
+            warm_up,
+            writes: recorded.blocks.len() as u64 - warm_up,
+            seed,
+        };
+        let (trace, options) = PatternSpec::parse("trace")?;
+        let given = Given { blocks, seed, recorded: Some(Arc::from(recorded.blocks)) };
+        let mut pattern = trace.make(&options, &given)?;
+        let (policy, options) = PolicySpec::parse(&self.simulated)?;
+        let outcome = policy.simulate(&options, &setup, &mut *pattern, &mut |_, _| ControlFlow::Continue(()));
+        outcome.map(|outcome| outcome.write_amplification()).map_err(|error| error.to_string())
+    }
+
+    fn measure(&self, log: Log, counted: Counted, simulated: Option<f64>, mut times: Vec<Nanos>) -> Measure {
+        times.sort_unstable();
+        let permille = |share: usize| {
+            times.get((times.len() * share).div_ceil(1000).saturating_sub(1)).map(|time| time.as_millis_f64())
+        };
+        let mean = times.iter().map(|time| time.as_millis_f64()).sum::<f64>() / times.len() as f64;
+        let of_data = |bytes: u64| Some(bytes as f64 / counted.data as f64);
+        let amplification = of_data(counted.log);
+        Measure::new([
+            ("write_amplification", amplification),
+            ("write_cost", of_data(counted.log + counted.read)),
+            ("metadata_share", of_data(counted.metadata)),
+            ("moved_share", of_data(counted.moved)),
+            ("cleaned_utilisation", Some(counted.moved as f64 / counted.read as f64)),
+            ("cleaned_segments", Some(counted.segments_read as f64)),
+            ("live_share", Some(counted.live as f64 / (log.segments * log.segment_bytes) as f64)),
+            ("simulated_amplification", simulated),
+            ("over_simulated", amplification.zip(simulated).map(|(real, simulated)| real / simulated)),
+            ("sync_ms", Some(mean)),
+            ("sync_p50_ms", permille(500)),
+            ("sync_p99_ms", permille(990)),
+            ("sync_p999_ms", permille(999)),
+            ("sync_max_ms", permille(1000)),
+        ])
+    }
+}
