@@ -55,4 +55,40 @@ mod tests {
         near(tpcb::ffs(), 28.6, 0.01);
         near(tpcb::lfs(), 30.0, 0.07);
     }
+
+    /// Aim: the steps of the calculation are right as printed, which the list of the paper's statements says. Method: each of them from
+    /// the numbers before it.
+    #[test]
+    fn steps_are_as_printed() {
+        let (seek, rotation, transfer, copies) = (9.5, 5.5, 1.6, 1.8);
+        let read = seek + rotation + transfer + copies;
+        let megabyte_read = seek + rotation + 1000.0 / 2.3;
+        let megabyte_written = seek + rotation + 1000.0 / 1.7;
+        let (db, disk) = (256.0, 512.0);
+        let transactions = db * 168.0;
+        let cleaning = 0.450 * 2.0 + 0.603;
+        for (what, found, printed, half_a_digit) in [
+            ("ms for a page", read, 18.4, 0.05),
+            ("pages a second", 1000.0 / read, 54.0, 0.5),
+            ("KB in a segment", (115.0 + 58.0 + 2.0) * 4.0, 700.0, 5.0),
+            ("s to write it", 0.7 / 1.3, 0.5, 0.05),
+            ("ms for a page on FFS, copied once", seek + rotation + transfer + copies / 2.0, 17.5, 0.05),
+            ("transactions in a segment", 115.0 * 1024.0 / 700.0, 168.0, 0.5),
+            ("transactions until the disk is full", transactions, 43_000.0, 500.0),
+            ("s for these, which are rounded up", transactions / tpcb::lfs_without_cleaning(), 1000.0, 50.0),
+            ("s to read all", disk / 2.3, 223.0, 0.5),
+            ("s to write half", db / 1.7, 151.0, 0.5),
+            ("s to clean", disk / 2.3 + db / 1.7, 374.0, 1.0),
+            ("transactions a second at best", 43_000.0 / (1000.0 + 374.0), 31.3, 0.05),
+            ("ms to read a segment", megabyte_read, 450.0, 0.5),
+            ("ms to write one", megabyte_written, 603.0, 0.5),
+            ("s to clean one", cleaning, 1.5, 0.05),
+            ("s for 168 transactions", 168.0 / 41.0, 4.1, 0.05),
+            ("transactions a second with cleaning", 168.0 / (4.1 + cleaning), 30.0, 0.05),
+            ("s between segments", 115.0 / 41.0, 3.0, 0.5),
+        ] {
+            let error: f64 = found - printed;
+            assert!(error.abs() <= half_a_digit, "{what}: {found} where {printed} is printed");
+        }
+    }
 }

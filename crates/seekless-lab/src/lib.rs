@@ -5,7 +5,7 @@
 //! points. [`run`] puts the two together and [`report`] says what came out, next to what was published.
 //!
 //! An [`experiment`] describes all of this in a file, varies its parameters, and compares the results with published
-//! figures.
+//! figures. [`statements`] are the lists of all that a paper says in numbers, and of what came out.
 //!
 //! A [`trace`] is the recorded requests of a machine to its disks, by any recorder; [`replay`] sends them to other
 //! storage.
@@ -67,6 +67,7 @@ pub mod published;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod statements;
 pub mod target;
 pub mod trace;
 pub mod workload;

@@ -170,7 +170,7 @@ fn phase_text(measured: &Measured) -> String {
     }
 }
 
-/// The rate in the unit that is compared. The papers' MB is 2^20 bytes: [se95 Table 1] calls 57 sectors in 11.11 ms 2.5
+/// The rate in the unit that is compared. The papers' MB is 2^20 bytes: [se95 Table 2] calls 57 sectors in 11.11 ms 2.5
 /// MB/s.
 fn rate_text(measured: &Measured) -> String {
     const MIB: f64 = (1 << 20) as f64;

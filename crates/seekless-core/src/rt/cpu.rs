@@ -55,18 +55,19 @@ impl HostProfile {
         HostProfile::CELERON433,
     ];
 
-    /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers.md`, "Processor profiles".
+    /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers/machines.md`.
     ///
     /// Calls and copies are those that \[ou90\] measured on a SparcStation 1, which has the same processor at 20 MHz,
-    /// halved (recalled; `docs/papers.md` says what depends on them). The rest of the published time of a file creation
-    /// is the cost of changing the name space.
+    /// halved (recalled; that page says what depends on them). The rest of the time of a file creation, which is
+    /// derived from \[se95\] and not printed there, is the cost of changing the name space.
     pub const SPARCSTATION2: HostProfile = HostProfile {
         name: "sparcstation2",
-        // 1/335 s for a create [se95 §3, Table 1: ten times 67/2], less write, close and 1 KiB of copying.
+        // 1/335 s for a create, derived from [se95 §1.1, §2, Table 2]: ten times 67/2, less write, close and 1 KiB of
+        // copying. 64 % of the processor at that rate [se95 §2] would be 1.9 ms.
         namespace_call: Nanos::from_micros(2_748),
         // 0.31 ms for open and close of a file in the cache [ou90 Table 9].
         call: Nanos::from_micros(78),
-        // 6.3 MB/s for read from the cache [ou90 Table 6].
+        // 6.3 MB/s for read from the cache [ou90 Table 6]; [se95 §4] has 1.8 ms for two copies of 4 KB, so 225 us.
         copy_per_kib: Nanos::from_micros(81),
         // No published figure isolates it; the rate of creation includes it.
         device_request: Nanos::ZERO,
@@ -84,7 +85,8 @@ impl HostProfile {
         megahertz: 20,
     };
 
-    /// Sun-4/260 (16.67 MHz), the machine of [ro92 §5.1]. Calibration: `docs/papers.md`, "Processor profiles".
+    /// Sun-4/260 (16.67 MHz, recalled; [se95 Table 1] prints 25), the machine of [ro92 §5.1]. Calibration:
+    /// `docs/papers/machines.md`.
     pub const SUN4_260: HostProfile = HostProfile {
         name: "sun4-260",
         // 1/141 s for a create, less write, close and 1 KiB of copying: Sprite LFS keeps a Wren IV 17 % busy while it
@@ -99,7 +101,7 @@ impl HostProfile {
     };
 
     /// Celeron of 433 MHz, the machine of [za01 §7]. Not calibrated: lmbench figures for this class of machine,
-    /// recalled; `docs/papers.md` says what depends on them.
+    /// recalled; `docs/papers/machines.md` says what depends on them.
     pub const CELERON433: HostProfile = HostProfile {
         name: "celeron433",
         namespace_call: Nanos::from_micros(20),

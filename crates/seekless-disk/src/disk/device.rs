@@ -1,6 +1,7 @@
 //! The disk as a block device: a mechanism, a queue in front of it, and the bytes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -55,7 +56,20 @@ struct State {
     queue: Queue<Rc<Place>>,
     /// End of the request that was served last.
     position: u64,
+    /// Services of `counts`, but not of its times. Usually one; more when callers have left while they waited.
+    under_way: VecDeque<Spent>,
+    /// Times are those of services that are over; [`State::counts_at`] has the others, too.
     counts: Counts,
+}
+
+/// How long a service takes, and what for.
+#[derive(Clone, Copy)]
+struct Spent {
+    start: Nanos,
+    done: Nanos,
+    overhead: Nanos,
+    seek: Nanos,
+    rotation: Nanos,
 }
 
 /// Where a waiting request learns when it will have been served.
@@ -109,6 +123,7 @@ impl Disk {
                 busy: false,
                 queue: Queue::new(options.scheduler),
                 position: 0,
+                under_way: VecDeque::new(),
                 counts: Counts::default(),
             }),
         }
@@ -126,9 +141,9 @@ impl Disk {
         }
     }
 
-    /// Time during which the drive served requests of the host.
+    /// Time until now during which the drive served requests of the host.
     pub fn busy(&self) -> Nanos {
-        Nanos(self.state.borrow().counts.busy_ns)
+        Nanos(self.state.borrow().counts_at(self.rt.now()).busy_ns)
     }
 
     /// Takes the time that the drive needs for `request`, including the wait for its turn.
@@ -150,19 +165,20 @@ impl Disk {
             Hold::Place(place)
         } else {
             state.busy = true;
-            Hold::Drive(state.start(now, now, request))
+            Hold::Drive(state.start(now, now, now, request))
         };
         Turn { disk: self, hold }
     }
 
     /// Gives the drive, which will be free at `done`, to the next request.
     fn leave(&self, done: Nanos) {
+        let now = self.rt.now();
         let waker = {
             let mut state = self.state.borrow_mut();
             let State { mechanism, queue, position, .. } = &mut *state;
             match queue.next(done, *position, mechanism) {
                 Some(next) => {
-                    let done = state.start(next.arrived, done, next.request);
+                    let done = state.start(now, next.arrived, done, next.request);
                     next.who.done.set(Some(done));
                     next.who.waker.take()
                 }
@@ -192,7 +208,8 @@ impl Disk {
 
 impl State {
     /// Lets the mechanism serve `request`; returns when it will be done.
-    fn start(&mut self, arrived: Nanos, start: Nanos, request: Request) -> Nanos {
+    fn start(&mut self, now: Nanos, arrived: Nanos, start: Nanos, request: Request) -> Nanos {
+        self.settle(now);
         let Ok(service) = self.mechanism.service(arrived, start, request) else {
             unreachable!("requests are checked before they enter");
         };
@@ -212,12 +229,50 @@ impl State {
             Hit::Full => counts.cache_hits += 1,
             Hit::Buffered => counts.writes_buffered += 1,
         }
-        counts.busy_ns += (service.done - service.start).0;
-        counts.overhead_ns += service.overhead.0;
-        counts.seek_ns += service.seek.0;
-        counts.rotation_ns += service.rotation.0;
         counts.waiting_ns += service.start.saturating_sub(arrived).0;
+        self.under_way.push_back(Spent {
+            start: service.start,
+            done: service.done,
+            overhead: service.overhead,
+            seek: service.seek,
+            rotation: service.rotation,
+        });
         service.done
+    }
+
+    /// Counts the time of services that are over.
+    fn settle(&mut self, now: Nanos) {
+        while let Some(spent) = self.under_way.front().filter(|spent| spent.done <= now) {
+            spent.count(now, &mut self.counts);
+            self.under_way.pop_front();
+        }
+    }
+
+    /// With the part of each service that is over at `now`: what ends later counts later.
+    fn counts_at(&self, now: Nanos) -> Counts {
+        let mut counts = self.counts;
+        for spent in &self.under_way {
+            spent.count(now, &mut counts);
+        }
+        counts
+    }
+}
+
+impl Spent {
+    /// Adds what is over at `now`; the command comes first, then the seek, the rotation, and the transfer.
+    fn count(&self, now: Nanos, counts: &mut Counts) {
+        let mut rest = now.min(self.done).saturating_sub(self.start);
+        counts.busy_ns += rest.0;
+        let parts = [
+            (self.overhead, &mut counts.overhead_ns),
+            (self.seek, &mut counts.seek_ns),
+            (self.rotation, &mut counts.rotation_ns),
+        ];
+        for (part, count) in parts {
+            let over = part.min(rest);
+            *count += over.0;
+            rest = rest.saturating_sub(over);
+        }
     }
 }
 
@@ -377,7 +432,7 @@ impl BlockDevice for Disk {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        let counts = self.state.borrow().counts;
+        let counts = self.state.borrow().counts_at(self.rt.now());
         let positioned = counts.overhead_ns + counts.seek_ns + counts.rotation_ns;
         vec![
             ("requests", counts.reads + counts.writes),

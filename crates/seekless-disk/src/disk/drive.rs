@@ -59,6 +59,8 @@ pub enum Evidence {
     /// Parameters from a data sheet or from a few published figures, completed by rules that the drive's
     /// documentation states.
     DataSheet,
+    /// Parameters of a publication whose text was not at hand, as they are remembered.
+    Recalled,
 }
 
 /// Cylinders with the same number of sectors per track.

@@ -177,7 +177,7 @@ pub const DISKSIM: [Published; 10] = [
     disksim("dec-rz26", "dec_rz26.trace", 7_980, 15.81, 0.341),
     disksim("hp-c2247a", "hp_c2247a.trace", 9_999, 15.30, 0.094),
     disksim("hp-c2490a", "hp_c2490a.trace", 9_984, 12.55, 0.256),
-    disksim("hp-c3323a", "hp_c3323a.trace", 9_074, 15.77, 0.288),
+    disksim("hp-c3323a", "hp_c3323a.trace", 9_074, 15.76, 0.288),
     disksim("ultrastar18es", "ibm18es.trace", 10_000, 5.26, 0.136),
 ];
 

@@ -71,6 +71,7 @@ pub(super) fn evidence(drive: &Drive) -> &'static str {
         Evidence::Validated => "measured on the drive, validated",
         Evidence::Extracted => "measured on the drive",
         Evidence::DataSheet => "data sheet",
+        Evidence::Recalled => "recalled",
     }
 }
 

@@ -8,7 +8,7 @@ use super::{files_under, read, root};
 const END: &str = "<!-- end of what is generated -->\n";
 
 /// Compares what `page` has behind `mark` with `right`, or writes it.
-fn check(page: &str, mark: &str, right: &str) {
+pub(super) fn check(page: &str, mark: &str, right: &str) {
     let path = root().join("docs").join(page);
     let text = read(&path);
     let mark = format!("<!-- generated: {mark} -->\n");

@@ -10,10 +10,12 @@
 //! A block ```` ```text output ```` right behind a command block is what that block prints. A line `…` in it matches any
 //! lines, and a line that ends in `…` matches every line that begins like it.
 //!
-//! `SEEKLESS_BLESS=1 cargo test -p seekless-host --test pages` rewrites the generated parts.
+//! `SEEKLESS_BLESS=1 cargo test -p seekless-host --test pages` rewrites the generated parts. With `SEEKLESS_RESULTS=DIR` beside it the lists
+//! of the papers' statements take what the experiments of that folder of results measured.
 
 mod commands;
 mod generated;
+mod statements;
 
 #[path = "../../../seekless/tests/engine/tidy/project.rs"]
 mod project;

@@ -21,6 +21,9 @@ pub struct Claim {
     pub text: String,
     /// Author and place of the statement.
     pub source: String,
+    /// The paper's statements that it answers, `PAPER/ID` of a list of [`crate::statements`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<String>,
     pub metric: String,
     pub test: Test,
     #[serde(default, rename = "where", skip_serializing_if = "Selection::is_empty")]
@@ -76,6 +79,8 @@ pub struct Checked {
     /// Number of cases of the claim, and of those that hold.
     pub cases: usize,
     pub held: usize,
+    /// The least and the most that was found; for a shape 1 where it is as said, and 0 where not.
+    pub range: Option<(f64, f64)>,
     /// The result, in words.
     pub found: String,
 }
@@ -146,7 +151,28 @@ impl Claim {
             all if all == held => Verdict::Holds,
             _ => Verdict::Differs,
         };
-        Checked { claim: self.clone(), verdict, cases: cases.len(), held, found: self.in_words(&cases) }
+        let found = cases.iter().map(|case| match self.test {
+            Test::Shape => f64::from(case.held),
+            _ => case.found,
+        });
+        let range = found.fold(None, |range: Option<(f64, f64)>, found| {
+            let (least, most) = range.unwrap_or((found, found));
+            Some((least.min(found), most.max(found)))
+        });
+        Checked { claim: self.clone(), verdict, cases: cases.len(), held, range, found: self.in_words(&cases) }
+    }
+
+    /// What it requires of its metric, or of the ratio: the least and the most. A shape requires 1, a yes.
+    pub fn bounds(&self) -> (Option<f64>, Option<f64>) {
+        match (self.test, self.expect, self.tolerance) {
+            (Test::Shape, _, _) => (Some(1.0), Some(1.0)),
+            (Test::Spread, _, _) => (Some(0.0), self.at_most),
+            (Test::Value, Some(expected), Some(tolerance)) => {
+                let within = (expected * tolerance).abs();
+                (Some(expected - within), Some(expected + within))
+            }
+            _ => (self.above, self.below),
+        }
     }
 
     fn metric_of(&self, row: &Row) -> Option<f64> {

@@ -337,6 +337,11 @@ fn claims_are_checked() {
         let claim: Claim = table["claim"].clone().try_into().unwrap();
         let checked = claim.verify(&rows);
         assert_eq!(checked.verdict == Verdict::Holds, holds, "{text}: {checked:?}");
+        // A list of statements judges by the range and the bounds alone.
+        let (low, high) = claim.bounds();
+        let is_within = |(least, most)| low.is_none_or(|low| least >= low) && high.is_none_or(|high| most <= high);
+        let within = checked.range.is_some_and(is_within);
+        assert_eq!(within, holds, "{text}: {checked:?}");
     }
 }
 

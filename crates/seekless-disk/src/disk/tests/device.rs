@@ -1,5 +1,7 @@
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 use super::*;
 use crate::device::{BlockDevice, Buf, Data, DeviceError, WriteFlags};
@@ -37,6 +39,46 @@ fn bytes_and_time() {
     assert_eq!((counter(&disk, "reads"), counter(&disk, "sectors_written")), (1, 8));
     assert_eq!(disk.describe(), "disk:dec-rz26 (1001.4 MiB)");
     assert!(disk.guarantees().durable_on_completion);
+}
+
+/// Aim: the drive is never busy for longer than time has passed, whenever one looks, and in the end it was busy for the whole of each
+/// service. Method: several requests at once, the last of which is given up; a look every 3 ms.
+#[test]
+fn busy_time_counts_when_it_passes() {
+    let (executor, disk) = on(drive("dec-rz26"), Options::default());
+    let rt = executor.rt();
+    let parts = |disk: &Disk| ["overhead_ns", "seek_ns", "rotation_ns", "transfer_ns"].map(|name| counter(disk, name));
+    let looks = executor
+        .block_on(async {
+            let requests = [0, 900_000, 5_000].map(|at| disk.read(Sector(at), Buf::dirty(4096)));
+            let given_up = {
+                let mut request = Box::pin(disk.read(Sector(700_000), Buf::dirty(4096)));
+                let is_pending = poll_fn(|context| Poll::Ready(request.as_mut().poll(context).is_pending())).await;
+                assert!(is_pending);
+                request
+            };
+            let mut looks = Vec::new();
+            let look = async {
+                while rt.now() < Nanos::from_millis(120) {
+                    rt.sleep(Nanos::from_millis(3)).await;
+                    looks.push((rt.now(), disk.busy(), parts(&disk).iter().sum::<u64>()));
+                }
+            };
+            drop(given_up);
+            futures_util::future::join(futures_util::future::join_all(requests), look).await;
+            looks
+        })
+        .unwrap();
+    for pair in looks.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        assert!(to.1 - from.1 <= to.0 - from.0, "busy for {:?} of {:?}", to.1 - from.1, to.0 - from.0);
+        assert_eq!(to.1.0, to.2, "the parts are the whole");
+    }
+    let (_, busy, _) = looks[looks.len() - 1];
+    let served: u64 = 4;
+    assert_eq!(counter(&disk, "requests"), served);
+    assert!(busy > Nanos::from_millis(4 * served) && busy < Nanos::from_millis(120), "{busy:?}");
+    assert!(looks[0].1 == looks[0].0, "the drive was busy from the start");
 }
 
 /// Without bytes, reads return zeroes and times are the same.

@@ -118,6 +118,8 @@ fn published_figures_belong_to_their_trace() {
     assert_eq!(published("cheetah9lp", &of(9_999, 4.2749)), None);
     assert_eq!(published("cheetah9lp", &of(10_000, 4.28)), None);
     assert_eq!(published("cheetah4lp", &of(10_000, 4.2749)), None);
+    // The mean of this trace is close to the middle between two figures of two digits.
+    assert_eq!(published("hp-c3323a", &of(9_074, 15.7649)).map(|known| known.demerit_ms), Some(0.288));
     for known in &DISKSIM {
         drive(known.drive);
     }

@@ -1,0 +1,277 @@
+//! The lists of what the papers say in numbers, `docs/papers/statements/*.csv`: that they agree with the claims of the experiments, and
+//! that the pages say what they say.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use seekless_lab::experiment::{Checked, Experiment, Row, Verdict, digits};
+use seekless_lab::statements::{self, Counts, Kind, Statement};
+
+use super::generated::check;
+use super::{read, root};
+
+/// The papers with a list, and what of each was at hand.
+const PAPERS: &[(&str, &str)] = &[
+    ("ro92", "excerpts"),
+    ("se95", "the whole text, without its figures"),
+    ("st05", "the whole text, without its figures"),
+    ("wa99", "the section on small files"),
+    ("za01", "section 7, without its figures"),
+];
+
+fn path_of(paper: &str) -> PathBuf {
+    root().join(format!("docs/papers/statements/{paper}.csv"))
+}
+
+fn list(paper: &str) -> Vec<Statement> {
+    statements::read(&read(&path_of(paper)))
+        .unwrap_or_else(|problem| panic!("docs/papers/statements/{paper}.csv: {problem}"))
+}
+
+/// Every experiment, by name.
+fn experiments() -> BTreeMap<String, Experiment> {
+    let folders = std::fs::read_dir(root().join("experiments")).expect("there are experiments");
+    let folders = folders.map(|entry| entry.expect("an entry").path());
+    let all = folders.filter(|path| path.join("experiment.toml").exists()).map(|path| {
+        let experiment = Experiment::read(&path).unwrap_or_else(|error| panic!("{error}"));
+        (experiment.name.clone(), experiment)
+    });
+    all.collect()
+}
+
+/// Aim: what is said to answer a statement is there. Method: the folders of the experiments, the metrics of their kinds, and the files of
+/// the project.
+#[test]
+fn statements_name_what_is_there() {
+    let experiments = experiments();
+    let mut problems = Vec::new();
+    for (paper, _) in PAPERS {
+        for Statement { id, experiment, metric, .. } in list(paper) {
+            let Some(known) = experiments.get(&experiment) else {
+                if !experiment.is_empty() && !root().join(&experiment).is_file() {
+                    problems.push(format!("{paper}/{id}: there is no experiment or file `{experiment}`"));
+                }
+                continue;
+            };
+            let kind = known.description.kind().expect("the experiment was read");
+            if !metric.is_empty() && !kind.metrics.iter().any(|(name, _)| *name == metric) {
+                problems.push(format!("{paper}/{id}: `{experiment}` has no metric `{metric}`"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+/// Aim: a claim requires what the list says, and no number with a metric is written by hand. Method: each claim against the statements that it
+/// answers, and each statement of a metric against the claims.
+#[test]
+fn claims_agree_with_statements() {
+    let experiments = experiments();
+    let lists: BTreeMap<&str, Vec<Statement>> = PAPERS.iter().map(|(paper, _)| (*paper, list(paper))).collect();
+    let mut problems = Vec::new();
+    let mut answered: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, experiment) in &experiments {
+        for claim in &experiment.description.claims {
+            let mut wrong = |problem: &str| problems.push(format!("{name}, \"{}\": {problem}", claim.text));
+            let is_of_a_list = PAPERS.iter().any(|(paper, _)| claim.source.starts_with(&format!("[{paper} ")));
+            if is_of_a_list && claim.statements.is_empty() {
+                wrong(
+                    "it is a paper's, and answers no statement of its list; what is ours has a source that says so first",
+                );
+            }
+            for key in &claim.statements {
+                let (paper, id) = key.split_once('/').unwrap_or((key, ""));
+                let found = lists.get(paper).and_then(|list| list.iter().find(|statement| statement.id == id));
+                let Some(statement) = found else {
+                    wrong(&format!("there is no statement `{key}`"));
+                    continue;
+                };
+                *answered.entry(key.clone()).or_default() += 1;
+                if (&statement.experiment, &statement.metric) != (name, &claim.metric) {
+                    wrong(&format!("`{key}` is answered by {} of {}", statement.metric, statement.experiment));
+                }
+                let near = |one: Option<f64>, two: Option<f64>| match (one, two) {
+                    (Some(one), Some(two)) => (one - two).abs() < 1e-9,
+                    (one, two) => one.is_none() && two.is_none(),
+                };
+                let (low, high) = claim.bounds();
+                if !near(low, statement.low) || !near(high, statement.high) {
+                    let (from, to) = (statement.low, statement.high);
+                    wrong(&format!("its bounds are {low:?} to {high:?}, those of `{key}` {from:?} to {to:?}"));
+                }
+            }
+        }
+    }
+    for (paper, list) in &lists {
+        for statement in list.iter().filter(|statement| !statement.metric.is_empty()) {
+            if !answered.contains_key(&format!("{paper}/{}", statement.id)) {
+                problems.push(format!("{paper}/{}: it names a metric, and no claim answers it", statement.id));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+/// What a run of `experiment` measured, from a folder of results.
+fn rows_of(results: &std::path::Path, experiment: &str) -> Option<Vec<Row>> {
+    let text = std::fs::read_to_string(results.join(experiment).join("rows.jsonl")).ok()?;
+    Some(text.lines().map(|line| serde_json::from_str(line).expect("a row of results")).collect())
+}
+
+/// Four digits.
+fn rounded(number: f64) -> f64 {
+    format!("{number:.3e}").parse().expect("a number is a number")
+}
+
+/// Takes what was measured from the results: of all claims that answer a statement, the least and the most.
+fn take_results(results: &std::path::Path) {
+    let mut found: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for (name, experiment) in experiments() {
+        let Some(rows) = rows_of(results, &name) else { continue };
+        for claim in &experiment.description.claims {
+            let Checked { range: Some((least, most)), .. } = claim.verify(&rows) else { continue };
+            let (least, most) = (rounded(least), rounded(most));
+            for key in &claim.statements {
+                let range = found.entry(key.clone()).or_insert((least, most));
+                *range = (range.0.min(least), range.1.max(most));
+            }
+        }
+    }
+    for (paper, _) in PAPERS {
+        // The verdicts of a list whose bounds have changed are not right yet.
+        let mut list = statements::parse(&read(&path_of(paper))).expect("the list can be read");
+        for statement in &mut list {
+            if let Some(range) = found.get(&format!("{paper}/{}", statement.id)) {
+                statement.set_measured(*range);
+            }
+        }
+        std::fs::write(path_of(paper), statements::to_csv(&list).expect("a list is CSV"))
+            .expect("the list can be written");
+    }
+}
+
+/// A cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
+}
+
+fn range(low: Option<f64>, high: Option<f64>) -> String {
+    match (low, high) {
+        (Some(low), Some(high)) if low == high => digits(low),
+        (Some(low), Some(high)) => format!("{} to {}", digits(low), digits(high)),
+        (Some(low), None) => format!("{} or more", digits(low)),
+        (None, Some(high)) => format!("{} or less", digits(high)),
+        (None, None) => String::new(),
+    }
+}
+
+fn table_of(list: &[Statement], wanted: impl Fn(Kind) -> bool, experiments: &BTreeMap<String, Experiment>) -> String {
+    let mut text = String::from(
+        "| place | the paper's words | it says | the same is | here | | answered by | bounds, and why it differs or is not measured |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for statement in list.iter().filter(|statement| wanted(statement.kind)) {
+        let Statement { place, quote, value, unit, low, high, bounds, experiment, metric, note, .. } = statement;
+        let verdict = match statement.judged() {
+            Verdict::Differs => "**differs**",
+            other => other.name(),
+        };
+        let link = match experiment.as_str() {
+            "" => String::new(),
+            name if experiments.contains_key(name) => {
+                format!("[`{name}`](../../../experiments/{name}/experiment.toml) {metric}").trim_end().to_owned()
+            }
+            file => {
+                let name = file.rsplit('/').next().unwrap_or(file);
+                format!("[{name}](../../../{file})")
+            }
+        };
+        let found = statement.measured().map_or(String::new(), |(least, most)| range(Some(least), Some(most)));
+        let why = if note.is_empty() { bounds.clone() } else { format!("{bounds}. {note}") };
+        let said = if value.is_empty() { String::new() } else { format!("{value} {unit}") };
+        let same = range(*low, *high);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {same} | {found} | {verdict} | {link} | {} |",
+            cell(place),
+            cell(quote),
+            cell(said.trim()),
+            cell(&why)
+        );
+    }
+    text
+}
+
+fn sentence(counts: Counts, what: &str) -> String {
+    let Counts { holds, differs, open } = counts;
+    format!("{} {what}: {holds} hold, {differs} differ, {open} are not measured", counts.all())
+}
+
+/// Aim: what pages say of how much holds is so. Method: counts and tables from the lists.
+#[test]
+fn pages_have_the_statements() {
+    let bless = std::env::var("SEEKLESS_BLESS").is_ok_and(|value| value == "1");
+    if let Some(results) = std::env::var_os("SEEKLESS_RESULTS").filter(|_| bless) {
+        take_results(std::path::Path::new(&results));
+    }
+    let experiments = experiments();
+    let is_setup = |kind| kind == Kind::Setup;
+    let mut overview = String::from(
+        "| paper | at hand | results | hold | differ | not measured | set-ups | the same | other | not compared | cited | recalled |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut all: Vec<Statement> = Vec::new();
+    for (paper, at_hand) in PAPERS {
+        let list = list(paper);
+        let (results, setup) = (Counts::of(&list, Kind::is_result), Counts::of(&list, is_setup));
+        let others = |wanted: Kind| list.iter().filter(|statement| statement.kind == wanted).count();
+        let (cited, recalled) = (others(Kind::Cited), others(Kind::Recalled));
+        let _ = writeln!(
+            overview,
+            "| [[{paper}]](papers/statements/{paper}.md) | {at_hand} | {} | {} | {} | {} | {} | {} | {} | {} | {cited} | {recalled} |",
+            results.all(),
+            results.holds,
+            results.differs,
+            results.open,
+            setup.all(),
+            setup.holds,
+            setup.differs,
+            setup.open,
+        );
+        let line = format!(
+            "{}. Of {} set-ups ours has {}, {} are other, {} were not compared. [All of them](statements/{paper}.md), with their bounds and \
+             what differs.",
+            sentence(results, "statements of what comes out"),
+            setup.all(),
+            setup.holds,
+            setup.differs,
+            setup.open,
+        );
+        check(&format!("papers/{paper}.md"), "statements", &line);
+        let mut tables = format!(
+            "{}.\n\n## What comes out\n\n{}",
+            sentence(results, "statements"),
+            table_of(&list, Kind::is_result, &experiments)
+        );
+        for (kind, title) in [
+            (Kind::Setup, "How it was set up"),
+            (Kind::Cited, "Cited from other works"),
+            (Kind::Recalled, "Recalled, not verifiable here"),
+        ] {
+            if others(kind) > 0 {
+                let _ = write!(tables, "\n## {title}\n\n{}", table_of(&list, |other| other == kind, &experiments));
+            }
+        }
+        check(&format!("papers/statements/{paper}.md"), "tables", &tables);
+        all.extend(list);
+    }
+    check("papers.md", "statements", &overview);
+    let Counts { holds, differs, open } = Counts::of(&all, Kind::is_result);
+    let total = holds + differs + open;
+    let line = format!(
+        "Of {total} quantitative statements in the texts of five papers {holds} hold here, {differs} differ, and {open} are not measured: \
+         [the lists](docs/papers.md#statement-by-statement) have every one, with its bounds and the reason."
+    );
+    check("../README.md", "statements", &line);
+}
