@@ -7,7 +7,7 @@
 # PostgreSQL, git. What is not installed is named and left out. After each stack the volume is unmounted and checked. Exit
 # code: 0 nothing failed, 1 something did, 2 it could not be run.
 #
-# SEEKLESS names the program, if it is elsewhere.
+# SEEKLESS names the program, if it is elsewhere; SOAK_PATIENCE says how many seconds more than expected a program may take.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,12 +38,14 @@ has() {
 
 # Fails with the end of what the program said.
 try() {
-    local what=$1 status=0
+    local what=$1 status=0 patience=$((seconds * 10 + ${SOAK_PATIENCE:-300})) how
     shift
-    timeout --kill-after=30 $((seconds * 10 + 300)) "$@" >log 2>&1 || status=$?
+    timeout --kill-after=30 $patience "$@" >log 2>&1 || status=$?
     if [ $status -ne 0 ]; then
         tail -n 40 log
-        echo "soak-programs: $what on '$stack' ended with $status"
+        how="ended with $status"
+        [ $status -eq 124 ] && how="did not end within $patience s: it hangs, or the machine is too busy (SOAK_PATIENCE=3000 waits longer)"
+        echo "soak-programs: $what on '$stack' $how"
         exit 1
     fi
     echo "soak-programs: $what on '$stack': right"

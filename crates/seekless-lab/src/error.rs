@@ -28,3 +28,14 @@ pub enum LabError {
     #[error("it was interrupted")]
     Interrupted,
 }
+
+impl LabError {
+    /// True when a file system has no room for what a call would store.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            LabError::FileSystem { cause, .. } => *cause == FsError::NoSpace,
+            LabError::Host { cause, .. } => cause.kind() == io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+}

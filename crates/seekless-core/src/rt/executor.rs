@@ -309,6 +309,11 @@ impl Core {
         Turn::begin(self.pulse.is_none(), name)
     }
 
+    /// Lets as many turns begin at this instant as at a new one.
+    pub(crate) fn renew_instant(&self) {
+        self.instant.borrow_mut().renew(self.clock.now());
+    }
+
     fn end_turn(&self, turn: Turn) {
         drop(turn);
         if let Some(pulse) = &self.pulse {

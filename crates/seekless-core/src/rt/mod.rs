@@ -11,7 +11,8 @@
 //!   R1  Everything runs on the thread that calls [`Executor::block_on`]; only wakers may be used elsewhere.
 //!   R2  With a virtual clock, the order in which tasks run is a function of the seed alone.
 //!   R3  Virtual time moves only while no task can run.
-//!   R4  In virtual time a task that runs without ever waiting ends in a panic that names it, never in a hang.
+//!   R4  In virtual time a task that runs without ever waiting ends in a panic that names it, never in a hang, unless
+//!       it makes progress.
 
 mod cover;
 mod cpu;
@@ -82,6 +83,14 @@ impl Rt {
     /// Names what the task being polled does from now on. By default, its name is the place where it was spawned.
     pub fn name_task(&self, label: &'static str) {
         self.0.name_task(label);
+    }
+
+    /// Notes that the caller has done one of a bounded number of pieces of work, such as a request of a trace. The limits
+    /// on tasks that never wait (R4) count from here. Only drivers that know how much work there is call this: in a file
+    /// system or a device, a loop that waits for what never comes would look like progress.
+    pub fn made_progress(&self) {
+        turn::renew();
+        self.0.renew_instant();
     }
 
     /// Runs `job`, which may take long, without holding up other tasks: on another core in real time, at once

@@ -166,3 +166,27 @@ fn a_task_that_spins_is_named() {
     });
     assert!(said.contains("a task without end") && said.contains("the clock does not move"), "{said}");
 }
+
+/// A long life that never waits is no task that spins, as long as it makes progress. Method: more calls in one turn, and
+/// more turns of one instant, than either limit allows without progress.
+#[test]
+fn long_work_that_makes_progress_is_not_stopped() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let done = executor.block_on(async {
+        for _ in 0..6 {
+            for _ in 0..100_000 {
+                rt.now();
+            }
+            rt.made_progress();
+        }
+        for _ in 0..3 {
+            for _ in 0..120_000 {
+                rt.yield_now().await;
+            }
+            rt.made_progress();
+        }
+        rt.now()
+    });
+    assert_eq!(done, Ok(Nanos(0)));
+}

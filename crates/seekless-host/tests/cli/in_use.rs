@@ -107,7 +107,7 @@ fn a_layer_that_writes_is_alone() {
     };
     for (first, refused, allowed) in cases {
         let ended = run(first, "m1");
-        assert_eq!((ended.code, &*ended.err), (0, ""), "{first}");
+        assert_eq!((ended.code, &*ended.complaints()), (0, ""), "{first}");
         for wish in refused {
             let ended = run(wish, "m0");
             assert_refused(&ended, &format!("after {first}, {wish}"));
@@ -115,7 +115,7 @@ fn a_layer_that_writes_is_alone() {
         }
         for wish in allowed {
             let ended = run(wish, "m0");
-            assert_eq!((ended.code, &*ended.err), (0, ""), "after {first}, {wish}");
+            assert_eq!((ended.code, &*ended.complaints()), (0, ""), "after {first}, {wish}");
             if wish.starts_with('r') {
                 scratch.good(&["umount", "m0"]);
             }

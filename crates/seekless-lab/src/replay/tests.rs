@@ -200,6 +200,27 @@ fn overload() {
     assert!(text.contains("arrive faster"), "{text}");
 }
 
+/// The bound on a task that never waits does not end a long replay on a device that answers at once. Method: a trace
+/// whose reading makes as many calls of the runtime as tens of millions of requests, which all come in one turn.
+#[test]
+fn a_long_replay_without_waiting() {
+    for count in [1, 3] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let clock = rt.clone();
+        let requests = (0..1_000u64).map(move |n| {
+            for _ in 0..60_000 {
+                clock.now();
+            }
+            Ok(read(n, n * 512))
+        });
+        let device: Device = Rc::new(Memory::new(MIB));
+        let spec = spec(Timing::Window(count));
+        let outcome = executor.block_on(replay(&rt, device, requests, &spec, &|_| {})).expect("it goes on");
+        assert_eq!(outcome.expect("an outcome").total().requests, 1_000);
+    }
+}
+
 /// The same seed gives the same nanosecond, and models keep no data unless the line says so.
 #[test]
 fn replays_are_deterministic() {

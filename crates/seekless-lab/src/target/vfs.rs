@@ -105,6 +105,13 @@ impl Vfs {
         &self.fs
     }
 
+    /// A system call begins. A workload makes as many as its numbers say, so that each one is progress: on a device that
+    /// answers at once, none of them waits.
+    async fn call(&self, work: Work) {
+        self.rt.made_progress();
+        self.rt.charge(work).await;
+    }
+
     /// The inode of `name` in `parent`: known, or looked up.
     async fn component(&self, parent: Ino, name: &[u8]) -> FsResult<Ino> {
         let known = self.dentries.borrow().get(&(parent, name.to_vec())).copied();
@@ -267,43 +274,43 @@ impl Target for Vfs {
     type File = OpenFile;
 
     async fn mkdir(&self, path: &str) -> Result<(), LabError> {
-        self.rt.charge(Work::NamespaceCall).await;
+        self.call(Work::NamespaceCall).await;
         self.make_directory(path).await.map_err(failed("make the directory", path))
     }
 
     async fn rmdir(&self, path: &str) -> Result<(), LabError> {
-        self.rt.charge(Work::NamespaceCall).await;
+        self.call(Work::NamespaceCall).await;
         self.remove(path, true).await.map_err(failed("remove the directory", path))
     }
 
     async fn create(&self, path: &str) -> Result<OpenFile, LabError> {
-        self.rt.charge(Work::NamespaceCall).await;
+        self.call(Work::NamespaceCall).await;
         self.create_node(path).await.map_err(failed("create", path))
     }
 
     async fn open(&self, path: &str) -> Result<OpenFile, LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         self.open_node(path, OpenFlags::READ).await.map_err(failed("open", path))
     }
 
     async fn open_to_write(&self, path: &str) -> Result<OpenFile, LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         self.open_node(path, OpenFlags::READ_WRITE).await.map_err(failed("open", path))
     }
 
     async fn stat(&self, path: &str) -> Result<u64, LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         let ino = self.node(path).await.map_err(failed("look at", path))?;
         Ok(self.fs.getattr(ino, None).await.map_err(failed("look at", path))?.size)
     }
 
     async fn list(&self, path: &str) -> Result<Vec<Listed>, LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         self.list_node(path).await.map_err(failed("list", path))
     }
 
     async fn fsync(&self, file: &mut OpenFile) -> Result<(), LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         self.fs.fsync(file.ino, file.handle, false).await.map_err(failed("sync", &file.path))
     }
 
@@ -316,7 +323,7 @@ impl Target for Vfs {
     }
 
     async fn write(&self, file: &mut OpenFile, offset: u64, bytes: &[u8]) -> Result<(), LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         let mut at = offset;
         for piece in bytes.chunks(self.piece_bytes(bytes.len())) {
             self.rt.charge(Work::Copy { bytes: piece.len() as u64 }).await;
@@ -329,7 +336,7 @@ impl Target for Vfs {
     }
 
     async fn read(&self, file: &mut OpenFile, offset: u64, bytes: &mut [u8]) -> Result<usize, LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         let mut filled = 0;
         for part in bytes.chunks_mut(self.piece_bytes(bytes.len())) {
             let wanted = u32::try_from(part.len()).unwrap_or(u32::MAX);
@@ -350,7 +357,7 @@ impl Target for Vfs {
     }
 
     async fn close(&self, file: OpenFile) -> Result<(), LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         let released = match file.handle {
             Some(handle) => self.fs.release(file.ino, handle).await,
             None => Ok(()),
@@ -360,12 +367,12 @@ impl Target for Vfs {
     }
 
     async fn unlink(&self, path: &str) -> Result<(), LabError> {
-        self.rt.charge(Work::NamespaceCall).await;
+        self.call(Work::NamespaceCall).await;
         self.remove(path, false).await.map_err(failed("delete", path))
     }
 
     async fn sync(&self) -> Result<(), LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         self.fs.syncfs().await.map_err(failed("sync", "the file system"))
     }
 
@@ -383,7 +390,7 @@ impl Target for Vfs {
     }
 
     async fn space(&self) -> Result<Space, LabError> {
-        self.rt.charge(Work::Call).await;
+        self.call(Work::Call).await;
         let found = self.fs.statfs().await.map_err(failed("look at the space of", "the file system"))?;
         let bytes = |blocks: u64| blocks * u64::from(found.block_bytes);
         let used = bytes(found.blocks.saturating_sub(found.blocks_free));

@@ -11,6 +11,9 @@
 //! FFS, each round of directories takes the next part of every cylinder group. Free space near the start of a group is
 //! in smaller pieces than farther on, since allocation begins there ([se95 §5.2]); so the files created first are freed
 //! in shorter runs.
+//!
+//! `df` shows what a file system has for data. Where files of one block have blocks beside their data, as files of more
+//! than seven blocks have in LFS, fewer fit, and `fill` ends when the file system is full.
 
 use async_trait::async_trait;
 use seekless::rng::Rng;
@@ -107,21 +110,36 @@ impl Aged {
         Sizes { smallest, largest, bytes, files_per_directory, seed, ..Sizes::default() }
     }
 
+    /// Creates one of the files that fill.
+    async fn fill_one<T: Target>(&self, target: &T, file: u64, contents: &Contents) -> Result<(), LabError> {
+        if file.is_multiple_of(BLOCKS_PER_DIRECTORY) {
+            target.mkdir(&directory(file)).await?;
+        }
+        let mut open = target.create(&path(file)).await?;
+        let written = target.write(&mut open, 0, &contents.piece(file, self.block)).await;
+        target.close(open).await?;
+        if written.as_ref().is_err_and(LabError::is_no_space) {
+            target.unlink(&path(file)).await?;
+        }
+        written
+    }
+
     /// Fills the file system and frees space, in pieces. Returns the number of files.
     async fn age<T: Target>(&self, target: &T, meter: &mut Meter<'_, T>) -> Result<u64, LabError> {
         let space = target.space().await?;
         let directories = space.available / 100 * FILLED / (BLOCKS_PER_DIRECTORY * self.block);
-        let files = directories * BLOCKS_PER_DIRECTORY;
+        let mut files = directories * BLOCKS_PER_DIRECTORY;
         let contents = Contents::new(self.seed, self.block);
         let mut fill = meter.begin(FILL, Unit::Files, files);
         for file in 0..files {
-            if file.is_multiple_of(BLOCKS_PER_DIRECTORY) {
-                target.mkdir(&directory(file)).await?;
+            match self.fill_one(target, file, &contents).await {
+                Ok(()) => meter.step(&mut fill, 1, self.block)?,
+                Err(error) if error.is_no_space() => {
+                    files = file;
+                    break;
+                }
+                Err(error) => return Err(error),
             }
-            let mut open = target.create(&path(file)).await?;
-            target.write(&mut open, 0, &contents.piece(file, self.block)).await?;
-            target.close(open).await?;
-            meter.step(&mut fill, 1, self.block)?;
         }
         meter.end(fill, Durable::Yes).await?;
 

@@ -291,6 +291,17 @@ fn used_file_systems() {
     }
 }
 
+/// A file system whose files need more than their data is filled as far as it goes. Method: files of eight blocks, each of
+/// which has an indirect block in LFS, so that those that `df` has data blocks for do not fit.
+#[test]
+fn what_does_not_fit_ends_filling() {
+    let spec = Aged { full: 75, block: 32 << 10, smallest: 32 << 10, largest: 32 << 10, bytes: 1 << 20, ..AGED };
+    let run = simulated("lfs:segment=1MiB,indirect=log / disk:wren4", HostProfile::NONE, &spec);
+    let count = |phase: &str| run.phase(phase).map_or(0, |phase| phase.count);
+    let freed = count(aged::FREE) as f64 / count(aged::FILL) as f64;
+    assert!(count(aged::FILL) > 6_000 && (0.18..0.32).contains(&freed), "{} {freed}", count(aged::FILL));
+}
+
 /// The map of free space is as [se95 §5] found it: of the blocks of files that are created on a file system that is 75
 /// % full, 37 % and 80 % follow the one before, in files of 2 and of 32 blocks. Method: FFS counts the blocks that it
 /// allocates, and those at the preferred place, which is behind the previous block; the preferred place of a file's

@@ -46,7 +46,6 @@
 //!
 //! A crash leaves too much, never too little: space and inodes without an owner, counts of links and blocks that are
 //! too high, both names of something that was being renamed.
-//! high, both names of something that was being renamed.
 //!
 //! Differences from 4.4BSD-Lite2's successors
 //!   1. An inode is shown old as a whole (its size, its pointers), not pointer by pointer.
