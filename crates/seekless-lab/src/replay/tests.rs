@@ -250,10 +250,10 @@ fn the_answer_is_a_sentence() {
     assert_eq!((compared.best, compared.quantity), (1, "time"));
     let sentence = &compared.sentence;
     assert!(
-        sentence.starts_with("disk:cheetah9lp needs ") && sentence.contains("x less time than disk:dec-rz26 ("),
+        sentence.starts_with("disk:cheetah9lp has the shortest time, ") && sentence.contains("; disk:dec-rz26 "),
         "{sentence}"
     );
-    assert!(sentence.contains("; p99 read ") && sentence.contains(" against "), "{sentence}");
+    assert!(sentence.contains(" times as long. The p99 read is ") && sentence.contains(" against "), "{sentence}");
     assert!(compared.ratios[0] > 1.2 && compared.ratios[1] == 1.0);
     let open = compare(&both(Timing::Open { speed: 1.0 })).expect("a comparison");
     assert_eq!((open.best, open.quantity), (1, "mean response time"));
