@@ -121,7 +121,9 @@ fn every_operation() {
     let counts: Vec<(u64, u64)> = outcome.ops.iter().map(|op| (op.requests, op.bytes)).collect();
     assert_eq!(counts, [(1, large), (1, 512), (1, 4096), (1, 0)]);
     assert_eq!(outcome.widened, 1, "a write of 100 bytes became a sector");
-    let pieces = outcome.counters.iter().find(|(name, _)| *name == "reads").expect("a disk counts reads").1;
+    let [(disk, counters)] = &outcome.counters[..] else { panic!("the stack is one disk") };
+    assert!(disk.starts_with("disk:"), "{disk}");
+    let pieces = counters.iter().find(|(name, _)| *name == "reads").expect("a disk counts reads").1;
     assert_eq!(pieces, 3, "P2: 80 MiB in pieces of at most 32 MiB");
     assert!(outcome.disk_busy().expect("a disk") > 0.9 && outcome.elapsed > Nanos::from_millis(500));
     assert_eq!(outcome.stack, stack.to_string());
