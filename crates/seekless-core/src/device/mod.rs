@@ -187,6 +187,13 @@ pub type Counter = (&'static str, u64);
 /// Requests may overlap in time; without an intervening flush their order is not defined, except that a request
 /// submitted after another completed sees its effect. Requests that overlap in *space* while both are outstanding are
 /// the caller's mistake; either result is possible.
+///
+/// What has a default here and what a device that passes requests on does with it:
+///   `readings`, `read_as`, `correct`   passes them on, or checksums above cannot reach the other copies below
+///   `provision`, `release`             passes them on
+///   `head`                             passes it on if it changes no addresses and takes no time
+///   `redundancy`, `snapshots`          leaves them: whatever builds a stack asks each of its devices
+///   `counters`                         returns its own alone, for the same reason
 #[async_trait(?Send)]
 pub trait BlockDevice {
     fn geometry(&self) -> Geometry;
@@ -268,17 +275,19 @@ pub trait BlockDevice {
         Ok(())
     }
 
-    /// Its snapshots, where it can have any.
+    /// Its own snapshots, where it can have any.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         None
     }
 
-    /// The state of its members, where it is redundant.
+    /// The state of its own members, where it is redundant.
     fn redundancy(&self) -> Option<&dyn Redundancy> {
         None
     }
 
-    /// Counts of what has happened, in an order suitable for printing.
+    /// Counts of what has happened, in an order suitable for printing: in this device, not in those below. A name ends in
+    /// its unit (`_ns`, `_bytes`) unless it counts, and in `_max` where the largest of several devices is meant, not the
+    /// sum.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }

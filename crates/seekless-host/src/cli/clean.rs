@@ -6,6 +6,7 @@ use std::path::Path;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::cleaning::policy::Trigger;
 use seekless::cleaning::{Outcome, PATTERNS, POLICIES, Setup};
+use seekless::units::counted;
 use seekless_lab::cleaning::{BINS, Prepared, Simulation, distributions, metrics};
 use serde_json::json;
 
@@ -251,18 +252,26 @@ fn to_text(results: &[(Prepared, Setup, Outcome)], histogram: bool) -> String {
 /// What was simulated, with every parameter that the result depends on.
 fn in_words(setup: &Setup, outcome: &Outcome) -> String {
     let when = match setup.limits.trigger {
-        Trigger::Clean(reserve) => format!("cleaned at {reserve} clean segments"),
-        Trigger::Garbage(share) => format!("cleaned at {} garbage, space not limited", percent(share)),
+        Trigger::Clean(0) => "when no segment is clean".to_owned(),
+        Trigger::Clean(reserve) => format!("with {} left", counted(reserve.into(), "clean segment")),
+        Trigger::Garbage(share) => format!("at {} garbage, space not limited", percent(share)),
+    };
+    let pass = match setup.limits.batch_blocks {
+        0 => "one segment".to_owned(),
+        blocks => format!("segments with {} at least", counted(blocks, "live block")),
+    };
+    let until = match setup.limits.target {
+        0 => String::new(),
+        1 => ", passes follow until a segment is clean".to_owned(),
+        target => format!(", passes follow until {target} segments are clean"),
     };
     format!(
-        "{} blocks in {} segments of {}, open ones included: {} full; {when}, until {} are clean, {} live blocks or one segment at a \
-         time; {} writes after {}; seed {}",
+        "{} blocks in {} segments of {}, open ones included: {} full; cleaning begins {when}, and a pass cleans {pass}{until}; {} \
+         writes after {}; seed {}",
         setup.blocks,
         setup.segments,
         setup.segment_blocks,
         percent(outcome.utilisation),
-        setup.limits.target,
-        setup.limits.batch_blocks,
         outcome.counts.user,
         setup.warm_up,
         setup.seed,

@@ -5,7 +5,7 @@ use seekless::disk::validation::DISKSIM;
 use seekless::disk::{
     AfterPair, Drive, ReadAhead, Seek, SeekFigures, Sparing, SurfaceOrder, TwoPiece, WriteBehind, Zone,
 };
-use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
+use seekless::units::{Nanos, SECTOR_BYTES, counted, human_bytes};
 use serde_json::{Value, json};
 
 use super::{Done, drives, list, output};
@@ -71,8 +71,8 @@ fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {
         (
             "cache",
             format!(
-                "{} segments of {}, {}, {}",
-                cache.segments,
+                "{} of {}, {}, {}",
+                counted(u64::from(cache.segments), "segment"),
                 human_bytes(u64::from(cache.segment_sectors) * SECTOR_BYTES),
                 read_ahead(cache.read_ahead).1,
                 write_behind(cache.write_behind).1

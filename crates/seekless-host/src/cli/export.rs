@@ -152,8 +152,10 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
         }
         let stop = async {
             while signals.next(&world.reactor).await == libc::SIGUSR1 {
-                for (counter, count) in opened.instances().iter().flatten().flat_map(|device| device.counters()) {
-                    log::info!("{counter} {count}");
+                for part in opened.parts() {
+                    part.counters().into_iter().for_each(|(counter, count)| {
+                        log::info!("{}: {counter} {count}", part.describe());
+                    });
                 }
             }
         };

@@ -5,6 +5,7 @@ use seekless::disk::{Drive, Evidence};
 use seekless::rt::HostProfile;
 use seekless::stack::{self, Kind, WORDS};
 use seekless::units::{SECTOR_BYTES, human_bytes};
+use seekless_lab::workload::{Form, Key, WORKLOADS, WorkloadSpec};
 use serde_json::{Value, json};
 
 use super::{Done, output};
@@ -17,14 +18,17 @@ enum What {
     Drives,
     /// The processor profiles, for bench --profile
     Profiles,
+    /// The workloads, with their options, for bench and for the kind of an experiment
+    Workloads,
 }
 
-/// Show what a stack line can say: words, options, drives, processor profiles
+/// Show what a stack line can say: words, options, drives, processor profiles; and the workloads
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless list
   seekless list drives
   seekless list words --json
+  seekless list workloads
 
 Exit codes: 0 shown, 2 wrong usage")]
 pub(super) struct Args {
@@ -47,6 +51,7 @@ pub(super) fn run(args: &Args) -> Done {
             What::Words => words_json(),
             What::Drives => drives_json(),
             What::Profiles => profiles_json(),
+            What::Workloads => workloads_json(),
         };
         output::print_json(&value)?;
         return Ok(0);
@@ -56,6 +61,8 @@ pub(super) fn run(args: &Args) -> Done {
         What::Words => stack::help(),
         What::Drives => drives(),
         What::Profiles => profiles().to_string(),
+        What::Workloads if args.markdown => workloads_markdown(),
+        What::Workloads => workloads(),
     })?;
     Ok(0)
 }
@@ -104,6 +111,54 @@ pub(super) fn drives_json() -> Value {
         })
     };
     Drive::all().iter().map(drive).collect()
+}
+
+/// The default of a number of a workload, as it is written; `None` for what has none.
+fn default_text(spec: &WorkloadSpec, key: &Key) -> Option<String> {
+    match (key.form, spec.default_of(key)?) {
+        (Form::Bytes, toml::Value::Integer(bytes)) => Some(stack::Value::Bytes(u64::try_from(bytes).ok()?).to_string()),
+        (Form::Percent, toml::Value::Integer(percent)) => Some(format!("{percent}%")),
+        (_, toml::Value::String(text)) => Some(text),
+        (Form::Switch, _) => None,
+        (_, value) => Some(value.to_string()),
+    }
+}
+
+/// Each workload and, below it, its options.
+fn workloads() -> String {
+    let mut text = String::new();
+    for spec in WORKLOADS {
+        text += &format!("{:<12} {}\n", spec.name, spec.help);
+        for key in spec.keys {
+            let default = default_text(spec, key).map_or(String::new(), |default| format!(" (default {default})"));
+            text += &format!("    {:<20} {}{default}\n", key.name, key.help);
+        }
+    }
+    text
+}
+
+/// The rows of the table of kinds in the guide to experiments.
+fn workloads_markdown() -> String {
+    let mut text = "| kind | what it does | keys |\n|---|---|---|\n".to_owned();
+    for spec in WORKLOADS {
+        let key = |key: &Key| match default_text(spec, key) {
+            Some(default) => format!("`{}` ({default})", key.name),
+            None => format!("`{}`", key.name),
+        };
+        let keys: Vec<String> = spec.keys.iter().map(key).collect();
+        text += &format!("| `{}` | {} | {} |\n", spec.name, spec.help, keys.join(", "));
+    }
+    text
+}
+
+fn workloads_json() -> Value {
+    let keys = |spec: &WorkloadSpec| -> Value {
+        let key = |key: &Key| json!({ "name": key.name, "help": key.help, "default": default_text(spec, key) });
+        spec.keys.iter().map(key).collect()
+    };
+    let workload =
+        |spec: &&WorkloadSpec| json!({ "name": spec.name, "help": spec.help, "about": spec.about, "keys": keys(spec) });
+    WORKLOADS.iter().map(workload).collect()
 }
 
 fn profiles() -> Table {

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use clap::ValueEnum;
 use rustix::mount::MountFlags;
-use seekless::device::Device;
 use seekless::stack::{Interface, Mounted, Part, Purpose, Stack, Usage};
 
 use super::daemon::{Report, Side};
@@ -324,11 +323,7 @@ async fn open_disk(world: &World, leaves: &HostLeaves, stack: &Stack, read_only:
     let Some(device) = opened.device().cloned() else { return Err(Failure::new("there is no device")) };
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let fs = DiskFile::show(&world.rt, device, read_only, owner);
-    let part = |instances: &Vec<Device>| match &instances[..] {
-        [only] => Part::Device(only.clone()),
-        several => Part::Devices(several.to_vec()),
-    };
-    Ok(Mounted { fs, parts: opened.instances().iter().map(part).collect() })
+    Ok(Mounted { fs, parts: opened.parts() })
 }
 
 /// The store that holds the whole file system, if there is one.

@@ -136,7 +136,7 @@ pub(super) fn run(args: &Args) -> Done {
     let published = deviations(&experiment.published, &rows);
     match args.json {
         true => output::print(&to_json(&rows, &claims, &published))?,
-        false => output::print(&to_text(&experiment, &rows, &claims, &published, &folder))?,
+        false => output::print(&to_text(&experiment, &rows, &claims, &published, &folder, args.quick))?,
     }
     let differs = claims.iter().any(|checked| checked.verdict == Verdict::Differs);
     Ok(if args.check && differs { FAILED } else { 0 })
@@ -379,25 +379,34 @@ fn to_text(
     claims: &[Checked],
     published: &[Deviation],
     folder: &Path,
+    is_quick: bool,
 ) -> String {
+    // Claims about points that `--quick` leaves out are counted, and not shown.
+    let shown = |checked: &&Checked| !is_quick || checked.verdict != Verdict::Open;
+    let claims_shown: Vec<&Checked> = claims.iter().filter(shown).collect();
+    let published: Vec<&Deviation> = published.iter().filter(|it| !is_quick || it.measured.is_some()).collect();
     let description = &experiment.description;
     let mut text =
         format!("{} {}\n{} rows in {}\n", description.title, description.paper, rows.len(), folder.display());
     if !published.is_empty() {
-        text += &format!("\n{}\n", published_table(published));
+        text += &format!("\n{}\n", published_table(&published));
     }
     if !claims.is_empty() {
-        text += &format!("\n{}\n", claims_table(claims));
+        text += &format!("\n{}\n", claims_table(&claims_shown));
         let held = claims.iter().filter(|checked| checked.verdict == Verdict::Holds).count();
         let open = claims.iter().filter(|checked| checked.verdict == Verdict::Open).count();
-        let not_measured = if open > 0 { format!(", {open} not measured") } else { String::new() };
+        let not_measured = match (open, is_quick) {
+            (0, _) => String::new(),
+            (open, false) => format!(", {open} not measured"),
+            (open, true) => format!(", {open} not measured: --quick leaves their points out"),
+        };
         text += &format!("{held} of {} claims hold{not_measured}.\n", claims.len());
     }
     let folder = seekless::stack::quoted_path(folder);
     text + &format!("For a page: seekless report {folder} -o {}.html\n", experiment.name)
 }
 
-fn claims_table(claims: &[Checked]) -> Table {
+fn claims_table(claims: &[&Checked]) -> Table {
     let mut table = new_table(&["", "claim", "source", "found", "cases"]);
     for checked in claims {
         table.add_row(vec![
@@ -411,7 +420,7 @@ fn claims_table(claims: &[Checked]) -> Table {
     table
 }
 
-fn published_table(published: &[Deviation]) -> Table {
+fn published_table(published: &[&Deviation]) -> Table {
     let mut table = new_table(&["published", "where", "published", "measured", "deviation", "source"]);
     for deviation in published {
         let Deviation { published, measured } = deviation;

@@ -2,7 +2,7 @@
 
 use comfy_table::{Table, presets};
 use seekless::device::{Device, SnapshotError, SnapshotInfo, Snapshots};
-use seekless::stack::Purpose;
+use seekless::stack::{Opened, Purpose};
 use seekless::units::{WallTime, human_bytes};
 use serde_json::json;
 
@@ -93,8 +93,13 @@ pub(super) fn run(command: &Command) -> Done {
     }
 }
 
-fn snapshots_of(device: &Device) -> Result<&dyn Snapshots, Failure> {
-    device.snapshots().ok_or_else(|| {
+/// The snapshots of the first device that can have any. A member of an array has none: they would be of a part alone.
+fn snapshots_of<'a>(opened: &'a Opened<'_>, device: &Device) -> Result<&'a dyn Snapshots, Failure> {
+    let single = opened.instances().iter().map_while(|instances| match &instances[..] {
+        [only] => Some(only),
+        _ => None,
+    });
+    single.filter_map(|device| device.snapshots()).next().ok_or_else(|| {
         Failure::new(format!("{} has no room for snapshots", device.describe()))
             .hint("make the virtual log disk with room for some: seekless mkfs 'vld:snapshots=8 / ...'")
     })
@@ -118,7 +123,7 @@ fn change(which: &Which, change: impl AsyncFnOnce(&dyn Snapshots, &str) -> Resul
     world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Use).await?;
         let device = opened.device().ok_or_else(|| no_device(&which.stack))?;
-        let changed = change(snapshots_of(device)?, &which.name).await;
+        let changed = change(snapshots_of(&opened, device)?, &which.name).await;
         // Even when nothing was changed: the next start then finds the end of the log at once.
         let released = device.release().await;
         changed.map_err(told)?;
@@ -140,7 +145,7 @@ fn list(args: &ListArgs) -> Done {
     let found: Vec<SnapshotInfo> = world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
         let device = opened.device().ok_or_else(|| no_device(&args.stack))?;
-        snapshots_of(device)?.list().await.map_err(told)
+        snapshots_of(&opened, device)?.list().await.map_err(told)
     })?;
     let taken = |snapshot: &SnapshotInfo| time_text(WallTime { seconds: snapshot.created_seconds, nanos: 0 });
     if args.json {

@@ -40,13 +40,21 @@ metric = "elapsed_s"
 test = "value"
 where = { n = 1 }
 below = 0.0
+
+[[claim]]
+text = "ten disks are fast"
+source = "none"
+metric = "elapsed_s"
+test = "value"
+where = { n = 10 }
+below = 1000.0
 "#;
 
 fn scratch() -> Scratch {
     let scratch = Scratch::new();
     scratch.make_directory("sweep");
     scratch.write("sweep/experiment.toml", SWEEP);
-    scratch.write("sweep/published.csv", "contestant,n,metric,value,source\nfcfs,1,requests_per_s,100,[x]\n");
+    scratch.write("sweep/published.csv", "contestant,n,metric,value,source\nfcfs,10,requests_per_s,100,[x]\n");
     scratch
 }
 
@@ -61,7 +69,9 @@ fn experiments_are_run_and_reported() {
     let quick = ["run", "sweep", "--quick"];
     let ended = scratch.run(&quick);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    assert!(ended.out.contains("looking ahead helps") && ended.out.contains("1 of 2 claims hold"), "{}", ended.out);
+    let held = "1 of 3 claims hold, 1 not measured: --quick leaves their points out.";
+    assert!(ended.out.contains("looking ahead helps") && ended.out.contains(held), "{}", ended.out);
+    assert!(!ended.out.contains("ten disks are fast") && !ended.out.contains("published"), "{}", ended.out);
     assert!(ended.out.contains("4 rows in results/sweep-quick"), "{}", ended.out);
     let rows = read(&scratch, "results/sweep-quick/rows.jsonl");
     let again = scratch.run(&[&quick[..], &["--json", "--check"]].concat());
@@ -69,7 +79,7 @@ fn experiments_are_run_and_reported() {
     assert!(again.err.contains("4 of 4 points are measured already"), "{}", again.err);
     let kinds: Vec<Value> = again.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
     assert_eq!(kinds.iter().filter(|line| line["kind"] == "row").count(), 4);
-    assert_eq!(kinds.iter().filter(|line| line["kind"] == "claim").count(), 2);
+    assert_eq!(kinds.iter().filter(|line| line["kind"] == "claim").count(), 3);
     assert_eq!(rows, read(&scratch, "results/sweep-quick/rows.jsonl"));
     let provenance: Value = serde_json::from_str(&read(&scratch, "results/sweep-quick/provenance.json")).unwrap();
     assert_eq!((&provenance["points_measured"], &provenance["seed"]), (&0.into(), &1.into()));

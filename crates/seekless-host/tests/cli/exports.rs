@@ -172,6 +172,8 @@ fn snapshots_are_kept() {
     exported.signal("-TERM");
     scratch.good(&["snapshot", "take", disk, "two"]);
     let list = scratch.good(&["snapshot", "list", disk, "--json"]);
+    let below = disk.replacen("vld", "fault / vld", 1);
+    assert_eq!(scratch.good(&["snapshot", "list", &below, "--json"]), list, "`fault` passes requests on");
     for text in ["\"name\": \"one\"", "\"name\": \"two\"", "\"own_bytes\": 0"] {
         assert!(list.contains(text), "{text} is missing in {list}");
     }

@@ -64,7 +64,7 @@ fn replays_compare() {
     let one = ["replay", "hm.csv", "--device", "hm_0", "--on", "disk:dec-rz26", "--on", "disk:cheetah9lp"];
     let text = out(&scratch, &one);
     let sentence = text.lines().last().unwrap();
-    assert!(sentence.contains("disk:cheetah9lp needs") && sentence.contains("p99 read"), "{text}");
+    assert!(sentence.contains("disk:cheetah9lp has the shortest time, ") && sentence.contains("p99 read"), "{text}");
     let lines = out(&scratch, &[&one[..], &["--json", "--timing", "think"]].concat());
     let kinds: Vec<Value> = json_lines(&lines).into_iter().map(|line| line["kind"].clone()).collect();
     assert_eq!(kinds, ["trace", "outcome", "outcome", "comparison"]);

@@ -49,6 +49,13 @@ fn the_reference_is_that_of_the_program() {
     }
 }
 
+/// Aim: the guide has every workload. Method: as above.
+#[test]
+fn the_guide_has_every_workload() {
+    let arguments = ["list", "workloads", "--markdown"];
+    check("guide/experiments.md", "seekless list workloads --markdown", &printed(&arguments));
+}
+
 /// Aim: the index has every experiment. Method: the titles in their folders.
 #[test]
 fn the_index_has_every_experiment() {

@@ -443,6 +443,10 @@ fn updates_are_measured() {
             ["overhead_ms", "locate_ms", "transfer_ms", "other_ms"].iter().map(|part| metrics[*part]).sum();
         assert!((parts - metrics["update_ms"]).abs() < 1e-6 && metrics["overhead_ms"] > 0.05, "{metrics:?}");
     }
+    for between in ["fault", "concat:n=1"] {
+        let passed = measured(text, &format!("{ffs} / {between} / disk:st19101-wa99")).expect("measured");
+        assert_eq!(passed, in_place, "{between} passes requests on, and is no second drive");
+    }
     let paused = measured(&format!("{text}burst = '32KiB'\npause_ms = 500"), &line).expect("measured");
     // Eight updates share a pause: it would be 62 ms for each. Work under way at its end may delay one of them.
     assert!(paused["update_ms"] < 20.0, "{paused:?}");

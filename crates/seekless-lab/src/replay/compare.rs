@@ -66,25 +66,22 @@ fn against(
         return format!("{} do equally well: their {quantity} differs by less than 1 %.", names.join(" and "));
     }
     let names: Vec<&str> = std::iter::once(best).chain(alike).map(|index| outcomes[index].stack.as_str()).collect();
-    let verb = if names.len() == 1 { "needs" } else { "need" };
-    let factors: Vec<String> = slower
-        .iter()
-        .map(|&index| format!("{} less {quantity} than {}", factor(ratios[index]), outcomes[index].stack))
-        .collect();
+    let verb = if names.len() == 1 { "has" } else { "have" };
+    let factors: Vec<String> =
+        slower.iter().map(|&index| format!("{} {}", outcomes[index].stack, factor(ratios[index]))).collect();
     // Figures for the nearest rival.
     let rival = &outcomes[slower[0]];
     let figures = match (tail(winner), tail(rival)) {
         (Some((what, mine)), Some((_, theirs))) => {
-            format!("; {what} {} against {}", time_text(mine), time_text(theirs))
+            format!(" The {what} is {} against {} on {}.", time_text(mine), time_text(theirs), rival.stack)
         }
         _ => String::new(),
     };
     format!(
-        "{} {verb} {} ({} against {}{figures}).",
+        "{} {verb} the shortest {quantity}, {}; {} times as long.{figures}",
         names.join(" and "),
-        factors.join(" and "),
         time_text(value(winner)),
-        time_text(value(rival)),
+        factors.join(" and "),
     )
 }
 
@@ -97,9 +94,9 @@ fn tail(outcome: &Outcome) -> Option<(&'static str, Nanos)> {
         .map(|(what, stats)| (what, stats.quantile(0.99)))
 }
 
-/// `1.42x`, `13x`.
+/// `1.42`, `13`.
 fn factor(ratio: f64) -> String {
-    if ratio < 10.0 { format!("{ratio:.2}x") } else { format!("{ratio:.0}x") }
+    if ratio < 10.0 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
 }
 
 /// Names of the columns of [`table`].

@@ -58,7 +58,8 @@ pub struct Outcome {
     pub moved: u64,
     /// Requests without a recorded latency, where the timing needs it; they count as instantaneous.
     pub without_latency: u64,
-    pub counters: Vec<Counter>,
+    /// Counters of each device of the stack, top first, by its description.
+    pub counters: Vec<(String, Vec<Counter>)>,
 }
 
 /// A quantity with one value per drive.
@@ -113,8 +114,11 @@ impl Outcome {
             .filter(|op| self.ops[op.index()].requests > 0)
             .map(|op| (op.name().to_owned(), self.ops[op.index()].to_json()))
             .collect();
+        let object = |counters: &[Counter]| -> serde_json::Map<String, serde_json::Value> {
+            counters.iter().map(|(name, count)| ((*name).to_owned(), (*count).into())).collect()
+        };
         let counters: serde_json::Map<String, serde_json::Value> =
-            self.counters.iter().map(|(name, count)| ((*name).to_owned(), (*count).into())).collect();
+            self.counters.iter().map(|(part, counters)| (part.clone(), object(counters).into())).collect();
         serde_json::json!({
             "stack": self.stack,
             "describes": self.describes,
@@ -172,7 +176,8 @@ pub fn simulate(
             outcome.disks = busy.len() as u64;
             outcome.disk_requests = requests;
         }
-        Ok(Outcome { stack: asked, ..outcome })
+        let counters = opened.parts().iter().map(|part| (part.describe(), part.counters())).collect();
+        Ok(Outcome { stack: asked, counters, ..outcome })
     })?
 }
 
@@ -273,7 +278,7 @@ pub async fn replay(
         widened: state.placer.widened,
         moved: state.placer.moved,
         without_latency: if spec.timing == Timing::Think { state.without_latency } else { 0 },
-        counters,
+        counters: vec![(device.describe(), counters)],
     })
 }
 

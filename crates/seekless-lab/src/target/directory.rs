@@ -185,6 +185,11 @@ impl Target for Directory {
         file.0.sync_all().map_err(failed("sync", &file.1))
     }
 
+    async fn fsync_directory(&self, path: &str) -> Result<(), LabError> {
+        let path = self.path(path);
+        File::open(&path).and_then(|directory| directory.sync_all()).map_err(failed("sync the directory", &path))
+    }
+
     async fn compute(&self, _: Work) {}
 
     async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError> {
@@ -203,6 +208,11 @@ impl Target for Directory {
     async fn unlink(&self, path: &str) -> Result<(), LabError> {
         let path = self.path(path);
         fs::remove_file(&path).map_err(failed("delete", &path))
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> Result<(), LabError> {
+        let from = self.path(from);
+        fs::rename(&from, self.path(to)).map_err(failed("rename", &from))
     }
 
     async fn sync(&self) -> Result<(), LabError> {

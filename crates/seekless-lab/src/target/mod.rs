@@ -43,6 +43,9 @@ pub trait Target {
     /// Makes a file durable: `fsync`.
     async fn fsync(&self, file: &mut Self::File) -> Result<(), LabError>;
 
+    /// Makes the names in a directory durable: `open`, `fsync` and `close`.
+    async fn fsync_directory(&self, path: &str) -> Result<(), LabError>;
+
     /// Another place for files, on separate storage, where there is one.
     fn beside(&self) -> Option<&Self> {
         None
@@ -61,6 +64,9 @@ pub trait Target {
     async fn close(&self, file: Self::File) -> Result<(), LabError>;
 
     async fn unlink(&self, path: &str) -> Result<(), LabError>;
+
+    /// Moves a name: `rename`. A file of the new name is replaced.
+    async fn rename(&self, from: &str, to: &str) -> Result<(), LabError>;
 
     /// Makes everything durable: `syncfs`.
     async fn sync(&self) -> Result<(), LabError>;

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use seekless::device::Data;
 use seekless::fs::{
-    DirEntry, DirSink, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, OpenProtocol, WriteMode,
+    DirEntry, DirSink, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, OpenProtocol, Place, RenameMode,
+    WriteMode,
 };
 use seekless::rt::{Rt, Work};
 use seekless::stack::{Mounted, Part};
@@ -240,6 +241,32 @@ impl Vfs {
         self.forget_name(parent, name).await;
         Ok(())
     }
+
+    async fn move_name(&self, from: &str, to: &str) -> FsResult<()> {
+        let ((old_parent, old), (new_parent, new)) = (self.parent(from).await?, self.parent(to).await?);
+        let place = |parent, name| Place { parent, name };
+        self.fs.rename(place(old_parent, old), place(new_parent, new), RenameMode::Replace).await?;
+        if (old_parent, old) == (new_parent, new) {
+            return Ok(());
+        }
+        let moved = self.dentries.borrow_mut().remove(&(old_parent, old.to_vec()));
+        match moved {
+            Some(ino) => self.remember(new_parent, new, ino).await,
+            None => self.forget_name(new_parent, new).await,
+        }
+        Ok(())
+    }
+
+    async fn sync_names(&self, path: &str) -> FsResult<()> {
+        let directory = self.open_node(path, OpenFlags::READ).await?;
+        let synced = self.fs.fsyncdir(directory.ino, directory.handle).await;
+        let released = match directory.handle {
+            Some(handle) => self.fs.release(directory.ino, handle).await,
+            None => Ok(()),
+        };
+        self.closed(directory.ino).await;
+        synced.and(released)
+    }
 }
 
 /// Takes all entries of a directory.
@@ -314,6 +341,14 @@ impl Target for Vfs {
         self.fs.fsync(file.ino, file.handle, false).await.map_err(failed("sync", &file.path))
     }
 
+    async fn fsync_directory(&self, path: &str) -> Result<(), LabError> {
+        // Open, fsync, close.
+        for _ in 0..3 {
+            self.rt.charge(Work::Call).await;
+        }
+        self.sync_names(path).await.map_err(failed("sync the directory", path))
+    }
+
     fn beside(&self) -> Option<&Vfs> {
         self.beside.as_deref()
     }
@@ -369,6 +404,11 @@ impl Target for Vfs {
     async fn unlink(&self, path: &str) -> Result<(), LabError> {
         self.call(Work::NamespaceCall).await;
         self.remove(path, false).await.map_err(failed("delete", path))
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> Result<(), LabError> {
+        self.rt.charge(Work::NamespaceCall).await;
+        self.move_name(from, to).await.map_err(failed("rename", from))
     }
 
     async fn sync(&self) -> Result<(), LabError> {

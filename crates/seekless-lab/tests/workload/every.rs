@@ -12,7 +12,7 @@ use seekless::units::Nanos;
 use seekless_lab::LabError;
 use seekless_lab::report::Report;
 use seekless_lab::run::{Bound, Run, run_in_directory};
-use seekless_lab::target::{Host, Target, Vfs};
+use seekless_lab::target::{Directory, Host, Target, Vfs};
 use seekless_lab::workload::Data;
 use seekless_lab::workload::aged::{self, Aged};
 use seekless_lab::workload::append::Append;
@@ -161,7 +161,7 @@ programs! {
     a_large_file: LARGE,
     sizes_of_files: SIZES,
     an_empty_file_system: Aged { full: 0, ..AGED },
-    mail: postmark(),
+    pooled_files: postmark(),
     transactions: bank(),
     appends: Append { bytes: 4_000, ..Append::default() },
     attributes_of_files: Attributes { files: 30, bytes: 700, files_per_directory: 7, ..Attributes::default() },
@@ -249,6 +249,63 @@ fn what_is_left_behind_is_deleted() {
         assert_eq!(target.list("").await.unwrap(), []);
     });
     ran.unwrap();
+}
+
+/// A target does what a program expects of renaming: the new name has the file, one that it had before is gone, the old name is
+/// free, and a file that is open stays so. The caches of names notice.
+async fn renames<T: Target>(target: &T) -> Result<(), LabError> {
+    target.mkdir("tmp").await?;
+    target.mkdir("new").await?;
+    for (name, text) in [("tmp/a", b"first"), ("new/a", b"older")] {
+        let mut open = target.create(name).await?;
+        target.write(&mut open, 0, text).await?;
+        target.fsync(&mut open).await?;
+        target.close(open).await?;
+    }
+    let mut replaced = target.open("new/a").await?;
+    target.rename("tmp/a", "new/a").await?;
+    target.rename("new/a", "new/a").await?;
+    target.fsync_directory("new").await?;
+    let mut found = [0; 8];
+    assert_eq!(target.read(&mut replaced, 0, &mut found).await?, 5);
+    assert_eq!(&found[..5], b"older");
+    target.close(replaced).await?;
+    for is_cold in [false, true] {
+        if is_cold {
+            target.drop_caches().await?;
+        }
+        let mut open = target.open("new/a").await?;
+        assert_eq!(target.read(&mut open, 0, &mut found).await?, 5);
+        assert_eq!(&found[..5], b"first");
+        target.close(open).await?;
+        assert!(target.stat("tmp/a").await.is_err());
+        assert_eq!(target.list("tmp").await?, []);
+    }
+    let missing = target.rename("tmp/a", "new/b").await.unwrap_err().to_string();
+    assert!(missing.contains("cannot rename ") && missing.contains("tmp/a"), "{missing}");
+    assert!(target.fsync_directory("tmp/a").await.is_err());
+    remove_all(target, "").await;
+    Ok(())
+}
+
+#[test]
+fn renaming_is_what_programs_expect() {
+    for line in ["lfs / disk:dec-rz26", "ffs:metadata=softdep / disk:dec-rz26", "zstd / vlfs / disk:dec-rz26"] {
+        let stack = Stack::parse(line).unwrap();
+        let executor = Executor::simulated(1, HostProfile::SPARCSTATION2);
+        let rt = executor.rt().clone();
+        let ran = executor.block_on(async {
+            let mounted = stack.mount(&rt, &NoLeaves, &Identity::new([1, 2, 3, 4]), Usage::default()).await.unwrap();
+            let target = Vfs::new(rt.clone(), mounted);
+            renames(&target).await.unwrap_or_else(|error| panic!("{line}: {error}"));
+            target.drop_caches().await.unwrap();
+            target.fs().close().await.unwrap();
+        });
+        ran.unwrap();
+    }
+    let scratch = Scratch::new("renames");
+    let directory = Directory::new(&scratch.0, Host::default()).unwrap();
+    Executor::simulated(1, HostProfile::NONE).block_on(renames(&directory)).unwrap().unwrap();
 }
 
 /// Invalid sizes are refused before anything is done.

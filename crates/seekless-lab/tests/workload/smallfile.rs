@@ -150,6 +150,10 @@ impl Target for Counting {
     async fn fsync(&self, _: &mut String) -> Result<(), LabError> {
         Ok(())
     }
+    async fn fsync_directory(&self, path: &str) -> Result<(), LabError> {
+        self.calls.borrow_mut().push(format!("fsync {path}"));
+        Ok(())
+    }
     async fn compute(&self, _: Work) {}
     async fn write(&self, file: &mut String, _: u64, bytes: &[u8]) -> Result<(), LabError> {
         self.files.borrow_mut().insert(file.clone(), bytes.to_vec());
@@ -169,6 +173,10 @@ impl Target for Counting {
     }
     async fn unlink(&self, path: &str) -> Result<(), LabError> {
         self.calls.borrow_mut().push(format!("unlink {path}"));
+        Ok(())
+    }
+    async fn rename(&self, from: &str, to: &str) -> Result<(), LabError> {
+        self.calls.borrow_mut().push(format!("rename {from} {to}"));
         Ok(())
     }
     async fn sync(&self) -> Result<(), LabError> {

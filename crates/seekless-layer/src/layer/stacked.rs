@@ -27,7 +27,6 @@ pub struct At<'a, N> {
 ///
 /// Attributes that methods return are those of the file system below; only [`Layer::show`] converts them into those
 /// seen above.
-/// seen above.
 // The engine runs on one thread, so these futures need no `Send` bound.
 #[allow(async_fn_in_trait)]
 pub trait Layer: 'static {

@@ -55,6 +55,11 @@ impl<'a> Opened<'a> {
         &self.devices
     }
 
+    /// The same as parts, top first, for their counters and descriptions.
+    pub fn parts(&self) -> Vec<Part> {
+        self.devices.iter().cloned().map(Part::of).collect()
+    }
+
     /// Puts an empty file system on the device, whose content is lost: the caller has checked that this is allowed.
     ///
     /// # Errors
@@ -89,7 +94,8 @@ impl<'a> Opened<'a> {
     /// When the stack consists of devices alone, and those of the parts.
     pub async fn mount(&self, usage: Usage) -> Result<Mounted, StackError> {
         let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
-        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
+        let mut parts = self.parts();
+        parts.reverse();
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev().skip(parts.len()) {
             top = self.put_on(top, word, usage).await?;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use seekless::rng::Rng;
+use seekless::stack::WORDS;
 use seekless::testing::{Replay, fuzz};
 
 /// A target: its name, its function, and the number and maximum size of noise inputs.
@@ -35,22 +36,8 @@ const TARGETS: &[Target] = &[
     Target { name: "stack_line", body: fuzz::stack_line, inputs: 20_000, bytes_max: 120 },
 ];
 
-/// Words of a stack line and separators, which random bytes would hardly ever form.
-const WORDS: &[&str] = &[
-    "lfs",
-    "ffs",
-    "vlfs",
-    "memory",
-    "memfs",
-    "disk",
-    "file",
-    "wrap",
-    "zstd",
-    "vld",
-    "hostdir",
-    "fault",
-    "fork",
-    "trace",
+/// What is on a stack line beside the words of the table, and random bytes would hardly ever form.
+const PARTS: &[&str] = &[
     " / ",
     "/",
     ":",
@@ -104,8 +91,11 @@ fn kept_inputs_do_no_harm() {
 fn noise(target: &Target, rng: &mut Rng) -> Vec<u8> {
     let length = rng.below(target.bytes_max + 1) as usize;
     if target.name == "stack_line" {
-        let words = (0..length / 4).map(|_| WORDS[rng.below(WORDS.len() as u64) as usize]);
-        return words.collect::<String>().into_bytes();
+        let parts = (0..length / 4).map(|_| match rng.chance(1, 2) {
+            true => rng.pick(WORDS).name,
+            false => rng.pick(PARTS),
+        });
+        return parts.collect::<String>().into_bytes();
     }
     let mut input = vec![0; length];
     rng.fill(&mut input);

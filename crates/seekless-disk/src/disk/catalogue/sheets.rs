@@ -3,9 +3,8 @@
 use crate::disk::datasheet::DataSheet;
 use crate::units::{KIB, Nanos, SECTOR_BYTES};
 
-pub(super) fn all() -> [DataSheet; 3] {
-    [wren_iv(), m2694exa(), fireball_lct10()]
-}
+/// Every drive of this file. A new one is a function and a row.
+pub(super) const SHEETS: &[fn() -> DataSheet] = &[wren_iv, m2694exa, fireball_lct10];
 
 /// CDC Wren IV (94171), the disk of [ro92]: 3600 rpm, 45 sectors on each of 9 tracks in 1546 cylinders, 17.5 ms,
 /// 32 KB of buffer, a bus of 1.3 MB/s [se95 Table 1]. The real drive is zoned; the paper's figures are not.

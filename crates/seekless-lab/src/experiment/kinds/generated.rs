@@ -1,4 +1,4 @@
-//! `requests`: requests of one kind, sequential or random, as in [st05 §4].
+//! `requests`: requests of one kind, sequential or random, as in [st05 §4.1].
 
 use seekless::rng::Rng;
 use seekless::units::Nanos;

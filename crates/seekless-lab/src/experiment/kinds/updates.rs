@@ -70,7 +70,7 @@ fn one() -> u64 {
     1
 }
 
-/// Counters of drives, in nanoseconds and requests.
+/// Counters of the stack's drives, in nanoseconds and requests.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     overhead: u64,
@@ -87,10 +87,12 @@ impl Counted {
                 "overhead_ns" => counted.overhead += value,
                 "seek_ns" | "rotation_ns" => counted.locate += value,
                 "transfer_ns" => counted.transfer += value,
-                "requests" => counted.requests += value,
                 _ => {}
             }
         }
+        // An array counts its own requests, too.
+        let drives = parts.last().map(Part::counters).unwrap_or_default();
+        counted.requests = drives.into_iter().filter(|(name, _)| *name == "requests").map(|(_, value)| value).sum();
         counted
     }
 }
