@@ -1,6 +1,9 @@
 //! Speed of LFS on a device in memory, in processor time, and what its cleaner costs: `cargo bench -p seekless --bench
 //! lfs [-- directory|overwrite|recovery]`.
 //!
+//! `cargo bench -p seekless --bench lfs -- cost volume=1GiB full=75,80,85,90 pattern=zipf cleaner=greedy` compares what
+//! the log writes for each byte of the user with the simulator of the same policy at the same utilisation.
+//!
 //! The device takes no time, so this is the cost of the file system's own work; the laboratory measures the cost on
 //! disks. Times are those of one run each: the long ones are steady, and the shape is what matters.
 
@@ -9,6 +12,9 @@
 use std::rc::Rc;
 
 use cpu_time::ProcessTime;
+use seekless::cleaning::patterns::Given;
+use seekless::cleaning::policy::{Limits, Trigger};
+use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
 use seekless::device::{Device, Memory};
 use seekless::fs::client::{Client, OpenFile};
 use seekless::fs::lfs::{self, CleanerPolicy, MkfsOptions, Options};
@@ -198,6 +204,155 @@ fn recovery(file_bytes: u64, total_bytes: u64) {
     });
 }
 
+/// What `cost` measures.
+struct Cost {
+    volume: u64,
+    /// Live bytes in per cent of all segments.
+    full: f64,
+    pattern: String,
+    cleaner: CleanerPolicy,
+    /// Overwrites before and while everything is counted, in multiples of the data.
+    rounds: (f64, f64),
+    file_blocks: u64,
+}
+
+/// Write amplification of the simulator with `cleaner` and `pattern` at the utilisation `full`.
+fn simulated(cost: &Cost, blocks: u64, segment_blocks: u32) -> f64 {
+    let blocks = blocks.min(500_000) as u32;
+    let setup = Setup {
+        blocks,
+        segment_blocks,
+        segments: Setup::segments_for(blocks, segment_blocks, cost.full),
+        limits: Limits { trigger: Trigger::Clean(1), batch_blocks: 1, target: 0 },
+        warm_up: u64::from(blocks) * 10,
+        writes: u64::from(blocks) * 10,
+        seed: 1,
+    };
+    let policy = match cost.cleaner {
+        CleanerPolicy::Greedy => "greedy",
+        CleanerPolicy::CostBenefit => "cost-benefit",
+    };
+    let (policy, options) = PolicySpec::parse(policy).expect("a policy");
+    let (pattern, words) = PatternSpec::parse(&cost.pattern).expect("a pattern");
+    let mut pattern = pattern.make(&words, &Given { blocks, seed: 1, recorded: None }).expect("a pattern");
+    let outcome = policy.simulate(&options, &setup, &mut *pattern, &mut |_, _| std::ops::ControlFlow::Continue(()));
+    outcome.map_or(f64::NAN, |outcome| outcome.write_amplification())
+}
+
+/// Overwrites blocks of 4 KiB on a volume that is `full`, until the cleaner is in a steady state; then prints what the
+/// log wrote for each byte of the user. Contents are zeroes, so that a large device needs little memory.
+fn cost(cost: &Cost) {
+    const BLOCK: u64 = 4 * KIB;
+    run(async |rt| {
+        let (memory, fs) = fresh(&rt, cost.volume, Options { cleaner: cost.cleaner, ..Options::default() }).await?;
+        let client = Client::new(fs.clone());
+        let device: Device = memory;
+        let info = lfs::info(&device).await?;
+        let total = info.segment_count * info.segment_bytes;
+        let blocks = (total as f64 * cost.full) as u64 / (BLOCK + BLOCK / 341 + 1);
+        let bytes = vec![0; BLOCK as usize];
+        let mut files: Vec<OpenFile> = Vec::new();
+        for block in 0..blocks {
+            if block % cost.file_blocks == 0 {
+                files.push(client.create(format!("/file{}", files.len()).as_bytes()).await?);
+            }
+            client.write(files[files.len() - 1], block % cost.file_blocks * BLOCK, &bytes).await?;
+        }
+        client.sync().await?;
+        let (pattern, words) = PatternSpec::parse(&cost.pattern).expect("a pattern");
+        let given = Given { blocks: blocks as u32, seed: 1, recorded: None };
+        let mut pattern = pattern.make(&words, &given).expect("a pattern");
+        let mut operations: Vec<u32> = Vec::new();
+        let mut write = async |count: u64| {
+            for _ in 0..count {
+                if operations.is_empty() {
+                    pattern.more(&mut operations);
+                    operations.reverse();
+                }
+                let block = u64::from(operations.pop().expect("patterns do not end"));
+                let file = files[(block / cost.file_blocks) as usize];
+                client.write(file, block % cost.file_blocks * BLOCK, &bytes).await?;
+                rt.sleep(Nanos::from_micros(20)).await;
+            }
+            FsResult::Ok(())
+        };
+        write((blocks as f64 * cost.rounds.0) as u64).await?;
+        let names = [
+            "log_data_bytes",
+            "log_metadata_bytes",
+            "log_cleaned_bytes",
+            "cleaner_read_bytes",
+            "log_bytes",
+            "checkpoints",
+        ];
+        let before = names.map(|name| counter(&fs, name));
+        let start = ProcessTime::now();
+        let count = (blocks as f64 * cost.rounds.1) as u64;
+        write(count).await?;
+        let seconds = start.elapsed().as_secs_f64();
+        let after = names.map(|name| counter(&fs, name));
+        let [data, metadata, cleaned, read, log, checkpoints] =
+            std::array::from_fn(|at| (after[at] - before[at]) as f64);
+        let user = (count * BLOCK) as f64;
+        client.sync().await?;
+        let live = lfs::info(&device).await?.live_bytes as f64 / total as f64;
+        let simulated = simulated(
+            &Cost { full: live, pattern: cost.pattern.clone(), ..*cost },
+            blocks,
+            (info.segment_bytes / BLOCK) as u32,
+        );
+        // Hot blocks are overwritten in memory, and the log has them once.
+        let written = log / data;
+        println!(
+            "{:>5} MiB, {:.3} alive, {}, {:?}: log {written:.2} bytes a byte (simulated {simulated:.2}, {:+.0} %); metadata \
+             {:.3}, moved {:.2}, cleaned at {:.2}; {checkpoints} checkpoints; {:.1} MB/s",
+            cost.volume / MIB,
+            live,
+            cost.pattern,
+            cost.cleaner,
+            (written / simulated - 1.0) * 100.0,
+            metadata / data,
+            cleaned / data,
+            cleaned / read,
+            user / seconds / 1e6
+        );
+        for file in files {
+            client.close(file).await?;
+        }
+        fs.close().await
+    });
+}
+
+/// Runs `cost` for every combination of the words `key=value,value`.
+fn costs(words: &[String]) {
+    let values = |key: &str, default: &str| -> Vec<String> {
+        let given = words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        given.unwrap_or(default).split(',').map(str::to_owned).collect()
+    };
+    let number = |text: &String| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is not a number"));
+    let size = |text: &String| match text.strip_suffix("GiB") {
+        Some(gib) => gib.parse::<u64>().expect("a size") * GIB,
+        None => text.trim_end_matches("MiB").parse::<u64>().expect("a size") * MIB,
+    };
+    for volume in values("volume", "128MiB").iter().map(size) {
+        for pattern in values("pattern", "uniform") {
+            for cleaner in values("cleaner", "greedy") {
+                let cleaner = if cleaner == "greedy" { CleanerPolicy::Greedy } else { CleanerPolicy::CostBenefit };
+                for full in values("full", "75,80,85").iter().map(number) {
+                    cost(&Cost {
+                        volume,
+                        full: full / 100.0,
+                        pattern: pattern.replace('+', ","),
+                        cleaner,
+                        rounds: (number(&values("warm", "3")[0]), number(&values("rounds", "1")[0])),
+                        file_blocks: number(&values("file", "1000000000")[0]) as u64,
+                    });
+                }
+            }
+        }
+    }
+}
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_wanted = |part: &str| wanted.is_empty() || wanted.iter().any(|word| word == part);
@@ -214,6 +369,9 @@ fn main() {
                 overwrite(df_percent, cleaner);
             }
         }
+    }
+    if wanted.iter().any(|word| word == "cost") {
+        costs(&wanted);
     }
     if is_wanted("recovery") {
         for file_bytes in [1_000, 10_000, 100_000] {

@@ -106,7 +106,7 @@ fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
             .dirty_inodes
             .iter()
             .copied()
-            .filter(|ino| state.inodes.get(ino).is_some_and(|known| known.cleaned) || dirt(ino) == InodeDirt::Namespace)
+            .filter(|ino| state.inodes.get(ino).is_some_and(|known| known.moved) || dirt(ino) == InodeDirt::Namespace)
             .collect(),
     };
     if let Scope::Checkpoint { .. } = scope {
@@ -115,7 +115,7 @@ fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
     }
     let mut chosen: Vec<Ino> = chosen.into_iter().collect();
     if scope == Scope::Cleaned {
-        // Age sort: data that was written at about the same time dies at about the same time. [ro92 §3.4]
+        // As for the blocks of a file.
         chosen.sort_by_key(|ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch()));
     }
     chosen
@@ -250,7 +250,24 @@ fn collect_blocks(
 ) -> Step<()> {
     let layout = state.log.layout;
     let inode = state.inode(ino)?.inode;
-    let ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|id| with_indirect || id.key.is_data()).collect();
+    let mut ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|id| with_indirect || id.key.is_data()).collect();
+    if ids.iter().any(|&id| is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned)) {
+        // What the user wrote first, then what is moved, the youngest first: what was written at about the same time dies
+        // at about the same time [ro92 §3.4].
+        let mut aged = Vec::with_capacity(ids.len());
+        for id in ids {
+            // Indirect blocks stay in their order, children before parents.
+            let is_moved = is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned);
+            let at = match state.pointer(id)? {
+                Pointer::Mapped { at, .. } if is_moved => layout.segment_of(at),
+                _ => None,
+            };
+            let written = at.map_or(i64::MAX, |segment| state.log.segments.get(segment).youngest);
+            aged.push((!is_user_data(id), std::cmp::Reverse(written), id));
+        }
+        aged.sort_unstable();
+        ids = aged.into_iter().map(|(.., id)| id).collect();
+    }
     for id in ids {
         free_pointer(&layout, state.pointer(id)?, freed);
         let sectors = stored_sectors(&inode, id.key) as u16;
@@ -339,7 +356,9 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         _ => None,
     };
     let now = state.now.nanos_since_epoch().clamp(0, i128::from(i64::MAX)) as i64;
-    count_usage(state, &pieces, &partials, &freed, now, scope);
+    let youngest: Vec<i64> =
+        partials.iter().map(|partial| youngest_of(state, &pieces[partial.first..partial.end], now)).collect();
+    count_usage(state, &pieces, &partials, &freed, &youngest, scope);
     if let Some(last) = partials.last() {
         state.log.end.segment = last.segment;
         state.log.end.offset = last.offset + last.sectors;
@@ -348,6 +367,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
     if let Some(serial) = checkpoint_serial {
         let kept = [state.log.end.segment, state.log.end.next_segment];
         state.log.segments.note_empty(serial, &kept);
+        state.log.segments.serial = serial;
     }
     forget_pending(state, &pieces);
 
@@ -362,10 +382,6 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         let mut buf = Buf::zeroed((partial.sectors * SECTOR_BYTES) as usize);
         let mut at = partial.summary_sectors;
         let written = &pieces[partial.first..partial.end];
-        let youngest = match scope {
-            Scope::Cleaned => written.iter().map(|piece| age_of(state, piece)).max().unwrap_or(0).min(now),
-            _ => now,
-        };
         for (index, piece) in written.iter().enumerate() {
             let entry_at = Summary::BYTES + index * SummaryEntry::BYTES;
             piece.item.to_entry().encode(&mut buf[entry_at..]);
@@ -400,7 +416,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
             summary_sectors: partial.summary_sectors as u32,
             entry_count: (partial.end - partial.first) as u32,
             next_segment: partial.next_segment,
-            youngest,
+            youngest: youngest[number],
             ino_cursor: state.ino_cursor,
             inode_count: state.inode_count,
             generation: state.generation,
@@ -426,6 +442,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         // By the next checkpoint the log may have left this segment, which may have been empty all along.
         state.log.segments.touch(state.log.end.segment);
         state.log.orphans.dirty_blocks.clear();
+        state.log.cleaned.clear();
         state.log.log_bytes_since_checkpoint = 0;
     }
     state.log.counters.transactions += 1;
@@ -438,31 +455,47 @@ fn count_usage(
     pieces: &[SummaryPiece],
     partials: &[Planned],
     freed: &BTreeMap<SegmentNo, u64>,
-    now: i64,
+    youngest: &[i64],
     scope: Scope,
 ) {
     let old = [state.log.end.segment, state.log.end.next_segment];
     for &segment in &old {
         state.log.segments.take(segment); // Its block of the table changes, whether or not anything in it lives.
     }
-    for partial in partials {
+    for (partial, &youngest) in partials.iter().zip(youngest) {
         if !old.contains(&partial.next_segment) {
             state.log.segments.take(partial.next_segment);
         }
         for piece in &pieces[partial.first..partial.end] {
             let live = piece.item.live_bytes();
             if live > 0 {
-                let youngest = if scope == Scope::Cleaned { age_of(state, piece).min(now) } else { now };
                 state.log.segments.add_live(partial.segment, live, youngest);
                 count_kind(state, piece, live, scope);
             }
+            if let Source::Block(id) = &piece.source
+                && !is_user_data(*id)
+            {
+                state.log.segments.add_tree(partial.segment, live);
+                // The block's pointer still leads to its former place.
+                if let Ok(old @ Pointer::Mapped { at, .. }) = state.pointer(*id)
+                    && let Some(from) = state.log.layout.segment_of(at)
+                {
+                    state.log.segments.remove_tree(from, old.live_bytes());
+                }
+            }
         }
     }
+    let end_sequence = state.log.end.sequence + partials.len() as u64;
     for (&segment, &bytes) in freed {
         if !state.log.segments.remove_live(segment, bytes) {
             contradiction(state, &format!("segment {segment} records fewer live bytes than are freed from it"));
         }
+        state.log.segments.note_emptied(segment, end_sequence);
     }
+}
+
+fn is_user_data(id: BlockId) -> bool {
+    id.key.is_data() && !is_internal(id.ino)
 }
 
 fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope) {
@@ -482,15 +515,45 @@ fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope)
     }
 }
 
-/// Modification time of the youngest part of a piece.
-fn age_of(state: &State, piece: &SummaryPiece) -> i64 {
-    let mtime = |ino: &Ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch());
-    match &piece.source {
-        Source::Block(id) => mtime(&id.ino),
-        Source::Xattr(ino) => mtime(ino),
-        Source::Inodes(inodes) => inodes.iter().map(mtime).max().unwrap_or(0),
-        Source::Record | Source::Checkpoint => 0,
+/// When the youngest of some pieces was written by a user. Where there is data its age alone counts, because inodes are
+/// written with every change of their file. What is only moved is as old as the segment that it comes from.
+fn youngest_of(state: &mut State, pieces: &[SummaryPiece], now: i64) -> i64 {
+    let mut youngest = None;
+    for piece in pieces {
+        let Source::Block(id) = piece.source else { continue };
+        if !is_user_data(id) {
+            continue;
+        }
+        let is_moved = state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned);
+        let from = match state.pointer(id) {
+            Ok(Pointer::Mapped { at, .. }) if is_moved => state.log.layout.segment_of(at),
+            _ => None,
+        };
+        let written = from.map_or(now, |segment| state.log.segments.get(segment).youngest);
+        youngest = youngest.max(Some(written));
     }
+    let all_moved = |piece: &SummaryPiece| match &piece.source {
+        Source::Inodes(inodes) => inodes.iter().all(|ino| state.inodes.get(ino).is_some_and(|known| known.cleaned)),
+        Source::Xattr(ino) => state.inodes.get(ino).is_some_and(|known| known.cleaned),
+        Source::Record => true,
+        Source::Block(_) | Source::Checkpoint => false,
+    };
+    match youngest {
+        Some(youngest) => youngest.min(now),
+        None if pieces.iter().all(all_moved) => oldest_place(state, pieces).unwrap_or(now).min(now),
+        None => now,
+    }
+}
+
+/// The age of moved inodes without data: that of the youngest segment that they come from.
+fn oldest_place(state: &State, pieces: &[SummaryPiece]) -> Option<i64> {
+    let inodes = pieces.iter().filter_map(|piece| match &piece.source {
+        Source::Inodes(inodes) => Some(inodes.iter()),
+        _ => None,
+    });
+    let slots = inodes.flatten().filter_map(|ino| state.inodes.get(ino)).filter(|known| !known.slot.is_none());
+    let segments = slots.filter_map(|known| state.log.layout.segment_of(known.slot.sector()));
+    segments.map(|segment| state.log.segments.get(segment).youngest).max()
 }
 
 /// Clears the records that were pending for this transaction.
@@ -579,7 +642,7 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) 
             known.inode.seal_into(&mut target[index * Inode::BYTES..(index + 1) * Inode::BYTES]);
             known.slot = slot;
             known.dirt = InodeDirt::Clean;
-            known.cleaned = false;
+            (known.cleaned, known.moved) = (false, false);
             let delta = std::mem::take(&mut known.unwritten_pending);
             log_unwritten(state, delta);
         }

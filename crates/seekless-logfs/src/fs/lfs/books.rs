@@ -13,7 +13,8 @@ use super::layout::*;
 use super::recovery::{self, SegmentReader};
 use super::state::*;
 use crate::codec::crc32c;
-use crate::device::Data;
+use crate::device::fault::FaultDevice;
+use crate::device::{Data, Device};
 use crate::fs::FsResult;
 use crate::fs::logfs::books::{Recount, recount};
 use crate::units::{Ino, Sector};
@@ -31,34 +32,37 @@ impl Lfs {
         Ok([problems, self.check_slots().await?].concat())
     }
 
-    /// G1, checked on the device: what the checkpoint in either slot needs is neither clean nor ready.
+    /// G1, checked on the device: recovery from either slot succeeds where nothing can be read that is clean or ready, and
+    /// leads to nothing there.
     async fn check_slots(&self) -> FsResult<Vec<String>> {
         let moment = |state: &State| (state.log.checkpoint_serial, state.log.end.sequence, state.log.written_sequence);
-        let (before, free) = {
+        let (before, free, layout) = {
             let state = self.state.borrow();
             let free: BTreeSet<SegmentNo> =
                 state.log.segments.clean.union(&state.log.segments.ready).copied().collect();
-            (moment(&state), free)
+            (moment(&state), free, state.log.layout)
         };
+        let without_free = FaultDevice::new(&self.rt, self.device.clone(), 0);
+        let mut left = free.iter().copied().peekable();
+        while let Some(first) = left.next() {
+            let mut last = first;
+            while let Some(next) = left.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            without_free.lose(layout.segment_start(first)..layout.segment_start(last) + layout.segment_sectors());
+        }
         let found = find::find_volume(&self.device).await?;
         let mut problems = Vec::new();
         for checkpoint in [Some(found.checkpoint), found.older].into_iter().flatten() {
-            let options = Options { read_only: true, ..Options::default() };
-            let slot = Lfs::at(self.rt.clone(), self.device.clone(), options, &found, &checkpoint)?;
-            slot.load_tables(checkpoint.live_bytes).await?;
-            let (layout, mut end, mut needed) = {
-                let state = slot.state.borrow();
-                let live = state.log.segments.iter().filter(|(_, segment)| segment.live_bytes > 0);
-                (state.log.layout, state.log.end, live.map(|(number, _)| number).collect::<BTreeSet<SegmentNo>>())
+            let serial = checkpoint.serial;
+            let needed = match self.needed_by(without_free.clone(), &found, &checkpoint).await {
+                Ok(needed) => needed,
+                Err(error) => {
+                    problems.push(format!("G1: checkpoint {serial} in its slot needs what is free: {error}"));
+                    continue;
+                }
             };
-            needed.extend([end.segment, end.next_segment]);
-            let mut reader = SegmentReader::default();
-            while let Some((partial, _)) = reader.next(&slot, &layout, &end).await? {
-                end = recovery::end_after(&partial.summary);
-                needed.extend([end.segment, end.next_segment]);
-            }
             for segment in needed.intersection(&free) {
-                let serial = checkpoint.serial;
                 problems.push(format!("G1: segment {segment} is free, and checkpoint {serial} in its slot needs it"));
             }
         }
@@ -67,6 +71,33 @@ impl Lfs {
             problems.clear();
         }
         Ok(problems)
+    }
+
+    /// The segments that recovery of `device` from a slot's checkpoint leads to.
+    async fn needed_by(
+        &self,
+        device: Device,
+        found: &find::FoundVolume,
+        checkpoint: &Checkpoint,
+    ) -> FsResult<BTreeSet<SegmentNo>> {
+        let options = Options { read_only: true, ..Options::default() };
+        let slot = Lfs::at(self.rt.clone(), device, options, found, checkpoint)?;
+        slot.load_tables(checkpoint.live_bytes).await?;
+        let (layout, mut end) = {
+            let state = slot.state.borrow();
+            (state.log.layout, state.log.end)
+        };
+        let mut needed = BTreeSet::from([end.segment, end.next_segment]);
+        let mut reader = SegmentReader::default();
+        while let Some((partial, _)) = reader.next(&slot, &layout, &end).await? {
+            end = recovery::end_after(&partial.summary);
+            needed.extend([end.segment, end.next_segment]);
+        }
+        slot.roll_forward().await?;
+        let state = slot.state.borrow();
+        needed
+            .extend(state.log.segments.iter().filter(|(_, segment)| segment.live_bytes > 0).map(|(number, _)| number));
+        Ok(needed)
     }
 }
 

@@ -3,7 +3,8 @@
 //! Paper: [ro92 §3.3–§3.6].
 //!
 //! The cleaner makes the live blocks of a segment dirty, as if a user had written them, and so moves them to the end of
-//! the log. The next checkpoint makes the old places worthless, and the one after it releases them.
+//! the log, a slice at a time. Once that is durable, most emptied segments can be written again (G1). The others need two
+//! checkpoints, which are made when enough segments wait for them.
 //!
 //! Invariants
 //!   C1  A cleaned segment is written again only after neither checkpoint slot needs it (G1).
@@ -25,24 +26,42 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
 
-/// Most live bytes that one pass moves; all of them are in memory.
-const PASS_BYTES_MAX: u64 = 32 << 20;
+/// Live bytes that one pass moves, or one victim's where that is more. All of them are in memory, and an fsync may have to
+/// wait for their writes.
+const SLICE_BYTES: u64 = 2 << 20;
+
+/// Checkpoints are made for waiting segments when these hold so many times as much as a checkpoint writes.
+const GAIN_OF_CHECKPOINT: u64 = 8;
+
+/// Room for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Room {
+    /// Bytes that it could still take. A pass may gain less than a segment, so progress is counted in bytes.
+    bytes: u64,
+    /// Clean segments of which a mount after a crash would know.
+    sure: u64,
+}
+
+impl Room {
+    fn is_more_than(self, before: Room) -> bool {
+        self.bytes > before.bytes || self.sure > before.sure
+    }
+}
 
 /// Result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pass {
-    /// Clean bytes before and after.
-    before: u64,
-    after: u64,
+    before: Room,
+    after: Room,
 }
 
 impl Lfs {
-    /// Bytes that the log could still take. A pass may gain less than a segment, so progress is counted in bytes.
-    fn clean_bytes(&self) -> u64 {
+    fn room(&self) -> Room {
         let clean = self.clean_segments();
         let state = self.state.borrow();
-        clean * state.log.layout.segment_bytes()
-            + (state.log.layout.segment_sectors() - state.log.end.offset) * SECTOR_BYTES
+        let bytes = clean * state.log.layout.segment_bytes()
+            + (state.log.layout.segment_sectors() - state.log.end.offset) * SECTOR_BYTES;
+        Room { bytes, sure: state.log.segments.surely_clean() }
     }
 
     /// Segments that the log could continue in.
@@ -53,24 +72,23 @@ impl Lfs {
 
     /// Cleans in the background until there are enough clean segments again.
     pub(super) async fn clean_if_short(self: &Rc<Self>) {
-        loop {
-            let short = self.clean_segments() < self.low_water();
+        let (mut most, mut passes_without_gain) = (0, 0);
+        while self.clean_segments() < self.low_water() && passes_without_gain < PASSES_WITHOUT_GAIN_MAX {
             // The operation that needs the space gets the error.
-            match short {
-                true => match self.clean_pass().await {
-                    Ok(pass) if pass.after > pass.before => {}
-                    _ => return,
-                },
-                false => return,
+            let Ok(pass) = self.clean_pass().await else { return };
+            if !pass.after.is_more_than(pass.before) {
+                return;
             }
+            passes_without_gain = if pass.after.bytes > most { 0 } else { passes_without_gain + 1 };
+            most = most.max(pass.after.bytes);
         }
     }
 
     /// Below this many clean segments the cleaner works.
     fn low_water(&self) -> u64 {
         let state = self.state.borrow();
-        let dirty = state.log.options.dirty_bytes_max.div_ceil(state.log.layout.segment_bytes());
-        state.log.cleaner_segments + 2 * dirty + 3
+        let soon = state.log_need_bytes() + 2 * Segmented::batch_bytes(&state);
+        state.log.cleaner_segments + soon.div_ceil(state.log.layout.segment_bytes()) + 4
     }
 
     /// Makes room for an operation that found too few clean segments.
@@ -78,11 +96,19 @@ impl Lfs {
     /// # Errors
     /// `NoSpace` when cleaning makes none.
     pub(super) async fn wait_for_clean(&self) -> FsResult<()> {
-        let before = self.clean_bytes();
+        let before = self.room();
+        let waits = {
+            let state = self.state.borrow();
+            state.log.waits_for_room.update(|waits| waits + 1);
+            state.log.waits_for_room.get()
+        };
+        if waits > WAITS_FOR_ROOM_MAX {
+            return Err(FsError::NoSpace);
+        }
         for _ in 0..PASSES_WITHOUT_GAIN_MAX {
             let pass = self.this().clean_pass().await?;
             // Another task's pass may have made room.
-            if pass.after > before.min(pass.before) {
+            if pass.after.is_more_than(before) || pass.after.is_more_than(pass.before) {
                 return Ok(());
             }
         }
@@ -115,13 +141,13 @@ impl Lfs {
                     state.log.segments.get(segment).live_bytes * 4 <= state.log.layout.segment_bytes() * 3
                 });
                 // The checkpoints of a pass turn empty segments into clean ones and return their storage below.
-                let empty = state.log.segments.any_empty(&[state.log.end.segment, state.log.end.next_segment]);
+                let empty = state.log.segments.waiting(&[state.log.end.segment, state.log.end.next_segment]) > 0;
                 if (enough || !gain) && !empty || state.stopped.is_some() {
                     return Ok(false);
                 }
             }
             let pass = self.this().clean_pass().await?;
-            if pass.after <= pass.before {
+            if pass.after.bytes <= pass.before.bytes {
                 return Ok(false);
             }
             if self.rt.now() >= until {
@@ -130,26 +156,68 @@ impl Lfs {
         }
     }
 
-    /// One pass: reads victims, moves their live blocks, and writes checkpoints.
+    /// One pass: takes back what needs no work, and otherwise moves a slice of live data, or writes checkpoints where
+    /// that gains more.
     async fn clean_pass(self: &Rc<Self>) -> FsResult<Pass> {
         let _pass = self.work.cleaner_gate.enter().await;
-        let before = self.clean_bytes();
+        let before = self.room();
         if self.closed.get() {
             return Ok(Pass { before, after: before });
         }
-        // Segments that became empty by themselves cost only the checkpoints below.
-        if self.state.borrow().log.segments.empty.is_empty() {
-            self.move_live().await?;
+        self.state.borrow_mut().log.counters.cleaner_passes += 1;
+        if self.few_are_surely_clean() {
+            self.checkpoint(false).await?;
+        } else if self.take_back_early().await? == 0 {
+            let moved = if self.checkpoints_gain() { 0 } else { self.move_live().await? };
+            if moved > 0 {
+                let submitted = self.submit_loading(Scope::Cleaned).await?;
+                self.make_durable(submitted.end_sequence).await?;
+            }
+            if moved == 0 || self.take_back_early().await? == 0 || self.room().bytes <= before.bytes {
+                self.take_back_by_checkpoints().await?;
+            }
         }
-        self.submit_loading(Scope::Cleaned).await?;
+        Ok(Pass { before, after: self.room() })
+    }
+
+    /// Makes the log durable that says which segments are empty, and takes those back that the slots do not need.
+    async fn take_back_early(self: &Rc<Self>) -> FsResult<u64> {
+        let wanted = {
+            let state = self.state.borrow();
+            state.log.segments.next_early(state.older_slot())
+        };
+        match wanted {
+            Some(sequence) => {
+                self.make_durable(sequence).await?;
+                Ok(self.release_early().await)
+            }
+            None => Ok(0),
+        }
+    }
+
+    async fn take_back_by_checkpoints(self: &Rc<Self>) -> FsResult<()> {
         for _ in 0..2 {
             self.checkpoint(false).await?;
             if self.state.borrow().log.segments.empty.is_empty() {
                 break;
             }
         }
-        self.state.borrow_mut().log.counters.cleaner_passes += 1;
-        Ok(Pass { before, after: self.clean_bytes() })
+        Ok(())
+    }
+
+    /// Whether a mount after a crash would soon lack room for its checkpoint, and a checkpoint now helps.
+    fn few_are_surely_clean(&self) -> bool {
+        let state = self.state.borrow();
+        let need = state.log_need_bytes() + Segmented::batch_bytes(&state) + state.log.layout.segment_bytes();
+        !state.log.segments.early.is_empty()
+            && state.log.segments.surely_clean() * state.log.layout.segment_bytes() < need
+    }
+
+    /// Whether checkpoints are the cheaper way to make room now.
+    fn checkpoints_gain(&self) -> bool {
+        let state = self.state.borrow();
+        let waiting = state.log.segments.waiting(&[state.log.end.segment, state.log.end.next_segment]);
+        waiting * state.log.layout.segment_bytes() > GAIN_OF_CHECKPOINT * state.log_need_bytes()
     }
 
     /// The policy to choose victims by at this moment.
@@ -162,15 +230,15 @@ impl Lfs {
         }
     }
 
-    /// Makes the live blocks of the best victims dirty, within C3.
-    async fn move_live(self: &Rc<Self>) -> FsResult<()> {
+    /// Makes the live blocks of the best victims dirty, within C3. Returns the number of victims.
+    async fn move_live(self: &Rc<Self>) -> FsResult<u64> {
         let (victims, segment_bytes) = {
             let state = self.state.borrow();
             (victims(&state, self.policy()), state.log.layout.segment_bytes())
         };
         // The second checkpoint writes little more than the blocks of the usage table that the first one changed.
         let second_checkpoint = (self.state.borrow().log.segments.table_blocks() + 2) * BLOCK_BYTES as u64;
-        let mut moved = 0;
+        let (mut moved, mut count) = (0, 0);
         for victim in victims {
             let fits = {
                 let state = self.state.borrow();
@@ -182,15 +250,23 @@ impl Lfs {
                 let map = state.inode_count / IMAP_ENTRIES_PER_BLOCK * BLOCK_BYTES as u64;
                 let above = live.min(indirect + map + 4 * BLOCK_BYTES as u64);
                 let need = state.log_need_bytes() + live + above + second_checkpoint;
-                moved + live <= PASS_BYTES_MAX && need <= ready.saturating_sub(1) * segment_bytes
+                // After a crash there must be room for the checkpoint, without the segments of which a mount does not know.
+                let early = state.log.segments.early.len() as u64;
+                let taken = (moved + live).div_ceil(segment_bytes) + 1;
+                let sure = state.log.segments.surely_clean().saturating_sub(taken.saturating_sub(early));
+                (moved == 0 || moved + live <= SLICE_BYTES)
+                    && need <= ready.saturating_sub(1) * segment_bytes
+                    && state.log_need_bytes() - moved.min(state.log_need_bytes()) + above <= sure * segment_bytes
             };
             if !fits {
                 break;
             }
             moved += self.state.borrow().log.segments.get(victim).live_bytes;
             self.move_segment(victim).await?;
+            self.state.borrow_mut().log.cleaned.insert(victim);
+            count += 1;
         }
-        Ok(())
+        Ok(count)
     }
 
     pub(super) async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
@@ -201,7 +277,19 @@ impl Lfs {
             state.log.counters.cleaner_segments_read += 1;
             state.log.counters.cleaner_read_bytes += bytes.len() as u64;
         }
-        for partial in partials_in(&layout, segment, &bytes) {
+        let partials = partials_in(&layout, segment, &bytes);
+        let is_user_data = |item: &Item| match *item {
+            Item::Block { ino, key, .. } => BlockKey(key).is_data() && !is_internal(Ino(ino.0)),
+            _ => true,
+        };
+        // To the end of the segment, where the next item did not fit.
+        let read: u64 = partials.iter().map(|partial| u64::from(partial.summary.sectors)).sum();
+        if read + 2 * BLOCK_SECTORS > layout.segment_sectors()
+            && partials.iter().flat_map(|partial| &partial.items).all(is_user_data)
+        {
+            self.state.borrow_mut().log.segments.has_no_tree(segment);
+        }
+        for partial in partials {
             let mut at = partial.start + u64::from(partial.summary.summary_sectors);
             for item in partial.items {
                 let offset = ((at - layout.segment_start(segment)) * SECTOR_BYTES) as usize;
@@ -313,6 +401,10 @@ impl Lfs {
 /// Passes without a gain before the volume counts as full: the first pass may only have moved an obstacle.
 const PASSES_WITHOUT_GAIN_MAX: u32 = 3;
 
+/// Waits for room, without a change in between for which there was enough, before the volume counts as full: what one
+/// kind of pass gains another may use up.
+const WAITS_FOR_ROOM_MAX: u32 = 256;
+
 /// A removed file has no live blocks. Damaged and unreadable blocks stay where they are, and so do their segments:
 /// readers of these blocks get the error, and other segments can still be cleaned.
 fn leave_lost(result: FsResult<()>) -> FsResult<()> {
@@ -339,6 +431,7 @@ fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
                 && segment.live_bytes < segment_bytes
                 && number != state.log.end.segment
                 && number != state.log.end.next_segment
+                && !state.log.cleaned.contains(&number)
                 && !in_flight(number)
         })
         .map(|(number, segment)| {

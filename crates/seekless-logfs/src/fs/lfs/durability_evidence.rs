@@ -42,7 +42,7 @@ pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult
     if let Some(found) = search.trail(end.next_segment).await? {
         return Ok(Some(found));
     }
-    for start in starts(lfs, end.next_segment).into_iter().take(starts_max) {
+    for start in starts(lfs, end.next_segment, starts_max) {
         if !search.seen.contains(&start)
             && search.is_later(start).await?
             && let Some(found) = search.trail(start).await?
@@ -53,12 +53,15 @@ pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult
     Ok(None)
 }
 
-/// The segments that the log may have taken: those without live data, from `first` on and around.
-fn starts(lfs: &Lfs, first: SegmentNo) -> Vec<SegmentNo> {
+/// The segments that the log may have taken, from `first` on and around: at most `most` of those without live data, and
+/// then as many of the others, which may have been emptied behind `end` and written again since (G1).
+fn starts(lfs: &Lfs, first: SegmentNo, most: usize) -> Vec<SegmentNo> {
     let state = lfs.state.borrow();
     let count = state.log.segments.count();
     let round = (first..count).chain(0..first);
-    round.filter(|&segment| state.log.segments.get(segment).live_bytes == 0).collect()
+    let (empty, others): (Vec<SegmentNo>, Vec<SegmentNo>) =
+        round.partition(|&segment| state.log.segments.get(segment).live_bytes == 0);
+    empty.into_iter().take(most).chain(others.into_iter().take(most)).collect()
 }
 
 struct Search<'a> {

@@ -18,13 +18,21 @@ use super::state::*;
 use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
-use crate::units::{Nanos, Sector};
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
-/// Log bytes after which a checkpoint is due, so that rolling forward stays short.
-const LOG_BYTES_PER_CHECKPOINT: u64 = 256 << 20;
+/// Log bytes after which a checkpoint is due, so that rolling forward stays short: this much, or this part of the volume
+/// where that is more.
+const LOG_BYTES_PER_CHECKPOINT: u64 = 64 << 20;
+const LOG_SHARE_PER_CHECKPOINT: u64 = 8;
+
+/// Whether rolling forward would take long enough for a checkpoint.
+pub(super) fn log_is_long(state: &State) -> bool {
+    let volume = state.log.layout.superblock.volume_sectors * SECTOR_BYTES;
+    state.log.log_bytes_since_checkpoint > LOG_BYTES_PER_CHECKPOINT.max(volume / LOG_SHARE_PER_CHECKPOINT)
+}
 
 impl Lfs {
     // ---- Writing ----
@@ -182,7 +190,7 @@ impl Lfs {
         lfs.submit_loading(Scope::Everything).await?;
         let deferred = {
             let state = self.state.borrow();
-            state.deferred_bytes() > state.log.options.dirty_bytes_max
+            state.deferred_bytes() > state.log.deferred_bytes_max
         };
         if deferred { lfs.checkpoint(false).await } else { Ok(()) }
     }
@@ -225,11 +233,30 @@ impl Lfs {
             state.log.checkpoint_serial = serial;
             state.log.counters.checkpoints += 1;
             state.log.slots[number] = serial;
+            state.log.segments.checkpointed(serial);
             // The slots hold this checkpoint and an older one, now that both are durable.
             state.log.segments.let_go(other)
         };
         self.release(released).await;
+        self.release_early().await;
         Ok(())
+    }
+
+    /// Puts those emptied segments back to use that neither slot needs (G1), as far as the log is durable. Returns how
+    /// many.
+    pub(super) async fn release_early(&self) -> u64 {
+        let released = {
+            let mut state = self.state.borrow_mut();
+            let (older, durable) = (state.older_slot(), state.log.durable_sequence);
+            let released = state.log.segments.let_go_early(older, durable);
+            state.log.counters.cleaner_segments_early += released.len() as u64;
+            released
+        };
+        let count = released.len() as u64;
+        if count > 0 {
+            self.release(released).await;
+        }
+        count
     }
 
     // ---- Room ----
@@ -382,6 +409,10 @@ async fn write_back_task(lfs: Weak<Lfs>) {
             // The next caller gets an error that stops the volume; any other error is temporary.
             let _ = live.submit_loading(Scope::Everything).await;
         }
+        let due = log_is_long(&live.state.borrow());
+        if due {
+            let _ = live.checkpoint(false).await;
+        }
         live.clean_if_short().await;
     }
 }
@@ -403,7 +434,7 @@ async fn timer_task(lfs: Weak<Lfs>) {
         let (due, changed) = {
             let state = live.state.borrow();
             let age = rt.now().saturating_sub(last_checkpoint);
-            let long = state.log.log_bytes_since_checkpoint > LOG_BYTES_PER_CHECKPOINT;
+            let long = log_is_long(&state);
             let dirty = state.dirty_bytes() > 0 || !state.log.records.is_empty();
             // Empty segments wait for two checkpoints before they are clean.
             let changed = dirty || state.log.log_bytes_since_checkpoint > 0 || !state.log.segments.empty.is_empty();

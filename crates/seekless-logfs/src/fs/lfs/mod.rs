@@ -132,7 +132,8 @@ pub(crate) struct Counters {
     pub log_cleaned_bytes: u64,
     pub cleaner_passes: u64,
     pub cleaner_segments_read: u64,
-    pub cleaner_segments_empty: u64,
+    /// Segments that became clean without waiting for a checkpoint.
+    pub cleaner_segments_early: u64,
     pub cleaner_read_bytes: u64,
     pub discarded_segments: u64,
     pub replayed_transactions: u64,

@@ -70,8 +70,9 @@ impl LogBackend for Segmented {
                 };
             }
         }
-        let dirty = state.dirty_bytes().max(state.deferred_bytes());
-        if access == ReserveAccess::User && dirty > state.log.options.dirty_bytes_max {
+        let is_much = state.dirty_bytes() > state.log.options.dirty_bytes_max
+            || state.deferred_bytes() > state.log.deferred_bytes_max;
+        if access == ReserveAccess::User && is_much {
             return need(Wait::WriteBack);
         }
         let needed = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
@@ -81,7 +82,12 @@ impl LogBackend for Segmented {
             _ => 1,
         };
         let (ready, clean) = (state.log.segments.ready.len() as u64, state.log.segments.clean.len() as u64);
+        if state.log.segments.surely_clean() < need_segments && !state.log.segments.early.is_empty() {
+            // A mount after a crash would have no room for its checkpoint.
+            return need(Wait::Clean);
+        }
         if ready >= need_segments + kept {
+            state.log.waits_for_room.set(0);
             Ok(())
         } else if ready + clean >= need_segments + kept {
             need(Wait::Provision)
@@ -154,7 +160,8 @@ impl LogBackend for Segmented {
     }
 
     fn batch_bytes(state: &State) -> u64 {
-        state.log.layout.segment_bytes().max(1 << 20).min(state.log.options.dirty_bytes_max)
+        let volume = state.log.layout.superblock.volume_sectors * SECTOR_BYTES;
+        (volume / 512).min(1 << 20).max(state.log.layout.segment_bytes()).min(state.log.options.dirty_bytes_max)
     }
 
     fn describe(state: &State) -> String {
@@ -175,6 +182,7 @@ impl LogBackend for Segmented {
             ("log_cleaned_bytes", c.log_cleaned_bytes),
             ("cleaner_passes", c.cleaner_passes),
             ("cleaner_segments_read", c.cleaner_segments_read),
+            ("cleaner_segments_early", c.cleaner_segments_early),
             ("cleaner_read_bytes", c.cleaner_read_bytes),
             // (read + moved + new) / new [ro92 §3.4], in thousandths.
             ("write_cost_permille", (c.cleaner_read_bytes + c.log_cleaned_bytes + new) * 1000 / new),

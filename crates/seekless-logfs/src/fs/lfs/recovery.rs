@@ -59,6 +59,7 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     }
     let mut state = Segmented::state(layout, options, Segments::new(&layout), log);
     state.log.checkpoint_serial = checkpoint.serial;
+    state.log.segments.serial = checkpoint.serial;
     state.log.exact = checkpoint.flags & CHECKPOINT_EXACT != 0;
     state.ino_cursor = checkpoint.ino_cursor.clamp(FIRST_FREE_INO, layout.ino_end());
     state.inode_count = checkpoint.inode_count;
@@ -127,11 +128,13 @@ impl Lfs {
             // The next checkpoint must not overwrite the only good one.
             cover("lfs: a serial is skipped to spare the only good slot");
             state.log.checkpoint_serial += 1;
+            state.log.segments.serial += 1;
         }
-        // G1: when a slot is lost, assume that it held the checkpoint before the newest.
-        let older = found.older.map_or(slot_serial.max(1) - 1, |older| older.serial);
-        for serial in [older, slot_serial] {
-            state.log.slots[(serial % 2) as usize] = serial;
+        // G1: when a slot is lost, the other one alone needs anything, and the next checkpoint goes to the lost one.
+        let older = found.older.map_or(slot_serial, |older| older.serial);
+        state.log.slots = [slot_serial; 2];
+        if older < slot_serial {
+            state.log.slots[1 - (slot_serial % 2) as usize] = older;
         }
         let released = state.log.segments.let_go(older);
         state.log.segments.clean.extend(released);
@@ -199,7 +202,7 @@ impl Lfs {
 
     /// Replays what follows. Returns the end of the log, which may be within a transaction, and the device's error if
     /// something could not be read there.
-    async fn roll_forward(&self) -> FsResult<(LogEnd, Option<DeviceError>)> {
+    pub(super) async fn roll_forward(&self) -> FsResult<(LogEnd, Option<DeviceError>)> {
         let mut lost = None;
         let layout = self.state.borrow().log.layout;
         let mut end = self.state.borrow().log.end;

@@ -10,6 +10,10 @@
 //!       rolling forward. So either slot alone is enough to recover from. A slot needs every segment that was not empty
 //!       in its checkpoint, and every segment that the log has passed through since. So it releases a segment that was
 //!       empty in it and that the log has not taken since.
+//!       A slot needs less once the log behind it says where everything is that has left a segment: rolling forward
+//!       reads nothing of a segment that held neither indirect blocks nor tables when the slot's checkpoint was made,
+//!       and that the log has not passed through since. Such a segment becomes clean *early*, as soon as the
+//!       transaction that emptied it is durable.
 //!   G2  The live bytes of a segment are exact: the sum of what pointers reach in it.
 //!   G3  A segment is in at most one of `clean`, `ready` and `empty`, and in none while something in it is alive or the
 //!       log continues in it.
@@ -27,7 +31,18 @@ pub(super) struct Segment {
     pub youngest: i64,
     /// Serial of the first checkpoint in which it was empty; 0 while it is not empty, and when it was never used.
     pub empty_since: u64,
+    /// Serial of the newest assembled checkpoint when the log was last in this segment. A slot with this checkpoint or
+    /// an older one needs the segment for rolling forward.
+    pub passed_after: u64,
+    /// Bytes of live indirect blocks and blocks of internal files, which recovery reads by way of the checkpoint; more
+    /// than a segment where that is not known.
+    pub tree_bytes: u64,
+    /// Checkpoints older than this may still lead to indirect blocks or blocks of internal files in it.
+    pub tree_until: u64,
 }
+
+/// More bytes than a segment has.
+const TREE_UNKNOWN: u64 = 1 << 40;
 
 pub(super) struct Segments {
     segments: Vec<Segment>,
@@ -38,6 +53,14 @@ pub(super) struct Segments {
     /// Empty, but a checkpoint slot may still need them; with the serial of the first checkpoint that does not count
     /// them. Segments that became empty since the last checkpoint, by roll-forward too, are not here yet.
     pub empty: BTreeMap<SegmentNo, u64>,
+    /// Segments that transactions have emptied, and where the log ends that says so: candidates for becoming clean
+    /// early. They may be in `empty` as well.
+    pub emptied: BTreeMap<SegmentNo, u64>,
+    /// Clean and ready segments that became so early, and the newest checkpoint assembled by then: a mount after a crash
+    /// does not know of them before the checkpoint after that.
+    pub early: BTreeMap<SegmentNo, u64>,
+    /// Serial of the newest assembled checkpoint.
+    pub serial: u64,
     /// Blocks of the table that differ from those in the log.
     pub dirty_blocks: BTreeSet<u64>,
     pub live_bytes: u64,
@@ -47,10 +70,14 @@ pub(super) struct Segments {
 impl Segments {
     pub(super) fn new(layout: &Layout) -> Segments {
         Segments {
-            segments: vec![Segment::default(); layout.segment_count() as usize],
+            // Nothing is known of any yet.
+            segments: vec![Segment { tree_bytes: TREE_UNKNOWN, ..Segment::default() }; layout.segment_count() as usize],
             clean: BTreeSet::new(),
             ready: BTreeSet::new(),
             empty: BTreeMap::new(),
+            emptied: BTreeMap::new(),
+            early: BTreeMap::new(),
+            serial: 0,
             dirty_blocks: BTreeSet::new(),
             live_bytes: 0,
             segment_bytes: layout.segment_bytes(),
@@ -92,6 +119,9 @@ impl Segments {
                 live_bytes: usage.live_bytes.into(),
                 youngest: usage.youngest,
                 empty_since: usage.empty_since.into(),
+                passed_after: self.serial,
+                tree_bytes: TREE_UNKNOWN,
+                tree_until: self.serial,
             };
             self.live_bytes += segment.live_bytes;
         }
@@ -122,8 +152,10 @@ impl Segments {
         // Whatever the table said: a slot may need it.
         entry.empty_since = 0;
         self.empty.remove(&segment);
+        self.emptied.remove(&segment);
         self.clean.remove(&segment);
         self.ready.remove(&segment);
+        self.early.remove(&segment);
         self.touch(segment);
     }
 
@@ -159,6 +191,7 @@ impl Segments {
         self.live_bytes += bytes;
         assert!(entry.live_bytes <= self.segment_bytes, "G2: a segment holds no more than its size");
         self.empty.remove(&segment);
+        self.emptied.remove(&segment);
     }
 
     /// `bytes` of `segment` are no longer alive. Returns false when it does not hold as much, which only damage can
@@ -183,15 +216,97 @@ impl Segments {
         }
         self.touch(segment);
         self.clean.remove(&segment);
-        self.ready.remove(&segment);
+        let is_fresh = self.ready.remove(&segment);
+        self.early.remove(&segment);
         self.empty.remove(&segment);
-        self.segments[segment as usize].empty_since = 0;
+        self.emptied.remove(&segment);
+        let entry = &mut self.segments[segment as usize];
+        entry.empty_since = 0;
+        if is_fresh {
+            (entry.tree_bytes, entry.tree_until) = (0, 0);
+        }
+        entry.passed_after = self.serial;
+    }
+
+    /// Neither indirect blocks nor blocks of internal files have been written to `segment` since it was clean.
+    pub(super) fn has_no_tree(&mut self, segment: SegmentNo) {
+        let entry = &mut self.segments[segment as usize];
+        (entry.tree_bytes, entry.tree_until) = (0, 0);
+    }
+
+    /// `bytes` of those in `segment` are indirect blocks or blocks of internal files.
+    pub(super) fn add_tree(&mut self, segment: SegmentNo, bytes: u64) {
+        self.segments[segment as usize].tree_bytes += bytes;
+    }
+
+    /// `bytes` of these blocks have been written elsewhere. The checkpoints so far still lead to them.
+    pub(super) fn remove_tree(&mut self, segment: SegmentNo, bytes: u64) {
+        let entry = &mut self.segments[segment as usize];
+        if entry.tree_bytes < TREE_UNKNOWN {
+            entry.tree_bytes -= bytes;
+            entry.tree_until = self.serial + 1;
+        }
+    }
+
+    /// A transaction has taken the last live byte out of `segment`; the log that says so ends at `sequence`.
+    pub(super) fn note_emptied(&mut self, segment: SegmentNo, sequence: u64) {
+        if self.get(segment).live_bytes == 0 && !self.is_free(segment) {
+            self.emptied.insert(segment, sequence);
+        }
+    }
+
+    fn may_go_early(&self, segment: SegmentNo, older: u64) -> bool {
+        let entry = self.get(segment);
+        entry.tree_bytes == 0 && entry.tree_until <= older && entry.passed_after < older
+    }
+
+    /// The end of the log that has to be durable before any segment can become clean early.
+    pub(super) fn next_early(&self, older: u64) -> Option<u64> {
+        let soon = self.emptied.iter().filter(|&(&segment, _)| self.may_go_early(segment, older));
+        soon.map(|(_, &sequence)| sequence).max()
+    }
+
+    /// Removes the segments that become clean early, now that the log is durable up to `durable` (G1). `older` is the
+    /// older of the two slots' checkpoints.
+    #[must_use]
+    pub(super) fn let_go_early(&mut self, older: u64, durable: u64) -> Vec<SegmentNo> {
+        let goes =
+            |&(&segment, &sequence): &(&SegmentNo, &u64)| sequence <= durable && self.may_go_early(segment, older);
+        let released: Vec<SegmentNo> = self.emptied.iter().filter(goes).map(|(&segment, _)| segment).collect();
+        for &segment in &released {
+            cover("lfs: a segment becomes clean before the next checkpoint");
+            assert_eq!(self.get(segment).live_bytes, 0, "G3: what is empty holds nothing");
+            self.emptied.remove(&segment);
+            self.empty.remove(&segment);
+            self.segments[segment as usize].empty_since = 0;
+            self.touch(segment);
+            self.early.insert(segment, self.serial);
+        }
+        released
+    }
+
+    /// The checkpoint `serial` is durable: a mount after a crash knows of the segments that were clean in it.
+    pub(super) fn checkpointed(&mut self, serial: u64) {
+        self.early.retain(|_, known| *known >= serial);
+    }
+
+    /// Clean segments, ready or not, of which a mount after a crash knows.
+    pub(super) fn surely_clean(&self) -> u64 {
+        // Those being discarded are in `early` alone.
+        (self.clean.len() + self.ready.len()).saturating_sub(self.early.len()) as u64
+    }
+
+    fn is_free(&self, segment: SegmentNo) -> bool {
+        self.clean.contains(&segment) || self.ready.contains(&segment) || self.early.contains_key(&segment)
     }
 
     /// The first ready segment after `after` on the device, or the first one of all.
     pub(super) fn next_ready(&self, after: SegmentNo, taken: &[SegmentNo]) -> Option<SegmentNo> {
         let following = self.ready.range(after + 1..).chain(self.ready.range(..=after));
-        let found = following.copied().find(|segment| !taken.contains(segment));
+        let is_untaken = |segment: &SegmentNo| !taken.contains(segment);
+        // Those that a mount after a crash does not know of first, so that it has room for its checkpoint (S3).
+        let early = following.clone().copied().filter(|segment| self.early.contains_key(segment)).find(is_untaken);
+        let found = early.or_else(|| following.copied().find(is_untaken));
         if found.is_some_and(|found| found < after) {
             cover("lfs: the log goes on at the start of the volume");
         }
@@ -201,13 +316,12 @@ impl Segments {
         found
     }
 
-    /// True when one or two checkpoints would make a segment clean. The log continues in the segments `kept`.
-    pub(super) fn any_empty(&self, kept: &[SegmentNo]) -> bool {
-        let is_free = |segment: &SegmentNo| self.clean.contains(segment) || self.ready.contains(segment);
-        let is_empty = |(number, segment): (SegmentNo, &Segment)| {
-            segment.live_bytes == 0 && !is_free(&number) && !kept.contains(&number)
+    /// Segments that one or two checkpoints would make clean. The log continues in the segments `kept`.
+    pub(super) fn waiting(&self, kept: &[SegmentNo]) -> u64 {
+        let is_empty = |(number, segment): &(SegmentNo, &Segment)| {
+            segment.live_bytes == 0 && !self.is_free(*number) && !kept.contains(number)
         };
-        self.iter().any(is_empty)
+        self.iter().filter(is_empty).count() as u64
     }
 
     /// Records, for the checkpoint `serial` that is being assembled, which segments are empty now. The log continues in
@@ -217,7 +331,7 @@ impl Segments {
         for block in blocks {
             let first = block * USAGES_PER_BLOCK;
             for number in first..(first + USAGES_PER_BLOCK).min(self.count()) {
-                let is_free = self.clean.contains(&number) || self.ready.contains(&number) || kept.contains(&number);
+                let is_free = self.is_free(number) || kept.contains(&number);
                 let entry = &mut self.segments[number as usize];
                 if entry.live_bytes == 0 && entry.empty_since == 0 && !is_free {
                     entry.empty_since = serial;
@@ -235,6 +349,7 @@ impl Segments {
             self.empty.iter().filter(|&(_, &since)| since <= older).map(|(&segment, _)| segment).collect();
         for segment in &released {
             self.empty.remove(segment);
+            self.emptied.remove(segment);
             assert_eq!(self.get(*segment).live_bytes, 0, "G3: what is empty holds nothing");
             debug_assert!(!self.clean.contains(segment), "G3: a segment is in one set");
             debug_assert!(!self.ready.contains(segment), "G3: a segment is in one set");

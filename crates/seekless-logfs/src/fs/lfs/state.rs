@@ -1,5 +1,6 @@
 //! The part of the volume in memory that belongs to the log.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::*;
@@ -11,7 +12,7 @@ use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
 pub(super) use crate::fs::logfs::is_internal;
 pub(super) use crate::fs::logfs::state::*;
 use crate::rt::{Event, Gate};
-use crate::units::Ino;
+use crate::units::{Ino, SECTOR_BYTES};
 
 /// The volume in memory.
 pub(super) type State = crate::fs::logfs::state::State<Segmented>;
@@ -59,6 +60,11 @@ pub(super) struct BackgroundWork {
     pub cleaner_gate: Gate,
 }
 
+/// Memory for blocks that wait for a checkpoint: so many times as much as for dirty data, 256 MiB by default, and at most
+/// this part of the volume. The indirect blocks of a full volume are some 1/341 of it.
+const DEFERRED_PER_DIRTY: u64 = 16;
+const DEFERRED_SHARE: u64 = 256;
+
 /// A log of segments.
 pub(super) struct Segmented {
     pub layout: Layout,
@@ -75,8 +81,14 @@ pub(super) struct Segmented {
     pub freed: BTreeMap<SegmentNo, u64>,
     /// Reserved bytes according to the log: without files whose changes are not in it yet.
     pub unwritten_logged: u64,
+    /// Waits for room since a user's change had enough.
+    pub waits_for_room: Cell<u32>,
     /// Clean segments that only the cleaner may use.
     pub cleaner_segments: u64,
+    /// Segments whose live blocks have moved since the last checkpoint. What is left in them needs one.
+    pub cleaned: BTreeSet<SegmentNo>,
+    /// Blocks that wait for a checkpoint, in bytes, before there is one.
+    pub deferred_bytes_max: u64,
     /// Serial number of the newest checkpoint that is durable.
     pub checkpoint_serial: u64,
     /// Serial number of the checkpoint in each slot, 0 where there is none.
@@ -97,10 +109,14 @@ pub(super) struct Segmented {
 impl Segmented {
     /// A volume in memory whose log continues at `end`.
     pub(super) fn state(layout: Layout, options: Options, segments: Segments, end: LogEnd) -> State {
-        // A third of the reserve is for the cleaner, and at most a quarter for dirty data and data in flight, so that
-        // both always fit.
+        // At most a third of the reserve is for the cleaner, a quarter for dirty data and data in flight, and a quarter
+        // for what waits for a checkpoint, so that all always fit.
         let reserve = u64::from(layout.superblock.reserve_segments);
         let dirty_most = (reserve / 8).max(1) * layout.segment_bytes();
+        let deferred_bytes_max = (options.dirty_bytes_max.saturating_mul(DEFERRED_PER_DIRTY))
+            .min(layout.superblock.volume_sectors * SECTOR_BYTES / DEFERRED_SHARE)
+            .min(reserve / 4 * layout.segment_bytes())
+            .max(options.dirty_bytes_max.min(dirty_most));
         let options = Options { dirty_bytes_max: options.dirty_bytes_max.min(dirty_most), ..options };
         let volume = Volume {
             ino_end: layout.ino_end(),
@@ -111,13 +127,19 @@ impl Segmented {
         };
         let log = Segmented {
             layout,
-            segments,
             orphans: Orphans::default(),
             torn: None,
             records: Vec::new(),
             freed: BTreeMap::new(),
             unwritten_logged: 0,
-            cleaner_segments: (reserve / 3).clamp(3, (64 << 20) / layout.segment_bytes() + 3),
+            // Some victims, what they make dirty above them, and the tables of two checkpoints.
+            cleaner_segments: (12
+                + (2 * segments.table_blocks() * BLOCK_BYTES as u64).div_ceil(layout.segment_bytes()))
+            .min(reserve / 3)
+            .max(3),
+            waits_for_room: Cell::new(0),
+            cleaned: BTreeSet::new(),
+            deferred_bytes_max,
             checkpoint_serial: 0,
             slots: [0; 2],
             exact: true,
@@ -126,6 +148,7 @@ impl Segmented {
             durable_sequence: end.sequence,
             log_bytes_since_checkpoint: 0,
             counters: Counters::default(),
+            segments,
             options,
             end,
         };
@@ -230,6 +253,11 @@ impl Orphans {
 }
 
 impl State {
+    /// Serial of the older of the checkpoints in the slots.
+    pub(super) fn older_slot(&self) -> u64 {
+        self.log.slots[0].min(self.log.slots[1])
+    }
+
     /// Most bytes of log that a checkpoint would take now.
     pub(super) fn log_need_bytes(&self) -> u64 {
         const ENTRY_BYTES: usize = SummaryEntry::BYTES;

@@ -529,6 +529,7 @@ fn apply_inode<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChang
     known.unwritten_pending += unwritten_delta;
     if !is_internal(ino) {
         known.cleaned = access == ReserveAccess::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
+        known.moved |= access == ReserveAccess::Internal;
         known.dirt = known.dirt.max(dirt).max(InodeDirt::Own);
         state.dirty_inodes.insert(ino);
     }

@@ -86,6 +86,8 @@ pub(in crate::fs) struct InodeMem<L: LogBackend> {
     pub dirt: InodeDirt,
     /// Dirty only because the cleaner moves it or blocks of it.
     pub cleaned: bool,
+    /// The cleaner has moved it or blocks of it since it was last written.
+    pub moved: bool,
     /// Extended attributes as stored, when they are in memory.
     pub xattr: Option<Data>,
     pub xattr_dirty: bool,
@@ -107,6 +109,7 @@ impl<L: LogBackend> InodeMem<L> {
             slot,
             dirt: InodeDirt::Clean,
             cleaned: false,
+            moved: false,
             xattr: None,
             xattr_dirty: false,
             xattr_growth: 0,

@@ -177,6 +177,115 @@ fn the_beginning_of_a_transaction_is_written_over() {
     }
 }
 
+/// Blocks of the file that [`segments_that_become_clean_early`] overwrites, each with its version in front.
+const CHURNED_BLOCKS: u64 = 900;
+
+async fn versions(client: &Client) -> Vec<u64> {
+    let bytes = client.read_file(b"/churned").await.unwrap();
+    let versions = bytes.chunks_exact(4096).enumerate().map(|(block, bytes)| {
+        let version = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        assert!(bytes[8..].iter().all(|&byte| byte == (version + block as u64) as u8), "block {block} is a mixture");
+        version
+    });
+    versions.collect()
+}
+
+/// Aim: a segment that is written again before a checkpoint tells that it was empty is needed by neither slot (G1), and a
+/// full volume that lives on such segments has room for the checkpoint of the next mount (S3). Method: a volume of which
+/// the most is one file, with indirect blocks, is overwritten at random without any timer, beside files that come and go;
+/// cuts among writes made after segments became clean early. Then each block has a version at least as new as the last
+/// fsync, from either slot, and the volume can be overwritten on.
+#[test]
+fn segments_that_become_clean_early() {
+    // Only volumes that are nearly full, without checkpoints by time, come to it often.
+    const POINTS: &[&str] = &["lfs: a segment becomes clean before the next checkpoint"];
+    const TEST: &str = "fs::lfs::tests::crash::segments_that_become_clean_early";
+    let seeds = crate::testing::environment::replay(TEST);
+    crate::rt::covered();
+    let mut mounts = 0;
+    for seed in seeds.seeds(0..3) {
+        let never = Nanos::from_secs(1 << 30);
+        let options = Options { checkpoint_interval: never, write_back_interval: never, ..Options::default() };
+        simulate(seed, async |rt| {
+            let recording = CrashOptions { seed, ..CrashOptions::volatile(CUTS.bytes) };
+            let device = CrashDevice::new(&rt, Image::default(), recording);
+            mkfs(&rt, &(device.clone() as Device), &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+            let lfs = open(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(lfs.clone());
+            let mut rng = Rng::new(seed);
+            let file = client.create(b"/churned").await.unwrap();
+            let block_of = |block: u64, version: u64| {
+                let mut bytes = vec![(version + block) as u8; 4096];
+                bytes[..8].copy_from_slice(&version.to_le_bytes());
+                bytes
+            };
+            for block in 0..CHURNED_BLOCKS {
+                client.write(file, block * 4096, &block_of(block, 0)).await.unwrap();
+            }
+            client.sync().await.unwrap();
+            // Where the log was after each fsync, and the versions then.
+            let mut synced = vec![(device.position(), vec![0; CHURNED_BLOCKS as usize])];
+            let mut now = synced[0].1.clone();
+            for round in 1..=60 {
+                for _ in 0..50 {
+                    let block = rng.below(CHURNED_BLOCKS);
+                    now[block as usize] += 1;
+                    client.write(file, block * 4096, &block_of(block, now[block as usize])).await.unwrap();
+                }
+                let name = format!("/{}", round % 3);
+                client.write_file(name.as_bytes(), &vec![1; rng.below(120_000) as usize]).await.unwrap();
+                client.fsync(file).await.unwrap();
+                synced.push((device.position(), now.clone()));
+            }
+            let early = lfs.state.borrow().log.counters.cleaner_segments_early;
+            assert!(early > 100, "seed {seed}: {early} segments became clean early");
+            let log = device.log();
+            let mut positions: Vec<_> = log.positions().into_iter().filter(|at| *at > synced[30].0).collect();
+            rng.shuffle(&mut positions);
+            for &position in positions.iter().take(12) {
+                let cut = log.cut(position);
+                for choice in cut.choices(&Effort::SAMPLED, seed).into_iter().take(4) {
+                    let image = cut.image(&choice);
+                    for (slot, image) in
+                        [("both slots", Some(image.clone())), ("the older slot", without_newest_slot(&image))]
+                    {
+                        let Some(image) = image else { continue };
+                        mounts += 1;
+                        let place = format!("seed {seed}, cut {position}:{choice:?} from {slot}");
+                        let left: Device = Rc::new(Memory::from_image(CUTS.bytes, image));
+                        let fs = mount(rt.clone(), left.clone(), options).await;
+                        let fs = fs.unwrap_or_else(|error| panic!("{place}: {error}"));
+                        let client = Client::new(fs.clone());
+                        let found = versions(&client).await;
+                        let acknowledged = synced.iter().rev().find(|(at, _)| *at <= position).expect("the first");
+                        for (block, (found, least)) in found.iter().zip(&acknowledged.1).enumerate() {
+                            assert!(
+                                (*least..=now[block]).contains(found),
+                                "{place}: block {block}: {found}, not {least}"
+                            );
+                        }
+                        assert_eq!(fs.check().await.unwrap(), Vec::<String>::new(), "{place}");
+                        let file = client.open(b"/churned", OpenFlags::READ_WRITE).await.unwrap();
+                        for block in (0..CHURNED_BLOCKS).step_by(3) {
+                            client.write(file, block * 4096, &block_of(block, 1)).await.unwrap();
+                        }
+                        client.fsync(file).await.unwrap();
+                        assert_eq!(fs.check().await.unwrap(), Vec::<String>::new(), "{place}, overwritten");
+                        client.close(file).await.unwrap();
+                        fs.close().await.unwrap();
+                        drop((client, fs));
+                        assert_clean(&rt, &left).await;
+                    }
+                }
+            }
+        });
+    }
+    println!("{mounts} mounts");
+    if seeds.runs_everything() {
+        must_have_covered(TEST, POINTS);
+    }
+}
+
 /// Cover points that a long life reaches.
 const POINTS: &[&str] = &[
     "lfs: a change finds the volume full",

@@ -38,35 +38,60 @@ fn segments_are_filled_to_the_last_sector() {
     });
 }
 
-/// Aim: the age of a segment that the cleaner writes is that of the youngest file in it, over all inodes of a group
-/// ([ro92 §3.6]). Method: empty files with different times, moved in one transaction.
+/// Aim: what the cleaner moves stays as old as the segment that it comes from, also when a user has changed the file's
+/// attributes since ([ro92 §3.6]). Method: a file that is old when its blocks are moved to another segment.
 #[test]
-fn a_segment_is_as_young_as_its_youngest_file() {
+fn moved_blocks_keep_their_age() {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, BYTES).await;
         let lfs = open(rt.clone(), device, quiet()).await.unwrap();
         let client = Client::new(lfs.clone());
-        let names: [(&[u8], i64); 4] = [(b"/a", 5_000), (b"/b", 9_000), (b"/c", 7_000), (b"/", 6_000)];
-        for (name, _) in &names[..3] {
-            client.write_file(name, b"").await.unwrap();
-        }
-        for (name, seconds) in names {
-            let mtime = Some(SetTime::At(crate::units::WallTime { seconds, nanos: 0 }));
-            client.setattr(name, SetAttr { mtime, ..SetAttr::default() }).await.unwrap();
-        }
+        client.write_file(b"/a", &[1; 20_000]).await.unwrap();
         client.sync().await.unwrap();
+        rt.sleep(Nanos::from_secs(1_000)).await;
+        let permissions = Some(0o600);
+        client.setattr(b"/a", SetAttr { permissions, ..SetAttr::default() }).await.unwrap();
         // Moved data goes to another segment, whose age is that of the moved data alone.
-        let (here, end) = {
+        let (here, end, age) = {
             let mut state = lfs.state.borrow_mut();
             let here = state.log.end.segment;
             state.log.end.offset = state.log.layout.segment_sectors();
-            (here, state.log.end.next_segment)
+            (here, state.log.end.next_segment, state.log.segments.get(here).youngest)
         };
+        assert!(i128::from(age) < rt.wall().nanos_since_epoch() - 900_000_000_000);
         lfs.move_segment(here).await.unwrap();
         lfs.submit_loading(assemble::Scope::Cleaned).await.unwrap();
         let state = lfs.state.borrow();
         assert_eq!(state.log.end.segment, end);
-        assert_eq!(state.log.segments.get(end).youngest, 9_000_000_000_000);
+        assert_eq!(state.log.segments.get(end).youngest, age);
+        let moved = state.log.counters.log_cleaned_bytes;
+        assert!(moved > 20_000, "{moved} bytes are moved");
+    });
+}
+
+/// Aim: a segment becomes clean early only when the transaction that emptied it is durable, and neither slot's checkpoint
+/// leads to indirect blocks in it or has the log in it behind itself (G1). Method: one segment, with each in turn.
+#[test]
+fn what_becomes_clean_early() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet()).await.unwrap();
+        let mut state = lfs.state.borrow_mut();
+        let segments = &mut state.log.segments;
+        let segment = *segments.ready.last().unwrap();
+        segments.serial = 8;
+        segments.take(segment);
+        segments.note_emptied(segment, 100);
+        assert_eq!(segments.next_early(8), None, "checkpoint 8 has the log in it behind itself");
+        assert_eq!(segments.next_early(9), Some(100));
+        assert_eq!(segments.let_go_early(9, 99), [], "it is not durable that it is empty");
+        segments.add_tree(segment, 4096);
+        assert_eq!(segments.next_early(9), None, "there is an indirect block in it");
+        segments.serial = 11;
+        segments.remove_tree(segment, 4096);
+        assert_eq!(segments.next_early(11), None, "checkpoint 11 leads to an indirect block in it");
+        assert_eq!(segments.let_go_early(12, 100), [segment]);
+        assert_eq!(segments.let_go_early(12, 100), []);
     });
 }
 

@@ -11,6 +11,46 @@ fn overwritten_twenty_times_at_95_percent() {
     space::overwritten_twenty_times_at_95_percent(&Small::default());
 }
 
+/// Aim: what `df` calls full can still be overwritten, by any policy. Method: one file, and as many small ones, until there
+/// is no space; then skewed overwrites, several times as much as the volume.
+#[test]
+fn a_full_volume_can_be_overwritten() {
+    for (cleaner, seed) in [(CleanerPolicy::Greedy, 1), (CleanerPolicy::CostBenefit, 2)] {
+        simulate(seed, async |rt| {
+            let (_, device) = fresh(&rt, 16 * MIB).await;
+            let options = Options { cleaner, ..Options::default() };
+            let fs = mount(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(fs.clone());
+            fill(&client, 50_000).await;
+            let file = client.create(b"/one").await;
+            if let Ok(file) = file {
+                client.close(file).await.unwrap();
+            }
+            client.unlink(b"/f0").await.unwrap();
+            let names = client.read_dir(b"/").await.unwrap().len() as u64 - 2;
+            let space = fs.statfs().await.unwrap();
+            assert!(space.blocks_available < 32, "{} blocks are available", space.blocks_available);
+            let mut rng = crate::rng::Rng::new(seed);
+            for round in 0..12_000u64 {
+                // A tenth of the files get most of the writes.
+                let among = if rng.below(10) == 0 { names } else { names / 10 };
+                let name = format!("/f{}", 1 + rng.below(among.saturating_sub(3).max(1)));
+                let open = client.open(name.as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
+                let written = client.write(open, rng.below(12) * 4096, &[round as u8; 4096]).await;
+                written.unwrap_or_else(|error| panic!("{cleaner:?}, overwrite {round}: {error}"));
+                if round % 50 == 0 {
+                    client.fsync(open).await.unwrap();
+                }
+                client.close(open).await.unwrap();
+            }
+            assert_eq!(fs.check().await.unwrap(), Vec::<String>::new());
+            fs.close().await.unwrap();
+            drop((client, fs));
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
+
 #[test]
 fn a_full_volume_lets_go() {
     space::a_full_volume_lets_go(&Small::default());
