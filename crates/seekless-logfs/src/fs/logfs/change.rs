@@ -571,7 +571,7 @@ fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
     state.xattr_growth_bytes -= known.xattr_growth;
     state.inode_count -= 1;
     state.leaf_depth.remove(&ino);
-    state.read_ahead.remove(&ino);
+    state.read_ahead.forget(ino);
     state.linkable.remove(&ino);
     L::inode_freed(state, ino, known);
 }

@@ -1,7 +1,10 @@
 //! File contents and attributes: read, write, truncate, allocate, seek, as steps on the volume.
 
+use std::ops::Range;
+
 use super::change::{Change, ReserveAccess};
 use super::format::*;
+use super::read_ahead::ReadSpan;
 use super::state::*;
 use super::tree::*;
 use super::xattr::drop_capabilities;
@@ -44,6 +47,10 @@ pub(in crate::fs) enum ReadPiece {
 pub(in crate::fs) struct ReadPlan {
     pub pieces: Vec<ReadPiece>,
     pub extents: Vec<ReadExtent>,
+    /// A task is reading some of these blocks ahead: wait for it, and plan again.
+    pub waits: bool,
+    /// None when nothing is to be read.
+    pub span: Option<ReadSpan>,
 }
 
 fn regular<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
@@ -58,14 +65,13 @@ fn regular<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
 /// The largest extent that is read with one request.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Plans a read of up to `bytes` at `offset`, and of up to `ahead` blocks behind it where these need no request of
-/// their own.
+/// Plans a read of up to `bytes` at `offset`. If the caller reads in order and the device has to read anyway, the plan
+/// includes blocks behind these that need no request of their own.
 pub(in crate::fs) fn plan_read<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     offset: u64,
     bytes: u64,
-    ahead: u64,
 ) -> Step<ReadPlan> {
     let mut change = Change::new(state);
     let inode = regular(&mut change, ino)?;
@@ -82,21 +88,47 @@ pub(in crate::fs) fn plan_read<L: LogBackend>(
         plan.pieces.push(match piece {
             Planned::Data(data) => ReadPiece::Ready(data.slice(from..to)),
             Planned::Hole => ReadPiece::Ready(Data::zeroes(to - from)),
-            Planned::Read { extent, block } => ReadPiece::FromExtent { extent, block, from, to },
+            Planned::Read { extent, block } => {
+                plan.waits |= change.state.read_ahead.is_in_flight(ino, index);
+                ReadPiece::FromExtent { extent, block, from, to }
+            }
         });
     }
-    if !plan.extents.is_empty() {
-        let file_last = (inode.size - 1) / BLOCK;
-        for index in last + 1..=file_last.min(last + ahead) {
-            // A block that is cached, a hole, or not adjacent ends the read-ahead, and so does one whose pointer would
-            // need another read.
+    let file_end = inode.size.div_ceil(BLOCK);
+    let mut ahead_end = last + 1;
+    let volume = change.state.volume;
+    if volume.cache_data && !plan.waits && !plan.extents.is_empty() {
+        let cache_blocks = volume.cache_bytes / BLOCK;
+        let behind = change.state.read_ahead.blocks_behind(ino, offset, last + 1 - first, cache_blocks);
+        for index in last + 1..file_end.min(last + 1 + behind) {
+            // A block that is cached, being read, a hole, or not adjacent ends the read-ahead, and so does one whose
+            // pointer would need another read.
+            if change.state.read_ahead.is_in_flight(ino, index) {
+                break;
+            }
             match plan_block(&mut change, &mut plan.extents, ino, index, false) {
-                Ok(Planned::Read { .. }) => {}
+                Ok(Planned::Read { .. }) => ahead_end = index + 1,
                 _ => break,
             }
         }
     }
+    plan.span = Some(ReadSpan { ino, offset, end, blocks_end: last + 1, ahead_end, file_end });
     Ok(plan)
+}
+
+/// Plans to read those of `blocks` that are not in memory.
+pub(in crate::fs) fn plan_ahead<L: LogBackend>(
+    state: &mut State<L>,
+    ino: Ino,
+    blocks: Range<u64>,
+) -> Step<Vec<ReadExtent>> {
+    let mut change = Change::new(state);
+    let inode = regular(&mut change, ino)?;
+    let mut extents = Vec::new();
+    for index in blocks.start..blocks.end.min(inode.size.div_ceil(BLOCK)) {
+        plan_block(&mut change, &mut extents, ino, index, true)?;
+    }
+    Ok(extents)
 }
 
 enum Planned {

@@ -16,6 +16,7 @@ pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
 mod namespace;
 mod ops;
+pub(in crate::fs) mod read_ahead;
 pub(in crate::fs) mod run;
 pub(in crate::fs) mod state;
 pub(in crate::fs) mod tree;
@@ -136,6 +137,8 @@ pub(in crate::fs) struct LogFs<L: LogBackend> {
     pub enospc_retry: enospc_retry::EnospcRetry,
     /// Signalled when something has reached the device, or when the volume has stopped.
     pub log_progress: Event,
+    /// Signalled when a task that reads ahead has ended.
+    read_ahead_ended: Event,
     /// Signalled when there is enough to write back.
     pub write_back_wanted: Rc<Event>,
     pub closed: Cell<bool>,
@@ -156,6 +159,7 @@ impl<L: LogBackend> LogFs<L> {
             work,
             enospc_retry: enospc_retry::EnospcRetry::default(),
             log_progress: Event::new(),
+            read_ahead_ended: Event::new(),
             write_back_wanted: Rc::default(),
             closed: Cell::new(false),
             warnings: RefCell::default(),

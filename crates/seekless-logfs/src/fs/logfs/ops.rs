@@ -19,9 +19,6 @@ const COOKIE_DOT: u64 = 1;
 const COOKIE_DOT_DOT: u64 = 2;
 const COOKIES_BEFORE: u64 = 3;
 
-/// Blocks read ahead of a sequential reader: 64 KiB together with the request, as in 4.4BSD clusters.
-const READ_AHEAD_BLOCKS: u64 = 15;
-
 impl<L: LogBackend> LogFs<L> {
     /// Frees an inode that an operation has left without names and users.
     async fn reclaim_left(&self, left: Option<Ino>) -> FsResult<()> {
@@ -63,7 +60,12 @@ impl<L: LogBackend> LogFs<L> {
 
     /// Reads the extents of a plan, checks them, and keeps them in the cache if requested. Returns their blocks, or
     /// `None` when a block has moved in the meantime and the read must be planned again.
-    async fn read_extents(&self, ino: Ino, extents: &[ReadExtent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
+    pub(super) async fn read_extents(
+        &self,
+        ino: Ino,
+        extents: &[ReadExtent],
+        keep: bool,
+    ) -> FsResult<Option<Vec<Vec<Data>>>> {
         let reads = join_all(extents.iter().map(|extent| self.read_extent(extent))).await;
         let mut state = self.state.borrow_mut();
         let mut all = Vec::with_capacity(extents.len());
@@ -221,18 +223,16 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
     }
 
     async fn read(&self, ino: Ino, _handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        let keep = self.state.borrow().volume.cache_data;
         loop {
-            let plan = self.operate(|state| {
-                let ahead = match state.read_ahead.get(&ino) {
-                    Some(&next) if state.volume.cache_data && next == offset && offset > 0 => READ_AHEAD_BLOCKS,
-                    _ => 0,
-                };
-                let plan = file::plan_read(state, ino, offset, bytes.into(), ahead)?;
-                state.read_ahead.insert(ino, offset + u64::from(bytes));
-                Ok(plan)
-            });
-            let plan = plan.await?;
-            let keep = self.state.borrow().volume.cache_data;
+            let plan = self.operate(|state| file::plan_read(state, ino, offset, bytes.into())).await?;
+            if plan.waits {
+                self.wait_for_blocks(ino).await;
+                continue;
+            }
+            if keep && let Some(span) = plan.span {
+                self.read_ahead(span);
+            }
             let Some(blocks) = self.read_extents(ino, &plan.extents, keep).await? else { continue };
             let pieces = plan.pieces.into_iter().map(|piece| match piece {
                 ReadPiece::Ready(data) => data,
@@ -361,6 +361,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
 
     async fn drop_caches(&self) -> FsResult<()> {
         self.sync_for_user(None).await?;
+        self.wait_for_read_ahead().await;
         self.state.borrow_mut().drop_caches();
         Ok(())
     }
@@ -370,6 +371,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
     }
 
     async fn close(&self) -> FsResult<()> {
+        self.wait_for_read_ahead().await;
         L::close(&self.this()).await
     }
 

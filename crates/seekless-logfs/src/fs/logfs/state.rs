@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::cache::Blocks;
 use super::format::*;
+use super::read_ahead::ReadAhead;
 use super::tree::*;
 use super::{LogBackend, is_internal};
 use crate::device::{Data, DeviceError};
@@ -189,8 +190,7 @@ pub(in crate::fs) struct State<L: LogBackend> {
     pub inode_reads: u64,
     /// Depth at which a directory's last leaf was found; only a hint.
     pub leaf_depth: FixedMap<Ino, u8>,
-    /// Where sequential reading of a file would continue; only a hint.
-    pub read_ahead: FixedMap<Ino, u64>,
+    pub read_ahead: ReadAhead,
     /// Readers of inodes are likely to read their attributes too; only a hint.
     pub attributes_follow: bool,
     /// The latest reads that had attributes in them, and their addresses, the latest first; only a hint, since the
@@ -224,7 +224,7 @@ impl<L: LogBackend> State<L> {
             block_reads: 0,
             inode_reads: 0,
             leaf_depth: FixedMap::default(),
-            read_ahead: FixedMap::default(),
+            read_ahead: ReadAhead::default(),
             attributes_follow: false,
             attributes_read: VecDeque::new(),
             volume,

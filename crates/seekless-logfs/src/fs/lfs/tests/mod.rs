@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod log;
 mod model;
+mod read_ahead;
 mod space;
 
 use std::rc::Rc;
