@@ -37,9 +37,14 @@ impl Report<'_> {
         }
         let comparisons = self.comparisons();
         if !comparisons.is_empty() {
-            text += &format!("\nbeside what was published\n{}\n", comparison_table(&comparisons));
-            for comparison in &comparisons {
-                text += &format!("{}, {}: {}\n", comparison.phase, comparison.quantity, comparison.remark);
+            text += &format!("\nbeside what was published\n{}\n", self.comparison_table(&comparisons));
+            let mut remarks = Vec::new();
+            for Comparison { phase, quantity, remark, .. } in &comparisons {
+                let line = format!("{phase}, {quantity}: {remark}\n");
+                if !remarks.contains(&line) {
+                    text += &line;
+                    remarks.push(line);
+                }
             }
         }
         text
@@ -63,6 +68,26 @@ impl Report<'_> {
                 row.push(Cell::new(bound_text(measured.bound())));
                 table.add_row(row);
             }
+        }
+        table
+    }
+
+    fn comparison_table(&self, comparisons: &[Comparison]) -> Table {
+        let mut table = new_table(&["", "phase", "", "published", "measured", "deviation", "source"]);
+        for comparison in comparisons {
+            let run = self.runs.iter().position(|run| run.contestant == comparison.contestant);
+            let deviation = comparison.deviation.map(|deviation| format!("{:+.0} %", deviation * 100.0));
+            let calibrated = comparison.calibrated.then(|| "(calibrated on it)".to_owned());
+            let notes: Vec<String> = deviation.into_iter().chain(calibrated).collect();
+            table.add_row(vec![
+                Cell::new(run.map_or(String::new(), |run| format!("[{}]", run + 1))),
+                Cell::new(&comparison.phase),
+                Cell::new(comparison.quantity),
+                Cell::new(&comparison.published),
+                Cell::new(&comparison.measured),
+                Cell::new(notes.join(" ")),
+                Cell::new(comparison.source),
+            ]);
         }
         table
     }
@@ -106,26 +131,6 @@ impl Report<'_> {
             "published": self.comparisons(),
         })
     }
-}
-
-fn comparison_table(comparisons: &[Comparison]) -> Table {
-    let mut table = new_table(&["phase", "", "published", "measured", "deviation", "source"]);
-    for comparison in comparisons {
-        let deviation = match (comparison.calibrated, comparison.deviation) {
-            (true, Some(deviation)) => format!("{:+.0} % (calibrated on it)", deviation * 100.0),
-            (false, Some(deviation)) => format!("{:+.0} %", deviation * 100.0),
-            (_, None) => String::new(),
-        };
-        table.add_row(vec![
-            Cell::new(&comparison.phase),
-            Cell::new(comparison.quantity),
-            Cell::new(&comparison.published),
-            Cell::new(&comparison.measured),
-            Cell::new(deviation),
-            Cell::new(comparison.source),
-        ]);
-    }
-    table
 }
 
 fn new_table(header: &[&str]) -> Table {

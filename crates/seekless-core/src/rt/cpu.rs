@@ -57,19 +57,18 @@ impl HostProfile {
 
     /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers/machines.md`.
     ///
-    /// Calls and copies are those that \[ou90\] measured on a SparcStation 1, which has the same processor at 20 MHz,
-    /// halved (recalled; that page says what depends on them). The rest of the time of a file creation, which is
-    /// derived from \[se95\] and not printed there, is the cost of changing the name space.
+    /// Copies are those of the text. Calls are what \[ou90\] measured on a SparcStation 1, which has the same processor
+    /// at 20 MHz, halved (recalled). The cost of changing the name space is what makes FFS use 5.5 % of the processor
+    /// while it creates files.
     pub const SPARCSTATION2: HostProfile = HostProfile {
         name: "sparcstation2",
-        // 1/335 s for a create, derived from [se95 §1.1, §2, Table 2]: ten times 67/2, less write, close and 1 KiB of
-        // copying. 64 % of the processor at that rate [se95 §2] would be 1.9 ms.
-        namespace_call: Nanos::from_micros(2_748),
+        // "FFS uses 5-6 % for both", creates and deletes [se95 §2]: 5.5 % in experiments/se95-fig1, phase create, FFS-m8r2.
+        namespace_call: Nanos::from_micros(1_630),
         // 0.31 ms for open and close of a file in the cache [ou90 Table 9].
         call: Nanos::from_micros(78),
-        // 6.3 MB/s for read from the cache [ou90 Table 6]; [se95 §4] has 1.8 ms for two copies of 4 KB, so 225 us.
-        copy_per_kib: Nanos::from_micros(81),
-        // No published figure isolates it; the rate of creation includes it.
+        // 1.8 ms for two copies of 4 KB [se95 §4].
+        copy_per_kib: Nanos::from_micros(225),
+        // No published figure isolates it; the cost of a create includes it.
         device_request: Nanos::ZERO,
         megahertz: 40,
     };
@@ -78,9 +77,9 @@ impl HostProfile {
     /// clock, so everything takes twice as long.
     pub const SPARCSTATION1: HostProfile = HostProfile {
         name: "sparcstation1",
-        namespace_call: Nanos::from_micros(2 * 2_748),
+        namespace_call: Nanos::from_micros(2 * 1_630),
         call: Nanos::from_micros(2 * 78),
-        copy_per_kib: Nanos::from_micros(2 * 81),
+        copy_per_kib: Nanos::from_micros(2 * 225),
         device_request: Nanos::ZERO,
         megahertz: 20,
     };
@@ -89,12 +88,12 @@ impl HostProfile {
     /// `docs/papers/machines.md`.
     pub const SUN4_260: HostProfile = HostProfile {
         name: "sun4-260",
-        // 1/141 s for a create, less write, close and 1 KiB of copying: Sprite LFS keeps a Wren IV 17 % busy while it
-        // creates files of 1 KB [ro92 §5.1], and 10,000 of ours keep the model busy for 12.1 s.
+        // 1/132 s for a create, less write, close and 1 KiB of copying: Sprite LFS keeps a Wren IV 17 % busy while it
+        // creates files of 1 KB [ro92 §5.1], and 10,000 of ours keep the model busy for 12.9 s.
         namespace_call: Nanos::from_micros(6_600),
-        // As a SparcStation 1, which has about the same processor.
-        call: Nanos::from_micros(2 * 78),
-        copy_per_kib: Nanos::from_micros(2 * 81),
+        // 2.5 times those of the SparcStation 2: SPECint92 of 8.7 and 21.8 [se95 Tables 1 and 2].
+        call: Nanos::from_micros(195),
+        copy_per_kib: Nanos::from_micros(563),
         device_request: Nanos::ZERO,
         // 16.67 MHz.
         megahertz: 17,

@@ -4,7 +4,8 @@
 //! 4 MB.
 //!
 //! Everything is made durable at the end of each phase that changes something, and caches are dropped before files are
-//! read. A size above the total amount means one file.
+//! read. The paper has ten files of the sizes of which 32 MB are fewer, and a new volume for each size of LFS: see
+//! `experiments/se95-sizes`.
 
 use async_trait::async_trait;
 use seekless::units::human_bytes;
@@ -34,6 +35,8 @@ pub struct Sizes {
     /// Largest size of a call.
     #[serde(deserialize_with = "size")]
     pub unit: u64,
+    /// Fewest files of one size, also where these are more data than `bytes`.
+    pub files: u64,
     pub files_per_directory: u64,
     pub data: Data,
     /// Seed of the contents of files.
@@ -48,6 +51,7 @@ impl Default for Sizes {
             largest: 64 << 20,
             bytes: 32 << 20,
             unit: 4 << 20,
+            files: 1,
             files_per_directory: 100,
             data: Data::Noise,
             seed: 1,
@@ -98,7 +102,7 @@ impl Sizes {
     pub(super) async fn run_all<T: Target>(&self, target: &T, meter: &mut Meter<'_, T>) -> Result<(), LabError> {
         let contents = Contents::of(self.data, self.seed, self.unit.min(self.largest));
         for bytes in self.sizes() {
-            let files = Files { spec: *self, bytes, count: (self.bytes / bytes).max(1) };
+            let files = Files { spec: *self, bytes, count: (self.bytes / bytes).max(self.files) };
             self.run_size(target, meter, &contents, &files).await?;
         }
         Ok(())
@@ -174,6 +178,7 @@ impl Workload for Sizes {
             Key::new("largest", Form::Bytes, "No size is larger"),
             Key::new("bytes", Form::Bytes, "Data in the files of one size together"),
             Key::new("unit", Form::Bytes, "Size of each read and write, at most"),
+            Key::new("files", Form::Count, "Fewest files of one size, also where these are more data"),
             Key::new("files_per_directory", Form::Count, "Most files in a directory"),
             DATA,
         ],
@@ -189,8 +194,9 @@ impl Workload for Sizes {
             Sizes { smallest: 0, .. } => "a file must have at least one byte",
             Sizes { smallest, largest, .. } if smallest > largest => "the smallest size is larger than the largest",
             Sizes { unit, .. } if *unit == 0 || *unit > UNIT_MAX => "a call has between one byte and 64 MiB",
+            Sizes { files: 0, .. } => "there must be at least one file of each size",
             Sizes { files_per_directory: 0, .. } => "a directory must hold at least one file",
-            Sizes { bytes, smallest, .. } if bytes / smallest > 1_000_000_000 => {
+            Sizes { bytes, smallest, files, .. } if (bytes / smallest).max(*files) > 1_000_000_000 => {
                 "there can be at most 1,000,000,000 files"
             }
             _ => return Ok(()),

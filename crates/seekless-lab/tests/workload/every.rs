@@ -36,6 +36,7 @@ const SIZES: Sizes = Sizes {
     largest: 128 << 10,
     bytes: 64 << 10,
     unit: 32 << 10,
+    files: 2,
     files_per_directory: 4,
     data: Data::Noise,
     seed: 3,
@@ -172,14 +173,15 @@ programs! {
 }
 
 /// [ro92 §5.1]: a log turns random writes into sequential ones; the price is sequential reading of randomly written
-/// data. Method: a file of 8 MiB, larger than the disk's buffer.
+/// data. It is paid in spite of read-ahead, which asks for the pieces of a window at once and lets the drive order them.
+/// Method: a file of 8 MiB, larger than the disk's buffer.
 #[test]
 fn a_log_likes_random_writes() {
     let spec = LargeFile { bytes: 8 << 20, ..LargeFile::default() };
     let run = simulated("lfs / disk:dec-rz26", HostProfile::NONE, &spec);
     let rate = |phase| run.phase(phase).unwrap().bytes_per_second().unwrap();
     assert!(rate(largefile::RANDOM_WRITE) > 0.8 * rate(largefile::WRITE), "{run:?}");
-    assert!(rate(largefile::REREAD) < 0.5 * rate(largefile::READ), "{run:?}");
+    assert!(rate(largefile::REREAD) < 0.75 * rate(largefile::READ), "{run:?}");
     assert!(run.phases.iter().all(|phase| phase.bytes == 8 << 20));
 }
 
@@ -212,7 +214,7 @@ fn sizes_move_the_same_bytes() {
     let kib = |size: u64, count, bytes: u64| (Some(size << 10), count, bytes << 10);
     assert_eq!(
         creates,
-        [kib(4, 16, 64), kib(8, 8, 64), kib(16, 4, 64), kib(32, 2, 64), kib(64, 1, 64), kib(128, 1, 128)]
+        [kib(4, 16, 64), kib(8, 8, 64), kib(16, 4, 64), kib(32, 2, 64), kib(64, 2, 128), kib(128, 2, 256)]
     );
 }
 
