@@ -8,7 +8,8 @@ use super::xattr::drop_capabilities;
 use super::{LogBackend, xattr};
 use crate::device::Data;
 use crate::fs::{
-    AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, without_privileges,
+    AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, mode_with,
+    without_privileges,
 };
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
@@ -196,7 +197,7 @@ pub(in crate::fs) fn write<L: LogBackend>(
 }
 
 fn kill_privileges(inode: &mut Inode) {
-    inode.mode = inode.mode & !0o7777 | without_privileges(inode.mode & 0o7777);
+    inode.mode = mode_with(inode.mode, without_privileges(inode.mode));
 }
 
 /// While blocks past the end are being freed, the file cannot grow over them.
