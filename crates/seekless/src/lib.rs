@@ -59,7 +59,7 @@
 //!
 //! The rooms of the engine are in several crates, so that a change rebuilds and tests little. This crate has the stack
 //! line, which assembles the parts of the others, and shows all rooms under one name. Each room uses only those before
-//! it: between crates the compiler enforces that order, inside them `tests/engine/tidy`.
+//! it: between crates the compiler enforces that order, inside them the tests of `seekless-tidy`.
 //! Rooms in import order: `units codec rng rt device disk volume vlog cleaning fs layer stack testing`
 
 pub use seekless_cleaning::cleaning;

@@ -7,7 +7,7 @@
 //! Sectors can also be lost: reading them fails until they are written again, as on a drive that remaps bad sectors.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
@@ -105,13 +105,51 @@ struct Armed {
     looked_at: u64,
 }
 
+/// Lost sectors, as ranges that neither overlap nor are empty: the end of each, by its start. A test may lose most of a
+/// large device.
+#[derive(Default)]
+struct Lost(BTreeMap<Sector, Sector>);
+
+impl Lost {
+    /// The ranges that overlap `sectors`, the last one first.
+    fn overlapping(&self, sectors: Range<Sector>) -> impl Iterator<Item = Range<Sector>> {
+        let before_end = self.0.range(..sectors.end).rev().map(|(&start, &end)| start..end);
+        before_end.take_while(move |lost| lost.end > sectors.start && !sectors.is_empty())
+    }
+
+    fn add(&mut self, sectors: Range<Sector>) {
+        self.remove(sectors.clone());
+        if !sectors.is_empty() {
+            self.0.insert(sectors.start, sectors.end);
+        }
+    }
+
+    fn remove(&mut self, sectors: Range<Sector>) {
+        let cut: Vec<Range<Sector>> = self.overlapping(sectors.clone()).collect();
+        for lost in cut {
+            self.0.remove(&lost.start);
+            if lost.start < sectors.start {
+                self.0.insert(lost.start, sectors.start);
+            }
+            if sectors.end < lost.end {
+                self.0.insert(sectors.end, lost.end);
+            }
+        }
+    }
+
+    /// The first lost sector of `sectors`.
+    fn first_of(&self, sectors: Range<Sector>) -> Option<Sector> {
+        self.overlapping(sectors.clone()).last().map(|lost| lost.start.max(sectors.start))
+    }
+}
+
 /// A device that fails or delays requests as its rules say.
 pub struct FaultDevice {
     rt: Rt,
     inner: Device,
     rng: RefCell<Rng>,
     rules: RefCell<Vec<Armed>>,
-    lost: RefCell<BTreeSet<Sector>>,
+    lost: RefCell<Lost>,
     gone: Cell<bool>,
     failed: Cell<u64>,
     delayed: Cell<u64>,
@@ -138,21 +176,18 @@ impl FaultDevice {
 
     /// Makes reads of `sectors` fail with `Io` until they are written again.
     pub fn lose(&self, sectors: Range<Sector>) {
-        self.lost.borrow_mut().extend((sectors.start.0..sectors.end.0).map(Sector));
+        self.lost.borrow_mut().add(sectors);
     }
 
     /// Sectors that have been lost and not been written since.
     pub fn lost(&self) -> Vec<Sector> {
-        self.lost.borrow().iter().copied().collect()
+        let lost = self.lost.borrow();
+        lost.0.iter().flat_map(|(start, end)| (start.0..end.0).map(Sector)).collect()
     }
 
     /// What has been written or discarded is readable again.
     fn found(&self, at: Sector, sectors: u64) {
-        let mut lost = self.lost.borrow_mut();
-        let again: Vec<Sector> = lost.range(at..at + sectors).copied().collect();
-        again.iter().for_each(|sector| {
-            lost.remove(sector);
-        });
+        self.lost.borrow_mut().remove(at..at + sectors);
     }
 
     /// Removes all rules; a device that has gone stays gone, and lost sectors stay lost.
@@ -259,7 +294,7 @@ impl BlockDevice for FaultDevice {
     async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
         self.gate(Kinds::READ, at, buf.len() as u64).await?;
         let end = at + buf.len() as u64 / SECTOR_BYTES;
-        let lost = self.lost.borrow().range(at..end).next().copied();
+        let lost = self.lost.borrow().first_of(at..end);
         if let Some(sector) = lost {
             self.failed.set(self.failed.get() + 1);
             let (bytes, cause) = (buf.len() as u64, format!("sector {sector} is lost"));
@@ -401,6 +436,30 @@ mod tests {
             assert_eq!(get(&device, 3, 512).await, vec![2; 512]);
             assert!(device.read(Sector(4), Buf::dirty(512)).await.is_err());
         });
+    }
+
+    /// Ranges are lost and found as single sectors would be. Method: random ranges, beside a set.
+    #[test]
+    fn lost_ranges_equal_a_set() {
+        let mut rng = Rng::new(7);
+        let (mut lost, mut set) = (Lost::default(), std::collections::BTreeSet::new());
+        for _ in 0..2_000 {
+            let start = Sector(rng.below(60));
+            let range = start..start + rng.below(12);
+            match rng.below(3) {
+                0 => {
+                    set.extend((range.start.0..range.end.0).map(Sector));
+                    lost.add(range);
+                }
+                1 => {
+                    set.retain(|sector| !range.contains(sector));
+                    lost.remove(range);
+                }
+                _ => assert_eq!(lost.first_of(range.clone()), set.range(range).next().copied()),
+            }
+            let all = lost.0.iter().flat_map(|(start, end)| (start.0..end.0).map(Sector));
+            assert!(all.eq(set.iter().copied()) && lost.0.iter().all(|(start, end)| start < end));
+        }
     }
 
     /// A device that has gone does not come back.

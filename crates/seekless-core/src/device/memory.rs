@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use super::{BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use crate::codec::is_zero;
 use crate::units::{SECTOR_BYTES, Sector, human_bytes};
 
 /// Bytes of one allocation unit.
@@ -15,7 +17,7 @@ const CHUNK_BYTES: u64 = 4096;
 /// variants of one image can be held (see the crash explorer).
 #[derive(Clone, Default)]
 pub struct Image {
-    chunks: BTreeMap<u64, Data>,
+    chunks: Arc<BTreeMap<u64, Data>>,
 }
 
 impl Image {
@@ -36,18 +38,19 @@ impl Image {
     }
 
     pub fn write(&mut self, at: Sector, bytes: &[u8]) {
+        let chunks = Arc::make_mut(&mut self.chunks);
         let mut offset = at.byte_offset();
         let mut rest = bytes;
         while !rest.is_empty() {
             let within = (offset % CHUNK_BYTES) as usize;
             let take = rest.len().min(CHUNK_BYTES as usize - within);
-            if take == CHUNK_BYTES as usize && rest[..take].iter().all(|&byte| byte == 0) {
-                self.chunks.remove(&(offset / CHUNK_BYTES));
+            if take == CHUNK_BYTES as usize && is_zero(&rest[..take]) {
+                chunks.remove(&(offset / CHUNK_BYTES));
                 offset += take as u64;
                 rest = &rest[take..];
                 continue;
             }
-            let chunk = self.chunks.entry(offset / CHUNK_BYTES).or_insert_with(|| Data::zeroes(CHUNK_BYTES as usize));
+            let chunk = chunks.entry(offset / CHUNK_BYTES).or_insert_with(|| Data::zeroes(CHUNK_BYTES as usize));
             chunk.make_mut()[within..within + take].copy_from_slice(&rest[..take]);
             offset += take as u64;
             rest = &rest[take..];
@@ -56,13 +59,14 @@ impl Image {
 
     /// Makes `sectors` from `at` read as zeroes.
     pub fn zero(&mut self, at: Sector, sectors: u64) {
+        let chunks = Arc::make_mut(&mut self.chunks);
         let (mut offset, end) = (at.byte_offset(), (at + sectors).byte_offset());
         while offset < end {
             let within = offset % CHUNK_BYTES;
             let take = (end - offset).min(CHUNK_BYTES - within);
             if take == CHUNK_BYTES {
-                self.chunks.remove(&(offset / CHUNK_BYTES));
-            } else if let Some(chunk) = self.chunks.get_mut(&(offset / CHUNK_BYTES)) {
+                chunks.remove(&(offset / CHUNK_BYTES));
+            } else if let Some(chunk) = chunks.get_mut(&(offset / CHUNK_BYTES)) {
                 chunk.make_mut()[within as usize..(within + take) as usize].fill(0);
             }
             offset += take;

@@ -84,12 +84,19 @@ impl RedundancyStatus {
             lines.push(format!("{name}: {rows} have a unit that cannot be known, see FORMAT.md on the write hole"));
         }
         if self.stopped {
-            lines.push(format!("{name} has lost more members than it can bear, and has stopped"));
+            lines.push(self.stop_line());
         }
-        if let Some(error) = &self.error {
-            lines.push(format!("{name}: rebuilding or resynchronising has ended: {error}"));
-        }
+        lines.extend(self.error_line());
         lines
+    }
+
+    fn stop_line(&self) -> String {
+        format!("{} has lost more members than it tolerates, and has stopped", self.name)
+    }
+
+    fn error_line(&self) -> Option<String> {
+        let error = self.error.as_ref()?;
+        Some(format!("{}: rebuilding or resynchronising has ended early: {error}", self.name))
     }
 }
 
@@ -125,10 +132,10 @@ pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, S
         lines.push((false, format!("{name}: all rows are consistent again")));
     }
     if after.stopped && !before.stopped {
-        lines.push((true, format!("{name} has lost more members than it can bear, and has stopped")));
+        lines.push((true, after.stop_line()));
     }
-    if let (Some(error), true) = (&after.error, after.error != before.error) {
-        lines.push((true, format!("{name}: rebuilding or resynchronising has ended: {error}")));
+    if after.error != before.error {
+        lines.extend(after.error_line().map(|line| (true, line)));
     }
     lines
 }

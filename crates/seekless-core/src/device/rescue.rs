@@ -77,7 +77,8 @@ pub async fn rescue_as(
     let block = u64::from(geometry.block_bytes) / SECTOR_BYTES;
     let (first, end) = (at.0 / block * block, (at.0 + sectors).next_multiple_of(block));
     let most = (u64::from(geometry.request_bytes_max) / SECTOR_BYTES / block * block).max(block);
-    let mut whole = Buf::zeroed(((end - first) * SECTOR_BYTES) as usize);
+    let zeroed = || Buf::zeroed(((end - first) * SECTOR_BYTES) as usize);
+    let mut whole: Option<Buf> = None;
     let mut lost = Vec::new();
     // The part to read next is the last.
     let mut parts = vec![(first, end)];
@@ -91,7 +92,10 @@ pub async fn rescue_as(
             continue;
         }
         match read(Sector(from), Buf::dirty(((to - from) * SECTOR_BYTES) as usize)).await {
+            // Nearly always one request reads everything.
+            Ok(piece) if (from, to) == (at.0, at.0 + sectors) => return Ok(Rescued { bytes: piece, lost }),
             Ok(piece) => {
+                let whole = whole.get_or_insert_with(zeroed);
                 let offset = ((from - first) * SECTOR_BYTES) as usize;
                 whole[offset..offset + piece.len()].copy_from_slice(&piece);
             }
@@ -100,6 +104,7 @@ pub async fn rescue_as(
             Err(_) => parts.extend(split(((to - from) / PARTS).next_multiple_of(block).max(block))),
         }
     }
+    let whole = whole.unwrap_or_else(zeroed);
     let bytes = match first == at.0 && end == at.0 + sectors {
         true => whole,
         false => {

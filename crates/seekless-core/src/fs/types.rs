@@ -138,6 +138,20 @@ pub struct Entry {
     pub generation: u64,
 }
 
+/// All permission bits: those of [`Attr::permissions`].
+pub const PERMISSIONS: u16 = 0o7777;
+
+/// Set-user-id, of [`PERMISSIONS`].
+pub const SET_USER_ID: u16 = 0o4000;
+
+/// Set-group-id, of [`PERMISSIONS`]. What is made in a directory that has it gets the directory's group.
+pub const SET_GROUP_ID: u16 = 0o2000;
+
+/// `mode`, which also holds the kind of the file, with other permissions.
+pub fn mode_with(mode: u16, permissions: u16) -> u16 {
+    mode & !PERMISSIONS | permissions & PERMISSIONS
+}
+
 /// Who makes a new file, and with which permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewNode {
@@ -146,7 +160,7 @@ pub struct NewNode {
     /// Permissions to remove, unless the directory has a default access list.
     pub umask: u16,
     pub uid: u32,
-    /// In a set-group-id directory the file system takes the directory's group instead.
+    /// See [`NewNode::in_directory`].
     pub gid: u32,
 }
 
@@ -154,6 +168,16 @@ impl NewNode {
     /// The permissions where there is no default access list.
     pub fn masked(self) -> u16 {
         self.permissions & !self.umask
+    }
+
+    /// The same in a directory with `mode` and the group `gid`: a set-group-id directory gives it its group, and
+    /// gives a new directory the bit, too. Lists and the umask are the caller's to apply.
+    #[must_use]
+    pub fn in_directory(self, kind: FileKind, mode: u16, gid: u32) -> NewNode {
+        let inherits = mode & SET_GROUP_ID != 0;
+        let bit = if inherits && kind == FileKind::Directory { SET_GROUP_ID } else { 0 };
+        let gid = if inherits { gid } else { self.gid };
+        NewNode { permissions: self.permissions & PERMISSIONS | bit, gid, ..self }
     }
 }
 
@@ -248,13 +272,11 @@ pub struct WriteMode {
     pub kill_privileges: bool,
 }
 
-/// `permissions` after an unprivileged user has changed the file's data or owner.
+/// `permissions`, or a mode that has them, after an unprivileged user has changed the file's data or owner.
 pub fn without_privileges(permissions: u16) -> u16 {
-    const SET_UID: u16 = 0o4000;
-    const SET_GID: u16 = 0o2000;
     const GROUP_EXECUTE: u16 = 0o0010;
     // Set-group-id without group-execute once meant mandatory locking, and stays.
-    let cleared = if permissions & GROUP_EXECUTE != 0 { SET_UID | SET_GID } else { SET_UID };
+    let cleared = if permissions & GROUP_EXECUTE != 0 { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
     permissions & !cleared
 }
 

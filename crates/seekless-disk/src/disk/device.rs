@@ -316,7 +316,7 @@ impl Drop for Turn<'_> {
             (None, Hold::Place(place)) => {
                 self.disk.state.borrow_mut().queue.remove(|other| Rc::ptr_eq(other, place));
             }
-            (None, Hold::Drive(_)) => unreachable!("whoever holds the drive knows when it is done"),
+            (None, Hold::Drive(_)) => unreachable!("a command that holds the drive has its time"),
         }
     }
 }

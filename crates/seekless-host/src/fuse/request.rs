@@ -2,8 +2,8 @@
 
 use seekless::device::Data;
 use seekless::fs::{
-    AllocateMode, FileRange, Handle, NewNode, NodeKind, OpenFlags, RenameMode, SeekTo, SetAttr, SetTime, WriteMode,
-    XattrMode,
+    AllocateMode, FileRange, Handle, NewNode, NodeKind, OpenFlags, PERMISSIONS, RenameMode, SeekTo, SetAttr, SetTime,
+    WriteMode, XattrMode,
 };
 use seekless::units::{Ino, WallTime};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -241,7 +241,7 @@ fn decode_operation<'a>(
 ) -> Result<Operation<'a>, Errno> {
     // Without DONT_MASK the umask is sent as well, but has already been applied.
     let new_node = |mode: u32, umask: u32| NewNode {
-        permissions: (mode & 0o7777) as u16,
+        permissions: mode as u16 & PERMISSIONS,
         umask: (umask & 0o777) as u16,
         uid: header.uid,
         gid: header.gid,
@@ -428,7 +428,7 @@ fn decode_setattr<'a>(setattr: &abi::SetattrIn) -> Result<Operation<'a>, Errno> 
         }
     };
     let changes = SetAttr {
-        permissions: has(abi::FATTR_MODE).then_some((setattr.mode & 0o7777) as u16),
+        permissions: has(abi::FATTR_MODE).then_some(setattr.mode as u16 & PERMISSIONS),
         uid: has(abi::FATTR_UID).then_some(setattr.uid),
         gid: has(abi::FATTR_GID).then_some(setattr.gid),
         size: has(abi::FATTR_SIZE).then_some(setattr.size),

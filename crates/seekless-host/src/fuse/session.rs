@@ -6,8 +6,8 @@ use std::rc::Rc;
 use seekless::device::{Buf, Data};
 use seekless::fs::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::fs::{
-    Entry, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened, Place, SetAttr,
-    without_privileges,
+    Entry, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened, Place,
+    SET_GROUP_ID, SetAttr, without_privileges,
 };
 use seekless::rt::Event;
 use seekless::units::Ino;
@@ -541,10 +541,9 @@ impl Session {
     /// Clears the set-group-id bit before an access list is set: a file that lost the bit needlessly is better than one
     /// that kept it wrongly.
     async fn kill_set_group_id(&self, ino: Ino) -> FsResult<()> {
-        const SET_GID: u16 = 0o2000;
         let before = self.fs.getattr(ino, None).await?.permissions;
-        if before & SET_GID != 0 {
-            let changes = SetAttr { permissions: Some(before & !SET_GID), ..SetAttr::default() };
+        if before & SET_GROUP_ID != 0 {
+            let changes = SetAttr { permissions: Some(before & !SET_GROUP_ID), ..SetAttr::default() };
             self.fs.setattr(ino, None, changes).await?;
         }
         Ok(())

@@ -17,12 +17,9 @@ mod commands;
 mod generated;
 mod statements;
 
-#[path = "../../../seekless/tests/engine/tidy/project.rs"]
-mod project;
-
 use std::path::PathBuf;
 
-use project::{files_under, read, root, short};
+use seekless_tidy::project::{files_under, read, root, short};
 
 /// README.md, and every page of the book.
 fn pages() -> Vec<PathBuf> {

@@ -82,7 +82,7 @@ impl Results {
         for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
             let read: Done = serde_json::from_slice(line).map_err(|error| ResultsError::Content {
                 path: format!("{}, line {}", path.display(), number + 1),
-                problem: format!("this is no measured point ({error}); remove the folder to begin anew"),
+                problem: format!("this is no measured point ({error}); remove the folder to begin again"),
             })?;
             done.entry(read.key).or_default().push(read.measures);
         }

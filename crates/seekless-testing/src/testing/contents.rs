@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::codec::is_zero;
 use crate::device::Data;
 
 /// Granularity of holes, in bytes.
@@ -110,7 +111,7 @@ impl Contents {
         let mut rest = bytes;
         Self::for_pages(offset..offset + bytes.len() as u64, |page, part| {
             let (head, tail) = rest.split_at(part.len());
-            if matches!(self.pages.get(&page), Some(Some(_))) || head.iter().any(|&byte| byte != 0) {
+            if matches!(self.pages.get(&page), Some(Some(_))) || !is_zero(head) {
                 self.page_mut(page).make_mut()[part].copy_from_slice(head);
             }
             rest = tail;
@@ -189,7 +190,7 @@ impl PartialEq for Contents {
         let agree = |one: &Contents, two: &Contents| {
             one.data_pages(0).all(|index| match (data(one, index), data(two, index)) {
                 (Some(page), Some(twin)) => std::ptr::eq(page.as_ptr(), twin.as_ptr()) || page == twin,
-                (Some(page), None) => page.iter().all(|&byte| byte == 0),
+                (Some(page), None) => is_zero(&page),
                 (None, _) => true,
             })
         };

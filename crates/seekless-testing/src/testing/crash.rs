@@ -374,7 +374,7 @@ impl PowerCuts<'_> {
 
 /// Recounts the file system's internal counts.
 pub(super) async fn books(fs: &Fs, when: &str) -> Result<(), String> {
-    let wrong = fs.check().await.map_err(|error| format!("counting anew {when} failed: {error}"))?;
+    let wrong = fs.check().await.map_err(|error| format!("recounting {when} failed: {error}"))?;
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(format!("the books do not balance {when}:\n    {}", wrong.join("\n    "))),

@@ -15,6 +15,7 @@ use super::replay::Replay;
 use super::runner::Runner;
 use super::subject::{Subject, simulate};
 use super::tree::{NodeState, Tree};
+use crate::codec::is_zero;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::fault::FaultDevice;
 use crate::device::{Device, Image};
@@ -274,7 +275,7 @@ impl DamageTest<'_> {
         let mut used = Vec::new();
         for sector in 0..sectors {
             image.read(Sector(sector), &mut buf);
-            if buf.iter().any(|&byte| byte != 0) {
+            if !is_zero(&buf) {
                 used.push(sector);
             }
         }

@@ -141,7 +141,7 @@ impl Node {
         let xattrs = BTreeMap::new();
         Node {
             body,
-            permissions: permissions & 0o7777,
+            permissions: permissions & PERMISSIONS,
             links,
             uid,
             gid,
@@ -372,16 +372,12 @@ impl State {
 
     /// A node with the inheritance from the directory `parent`.
     fn heir(&self, parent: Ino, body: Body, mut new: NewNode, now: WallTime) -> FsResult<Node> {
-        const SET_GROUP_ID: u16 = 0o2000;
         let parent = self.node(parent)?;
-        let is_directory = matches!(body, Body::Directory(_));
-        let inherited = inherit(parent.xattrs.get(XATTR_ACL_DEFAULT).map(Vec::as_slice), kind_of(&body), new);
+        let kind = kind_of(&body);
+        let inherited = inherit(parent.xattrs.get(XATTR_ACL_DEFAULT).map(Vec::as_slice), kind, new);
         let Inherited { permissions, xattrs } = inherited.map_err(FsError::Invalid)?;
         new.permissions = permissions;
-        if parent.permissions & SET_GROUP_ID != 0 {
-            new.gid = parent.gid;
-            new.permissions |= if is_directory { SET_GROUP_ID } else { 0 };
-        }
+        let new = new.in_directory(kind, parent.permissions, parent.gid);
         let mut node = Node::new(body, new, now);
         node.xattrs.extend(xattrs.into_iter().map(|(name, value)| (name.to_vec(), value)));
         Ok(node)
@@ -516,7 +512,7 @@ impl State {
             node.kill_privileges(changes.kill_privileges);
         }
         if let Some(permissions) = changes.permissions {
-            node.chmod(permissions & 0o7777)?;
+            node.chmod(permissions & PERMISSIONS)?;
         }
         node.uid = changes.uid.unwrap_or(node.uid);
         node.gid = changes.gid.unwrap_or(node.gid);

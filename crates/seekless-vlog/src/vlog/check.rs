@@ -32,9 +32,7 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
         }
         other => other?,
     };
-    checkup
-        .notes
-        .extend(superblocks.notes().map(|note| format!("{note}, and the next use for writing writes it anew")));
+    checkup.notes.extend(superblocks.notes().map(|note| format!("{note}, and the next use for writing rewrites it")));
     let superblock = superblocks.superblock;
     let layout = layout_of(superblock)?;
     let (anchor, is_whole) = newest_anchor(device, &superblock).await?;

@@ -352,9 +352,11 @@ impl Piece {
 
     /// The piece in `cell`, if it holds one of this device.
     pub fn from_cell(bytes: &[u8], key: &Key, cell: u64) -> Option<Piece> {
+        if get_at(bytes, 0) != Some(PIECE_MAGIC) {
+            return None; // Nothing more is decoded: a search for the tail looks at every cell.
+        }
         let head = PieceHead::decode(bytes).filter(|_| bytes.len() > ENTRIES_AT)?;
-        let is_good = head.magic == PIECE_MAGIC
-            && head.cell == cell
+        let is_good = head.cell == cell
             && usize::from(head.pointer_count) <= POINTERS
             && head.sequence < NUMBER_MAX
             && key.is_sealed(bytes);
@@ -411,9 +413,11 @@ impl Record {
     }
 
     pub fn from_cell(bytes: &[u8], key: &Key, cell: u64) -> Option<Record> {
+        if get_at(bytes, 0) != Some(RECORD_MAGIC) {
+            return None;
+        }
         let head = RecordHead::decode(bytes).filter(|_| bytes.len() > ENTRIES_AT)?;
-        let is_good = head.magic == RECORD_MAGIC
-            && head.cell == cell
+        let is_good = head.cell == cell
             && usize::from(head.change_count) <= changes_per_record(bytes.len() as u32)
             && head.sequence < NUMBER_MAX
             && key.is_sealed(bytes);

@@ -126,6 +126,15 @@ fn crc_without(bytes: &[u8], field: usize) -> u32 {
     crc32c(&copy)
 }
 
+/// Why there is no superblock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoSuperblock {
+    /// Nothing resembles one.
+    Other,
+    /// There is one, and this is wrong with it.
+    Bad(String),
+}
+
 impl Superblock {
     /// The block as it is written.
     pub fn to_block(&self) -> Vec<u8> {
@@ -136,20 +145,22 @@ impl Superblock {
         block
     }
 
-    /// The superblock in `block`, or why there is none.
+    /// The superblock in `block`.
     ///
     /// # Errors
-    /// What is wrong, in words; `None` when the block does not resemble a superblock.
-    pub fn from_block(block: &[u8]) -> Result<Superblock, Option<String>> {
-        let superblock = Superblock::decode(block).filter(|found| found.magic == MAGIC).ok_or(None)?;
+    /// Why there is none.
+    pub fn from_block(block: &[u8]) -> Result<Superblock, NoSuperblock> {
+        let superblock = Superblock::decode(block).filter(|found| found.magic == MAGIC).ok_or(NoSuperblock::Other)?;
         if superblock.crc != crc_without(block, SUPERBLOCK_CRC) {
-            return Err(Some("its checksum is wrong".to_string()));
+            return Err(NoSuperblock::Bad("its checksum is wrong".to_string()));
         }
         if superblock.version != VERSION {
             let found = superblock.version;
-            return Err(Some(format!("it is of version {found}, and this program knows version {VERSION}")));
+            return Err(NoSuperblock::Bad(format!(
+                "it is of version {found}, and this program knows version {VERSION}"
+            )));
         }
-        superblock.check().map_err(Some)?;
+        superblock.check().map_err(NoSuperblock::Bad)?;
         Ok(superblock)
     }
 

@@ -271,7 +271,7 @@ impl<'a> Opened<'a> {
         let opened = self.devices.len() == self.stack.words.len();
         match self.devices.get(usize::from(opened)).and_then(|instances| instances.first()) {
             Some(device) => device.clone(),
-            None => unreachable!("S2: it stands on a device"),
+            None => unreachable!("S2: it is on a device"),
         }
     }
 
@@ -287,7 +287,7 @@ impl<'a> Opened<'a> {
         match self.device() {
             Some(device) => Ok(device.clone()),
             // S2 again.
-            None => unreachable!("`{}` stands on a device", word.name()),
+            None => unreachable!("`{}` is on a device", word.name()),
         }
     }
 }

@@ -79,7 +79,7 @@ pub(super) const VLD: WordSpec = WordSpec {
         Param::new(
             "tracks",
             Kind::Integer { min: 0, max: 1024 },
-            "whole tracks to keep in memory for who reads in order, where there is a head",
+            "whole tracks to keep in memory for a reader in order, where there is a head",
         )
         .default("4"),
         Param::new(

@@ -1,9 +1,10 @@
-//! The engine from outside: the house is tidy, old volumes open, and no bytes do harm.
+//! The engine from outside: pages of formats are true, old volumes open, and no bytes do harm.
 
 mod digests;
+mod formats;
 mod fuzz;
 mod golden;
 mod golden_layer;
 mod golden_vld;
 mod hints;
-mod tidy;
+mod replays;

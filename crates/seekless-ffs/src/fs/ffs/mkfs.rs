@@ -6,7 +6,7 @@ use super::io::write_bytes;
 use super::layout::Layout;
 use crate::codec;
 use crate::device::{Buf, Data, Device, Discard, WriteFlags};
-use crate::fs::{FileKind, FsError, FsResult};
+use crate::fs::{FileKind, FsError, FsResult, PERMISSIONS};
 use crate::rt::Rt;
 use crate::units::{MIB, SECTOR_BYTES, Sector, WallTime};
 
@@ -444,7 +444,7 @@ async fn write_root(
     fragment[..DIR_CHUNK_BYTES].copy_from_slice(&first_chunk(ROOT_INO, ROOT_INO));
     write_bytes(device, layout.sector(at), fragment.freeze(), WriteFlags::NONE).await?;
     let mut root = Inode {
-        mode: FileKind::Directory.mode_bits() as u16 | options.permissions & 0o7777,
+        mode: FileKind::Directory.mode_bits() as u16 | options.permissions & PERMISSIONS,
         nlink: 2,
         size: DIR_CHUNK_BYTES as u64,
         blocks: layout.frag_bytes / SECTOR_BYTES as u32,

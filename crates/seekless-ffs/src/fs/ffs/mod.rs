@@ -180,7 +180,7 @@ pub struct Ffs {
 /// # Errors
 /// `Corrupt` when the device holds no volume or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>> {
-    let (volume, summaries, warnings) = recover(&rt, &device, options.read_only).await?;
+    let Recovered { volume, summaries, warnings } = recover(&rt, &device, options.read_only).await?;
     let Volume { layout, superblock, raw } = volume;
     let mut state = State::new(layout, options, superblock, raw, summaries);
     state.now = rt.wall();
@@ -212,9 +212,18 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
     Ok(ffs)
 }
 
+/// A volume that can be mounted.
+struct Recovered {
+    volume: Volume,
+    /// The summary of each group.
+    summaries: Vec<Csum>,
+    /// What the user should know, one line each.
+    warnings: Vec<String>,
+}
+
 /// Finds the volume, and repairs what a crash has left behind or what a copy can restore. Read-only, a copy of the
-/// superblock serves, and unreadable parts of the summary are left out. The last result are the warnings for the user.
-async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<(Volume, Vec<Csum>, Vec<String>)> {
+/// superblock serves, and unreadable parts of the summary are left out.
+async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovered> {
     let found = find_volume(device).await;
     if read_only {
         let (volume, said) = match found {
@@ -222,19 +231,19 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<(Volume,
             Err(error) => fsck::volume_of_copy(device, error).await?,
         };
         let (summaries, lost) = read_summaries(device, &volume.layout).await?;
-        return Ok((volume, summaries, said.into_iter().chain(lost).collect()));
+        return Ok(Recovered { volume, summaries, warnings: said.into_iter().chain(lost).collect() });
     }
     // fsck decides whether to believe a copy rather than the present superblock.
     let volume = found?;
     if volume.superblock.clean != 0
         && let (summaries, None) = read_summaries(device, &volume.layout).await?
     {
-        return Ok((volume, summaries, Vec::new()));
+        return Ok(Recovered { volume, summaries, warnings: Vec::new() });
     }
-    let warnings = mend(rt, device).await?;
+    let mended = mend(rt, device).await?;
     let volume = find_volume(device).await?;
     let (summaries, lost) = read_summaries(device, &volume.layout).await?;
-    Ok((volume, summaries, warnings.into_iter().chain(lost).collect()))
+    Ok(Recovered { volume, summaries, warnings: mended.into_iter().chain(lost).collect() })
 }
 
 /// Runs the check on a volume that was not closed, and lets it repair what a crash leaves behind and what copies can

@@ -117,21 +117,17 @@ impl State {
 
     /// Creates an inode in memory, in the directory `parent`.
     fn new_inode(&mut self, parent: InodeNo, kind: FileKind, new: NewNode) -> Step<InodeNo> {
-        const SET_GID: u16 = 0o2000;
         let above = self.inode(parent)?.inode;
         let ino = self.take_inode(parent, kind == FileKind::Directory)?;
-        let inherits = above.mode & SET_GID != 0;
-        let mut permissions = 0o7777 & if kind == FileKind::Symlink { new.permissions } else { new.masked() };
-        if inherits && kind == FileKind::Directory {
-            permissions |= SET_GID;
-        }
+        let permissions = if kind == FileKind::Symlink { new.permissions } else { new.masked() };
+        let new = NewNode { permissions, ..new }.in_directory(kind, above.mode, above.gid);
         self.generation = self.generation.wrapping_add(1).max(self.now.seconds as u32);
         let mut inode = Inode {
-            mode: kind.mode_bits() as u16 | permissions,
+            mode: kind.mode_bits() as u16 | new.permissions,
             nlink: 1,
             generation: self.generation,
             uid: new.uid,
-            gid: if inherits { above.gid } else { new.gid },
+            gid: new.gid,
             ..Inode::FREE
         };
         // Old programs look for owners here.

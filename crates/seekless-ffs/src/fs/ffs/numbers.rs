@@ -1,4 +1,7 @@
 //! Numbers of things on a volume. Each kind has a type of its own, so that none is used in place of another.
+//!
+//! The number of a block within its file, `lbn` in the code, has none: nearly every use multiplies it, divides it or compares it
+//! with a size, and the numbers that it is passed beside have types.
 
 use std::fmt;
 use std::ops::{Add, Sub};

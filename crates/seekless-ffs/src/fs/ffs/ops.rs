@@ -23,7 +23,7 @@ impl Ffs {
             inode.set_mtime(now);
             inode.set_ctime(now);
             if kill_privileges {
-                inode.mode = inode.mode & !0o7777 | without_privileges(inode.mode & 0o7777);
+                inode.mode = mode_with(inode.mode, without_privileges(inode.mode));
             }
             Ok(())
         })
@@ -100,10 +100,10 @@ impl FileSystem for Ffs {
             };
             let inode = state.inode_mut(ino)?;
             if changes.kill_privileges {
-                inode.mode = inode.mode & !0o7777 | without_privileges(inode.mode & 0o7777);
+                inode.mode = mode_with(inode.mode, without_privileges(inode.mode));
             }
             if let Some(permissions) = changes.permissions {
-                inode.mode = inode.mode & !0o7777 | permissions & 0o7777;
+                inode.mode = mode_with(inode.mode, permissions);
             }
             inode.uid = changes.uid.unwrap_or(inode.uid);
             inode.gid = changes.gid.unwrap_or(inode.gid);

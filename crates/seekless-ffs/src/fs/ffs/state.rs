@@ -22,7 +22,7 @@ use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
 pub(super) use crate::fs::step::{fail, need};
-use crate::fs::{Attr, Entry, FileKind, FsError};
+use crate::fs::{Attr, Entry, FileKind, FsError, PERMISSIONS};
 use crate::units::{FixedMap, Ino, WallTime};
 
 /// What a step can need in memory.
@@ -347,7 +347,7 @@ impl State {
         Ok(Attr {
             ino: outer(ino),
             kind,
-            permissions: inode.mode & 0o7777,
+            permissions: inode.mode & PERMISSIONS,
             links: inode.nlink.into(),
             uid: inode.uid,
             gid: inode.gid,

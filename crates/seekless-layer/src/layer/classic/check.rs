@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::format::{Index, SUFFIX};
-use super::index::{find, index_name};
+use super::index::{BadIndex, FoundIndex, find, index_name};
 use super::units::Content;
 use super::{Classic, Options};
 use crate::device::Data;
@@ -45,8 +45,8 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                 }
                 _ => None,
             };
-            if let Some((problem, repaired)) = checked {
-                report.findings.push(Finding { path, problem, repaired });
+            if let Some(Problem { what, repaired }) = checked {
+                report.findings.push(Finding { path, problem: what, repaired });
             }
         }
         client.forget(parent).await;
@@ -54,8 +54,20 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
     Ok(report)
 }
 
+/// What is wrong with a file.
+struct Problem {
+    what: String,
+    repaired: bool,
+}
+
+impl Problem {
+    fn left(what: String) -> Problem {
+        Problem { what, repaired: false }
+    }
+}
+
 impl Classic {
-    /// A problem as text, and whether it was repaired.
+    /// The problem of a file, if it has one.
     async fn check_file(
         &self,
         lower: &Fs,
@@ -63,7 +75,7 @@ impl Classic {
         place: Place<'_>,
         repair: bool,
         report: &mut Report,
-    ) -> FsResult<Option<(String, bool)>> {
+    ) -> FsResult<Option<Problem>> {
         let entry = lower.lookup(place.parent, place.name).await?;
         let attr = entry.attr;
         let content = self.scan(lower, ino, attr.size).await;
@@ -72,12 +84,17 @@ impl Classic {
         report.bytes_below += attr.sectors * 512;
         let found = find(lower, place).await?;
         let said = match found {
-            Some(found) => Some(self.read_index(lower, found).await?),
+            Some(found) => {
+                let read = self.read_index(lower, found).await;
+                lower.forget(found.ino, 1).await;
+                match read {
+                    Ok(index) => Some(Ok(index)),
+                    Err(BadIndex::Wrong(problem)) => Some(Err(problem)),
+                    Err(BadIndex::Failed(error)) => return Err(error),
+                }
+            }
             None => None,
         };
-        if let Some((index, _)) = found {
-            lower.forget(index, 1).await;
-        }
         match (content?, said) {
             (Content::Plain, None) => {
                 report.plain_files += 1;
@@ -85,20 +102,20 @@ impl Classic {
                 Ok(None)
             }
             (Content::Plain, Some(_)) => {
-                Ok(Some(("it has an index and does not begin with a unit".to_string(), false)))
+                Ok(Some(Problem::left("it has an index and does not begin with a unit".to_string())))
             }
-            (Content::Damaged(problem), _) => Ok(Some((problem, false))),
+            (Content::Damaged(what), _) => Ok(Some(Problem::left(what))),
             (Content::Units { index, is_certain: false }, None) => {
                 report.records += index.ends.len() as u64 + u64::from(index.has_tail);
                 report.bytes_above += index.size;
-                let problem = "only an index beside it would tell it from a plain file".to_string();
+                let what = "only an index beside it would tell it from a plain file".to_string();
                 let repaired = repair && self.make_lost_index(lower, place, &index).await?;
-                Ok(Some((problem, repaired)))
+                Ok(Some(Problem { what, repaired }))
             }
             (Content::Units { index, .. }, said) => {
                 report.records += index.ends.len() as u64 + u64::from(index.has_tail);
                 report.bytes_above += index.size;
-                let problem = match said {
+                let what = match said {
                     Some(Ok(said)) if said == index => return Ok(None),
                     // A missing index costs time and nothing else.
                     None => return Ok(None),
@@ -106,7 +123,7 @@ impl Classic {
                     Some(Err(problem)) => format!("its index: {problem}"),
                 };
                 let repaired = repair && self.replace_index(lower, place, &index).await?;
-                Ok(Some((problem, repaired)))
+                Ok(Some(Problem { what, repaired }))
             }
         }
     }
@@ -126,7 +143,7 @@ impl Classic {
     }
 
     async fn replace_index(&self, lower: &Fs, place: Place<'_>, index: &Index) -> FsResult<bool> {
-        let Some((ino, _)) = find(lower, place).await? else { return Ok(false) };
+        let Some(FoundIndex { ino, .. }) = find(lower, place).await? else { return Ok(false) };
         let bytes = index.words(0);
         let cut = SetAttr { size: Some(0), ..SetAttr::default() };
         lower.setattr(ino, None, cut).await?;
@@ -137,16 +154,16 @@ impl Classic {
     }
 
     /// An index whose file does not exist.
-    async fn check_left_over(&self, lower: &Fs, place: Place<'_>, repair: bool) -> FsResult<Option<(String, bool)>> {
+    async fn check_left_over(&self, lower: &Fs, place: Place<'_>, repair: bool) -> FsResult<Option<Problem>> {
         if let Ok(entry) = lower.lookup(place.parent, place.name).await {
             lower.forget(entry.attr.ino, 1).await;
             return Ok(None);
         }
-        let Some((index, _)) = find(lower, place).await? else { return Ok(None) };
-        lower.forget(index, 1).await;
+        let Some(index) = find(lower, place).await? else { return Ok(None) };
+        lower.forget(index.ino, 1).await;
         if repair {
             lower.unlink(place.parent, &index_name(place.name)).await?;
         }
-        Ok(Some(("an index without a file".to_string(), repair)))
+        Ok(Some(Problem { what: "an index without a file".to_string(), repaired: repair }))
     }
 }

@@ -14,12 +14,31 @@ pub(super) fn index_name(name: &[u8]) -> Vec<u8> {
     [name, SUFFIX].concat()
 }
 
-/// Finds the index of the file at `place`; returns it, with one lookup counted, and its size; `None` when there is none
-/// that begins as an index.
+/// An index that was found, with one lookup counted. Its content has not been verified.
+#[derive(Clone, Copy)]
+pub(super) struct FoundIndex {
+    pub ino: Ino,
+    pub bytes: u64,
+}
+
+/// Why an index could not be read.
+pub(super) enum BadIndex {
+    /// This is wrong with it.
+    Wrong(String),
+    Failed(FsError),
+}
+
+impl From<FsError> for BadIndex {
+    fn from(error: FsError) -> BadIndex {
+        BadIndex::Failed(error)
+    }
+}
+
+/// Finds the index of the file at `place`; `None` when there is none that begins as an index.
 ///
 /// # Errors
 /// Those of the file system below.
-pub(super) async fn find(lower: &Fs, place: Place<'_>) -> FsResult<Option<(Ino, u64)>> {
+pub(super) async fn find(lower: &Fs, place: Place<'_>) -> FsResult<Option<FoundIndex>> {
     let entry = match lower.lookup(place.parent, &index_name(place.name)).await {
         Ok(entry) => entry,
         Err(FsError::NotFound | FsError::NameTooLong) => return Ok(None),
@@ -31,7 +50,7 @@ pub(super) async fn find(lower: &Fs, place: Place<'_>) -> FsResult<Option<(Ino, 
         _ => Ok(b"other".to_vec()),
     };
     match start {
-        Ok(start) if Index::begins(&start) => Ok(Some((ino, entry.attr.size))),
+        Ok(start) if Index::begins(&start) => Ok(Some(FoundIndex { ino, bytes: entry.attr.size })),
         other => {
             lower.forget(ino, 1).await;
             other.map(|_| None)
@@ -49,7 +68,7 @@ impl Classic {
             Some(place) => find(lower, place).await?,
             None => None,
         };
-        let mut file = File { index_ino: found.map(|(ino, _)| ino), ..File::empty(place) };
+        let mut file = File { index_ino: found.map(|found| found.ino), ..File::empty(place) };
         if attr.size == 0 {
             file.index_changed(0);
             return Ok(Node::new(attr.ino, Some(file)));
@@ -57,15 +76,15 @@ impl Classic {
         file.is_certain = found.is_some();
         let read = match found {
             Some(found) => self.read_index(lower, found).await,
-            None => Ok(Err("there is none".to_string())),
+            None => Err(BadIndex::Wrong("there is none".to_string())),
         };
         let node = match read {
-            Ok(Ok(index)) if index.lower_size() == attr.size => {
+            Ok(index) if index.lower_size() == attr.size => {
                 count(&self.counts.indexes_read, 1);
                 (file.index, file.is_verified) = (index, false);
                 Node::new(attr.ino, Some(file))
             }
-            Ok(_) => {
+            Ok(_) | Err(BadIndex::Wrong(_)) => {
                 // K1. At once, since reading one unit costs as much as reading all of them [za01 §5].
                 let node = Node::new(attr.ino, Some(file));
                 match self.look_again(lower, &node).await {
@@ -79,7 +98,7 @@ impl Classic {
                 self.write_index(lower, &node).await;
                 node
             }
-            Err(error) => {
+            Err(BadIndex::Failed(error)) => {
                 let node = Node::new(attr.ino, Some(file));
                 self.forget_index(lower, &node).await;
                 return Err(error);
@@ -88,13 +107,13 @@ impl Classic {
         Ok(node)
     }
 
-    /// Reads an index of `size` bytes: returns the index, or what is wrong with it.
-    pub(super) async fn read_index(&self, lower: &Fs, (ino, size): (Ino, u64)) -> FsResult<Result<Index, String>> {
-        if size > (PAGES_MAX + 2) * 8 {
-            return Ok(Err(format!("it has {size} bytes")));
+    /// Reads an index and verifies it by itself; whether it matches its file is another question.
+    pub(super) async fn read_index(&self, lower: &Fs, found: FoundIndex) -> Result<Index, BadIndex> {
+        if found.bytes > (PAGES_MAX + 2) * 8 {
+            return Err(BadIndex::Wrong(format!("it has {} bytes", found.bytes)));
         }
-        let bytes = read_lower(lower, ino, None, 0, size as u32).await?;
-        Ok(Index::from_bytes(&bytes))
+        let bytes = read_lower(lower, found.ino, None, 0, found.bytes as u32).await?;
+        Index::from_bytes(&bytes).map_err(BadIndex::Wrong)
     }
 
     pub(super) async fn forget_index(&self, lower: &Fs, node: &Node) {
@@ -192,7 +211,7 @@ impl Classic {
                 }
                 index
             }
-            Err(FsError::Exists) => find(lower, place).await?.ok_or(FsError::Exists)?.0,
+            Err(FsError::Exists) => find(lower, place).await?.ok_or(FsError::Exists)?.ino,
             Err(error) => return Err(error),
         };
         let mut file = file.borrow_mut();
@@ -207,10 +226,10 @@ impl Classic {
         let place = file.borrow().place.clone();
         let ino = file.borrow().index_ino;
         if let (Some((parent, name)), Some(ino)) = (place, ino)
-            && let Ok(Some((found, _))) = find(lower, Place { parent, name: &name }).await
+            && let Ok(Some(found)) = find(lower, Place { parent, name: &name }).await
         {
-            lower.forget(found, 1).await;
-            if found == ino {
+            lower.forget(found.ino, 1).await;
+            if found.ino == ino {
                 // An index that cannot be removed does not match the file, and is not used (K1).
                 let _ = lower.unlink(parent, &index_name(&name)).await;
             }

@@ -38,10 +38,10 @@ impl Classic {
         if let Some(index) = index {
             let mut linked = at.lower.link(index, parent, &index_name(name)).await;
             if linked == Err(FsError::Exists)
-                && let Some((other, _)) = find(at.lower, Place { parent, name }).await?
+                && let Some(other) = find(at.lower, Place { parent, name }).await?
             {
                 // The index of a file that no longer exists.
-                at.lower.forget(other, 1).await;
+                at.lower.forget(other.ino, 1).await;
                 at.lower.unlink(parent, &index_name(name)).await?;
                 linked = at.lower.link(index, parent, &index_name(name)).await;
             }
@@ -58,8 +58,8 @@ impl Classic {
     }
 
     async fn remove_index(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
-        if let Some((index, _)) = find(lower, place).await? {
-            lower.forget(index, 1).await;
+        if let Some(index) = find(lower, place).await? {
+            lower.forget(index.ino, 1).await;
             lower.unlink(place.parent, &index_name(place.name)).await?;
         }
         Ok(())
@@ -78,8 +78,8 @@ impl Classic {
             self.note_place(lower, nodes, place).await?;
         }
         let (here, there) = (find(lower, from).await?, find(lower, to).await?);
-        for (index, _) in here.iter().chain(&there) {
-            lower.forget(*index, 1).await;
+        for index in here.iter().chain(&there) {
+            lower.forget(index.ino, 1).await;
         }
         let (old, new) = (index_name(from.name), index_name(to.name));
         let (old, new) = (Place { parent: from.parent, name: &old }, Place { parent: to.parent, name: &new });
@@ -134,8 +134,8 @@ impl Classic {
         lower.readdir(directory, None, 0, false, &mut names).await?;
         let Some(names) = names.only_indexes else { return Ok(false) };
         for name in &names {
-            let Some((index, _)) = find(lower, Place { parent: directory, name }).await? else { return Ok(false) };
-            lower.forget(index, 1).await;
+            let Some(index) = find(lower, Place { parent: directory, name }).await? else { return Ok(false) };
+            lower.forget(index.ino, 1).await;
         }
         for name in &names {
             lower.unlink(directory, &index_name(name)).await?;

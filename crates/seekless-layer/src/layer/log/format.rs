@@ -2,7 +2,7 @@
 //!
 //! `FORMAT.md` says what they mean. These functions do no I/O, and accept any bytes.
 
-use crate::codec::crc32c;
+use crate::codec::{crc32c, is_zero};
 use crate::layer::codecs::CHUNK_BYTES_MAX;
 use crate::record;
 
@@ -289,7 +289,7 @@ impl Commit {
 
     /// Decodes `bytes`, a slot or the beginning of one.
     pub fn decode(bytes: &[u8]) -> SlotState {
-        if bytes.iter().all(|&byte| byte == 0) {
+        if is_zero(bytes) {
             return SlotState::Blank;
         }
         match magic_bits_wrong(bytes) {

@@ -5,6 +5,7 @@ use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SL
 use super::index::{NodeAt, Step};
 use super::mark::NAME;
 use super::{ChunkedLayer, Plain, count};
+use crate::codec::is_zero;
 use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::read_lower;
 use crate::rt::cover;
@@ -168,7 +169,7 @@ async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_
             continue;
         }
         let bytes = &piece[within..];
-        if bytes[..wanted].iter().all(|&byte| byte == 0) {
+        if is_zero(&bytes[..wanted]) {
             at += RECORD_ALIGN;
             continue;
         }
@@ -208,7 +209,7 @@ fn is_whole_or_torn(offset: u64, bytes: &[u8], head: &Head) -> bool {
     // A write is torn between sectors. The sector with the head exists.
     let first_sector = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
     let rest = bytes.get(first_sector..).unwrap_or_default();
-    rest.chunks(SECTOR_BYTES as usize).any(|sector| sector.iter().all(|&byte| byte == 0))
+    rest.chunks(SECTOR_BYTES as usize).any(is_zero)
 }
 
 /// Reads the record of `entry`.

@@ -9,11 +9,12 @@
 
 use super::load::{Content, look};
 use super::{Options, Plain, mark, stack_on};
-use crate::codec::crc32c_append;
+use crate::codec::{crc32c_append, is_zero};
 use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::client::Client;
 use crate::fs::{
-    Attr, FileKind, Fs, FsResult, Handle, NewNode, OpenFlags, Place, RenameMode, SetAttr, SetTime, WriteMode, XattrMode,
+    Attr, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, Place, RenameMode, SetAttr, SetTime, WriteMode,
+    XattrMode,
 };
 use crate::layer::directory::{Claim, let_go, schemes};
 use crate::rt::Rt;
@@ -56,7 +57,6 @@ const PIECE_BYTES: u32 = 1 << 20;
 ///
 /// # Errors
 /// The first error of the file systems. Files already converted stay so.
-/// The first of the file systems. What has been converted stays so.
 pub async fn convert(
     rt: &Rt,
     lower: Fs,
@@ -85,6 +85,19 @@ struct PackJob {
     direction: Direction,
     /// Leave files that would not take less space.
     wants_gain: bool,
+}
+
+/// Why a file was not replaced.
+enum NotReplaced {
+    /// It is left as it is, for this reason.
+    Left(&'static str),
+    Failed(FsError),
+}
+
+impl From<FsError> for NotReplaced {
+    fn from(error: FsError) -> NotReplaced {
+        NotReplaced::Failed(error)
+    }
 }
 
 /// An open file on one side.
@@ -187,42 +200,37 @@ impl PackJob {
         let parent = self.top.resolve(directory).await?;
         let converted = self.replace(parent, path, name, &before).await;
         self.top.forget(parent).await;
-        match converted? {
+        match converted {
             Ok(after) => {
                 progress.files_converted += 1;
                 progress.bytes_before += before.sectors * 512;
                 progress.bytes_after += after.sectors * 512;
                 Ok(true)
             }
-            Err(reason) => {
+            Err(NotReplaced::Left(reason)) => {
                 progress.left.push((path.to_vec(), reason.to_string()));
                 Ok(false)
             }
+            Err(NotReplaced::Failed(error)) => Err(error),
         }
     }
 
-    /// Creates the new file and puts it in place of the old one; or says why the old one was left.
-    async fn replace(
-        &self,
-        parent: Ino,
-        path: &[u8],
-        name: &[u8],
-        before: &Attr,
-    ) -> FsResult<Result<Attr, &'static str>> {
+    /// Creates the new file and puts it in place of the old one. Returns its attributes.
+    async fn replace(&self, parent: Ino, path: &[u8], name: &[u8], before: &Attr) -> Result<Attr, NotReplaced> {
         let unfinished = [UNFINISHED, before.ino.to_string().as_bytes()].concat();
         let from = self.top.open(path, OpenFlags::READ).await?;
         let made = self.copy(parent, path, &unfinished, Side { fs: self.top.fs(), ino: from.ino, handle: from.handle });
         let made = made.await;
         self.top.close(from).await?;
         let made = match made {
-            Ok(Ok(attr)) => {
+            Ok(attr) => {
                 // The last chance to give up: afterwards the name is the new file's.
                 let (from, to) = (Place { parent, name: &unfinished }, Place { parent, name });
-                self.lower.fs().rename(from, to, RenameMode::Replace).await.map(|()| Ok(attr))
+                self.lower.fs().rename(from, to, RenameMode::Replace).await.map(|()| attr).map_err(NotReplaced::from)
             }
-            other => other,
+            Err(why) => Err(why),
         };
-        if !matches!(made, Ok(Ok(_))) {
+        if made.is_err() {
             // The first error is the one to report.
             let _ = self.lower.fs().unlink(parent, &unfinished).await;
         }
@@ -230,13 +238,7 @@ impl PackJob {
     }
 
     /// Writes the new file, with all attributes of the old one, and compares it.
-    async fn copy(
-        &self,
-        parent: Ino,
-        path: &[u8],
-        unfinished: &[u8],
-        from: Side<'_>,
-    ) -> FsResult<Result<Attr, &'static str>> {
+    async fn copy(&self, parent: Ino, path: &[u8], unfinished: &[u8], from: Side<'_>) -> Result<Attr, NotReplaced> {
         let source = self.lower.stat(path).await?;
         // Not readable by others before it has its permissions.
         let new = NewNode { permissions: 0o600, umask: 0, uid: source.uid, gid: source.gid };
@@ -249,24 +251,19 @@ impl PackJob {
         let filled = self.fill(path, from, to, &source).await;
         let released = to.release().await;
         target.forget(to.ino, 1).await;
-        let filled = filled?;
-        released?;
-        let Ok(made) = filled else { return Ok(filled) };
+        let made = match filled {
+            Err(NotReplaced::Failed(error)) => return Err(error.into()), // The first error is the one to report.
+            other => released.map_err(NotReplaced::from).and(other)?,
+        };
         let now = self.lower.stat(path).await?;
         match (now.mtime, now.size) == (source.mtime, source.size) {
-            true if self.wants_gain && made.sectors >= source.sectors => Ok(Err(NO_GAIN)),
-            true => Ok(Ok(made)),
-            false => Ok(Err("it was changed meanwhile")),
+            true if self.wants_gain && made.sectors >= source.sectors => Err(NotReplaced::Left(NO_GAIN)),
+            true => Ok(made),
+            false => Err(NotReplaced::Left("it was changed in the meantime")),
         }
     }
 
-    async fn fill(
-        &self,
-        path: &[u8],
-        from: Side<'_>,
-        to: Side<'_>,
-        source: &Attr,
-    ) -> FsResult<Result<Attr, &'static str>> {
+    async fn fill(&self, path: &[u8], from: Side<'_>, to: Side<'_>, source: &Attr) -> Result<Attr, NotReplaced> {
         let (mut crc, mut at) = (0, 0);
         loop {
             let pieces = from.fs.read(from.ino, from.handle, at, PIECE_BYTES).await?;
@@ -277,7 +274,7 @@ impl PackJob {
                 crc = crc32c_append(crc, &piece);
                 let bytes = piece.len() as u64;
                 // A hole stays a hole.
-                if piece.iter().any(|&byte| byte != 0) {
+                if !is_zero(&piece) {
                     to.fs.write(to.ino, to.handle, at, piece, WriteMode::default()).await?;
                 }
                 at += bytes;
@@ -287,7 +284,7 @@ impl PackJob {
         to.fs.fsync(to.ino, to.handle, false).await?;
         to.fs.drop_caches().await?;
         if to.checksum().await? != (crc, at) {
-            return Ok(Err("what was written reads differently"));
+            return Err(NotReplaced::Left("what was written reads differently"));
         }
         // Attributes are set on the lower file, last: no further write changes them.
         let lower = self.lower.fs();
@@ -309,7 +306,7 @@ impl PackJob {
         };
         lower.setattr(to.ino, None, attributes).await?;
         lower.fsync(to.ino, None, false).await?;
-        Ok(Ok(lower.getattr(to.ino, None).await?))
+        Ok(lower.getattr(to.ino, None).await?)
     }
 
     async fn copy_attributes(&self, from: Ino, to: Ino) -> FsResult<()> {

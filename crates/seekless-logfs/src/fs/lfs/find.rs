@@ -95,16 +95,19 @@ fn last_block(device: &Device) -> Option<Sector> {
     sectors.checked_sub(BLOCK_SECTORS).map(Sector)
 }
 
-/// Reads a block that has copies elsewhere: its content, or why it cannot be read.
-async fn read_copy(
-    device: &Device,
-    at: Sector,
-    is_right: impl Fn(&[u8]) -> bool,
-) -> FsResult<Result<Buf, DeviceError>> {
+/// One copy of a block of which there are several.
+enum BlockCopy {
+    Read(Buf),
+    /// No reading gives it. Another copy may do.
+    Unreadable(DeviceError),
+}
+
+/// Reads a block that has copies elsewhere.
+async fn read_copy(device: &Device, at: Sector, is_right: impl Fn(&[u8]) -> bool) -> FsResult<BlockCopy> {
     let mut read = rescue_right(device, at, BLOCK_SECTORS, is_right).await?;
     Ok(match read.lost.pop() {
-        None => Ok(read.bytes),
-        Some((_, error)) => Err(error),
+        None => BlockCopy::Read(read.bytes),
+        Some((_, error)) => BlockCopy::Unreadable(error),
     })
 }
 
@@ -118,8 +121,8 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<FoundVolume> {
     let mut unreadable = None;
     let mut look = async |place: Sector| {
         let copy = match read_copy(device, place, |block| Superblock::from_block(block).is_some()).await? {
-            Ok(block) => Superblock::from_block(&block).ok_or_else(|| "is not intact".to_string()),
-            Err(error) => {
+            BlockCopy::Read(block) => Superblock::from_block(&block).ok_or_else(|| "is not intact".to_string()),
+            BlockCopy::Unreadable(error) => {
                 let why = format!("cannot be read: {error}");
                 unreadable.get_or_insert(error);
                 Err(why)
@@ -182,7 +185,7 @@ async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slot
             let at = slot + number as u64 * BLOCK_SECTORS;
             let is_empty = |copy: &[u8]| copy.iter().all(|&byte| byte == 0);
             let why = match read_copy(device, at, is_ours).await? {
-                Ok(copy) => match Checkpoint::from_block(&copy) {
+                BlockCopy::Read(copy) => match Checkpoint::from_block(&copy) {
                     Some(checkpoint) => {
                         slots.checkpoints.push((slot, checkpoint));
                         continue;
@@ -190,10 +193,13 @@ async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slot
                     // A volume fresh from mkfs has one slot. If no reading holds a checkpoint, an empty copy is
                     // correct.
                     None if is_empty(&copy) => continue,
-                    None if read_copy(device, at, is_empty).await?.is_ok_and(|copy| is_empty(&copy)) => continue,
+                    None if matches!(read_copy(device, at, is_empty).await?, BlockCopy::Read(copy) if is_empty(&copy)) =>
+                    {
+                        continue;
+                    }
                     None => "is not intact".to_string(),
                 },
-                Err(error) => {
+                BlockCopy::Unreadable(error) => {
                     let why = format!("cannot be read: {error}");
                     slots.unreadable.get_or_insert(error);
                     why

@@ -320,10 +320,13 @@ impl Checkpoint {
     /// `None` when `block` is not an intact checkpoint. Accepts a slot's copy, or the shorter copy in the log, which is
     /// the same bytes without the zeroes behind them.
     pub fn from_block(bytes: &[u8]) -> Option<Checkpoint> {
+        if codec::get_at(bytes, 0) != Some(CHECKPOINT_MAGIC) {
+            return None;
+        }
         let mut block = [0; BLOCK_BYTES];
         block.get_mut(..bytes.len())?.copy_from_slice(bytes);
         let checkpoint = Checkpoint::decode(&block)?;
-        (checkpoint.magic == CHECKPOINT_MAGIC && is_sealed(&block, Self::FIELDS)).then_some(checkpoint)
+        is_sealed(&block, Self::FIELDS).then_some(checkpoint)
     }
 }
 

@@ -322,23 +322,18 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// A new inode in the directory `parent`, from which it inherits the set-group-id bit. The caller has already
     /// applied the umask and access lists to the permissions.
     fn blank_inode(&self, ino: Ino, kind: FileKind, parent: &Inode, new: NewNode) -> Inode {
-        const SET_GID: u16 = 0o2000;
-        let inherits = parent.mode & SET_GID != 0;
-        let mut permissions = new.permissions & 0o7777;
-        if inherits && kind == FileKind::Directory {
-            permissions |= SET_GID;
-        }
+        let new = new.in_directory(kind, parent.mode, parent.gid);
         let generation = self.state.generation + self.new_inodes.len() as u64 + 1;
         let mut inode = Inode {
             magic: INODE_MAGIC,
             crc: 0,
             ino: ino.0,
             generation: generation as u32,
-            mode: kind.mode_bits() as u16 | permissions,
+            mode: kind.mode_bits() as u16 | new.permissions,
             flags: 0,
             links: 0,
             uid: new.uid,
-            gid: if inherits { parent.gid } else { new.gid },
+            gid: new.gid,
             special: 0,
             size: 0,
             bytes_used: 0,

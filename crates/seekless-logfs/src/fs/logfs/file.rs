@@ -11,7 +11,8 @@ use super::xattr::drop_capabilities;
 use super::{LogBackend, xattr};
 use crate::device::Data;
 use crate::fs::{
-    AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, without_privileges,
+    AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, mode_with,
+    without_privileges,
 };
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
@@ -25,8 +26,23 @@ pub(in crate::fs) const BLOCKS_PER_STEP: u64 = 4 * POINTERS_PER_BLOCK as u64;
 pub(in crate::fs) struct ReadExtent {
     pub at: Sector,
     pub sectors: u64,
-    /// Block index, its sectors and its checksum, in order.
-    pub blocks: Vec<(u64, u8, u32)>,
+    /// Its blocks, in order.
+    pub blocks: Vec<ReadBlock>,
+}
+
+/// A block that is read from the log.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::fs) struct ReadBlock {
+    /// Its index in the file.
+    pub index: u64,
+    pub sectors: u8,
+    pub crc: u32,
+}
+
+impl ReadBlock {
+    pub(super) fn bytes(self) -> usize {
+        usize::from(self.sectors) * SECTOR_BYTES as usize
+    }
 }
 
 /// A part of what a read returns.
@@ -149,15 +165,16 @@ fn plan_block<L: LogBackend>(
         return Ok(Planned::Data(data.clone()));
     }
     let Pointer::Mapped { at, sectors, crc } = change.pointer(id)? else { return Ok(Planned::Hole) };
+    let block = ReadBlock { index, sectors, crc };
     let goes_on = extents.last().is_some_and(|extent| {
         extent.at + extent.sectors == at && (extent.sectors + u64::from(sectors)) * SECTOR_BYTES <= EXTENT_BYTES_MAX
     });
     match extents.last_mut() {
         Some(extent) if goes_on => {
             extent.sectors += u64::from(sectors);
-            extent.blocks.push((index, sectors, crc));
+            extent.blocks.push(block);
         }
-        _ if fresh => extents.push(ReadExtent { at, sectors: sectors.into(), blocks: vec![(index, sectors, crc)] }),
+        _ if fresh => extents.push(ReadExtent { at, sectors: sectors.into(), blocks: vec![block] }),
         _ => return Ok(Planned::Hole),
     }
     let extent = extents.len() - 1;
@@ -212,7 +229,7 @@ pub(in crate::fs) fn write<L: LogBackend>(
 }
 
 fn kill_privileges(inode: &mut Inode) {
-    inode.mode = inode.mode & !0o7777 | without_privileges(inode.mode & 0o7777);
+    inode.mode = mode_with(inode.mode, without_privileges(inode.mode));
 }
 
 /// While blocks past the end are being freed, the file cannot grow over them.
@@ -223,14 +240,21 @@ fn wait_for_reclaim<L: LogBackend>(change: &Change<'_, L>, ino: Ino, end: u64) -
     }
 }
 
-/// Changes attributes. Returns the new ones, and whether blocks past the end still have to be freed.
-pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
+/// Attributes after a change of them.
+pub(in crate::fs) struct ChangedAttr {
+    pub attr: Attr,
+    /// Blocks past the end still have to be freed.
+    pub must_reclaim: bool,
+}
+
+/// Changes attributes.
+pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, changes: &SetAttr) -> Step<ChangedAttr> {
     let mut change = Change::new(state);
     change.inode(ino)?;
     if changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() {
         drop_capabilities(&mut change, ino)?;
     }
-    let mut reclaim = false;
+    let mut must_reclaim = false;
     let mut access = ReserveAccess::User;
     if let Some(size) = changes.size {
         let inode = regular(&mut change, ino)?;
@@ -239,7 +263,7 @@ pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, chan
         }
         wait_for_reclaim(&change, ino, size)?;
         if size < inode.size {
-            reclaim = truncate(&mut change, ino, &inode, size)?;
+            must_reclaim = truncate(&mut change, ino, &inode, size)?;
             access = ReserveAccess::FreesSpace;
         }
         let now = change.now();
@@ -270,7 +294,7 @@ pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, chan
     }
     inode.set_ctime(changes.ctime.unwrap_or(now));
     change.commit(access)?;
-    Ok((state.attr(ino)?, reclaim))
+    Ok(ChangedAttr { attr: state.attr(ino)?, must_reclaim })
 }
 
 /// Truncates the file to `size`: zeroes the rest of the last block, and unmaps the blocks behind it if there are few.

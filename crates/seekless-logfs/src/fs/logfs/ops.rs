@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 
 use super::change::{Change, PENDING_MARGIN_BYTES};
 use super::dir::FoundEntry;
-use super::file::{self, ReadExtent, ReadPiece};
+use super::file::{self, ReadBlock, ReadExtent, ReadPiece};
 use super::format::*;
 use super::namespace::{self, NewFile};
 use super::tree::*;
@@ -46,14 +46,14 @@ impl<L: LogBackend> LogFs<L> {
             other => other?,
         };
         let (mut offset, mut at) = (0, extent.at);
-        for &(_, sectors, crc) in &extent.blocks {
-            let bytes = usize::from(sectors) * SECTOR_BYTES as usize;
-            if crate::codec::crc32c(&read[offset..offset + bytes]) != crc {
-                let right = self.read_log_right(at, sectors.into(), crc).await?;
-                read[offset..offset + bytes].copy_from_slice(&right);
+        for block in &extent.blocks {
+            let stored = &mut read[offset..offset + block.bytes()];
+            if crate::codec::crc32c(stored) != block.crc {
+                let right = self.read_log_right(at, block.sectors.into(), block.crc).await?;
+                stored.copy_from_slice(&right);
             }
-            offset += bytes;
-            at = at + u64::from(sectors);
+            offset += block.bytes();
+            at = at + u64::from(block.sectors);
         }
         Ok(read.freeze())
     }
@@ -73,8 +73,9 @@ impl<L: LogBackend> LogFs<L> {
             let bytes = read?;
             let mut blocks = Vec::with_capacity(extent.blocks.len());
             let (mut offset, mut at) = (0, extent.at);
-            for &(index, sectors, crc) in &extent.blocks {
-                let stored = bytes.slice(offset..offset + usize::from(sectors) * SECTOR_BYTES as usize);
+            for block in &extent.blocks {
+                let &ReadBlock { index, sectors, crc } = block;
+                let stored = bytes.slice(offset..offset + block.bytes());
                 let id = BlockId::data(ino, index);
                 if crate::codec::crc32c(&stored) != crc {
                     let still = Pointer::Mapped { at, sectors, crc };
@@ -84,7 +85,7 @@ impl<L: LogBackend> LogFs<L> {
                     let place = format_args!("{id:?}, sector {at}");
                     return Err(FsError::corrupt("file data", place, "its checksum does not match"));
                 }
-                let block = if stored.len() == BLOCK_BYTES && !keep {
+                let content = if stored.len() == BLOCK_BYTES && !keep {
                     stored
                 } else {
                     let mut whole = Buf::dirty(BLOCK_BYTES);
@@ -96,10 +97,10 @@ impl<L: LogBackend> LogFs<L> {
                 let current =
                     matches!(state.pointer(id), Ok(pointer) if pointer == Pointer::Mapped { at, sectors, crc });
                 if keep && current {
-                    state.blocks.insert_clean(id, block.clone());
+                    state.blocks.insert_clean(id, content.clone());
                 }
-                blocks.push(block);
-                offset += usize::from(sectors) * SECTOR_BYTES as usize;
+                blocks.push(content);
+                offset += block.bytes();
                 at = at + u64::from(sectors);
             }
             all.push(blocks);
@@ -156,9 +157,9 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
     }
 
     async fn setattr(&self, ino: Ino, _handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
-        let (attr, reclaim) = self.operate(|state| file::setattr(state, ino, &changes)).await?;
-        if !reclaim {
-            return Ok(attr);
+        let changed = self.operate(|state| file::setattr(state, ino, &changes)).await?;
+        if !changed.must_reclaim {
+            return Ok(changed.attr);
         }
         self.reclaim(ino).await?;
         self.operate(|state| state.attr(ino)).await

@@ -10,7 +10,7 @@ use crate::codec;
 use crate::device::Data;
 use crate::fs::acl::{self, Acl, AclKind, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::xattr::{check_new, missing};
-use crate::fs::{FileKind, FsError, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode};
+use crate::fs::{FileKind, FsError, PERMISSIONS, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode, mode_with};
 use crate::units::{Ino, SECTOR_BYTES};
 
 /// Most bytes of one file's encoded names and values: the largest value and room for others.
@@ -112,7 +112,7 @@ pub(in crate::fs) fn set<L: LogBackend>(
     check_new(name)?;
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
-    let set = acl::set(kind_of(&inode)?, inode.mode & 0o7777, name, value)?;
+    let set = acl::set(kind_of(&inode)?, inode.mode & PERMISSIONS, name, value)?;
     let mut all = attributes(&mut change, ino)?;
     match (all.binary_search_by(|(known, _)| known.as_slice().cmp(name)), mode, set.value) {
         (Ok(_), XattrMode::Create, _) => return fail(FsError::Exists),
@@ -175,7 +175,7 @@ pub(in crate::fs) fn chmod<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, 
 }
 
 fn set_permissions(inode: &mut Inode, permissions: u16) {
-    inode.mode = inode.mode & !0o7777 | permissions & 0o7777;
+    inode.mode = mode_with(inode.mode, permissions);
 }
 
 /// Problems of the access lists among the attributes of an inode with `mode`; none when [`set`], [`chmod`] and [`give`]

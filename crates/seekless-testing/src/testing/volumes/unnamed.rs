@@ -6,8 +6,6 @@ use crate::device::Data;
 use crate::fs::*;
 use crate::units::{Ino, MIB};
 
-const SET_GROUP_ID: u16 = 0o2000;
-
 fn whiteout(replace: bool) -> RenameMode {
     RenameMode::Whiteout { replace, uid: 3, gid: 4 }
 }

@@ -1,6 +1,6 @@
 //! Content of a device before it becomes a member: a new member is overwritten, so it should hold nothing of value.
 
-use super::open::look;
+use super::open::{Membership, look};
 use crate::device::{Buf, Device, DeviceError};
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector, human_bytes};
@@ -14,7 +14,7 @@ const PIECE_BYTES: u64 = MIB;
 /// # Errors
 /// When the device cannot be read.
 pub async fn content(rt: &Rt, device: &Device, patience: Nanos) -> Result<Option<String>, DeviceError> {
-    if let Ok(superblock) = look(device).await? {
+    if let Membership::Member(superblock) = look(device).await? {
         return Ok(Some(format!("member {} of an array", superblock.slot)));
     }
     let begun = rt.now();

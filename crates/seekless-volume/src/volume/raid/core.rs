@@ -162,7 +162,7 @@ impl Drop for Token {
 
 /// An array that has stopped.
 fn stopped(at: Sector, bytes: u64) -> DeviceError {
-    let cause = "the array has lost more members than it can bear, and has stopped".to_string();
+    let cause = "the array has lost more members than it tolerates, and has stopped".to_string();
     DeviceError::Io { operation: "use", at, bytes, cause }
 }
 

@@ -19,8 +19,8 @@ use crate::device::{Buf, Data, Device, DeviceError, Discard, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{KIB, MIB, SECTOR_BYTES, Sector};
 use crate::volume::format::{
-    BITMAP_START, BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, FLAG_JOURNAL_ALWAYS, MEMBERS_MAX, REGIONS_PER_SECTOR,
-    SUPERBLOCKS, Superblock, bitmap_start, uuid_start,
+    BITMAP_START, BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, FLAG_JOURNAL_ALWAYS, MEMBERS_MAX, NoSuperblock,
+    REGIONS_PER_SECTOR, SUPERBLOCKS, Superblock, bitmap_start, uuid_start,
 };
 use crate::volume::members::{ShapeError, block_bytes, bytes, check_grain, request_bytes_max, request_sectors_max};
 
@@ -219,22 +219,32 @@ struct FoundMember {
     superblock: Superblock,
 }
 
-/// The newest superblock of a device.
-pub(super) async fn look(device: &Device) -> Result<Result<Superblock, Option<String>>, DeviceError> {
+const NO_ARRAY: &str = "it holds no array";
+
+/// What a device says about itself as a member.
+pub(super) enum Membership {
+    /// It is one, and this is its newest superblock.
+    Member(Box<Superblock>),
+    None(NoSuperblock),
+}
+
+/// Reads the superblocks of a device.
+pub(super) async fn look(device: &Device) -> Result<Membership, DeviceError> {
+    let mut why = NoSuperblock::Other;
     if device.geometry().bytes() < BITMAP_START * SECTOR_BYTES {
-        return Ok(Err(None));
+        return Ok(Membership::None(why));
     }
     let mut newest: Option<Superblock> = None;
-    let mut why = None;
     for at in SUPERBLOCKS {
         let block = device.read(Sector(at), Buf::dirty(BLOCK_BYTES as usize)).await?;
         match Superblock::from_block(&block) {
             Ok(found) if newest.is_none_or(|newest| newest.generation < found.generation) => newest = Some(found),
             Ok(_) => {}
-            Err(text) => why = why.or(text),
+            Err(bad) if why == NoSuperblock::Other => why = bad,
+            Err(_) => {}
         }
     }
-    Ok(newest.ok_or(why))
+    Ok(newest.map_or(Membership::None(why), |found| Membership::Member(Box::new(found))))
 }
 
 /// What one device says as a possible member.
@@ -296,11 +306,12 @@ pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayEr
         members.push(match device {
             None => nothing("it could not be opened".to_string()),
             Some(device) => match look(device).await {
-                Ok(Ok(superblock)) => {
-                    found.push((index, FoundMember { device: device.clone(), superblock }));
+                Ok(Membership::Member(superblock)) => {
+                    found.push((index, FoundMember { device: device.clone(), superblock: *superblock }));
                     MemberInfo { slot: Some(superblock.slot as usize), generation: superblock.generation, why: None }
                 }
-                Ok(Err(why)) => nothing(why.unwrap_or_else(|| "it holds no array".to_string())),
+                Ok(Membership::None(NoSuperblock::Bad(why))) => nothing(why),
+                Ok(Membership::None(NoSuperblock::Other)) => nothing(NO_ARRAY.to_string()),
                 Err(error) => nothing(error.to_string()),
             },
         });
@@ -372,11 +383,13 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
             continue;
         };
         match look(device).await {
-            Ok(Ok(superblock)) => found.push((index, FoundMember { device: device.clone(), superblock })),
-            Ok(Err(why)) => {
-                let why = why.map_or("it holds no array".to_string(), |why| format!("it holds an array, but {why}"));
-                unknown.push((index, why));
+            Ok(Membership::Member(superblock)) => {
+                found.push((index, FoundMember { device: device.clone(), superblock: *superblock }));
             }
+            Ok(Membership::None(NoSuperblock::Bad(why))) => {
+                unknown.push((index, format!("it holds an array, but {why}")));
+            }
+            Ok(Membership::None(NoSuperblock::Other)) => unknown.push((index, NO_ARRAY.to_string())),
             Err(error) => unknown.push((index, error.to_string())),
         }
     }

@@ -66,7 +66,6 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
 ///
 /// # Errors
 /// `error` when there is no copy, or a copy does not help.
-/// `error` when there is no copy, or a copy is no remedy.
 pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) -> FsResult<(Volume, Option<String>)> {
     let worth_a_look = match &error {
         FsError::Corrupt { .. } => true,

@@ -319,7 +319,6 @@ impl State {
         if let Some(PendingMark { dir: other, name: marked, ino }) = &moved {
             // It may have been moved on, or have been removed with its directory. Another directory gets this name only
             // when no old name waits for it any more.
-            // name waits for it any more.
             let found = match self.find(*other, marked) {
                 Err(Stop::Fail(_)) => None,
                 found => found?,

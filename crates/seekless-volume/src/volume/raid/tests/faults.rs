@@ -141,7 +141,7 @@ fn two_failures_stop_parity() {
         }
         array.flush().await.unwrap_err();
         let error = array.write(Sector(0), Data::zeroes(4096), WriteFlags::NONE).await.unwrap_err();
-        assert!(error.to_string().contains("has lost more members than it can bear"), "{error}");
+        assert!(error.to_string().contains("has lost more members than it tolerates"), "{error}");
         assert!(array.status().stopped);
         drop(array);
         let given = members.memories.iter().map(|memory| Some(memory.clone() as Device)).collect();

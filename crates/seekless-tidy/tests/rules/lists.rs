@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use seekless::testing::environment::package;
-
-use super::markdown::{Page, Table};
-use super::rust::sources;
-use super::{ENGINE, engine_folders, files_under, read, report, root, short};
+use seekless_tidy::markdown::{Page, Table};
+use seekless_tidy::project::{files_under, read, root, short};
+use seekless_tidy::{engine_folders, report};
 
 /// The words of the first column: names with commas between them, without remarks in brackets.
 fn names_in_first_column(table: &Table) -> BTreeSet<String> {
@@ -126,28 +124,4 @@ fn every_chosen_mutant_has_its_place() {
         &problems,
         "Write the new text of the place into mutants/chosen.toml, so that the mutant can still be tried.",
     );
-}
-
-/// Aim: the command that a failing unit test prints runs that test. Method: the crate of each module with tests,
-/// against the one that `replay` assumes for it.
-#[test]
-fn replays_name_the_crate_of_their_test() {
-    let (mut checked, mut problems) = (0, Vec::new());
-    for (name, folder) in ENGINE.iter().zip(engine_folders()) {
-        for source in sources(&folder) {
-            let says = |word: &str| source.words.iter().any(|(other, _)| other == word);
-            // An attribute `test`, in a module of tests.
-            if !says("replay") || !says("test") || !source.module.contains(&"tests".to_owned()) {
-                continue;
-            }
-            checked += 1;
-            let test = format!("{}::a_test", source.module.join("::"));
-            let package = package(&test);
-            if package != *name {
-                problems.push(format!("{}: `cargo test -p {package} {test}`", short(&source.path)));
-            }
-        }
-    }
-    assert!(checked > 20, "only {checked} modules were found: the search is broken");
-    report(&problems, "The list in testing/environment.rs says which crate has which tests.");
 }

@@ -1,21 +1,10 @@
 //! The content of folders, and forbidden text in files.
 
-use super::{engine_folders, files_under, read, report, root, short};
+use seekless_tidy::project::{files_under, read, root, short};
+use seekless_tidy::{file_systems, report};
 
 /// The files in every file system's folder, so that a reader who knows one house knows the street.
 const STREET: &[&str] = &["mod.rs", "format.rs", "ops.rs", "mkfs.rs", "fsck.rs", "dump.rs", "FORMAT.md", "tests"];
-
-/// Shared by file systems; not one itself.
-const SHARED: &str = "logfs";
-
-/// Folders under `fs/` of every crate, which are the file systems.
-pub(super) fn file_systems() -> Vec<std::path::PathBuf> {
-    let entries = engine_folders().filter_map(|folder| std::fs::read_dir(folder.join("fs")).ok()).flatten();
-    let mut folders: Vec<_> = entries.map(|entry| entry.expect("a directory can be listed").path()).collect();
-    folders.retain(|path| path.is_dir() && !path.ends_with(SHARED));
-    folders.sort();
-    folders
-}
 
 /// Aim: every file system has the same file names. Method: look.
 #[test]

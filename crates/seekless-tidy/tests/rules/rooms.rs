@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::rust::{Named, Source, sources};
-use super::{ENGINE, engine, files_under, read, report, root, short};
+use seekless_tidy::project::{files_under, read, root, short};
+use seekless_tidy::rust::{Named, Source, sources};
+use seekless_tidy::{ENGINE, engine, report};
 
 /// Rooms that a room must not know although they come before it in the list: importing one would couple two parts that
 /// should be interchangeable. A folder inside a room is written with a slash.

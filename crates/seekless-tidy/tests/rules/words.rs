@@ -1,10 +1,11 @@
-//! Plain English in comments: the actor has a name, and each thing the field's own word.
+//! Plain English in comments and pages: the actor has a name, and each thing the field's own word.
 
 use std::path::Path;
 
-use super::{files_under, read, report, root, short};
+use seekless_tidy::project::{files_under, read, root, short};
+use seekless_tidy::report;
 
-/// Words to avoid in comments, in lower case, and what to write instead.
+/// Words to avoid in comments and pages, in lower case, and what to write instead.
 const PHRASES: &[(&str, &str)] = &[
     ("whoever", "name the actor: the caller, the reader, the writer"),
     ("nobody", "name the actor, or use the passive: \"is not used\", \"no request waits\""),
@@ -93,7 +94,7 @@ fn swept() -> Vec<std::path::PathBuf> {
     let is_swept = |folder: &Path| !NOT_SWEPT.iter().any(|name| folder.ends_with(name));
     let mut files: Vec<_> =
         crates.filter(|folder| is_swept(folder)).flat_map(|folder| files_under(&folder, &[".rs"])).collect();
-    files.retain(|path| !path.ends_with("tidy/words.rs"));
+    files.retain(|path| !path.ends_with("rules/words.rs"));
     files
 }
 
@@ -117,9 +118,45 @@ fn comments_are_plain_english() {
     report(&problems, "A line is the first of its comment. Write in the present tense, and name the actor.");
 }
 
-/// Aim: the rule sees comments, and only comments. Method: a text with a word in every kind of place.
+/// The paragraphs of a page, each with the number of its first line. Blocks of code, and code in backticks, are left out.
+fn paragraphs(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let (mut in_block, mut goes_on) = (false, false);
+    for (index, line) in text.lines().enumerate() {
+        let fence = line.trim_start().starts_with("```");
+        in_block ^= fence;
+        let words = line.trim();
+        if fence || in_block || words.is_empty() {
+            goes_on = false;
+            continue;
+        }
+        match found.last_mut() {
+            Some((_, paragraph)) if goes_on && !words.starts_with('|') => paragraph.extend([" ", words]),
+            _ => found.push((index + 1, words.to_string())),
+        }
+        goes_on = true;
+    }
+    found.iter_mut().for_each(|(_, words)| *words = words.split('`').step_by(2).collect::<Vec<_>>().join("``"));
+    found
+}
+
+/// Aim: pages can be read once and understood. Method: the paragraphs of every page.
 #[test]
-fn words_in_comments_are_found() {
+fn pages_are_plain_english() {
+    let mut problems = Vec::new();
+    for path in files_under(&root(), &[".md"]) {
+        for (line, words) in paragraphs(&read(&path)) {
+            let words = words.to_lowercase();
+            let found = PHRASES.iter().filter(|(bad, _)| has(&words, bad));
+            problems.extend(found.map(|(bad, good)| format!("{}:{line}: \"{bad}\": write {good}", short(&path))));
+        }
+    }
+    report(&problems, "A line is the first of its paragraph. Write in the present tense, and name the actor.");
+}
+
+/// Aim: the rule sees comments and prose, and nothing else. Method: texts with a word in every kind of place.
+#[test]
+fn words_are_found() {
     let text = "
         //! Nobody waits.
         /// The map is
@@ -131,4 +168,7 @@ fn words_in_comments_are_found() {
     ";
     let found: Vec<(usize, &str)> = phrases_in(text).into_iter().map(|(line, bad, _)| (line, bad)).collect();
     assert_eq!(found, [(2, "nobody"), (2, "is told"), (5, "stands")]);
+    let page = "# Who\n\nThe map is\ntold, `anew`.\n\n```text\nnobody\n```\n| a |\n| stands |\n";
+    let found = paragraphs(page).into_iter().filter(|(_, words)| PHRASES.iter().any(|(bad, _)| has(words, bad)));
+    assert_eq!(found.map(|(line, _)| line).collect::<Vec<_>>(), [3, 10]);
 }

@@ -5,34 +5,37 @@ use std::str::FromStr;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::{files_under, read};
+use crate::project::{files_under, read};
 
 /// A path such as `crate::fs::lfs`, anywhere: in a `use`, a type, a macro.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Named {
+pub struct Named {
     /// Its parts, from the root of its crate for paths that begin with `crate` or `super`: `["crate", "fs", "lfs"]`.
-    pub(super) parts: Vec<String>,
-    pub(super) line: usize,
+    pub parts: Vec<String>,
+    pub line: usize,
     /// In code that only tests compile.
-    pub(super) in_test: bool,
+    pub in_test: bool,
 }
 
 /// One source file.
-pub(super) struct Source {
-    pub(super) path: PathBuf,
+pub struct Source {
+    pub path: PathBuf,
     /// Its place in the crate: `["fs", "lfs", "format"]`.
-    pub(super) module: Vec<String>,
-    pub(super) named: Vec<Named>,
+    pub module: Vec<String>,
+    pub named: Vec<Named>,
     /// Every identifier, and its line.
-    pub(super) words: Vec<(String, usize)>,
+    pub words: Vec<(String, usize)>,
     /// Names of macros that the file exports.
-    pub(super) macros: Vec<String>,
+    pub macros: Vec<String>,
     /// Structures declared with `record!`.
-    pub(super) records: Vec<String>,
+    pub records: Vec<String>,
 }
 
 /// All sources of a crate, from its `src`.
-pub(super) fn sources(src: &Path) -> Vec<Source> {
+///
+/// # Panics
+/// When one cannot be read, or is no Rust.
+pub fn sources(src: &Path) -> Vec<Source> {
     let mut sources: Vec<Source> = files_under(src, &[".rs"]).into_iter().map(|path| Source::read(src, path)).collect();
     // A file is test code when the line that declares it is; so is everything below it.
     let mut test_modules: Vec<Vec<String>> = sources.iter().flat_map(|source| source.test_modules()).collect();

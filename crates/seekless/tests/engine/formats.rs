@@ -10,10 +10,9 @@ use seekless::layer::classic::format as classic;
 use seekless::layer::log::format as layer;
 use seekless::vlog::format as vlog;
 use seekless::volume::format as volume;
-
-use super::files::file_systems;
-use super::markdown::Page;
-use super::{engine, read, report, root, short};
+use seekless_tidy::markdown::Page;
+use seekless_tidy::project::{read, root, short};
+use seekless_tidy::{engine, file_systems, report};
 
 /// The tables of one page, in its order, and the records that they describe.
 struct Format {

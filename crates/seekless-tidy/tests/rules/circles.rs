@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rust::{Source, sources};
-use super::{ENGINE, report, root, short};
+use seekless_tidy::project::{root, short};
+use seekless_tidy::rust::{Source, sources};
+use seekless_tidy::{ENGINE, OTHERS, report};
 
 /// Circles that exist for a reason, each file as in the report.
 const ALLOWED: &[(&[&str], &str)] = &[(
@@ -57,7 +58,7 @@ fn circles(sources: &[Source]) -> Vec<Vec<String>> {
 #[test]
 fn files_do_not_import_each_other_in_circles() {
     let mut problems = Vec::new();
-    for name in ENGINE.iter().chain(&["seekless-lab", "seekless-host"]) {
+    for name in ENGINE.iter().chain(OTHERS) {
         let sources = sources(&root().join("crates").join(name).join("src"));
         let allowed = |circle: &Vec<String>| ALLOWED.iter().any(|(files, _)| files == circle);
         let found = circles(&sources).into_iter().filter(|circle| !allowed(circle));

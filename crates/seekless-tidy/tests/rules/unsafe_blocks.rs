@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{files_under, read, report, root};
+use seekless_tidy::project::{files_under, read, root};
+use seekless_tidy::report;
 
 /// The blocks of each file, as the page counts them.
 fn counted(page: &str) -> BTreeMap<String, usize> {

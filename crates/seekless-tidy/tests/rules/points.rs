@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{engine_folders, files_under, read, report, short};
+use seekless_tidy::project::{files_under, read, short};
+use seekless_tidy::{engine_folders, report};
 
 /// The files of the engine that hold code, or those that hold tests.
 fn files(of_tests: bool) -> Vec<PathBuf> {

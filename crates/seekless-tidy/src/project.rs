@@ -1,16 +1,22 @@
-//! The project's own files, for tests that read them. The test of the pages, in `seekless-host`, uses this file too.
+//! The project's own files, for tests that read them.
 
 use std::path::{Path, PathBuf};
 
-/// The workspace.
-pub(super) fn root() -> PathBuf {
+/// The folder of the workspace.
+///
+/// # Panics
+/// When this crate is not in `crates/` of it.
+pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).expect("the crate is in crates/ of the workspace").to_path_buf()
 }
 
 /// Every file of the project under `folder` whose name ends with one of `endings`, in order; except build output,
 /// hidden files, and inputs of the fuzzer.
-pub(super) fn files_under(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
+///
+/// # Panics
+/// When a folder cannot be listed.
+pub fn files_under(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     const SKIPPED: &[&str] = &["target", "results", "corpus", "artifacts", "node_modules"];
     let mut found = Vec::new();
     let mut open = vec![folder.to_path_buf()];
@@ -33,11 +39,15 @@ pub(super) fn files_under(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-pub(super) fn read(path: &Path) -> String {
+/// The text of a file.
+///
+/// # Panics
+/// When it cannot be read.
+pub fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// `path` relative to the project.
-pub(super) fn short(path: &Path) -> String {
+pub fn short(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
