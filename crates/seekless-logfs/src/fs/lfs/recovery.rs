@@ -137,7 +137,7 @@ impl Lfs {
             state.log.slots[1 - (slot_serial % 2) as usize] = older;
         }
         let released = state.log.segments.let_go(older);
-        state.log.segments.clean.extend(released);
+        released.into_iter().for_each(|segment| state.log.segments.put_back(segment, false));
         Ok(())
     }
 
