@@ -7,16 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lfs;
 use super::Options;
+use super::assemble::{Scope, assemble};
 use super::find;
 use super::format::*;
 use super::layout::*;
-use super::recovery::{self, SegmentReader};
+use super::recovery::{self, Follow, SegmentReader};
+use super::segments::Segment;
 use super::state::*;
 use crate::codec::crc32c;
 use crate::device::fault::FaultDevice;
 use crate::device::{Data, Device};
-use crate::fs::FsResult;
-use crate::fs::logfs::books::{Recount, recount};
+use crate::fs::logfs::books::{ATTRIBUTES, Recount, recount};
+use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, Sector};
 
 impl Lfs {
@@ -33,7 +35,7 @@ impl Lfs {
     }
 
     /// G1, checked on the device: recovery from either slot succeeds where nothing can be read that is clean or ready, and
-    /// leads to nothing there.
+    /// leads to nothing there. S3: it leaves room for the checkpoint of a mount.
     async fn check_slots(&self) -> FsResult<Vec<String>> {
         let moment = |state: &State| (state.log.checkpoint_serial, state.log.end.sequence, state.log.written_sequence);
         let (before, free, layout) = {
@@ -55,13 +57,28 @@ impl Lfs {
         let mut problems = Vec::new();
         for checkpoint in [Some(found.checkpoint), found.older].into_iter().flatten() {
             let serial = checkpoint.serial;
-            let needed = match self.needed_by(without_free.clone(), &found, &checkpoint).await {
+            // The older slot counts when the newest is lost.
+            let left = find::FoundVolume {
+                layout,
+                checkpoint,
+                older: found.older.filter(|older| older.serial < serial),
+                lost_slot: None,
+                damaged: Vec::new(),
+                torn: Vec::new(),
+            };
+            let (needed, room) = match self.needed_by(without_free.clone(), &left).await {
                 Ok(needed) => needed,
                 Err(error) => {
                     problems.push(format!("G1: checkpoint {serial} in its slot needs what is free: {error}"));
                     continue;
                 }
             };
+            if let Some((clean, need)) = room {
+                problems.push(format!(
+                    "S3: a mount from checkpoint {serial} finds {clean} clean segments, too few for its own checkpoint of \
+                     some {need} bytes"
+                ));
+            }
             for segment in needed.intersection(&free) {
                 problems.push(format!("G1: segment {segment} is free, and checkpoint {serial} in its slot needs it"));
             }
@@ -73,16 +90,15 @@ impl Lfs {
         Ok(problems)
     }
 
-    /// The segments that recovery of `device` from a slot's checkpoint leads to.
+    /// The segments that recovery of `device` leads to. And if the checkpoint of a mount would not fit, how many segments
+    /// are clean then, and most bytes of it.
     async fn needed_by(
         &self,
         device: Device,
-        found: &find::FoundVolume,
-        checkpoint: &Checkpoint,
-    ) -> FsResult<BTreeSet<SegmentNo>> {
-        let options = Options { read_only: true, ..Options::default() };
-        let slot = Lfs::at(self.rt.clone(), device, options, found, checkpoint)?;
-        slot.load_tables(checkpoint.live_bytes).await?;
+        left: &find::FoundVolume,
+    ) -> FsResult<(BTreeSet<SegmentNo>, Option<(u64, u64)>)> {
+        let options = Options { read_only: true, ..self.state.borrow().log.options };
+        let slot = Lfs::at(self.rt.clone(), device, options, left, &left.checkpoint)?;
         let (layout, mut end) = {
             let state = slot.state.borrow();
             (state.log.layout, state.log.end)
@@ -93,11 +109,34 @@ impl Lfs {
             end = recovery::end_after(&partial.summary);
             needed.extend([end.segment, end.next_segment]);
         }
-        slot.roll_forward().await?;
-        let state = slot.state.borrow();
-        needed
-            .extend(state.log.segments.iter().filter(|(_, segment)| segment.live_bytes > 0).map(|(number, _)| number));
-        Ok(needed)
+        slot.recover(left, &left.checkpoint, Follow::ToTheEnd, 0).await?;
+        {
+            let state = slot.state.borrow();
+            let is_alive = |(_, segment): &(SegmentNo, &Segment)| segment.live_bytes > 0;
+            needed.extend(state.log.segments.iter().filter(is_alive).map(|(number, _)| number));
+        }
+        Ok((needed, slot.lacks_room_to_begin().await?))
+    }
+
+    /// Whether the first checkpoint of a recovered volume lacks room: the clean segments, and most bytes of it.
+    async fn lacks_room_to_begin(&self) -> FsResult<Option<(u64, u64)>> {
+        self.pass_over_torn();
+        let lack = {
+            let state = &mut *self.state.borrow_mut();
+            let clean = std::mem::take(&mut state.log.segments.clean);
+            state.log.segments.ready.extend(clean);
+            (state.log.segments.ready.len() as u64, state.log_need_bytes())
+        };
+        loop {
+            let assembled = assemble(&mut self.state.borrow_mut(), Scope::Checkpoint { clean: false });
+            match assembled {
+                Ok(_) => return Ok(None),
+                Err(Stop::Need(Need::Load(load))) => self.load(load).await?,
+                Err(Stop::Need(Need::Wait(wait))) => unreachable!("assembling waits for nothing, not for {wait:?}"),
+                Err(Stop::Fail(FsError::NoSpace)) => return Ok(Some(lack)),
+                Err(Stop::Fail(error)) => return Err(error),
+            }
+        }
     }
 }
 
@@ -129,11 +168,14 @@ fn run(recount: &mut Recount<'_, Segmented>) {
         return;
     }
     recount.totals();
-    let mut live = Live::new();
+    let (mut live, mut trees) = (Live::new(), Live::new());
     let segment_of = |at: Sector| state.log.layout.segment_of(at).unwrap_or(SegmentNo::MAX);
-    for &(_, pointer) in &recount.claims {
+    for &(id, pointer) in &recount.claims {
         if let Pointer::Mapped { at, .. } = pointer {
             *live.entry(segment_of(at)).or_insert(0) += pointer.live_bytes();
+            if id.key != ATTRIBUTES && (!id.key.is_data() || is_internal(id.ino)) {
+                *trees.entry(segment_of(at)).or_insert(0) += pointer.live_bytes();
+            }
         }
     }
     for &(_, slot) in &recount.slots {
@@ -146,6 +188,14 @@ fn run(recount: &mut Recount<'_, Segmented>) {
         pending += bytes;
     }
     recount.same("bytes freed and not logged", state.freed_pending_bytes, pending);
+    for (segment, bytes) in trees {
+        let known = state.log.segments.get(segment).tree_bytes;
+        if known < bytes {
+            recount.problem(format!(
+                "G1: segment {segment} holds {bytes} bytes of indirect blocks and internal files, and {known} by the books"
+            ));
+        }
+    }
     segments(recount, live);
 }
 
@@ -178,11 +228,12 @@ fn segments(recount: &mut Recount<'_, Segmented>, mut live: Live) {
                 .problem(format!("G2: segment {number} holds {said} live bytes by the books, {found} by the recount"));
         }
         let (clean, ready) = (segments.clean.contains(&number), segments.ready.contains(&number));
-        let empty = segments.empty.get(&number);
-        let sets = u64::from(clean) + u64::from(ready) + u64::from(empty.is_some());
+        let (leaving, empty) = (segments.leaving.contains(&number), segments.empty.get(&number));
+        let sets = u64::from(clean) + u64::from(ready) + u64::from(leaving) + u64::from(empty.is_some());
         if sets > 1 || sets == 1 && (segment.live_bytes > 0 || end.contains(&number)) {
             recount.problem(format!(
-                "G3: segment {number} with {} live bytes is clean: {clean}, ready: {ready}, empty: {empty:?}",
+                "G3: segment {number} with {} live bytes is clean: {clean}, ready: {ready}, leaving: {leaving}, empty: \
+                 {empty:?}",
                 segment.live_bytes
             ));
         }
@@ -193,6 +244,9 @@ fn segments(recount: &mut Recount<'_, Segmented>, mut live: Live) {
         if segment.empty_since > newest + 1 {
             recount.problem(format!("segment {number} is empty since {}, and that is to come", segment.empty_since));
         }
+    }
+    if let Some(segment) = segments.early.keys().find(|segment| !segments.is_free(**segment)) {
+        recount.problem(format!("G1: segment {segment} became clean early, and is not clean"));
     }
     recount.same("live bytes", segments.live_bytes, total);
     if let Some(&segment) = live.keys().next() {

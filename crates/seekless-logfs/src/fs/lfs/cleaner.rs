@@ -261,6 +261,10 @@ impl Lfs {
             if !fits {
                 break;
             }
+            // Users may have emptied it since, and the log may be in it again.
+            if !is_victim(&self.state.borrow(), victim) {
+                continue;
+            }
             moved += self.state.borrow().log.segments.get(victim).live_bytes;
             self.move_segment(victim).await?;
             self.state.borrow_mut().log.cleaned.insert(victim);
@@ -270,8 +274,18 @@ impl Lfs {
     }
 
     pub(super) async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
-        let layout = self.state.borrow().log.layout;
+        let uses = |state: &State| state.log.segments.get(segment).uses;
+        let (layout, use_read) = {
+            let state = self.state.borrow();
+            if is_in_flight(&state, segment) || state.log.end.next_segment == segment {
+                return Ok(()); // What can be read is not what it holds.
+            }
+            (state.log.layout, uses(&state))
+        };
         let bytes = self.read_segment(&layout, segment).await?;
+        if uses(&self.state.borrow()) != use_read {
+            return Ok(());
+        }
         {
             let mut state = self.state.borrow_mut();
             state.log.counters.cleaner_segments_read += 1;
@@ -282,9 +296,9 @@ impl Lfs {
             Item::Block { ino, key, .. } => BlockKey(key).is_data() && !is_internal(Ino(ino.0)),
             _ => true,
         };
-        // To the end of the segment, where the next item did not fit.
+        // To the end of the segment, where no partial segment with a block has room.
         let read: u64 = partials.iter().map(|partial| u64::from(partial.summary.sectors)).sum();
-        if read + 2 * BLOCK_SECTORS > layout.segment_sectors()
+        if layout.segment_sectors() - read < (1 + BLOCK_SECTORS).next_multiple_of(layout.align_sectors())
             && partials.iter().flat_map(|partial| &partial.items).all(is_user_data)
         {
             self.state.borrow_mut().log.segments.has_no_tree(segment);
@@ -292,6 +306,9 @@ impl Lfs {
         for partial in partials {
             let mut at = partial.start + u64::from(partial.summary.summary_sectors);
             for item in partial.items {
+                if uses(&self.state.borrow()) != use_read {
+                    return Ok(()); // Users have emptied it in the meantime.
+                }
                 let offset = ((at - layout.segment_start(segment)) * SECTOR_BYTES) as usize;
                 let end = offset + (item.sectors() * SECTOR_BYTES) as usize;
                 let payload = &bytes[offset..end];
@@ -415,25 +432,30 @@ fn leave_lost(result: FsResult<()>) -> FsResult<()> {
     }
 }
 
+fn is_in_flight(state: &State, segment: SegmentNo) -> bool {
+    state.in_flight.iter().any(|flight| state.log.layout.segment_of(flight.at) == Some(segment))
+}
+
+/// Whether moving what is alive in a segment can empty it, and gains something.
+fn is_victim(state: &State, segment: SegmentNo) -> bool {
+    let live = state.log.segments.get(segment).live_bytes;
+    live > 0
+        && live < state.log.layout.segment_bytes()
+        && segment != state.log.end.segment
+        && segment != state.log.end.next_segment
+        && !state.log.cleaned.contains(&segment)
+        && !is_in_flight(state, segment)
+}
+
 /// Segments worth cleaning, best first.
 fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
     let segment_bytes = state.log.layout.segment_bytes();
     let now = state.now.nanos_since_epoch();
-    let in_flight = |segment: SegmentNo| {
-        state.in_flight.iter().any(|flight| state.log.layout.segment_of(flight.at) == Some(segment))
-    };
     let mut scored: Vec<(u128, SegmentNo)> = state
         .log
         .segments
         .iter()
-        .filter(|&(number, segment)| {
-            segment.live_bytes > 0
-                && segment.live_bytes < segment_bytes
-                && number != state.log.end.segment
-                && number != state.log.end.next_segment
-                && !state.log.cleaned.contains(&number)
-                && !in_flight(number)
-        })
+        .filter(|&(number, _)| is_victim(state, number))
         .map(|(number, segment)| {
             let live = segment.live_bytes;
             let score = match policy {

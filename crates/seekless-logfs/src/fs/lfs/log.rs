@@ -280,14 +280,14 @@ impl Lfs {
                 debug_assert!(!end.contains(&segment), "G3: the log does not go on in what is let go of");
             }
             if keep {
-                self.state.borrow_mut().log.segments.ready.insert(segment);
+                self.state.borrow_mut().log.segments.put_back(segment, true);
                 continue;
             }
             // The log does not use the segment while it is neither clean nor ready.
             let discarded = self.device.discard(start, sectors).await.is_ok();
             let mut state = self.state.borrow_mut();
             state.log.counters.discarded_segments += u64::from(discarded);
-            state.log.segments.clean.insert(segment);
+            state.log.segments.put_back(segment, false);
         }
         self.work.space_changed.notify();
     }

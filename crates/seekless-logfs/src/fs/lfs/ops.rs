@@ -82,8 +82,9 @@ impl LogBackend for Segmented {
             _ => 1,
         };
         let (ready, clean) = (state.log.segments.ready.len() as u64, state.log.segments.clean.len() as u64);
-        if state.log.segments.surely_clean() < need_segments && !state.log.segments.early.is_empty() {
-            // A mount after a crash would have no room for its checkpoint.
+        if state.log.segments.surely_clean() <= need_segments && !state.log.segments.early.is_empty() {
+            // A mount after a crash would have no room for its checkpoint. One more segment makes up for what is lost at
+            // the ends of the others.
             return need(Wait::Clean);
         }
         if ready >= need_segments + kept {

@@ -137,7 +137,7 @@ impl Lfs {
             state.log.slots[1 - (slot_serial % 2) as usize] = older;
         }
         let released = state.log.segments.let_go(older);
-        state.log.segments.clean.extend(released);
+        released.into_iter().for_each(|segment| state.log.segments.put_back(segment, false));
         Ok(())
     }
 
@@ -248,12 +248,13 @@ impl Lfs {
     }
 
     /// Moves the end of the log behind the intact beginning of an unfinished transaction (V6). On a volume without room
-    /// for that, the next transaction overwrites it.
+    /// for that and for the next checkpoint (S3), the next transaction overwrites it.
     pub(super) fn pass_over_torn(&self) {
         let clean = self.clean_segments();
         let mut state = self.state.borrow_mut();
         let Some((end, segments)) = state.log.torn.take() else { return };
-        if clean < state.log.cleaner_segments + 3 + segments.len() as u64 {
+        let checkpoint = state.log_need_bytes().div_ceil(state.log.layout.segment_bytes());
+        if clean < state.log.cleaner_segments + 3 + checkpoint + segments.len() as u64 {
             cover("lfs: the beginning of a transaction is written over");
             return;
         }
@@ -295,6 +296,11 @@ impl Lfs {
         for located in items() {
             if let Item::Block { ino, key, .. } = located.item {
                 self.replay_block(ino, BlockKey(key), &located).await?;
+            }
+        }
+        for located in items() {
+            if let Item::Block { ino, key, .. } = located.item {
+                self.settle(BlockId { ino, key: BlockKey(key) });
             }
         }
         self.replay_counts(transaction, end)
@@ -518,6 +524,15 @@ impl Lfs {
             .await?;
         }
         self.replay_pointer(id, Pointer::to(located.at, located.payload)).await
+    }
+
+    /// An indirect block that the log holds as it is now need not be written by the next checkpoint, for which there may be
+    /// no room (S3). Children come before parents.
+    fn settle(&self, id: BlockId) {
+        let mut state = self.state.borrow_mut();
+        if !id.key.is_data() && !state.blocks.is_dirty_below(id) {
+            state.blocks.mark_clean(id);
+        }
     }
 
     /// Updates the usage table, the orphans and the counts to their values after the transaction.

@@ -15,8 +15,8 @@
 //!       and that the log has not passed through since. Such a segment becomes clean *early*, as soon as the
 //!       transaction that emptied it is durable.
 //!   G2  The live bytes of a segment are exact: the sum of what pointers reach in it.
-//!   G3  A segment is in at most one of `clean`, `ready` and `empty`, and in none while something in it is alive or the
-//!       log continues in it.
+//!   G3  A segment is in at most one of `clean`, `ready`, `leaving` and `empty`, and in none while something in it is
+//!       alive or the log continues in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +39,8 @@ pub(super) struct Segment {
     pub tree_bytes: u64,
     /// Checkpoints older than this may still lead to indirect blocks or blocks of internal files in it.
     pub tree_until: u64,
+    /// How often the log has begun to write it since the mount.
+    pub uses: u64,
 }
 
 /// More bytes than a segment has.
@@ -56,9 +58,11 @@ pub(super) struct Segments {
     /// Segments that transactions have emptied, and where the log ends that says so: candidates for becoming clean
     /// early. They may be in `empty` as well.
     pub emptied: BTreeMap<SegmentNo, u64>,
-    /// Clean and ready segments that became so early, and the newest checkpoint assembled by then: a mount after a crash
-    /// does not know of them before the checkpoint after that.
+    /// Clean, ready and leaving segments that became so early, and the newest checkpoint assembled by then: a mount after
+    /// a crash does not know of them before the checkpoint after that.
     pub early: BTreeMap<SegmentNo, u64>,
+    /// Segments that are let go of, and neither clean nor ready yet.
+    pub leaving: BTreeSet<SegmentNo>,
     /// Serial of the newest assembled checkpoint.
     pub serial: u64,
     /// Blocks of the table that differ from those in the log.
@@ -77,6 +81,7 @@ impl Segments {
             empty: BTreeMap::new(),
             emptied: BTreeMap::new(),
             early: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             serial: 0,
             dirty_blocks: BTreeSet::new(),
             live_bytes: 0,
@@ -122,6 +127,7 @@ impl Segments {
                 passed_after: self.serial,
                 tree_bytes: TREE_UNKNOWN,
                 tree_until: self.serial,
+                uses: 0,
             };
             self.live_bytes += segment.live_bytes;
         }
@@ -156,6 +162,7 @@ impl Segments {
         self.clean.remove(&segment);
         self.ready.remove(&segment);
         self.early.remove(&segment);
+        self.leaving.remove(&segment);
         self.touch(segment);
     }
 
@@ -224,6 +231,7 @@ impl Segments {
         entry.empty_since = 0;
         if is_fresh {
             (entry.tree_bytes, entry.tree_until) = (0, 0);
+            entry.uses += 1;
         }
         entry.passed_after = self.serial;
     }
@@ -243,6 +251,7 @@ impl Segments {
     pub(super) fn remove_tree(&mut self, segment: SegmentNo, bytes: u64) {
         let entry = &mut self.segments[segment as usize];
         if entry.tree_bytes < TREE_UNKNOWN {
+            debug_assert!(entry.tree_bytes >= bytes, "G1: all that was written to segment {segment} is counted");
             entry.tree_bytes -= bytes;
             entry.tree_until = self.serial + 1;
         }
@@ -281,6 +290,7 @@ impl Segments {
             self.segments[segment as usize].empty_since = 0;
             self.touch(segment);
             self.early.insert(segment, self.serial);
+            self.leaving.insert(segment);
         }
         released
     }
@@ -292,12 +302,13 @@ impl Segments {
 
     /// Clean segments, ready or not, of which a mount after a crash knows.
     pub(super) fn surely_clean(&self) -> u64 {
-        // Those being discarded are in `early` alone.
-        (self.clean.len() + self.ready.len()).saturating_sub(self.early.len()) as u64
+        let early = self.early.len() - self.leaving.iter().filter(|segment| self.early.contains_key(segment)).count();
+        (self.clean.len() + self.ready.len() - early) as u64
     }
 
-    fn is_free(&self, segment: SegmentNo) -> bool {
-        self.clean.contains(&segment) || self.ready.contains(&segment) || self.early.contains_key(&segment)
+    /// Whether nothing needs the segment.
+    pub(super) fn is_free(&self, segment: SegmentNo) -> bool {
+        self.clean.contains(&segment) || self.ready.contains(&segment) || self.leaving.contains(&segment)
     }
 
     /// The first ready segment after `after` on the device, or the first one of all.
@@ -322,6 +333,13 @@ impl Segments {
             segment.live_bytes == 0 && !self.is_free(*number) && !kept.contains(number)
         };
         self.iter().filter(is_empty).count() as u64
+    }
+
+    /// `segment`, which was let go of, is ready, or clean if storage below it is not certain.
+    pub(super) fn put_back(&mut self, segment: SegmentNo, is_ready: bool) {
+        assert!(self.leaving.remove(&segment), "G3: a segment becomes clean once");
+        let into = if is_ready { &mut self.ready } else { &mut self.clean };
+        into.insert(segment);
     }
 
     /// Records, for the checkpoint `serial` that is being assembled, which segments are empty now. The log continues in
@@ -350,6 +368,7 @@ impl Segments {
         for segment in &released {
             self.empty.remove(segment);
             self.emptied.remove(segment);
+            self.leaving.insert(*segment);
             assert_eq!(self.get(*segment).live_bytes, 0, "G3: what is empty holds nothing");
             debug_assert!(!self.clean.contains(segment), "G3: a segment is in one set");
             debug_assert!(!self.ready.contains(segment), "G3: a segment is in one set");

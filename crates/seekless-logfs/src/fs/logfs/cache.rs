@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 
-use super::format::BLOCK_BYTES;
+use super::format::{BLOCK_BYTES, POINTERS_PER_BLOCK};
 use super::is_internal;
 use super::tree::{BlockId, BlockKey};
 use crate::device::Data;
@@ -155,6 +155,12 @@ impl Blocks {
     pub(in crate::fs) fn dirty_of(&self, ino: Ino) -> impl Iterator<Item = BlockId> + '_ {
         let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
         self.dirty.range(all).copied()
+    }
+
+    /// Whether a block that `node` points to is dirty.
+    pub(in crate::fs) fn is_dirty_below(&self, node: BlockId) -> bool {
+        let child = |slot| BlockId { ino: node.ino, key: node.key.child(slot) };
+        self.dirty.range(child(0)..=child(POINTERS_PER_BLOCK - 1)).next().is_some()
     }
 
     pub(in crate::fs) fn dirty_ids(&self) -> impl Iterator<Item = BlockId> + '_ {

@@ -5,10 +5,10 @@ use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::rng::Rng;
-use crate::testing::Promise;
 use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
 use crate::testing::volumes::life::{LEVELS, Lives, Manner, must_have_covered};
+use crate::testing::{Again, Promise};
 
 const CUTS: Cuts = Cuts { module: "fs::lfs::tests::crash", bytes: 9 * MIB };
 
@@ -285,6 +285,127 @@ fn segments_that_become_clean_early() {
         must_have_covered(TEST, POINTS);
     }
 }
+
+/// An LFS that is nearly full, and whose segments hold what was left alive by many overwrites.
+struct Aged {
+    fs: Small,
+    seed: u64,
+    /// Bytes that `df` shows as available.
+    available: u64,
+}
+
+#[async_trait(?Send)]
+impl Subject for Aged {
+    fn name(&self) -> String {
+        "lfs, nearly full".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.fs.mkfs(rt, device.clone()).await?;
+        let never = Nanos::from_secs(1 << 30);
+        let options = Options { checkpoint_interval: never, write_back_interval: never, ..self.fs.options };
+        let fs = mount(rt.clone(), device, options).await?;
+        let client = Client::new(fs.clone());
+        let mut rng = Rng::new(self.seed);
+        client.mkdir(b"/old").await?;
+        // Most files have an indirect block.
+        let mut files: Vec<(String, u64)> = Vec::new();
+        loop {
+            let space = fs.statfs().await?;
+            let left = (space.blocks_available * u64::from(space.block_bytes)).saturating_sub(self.available);
+            let bytes = rng.between(4_000, 90_000).min(left);
+            if bytes < 4_000 {
+                break;
+            }
+            let name = format!("/old/{}", files.len());
+            client.write_file(name.as_bytes(), &vec![files.len() as u8; bytes as usize]).await?;
+            files.push((name, bytes));
+        }
+        for round in 0..files.len() as u64 * 8 {
+            let (name, bytes) = rng.pick(&files);
+            let open = client.open(name.as_bytes(), OpenFlags::READ_WRITE).await?;
+            client.write(open, rng.below(bytes / 4096) * 4096, &[round as u8; 4096]).await?;
+            if round % 16 == 0 {
+                client.fsync(open).await?;
+            }
+            client.close(open).await?;
+        }
+        fs.close().await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        self.fs.mount(rt, device).await
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        self.fs.fsck(rt, device).await
+    }
+
+    fn without_redundancy(&self, image: &Image) -> Vec<(String, Image)> {
+        self.fs.without_redundancy(image)
+    }
+}
+
+/// How the nearly full volume of a seed is mounted.
+fn aged(seed: u64, available: u64) -> Aged {
+    let interval = if seed % 3 == 2 { Nanos::from_millis(15) } else { Nanos::from_secs(1 << 30) };
+    let options = Options {
+        checkpoint_interval: interval,
+        write_back_interval: Nanos::from_millis(2),
+        cleaner: if seed.is_multiple_of(2) { CleanerPolicy::CostBenefit } else { CleanerPolicy::Greedy },
+        indirect_in_log: seed % 5 == 4,
+        ..Options::default()
+    };
+    Aged { fs: Small { options }, seed, available }
+}
+
+/// Aim: nothing acknowledged is lost where segments are written again without a checkpoint in between (G1), and each mount
+/// finds room for its checkpoint (S3). Method: several clients on a volume that is nearly full, with cuts anywhere, also in
+/// recovery.
+#[test]
+fn several_clients_where_room_is_short() {
+    const TEST: &str = "fs::lfs::tests::crash::several_clients_where_room_is_short";
+    crate::rt::covered();
+    let clients = clients::Clients {
+        test: TEST,
+        promise: Promise::NAMESPACE_PREFIX,
+        devices: &CrashOptions::each(CUTS.bytes),
+        seeds: 3,
+        positions: 8,
+        states_min: 150,
+        again: Some(Again { every: 25, ops: 8, positions: 5, effort: Effort::SAMPLED }),
+    };
+    clients.explore(|seed| aged(seed, 1_400_000));
+    if crate::testing::environment::replay(TEST).runs_everything() {
+        must_have_covered(TEST, EARLY);
+    }
+}
+
+/// The same for one volume through many power cuts, which stays nearly full.
+#[test]
+fn a_long_life_where_room_is_short() {
+    let lives = Lives {
+        test: "fs::lfs::tests::crash::a_long_life_where_room_is_short",
+        manners: &[Manner::Sparse, Manner::Crowded],
+        devices: &CrashOptions::each_cached(CUTS.bytes),
+        promise: Promise::NAMESPACE_PREFIX,
+        edges: LEVELS,
+        setbacks: true,
+        fsck_unrecovered: true,
+        rounds: 10,
+        seeds: 4,
+        points: EARLY,
+    };
+    lives.live(|seed| aged(seed, 700_000));
+}
+
+/// Cover points that nearly full volumes reach.
+const EARLY: &[&str] = &[
+    "lfs: a segment becomes clean before the next checkpoint",
+    "lfs: the cleaner moves a block",
+    "lfs: the log ends within a transaction",
+    "lfs: the log reuses a segment",
+];
 
 /// Cover points that a long life reaches.
 const POINTS: &[&str] = &[

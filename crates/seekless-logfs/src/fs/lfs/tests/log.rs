@@ -229,3 +229,153 @@ fn the_policy_changes_when_room_is_short() {
         }
     });
 }
+
+/// A full segment that holds data of users alone, and in which the log does not go on.
+fn segment_of_data(lfs: &Lfs) -> u64 {
+    let state = lfs.state.borrow();
+    let end = [state.log.end.segment, state.log.end.next_segment];
+    let full = state.log.segments.iter().filter(|(number, segment)| !end.contains(number) && segment.tree_bytes == 0);
+    full.max_by_key(|(_, segment)| segment.live_bytes).map(|(number, _)| number).unwrap()
+}
+
+/// Has the next transaction begin in `segment`, which is ready.
+async fn go_on_in(lfs: &Lfs, client: &Client, segment: u64) {
+    for round in 0.. {
+        if lfs.state.borrow().log.end.next_segment == segment {
+            break;
+        }
+        assert!(round < 1_000, "the log does not come to segment {segment}");
+        client.write_file(b"/filling", &[round as u8; 25_000]).await.unwrap();
+        client.sync().await.unwrap();
+    }
+    let mut state = lfs.state.borrow_mut();
+    state.log.end.offset = state.log.layout.segment_sectors();
+}
+
+/// Aim: what the cleaner reads in a segment that the log has begun to write again says nothing about the new content (G1).
+/// Method: a segment of data that is emptied by the time its turn in a pass comes, and in which a checkpoint is on its way.
+#[test]
+fn a_segment_is_written_again_before_its_turn() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let slow = FaultDevice::new(&rt, device, 1);
+        let lfs = open(rt.clone(), slow.clone(), Options { discard: false, ..quiet() }).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/kept", &[1; 200_000]).await.unwrap();
+        client.write_file(b"/f", &[1; 600_000]).await.unwrap();
+        client.sync().await.unwrap();
+        let segment = segment_of_data(&lfs);
+        client.unlink(b"/f").await.unwrap();
+        for _ in 0..3 {
+            lfs.checkpoint(false).await.unwrap();
+        }
+        assert!(lfs.state.borrow().log.segments.ready.contains(&segment), "segment {segment} is ready");
+        go_on_in(&lfs, &client, segment).await;
+        let file = client.open(b"/kept", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 100_000, &[2; 4096]).await.unwrap();
+        let start = lfs.state.borrow().log.layout.segment_start(segment);
+        let end = start + lfs.state.borrow().log.layout.segment_sectors();
+        let delay = Effect::Delay(Nanos::from_secs(1)..=Nanos::from_secs(1));
+        slow.add(Rule::new(Kinds::WRITE, When::Always, delay).within(start..end));
+        let checkpoint = {
+            let lfs = lfs.clone();
+            rt.spawn(async move { lfs.checkpoint(false).await })
+        };
+        rt.sleep(Nanos::from_millis(1)).await;
+        assert!(lfs.state.borrow().log.segments.get(segment).tree_bytes > 0, "a checkpoint is on its way");
+        lfs.move_segment(segment).await.unwrap();
+        checkpoint.await.unwrap();
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+    });
+}
+
+/// Aim: a segment whose last sectors are damaged is not taken for one without indirect blocks (G1). Method: an indirect
+/// block in a small partial segment at the end of a segment of data, whose summary is overwritten before the cleaner comes.
+#[test]
+fn an_indirect_block_behind_damage() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device.clone(), quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/f", &[1; 200_000]).await.unwrap();
+        for sectors in 1..=8 {
+            client.write_file(format!("/{sectors}").as_bytes(), &vec![1; sectors * 512]).await.unwrap();
+        }
+        lfs.checkpoint(false).await.unwrap();
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 100_000, &[2; 4096]).await.unwrap();
+        client.fsync(file).await.unwrap();
+        let segment = lfs.state.borrow().log.end.next_segment;
+        go_on_in(&lfs, &client, segment).await;
+        // A summary and an inode besides the data.
+        let left = || {
+            let state = lfs.state.borrow();
+            (state.log.end.segment == segment).then(|| state.log.layout.segment_sectors() - state.log.end.offset)
+        };
+        loop {
+            let sectors = match left() {
+                Some(12) => break,
+                Some(left @ 15..=22) => left - 14,
+                _ => 4,
+            };
+            let name = format!("/{sectors}");
+            let small = client.open(name.as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
+            client.write(small, 0, &[3; 9]).await.unwrap();
+            client.fsync(small).await.unwrap();
+            client.close(small).await.unwrap();
+        }
+        // Neither slot has the segment behind itself.
+        for byte in 0..2 {
+            lfs.checkpoint(false).await.unwrap();
+            client.write_file(b"/9", &[byte]).await.unwrap();
+        }
+        lfs.checkpoint(false).await.unwrap();
+        assert!(lfs.state.borrow().log.segments.get(segment).tree_bytes > 0, "there is an indirect block in it");
+        let layout = lfs.state.borrow().log.layout;
+        let last = layout.segment_start(segment) + (layout.segment_sectors() - 12);
+        device.write(last, crate::device::Data::zeroes(512), crate::device::WriteFlags::NONE).await.unwrap();
+        lfs.move_segment(segment).await.unwrap();
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+        client.write(file, 100_000, &[4; 4096]).await.unwrap();
+        lfs.checkpoint(false).await.unwrap();
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+    });
+}
+
+/// Aim: a segment that becomes clean early, and that takes long to discard below, is in no other set (G3).
+/// Method: slow discards, and checkpoints during them.
+#[test]
+fn discarded_while_checkpoints_are_made() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let slow = FaultDevice::new(&rt, device, 1);
+        let lfs = open(rt.clone(), slow.clone(), quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/f", &vec![1; 5_000_000]).await.unwrap();
+        for round in 0..3 {
+            client.write_file(b"/g", &[round; 9_000]).await.unwrap();
+            lfs.checkpoint(false).await.unwrap();
+        }
+        client.unlink(b"/f").await.unwrap();
+        client.sync().await.unwrap();
+        let delay = Effect::Delay(Nanos::from_secs(1)..=Nanos::from_secs(1));
+        slow.add(Rule::new(Kinds::DISCARD, When::Always, delay));
+        let (discarded, other) = (lfs.state.borrow().log.counters.discarded_segments, lfs.clone());
+        let released = rt.spawn(async move { other.release_early().await });
+        for round in 0..6 {
+            rt.sleep(Nanos::from_millis(100)).await;
+            client.write_file(b"/g", &[round; 9_000]).await.unwrap();
+            lfs.checkpoint(false).await.unwrap();
+        }
+        let released = released.await;
+        assert!(released > 20, "{released} segments are released");
+        let discarded = lfs.state.borrow().log.counters.discarded_segments - discarded;
+        assert!(discarded > 5, "{discarded} segments are discarded");
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+        for round in 0..2 {
+            client.write_file(b"/g", &[round; 9_000]).await.unwrap();
+            lfs.checkpoint(false).await.unwrap();
+        }
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+    });
+}

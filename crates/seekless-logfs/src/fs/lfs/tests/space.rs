@@ -51,6 +51,82 @@ fn a_full_volume_can_be_overwritten() {
     }
 }
 
+/// Aim: at each moment a power cut leaves room for the checkpoint of the next mount (S3), although a mount does not know of
+/// the segments that became clean early. Method: volumes filled completely with files that have an indirect block each,
+/// overwritten at random without a timer; after each fsync the books are recounted, with a recovery from either slot.
+#[test]
+fn a_full_volume_leaves_room_for_a_mount() {
+    let mut early = 0;
+    for seed in 0..4u64 {
+        early += simulate(seed, async |rt| {
+            let (_, device) = fresh(&rt, 9 * MIB + seed % 2 * 9 * MIB).await;
+            let never = Nanos::from_secs(1 << 30);
+            let options = Options {
+                checkpoint_interval: never,
+                write_back_interval: never,
+                indirect_in_log: seed == 3,
+                ..Options::default()
+            };
+            let lfs = open(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(lfs.clone());
+            let count = fill(&client, 32_768 + seed as usize * 5_000).await;
+            client.unlink(b"/f0").await.unwrap();
+            let mut rng = crate::rng::Rng::new(seed);
+            for round in 0..80u64 {
+                for _ in 0..rng.between(1, 20) {
+                    let name = format!("/f{}", 1 + rng.below(count as u64 - 1));
+                    let open = client.open(name.as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
+                    client.write(open, rng.below(8) * 4096, &[round as u8; 4096]).await.unwrap();
+                    if rng.below(4) == 0 {
+                        client.fsync(open).await.unwrap();
+                    }
+                    client.close(open).await.unwrap();
+                }
+                client.sync().await.unwrap();
+                assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new(), "seed {seed}, round {round}");
+            }
+            lfs.state.borrow().log.counters.cleaner_segments_early
+        });
+    }
+    assert!(early > 50, "{early} segments became clean early");
+}
+
+/// Aim: a write that is larger than several segments finds room on a full volume, also when most clean segments became so
+/// early. Method: small overwrites, and now and then a large one, of files that have their space.
+#[test]
+fn a_full_volume_takes_large_overwrites() {
+    for seed in 0..3u64 {
+        simulate(seed, async |rt| {
+            let (_, device) = fresh(&rt, 9 * MIB).await;
+            let never = Nanos::from_secs(1 << 30);
+            let options = Options { checkpoint_interval: never, write_back_interval: never, ..Options::default() };
+            let lfs = open(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(lfs.clone());
+            client.write_file(b"/large", &vec![1; MIB as usize]).await.unwrap();
+            let count = fill(&client, 40_000).await;
+            client.unlink(b"/f0").await.unwrap();
+            let large = client.open(b"/large", OpenFlags::READ_WRITE).await.unwrap();
+            let mut rng = crate::rng::Rng::new(seed);
+            for round in 0..60u64 {
+                for _ in 0..rng.below(60) {
+                    let name = format!("/f{}", 1 + rng.below(count - 1));
+                    let open = client.open(name.as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
+                    client.write(open, rng.below(9) * 4096, &[round as u8; 4096]).await.unwrap();
+                    client.close(open).await.unwrap();
+                    if rng.below(20) == 0 {
+                        client.sync().await.unwrap();
+                    }
+                }
+                let written = client.write(large, 0, &vec![round as u8; MIB as usize]).await;
+                written.unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error}"));
+                assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new(), "seed {seed}, round {round}");
+            }
+            let counters = lfs.state.borrow().log.counters;
+            println!("{counters:?}");
+        });
+    }
+}
+
 #[test]
 fn a_full_volume_lets_go() {
     space::a_full_volume_lets_go(&Small::default());
