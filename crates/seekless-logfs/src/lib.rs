@@ -1,5 +1,6 @@
 //! LFS, VLFS, and the code that they share above their logs.
 
+use seekless_cleaning::cleaning;
 #[cfg(test)]
 use seekless_core::rng;
 use seekless_core::{codec, device, record, rt, units};

@@ -150,7 +150,7 @@ fn overwrite(df_percent: u64, cleaner: CleanerPolicy) {
         println!(
             "{df_percent} % of df, {:<12} live {:>4.1} % of the log: write cost {:>5.2} (closed form {predicted:>5.2}), log \
              {:>4.2} bytes a byte, {:>5.1} MB/s",
-            format!("{cleaner:?}"),
+            cleaner.name,
             rho * 100.0,
             (read + cleaned + new) / new,
             log / user,
@@ -216,23 +216,20 @@ struct Cost {
     file_blocks: u64,
 }
 
-/// Write amplification of the simulator with `cleaner` and `pattern` at the utilisation `full`.
+/// Write amplification of the simulator with `cleaner` and `pattern` at the utilisation `full`. As on the volume, a pass
+/// moves 2 MiB, and what it moves has segments of its own.
 fn simulated(cost: &Cost, blocks: u64, segment_blocks: u32) -> f64 {
     let blocks = blocks.min(500_000) as u32;
     let setup = Setup {
         blocks,
         segment_blocks,
         segments: Setup::segments_for(blocks, segment_blocks, cost.full),
-        limits: Limits { trigger: Trigger::Clean(1), batch_blocks: 1, target: 0 },
+        limits: Limits { trigger: Trigger::Clean(1), batch_blocks: 512, target: 1 },
         warm_up: u64::from(blocks) * 10,
         writes: u64::from(blocks) * 10,
         seed: 1,
     };
-    let policy = match cost.cleaner {
-        CleanerPolicy::Greedy => "greedy",
-        CleanerPolicy::CostBenefit => "cost-benefit",
-    };
-    let (policy, options) = PolicySpec::parse(policy).expect("a policy");
+    let (policy, options) = PolicySpec::parse(cost.cleaner.line).expect("a policy");
     let (pattern, words) = PatternSpec::parse(&cost.pattern).expect("a pattern");
     let mut pattern = pattern.make(&words, &Given { blocks, seed: 1, recorded: None }).expect("a pattern");
     let outcome = policy.simulate(&options, &setup, &mut *pattern, &mut |_, _| std::ops::ControlFlow::Continue(()));
@@ -304,12 +301,12 @@ fn cost(cost: &Cost) {
         // Hot blocks are overwritten in memory, and the log has them once.
         let written = log / data;
         println!(
-            "{:>5} MiB, {:.3} alive, {}, {:?}: log {written:.2} bytes a byte (simulated {simulated:.2}, {:+.0} %); metadata \
+            "{:>5} MiB, {:.3} alive, {}, {}: log {written:.2} bytes a byte (simulated {simulated:.2}, {:+.0} %); metadata \
              {:.3}, moved {:.2}, cleaned at {:.2}; {checkpoints} checkpoints; {:.1} MB/s",
             cost.volume / MIB,
             live,
             cost.pattern,
-            cost.cleaner,
+            cost.cleaner.name,
             (written / simulated - 1.0) * 100.0,
             metadata / data,
             cleaned / data,
@@ -337,7 +334,7 @@ fn costs(words: &[String]) {
     for volume in values("volume", "128MiB").iter().map(size) {
         for pattern in values("pattern", "uniform") {
             for cleaner in values("cleaner", "greedy") {
-                let cleaner = if cleaner == "greedy" { CleanerPolicy::Greedy } else { CleanerPolicy::CostBenefit };
+                let cleaner = CleanerPolicy::named(&cleaner).unwrap_or_else(|| panic!("{cleaner} is no cleaner"));
                 for full in values("full", "75,80,85").iter().map(number) {
                     cost(&Cost {
                         volume,
@@ -364,7 +361,7 @@ fn main() {
         }
     }
     if is_wanted("overwrite") {
-        for cleaner in [CleanerPolicy::Greedy, CleanerPolicy::CostBenefit] {
+        for cleaner in [CleanerPolicy::GREEDY, CleanerPolicy::COST_BENEFIT] {
             for df_percent in [80, 90, 95] {
                 overwrite(df_percent, cleaner);
             }

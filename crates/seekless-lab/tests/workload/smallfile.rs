@@ -32,7 +32,7 @@ fn a_run_can_be_repeated() {
 fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     let run = simulated("lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, &SmallFile::default());
     let phase = |phase| run.phase(phase).unwrap().clone();
-    let (create, read, delete) = (phase(CREATE), phase(READ), phase(DELETE));
+    let (create, read) = (phase(CREATE), phase(READ));
     assert_eq!(create.bound(), Bound::Processor, "{create:?}");
     assert_eq!(read.bound(), Bound::Disk, "{read:?}");
     assert!(create.processor_busy().unwrap() > 0.9, "{create:?}");

@@ -36,8 +36,8 @@ pub(super) const LFS: WordSpec = WordSpec {
             .fixed(),
         LABEL,
         UUID,
-        Param::new("cleaner", Kind::Choice(&["greedy", "cost-benefit"]), "which segments are cleaned first")
-            .default("cost-benefit"),
+        Param::new("cleaner", Kind::Choice(&lfs::CLEANER_NAMES), "which segments are cleaned first")
+            .default("cost-benefit-root"),
         Param::new(
             "checkpoint",
             Kind::Duration { min: Nanos::from_millis(1), max: DAY },
@@ -94,10 +94,7 @@ fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), BuildError> {
 fn mount_options(word: &Word, usage: Usage) -> Options {
     Options {
         read_only: usage.read_only || word.switch("ro"),
-        cleaner: match word.choice("cleaner") {
-            "greedy" => CleanerPolicy::Greedy,
-            _ => CleanerPolicy::CostBenefit,
-        },
+        cleaner: CleanerPolicy::named(word.choice("cleaner")).unwrap_or_default(),
         checkpoint_interval: word.duration("checkpoint"),
         write_back_interval: word.duration("write-back"),
         cache_bytes: word.bytes("cache"),

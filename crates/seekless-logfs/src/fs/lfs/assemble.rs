@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::format::*;
 use super::layout::*;
 use super::state::*;
+use super::victims::Victims;
 use crate::device::{Buf, Data};
 use crate::fs::logfs::LogBackend;
 use crate::fs::logfs::change::{Change, Hole, ReserveAccess};
@@ -252,18 +253,19 @@ fn collect_blocks(
     let inode = state.inode(ino)?.inode;
     let mut ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|id| with_indirect || id.key.is_data()).collect();
     if ids.iter().any(|&id| is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned)) {
-        // What the user wrote first, then what is moved, the youngest first: what was written at about the same time dies
-        // at about the same time [ro92 §3.4].
+        // What the user wrote first, then what is moved: in the order of the file, or the youngest first, because what was
+        // written at about the same time dies at about the same time [ro92 §3.4].
+        let sorts = state.log.segments.victims.as_ref().is_some_and(Victims::sorts);
         let mut aged = Vec::with_capacity(ids.len());
         for id in ids {
             // Indirect blocks stay in their order, children before parents.
             let is_moved = is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned);
             let at = match state.pointer(id)? {
-                Pointer::Mapped { at, .. } if is_moved => layout.segment_of(at),
+                Pointer::Mapped { at, .. } if is_moved && sorts => layout.segment_of(at),
                 _ => None,
             };
             let written = at.map_or(i64::MAX, |segment| state.log.segments.get(segment).youngest);
-            aged.push((!is_user_data(id), std::cmp::Reverse(written), id));
+            aged.push((!is_user_data(id), is_moved, std::cmp::Reverse(written), id));
         }
         aged.sort_unstable();
         ids = aged.into_iter().map(|(.., id)| id).collect();
@@ -358,12 +360,11 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
     let now = state.now.nanos_since_epoch().clamp(0, i128::from(i64::MAX)) as i64;
     let youngest: Vec<i64> =
         partials.iter().map(|partial| youngest_of(state, &pieces[partial.first..partial.end], now)).collect();
-    count_usage(state, &pieces, &partials, &freed, &youngest, scope);
-    if let Some(last) = partials.last() {
-        state.log.end.segment = last.segment;
-        state.log.end.offset = last.offset + last.sectors;
-        state.log.end.next_segment = last.next_segment;
+    if let Some(victims) = &mut state.log.segments.victims {
+        victims.set_now(now.into());
     }
+    count_usage(state, &pieces, &partials, &freed, &youngest, scope);
+    move_end(state, &partials, now);
     if let Some(serial) = checkpoint_serial {
         let kept = [state.log.end.segment, state.log.end.next_segment];
         state.log.segments.note_empty(serial, &kept);
@@ -442,11 +443,28 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         // By the next checkpoint the log may have left this segment, which may have been empty all along.
         state.log.segments.touch(state.log.end.segment);
         state.log.orphans.dirty_blocks.clear();
-        state.log.cleaned.clear();
+        let kept = [state.log.end.segment, state.log.end.next_segment];
+        state.log.segments.clean_again(&kept);
         state.log.log_bytes_since_checkpoint = 0;
     }
     state.log.counters.transactions += 1;
     transaction
+}
+
+/// Moves the end of the log behind `partials`.
+fn move_end(state: &mut State, partials: &[Planned], now: i64) {
+    let Some(last) = partials.last() else { return };
+    let written: BTreeSet<SegmentNo> =
+        partials.iter().map(|partial| partial.segment).chain([state.log.end.segment]).collect();
+    state.log.end.segment = last.segment;
+    state.log.end.offset = last.offset + last.sectors;
+    state.log.end.next_segment = last.next_segment;
+    for partial in partials.iter().filter(|partial| partial.offset == 0) {
+        state.log.segments.opened(partial.segment, now);
+    }
+    for segment in written.into_iter().filter(|segment| *segment != last.segment) {
+        state.log.segments.left(segment, now);
+    }
 }
 
 /// Updates the usage table to its state after the transaction is written.

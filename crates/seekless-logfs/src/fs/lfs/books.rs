@@ -249,7 +249,32 @@ fn segments(recount: &mut Recount<'_, Segmented>, mut live: Live) {
         recount.problem(format!("G1: segment {segment} became clean early, and is not clean"));
     }
     recount.same("live bytes", segments.live_bytes, total);
+    victims(recount);
     if let Some(&segment) = live.keys().next() {
         recount.problem(format!("a pointer leads to segment {segment}, which does not exist"));
+    }
+}
+
+/// K1: the policy knows the segments that could be cleaned.
+fn victims(recount: &mut Recount<'_, Segmented>) {
+    let log = &recount.state.log;
+    let Some(victims) = &log.segments.victims else { return };
+    let (end, leaving) = ([log.end.segment, log.end.next_segment], victims.leaving());
+    let can_be_cleaned = |number: &SegmentNo| {
+        !end.contains(number) && !log.segments.cleaned.contains(number) && !leaving.contains(number)
+    };
+    let used = log.segments.iter().filter(|(number, segment)| segment.live_bytes > 0 && can_be_cleaned(number));
+    let expected: Vec<(SegmentNo, u64)> = used.map(|(number, segment)| (number, segment.live_bytes)).collect();
+    match victims.known() {
+        Ok(known) if known == expected => {}
+        Ok(known) => {
+            let differs = known.iter().zip(&expected).find(|(one, other)| one != other);
+            recount.problem(format!(
+                "K1: the policy knows {} segments of {}: {differs:?}",
+                known.len(),
+                expected.len()
+            ));
+        }
+        Err(why) => recount.problem(format!("K1: {why}")),
     }
 }

@@ -11,13 +11,14 @@
 //!   C2  Cleaning moves blocks; it never changes what a read returns.
 //!   C3  A pass reads no more than fits into the clean segments once moved, together with its checkpoint.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use super::Lfs;
 use super::assemble::Scope;
 use super::format::*;
 use super::layout::*;
 use super::state::*;
-use super::{CleanerPolicy, Lfs};
 use crate::device::rescue::{rescue, rescue_as};
 use crate::device::{Buf, Device, read_right};
 use crate::fs::logfs::LogBackend;
@@ -132,11 +133,12 @@ impl Lfs {
     pub(super) async fn clean_idle(&self, until: Nanos) -> FsResult<bool> {
         loop {
             {
-                let state = self.state.borrow();
+                let mut state = self.state.borrow_mut();
                 let free = state.log.layout.capacity_bytes().saturating_sub(Segmented::used_bytes(&state));
                 let possible = free / state.log.layout.segment_bytes();
-                let enough = self.clean_segments() * 10 >= possible * 9; // [se93]: 90 % of what is possible
-                let best = victims(&state, CleanerPolicy::Greedy).first().copied();
+                let clean = (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64;
+                let enough = clean * 10 >= possible * 9; // [se93]: 90 % of what is possible
+                let best = state.choose_victim(true);
                 let gain = best.is_some_and(|segment| {
                     state.log.segments.get(segment).live_bytes * 4 <= state.log.layout.segment_bytes() * 3
                 });
@@ -220,28 +222,23 @@ impl Lfs {
         waiting * state.log.layout.segment_bytes() > GAIN_OF_CHECKPOINT * state.log_need_bytes()
     }
 
-    /// The policy to choose victims by at this moment.
-    pub(super) fn policy(&self) -> CleanerPolicy {
-        let state = self.state.borrow();
-        if self.clean_segments() < state.log.cleaner_segments + 3 {
-            CleanerPolicy::Greedy // Nearly out of room, what counts is room now.
-        } else {
-            state.log.options.cleaner
-        }
+    /// Nearly out of room: what counts is room now, and not what the policy says.
+    pub(super) fn room_is_short(&self) -> bool {
+        self.clean_segments() < self.state.borrow().log.cleaner_segments + 3
     }
 
     /// Makes the live blocks of the best victims dirty, within C3. Returns the number of victims.
     async fn move_live(self: &Rc<Self>) -> FsResult<u64> {
-        let (victims, segment_bytes) = {
-            let state = self.state.borrow();
-            (victims(&state, self.policy()), state.log.layout.segment_bytes())
-        };
         // The second checkpoint writes little more than the blocks of the usage table that the first one changed.
         let second_checkpoint = (self.state.borrow().log.segments.table_blocks() + 2) * BLOCK_BYTES as u64;
         let (mut moved, mut count) = (0, 0);
-        for victim in victims {
-            let fits = {
-                let state = self.state.borrow();
+        loop {
+            let room_is_short = self.room_is_short();
+            let victim = {
+                let mut guard = self.state.borrow_mut();
+                let state = &mut *guard;
+                let Some(victim) = state.choose_victim(room_is_short) else { break };
+                let segment_bytes = state.log.layout.segment_bytes();
                 let live = state.log.segments.get(victim).live_bytes;
                 let ready = state.log.segments.ready.len() as u64;
                 // Each moved block may make one indirect block and one block of the inode map dirty, but never more
@@ -254,20 +251,17 @@ impl Lfs {
                 let early = state.log.segments.early.len() as u64;
                 let taken = (moved + live).div_ceil(segment_bytes) + 1;
                 let sure = state.log.segments.surely_clean().saturating_sub(taken.saturating_sub(early));
-                (moved == 0 || moved + live <= SLICE_BYTES)
+                let fits = (moved == 0 || moved + live <= SLICE_BYTES)
                     && need <= ready.saturating_sub(1) * segment_bytes
-                    && state.log_need_bytes() - moved.min(state.log_need_bytes()) + above <= sure * segment_bytes
+                    && state.log_need_bytes() - moved.min(state.log_need_bytes()) + above <= sure * segment_bytes;
+                if !fits {
+                    break;
+                }
+                moved += live;
+                state.log.segments.cleaned(victim);
+                victim
             };
-            if !fits {
-                break;
-            }
-            // Users may have emptied it since, and the log may be in it again.
-            if !is_victim(&self.state.borrow(), victim) {
-                continue;
-            }
-            moved += self.state.borrow().log.segments.get(victim).live_bytes;
             self.move_segment(victim).await?;
-            self.state.borrow_mut().log.cleaned.insert(victim);
             count += 1;
         }
         Ok(count)
@@ -436,42 +430,15 @@ fn is_in_flight(state: &State, segment: SegmentNo) -> bool {
     state.in_flight.iter().any(|flight| state.log.layout.segment_of(flight.at) == Some(segment))
 }
 
-/// Whether moving what is alive in a segment can empty it, and gains something.
-fn is_victim(state: &State, segment: SegmentNo) -> bool {
-    let live = state.log.segments.get(segment).live_bytes;
-    live > 0
-        && live < state.log.layout.segment_bytes()
-        && segment != state.log.end.segment
-        && segment != state.log.end.next_segment
-        && !state.log.cleaned.contains(&segment)
-        && !is_in_flight(state, segment)
-}
-
-/// Segments worth cleaning, best first.
-fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
-    let segment_bytes = state.log.layout.segment_bytes();
-    let now = state.now.nanos_since_epoch();
-    let mut scored: Vec<(u128, SegmentNo)> = state
-        .log
-        .segments
-        .iter()
-        .filter(|&(number, _)| is_victim(state, number))
-        .map(|(number, segment)| {
-            let live = segment.live_bytes;
-            let score = match policy {
-                CleanerPolicy::Greedy => live.into(),
-                CleanerPolicy::CostBenefit => {
-                    // (1 - u) * age / (1 + u) in fixed point, inverted so that the best sorts first. [ro92 §3.5]
-                    let age = (now - i128::from(segment.youngest)).clamp(1, i128::from(u64::MAX)) as u128;
-                    let benefit = (u128::from(segment_bytes - live) << 32) * age / u128::from(segment_bytes + live);
-                    u128::MAX - benefit
-                }
-            };
-            (score, number)
-        })
-        .collect();
-    scored.sort_unstable();
-    scored.into_iter().map(|(_, number)| number).collect()
+impl State {
+    /// The best victim of the policy, or where `room_is_short` the one that makes the most room.
+    pub(super) fn choose_victim(&mut self, room_is_short: bool) -> Option<SegmentNo> {
+        let layout = self.log.layout;
+        let in_flight: BTreeSet<SegmentNo> =
+            self.in_flight.iter().filter_map(|flight| layout.segment_of(flight.at)).collect();
+        let now = self.now.nanos_since_epoch();
+        self.log.segments.choose_victim(now, room_is_short, |segment| in_flight.contains(&segment))
+    }
 }
 
 /// A partial segment found in a segment.

@@ -15,6 +15,7 @@ use super::assemble::{Scope, Transaction, assemble};
 use super::format::*;
 use super::layout::*;
 use super::state::*;
+use super::victims::Victims;
 use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
@@ -23,9 +24,9 @@ use crate::units::{Nanos, SECTOR_BYTES, Sector};
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
-/// Log bytes after which a checkpoint is due, so that rolling forward stays short: this much, or this part of the volume
-/// where that is more.
-const LOG_BYTES_PER_CHECKPOINT: u64 = 64 << 20;
+/// Log bytes after which a checkpoint is due: this part of the volume, and at least so much. Rolling forward stays short,
+/// and segments can become clean early, which needs that the log has not passed them since the older slot (G1).
+const LOG_BYTES_PER_CHECKPOINT: u64 = 16 << 20;
 const LOG_SHARE_PER_CHECKPOINT: u64 = 8;
 
 /// Whether rolling forward would take long enough for a checkpoint.
@@ -339,6 +340,13 @@ impl Lfs {
         // declares it durable.
         self.flush_device().await?;
         self.pass_over_torn();
+        {
+            let mut state = self.state.borrow_mut();
+            let (cleaner, kept) = (state.log.options.cleaner, [state.log.end.segment, state.log.end.next_segment]);
+            let mut victims = Victims::new(cleaner, &state.log.layout, state.log.segments.live_bytes);
+            victims.set_now(self.rt.wall().nanos_since_epoch());
+            state.log.segments.find_victims(victims, &kept);
+        }
         match self.provision().await {
             // There is still the segment at the end of the log, and the next.
             Ok(()) | Err(FsError::NoSpace) => {}

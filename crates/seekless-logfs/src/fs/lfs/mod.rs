@@ -35,6 +35,7 @@ mod segments;
 mod state;
 #[cfg(test)]
 mod tests;
+mod victims;
 
 use std::rc::Rc;
 
@@ -42,6 +43,7 @@ pub use dump::{Dump, dump};
 pub use find::{VolumeInfo, info};
 pub use fsck::{Fsck, FsckOptions, fsck};
 pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
+pub use victims::{CLEANER_NAMES, CLEANERS, CleanerPolicy};
 
 use super::logfs::LogFs;
 pub use super::logfs::{dir, xattr};
@@ -53,17 +55,6 @@ use state::{BackgroundWork, Segmented};
 
 /// A mounted volume. See [`mount`].
 type Lfs = LogFs<Segmented>;
-
-/// Which segment is cleaned next. [ro92 §3.4, §3.5]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CleanerPolicy {
-    /// The segment with the least live data.
-    Greedy,
-    /// The segment with the most to gain: free space times the age of its youngest block, divided by the cost of
-    /// moving.
-    #[default]
-    CostBenefit,
-}
 
 /// Options of a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,6 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{BLOCK_BYTES, USAGES_PER_BLOCK, Usage};
 use super::layout::{Layout, SegmentNo};
+use super::victims::{Victims, blocks};
+use crate::cleaning::policy::{self, Ticks};
 use crate::rt::cover;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +43,25 @@ pub(super) struct Segment {
     pub tree_until: u64,
     /// How often the log has begun to write it since the mount.
     pub uses: u64,
+    /// When the log began to write it, and when it left it, in nanoseconds since 1970. Not on the volume.
+    pub opened: i64,
+    pub closed: i64,
+}
+
+impl Segment {
+    /// The segment as a policy sees it at `now`.
+    pub(super) fn described(&self, number: SegmentNo, now: Ticks) -> policy::Segment {
+        let before_now = |nanos: i64| (nanos.max(0) as Ticks).min(now);
+        policy::Segment {
+            number: number as u32,
+            head: 0,
+            live: blocks(self.live_bytes),
+            opened: before_now(self.opened),
+            closed: before_now(self.closed),
+            youngest: before_now(self.youngest),
+            now,
+        }
+    }
 }
 
 /// More bytes than a segment has.
@@ -63,6 +84,11 @@ pub(super) struct Segments {
     pub early: BTreeMap<SegmentNo, u64>,
     /// Segments that are let go of, and neither clean nor ready yet.
     pub leaving: BTreeSet<SegmentNo>,
+    /// Segments that were cleaned since the last checkpoint. What is left in them needs one, and so do those that the log
+    /// has written again since: no slot would let go of them (G1).
+    pub cleaned: BTreeSet<SegmentNo>,
+    /// Those that can be cleaned; while the volume is recovered there are none.
+    pub victims: Option<Victims>,
     /// Serial of the newest assembled checkpoint.
     pub serial: u64,
     /// Blocks of the table that differ from those in the log.
@@ -82,6 +108,8 @@ impl Segments {
             emptied: BTreeMap::new(),
             early: BTreeMap::new(),
             leaving: BTreeSet::new(),
+            cleaned: BTreeSet::new(),
+            victims: None,
             serial: 0,
             dirty_blocks: BTreeSet::new(),
             live_bytes: 0,
@@ -127,7 +155,7 @@ impl Segments {
                 passed_after: self.serial,
                 tree_bytes: TREE_UNKNOWN,
                 tree_until: self.serial,
-                uses: 0,
+                ..Segment::default()
             };
             self.live_bytes += segment.live_bytes;
         }
@@ -149,6 +177,7 @@ impl Segments {
     /// Sets the recounted live bytes.
     pub(super) fn set_live(&mut self, segment: SegmentNo, bytes: u64) {
         assert!(bytes <= self.segment_bytes, "G2: a segment holds no more than its size");
+        debug_assert!(self.victims.is_none(), "K1: a recount comes before the first victim");
         let entry = &mut self.segments[segment as usize];
         if entry.live_bytes == bytes {
             return;
@@ -213,7 +242,76 @@ impl Segments {
         self.live_bytes -= bytes;
         debug_assert!(bytes == 0 || !self.clean.contains(&segment), "G3: what is clean holds nothing");
         debug_assert!(bytes == 0 || !self.ready.contains(&segment), "G3: what is ready holds nothing");
+        if let Some(victims) = &mut self.victims {
+            victims.died(&self.segments[segment as usize].described(segment, victims.now()));
+        }
         true
+    }
+
+    // ---- Victims ----
+
+    /// Segments can be cleaned from now on. The log continues in the segments `kept`.
+    pub(super) fn find_victims(&mut self, mut victims: Victims, kept: &[SegmentNo]) {
+        let used = self.iter().filter(|(number, segment)| segment.live_bytes > 0 && !kept.contains(number));
+        // Policies know segments in the order in which the log left them.
+        let mut used: Vec<(i64, SegmentNo)> = used.map(|(number, segment)| (segment.youngest, number)).collect();
+        used.sort_unstable();
+        for (youngest, number) in used {
+            let segment = &mut self.segments[number as usize];
+            (segment.opened, segment.closed) = (youngest, youngest);
+            victims.settle(&segment.described(number, victims.now()));
+        }
+        self.victims = Some(victims);
+    }
+
+    /// The log has begun to write `segment` at `now`.
+    pub(super) fn opened(&mut self, segment: SegmentNo, now: i64) {
+        self.segments[segment as usize].opened = now;
+    }
+
+    /// The log has left `segment` at `now`.
+    pub(super) fn left(&mut self, segment: SegmentNo, now: i64) {
+        self.segments[segment as usize].closed = now;
+        if let Some(victims) = &mut self.victims
+            && !self.cleaned.contains(&segment)
+        {
+            victims.left(segment);
+        }
+    }
+
+    /// Segments that were cleaned can be cleaned again. The log continues in the segments `kept`.
+    pub(super) fn clean_again(&mut self, kept: &[SegmentNo]) {
+        let cleaned = std::mem::take(&mut self.cleaned);
+        if let Some(victims) = &mut self.victims {
+            let is_used = |segment: &SegmentNo| self.segments[*segment as usize].live_bytes > 0;
+            let again = cleaned.into_iter().filter(|segment| is_used(segment) && !kept.contains(segment));
+            again.for_each(|segment| victims.left(segment));
+        }
+    }
+
+    /// The best victim of those that are not `in_flight`; see [`Victims::choose`].
+    pub(super) fn choose_victim(
+        &mut self,
+        nanos_since_epoch: i128,
+        room_is_short: bool,
+        in_flight: impl Fn(SegmentNo) -> bool,
+    ) -> Option<SegmentNo> {
+        let victims = self.victims.as_mut()?;
+        victims.set_now(nanos_since_epoch);
+        let mut leaving = victims.leaving();
+        leaving.sort_by_key(|&segment| (self.segments[segment as usize].closed, segment));
+        for segment in leaving.into_iter().filter(|&segment| !in_flight(segment)) {
+            victims.settle(&self.segments[segment as usize].described(segment, victims.now()));
+        }
+        victims.choose(room_is_short)
+    }
+
+    /// `segment` is being cleaned: it is no victim again before the next checkpoint.
+    pub(super) fn cleaned(&mut self, segment: SegmentNo) {
+        if let Some(victims) = &mut self.victims {
+            victims.cleaned(&self.segments[segment as usize].described(segment, victims.now()));
+        }
+        self.cleaned.insert(segment);
     }
 
     /// The log begins to write `segment`: it is no longer clean, whatever happens to the write.
@@ -222,6 +320,9 @@ impl Segments {
             cover("lfs: the log reuses a segment");
         }
         self.touch(segment);
+        if let Some(victims) = &mut self.victims {
+            victims.taken(segment);
+        }
         self.clean.remove(&segment);
         let is_fresh = self.ready.remove(&segment);
         self.early.remove(&segment);

@@ -85,8 +85,6 @@ pub(super) struct Segmented {
     pub waits_for_room: Cell<u32>,
     /// Clean segments that only the cleaner may use.
     pub cleaner_segments: u64,
-    /// Segments whose live blocks have moved since the last checkpoint. What is left in them needs one.
-    pub cleaned: BTreeSet<SegmentNo>,
     /// Blocks that wait for a checkpoint, in bytes, before there is one.
     pub deferred_bytes_max: u64,
     /// Serial number of the newest checkpoint that is durable.
@@ -138,7 +136,6 @@ impl Segmented {
             .min(reserve / 3)
             .max(3),
             waits_for_room: Cell::new(0),
-            cleaned: BTreeSet::new(),
             deferred_bytes_max,
             checkpoint_serial: 0,
             slots: [0; 2],

@@ -157,7 +157,7 @@ fn access_list(choice: u8, bytes: &mut Bytes<'_>) -> Op {
 fn options(bytes: &mut Bytes<'_>) -> Options {
     let choice = bytes.u8();
     Options {
-        cleaner: if choice & 1 == 0 { CleanerPolicy::CostBenefit } else { CleanerPolicy::Greedy },
+        cleaner: if choice & 1 == 0 { CleanerPolicy::COST_BENEFIT } else { CleanerPolicy::GREEDY },
         cache_bytes: if choice & 2 == 0 { 32 * MIB } else { 1 },
         dirty_bytes_max: if choice & 4 == 0 { 16 * MIB } else { 64 * KIB },
         indirect_in_log: choice & 8 != 0,

@@ -327,6 +327,12 @@ fn spoil_inode(state: &mut state::State, spoil: impl FnOnce(&mut format::Inode))
     change.commit(crate::fs::logfs::change::ReserveAccess::Internal).unwrap();
 }
 
+/// Makes the books wrong. Nothing is cleaned from then on.
+fn spoil_live(state: &mut state::State, segment: layout::SegmentNo, bytes: u64) {
+    state.log.segments.victims = None;
+    state.log.segments.set_live(segment, bytes);
+}
+
 /// Aim: wrong books are found and repaired, and nothing else is touched. Method: each of them falsified on a volume
 /// that was closed; a check, a repair, a check.
 #[test]
@@ -336,11 +342,11 @@ fn wrong_books_are_repaired() {
         ("live bytes", |state| {
             let segment = full_segment(state);
             let live = state.log.segments.get(segment).live_bytes;
-            state.log.segments.set_live(segment, live - 8192);
+            spoil_live(state, segment, live - 8192);
         }),
         ("live bytes", |state| {
             let segment = full_segment(state);
-            state.log.segments.set_live(segment, 0);
+            spoil_live(state, segment, 0);
         }),
         ("inodes", |state| state.inode_count += 3),
         ("reserved", |state| {
@@ -392,7 +398,7 @@ fn a_mount_counts_anew_what_it_cannot_trust() {
     simulate(1, async |rt| {
         let (_, device) = spoilt(&rt, |state| {
             let segment = full_segment(state);
-            state.log.segments.set_live(segment, 0);
+            spoil_live(state, segment, 0);
             state.log.exact = false;
         })
         .await;
@@ -419,10 +425,10 @@ fn a_mount_doubts_what_the_log_adds() {
             let state = lfs.state.borrow();
             (state.log.end.next_segment, state.log.layout.segment_bytes())
         };
-        lfs.state.borrow_mut().log.segments.set_live(next, bytes - 1024);
+        spoil_live(&mut lfs.state.borrow_mut(), next, bytes - 1024);
         lfs.checkpoint(false).await.unwrap();
         assert_eq!(lfs.state.borrow().log.end.next_segment, next);
-        lfs.state.borrow_mut().log.segments.set_live(next, 0);
+        spoil_live(&mut lfs.state.borrow_mut(), next, 0);
         client.write_file(b"/f", &vec![1; 4 * bytes as usize]).await.unwrap();
         client.sync().await.unwrap();
         let device: Device = Rc::new(Memory::from_image(BYTES, memory.image()));

@@ -352,7 +352,7 @@ fn aged(seed: u64, available: u64) -> Aged {
     let options = Options {
         checkpoint_interval: interval,
         write_back_interval: Nanos::from_millis(2),
-        cleaner: if seed.is_multiple_of(2) { CleanerPolicy::CostBenefit } else { CleanerPolicy::Greedy },
+        cleaner: CLEANERS[(seed % CLEANERS.len() as u64) as usize],
         indirect_in_log: seed % 5 == 4,
         ..Options::default()
     };

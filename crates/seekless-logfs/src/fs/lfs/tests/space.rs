@@ -15,7 +15,7 @@ fn overwritten_twenty_times_at_95_percent() {
 /// is no space; then skewed overwrites, several times as much as the volume.
 #[test]
 fn a_full_volume_can_be_overwritten() {
-    for (cleaner, seed) in [(CleanerPolicy::Greedy, 1), (CleanerPolicy::CostBenefit, 2)] {
+    for (&cleaner, seed) in CLEANERS.iter().zip(1..) {
         simulate(seed, async |rt| {
             let (_, device) = fresh(&rt, 16 * MIB).await;
             let options = Options { cleaner, ..Options::default() };
