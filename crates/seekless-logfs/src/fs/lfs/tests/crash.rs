@@ -313,8 +313,8 @@ impl Subject for Aged {
         loop {
             let space = fs.statfs().await?;
             let left = (space.blocks_available * u64::from(space.block_bytes)).saturating_sub(self.available);
-            let bytes = rng.between(4_000, 90_000).min(left);
-            if bytes < 4_000 {
+            let bytes = rng.between(4_096, 90_000).min(left);
+            if bytes < 4_096 {
                 break;
             }
             let name = format!("/old/{}", files.len());
