@@ -65,13 +65,18 @@ struct Placed {
 pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published: &[Published]) -> Drawing {
     let chosen = figure.only.of(rows);
     let mut all: Vec<Placed> = Vec::new();
-    // A dimension that the figure does not show becomes part of the curve's name when it has several values.
+    // A dimension that the figure does not show becomes part of the curve's name when it has several values, unless it
+    // says the same as x.
     let places = [&figure.x, &figure.colour, &figure.dash, &figure.panels];
+    let is_x = |row: &Row, name: &String| {
+        row.dims.get(&figure.x).zip(row.dims.get(name)).is_some_and(|(x, value)| x.is_same(value))
+    };
     let mut others: Vec<&String> = Vec::new();
     for name in chosen.iter().flat_map(|row| row.dims.keys()).filter(|name| !places.contains(name)) {
         let mut values = chosen.iter().filter_map(|row| row.dims.get(name));
         let first = values.next();
-        if !others.contains(&name) && values.any(|value| first.is_some_and(|first| !first.is_same(value))) {
+        let has_several = values.any(|value| first.is_some_and(|first| !first.is_same(value)));
+        if !others.contains(&name) && has_several && !chosen.iter().all(|row| is_x(row, name)) {
             others.push(name);
         }
     }

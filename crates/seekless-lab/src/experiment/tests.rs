@@ -141,6 +141,18 @@ fn an_experiment_runs() {
     let drawing = figure(0);
     assert_eq!((drawing.panels.len(), drawing.panels[0].curves.len()), (1, 5), "{drawing:?}");
     assert_eq!((drawing.x_label.as_str(), drawing.dash_label.as_str()), ("disks", "stripe unit (sectors)"));
+    // What says the same as x makes no curves of its own.
+    let twice: Vec<Row> = rows
+        .iter()
+        .cloned()
+        .map(|mut row| {
+            let disks = row.dims["disks"].clone();
+            row.dims.insert("members".to_owned(), disks);
+            row
+        })
+        .collect();
+    let drawing = draw(&stored.description.figures[0], &stored.description, &twice, &stored.published);
+    assert_eq!(drawing.panels[0].curves.len(), 5, "{drawing:?}");
     let relative = figure(1);
     assert_eq!(relative.panels.len(), 3);
     assert!(relative.panels[0].curves[0].marks.iter().all(|mark| mark.y == 1.0), "{relative:?}");
