@@ -8,6 +8,7 @@ mod damage;
 mod log;
 mod model;
 mod space;
+mod stamps;
 mod victims;
 
 use std::rc::Rc;
