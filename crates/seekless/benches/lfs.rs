@@ -240,6 +240,8 @@ fn simulated(cost: &Cost, blocks: u64, segment_blocks: u32) -> f64 {
 /// log wrote for each byte of the user. Contents are zeroes, so that a large device needs little memory.
 fn cost(cost: &Cost) {
     const BLOCK: u64 = 4 * KIB;
+    /// A prime that does not divide the number of blocks.
+    const SCATTER: u64 = 7_368_787;
     run(async |rt| {
         let (memory, fs) = fresh(&rt, cost.volume, Options { cleaner: cost.cleaner, ..Options::default() }).await?;
         let client = Client::new(fs.clone());
@@ -266,7 +268,8 @@ fn cost(cost: &Cost) {
                     pattern.more(&mut operations);
                     operations.reverse();
                 }
-                let block = u64::from(operations.pop().expect("patterns do not end"));
+                // Patterns have the hot blocks first. Scattered, so that their neighbours in the file are not hot, too.
+                let block = u64::from(operations.pop().expect("patterns do not end")) * SCATTER % blocks;
                 let file = files[(block / cost.file_blocks) as usize];
                 client.write(file, block % cost.file_blocks * BLOCK, &bytes).await?;
                 rt.sleep(Nanos::from_micros(20)).await;

@@ -118,7 +118,7 @@ fn the_program_describes_itself() {
     let words = json(&scratch.good(&["list", "--json"]));
     let lfs = words.as_array().unwrap().iter().find(|word| word["name"] == "lfs").unwrap();
     let cleaner = lfs["options"].as_array().unwrap().iter().find(|option| option["name"] == "cleaner").unwrap();
-    assert_eq!((&cleaner["default"], &cleaner["fixed_at_mkfs"]), (&"cost-benefit-root".into(), &false.into()));
+    assert_eq!((&cleaner["default"], &cleaner["fixed_at_mkfs"]), (&"age-sort".into(), &false.into()));
     let drives = json(&scratch.good(&["list", "drives", "--json"]));
     assert!(drives.as_array().unwrap().iter().any(|drive| drive["name"] == "dec-rz26"));
     assert!(scratch.good(&["list", "profiles"]).contains("sparcstation2"));

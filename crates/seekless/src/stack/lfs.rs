@@ -37,7 +37,7 @@ pub(super) const LFS: WordSpec = WordSpec {
         LABEL,
         UUID,
         Param::new("cleaner", Kind::Choice(&lfs::CLEANER_NAMES), "which segments are cleaned first")
-            .default("cost-benefit-root"),
+            .default("age-sort"),
         Param::new(
             "checkpoint",
             Kind::Duration { min: Nanos::from_millis(1), max: DAY },

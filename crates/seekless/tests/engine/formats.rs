@@ -163,7 +163,7 @@ fn lfs_items_have_their_numbers() {
     use seekless::units::Ino;
     let (ino, sectors, first, count) = (Ino(16), 2, 0, 1);
     let items = [
-        ("block", lfs::Item::Block { ino, key: 0, sectors }),
+        ("block", lfs::Item::Block { ino, key: 0, sectors, written: 0 }),
         ("inodes", lfs::Item::Inodes { count, sectors }),
         ("attributes", lfs::Item::Xattr { ino, sectors }),
         ("checkpoint", lfs::Item::Checkpoint { sectors }),

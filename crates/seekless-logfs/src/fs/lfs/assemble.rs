@@ -180,6 +180,7 @@ fn collect(
     let mut pieces: Vec<SummaryPiece> = Vec::new();
     let mut freed = state.log.freed.clone();
     pieces.extend(state.log.records.iter().map(|&item| SummaryPiece { item, source: Source::Record }));
+    collect_moved(state, inodes, &mut pieces, &mut freed)?;
     for group in inodes.chunks((INODE_GROUP_SECTORS * INODES_PER_SECTOR) as usize) {
         for &ino in group {
             collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
@@ -252,30 +253,75 @@ fn collect_blocks(
     let layout = state.log.layout;
     let inode = state.inode(ino)?.inode;
     let mut ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|id| with_indirect || id.key.is_data()).collect();
-    if ids.iter().any(|&id| is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned)) {
-        // What the user wrote first, then what is moved: in the order of the file, or the youngest first, because what was
-        // written at about the same time dies at about the same time [ro92 §3.4].
-        let sorts = state.log.segments.victims.as_ref().is_some_and(Victims::sorts);
-        let mut aged = Vec::with_capacity(ids.len());
-        for id in ids {
-            // Indirect blocks stay in their order, children before parents.
-            let is_moved = is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned);
-            let at = match state.pointer(id)? {
-                Pointer::Mapped { at, .. } if is_moved && sorts => layout.segment_of(at),
-                _ => None,
-            };
-            let written = at.map_or(i64::MAX, |segment| state.log.segments.get(segment).youngest);
-            aged.push((!is_user_data(id), is_moved, std::cmp::Reverse(written), id));
-        }
-        aged.sort_unstable();
-        ids = aged.into_iter().map(|(.., id)| id).collect();
-    }
+    ids.retain(|&id| !is_moved(state, id));
+    let written = layout.stamp(now_nanos(state));
     for id in ids {
         free_pointer(&layout, state.pointer(id)?, freed);
         let sectors = stored_sectors(&inode, id.key) as u16;
-        pieces.push(SummaryPiece { item: Item::Block { ino, key: id.key.0, sectors }, source: Source::Block(id) });
+        let written = if is_user_data(id) { written } else { 0 };
+        pieces.push(SummaryPiece {
+            item: Item::Block { ino, key: id.key.0, sectors, written },
+            source: Source::Block(id),
+        });
     }
     Ok(())
+}
+
+/// Lists the blocks of file data that are only moved. A policy that sorts has the oldest first: what was written at about
+/// the same time dies at about the same time [ro92 §3.4].
+fn collect_moved(
+    state: &mut State,
+    inodes: &[Ino],
+    pieces: &mut Vec<SummaryPiece>,
+    freed: &mut BTreeMap<SegmentNo, u64>,
+) -> Step<()> {
+    let layout = state.log.layout;
+    let now = now_nanos(state);
+    let mut moved: Vec<(u32, BlockId, i64)> = Vec::new();
+    for &ino in inodes {
+        let ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|&id| is_moved(state, id)).collect();
+        for id in ids {
+            let written = written_before(state, id).unwrap_or(now);
+            moved.push((age_class(now, written), id, written));
+        }
+    }
+    if state.log.segments.victims.as_ref().is_some_and(Victims::sorts) {
+        // Blocks of an age stay in the order of their files.
+        moved.sort_by_key(|&(class, ..)| std::cmp::Reverse(class));
+    }
+    for (_, id, written) in moved {
+        free_pointer(&layout, state.pointer(id)?, freed);
+        let sectors = stored_sectors(&state.inode(id.ino)?.inode, id.key) as u16;
+        let item = Item::Block { ino: id.ino, key: id.key.0, sectors, written: layout.stamp(written) };
+        pieces.push(SummaryPiece { item, source: Source::Block(id) });
+    }
+    Ok(())
+}
+
+/// A block of file data that is dirty only because the cleaner moves it.
+fn is_moved(state: &State, id: BlockId) -> bool {
+    is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned)
+}
+
+/// When a user wrote a block that is moved: its own time, or that of the youngest block in its segment.
+fn written_before(state: &mut State, id: BlockId) -> Option<i64> {
+    if let Some(&written) = state.log.moving.get(&id) {
+        return Some(written);
+    }
+    let Ok(Pointer::Mapped { at, .. }) = state.pointer(id) else { return None };
+    let from = state.log.layout.segment_of(at)?;
+    Some(state.log.segments.get(from).youngest)
+}
+
+fn now_nanos(state: &State) -> i64 {
+    state.now.nanos_since_epoch().clamp(0, i128::from(i64::MAX)) as i64
+}
+
+/// Ages in steps of half a power of two.
+fn age_class(now: i64, written: i64) -> u32 {
+    let age = (now.saturating_sub(written).max(0) as u64 >> STAMP_SHIFT) + 2;
+    let power = age.ilog2();
+    2 * power + (age >> (power - 1) & 1) as u32
 }
 
 /// The log record of a hole.
@@ -357,7 +403,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         Scope::Checkpoint { .. } => Some(state.log.checkpoint_serial + 1),
         _ => None,
     };
-    let now = state.now.nanos_since_epoch().clamp(0, i128::from(i64::MAX)) as i64;
+    let now = now_nanos(state);
     let youngest: Vec<i64> =
         partials.iter().map(|partial| youngest_of(state, &pieces[partial.first..partial.end], now)).collect();
     if let Some(victims) = &mut state.log.segments.victims {
@@ -445,6 +491,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         state.log.orphans.dirty_blocks.clear();
         let kept = [state.log.end.segment, state.log.end.next_segment];
         state.log.segments.clean_again(&kept);
+        state.log.moving.clear();
         state.log.log_bytes_since_checkpoint = 0;
     }
     state.log.counters.transactions += 1;
@@ -542,13 +589,8 @@ fn youngest_of(state: &mut State, pieces: &[SummaryPiece], now: i64) -> i64 {
         if !is_user_data(id) {
             continue;
         }
-        let is_moved = state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned);
-        let from = match state.pointer(id) {
-            Ok(Pointer::Mapped { at, .. }) if is_moved => state.log.layout.segment_of(at),
-            _ => None,
-        };
-        let written = from.map_or(now, |segment| state.log.segments.get(segment).youngest);
-        youngest = youngest.max(Some(written));
+        let before = if is_moved(state, id) { written_before(state, id) } else { None };
+        youngest = youngest.max(Some(before.unwrap_or(now)));
     }
     let all_moved = |piece: &SummaryPiece| match &piece.source {
         Source::Inodes(inodes) => inodes.iter().all(|ino| state.inodes.get(ino).is_some_and(|known| known.cleaned)),
@@ -606,6 +648,7 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
     {
         state.log.orphans.store_block(id.key.0, bytes);
     }
+    state.log.moving.remove(&id);
     id.key.cover_written();
     let old = match state.pointer(id) {
         Ok(pointer) => pointer,

@@ -25,7 +25,7 @@ use crate::fs::logfs::LogBackend;
 use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
-use crate::units::{Ino, Nanos, SECTOR_BYTES};
+use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector};
 
 /// Live bytes that one pass moves, or one victim's where that is more. All of them are in memory, and an fsync may have to
 /// wait for their writes.
@@ -307,7 +307,10 @@ impl Lfs {
                 let end = offset + (item.sectors() * SECTOR_BYTES) as usize;
                 let payload = &bytes[offset..end];
                 match item {
-                    Item::Block { ino, key, .. } => self.move_block(ino, BlockKey(key), at, payload).await?,
+                    Item::Block { ino, key, written, .. } => {
+                        let id = BlockId { ino, key: BlockKey(key) };
+                        self.move_block(id, at, payload, layout.time_of(written)).await?;
+                    }
                     Item::Inodes { count, .. } => self.move_inodes(count, at, payload).await?,
                     Item::Xattr { ino, .. } => self.move_xattr(ino, at, payload).await?,
                     _ => {}
@@ -338,11 +341,11 @@ impl Lfs {
         Ok(bytes)
     }
 
-    async fn move_block(&self, ino: Ino, key: BlockKey, at: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
-        if !key.is_valid() {
+    /// Makes a block dirty if it is alive at `at`. `written` is when a user wrote it, if that is known.
+    async fn move_block(&self, id: BlockId, at: Sector, payload: &[u8], written: Option<i64>) -> FsResult<()> {
+        if !id.key.is_valid() {
             return Ok(());
         }
-        let id = BlockId { ino, key };
         let moved = self.run(|state| {
             let pointer = state.pointer(id)?;
             let Pointer::Mapped { at: now_at, crc, .. } = pointer else { return Ok(()) };
@@ -362,12 +365,16 @@ impl Lfs {
             cover("lfs: the cleaner moves a block");
             let mut change = Change::new(state);
             change.touch(id)?;
-            change.commit(ReserveAccess::Internal)
+            change.commit(ReserveAccess::Internal)?;
+            if let Some(written) = written {
+                state.log.moving.insert(id, written);
+            }
+            Ok(())
         });
         leave_lost(moved.await)
     }
 
-    async fn move_inodes(&self, count: u32, first: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
+    async fn move_inodes(&self, count: u32, first: Sector, payload: &[u8]) -> FsResult<()> {
         for index in 0..u64::from(count) {
             let slot = InodeSlot::new(first + index / INODES_PER_SECTOR, index % INODES_PER_SECTOR);
             let raw = &payload[index as usize * Inode::BYTES..];
@@ -388,7 +395,7 @@ impl Lfs {
         Ok(())
     }
 
-    async fn move_xattr(&self, ino: Ino, at: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
+    async fn move_xattr(&self, ino: Ino, at: Sector, payload: &[u8]) -> FsResult<()> {
         let moved = self.run(|state| {
             let known = state.inode(ino)?;
             match known.inode.xattr_pointer() {
@@ -443,7 +450,7 @@ impl State {
 
 /// A partial segment found in a segment.
 pub(super) struct FoundPartial {
-    pub start: crate::units::Sector,
+    pub start: Sector,
     pub summary: Summary,
     pub items: Vec<Item>,
 }

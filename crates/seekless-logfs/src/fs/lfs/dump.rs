@@ -105,7 +105,10 @@ async fn dump_segment(device: &Device, layout: &Layout, segment: SegmentNo, text
 
 fn describe(item: Item) -> String {
     match item {
-        Item::Block { ino, key, sectors } => format!("{:?} of inode {ino}, {sectors} sectors", BlockKey(key)),
+        Item::Block { ino, key, sectors, written } => {
+            let stamp = if written > 0 { format!(", written {written}") } else { String::new() };
+            format!("{:?} of inode {ino}, {sectors} sectors{stamp}", BlockKey(key))
+        }
         other => format!("{other:?}"),
     }
 }

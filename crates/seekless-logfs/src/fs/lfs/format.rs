@@ -137,7 +137,8 @@ record! {
     /// One piece of the payload, or a change without payload.
     pub struct SummaryEntry {
         pub kind: u8,
-        pub reserved: u8,
+        /// Of a block, the upper 8 bits of when it was written; 0 of everything else.
+        pub written_high: u8,
         pub sectors: u16,
         pub count: u32,
         pub subject: u64,
@@ -163,6 +164,17 @@ record! {
 pub const IMAP_ENTRIES_PER_BLOCK: u64 = (BLOCK_BYTES / 8) as u64;
 pub const USAGES_PER_BLOCK: u64 = (BLOCK_BYTES / Usage::BYTES) as u64;
 
+/// Bit of `features_incompatible`: entries of blocks say when a user wrote them.
+pub const FEATURE_WRITTEN: u32 = 1;
+pub const FEATURES_KNOWN: u32 = FEATURE_WRITTEN;
+
+/// When a block was written: 1 and the time since the volume was made, in units of 2^20 nanoseconds. 40 bits; the
+/// last number is that of all later times, too.
+pub type Stamp = u64;
+
+pub const STAMP_MAX: Stamp = (1 << 40) - 1;
+pub const STAMP_SHIFT: u32 = 20;
+
 /// A decoded [`SummaryEntry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item {
@@ -171,6 +183,8 @@ pub enum Item {
         ino: Ino,
         key: u64,
         sectors: u16,
+        /// When a user wrote it, as a [`Stamp`]; 0 where that is not known.
+        written: Stamp,
     },
     /// `count` inodes, two to a sector.
     Inodes {
@@ -249,10 +263,19 @@ impl Item {
     }
 
     pub fn to_entry(self) -> SummaryEntry {
-        let entry =
-            |kind, sectors, count, subject, detail| SummaryEntry { kind, reserved: 0, sectors, count, subject, detail };
+        let entry = |kind, sectors, count, subject, detail| SummaryEntry {
+            kind,
+            written_high: 0,
+            sectors,
+            count,
+            subject,
+            detail,
+        };
         match self {
-            Item::Block { ino, key, sectors } => entry(Self::BLOCK, sectors, 0, ino.0, key),
+            Item::Block { ino, key, sectors, written } => SummaryEntry {
+                written_high: (written.min(STAMP_MAX) >> 32) as u8,
+                ..entry(Self::BLOCK, sectors, written.min(STAMP_MAX) as u32, ino.0, key)
+            },
             Item::Inodes { count, sectors } => entry(Self::INODES, sectors, count, 0, 0),
             Item::Xattr { ino, sectors } => entry(Self::XATTR, sectors, 0, ino.0, 0),
             Item::Checkpoint { sectors } => entry(Self::CHECKPOINT, sectors, 0, 0, 0),
@@ -268,7 +291,10 @@ impl Item {
     pub fn from_entry(entry: &SummaryEntry) -> Option<Item> {
         let (ino, sectors, count) = (Ino(entry.subject), entry.sectors, entry.count);
         let item = match entry.kind {
-            Self::BLOCK if sectors > 0 => Item::Block { ino, key: entry.detail, sectors },
+            Self::BLOCK if sectors > 0 => {
+                let written = Stamp::from(entry.written_high) << 32 | Stamp::from(count);
+                Item::Block { ino, key: entry.detail, sectors, written }
+            }
             Self::INODES if u64::from(sectors) * INODES_PER_SECTOR >= u64::from(count) && count > 0 => {
                 Item::Inodes { count, sectors }
             }

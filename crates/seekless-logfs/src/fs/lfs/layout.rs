@@ -33,11 +33,12 @@ impl Layout {
                 format_args!("format version {} needs another release; this one reads version {VERSION}", s.version),
             ));
         }
-        if s.features_incompatible != 0 {
+        let unknown = s.features_incompatible & !FEATURES_KNOWN;
+        if unknown != 0 {
             return Err(FsError::corrupt(
                 "superblock",
                 Sector(0),
-                format_args!("the volume uses features {:#x} that this release does not know", s.features_incompatible),
+                format_args!("the volume uses features {unknown:#x} that this release does not know"),
             ));
         }
         if s.block_bytes as usize != BLOCK_BYTES {
@@ -110,6 +111,25 @@ impl Layout {
         }
     }
 
+    /// Whether the log says of each block when a user wrote it.
+    pub fn has_stamps(&self) -> bool {
+        self.superblock.features_incompatible & FEATURE_WRITTEN != 0
+    }
+
+    /// The stamp of a time in nanoseconds since 1970; 0 on a volume without stamps.
+    pub fn stamp(&self, nanos: i64) -> Stamp {
+        let since = i128::from(nanos) - i128::from(self.superblock.created_seconds) * NANOS_PER_SECOND;
+        let stamp = (since.max(0) >> STAMP_SHIFT) as u128 + 1;
+        if self.has_stamps() { stamp.min(u128::from(STAMP_MAX)) as Stamp } else { 0 }
+    }
+
+    /// The time of a stamp, in nanoseconds since 1970. `None` when it says nothing.
+    pub fn time_of(&self, stamp: Stamp) -> Option<i64> {
+        let since = i128::from(stamp.checked_sub(1)?) << STAMP_SHIFT;
+        let nanos = i128::from(self.superblock.created_seconds) * NANOS_PER_SECOND + since;
+        i64::try_from(nanos.max(0)).ok().filter(|_| self.has_stamps())
+    }
+
     /// Bytes of live data and metadata that files may use: everything but the reserve, what a segment loses to
     /// summaries (24 bytes for a block of 4096, and a sector for a partial segment), and blocks that do not fit at its
     /// end.
@@ -128,6 +148,8 @@ impl Layout {
         Sector(self.superblock.volume_sectors - BLOCK_SECTORS)
     }
 }
+
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// The largest single item, the extended attributes of a file, must fit well.
 pub const SEGMENT_SECTORS_MIN: u64 = 256;

@@ -110,7 +110,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
         hash_key: options.hash_key,
         created_seconds,
         features_compatible: 0,
-        features_incompatible: 0,
+        features_incompatible: FEATURE_WRITTEN,
     })
 }
 

@@ -183,6 +183,7 @@ impl LogBackend for Segmented {
             ("log_cleaned_bytes", c.log_cleaned_bytes),
             ("cleaner_passes", c.cleaner_passes),
             ("cleaner_segments_read", c.cleaner_segments_read),
+            ("cleaner_segments_empty", state.log.segments.cleaned_empty),
             ("cleaner_segments_early", c.cleaner_segments_early),
             ("cleaner_read_bytes", c.cleaner_read_bytes),
             // (read + moved + new) / new [ro92 §3.4], in thousandths.

@@ -46,6 +46,8 @@ pub(super) struct Segment {
     /// When the log began to write it, and when it left it, in nanoseconds since 1970. Not on the volume.
     pub opened: i64,
     pub closed: i64,
+    /// The log has written it since the mount, and the cleaner has not read it since then.
+    unread: bool,
 }
 
 impl Segment {
@@ -89,6 +91,8 @@ pub(super) struct Segments {
     pub cleaned: BTreeSet<SegmentNo>,
     /// Those that can be cleaned; while the volume is recovered there are none.
     pub victims: Option<Victims>,
+    /// Segments that became clean although the cleaner had not read them: what was in them was overwritten or removed.
+    pub cleaned_empty: u64,
     /// Serial of the newest assembled checkpoint.
     pub serial: u64,
     /// Blocks of the table that differ from those in the log.
@@ -110,6 +114,7 @@ impl Segments {
             leaving: BTreeSet::new(),
             cleaned: BTreeSet::new(),
             victims: None,
+            cleaned_empty: 0,
             serial: 0,
             dirty_blocks: BTreeSet::new(),
             live_bytes: 0,
@@ -256,9 +261,10 @@ impl Segments {
         // Policies know segments in the order in which the log left them.
         let mut used: Vec<(i64, SegmentNo)> = used.map(|(number, segment)| (segment.youngest, number)).collect();
         used.sort_unstable();
-        for (youngest, number) in used {
+        let now = victims.now() as i64;
+        for (_, number) in used {
             let segment = &mut self.segments[number as usize];
-            (segment.opened, segment.closed) = (youngest, youngest);
+            (segment.opened, segment.closed) = (now, now);
             victims.settle(&segment.described(number, victims.now()));
         }
         self.victims = Some(victims);
@@ -266,7 +272,8 @@ impl Segments {
 
     /// The log has begun to write `segment` at `now`.
     pub(super) fn opened(&mut self, segment: SegmentNo, now: i64) {
-        self.segments[segment as usize].opened = now;
+        let entry = &mut self.segments[segment as usize];
+        (entry.opened, entry.unread) = (now, true);
     }
 
     /// The log has left `segment` at `now`.
@@ -312,6 +319,7 @@ impl Segments {
             victims.cleaned(&self.segments[segment as usize].described(segment, victims.now()));
         }
         self.cleaned.insert(segment);
+        self.segments[segment as usize].unread = false;
     }
 
     /// The log begins to write `segment`: it is no longer clean, whatever happens to the write.
@@ -388,7 +396,9 @@ impl Segments {
             assert_eq!(self.get(segment).live_bytes, 0, "G3: what is empty holds nothing");
             self.emptied.remove(&segment);
             self.empty.remove(&segment);
-            self.segments[segment as usize].empty_since = 0;
+            let entry = &mut self.segments[segment as usize];
+            entry.empty_since = 0;
+            self.cleaned_empty += u64::from(std::mem::take(&mut entry.unread));
             self.touch(segment);
             self.early.insert(segment, self.serial);
             self.leaving.insert(segment);
@@ -470,6 +480,8 @@ impl Segments {
             self.empty.remove(segment);
             self.emptied.remove(segment);
             self.leaving.insert(*segment);
+            let entry = &mut self.segments[*segment as usize];
+            self.cleaned_empty += u64::from(std::mem::take(&mut entry.unread));
             assert_eq!(self.get(*segment).live_bytes, 0, "G3: what is empty holds nothing");
             debug_assert!(!self.clean.contains(segment), "G3: a segment is in one set");
             debug_assert!(!self.ready.contains(segment), "G3: a segment is in one set");

@@ -85,6 +85,8 @@ pub(super) struct Segmented {
     pub waits_for_room: Cell<u32>,
     /// Clean segments that only the cleaner may use.
     pub cleaner_segments: u64,
+    /// When a user wrote the blocks that the cleaner is moving, in nanoseconds since 1970.
+    pub moving: BTreeMap<BlockId, i64>,
     /// Blocks that wait for a checkpoint, in bytes, before there is one.
     pub deferred_bytes_max: u64,
     /// Serial number of the newest checkpoint that is durable.
@@ -136,6 +138,7 @@ impl Segmented {
             .min(reserve / 3)
             .max(3),
             waits_for_room: Cell::new(0),
+            moving: BTreeMap::new(),
             deferred_bytes_max,
             checkpoint_serial: 0,
             slots: [0; 2],

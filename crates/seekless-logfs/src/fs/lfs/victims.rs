@@ -2,9 +2,9 @@
 //! becomes of the segments of this log.
 //!
 //! A block of the policy is here 256 bytes, the smallest thing that can be alive, and its time is in nanoseconds since
-//! 1970. The log keeps no time and no note of single blocks: a block is as old as the youngest in its segment, and
-//! policies that need notes are not offered. The times at which a segment was begun and left are not on the volume: a
-//! mount takes the time of its youngest block for both.
+//! 1970. The log keeps the time of each block of data and no note, so policies that need notes are not offered. The times
+//! at which a segment was begun and left are not on the volume: a mount takes its own time for both, so that all segments
+//! are of an age at first.
 //!
 //! Invariants
 //!   K1  The policy knows, with their live bytes, exactly the segments that could be cleaned: something is alive in them,
@@ -33,9 +33,9 @@ pub const CLEANERS: &[CleanerPolicy] = &[
     CleanerPolicy::GREEDY,
     CleanerPolicy { name: "d-choices", line: "d-choices" },
     CleanerPolicy::COST_BENEFIT,
-    CleanerPolicy::COST_BENEFIT_ROOT,
+    CleanerPolicy { name: "cost-benefit-root", line: "cost-benefit:age=root" },
     CleanerPolicy { name: "cost-benefit-youngest", line: "cost-benefit:age=youngest" },
-    CleanerPolicy { name: "age-sort", line: "age-sort" },
+    CleanerPolicy::AGE_SORT,
     CleanerPolicy { name: "age-sort-root", line: "age-sort:age=root" },
     CleanerPolicy { name: "age-sort-youngest", line: "age-sort:age=youngest" },
     CleanerPolicy { name: "age-sort-greedy", line: "age-sort:select=greedy" },
@@ -58,9 +58,8 @@ impl CleanerPolicy {
     /// The segment with the most to gain: free space times its age, divided by the cost of moving.
     pub const COST_BENEFIT: CleanerPolicy = CleanerPolicy { name: "cost-benefit", line: "cost-benefit" };
 
-    /// The same with the root of the time since the youngest block was written, which a mount knows of every segment.
-    pub const COST_BENEFIT_ROOT: CleanerPolicy =
-        CleanerPolicy { name: "cost-benefit-root", line: "cost-benefit:age=root" };
+    /// The same, and what is moved is sorted by when users wrote it.
+    pub const AGE_SORT: CleanerPolicy = CleanerPolicy { name: "age-sort", line: "age-sort" };
 
     pub fn named(name: &str) -> Option<CleanerPolicy> {
         CLEANERS.iter().find(|cleaner| cleaner.name == name).copied()
@@ -69,7 +68,7 @@ impl CleanerPolicy {
 
 impl Default for CleanerPolicy {
     fn default() -> CleanerPolicy {
-        CleanerPolicy::COST_BENEFIT_ROOT
+        CleanerPolicy::AGE_SORT
     }
 }
 

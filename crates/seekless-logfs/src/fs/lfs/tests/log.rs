@@ -63,7 +63,8 @@ fn moved_blocks_keep_their_age() {
         lfs.submit_loading(assemble::Scope::Cleaned).await.unwrap();
         let state = lfs.state.borrow();
         assert_eq!(state.log.end.segment, end);
-        assert_eq!(state.log.segments.get(end).youngest, age);
+        let younger = age - state.log.segments.get(end).youngest;
+        assert!((0..1 << format::STAMP_SHIFT).contains(&younger), "{younger} ns");
         let moved = state.log.counters.log_cleaned_bytes;
         assert!(moved > 20_000, "{moved} bytes are moved");
     });

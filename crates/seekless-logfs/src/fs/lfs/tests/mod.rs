@@ -9,6 +9,7 @@ mod log;
 mod model;
 mod read_ahead;
 mod space;
+mod stamps;
 mod victims;
 
 use std::rc::Rc;
