@@ -128,7 +128,7 @@ pub(in crate::fs) fn plan_read<L: LogBackend>(
             }
         }
     }
-    plan.span = Some(ReadSpan { ino, offset, end, blocks_end: last + 1, ahead_end, file_end });
+    plan.span = Some(ReadSpan { ino, offset, end, blocks_start: first, blocks_end: last + 1, ahead_end, file_end });
     Ok(plan)
 }
 
