@@ -261,16 +261,26 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
 
     async fn read(&self, ino: Ino, _handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
         let keep = self.state.borrow().volume.cache_data;
+        let mut ahead = keep;
         loop {
-            let plan = self.operate(|state| file::plan_read(state, ino, offset, bytes.into())).await?;
+            let plan = self.operate(|state| file::plan_read(state, ino, offset, bytes.into(), ahead)).await?;
             if plan.waits {
                 self.wait_for_blocks(ino).await;
                 continue;
             }
-            if keep && let Some(span) = plan.span {
+            if ahead && let Some(span) = plan.span {
                 self.read_ahead(span);
             }
-            let Some(blocks) = self.read_extents(ino, &plan.extents, keep).await? else { continue };
+            let read = self.read_extents(ino, &plan.extents, keep).await;
+            // What is planned again is the same read, which has been noted.
+            let had_ahead = std::mem::replace(&mut ahead, false);
+            let blocks = match read {
+                Ok(Some(blocks)) => blocks,
+                Ok(None) => continue,
+                // It may be damage behind what the caller has asked for.
+                Err(_) if had_ahead && plan.span.is_some_and(ReadSpan::has_ahead) => continue,
+                Err(error) => return Err(error),
+            };
             let pieces = plan.pieces.into_iter().map(|piece| match piece {
                 ReadPiece::Ready(data) => data,
                 ReadPiece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),

@@ -48,6 +48,13 @@ pub(in crate::fs) struct ReadSpan {
     pub file_end: u64,
 }
 
+impl ReadSpan {
+    /// True when blocks behind the read are read with it.
+    pub(in crate::fs) fn has_ahead(self) -> bool {
+        self.ahead_end > self.blocks_end
+    }
+}
+
 /// The readers that go in order, and what is being read ahead.
 #[derive(Default)]
 pub(in crate::fs) struct ReadAhead {
