@@ -46,7 +46,8 @@ fn bad_stack_lines_are_pointed_at() {
                 &["mkfs", "lfs:cleaner=greddy / file:a.img"],
                 2,
                 "seekless: `cleaner` of `lfs`: there is no `greddy`; did you mean `greedy`?\n  lfs:cleaner=greddy / \
-                 file:a.img\n              ^^^^^^\none of: greedy, cost-benefit",
+                 file:a.img\n              ^^^^^^\none of: fifo, greedy, d-choices, cost-benefit, cost-benefit-root, cost-benefit-youngest, age-sort, \
+                 age-sort-root, age-sort-youngest, age-sort-greedy",
             ),
             (
                 &["mkfs", "wrap / hostdir:/tmp"],

@@ -102,7 +102,8 @@ fn errors_point_at_the_mistake() {
         (
             "lfs:cleaner=gredy / memory:1MiB",
             "`cleaner` of `lfs`: there is no `gredy`; did you mean `greedy`?\n  lfs:cleaner=gredy / memory:1MiB\n       \
-             \u{20}      ^^^^^\none of: greedy, cost-benefit",
+             \u{20}      ^^^^^\none of: fifo, greedy, d-choices, cost-benefit, cost-benefit-root, cost-benefit-youngest, age-sort, \
+             age-sort-root, age-sort-youngest, age-sort-greedy",
         ),
         (
             "lfs:discard=yes / memory:1MiB",
@@ -591,7 +592,7 @@ fn options_have_their_defaults() {
     let (lfs, memory) = (&stack.words()[0], &stack.words()[1]);
     assert_eq!((lfs.bytes("segment"), lfs.bytes("cache"), memory.bytes("size")), (MIB, 32 * MIB, 64 * MIB));
     assert_eq!((lfs.given("cache"), lfs.text("label"), lfs.switch("discard")), (None, None, true));
-    assert_eq!((lfs.choice("cleaner"), lfs.percent("reserve")), ("cost-benefit", Percent::new(5)));
+    assert_eq!((lfs.choice("cleaner"), lfs.percent("reserve")), ("cost-benefit-root", Percent::new(5)));
     assert_eq!(lfs.duration("checkpoint"), Nanos::from_secs(30));
     assert_eq!(Percent::new(5).of(u64::MAX), u64::MAX / 20);
     assert_eq!(lfs.check_fixed(&[("segment", Value::Bytes(MIB)), ("reserve", Value::Integer(9))]), Ok(()));

@@ -391,7 +391,11 @@ impl Ffs {
             BlockRead::Hole => return Ok(None),
             BlockRead::Ready(data) => data,
             BlockRead::Demand(run) => {
-                self.load_run(ino, run.lbn, demanded).await?;
+                let loaded = self.load_run(ino, run.lbn, demanded).await;
+                // Of several, another one may be damaged: the block is read again by itself.
+                if run.count == 1 {
+                    loaded?;
+                }
                 let frag = self.state.borrow().layout.frag;
                 self.step(|state| state.buffer(run.at, frag, Kind::File { ino, lbn })).await?
             }

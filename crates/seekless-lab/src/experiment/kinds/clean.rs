@@ -160,10 +160,6 @@ impl Workload for Clean {
         self.prepared(on).map(|_| ())
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let prepared = self.prepared(on)?;
         let utilisation = self.simulation.utilisation_percent / 100.0;
@@ -196,10 +192,6 @@ impl Workload for Utilisations {
             Method::Simulate => self.0.check(on),
             _ => Err("[workload]: formulas know no distributions".into()),
         }
-    }
-
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
     }
 
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {

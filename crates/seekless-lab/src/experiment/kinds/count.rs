@@ -56,10 +56,6 @@ impl Workload for Count {
         }
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, _: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let path = existing(context.folder, &self.trace)?;
         let cut = counts(&self.wanted(path.clone()))?;

@@ -61,10 +61,6 @@ impl Workload for Generated {
         check_device(on)
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
         let spec = Spec { timing: self.timing, map: Map::Error, place: None, seed: context.seed };

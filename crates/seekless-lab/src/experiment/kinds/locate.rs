@@ -115,10 +115,6 @@ impl Workload for Locate {
         }
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, _: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let figures = Figures::of(self.drive()?)?;
         let (n, sector) = (figures.sectors, figures.sector_ms());

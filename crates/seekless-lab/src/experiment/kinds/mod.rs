@@ -13,8 +13,9 @@ mod updates;
 
 use std::path::{Path, PathBuf};
 
-use seekless::rt::HostProfile;
-use seekless::stack::Stack;
+use seekless::rng::Rng;
+use seekless::rt::{Executor, HostProfile, Rt};
+use seekless::stack::{Identity, Stack};
 use seekless::units::human_bytes;
 use serde::de::{Deserialize, Deserializer, Error as _};
 
@@ -85,7 +86,9 @@ pub trait Workload: Send + Sync {
     fn check(&self, on: &RunTarget) -> Result<(), String>;
 
     /// True when it runs in virtual time there, so that others can run at the same time.
-    fn is_simulated(&self, on: &RunTarget, context: &Context<'_>) -> bool;
+    fn is_simulated(&self, _on: &RunTarget, _context: &Context<'_>) -> bool {
+        true
+    }
 
     /// Measures.
     ///
@@ -162,6 +165,23 @@ pub trait Outside: Sync {
     /// # Errors
     /// Those of the stack or the directory.
     fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError>;
+}
+
+/// Runs `run` in virtual time. The volume's identity, the executor and the last argument's random numbers follow from
+/// the experiment's seed.
+///
+/// # Errors
+/// Those of `run`, and a simulation that came to a halt, in words.
+fn in_virtual_time<T>(
+    context: &Context<'_>,
+    run: impl AsyncFnOnce(&Rt, &Identity, Rng) -> Result<T, LabError>,
+) -> Result<T, String> {
+    let mut rng = Rng::new(context.seed);
+    let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
+    let executor = Executor::simulated(rng.next_u64(), context.profile);
+    let rt = executor.rt().clone();
+    let ended = executor.block_on(run(&rt, &identity, rng));
+    ended.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
 /// Parses the keys of a table into `T`, which refuses unknown ones.

@@ -5,13 +5,12 @@
 
 use seekless::device::Device;
 use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
-use seekless::rng::Rng;
-use seekless::rt::{Executor, Rt};
+use seekless::rt::Rt;
 use seekless::stack::{Identity, Opened, Purpose, Stack, Usage};
 use seekless::units::{MIB, Nanos, SECTOR_BYTES};
 use serde::Deserialize;
 
-use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
+use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated, close};
 use crate::target::{Target, Vfs};
@@ -88,19 +87,9 @@ impl Workload for Mount {
         }
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
-        let mut rng = Rng::new(context.seed);
-        let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
-        let executor = Executor::simulated(rng.next_u64(), context.profile);
-        let rt = executor.rt().clone();
-        let run = executor.block_on(self.mount(&rt, stack, &identity));
-        let measure = run.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        Ok(vec![measure])
+        Ok(vec![in_virtual_time(context, async |rt, identity, _| self.mount(rt, stack, identity).await)?])
     }
 }
 

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use seekless::cleaning::patterns::{DISCARD, Given, Pattern};
 use seekless::cleaning::policy::{Limits, Trigger};
 use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
-use seekless::rng::Rng;
-use seekless::rt::{Executor, Rt};
+use seekless::rt::Rt;
 use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::{KIB, Nanos};
 use serde::Deserialize;
 
-use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
+use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated};
 use crate::target::{Target, Vfs};
@@ -182,19 +181,10 @@ impl Workload for Overwrites {
         }
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
-        let mut rng = Rng::new(context.seed);
-        let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
-        let executor = Executor::simulated(rng.next_u64(), context.profile);
-        let rt = executor.rt().clone();
-        let run = executor.block_on(self.overwrite(&rt, stack, &identity, context.seed));
-        let measured = run.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        let Measured { log, counted, recorded, blocks, times } = measured;
+        let Measured { log, counted, recorded, blocks, times } =
+            in_virtual_time(context, async |rt, identity, _| self.overwrite(rt, stack, identity, context.seed).await)?;
         let simulated = match self.simulated.is_empty() {
             true => None,
             false => Some(self.simulate(log, recorded, blocks, context.seed)?),

@@ -112,10 +112,6 @@ impl Workload for Replay {
         check_device(on)
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
         let wanted = self.wanted(existing(context.folder, &self.trace)?);

@@ -3,12 +3,12 @@
 
 use futures_util::future::{Either, select};
 use seekless::rng::Rng;
-use seekless::rt::{Executor, Rt};
+use seekless::rt::Rt;
 use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::Nanos;
 use serde::Deserialize;
 
-use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
+use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated};
 use crate::target::{Target, Vfs};
@@ -114,19 +114,9 @@ impl Workload for Updates {
         }
     }
 
-    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
-        true
-    }
-
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
-        let mut rng = Rng::new(context.seed);
-        let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
-        let executor = Executor::simulated(rng.next_u64(), context.profile);
-        let rt = executor.rt().clone();
-        let run = executor.block_on(self.update(&rt, stack, &identity, rng));
-        let measure = run.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        Ok(vec![measure])
+        Ok(vec![in_virtual_time(context, async |rt, identity, rng| self.update(rt, stack, identity, rng).await)?])
     }
 }
 

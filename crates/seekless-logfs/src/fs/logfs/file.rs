@@ -81,13 +81,14 @@ fn regular<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
 /// The largest extent that is read with one request.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Plans a read of up to `bytes` at `offset`. If the caller reads in order and the device has to read anyway, the plan
-/// includes blocks behind these that need no request of their own.
+/// Plans a read of up to `bytes` at `offset`. With `ahead`, if the caller reads in order and the device has to read
+/// anyway, the plan includes blocks behind these that need no request of their own.
 pub(in crate::fs) fn plan_read<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     offset: u64,
     bytes: u64,
+    ahead: bool,
 ) -> Step<ReadPlan> {
     let mut change = Change::new(state);
     let inode = regular(&mut change, ino)?;
@@ -112,9 +113,8 @@ pub(in crate::fs) fn plan_read<L: LogBackend>(
     }
     let file_end = inode.size.div_ceil(BLOCK);
     let mut ahead_end = last + 1;
-    let volume = change.state.volume;
-    if volume.cache_data && !plan.waits && !plan.extents.is_empty() {
-        let cache_blocks = volume.cache_bytes / BLOCK;
+    if ahead && !plan.waits && !plan.extents.is_empty() {
+        let cache_blocks = change.state.volume.cache_bytes / BLOCK;
         let behind = change.state.read_ahead.blocks_behind(ino, offset, last + 1 - first, cache_blocks);
         for index in last + 1..file_end.min(last + 1 + behind) {
             // A block that is cached, being read, a hole, or not adjacent ends the read-ahead, and so does one whose
@@ -128,7 +128,7 @@ pub(in crate::fs) fn plan_read<L: LogBackend>(
             }
         }
     }
-    plan.span = Some(ReadSpan { ino, offset, end, blocks_end: last + 1, ahead_end, file_end });
+    plan.span = Some(ReadSpan { ino, offset, end, blocks_start: first, blocks_end: last + 1, ahead_end, file_end });
     Ok(plan)
 }
 

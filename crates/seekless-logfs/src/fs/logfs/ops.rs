@@ -1,5 +1,7 @@
 //! The [`FileSystem`] interface: each operation is one step or a few.
 
+use std::ops::Range;
+
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
@@ -8,6 +10,7 @@ use super::dir::FoundEntry;
 use super::file::{self, ReadBlock, ReadExtent, ReadPiece};
 use super::format::*;
 use super::namespace::{self, NewFile};
+use super::read_ahead::ReadSpan;
 use super::tree::*;
 use super::{LogBackend, LogFs, xattr};
 use crate::device::{Buf, Counter, Data};
@@ -60,12 +63,7 @@ impl<L: LogBackend> LogFs<L> {
 
     /// Reads the extents of a plan, checks them, and keeps them in the cache if requested. Returns their blocks, or
     /// `None` when a block has moved in the meantime and the read must be planned again.
-    pub(super) async fn read_extents(
-        &self,
-        ino: Ino,
-        extents: &[ReadExtent],
-        keep: bool,
-    ) -> FsResult<Option<Vec<Vec<Data>>>> {
+    async fn read_extents(&self, ino: Ino, extents: &[ReadExtent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
         let reads = join_all(extents.iter().map(|extent| self.read_extent(extent))).await;
         let mut state = self.state.borrow_mut();
         let mut all = Vec::with_capacity(extents.len());
@@ -106,6 +104,44 @@ impl<L: LogBackend> LogFs<L> {
             all.push(blocks);
         }
         Ok(Some(all))
+    }
+}
+
+impl<L: LogBackend> LogFs<L> {
+    /// Notes a read, and begins to read ahead where that is due.
+    fn read_ahead(&self, read: ReadSpan) {
+        let due = {
+            let mut state = self.state.borrow_mut();
+            let cache_blocks = state.volume.cache_bytes / BLOCK_BYTES as u64;
+            state.read_ahead.note(read, cache_blocks)
+        };
+        let Some(blocks) = due else { return };
+        let fs = self.this();
+        self.rt.spawn(async move {
+            // The caller that needs a block which could not be read reads it again, and gets the error.
+            let _ = fs.read_blocks_ahead(read.ino, blocks).await;
+            fs.state.borrow_mut().read_ahead.ended(read.ino);
+            fs.read_ahead_ended.notify();
+        });
+    }
+
+    async fn read_blocks_ahead(&self, ino: Ino, blocks: Range<u64>) -> FsResult<()> {
+        let extents = self.run(|state| file::plan_ahead(state, ino, blocks.clone())).await?;
+        self.read_extents(ino, &extents, true).await.map(drop)
+    }
+
+    /// Waits until what is being read ahead of this file has arrived, or could not be read.
+    async fn wait_for_blocks(&self, ino: Ino) {
+        if self.state.borrow().read_ahead.is_reading(ino) {
+            self.read_ahead_ended.wait().await;
+        }
+    }
+
+    /// Waits until nothing is being read ahead.
+    async fn wait_for_read_ahead(&self) {
+        while !self.state.borrow().read_ahead.is_idle() {
+            self.read_ahead_ended.wait().await;
+        }
     }
 }
 
@@ -225,16 +261,26 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
 
     async fn read(&self, ino: Ino, _handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
         let keep = self.state.borrow().volume.cache_data;
+        let mut ahead = keep;
         loop {
-            let plan = self.operate(|state| file::plan_read(state, ino, offset, bytes.into())).await?;
+            let plan = self.operate(|state| file::plan_read(state, ino, offset, bytes.into(), ahead)).await?;
             if plan.waits {
                 self.wait_for_blocks(ino).await;
                 continue;
             }
-            if keep && let Some(span) = plan.span {
+            if ahead && let Some(span) = plan.span {
                 self.read_ahead(span);
             }
-            let Some(blocks) = self.read_extents(ino, &plan.extents, keep).await? else { continue };
+            let read = self.read_extents(ino, &plan.extents, keep).await;
+            // What is planned again is the same read, which has been noted.
+            let had_ahead = std::mem::replace(&mut ahead, false);
+            let blocks = match read {
+                Ok(Some(blocks)) => blocks,
+                Ok(None) => continue,
+                // It may be damage behind what the caller has asked for.
+                Err(_) if had_ahead && plan.span.is_some_and(ReadSpan::has_ahead) => continue,
+                Err(error) => return Err(error),
+            };
             let pieces = plan.pieces.into_iter().map(|piece| match piece {
                 ReadPiece::Ready(data) => data,
                 ReadPiece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),

@@ -8,9 +8,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::state::State;
-use super::{LogBackend, LogFs, file};
-use crate::fs::FsResult;
 use crate::units::Ino;
 
 /// Blocks of a window, at least: 64 KiB, a cluster of 4.4BSD, which reads ahead in the same way [se95 §2].
@@ -41,7 +38,9 @@ pub(in crate::fs) struct ReadSpan {
     pub offset: u64,
     /// Offset behind the last byte.
     pub end: u64,
-    /// First block that the read does not touch.
+    /// First block that the read touches.
+    pub blocks_start: u64,
+    /// First block behind those that the read touches.
     pub blocks_end: u64,
     /// First block that neither the read touches nor its read-ahead.
     pub ahead_end: u64,
@@ -49,7 +48,14 @@ pub(in crate::fs) struct ReadSpan {
     pub file_end: u64,
 }
 
-/// Who reads in order, and what is being read ahead.
+impl ReadSpan {
+    /// True when blocks behind the read are read with it.
+    pub(in crate::fs) fn has_ahead(self) -> bool {
+        self.ahead_end > self.blocks_end
+    }
+}
+
+/// The readers that go in order, and what is being read ahead.
 #[derive(Default)]
 pub(in crate::fs) struct ReadAhead {
     readers: BTreeMap<Ino, Reader>,
@@ -77,6 +83,16 @@ impl ReadAhead {
         }
     }
 
+    /// True when a task is reading blocks of this file.
+    pub(in crate::fs) fn is_reading(&self, ino: Ino) -> bool {
+        self.in_flight.contains_key(&ino)
+    }
+
+    /// The task that read blocks of this file has ended.
+    pub(in crate::fs) fn ended(&mut self, ino: Ino) {
+        self.in_flight.remove(&ino);
+    }
+
     /// True when a task is reading this block.
     pub(in crate::fs) fn is_in_flight(&self, ino: Ino, block: u64) -> bool {
         self.in_flight.get(&ino).is_some_and(|blocks| blocks.contains(&block))
@@ -87,7 +103,7 @@ impl ReadAhead {
     }
 
     /// Notes a read. Returns the blocks that a task has to read ahead, which count as in flight from now on.
-    fn note(&mut self, read: ReadSpan, cache_blocks: u64) -> Option<Range<u64>> {
+    pub(in crate::fs) fn note(&mut self, read: ReadSpan, cache_blocks: u64) -> Option<Range<u64>> {
         let in_order = self.is_in_order(read.ino, read.offset);
         if read.blocks_end >= read.file_end {
             self.readers.remove(&read.ino);
@@ -96,7 +112,7 @@ impl ReadAhead {
         self.requests += 1;
         let known_end = if in_order { self.readers.get(&read.ino).map_or(0, |reader| reader.end) } else { 0 };
         let mut end = known_end.max(read.ahead_end);
-        let window = window(read.blocks_end - read.offset / super::format::BLOCK_BYTES as u64, cache_blocks);
+        let window = window(read.blocks_end - read.blocks_start, cache_blocks);
         let is_due = in_order && end - read.blocks_end <= window && !self.in_flight.contains_key(&read.ino);
         let ahead = (is_due && end < read.file_end && window > 0).then(|| end..(end + window).min(read.file_end));
         if let Some(ahead) = &ahead {
@@ -120,49 +136,5 @@ impl ReadAhead {
     /// Forgets every reader. What is in flight still is.
     pub(in crate::fs) fn clear(&mut self) {
         self.readers.clear();
-    }
-}
-
-impl<L: LogBackend> LogFs<L> {
-    /// Notes a read, and begins to read ahead where that is due.
-    pub(super) fn read_ahead(&self, read: ReadSpan) {
-        let due = {
-            let mut state = self.state.borrow_mut();
-            let cache_blocks = state.cache_blocks();
-            state.read_ahead.note(read, cache_blocks)
-        };
-        let Some(blocks) = due else { return };
-        let fs = self.this();
-        self.rt.spawn(async move {
-            // The caller that needs a block which could not be read reads it again, and gets the error.
-            let _ = fs.read_blocks_ahead(read.ino, blocks).await;
-            fs.state.borrow_mut().read_ahead.in_flight.remove(&read.ino);
-            fs.read_ahead_ended.notify();
-        });
-    }
-
-    async fn read_blocks_ahead(&self, ino: Ino, blocks: Range<u64>) -> FsResult<()> {
-        let extents = self.run(|state| file::plan_ahead(state, ino, blocks.clone())).await?;
-        self.read_extents(ino, &extents, true).await.map(drop)
-    }
-
-    /// Waits until what is being read ahead of this file has arrived, or could not be read.
-    pub(super) async fn wait_for_blocks(&self, ino: Ino) {
-        if self.state.borrow().read_ahead.in_flight.contains_key(&ino) {
-            self.read_ahead_ended.wait().await;
-        }
-    }
-
-    /// Waits until nothing is being read ahead.
-    pub(super) async fn wait_for_read_ahead(&self) {
-        while !self.state.borrow().read_ahead.is_idle() {
-            self.read_ahead_ended.wait().await;
-        }
-    }
-}
-
-impl<L: LogBackend> State<L> {
-    fn cache_blocks(&self) -> u64 {
-        self.volume.cache_bytes / super::format::BLOCK_BYTES as u64
     }
 }

@@ -8,6 +8,7 @@ use super::model::possible;
 use super::*;
 use crate::device::WriteFlags;
 use crate::device::crash::CrashOptions;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::ffs::state::inner;
 use crate::rng::Rng;
 use crate::testing::environment::replay;
@@ -121,7 +122,6 @@ fn a_copy_of_the_superblock() {
 /// structures, and then everything is as it was.
 #[test]
 fn what_follows_from_the_rest_may_be_unreadable() {
-    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
     simulate(1, async |rt| {
         let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
         session(&rt, &device, Options::default(), async |client| {
@@ -214,7 +214,6 @@ fn failing_requests() {
 /// when there is room again, writing continues, and nothing is lost.
 #[test]
 fn no_room_below() {
-    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
     simulate(1, async |rt| {
         let (_, memory) = fresh(&rt, 16 * MIB, &small_groups()).await;
         let fault = FaultDevice::new(&rt, memory.clone(), 1);
@@ -437,4 +436,45 @@ fn targets_with_zero_bytes() {
         })
         .await;
     });
+}
+
+/// Aim: a block that cannot be read concerns only the caller that asks for it, also where a cluster is read at once.
+/// Method: a file with one such block; requests in order, of several sizes, with a cold cache.
+#[test]
+fn a_lost_block_is_met_where_it_is() {
+    const BLOCKS: u64 = 40;
+    let replay = replay("fs::ffs::tests::damage::a_lost_block_is_met_where_it_is");
+    for seed in replay.seeds(0..40) {
+        simulate(seed, async |rt| {
+            let mut rng = Rng::new(seed);
+            let (bad, request) = (rng.between(1, BLOCKS - 1), rng.between(1, 6));
+            let (_, device) = fresh(&rt, 16 * MIB, &small_groups()).await;
+            let fault = FaultDevice::new(&rt, device, seed);
+            let ffs = mount(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            let block = ffs.state.borrow().layout.block_bytes as usize;
+            let content: Vec<u8> = (0..BLOCKS).flat_map(|number| vec![number as u8; block]).collect();
+            client.write_file(b"/f", &content).await.unwrap();
+            client.fs().drop_caches().await.unwrap();
+            let ino = inner(client.stat(b"/f").await.unwrap().ino).unwrap();
+            let at = ffs.step(|state| state.block_at(ino, bad)).await.unwrap().unwrap();
+            let lost = {
+                let layout = &ffs.state.borrow().layout;
+                layout.sector(at)..layout.sector(at + 1)
+            };
+            fault.lose(lost);
+            let file = client.open(b"/f", OpenFlags::default()).await.unwrap();
+            for first in (0..BLOCKS).step_by(request as usize) {
+                let end = (first + request).min(BLOCKS);
+                let read = client.read(file, first * block as u64, (end - first) as u32 * block as u32).await;
+                let right = &content[first as usize * block..end as usize * block];
+                match (first..end).contains(&bad) {
+                    true => drop(read.expect_err("a block that cannot be read")),
+                    false => {
+                        assert!(read.is_ok_and(|read| read == right), "{}", replay.command(seed, None, None, None))
+                    }
+                }
+            }
+        });
+    }
 }

@@ -6,6 +6,9 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::device::{BlockDevice, Data, WriteFlags};
+use crate::fs::logfs::format::Pointer;
+use crate::fs::logfs::tree::BlockId;
 use crate::rng::Rng;
 use crate::testing::environment::replay;
 
@@ -53,28 +56,49 @@ fn the_device_reads_while_the_caller_works() {
     });
 }
 
-/// Aim: an error in what is read ahead concerns only the caller that needs it. Method: a sector that cannot be read in
-/// the middle of a file; what is before it is read in order.
+/// Aim: damage in what is read ahead concerns only the caller that asks for it, whether it is read with a request or by
+/// a task. Method: a file with one block that cannot be read, or holds other bytes; each request in order, of several
+/// sizes, with a cold cache.
 #[test]
-fn an_error_comes_when_its_block_is_read() {
-    simulate(1, async |rt| {
-        let (client, slow) = with_file(&rt, 100 * BLOCK, Nanos(10)..=Nanos(10)).await;
-        let file = client.open(b"/f", OpenFlags::default()).await.expect("open");
-        client.read(file, 60 * BLOCK as u64, 1).await.expect("the sectors of the block are found");
-        let bad = 50 * BLOCK as u64;
-        for offset in 0..100 {
-            if offset == 20 {
-                slow.add(Rule::new(Kinds::READ, When::Always, Effect::Error));
+fn damage_ahead_is_met_where_it_is() {
+    const BLOCKS: u64 = 100;
+    let replay = replay("fs::lfs::tests::read_ahead::damage_ahead_is_met_where_it_is");
+    for seed in replay.seeds(0..60) {
+        simulate(seed, async |rt| {
+            let mut rng = Rng::new(seed);
+            let (bad, request) = (rng.between(1, BLOCKS - 1), rng.between(1, 24));
+            let (memory, device) = fresh(&rt, 64 * MIB).await;
+            let slow = FaultDevice::new(&rt, device, seed);
+            let lfs = open(rt.clone(), slow.clone(), Options::default()).await.expect("mount");
+            let client = Client::new(lfs.clone());
+            let content: Vec<u8> = (0..BLOCKS).flat_map(|block| [block as u8; BLOCK]).collect();
+            client.write_file(b"/f", &content).await.expect("write");
+            client.fs().drop_caches().await.expect("drop");
+            let ino = client.resolve(b"/f").await.expect("resolve");
+            let pointer = lfs.run(|state| state.pointer(BlockId::data(ino, bad))).await.expect("a pointer");
+            let Pointer::Mapped { at, sectors, .. } = pointer else { panic!("{pointer:?}") };
+            match seed % 2 {
+                0 => slow.lose(at..at + u64::from(sectors)),
+                _ => memory.write(at, Data::from_slice(&[0xee; 512]), WriteFlags::NONE).await.expect("damage"),
             }
-            let read = client.read(file, offset * BLOCK as u64, BLOCK as u32).await;
-            if offset * BLOCK as u64 >= bad {
-                read.expect_err("a device that reads nothing");
-                break;
-            } else if offset < 20 {
-                read.expect("read");
+            let delays = Nanos::from_micros(1)..=Nanos::from_micros(300);
+            slow.add(Rule::new(Kinds::READ, When::Always, Effect::Delay(delays)));
+            let file = client.open(b"/f", OpenFlags::default()).await.expect("open");
+            for first in (0..BLOCKS).step_by(request as usize) {
+                let end = (first + request).min(BLOCKS);
+                let bytes = ((end - first) as usize * BLOCK) as u32;
+                let read = client.read(file, first * BLOCK as u64, bytes).await;
+                let right = &content[first as usize * BLOCK..end as usize * BLOCK];
+                match (first..end).contains(&bad) {
+                    true => drop(read.expect_err("a damaged block")),
+                    false => {
+                        assert!(read.is_ok_and(|read| read == right), "{}", replay.command(seed, None, None, None))
+                    }
+                }
+                rt.sleep(Nanos::from_micros(rng.below(200))).await;
             }
-        }
-    });
+        });
+    }
 }
 
 /// Each block holds its file's number, its own, and the number of the write that stored it.
