@@ -592,7 +592,7 @@ fn options_have_their_defaults() {
     let (lfs, memory) = (&stack.words()[0], &stack.words()[1]);
     assert_eq!((lfs.bytes("segment"), lfs.bytes("cache"), memory.bytes("size")), (MIB, 32 * MIB, 64 * MIB));
     assert_eq!((lfs.given("cache"), lfs.text("label"), lfs.switch("discard")), (None, None, true));
-    assert_eq!((lfs.choice("cleaner"), lfs.percent("reserve")), ("cost-benefit-root", Percent::new(5)));
+    assert_eq!((lfs.choice("cleaner"), lfs.percent("reserve")), ("age-sort", Percent::new(5)));
     assert_eq!(lfs.duration("checkpoint"), Nanos::from_secs(30));
     assert_eq!(Percent::new(5).of(u64::MAX), u64::MAX / 20);
     assert_eq!(lfs.check_fixed(&[("segment", Value::Bytes(MIB)), ("reserve", Value::Integer(9))]), Ok(()));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use seekless::cleaning::patterns::{DISCARD, Given, Pattern};
 use seekless::cleaning::policy::{Limits, Trigger};
 use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
+use seekless::rng::Rng;
 use seekless::rt::Rt;
 use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::{KIB, Nanos};
@@ -57,6 +58,10 @@ struct Overwrites {
     /// The data is spread evenly over so many files.
     #[serde(default = "one")]
     files: u64,
+    /// Spreads the pattern's blocks over the files in an order of no meaning. Patterns have their hot blocks first, and a
+    /// cleaner that keeps the order of files would find them together for nothing.
+    #[serde(default = "scattered")]
+    scatter: bool,
     /// Blocks written before and while it is measured, in multiples of the data.
     #[serde(default = "four")]
     warm_up: f64,
@@ -81,6 +86,10 @@ struct Overwrites {
 
 fn one() -> u64 {
     1
+}
+
+fn scattered() -> bool {
+    true
 }
 
 fn four() -> f64 {
@@ -183,8 +192,9 @@ impl Workload for Overwrites {
 
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
-        let Measured { log, counted, recorded, blocks, times } =
-            in_virtual_time(context, async |rt, identity, _| self.overwrite(rt, stack, identity, context.seed).await)?;
+        let seed = context.seed;
+        let measured = async |rt: &Rt, identity: &Identity, rng| self.overwrite(rt, stack, identity, seed, rng).await;
+        let Measured { log, counted, recorded, blocks, times } = in_virtual_time(context, measured)?;
         let simulated = match self.simulated.is_empty() {
             true => None,
             false => Some(self.simulate(log, recorded, blocks, context.seed)?),
@@ -213,7 +223,14 @@ impl Overwrites {
         }
     }
 
-    async fn overwrite(&self, rt: &Rt, stack: &Stack, identity: &Identity, seed: u64) -> Result<Measured, LabError> {
+    async fn overwrite(
+        &self,
+        rt: &Rt,
+        stack: &Stack,
+        identity: &Identity,
+        seed: u64,
+        mut rng: Rng,
+    ) -> Result<Measured, LabError> {
         let mounted = stack.mount(rt, &SimulatedLeaves, identity, Usage::default()).await?;
         let parts = mounted.parts.clone();
         let known = counter(&parts, "segments").zip(counter(&parts, "segment_bytes"));
@@ -241,6 +258,10 @@ impl Overwrites {
         }
         target.sync().await?;
 
+        let mut places: Vec<u32> = (0..blocks).collect();
+        if self.scatter {
+            rng.shuffle(&mut places);
+        }
         let turns = |turns: f64| (turns * f64::from(blocks)) as u64;
         let (warm_up, all) = (turns(self.warm_up), turns(self.warm_up) + turns(self.writes).max(1));
         let pause = Nanos::from_millis_f64(self.pause_ms);
@@ -259,6 +280,9 @@ impl Overwrites {
                 if block & DISCARD != 0 {
                     return Err(LabError::Spec(format!("{}: nothing is deleted here", self.pattern)));
                 }
+                let block = *places
+                    .get(block as usize)
+                    .ok_or_else(|| LabError::Spec(format!("{}: block {block} of {blocks}", self.pattern)))?;
                 let (file, within) = (u64::from(block) / in_file, u64::from(block) % in_file);
                 target.write(&mut open[file as usize], within * BLOCK_BYTES, &zeroes[..BLOCK_BYTES as usize]).await?;
                 round.push(block);
