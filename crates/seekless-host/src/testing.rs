@@ -47,10 +47,12 @@ pub enum Need {
     AclTools,
     /// A kernel with overlay file systems.
     Overlay,
+    /// What runs sweeps: Slurm, Snakemake, Dask.
+    Schedulers,
 }
 
 impl Need {
-    pub const ALL: [Need; 13] = [
+    pub const ALL: [Need; 14] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -64,6 +66,7 @@ impl Need {
         Need::UfsTools,
         Need::AclTools,
         Need::Overlay,
+        Need::Schedulers,
     ];
 
     /// Its word in `SEEKLESS_REQUIRE`.
@@ -82,6 +85,7 @@ impl Need {
             Need::UfsTools => "ufs-tools",
             Need::AclTools => "acl-tools",
             Need::Overlay => "overlay",
+            Need::Schedulers => "schedulers",
         }
     }
 }

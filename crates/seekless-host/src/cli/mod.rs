@@ -8,6 +8,7 @@ mod bench;
 mod capture;
 mod clean;
 mod completion;
+mod conclude;
 mod daemon;
 mod diagnose;
 mod disk;
@@ -22,6 +23,7 @@ mod key;
 mod list;
 mod logging;
 mod manual;
+mod merge;
 mod mkfs;
 mod mount;
 mod mount_helper;
@@ -37,6 +39,7 @@ mod scrub;
 mod snapshot;
 mod stat;
 mod statistics;
+mod sweep;
 mod sync;
 mod trace;
 mod traces;
@@ -102,6 +105,7 @@ enum Command {
     Replay(replay::Args),
     Clean(clean::Args),
     Run(run::Args),
+    Merge(merge::Args),
     Report(report::Args),
     #[command(subcommand)]
     Disk(disk::Command),
@@ -189,6 +193,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Replay(args) => replay::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Disk(disk::Command::List(args)) => disk::list(&args),
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),

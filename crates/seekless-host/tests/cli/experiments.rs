@@ -233,6 +233,74 @@ fn a_signal_ends_a_sweep_at_once() {
     }
 }
 
+/// An experiment in shards, merged, leaves the files that one run leaves. Method: three processes, one of them killed and not
+/// run again, then run again; a folder of another program; real time.
+#[test]
+fn shards_are_one_experiment() {
+    let scratch = scratch();
+    scratch.good(&["run", "sweep", "--out", "whole"]);
+    for shard in ["1/3", "2/3"] {
+        let out = scratch.good(&["run", "sweep", "--shard", shard]);
+        assert!(out.contains("seekless merge sweep results/sweep.*-of-3"), "{out}");
+    }
+    let planned: usize = ["1/3", "2/3", "3/3"]
+        .iter()
+        .map(|shard| {
+            let plan = scratch.good(&["run", "sweep", "--dry-run", "--shard", shard, "--costs", "whole"]);
+            assert!(plan.contains(" of processor time, "), "{plan}");
+            plan.lines().filter(|line| line.contains(": raid0")).count()
+        })
+        .sum();
+    assert_eq!(planned, 20);
+    let mut child = scratch.command().args(["run", "sweep", "--jobs", "1", "--shard", "3/3"]).spawn().unwrap();
+    let third = scratch.path("results/sweep.3-of-3/points.jsonl");
+    while std::fs::read(&third).map_or(0, |text| text.len()) == 0 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let merge = ["merge", "sweep", "results/sweep.1-of-3", "results/sweep.2-of-3", "results/sweep.3-of-3"];
+    let early = scratch.run(&merge);
+    // The killed one may have come to its end.
+    assert!(early.code == 0 || early.err.contains("points are missing:"), "{}", early.err);
+    let again = scratch.run(&["run", "sweep", "--shard", "3/3"]);
+    assert_eq!(again.code, 0, "{}", again.err);
+    let merged = scratch.good(&merge);
+    assert!(merged.contains("claims hold"), "{merged}");
+    for file in ["rows.jsonl", "rows.csv", "resolved.toml"] {
+        assert_eq!(
+            read(&scratch, &format!("whole/{file}")),
+            read(&scratch, &format!("results/sweep/{file}")),
+            "{file}"
+        );
+    }
+    let provenance: Value = serde_json::from_str(&read(&scratch, "results/sweep/provenance.json")).unwrap();
+    assert_eq!((&provenance["points_missing"], provenance["merged"].as_array().map(Vec::len)), (&0.into(), Some(3)));
+    scratch.good(&["report", "results/sweep", "-o", "page.html"]);
+
+    let lacks = scratch.run(&["merge", "sweep", "results/sweep.1-of-3", "--out", "part"]);
+    assert_eq!(lacks.code, 1);
+    assert!(lacks.err.contains("seekless run sweep --out part"), "{}", lacks.err);
+    let filled = scratch.run(&["run", "sweep", "--out", "part"]);
+    assert!(filled.err.contains("of 20 points are measured already"), "{}", filled.err);
+    assert_eq!(read(&scratch, "whole/rows.csv"), read(&scratch, "part/rows.csv"));
+
+    let points = read(&scratch, "results/sweep.1-of-3/points.jsonl");
+    scratch.make_directory("foreign");
+    scratch.write("foreign/points.jsonl", points.replace("{\"key\":\"", "{\"key\":\"0"));
+    let foreign = scratch.run(&["merge", "sweep", "foreign", "--out", "from-foreign"]);
+    assert_eq!(foreign.code, 1);
+    assert!(foreign.err.contains("belong to another program"), "{}", foreign.err);
+    for (arguments, code) in [
+        (&["run", "sweep", "--shard", "4/3"][..], 2),
+        (&["merge", "sweep"], 2),
+        (&["merge", "sweep", "nowhere"], 1),
+        (&["run", "sweep", "--costs", "nowhere"], 1),
+    ] {
+        assert_eq!(scratch.run(arguments).code, code, "{arguments:?}");
+    }
+}
+
 /// What is wrong is said with what to do about it.
 #[test]
 fn troubles_are_explained() {

@@ -16,6 +16,7 @@ mod mounts;
 mod occupied;
 mod output;
 mod outputs;
+mod sweeps;
 mod traces;
 
 use std::ffi::OsStr;

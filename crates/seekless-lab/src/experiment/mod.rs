@@ -15,6 +15,7 @@
 //! | `points.old.jsonl` | such lines of another program, or of points no longer needed |
 //! | `rows.jsonl`, `rows.csv` | the measurements, in the order of the plan |
 //! | `resolved.toml` | the description with everything filled in, the published points too |
+//! | `seconds.jsonl` | how long each point took, for [`Shard`]s of the same size |
 //! | `provenance.json` | which program measured when, where and by which command |
 //!
 //! Invariants
@@ -22,7 +23,8 @@
 //!       they differ: the medians of its rounds count.
 //!   E2  A row is never taken from a point that differs in anything that affects its result: the key covers the text of
 //!       the point, the contents of the files that it reads and the program.
-//!   E3  A sweep that was killed and continued ends with the same rows as an uninterrupted one.
+//!   E3  A sweep that was killed and continued ends with the same rows as an uninterrupted one, and so does one in
+//!       shards that were merged, in whatever order and however often.
 
 mod claim;
 mod description;
@@ -36,6 +38,9 @@ mod published;
 mod results;
 mod rounds;
 mod rows;
+mod shard;
+#[cfg(test)]
+mod shard_tests;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -46,9 +51,10 @@ pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, kinds};
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};
-pub use results::{Results, ResultsError, Stored, files_of, to_csv};
+pub use results::{Merged, Results, ResultsError, Stored, files_of, to_csv};
 pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};
+pub use shard::{Costs, Shard};
 pub use value::{Unit, Value};
 
 /// What is wrong with an experiment, and where.

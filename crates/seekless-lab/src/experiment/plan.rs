@@ -43,6 +43,8 @@ pub struct PlanCell {
 pub struct Plan {
     pub points: Vec<Point>,
     pub places: Vec<PlanCell>,
+    /// The first place of each point, by its index.
+    first_places: Vec<usize>,
 }
 
 impl Plan {
@@ -56,7 +58,8 @@ impl Plan {
         let wrong = |problem: String| ExperimentError::Point { point: experiment.name.clone(), problem };
         let kind = description.kind().map_err(wrong)?;
         let mut digests = BTreeMap::new();
-        let mut plan = Plan { points: Vec::new(), places: Vec::new() };
+        let mut plan = Plan { points: Vec::new(), places: Vec::new(), first_places: Vec::new() };
+        let mut known = BTreeMap::new();
         for values in combinations(description).map_err(wrong)? {
             for contestant in &description.contestants {
                 let mut dims: BTreeMap<String, Value> =
@@ -80,11 +83,12 @@ impl Plan {
                     let _ = write!(text, "\n{} {digest:032x}", path.display()); // A String takes everything.
                 }
                 point.key = hash(&text);
-                let index = plan.points.iter().position(|other| other.key == point.key);
-                let index = index.unwrap_or_else(|| {
+                let next = plan.points.len();
+                let index = *known.entry(point.key.clone()).or_insert(next);
+                if index == next {
                     plan.points.push(point);
-                    plan.points.len() - 1
-                });
+                    plan.first_places.push(plan.places.len());
+                }
                 plan.places.push(PlanCell { dims, point: index });
             }
         }
@@ -106,7 +110,12 @@ impl Plan {
 
     /// The first place of a point, in words.
     pub fn name_of(&self, point: usize) -> String {
-        self.places.iter().find(|place| place.point == point).map_or_else(String::new, |place| in_words(&place.dims))
+        self.place_of(point).map_or_else(String::new, |place| in_words(&place.dims))
+    }
+
+    /// The first place of a point.
+    pub(super) fn place_of(&self, point: usize) -> Option<&PlanCell> {
+        self.places.get(*self.first_places.get(point)?)
     }
 }
 

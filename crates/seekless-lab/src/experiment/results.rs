@@ -1,6 +1,6 @@
 //! Results in a folder: finished points are kept, whatever happens next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +15,7 @@ use super::plan::{Plan, Point};
 use super::published::Published;
 use super::rounds::Round;
 use super::rows::Row;
+use super::shard::{Costs, Spent};
 
 const POINTS: &str = "points.jsonl";
 /// Points of other programs and other experiments, which are measured again but not deleted.
@@ -23,6 +24,8 @@ const ROWS: &str = "rows.jsonl";
 const TABLE: &str = "rows.csv";
 const RESOLVED: &str = "resolved.toml";
 const PROVENANCE: &str = "provenance.json";
+/// How long each point took. Beside the points, which are the same every time.
+const SECONDS: &str = "seconds.jsonl";
 
 /// Why results cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +47,20 @@ pub struct Results {
     /// Held as long as this lives, so that there is one writer.
     points: File,
     /// Measurements of earlier runs, by key.
-    done: BTreeMap<String, Vec<Round>>,
+    done: Points,
 }
+
+/// What came of another folder's points.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Merged {
+    /// Rounds that were not there yet.
+    pub added: usize,
+    /// Points that are not in the plan: of another program, or another experiment.
+    pub foreign: usize,
+}
+
+/// Points by key, each with its rounds.
+type Points = BTreeMap<String, Vec<Round>>;
 
 /// A line of `points.jsonl`.
 #[derive(Serialize, Deserialize)]
@@ -77,22 +92,8 @@ impl Results {
         check_folder(folder)?;
         let points = locked(folder, &path)?;
         let text = fs::read(&path).map_err(failed("read", &path))?;
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let mut done: BTreeMap<String, Vec<Round>> = BTreeMap::new();
-        for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
-            let read: Done = serde_json::from_slice(line).map_err(|error| ResultsError::Content {
-                path: format!("{}, line {}", path.display(), number + 1),
-                problem: format!("this is no measured point ({error}); remove the folder to begin again"),
-            })?;
-            done.entry(read.key).or_default().push(read.measures);
-        }
+        let (done, whole) = parse_points(&path, &text)?;
         if whole < text.len() {
-            let torn = &text[whole..];
-            if !torn.starts_with(LINE_START) && !LINE_START.starts_with(torn) {
-                let path = path.display().to_string();
-                let problem = "its end is no measured point; name another folder for the results".to_owned();
-                return Err(ResultsError::Content { path, problem });
-            }
             points.set_len(whole as u64).map_err(failed("shorten", &path))?;
         }
         Ok(Results { folder: folder.to_owned(), points, done })
@@ -109,9 +110,9 @@ impl Results {
     /// # Errors
     /// When the folder cannot be written.
     pub fn keep_only(&mut self, plan: &Plan) -> Result<usize, ResultsError> {
-        let is_wanted = |key: &String| plan.points.iter().any(|point| point.key == *key);
-        let (kept, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            self.done.clone().into_iter().partition(|(key, _)| is_wanted(key));
+        let keys: BTreeSet<&String> = plan.points.iter().map(|point| &point.key).collect();
+        let is_wanted = |key: &String| keys.contains(key);
+        let (kept, old): (Points, Points) = self.done.clone().into_iter().partition(|(key, _)| is_wanted(key));
         if !old.is_empty() {
             self.put_aside(&old)?;
             // The lock belongs to the file under the name: the new file is locked before it gets the name.
@@ -126,7 +127,7 @@ impl Results {
     }
 
     /// Appends points to those of earlier programs.
-    fn put_aside(&self, points: &BTreeMap<String, Vec<Round>>) -> Result<(), ResultsError> {
+    fn put_aside(&self, points: &Points) -> Result<(), ResultsError> {
         let path = self.folder.join(OLD_POINTS);
         let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed("open", &path))?;
         file.write_all(lines_of(points).as_bytes()).map_err(failed("write", &path))?;
@@ -141,6 +142,88 @@ impl Results {
         self.append(&Done { key: point.key.clone(), measures: measures.clone() })?;
         self.done.entry(point.key.clone()).or_default().push(measures);
         Ok(())
+    }
+
+    /// Adds what another folder has of the plan's points: those of a shard, finished or not. That folder is only read,
+    /// and merging it once more adds nothing.
+    ///
+    /// # Errors
+    /// When it has no points, or when a point in virtual time has other measures there than here.
+    pub fn merge(
+        &mut self,
+        folder: &Path,
+        plan: &Plan,
+        is_simulated: impl Fn(&Point) -> bool,
+    ) -> Result<Merged, ResultsError> {
+        let path = folder.join(POINTS);
+        let text = fs::read(&path).map_err(failed("read", &path))?;
+        // A kill, or a run under way, may have left part of a line.
+        let (found, _) = parse_points(&path, &text)?;
+        let points: BTreeMap<&String, &Point> = plan.points.iter().map(|point| (&point.key, point)).collect();
+        let mut merged = Merged::default();
+        let mut new = Vec::new();
+        for (key, rounds) in &found {
+            let Some(&point) = points.get(key) else {
+                merged.foreign += 1;
+                continue;
+            };
+            let here = self.done.get(key).map_or(&[][..], Vec::as_slice);
+            let others = || here.iter().chain(rounds).any(|round| *round != rounds[0]);
+            if is_simulated(point) && others() {
+                return Err(ResultsError::Content {
+                    path: path.display().to_string(),
+                    problem: format!(
+                        "the measures of a point ({}) differ from those that are there, although virtual time is the \
+                         same every time: one of them is damaged",
+                        point.on
+                    ),
+                });
+            }
+            let rounds = rounds.iter().take(if is_simulated(point) { 1 } else { usize::MAX });
+            new.extend(rounds.filter(|round| !here.contains(round)).map(|round| (point, round.clone())));
+        }
+        merged.added = new.len();
+        for (point, round) in new {
+            self.add(point, round)?;
+        }
+        let costs = folder.join(SECONDS);
+        match fs::read(&costs) {
+            Ok(_) if merged.added == 0 => {}
+            Ok(text) => self.append_seconds(&text)?,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(cause) => return Err(failed("read", &costs)(cause)),
+        }
+        Ok(merged)
+    }
+
+    /// Stores how long a point took, by its place in words.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn add_seconds(&mut self, place: String, seconds: f64) -> Result<(), ResultsError> {
+        self.append_seconds(format!("{}\n", serde_json::json!(Spent { place, seconds })).as_bytes())
+    }
+
+    fn append_seconds(&mut self, lines: &[u8]) -> Result<(), ResultsError> {
+        let path = self.folder.join(SECONDS);
+        let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed("open", &path))?;
+        file.write_all(lines).map_err(failed("write", &path))
+    }
+
+    /// The provenance of what another folder holds, if a run came to its end there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn provenance_of(folder: &Path) -> Result<Option<serde_json::Value>, ResultsError> {
+        let path = folder.join(PROVENANCE);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| ResultsError::Content {
+                path: path.display().to_string(),
+                problem: error.to_string(),
+            }),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(failed("read", &path)(cause)),
+        }
     }
 
     fn append(&mut self, done: &Done) -> Result<(), ResultsError> {
@@ -192,7 +275,44 @@ fn line_of(done: &Done) -> String {
     format!("{}\n", serde_json::json!(done))
 }
 
-fn lines_of(points: &BTreeMap<String, Vec<Round>>) -> String {
+/// Parses the journal: its points, and the length of its whole lines.
+fn parse_points(path: &Path, text: &[u8]) -> Result<(Points, usize), ResultsError> {
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let mut done = Points::new();
+    for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
+        let read: Done = serde_json::from_slice(line).map_err(|error| ResultsError::Content {
+            path: format!("{}, line {}", path.display(), number + 1),
+            problem: format!("this is no measured point ({error}); remove the folder to begin again"),
+        })?;
+        done.entry(read.key).or_default().push(read.measures);
+    }
+    let torn = &text[whole..];
+    if !torn.is_empty() && !torn.starts_with(LINE_START) && !LINE_START.starts_with(torn) {
+        let path = path.display().to_string();
+        let problem = "its end is no measured point; name another folder for the results".to_owned();
+        return Err(ResultsError::Content { path, problem });
+    }
+    Ok((done, whole))
+}
+
+/// Parses the times of points; see [`Costs::read`]. An incomplete last line is ignored.
+pub(super) fn read_costs(folder: &Path) -> Result<Costs, ResultsError> {
+    let path = folder.join(SECONDS);
+    let text = fs::read(&path).map_err(failed("read", &path))?;
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let mut costs = Costs::default();
+    for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
+        let wrong = |problem: String| ResultsError::Content {
+            path: format!("{}, line {}", path.display(), number + 1),
+            problem: format!("this is no time of a point ({problem})"),
+        };
+        let spent: Spent = serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?;
+        costs.add(spent).map_err(wrong)?;
+    }
+    Ok(costs)
+}
+
+fn lines_of(points: &Points) -> String {
     let rounds = points.iter().flat_map(|(key, rounds)| rounds.iter().map(move |measures| (key, measures)));
     rounds.map(|(key, measures)| line_of(&Done { key: key.clone(), measures: measures.clone() })).collect()
 }
@@ -247,7 +367,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Result
 
 /// The files of a folder of results, existing or not.
 pub fn files_of(folder: &Path) -> Vec<PathBuf> {
-    [POINTS, OLD_POINTS, ROWS, TABLE, RESOLVED, PROVENANCE].map(|name| folder.join(name)).into()
+    [POINTS, OLD_POINTS, ROWS, TABLE, RESOLVED, PROVENANCE, SECONDS].map(|name| folder.join(name)).into()
 }
 
 /// Stored results, read for display.
