@@ -4,6 +4,7 @@ mod device;
 mod disksim;
 mod layout;
 mod mechanism;
+mod queue;
 mod validation;
 
 use super::*;
