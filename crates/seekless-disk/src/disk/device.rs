@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use super::drive::{Drive, WriteBehind};
 use super::layout::DriveError;
 use super::mechanism::{Hit, Mechanism, Request};
-use super::queue::{Queue, Scheduler, Ticket, Waiting};
+use super::queue::{Queue, Ticket, Waiting};
+use super::scheduler::Scheduler;
 use crate::device::{
     BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, HeadsAt, Image, TrackPlace,
     WriteFlags,

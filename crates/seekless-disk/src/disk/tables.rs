@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::drive::Drive;
-use super::layout::{DriveError, Layout, Place};
+use super::layout::{DriveError, Layout, Part, Place};
 use super::rotation::{Rotation, SectorTurn, TURN};
 use super::seek;
 use crate::units::Nanos;
@@ -62,17 +62,19 @@ impl Tables {
         Ok(tables)
     }
 
-    fn new(drive: &Drive) -> Result<Tables, DriveError> {
-        let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem };
+    /// # Errors
+    /// When the drive record contradicts itself.
+    pub(super) fn new(drive: &Drive) -> Result<Tables, DriveError> {
+        let fail = |part: Part, problem: String| DriveError { drive: drive.name.to_string(), problem, part };
         if !(60..1 << 20).contains(&drive.rpm) {
-            return Err(fail(format!("{} revolutions per minute", drive.rpm)));
+            return Err(fail(Part::Whole, format!("{} revolutions per minute", drive.rpm)));
         }
         let cache = &drive.cache;
         if cache.segments == 0 || cache.segment_sectors == 0 || (cache.write_segment_apart && cache.segments < 2) {
-            return Err(fail(format!(
-                "{} cache segments of {} sectors are too few",
-                cache.segments, cache.segment_sectors
-            )));
+            return Err(fail(
+                Part::Cache,
+                format!("{} cache segments of {} sectors are too few", cache.segments, cache.segment_sectors),
+            ));
         }
         Ok(Tables {
             drive: drive.clone(),

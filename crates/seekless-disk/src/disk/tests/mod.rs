@@ -2,6 +2,7 @@
 
 mod device;
 mod disksim;
+mod file;
 mod layout;
 mod mechanism;
 mod queue;

@@ -1,7 +1,7 @@
 //! The queue against an oracle that looks at every waiting request.
 
 use super::*;
-use crate::disk::queue::{Queue, Scheduler, Ticket, Waiting};
+use crate::disk::queue::{Queue, Ticket, Waiting};
 use crate::rng::Rng;
 
 /// Waiting requests in the order of their arrival. Of equal ones the first is best.
