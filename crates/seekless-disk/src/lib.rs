@@ -1,7 +1,5 @@
 //! Modelled disks: see [`disk`].
 
-#[cfg(test)]
-use seekless_core::rng;
-use seekless_core::{device, rt, units};
+use seekless_core::{device, rng, rt, units};
 
 pub mod disk;

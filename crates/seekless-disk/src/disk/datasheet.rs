@@ -6,7 +6,7 @@
 use super::drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, WriteBehind, Zone,
 };
-use super::layout::DriveError;
+use super::layout::{DriveError, Part};
 use crate::units::{Nanos, SECTOR_BYTES, sectors_for};
 
 /// The figures of a data sheet. Start with [`DataSheet::new`] and refine.
@@ -75,7 +75,7 @@ impl DataSheet {
     /// # Errors
     /// When they are inconsistent: no sectors on a track, a capacity below a cylinder, an impossible seek curve.
     pub fn drive(&self) -> Result<Drive, DriveError> {
-        let fail = |problem: String| DriveError { drive: self.name.clone(), problem };
+        let fail = |problem: String| DriveError { drive: self.name.clone(), problem, part: Part::Whole };
         let (outer, inner) = (u64::from(self.sectors_per_track_outer), u64::from(self.sectors_per_track_inner));
         if inner == 0 || outer < inner || self.heads == 0 || !(60..1 << 20).contains(&self.rpm) {
             return Err(fail(format!(
@@ -127,6 +127,7 @@ impl DataSheet {
             seek: Seek::ThreePoint { one: self.seek_one, average: self.seek_average, full: self.seek_full },
             write_settle_ns: 0,
             head_switch: self.head_switch,
+            scheduler: None,
             overhead: Overhead {
                 read_hit: AfterPair::always(self.overhead),
                 read_miss: AfterPair::always(self.overhead),

@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use super::drive::{Drive, WriteBehind};
 use super::layout::DriveError;
 use super::mechanism::{Hit, Mechanism, Request};
-use super::queue::{Queue, Scheduler, Waiting};
+use super::queue::{Queue, Ticket, Waiting};
+use super::scheduler::Scheduler;
 use crate::device::{
     BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, HeadsAt, Image, TrackPlace,
     WriteFlags,
@@ -160,9 +161,10 @@ impl Disk {
         let mut state = self.state.borrow_mut();
         let hold = if state.busy {
             let place = Rc::new(Place::default());
-            state.queue.push(Waiting { arrived: now, request, who: place.clone() });
-            state.counts.waiting_max = state.counts.waiting_max.max(state.queue.len() as u64);
-            Hold::Place(place)
+            let State { queue, mechanism, counts, .. } = &mut *state;
+            let ticket = queue.push(Waiting { arrived: now, request, who: place.clone() }, mechanism);
+            counts.waiting_max = counts.waiting_max.max(queue.len() as u64);
+            Hold::Place(place, ticket)
         } else {
             state.busy = true;
             Hold::Drive(state.start(now, now, now, request))
@@ -286,14 +288,14 @@ struct Turn<'a> {
 enum Hold {
     /// It is being served until then.
     Drive(Nanos),
-    Place(Rc<Place>),
+    Place(Rc<Place>, Ticket),
 }
 
 impl Turn<'_> {
     fn done(&self) -> Option<Nanos> {
         match &self.hold {
             Hold::Drive(done) => Some(*done),
-            Hold::Place(place) => place.done.get(),
+            Hold::Place(place, _) => place.done.get(),
         }
     }
 
@@ -302,7 +304,7 @@ impl Turn<'_> {
         if let Some(done) = self.done() {
             return Poll::Ready(done);
         }
-        if let Hold::Place(place) = &self.hold {
+        if let Hold::Place(place, _) = &self.hold {
             *place.waker.borrow_mut() = Some(waker.clone());
         }
         Poll::Pending
@@ -313,8 +315,8 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         match (self.done(), &self.hold) {
             (Some(done), _) => self.disk.leave(done),
-            (None, Hold::Place(place)) => {
-                self.disk.state.borrow_mut().queue.remove(|other| Rc::ptr_eq(other, place));
+            (None, Hold::Place(_, ticket)) => {
+                self.disk.state.borrow_mut().queue.remove(*ticket);
             }
             (None, Hold::Drive(_)) => unreachable!("a command that holds the drive has its time"),
         }

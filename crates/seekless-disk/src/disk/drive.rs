@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 
+use super::scheduler::Scheduler;
 use crate::units::Nanos;
 
 /// Everything the model needs to know about a drive.
@@ -43,6 +44,8 @@ pub struct Drive {
     pub write_settle_ns: i64,
     /// Time to change to another head. It overlaps with a seek; the longer of the two counts.
     pub head_switch: Nanos,
+    /// The order of service where the user of the drive does not say one.
+    pub scheduler: Option<Scheduler>,
     pub overhead: Overhead,
     pub bus: Bus,
     pub cache: Cache,
@@ -282,6 +285,16 @@ impl AfterPair {
     pub(super) fn get(self, after_read: bool) -> Nanos {
         if after_read { self.after_read } else { self.after_write }
     }
+}
+
+impl Bus {
+    /// One that takes no time, and that the drive holds from command to completion.
+    pub const NONE: Bus = Bus {
+        read_sector: Nanos::ZERO,
+        write_sector: Nanos::ZERO,
+        disconnect_until_percent: None,
+        tagged_queueing: false,
+    };
 }
 
 impl Cache {

@@ -13,6 +13,18 @@ use super::rotation::{SectorTurn, TURN};
 pub struct DriveError {
     pub drive: String,
     pub problem: String,
+    pub part: Part,
+}
+
+/// What of a drive record an error is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    Whole,
+    Capacity,
+    /// One of the zones, by its index.
+    Zone(usize),
+    Seek,
+    Cache,
 }
 
 /// An LBN's place.
@@ -82,12 +94,12 @@ impl Layout {
     /// When zones overlap or are out of order, skews or spares do not fit, or the zones hold less than the
     /// capacity.
     pub(super) fn new(drive: &Drive) -> Result<Layout, DriveError> {
-        let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem };
+        let fail = |part: Part, problem: String| DriveError { drive: drive.name.to_string(), problem, part };
         if drive.surfaces == (SurfaceOrder::Bands { cylinders: 0 }) {
-            return Err(fail("its surfaces follow each other in bands of no cylinders".into()));
+            return Err(fail(Part::Whole, "its surfaces follow each other in bands of no cylinders".into()));
         }
         if drive.heads == 0 || drive.zones.is_empty() || drive.zones.len() > 256 {
-            return Err(fail(format!("{} heads and {} zones", drive.heads, drive.zones.len())));
+            return Err(fail(Part::Whole, format!("{} heads and {} zones", drive.heads, drive.zones.len())));
         }
         let mut zones = Vec::with_capacity(drive.zones.len());
         let mut first_lbn = 0;
@@ -97,18 +109,24 @@ impl Layout {
                 || zone.last_cylinder < zone.first_cylinder
                 || zone.last_cylinder >= drive.cylinders
             {
-                return Err(fail(format!(
-                    "zone {index} has cylinders {} to {}, but the one before ends at {next_cylinder} and there are {}",
-                    zone.first_cylinder, zone.last_cylinder, drive.cylinders
-                )));
+                return Err(fail(
+                    Part::Zone(index),
+                    format!(
+                        "zone {index} has cylinders {} to {}, but the one before ends at {next_cylinder} and there are {}",
+                        zone.first_cylinder, zone.last_cylinder, drive.cylinders
+                    ),
+                ));
             }
             next_cylinder = zone.last_cylinder + 1;
-            let table = ZoneTable::new(drive, index, first_lbn).map_err(&fail)?;
+            let table = ZoneTable::new(drive, index, first_lbn).map_err(|problem| fail(Part::Zone(index), problem))?;
             first_lbn += u64::from(table.lbns);
             zones.push(table);
         }
         if drive.sectors == 0 || drive.sectors > first_lbn {
-            return Err(fail(format!("its zones hold {first_lbn} sectors, its capacity is {}", drive.sectors)));
+            return Err(fail(
+                Part::Capacity,
+                format!("its zones hold {first_lbn} sectors, its capacity is {}", drive.sectors),
+            ));
         }
         let mut hint_shift = 0;
         while drive.sectors >> hint_shift > HINTS {

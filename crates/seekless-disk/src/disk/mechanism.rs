@@ -75,6 +75,13 @@ pub enum Hit {
     Buffered,
 }
 
+/// Where a sector lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Spot {
+    pub(super) track: Track,
+    angle: u64,
+}
+
 /// A drive's arm, platters, cache and electronics.
 #[derive(Clone, Debug)]
 pub struct Mechanism {
@@ -186,19 +193,33 @@ impl Mechanism {
         Some(TrackPlace { first: Sector(first), sectors: end - first, cylinder, arm: 0 })
     }
 
-    /// The same from a command that reaches the drive at `at`, command overhead included, for schedulers. Zero
-    /// beyond the last sector, so that a mistake is served and reported soon.
-    pub(super) fn access_time(&self, at: Nanos, request: &Request) -> Nanos {
-        let overhead = &self.tables.drive.overhead;
-        let pair = if request.write { overhead.write_miss } else { overhead.read_miss };
-        let time = pair.get(self.last_was_read);
-        self.positioning(at + time, request.sector, request.write).map_or(Nanos::ZERO, |wait| time + wait)
+    /// Where a sector lies. It is inside the drive.
+    pub(super) fn spot(&self, sector: Sector) -> Spot {
+        let place = self.tables.layout.locate(sector.0);
+        Spot { track: place.track(), angle: place.angle }
     }
 
-    /// Distance in cylinders from the heads to `sector`, for schedulers that use only that.
-    pub fn seek_distance(&self, sector: Sector) -> u32 {
-        let lbn = sector.0.min(self.sectors() - 1);
-        self.position().0.cylinder.abs_diff(self.tables.layout.locate(lbn).cylinder)
+    /// Time until the first sector of a request that reaches the drive at `at` is under the head, command overhead included, for
+    /// schedulers.
+    pub(super) fn access_time(&self, at: Nanos, spot: &Spot, write: bool) -> Nanos {
+        let overhead = &self.tables.drive.overhead;
+        let pair = if write { overhead.write_miss } else { overhead.read_miss };
+        let (track, free) = self.position();
+        let on_track = free.max(at + pair.get(self.last_was_read)) + self.tables.reposition(track, spot.track, write);
+        on_track + self.tables.rotation.wait(on_track, spot.angle) - at
+    }
+
+    /// No request whose cylinder is `distance` or more away has a shorter [`Mechanism::access_time`].
+    pub(super) fn access_time_min(&self, at: Nanos, distance: u32) -> Nanos {
+        let overhead = &self.tables.drive.overhead;
+        let time = [overhead.read_miss, overhead.write_miss].map(|pair| pair.get(self.last_was_read));
+        let (_, free) = self.position();
+        free.max(at + time[0].min(time[1])) + self.tables.reposition_min(distance) - at
+    }
+
+    /// The cylinder where the heads are, or that they are about to reach.
+    pub(super) fn cylinder(&self) -> u32 {
+        self.position().0.cylinder
     }
 
     /// The track where the heads are, or that they are about to reach: its first sector, and how many sectors with an

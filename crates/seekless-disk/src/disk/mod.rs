@@ -9,11 +9,13 @@ mod catalogue;
 mod datasheet;
 mod device;
 mod drive;
+pub mod file;
 mod layout;
 mod mechanism;
 mod queue;
 mod read;
 mod rotation;
+mod scheduler;
 mod seek;
 mod tables;
 #[cfg(test)]
@@ -27,7 +29,8 @@ pub use drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteBehind,
     WriteStart, Zone,
 };
-pub use layout::DriveError;
+pub use file::DriveFileError;
+pub use layout::{DriveError, Part};
 pub use mechanism::{Hit, Mechanism, Request, Service};
-pub use queue::Scheduler;
+pub use scheduler::Scheduler;
 pub use seek::SeekFigures;

@@ -1,7 +1,7 @@
 //! Seek curves, tabulated: one time per distance, so that a seek costs the model one look-up.
 
 use super::drive::{Drive, Seek, TwoPiece};
-use super::layout::DriveError;
+use super::layout::{DriveError, Part};
 use crate::units::Nanos;
 
 /// Longest time a seek may take; catches a wrong unit in a drive record.
@@ -37,7 +37,7 @@ impl Drive {
 /// # Errors
 /// When the curve has a negative time, one over a second, or a table that is empty or out of order.
 pub(super) fn tabulate(drive: &Drive) -> Result<Box<[u32]>, DriveError> {
-    let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem };
+    let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem, part: Part::Seek };
     if let Seek::Table(table) = &drive.seek
         && (table.is_empty() || table[0].0 == 0 || table.windows(2).any(|pair| pair[0].0 >= pair[1].0))
     {

@@ -1,10 +1,10 @@
 //! A drive record prepared for use: everything that can be computed once. Shared by all mechanisms of a kind, so that
 //! the tables of a hundred disks fit into the processor's cache.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::drive::Drive;
-use super::layout::{DriveError, Layout, Place};
+use super::layout::{DriveError, Layout, Part, Place};
 use super::rotation::{Rotation, SectorTurn, TURN};
 use super::seek;
 use crate::units::Nanos;
@@ -15,6 +15,9 @@ pub(super) struct Tables {
     pub(super) layout: Layout,
     pub(super) rotation: Rotation,
     seek: Box<[u32]>,
+    /// For each distance the shortest seek over as many cylinders or more: measured curves have noise. For schedulers, so
+    /// made when one asks.
+    seek_min: OnceLock<Box<[u32]>>,
 }
 
 /// Where the heads are.
@@ -59,23 +62,26 @@ impl Tables {
         Ok(tables)
     }
 
-    fn new(drive: &Drive) -> Result<Tables, DriveError> {
-        let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem };
+    /// # Errors
+    /// When the drive record contradicts itself.
+    pub(super) fn new(drive: &Drive) -> Result<Tables, DriveError> {
+        let fail = |part: Part, problem: String| DriveError { drive: drive.name.to_string(), problem, part };
         if !(60..1 << 20).contains(&drive.rpm) {
-            return Err(fail(format!("{} revolutions per minute", drive.rpm)));
+            return Err(fail(Part::Whole, format!("{} revolutions per minute", drive.rpm)));
         }
         let cache = &drive.cache;
         if cache.segments == 0 || cache.segment_sectors == 0 || (cache.write_segment_apart && cache.segments < 2) {
-            return Err(fail(format!(
-                "{} cache segments of {} sectors are too few",
-                cache.segments, cache.segment_sectors
-            )));
+            return Err(fail(
+                Part::Cache,
+                format!("{} cache segments of {} sectors are too few", cache.segments, cache.segment_sectors),
+            ));
         }
         Ok(Tables {
             drive: drive.clone(),
             layout: Layout::new(drive)?,
             rotation: Rotation::new(drive.rpm),
             seek: seek::tabulate(drive)?,
+            seek_min: OnceLock::new(),
         })
     }
 
@@ -87,6 +93,19 @@ impl Tables {
             return Nanos(time.0.saturating_add_signed(self.drive.write_settle_ns));
         }
         time
+    }
+
+    /// A bound for [`Tables::reposition`] from below, of reads and writes, over `distance` cylinders or more.
+    pub(super) fn reposition_min(&self, distance: u32) -> Nanos {
+        let seek_min = self.seek_min.get_or_init(|| {
+            let mut seek_min = self.seek.clone();
+            for distance in (0..seek_min.len().saturating_sub(1)).rev() {
+                seek_min[distance] = seek_min[distance].min(seek_min[distance + 1]);
+            }
+            seek_min
+        });
+        let seek = Nanos(u64::from(seek_min[distance as usize]));
+        Nanos(seek.0.saturating_add_signed(self.drive.write_settle_ns.min(0)))
     }
 
     /// The extent that starts with `lbn`, for heads that leave `from` at `at`. At most `limit` sectors.

@@ -29,6 +29,7 @@ pub(super) static CHEETAH_9LP: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&CHEETAH_9LP_SEEK)),
     write_settle_ns: 461_000,
     head_switch: ms(0.03),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.066, 0.273),
         read_miss: AfterPair::ms(0.28362, 0.08673),

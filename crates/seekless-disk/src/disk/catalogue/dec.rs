@@ -30,6 +30,7 @@ pub(super) static RZ26: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&RZ26_SEEK)),
     write_settle_ns: -483_000,
     head_switch: ms(0.865),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(1.229, 1.143),
         read_miss: AfterPair::ms(1.489, 1.489),

@@ -35,6 +35,7 @@ pub(super) static C2247A: Drive = Drive {
     }),
     write_settle_ns: 650_000,
     head_switch: ms(0.89),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.95343, 0.95343),
         read_miss: AfterPair::ms(0.55821, 0.55821),
@@ -97,6 +98,7 @@ pub(super) static C2490A: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&C2490A_SEEK)),
     write_settle_ns: -642_000,
     head_switch: ms(0.992),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(1.419, 0.0),
         read_miss: AfterPair::ms(3.616, 2.275),
@@ -168,6 +170,7 @@ pub(super) static C3323A: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&C3323A_SEEK)),
     write_settle_ns: 70_000,
     head_switch: ms(0.65),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.348, 1.387),
         read_miss: AfterPair::ms(2.502, 2.502),
@@ -238,6 +241,7 @@ pub(super) static HP97560: Drive = Drive {
     seek: Seek::TwoPiece(HP97560_CURVE),
     write_settle_ns: 0,
     head_switch: ms(1.6),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(2.2, 2.2),
         read_miss: AfterPair::ms(2.2, 2.2),

@@ -26,6 +26,7 @@ pub(super) static ULTRASTAR_18ES: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&ULTRASTAR_18ES_SEEK)),
     write_settle_ns: 126_000,
     head_switch: ms(0.062),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.082, 0.121),
         read_miss: AfterPair::ms(0.25229, 0.42386),

@@ -31,6 +31,7 @@ pub(super) static NEARLINE_4TB: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&SEEK)),
     write_settle_ns: 0,
     head_switch: ms(0.001),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.162, 0.158),
         read_miss: AfterPair::ms(0.0, 0.105657),

@@ -25,6 +25,7 @@ pub(super) static ATLAS_10K: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&ATLAS_10K_SEEK)),
     write_settle_ns: 487_000,
     head_switch: ms(0.176),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.184, 0.184),
         read_miss: AfterPair::ms(0.0, 0.0),
@@ -120,6 +121,7 @@ pub(super) static ATLAS_III: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&ATLAS_III_SEEK)),
     write_settle_ns: 0,
     head_switch: ms(0.999),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.374, 0.335),
         read_miss: AfterPair::ms(0.0, 0.0),

@@ -24,6 +24,7 @@ pub(super) static CHEETAH_4LP: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&CHEETAH_4LP_SEEK)),
     write_settle_ns: 0,
     head_switch: ms(0.195),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.068, 0.309),
         read_miss: AfterPair::ms(0.60773, 0.56883),
@@ -91,6 +92,7 @@ pub(super) static BARRACUDA: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&BARRACUDA_SEEK)),
     write_settle_ns: 0,
     head_switch: ms(0.1),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.082, 0.596),
         read_miss: AfterPair::ms(0.61307, 0.56813),
@@ -165,6 +167,7 @@ pub(super) static ST41601N: Drive = Drive {
     seek: Seek::Table(Cow::Borrowed(&ST41601N_SEEK)),
     write_settle_ns: 0,
     head_switch: ms(0.0),
+    scheduler: None,
     overhead: Overhead {
         read_hit: AfterPair::ms(0.896, 0.506),
         read_miss: AfterPair::ms(1.433, 1.433),

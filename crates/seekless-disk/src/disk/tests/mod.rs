@@ -2,8 +2,10 @@
 
 mod device;
 mod disksim;
+mod file;
 mod layout;
 mod mechanism;
+mod queue;
 mod validation;
 
 use super::*;

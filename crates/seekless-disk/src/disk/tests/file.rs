@@ -1,0 +1,233 @@
+//! Drive files: what is read, what is refused and how that is said.
+
+use super::*;
+use crate::rng::Rng;
+
+/// Every drive of the catalogue survives being written and read.
+#[test]
+fn written_and_read_again() {
+    for drive in Drive::all() {
+        let text = drive.to_toml();
+        let again = Drive::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", drive.name));
+        assert_eq!(again, *drive);
+    }
+}
+
+/// The files are the drives of the code.
+#[test]
+fn files_are_the_catalogue() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/disk/catalogue");
+    for drive in Drive::all() {
+        let text = std::fs::read_to_string(folder.join(format!("{}.toml", drive.name))).unwrap();
+        let read = Drive::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}", drive.name));
+        assert_eq!(read, *drive);
+    }
+}
+
+/// A drive with something of everything.
+const WHOLE: &str = r#"
+name = "my-drive"
+product = "A \"drive\" \\ of mine"
+source = "measured, 2026"
+known_from = "extracted"
+heads = 2
+cylinders = 100
+sectors = 9000
+rpm = 7200
+surfaces = "bands"
+band_cylinders = 10
+sparing = "sectors-per-range"
+range_cylinders = 5
+head_switch_ms = 0.5
+write_settle_ms = -0.25
+scheduler = "sptf"
+scheduler_age = 30
+
+[seek]
+curve = "two-piece"
+root_base_ms = 1
+root_ms = 0.25
+line_from = 50
+line_base_ms = 2.5
+line_ms = 0.001
+short_ms = [1.0, 1.1]
+
+[overhead]
+read_hit_ms = [0.1, 0.2]
+write_miss_ms = 0.3
+reselect_ms = 0.4
+
+[bus]
+read_sector_ms = 0.01
+write_sector_ms = 0.02
+disconnect_until_percent = 75
+tagged_queueing = true
+
+[cache]
+segments = 3
+segment_sectors = 0x80
+read_ahead = "track-end"
+read_ahead_sectors = 64
+write_start_sectors = 4
+write_behind = "stream"
+read_written = false
+
+[[zone]]
+cylinders = [0, 49]
+sectors_per_track = 60
+track_skew = 7
+cylinder_skew = 9
+first_sector_angle = 3
+reserved = 10
+spares = 20
+slips = [5, 1_000]
+
+[[zone]]
+cylinders = [50, 99]
+sectors_per_track = 50
+spares = 20
+"#;
+
+#[test]
+fn a_whole_drive() {
+    let drive = Drive::from_toml(WHOLE).unwrap();
+    assert_eq!(drive.product, r#"A "drive" \ of mine"#);
+    assert_eq!(drive.scheduler, Some(Scheduler::Sptf { age_micros: 30 }));
+    assert_eq!((drive.write_settle_ns, drive.overhead.read_hit), (-250_000, AfterPair::ms(0.1, 0.2)));
+    assert_eq!(drive.overhead.write_miss, AfterPair::ms(0.3, 0.3));
+    assert_eq!(
+        (drive.surfaces, drive.sparing),
+        (SurfaceOrder::Bands { cylinders: 10 }, Sparing::SectorsPerRange { cylinders: 5 })
+    );
+    assert_eq!((drive.cache.segments, drive.cache.segment_sectors), (3, 128));
+    assert_eq!((&drive.zones[0].slips[..], drive.zones[1].track_skew), (&[5, 1000][..], 0));
+    assert_eq!(Drive::from_toml(&drive.to_toml()), Ok(drive));
+}
+
+/// Aim: a mistake is reported with its line, its key, and what is allowed. Method: each line changes one line of a whole drive.
+#[test]
+fn mistakes_are_named() {
+    let mut wrong = Vec::new();
+    for (from, to, line, key, problem) in [
+        ("heads = 2", "heads = ", 6, "", "this is not TOML"),
+        ("heads = 2", "", 1, "heads", "this key is missing"),
+        ("heads = 2", "heads = 2\nhead = 3", 7, "head", "there is no such key here; the keys are: name, product"),
+        ("heads = 2", "heads = 0", 6, "heads", "0 is not from 1 to 255"),
+        ("heads = 2", "heads = -1", 6, "heads", "-1 is not from 1 to 255"),
+        (
+            "heads = 2",
+            "heads = \"two\"",
+            6,
+            "heads",
+            "a whole number from 1 to 255 is expected here, not a TOML string",
+        ),
+        ("heads = 2", "heads = 2.0", 6, "heads", "not a TOML float"),
+        ("heads = 2", "heads = 999999999999999999999999999999999999999999", 6, "heads", "is not from 1 to 255"),
+        ("name = \"my-drive\"", "name = \"My drive\"", 2, "name", "lower case letters, digits and dashes"),
+        ("source = \"measured, 2026\"", "source = \"a\\u001bb\"", 4, "source", "on one line"),
+        (
+            "\"extracted\"",
+            "\"rumour\"",
+            5,
+            "known_from",
+            "there is no `rumour`; one of: validated, extracted, data-sheet",
+        ),
+        ("rpm = 7200", "rpm = 7200\nrpm = 7200", 10, "", "duplicate key"),
+        ("sectors = 9000", "sectors = 90000", 8, "sectors", "its zones hold 10590 sectors, its capacity is 90000"),
+        ("band_cylinders = 10", "", 1, "band_cylinders", "this key is missing, which `surfaces = \"bands\"` needs"),
+        ("surfaces = \"bands\"", "", 11, "band_cylinders", "this key goes with `surfaces = \"bands\"`"),
+        ("\"sptf\"", "\"sstf\"", 17, "scheduler_age", "only the scheduler sptf"),
+        ("head_switch_ms = 0.5", "head_switch_ms = nan", 14, "head_switch_ms", "this is not from 0 to 1000"),
+        ("head_switch_ms = 0.5", "head_switch_ms = 0x10", 14, "head_switch_ms", "a number from 0 to 1000"),
+        ("root_ms = 0.25", "root_ms = -10.0", 19, "seek", "a seek over 3 cylinders would take -16.3"),
+        ("line_from = 50", "points = 50", 23, "seek.points", "the keys are: curve, root_base_ms"),
+        ("[0.1, 0.2]", "[0.1]", 29, "overhead.read_hit_ms", "one time, or [after a read, after a write], is expected"),
+        ("segments = 3", "segments = 0", 40, "cache.segments", "0 is not from 1 to 4096"),
+        ("read_ahead_sectors = 64", "", 39, "cache.read_ahead_sectors", "this key is missing"),
+        ("\"track-end\"", "\"none\"", 43, "cache.read_ahead_sectors", "goes with a `read_ahead` of track-end"),
+        ("cylinders = [50, 99]", "cylinders = [50, 100]", 59, "zone.cylinders", "100 is not from 0 to 99"),
+        ("cylinders = [50, 99]", "cylinders = [49, 99]", 58, "zone", "zone 1 has cylinders 49 to 99"),
+        ("cylinders = [50, 99]", "cylinders = [50]", 59, "zone.cylinders", "the first and the last cylinder"),
+        ("slips = [5, 1_000]", "slips = [1_000, 5]", 48, "zone", "zone 0 slips 5, which is out of order or outside"),
+        ("slips = [5, 1_000]", "slips = [5, []]", 56, "zone.slips", "a whole number from 0"),
+        ("[bus]", "[bus.more]", 33, "bus.more", "there is no such key here"),
+    ] {
+        assert_eq!(WHOLE.matches(from).count(), 1, "{from}");
+        let text = WHOLE.replace(from, to);
+        let error = Drive::from_toml(&text).expect_err(to);
+        if !(error.problem.contains(problem) && (error.line, &*error.key) == (line, key)) {
+            wrong.push(format!("{to}: {error}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let long = "#".repeat(super::super::file::BYTES_MAX + 1);
+    assert!(Drive::from_toml(&long).unwrap_err().problem.contains("a drive file has at most"));
+}
+
+/// A data sheet in a file is the data sheet of the stack line, and says what is missing.
+#[test]
+fn data_sheets() {
+    let sheet = |rest: &str| {
+        let about = "name = \"sheet\"\nproduct = \"A sheet\"\nsource = \"mine\"\n[data_sheet]\n";
+        Drive::from_toml(&format!("{about}capacity_bytes = 4_000_000_000_000\n{rest}"))
+    };
+    let drive = sheet("rpm = 7200\nseek_average_ms = 8.5\nmedia_bytes_per_second = 180_000_000").unwrap();
+    let expected = DataSheet::new(7200, Nanos::from_micros(8500), 4_000_000_000_000, 180_000_000).drive().unwrap();
+    assert_eq!((&drive.zones, &drive.seek, drive.cache), (&expected.zones, &expected.seek, expected.cache));
+    assert_eq!(Drive::from_toml(&drive.to_toml()), Ok(drive));
+    for (rest, problem) in [
+        (
+            "rpm = 7200\nseek_average_ms = 8.5",
+            "line 4: `data_sheet`: `media_bytes_per_second` or `sectors_per_track` is missing",
+        ),
+        (
+            "rpm = 7200\nmedia_bytes_per_second = 180_000_000",
+            "line 4: `data_sheet.seek_average_ms`: this key is missing",
+        ),
+        (
+            "rpm = 7200\nseek_average_ms = 8.5\nsectors_per_track = [50, 100]",
+            "line 4: `data_sheet`: 50 to 100 sectors per track",
+        ),
+        (
+            "rpm = 7200\nseek_average_ms = 8.5\nheads = 4\nzones = 3",
+            "line 9: `data_sheet.zones`: there is no such key here",
+        ),
+    ] {
+        let error = sheet(rest).expect_err(rest).to_string();
+        assert!(error.starts_with(problem), "{error}");
+    }
+}
+
+/// Aim: no bytes do harm. Method: the files of the catalogue and one with everything, with pieces taken out, doubled, changed and put elsewhere;
+/// seeded.
+#[test]
+fn changed_files_do_no_harm() {
+    let texts: Vec<String> = Drive::all().iter().map(Drive::to_toml).chain([WHOLE.to_owned()]).collect();
+    let numbers = ["0", "1", "-1", "255", "65536", "4294967295", "1e308", "0.000001", "[]", "true", "\"x\"", "999.9"];
+    let mut rng = Rng::new(22);
+    let mut read = 0;
+    for _ in 0..2000 {
+        let text = rng.pick(&texts);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(lines.len() as u64) as usize;
+            match rng.below(5) {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, rng.pick(&lines).clone()),
+                2 => lines[at] = rng.pick(&lines).clone(),
+                _ => {
+                    if let Some((key, _)) = lines[at].split_once(" = ") {
+                        lines[at] = format!("{key} = {}", rng.pick(&numbers));
+                    }
+                }
+            }
+            if lines.is_empty() {
+                break;
+            }
+        }
+        let text = lines.join("\n");
+        read += u32::from(Drive::from_toml(&text).is_ok());
+        super::super::file::fuzz::any(text.as_bytes());
+    }
+    assert!(read > 200, "only {read} of the changed files make a drive");
+}

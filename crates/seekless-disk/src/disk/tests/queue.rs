@@ -1,0 +1,117 @@
+//! The queue against an oracle that looks at every waiting request.
+
+use super::*;
+use crate::disk::queue::{Queue, Ticket, Waiting};
+use crate::rng::Rng;
+
+/// Waiting requests in the order of their arrival. Of equal ones the first is best.
+struct Oracle {
+    scheduler: Scheduler,
+    waiting: Vec<Waiting<u64>>,
+}
+
+impl Oracle {
+    fn next(&mut self, now: Nanos, position: u64, mechanism: &Mechanism) -> Option<u64> {
+        let cylinder = |sector| mechanism.track_of(sector).unwrap().cylinder;
+        let here = mechanism.cylinder();
+        let best = match self.scheduler {
+            Scheduler::Fcfs => self.smallest(|_| 0),
+            Scheduler::CLook => self.smallest(|waiting| {
+                let at = waiting.request.sector.0;
+                (at < position, at)
+            }),
+            Scheduler::Sstf => self.smallest(|waiting| cylinder(waiting.request.sector).abs_diff(here)),
+            Scheduler::Sptf { age_micros } => self.smallest(|waiting| {
+                let Request { sector, write, .. } = waiting.request;
+                let overhead = &mechanism.drive().overhead;
+                let pair = if write { overhead.write_miss } else { overhead.read_miss };
+                let time = pair.get(mechanism.last_was_read);
+                let time = time + mechanism.positioning(now + time, sector, write).unwrap();
+                let age = u128::from(now.saturating_sub(waiting.arrived).0) * u128::from(age_micros) / 1000;
+                i128::from(time.0) - age as i128
+            }),
+        }?;
+        Some(self.waiting.remove(best).who)
+    }
+
+    fn smallest<K: Ord>(&self, key: impl Fn(&Waiting<u64>) -> K) -> Option<usize> {
+        (0..self.waiting.len()).min_by_key(|&index| key(&self.waiting[index]))
+    }
+}
+
+/// Aim: the order of service is that of a search through everything that waits, ties by arrival. Method: random
+/// arrivals, many of them in few places, callers that give up, and services, which move the heads; on drives with and without
+/// head switch, with seeks that writes shorten, with read-ahead and with a noisy seek curve.
+#[test]
+fn same_order_as_a_search() {
+    let drives = ["dec-rz26", "st41601n", "cheetah9lp", "atlas10k", "nearline-4tb", "hp97560-wa99"];
+    let mut schedulers = vec![Scheduler::Fcfs, Scheduler::CLook, Scheduler::Sstf];
+    schedulers.extend([0, 1, 30, 1000, u32::MAX].map(|age_micros| Scheduler::Sptf { age_micros }));
+    for (seed, (name, &scheduler)) in
+        drives.iter().flat_map(|name| schedulers.iter().map(move |scheduler| (name, scheduler))).enumerate()
+    {
+        let mut rng = Rng::new(seed as u64);
+        let mut mechanism = Mechanism::new(drive(name)).unwrap();
+        let mut queue = Queue::new(scheduler);
+        let mut oracle = Oracle { scheduler, waiting: Vec::new() };
+        let mut tickets: Vec<(u64, Ticket)> = Vec::new();
+        let (mut now, mut arrived, mut position, mut longest) = (Nanos::ZERO, Nanos::ZERO, 0, 0);
+        let places: Vec<u64> = (0..20).map(|_| rng.below(mechanism.sectors() - 8)).collect();
+        for step in 0..1500 {
+            // Mostly fills for a while, then mostly empties.
+            let filling = step / 250 % 2 == 0;
+            if rng.chance(if filling { 3 } else { 1 }, 4) {
+                let sector = match rng.below(4) {
+                    0 => *rng.pick(&places),
+                    1 => (position + rng.below(3000)).min(mechanism.sectors() - 8),
+                    _ => rng.below(mechanism.sectors() - 8),
+                };
+                let request = if rng.chance(1, 3) { write(sector, 8) } else { read(sector, 8) };
+                arrived = arrived.max(Nanos(now.0.saturating_sub(rng.below(3_000_000))));
+                let waiting = || Waiting { arrived, request, who: step };
+                tickets.push((step, queue.push(waiting(), &mechanism)));
+                oracle.waiting.push(waiting());
+            } else if rng.chance(1, 10) && !tickets.is_empty() {
+                let (who, ticket) = tickets.swap_remove(rng.below(tickets.len() as u64) as usize);
+                assert_eq!(queue.remove(ticket).map(|waiting| waiting.who), Some(who));
+                assert!(queue.remove(ticket).is_none(), "a ticket is good for once");
+                oracle.waiting.retain(|waiting| waiting.who != who);
+            } else {
+                let best = queue.next(now, position, &mechanism);
+                let who = best.as_ref().map(|waiting| waiting.who);
+                assert_eq!(who, oracle.next(now, position, &mechanism), "{name}, {scheduler:?}, step {step}");
+                if let Some(Waiting { request, who, .. }) = best {
+                    let given_back = tickets.iter().position(|&(other, _)| other == who).unwrap();
+                    assert!(queue.remove(tickets.swap_remove(given_back).1).is_none(), "it waits no longer");
+                    now = mechanism.service(now, now, request).unwrap().done + Nanos(rng.below(1_000_000));
+                    position = request.sector.0 + u64::from(request.sectors);
+                }
+            }
+            queue.check();
+            assert_eq!(queue.len(), oracle.waiting.len());
+            longest = longest.max(queue.len());
+        }
+        assert!(longest > 60, "{longest} at most waited");
+    }
+}
+
+/// The bound by which SPTF stops its search holds for every distance, on every drive, for reads and writes.
+#[test]
+fn no_request_is_nearer_than_its_bound() {
+    for drive in Drive::all() {
+        let mut rng = Rng::new(7);
+        let mut mechanism = Mechanism::new(drive).unwrap();
+        let mut now = Nanos::ZERO;
+        for _ in 0..200 {
+            let (from, to) = (rng.below(mechanism.sectors()), rng.below(mechanism.sectors()));
+            let request = if rng.chance(1, 2) { write(from, 1) } else { read(from, 1) };
+            now = mechanism.service(now, now, request).unwrap().done;
+            let spot = mechanism.spot(Sector(to));
+            let distance = spot.track.cylinder.abs_diff(mechanism.cylinder());
+            let time = [false, true].map(|write| mechanism.access_time(now, &spot, write));
+            let least = mechanism.access_time_min(now, distance);
+            let nearer = mechanism.access_time_min(now, distance / 2);
+            assert!(nearer <= least && least <= time[0].min(time[1]), "{}: {least:?}, {time:?}", drive.name);
+        }
+    }
+}
