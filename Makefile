@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book install uninstall
+.PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book deb deb-test install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,7 +67,13 @@ book: ## the book of docs/, as HTML: target/book/index.html
 doc: book ## the programmer's pages: target/doc/seekless/index.html
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --locked
 
-install: build ## program, manual pages and completions, under PREFIX=/usr/local
+deb: build ## a Debian package in target/
+	@scripts/deb.sh
+
+deb-test: deb ## the package in a fresh Debian: installed, used, removed (as root, with debootstrap)
+	@scripts/deb-test.sh
+
+install: build ## program, manual pages, completions and experiments, under PREFIX=/usr/local
 	@scripts/install.sh "$(DESTDIR)$(PREFIX)"
 
 uninstall: ## what `make install` installed

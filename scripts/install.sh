@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs or removes the program, its manual pages and its completions: scripts/install.sh [--remove] PREFIX.
+# Installs or removes the program, its manual pages, its completions, the experiments and the samples:
+# scripts/install.sh [--remove] PREFIX.
 #
 # Pages and completions come from the program itself, so they say what it does.
 set -eu -o pipefail
@@ -17,10 +18,12 @@ man=$prefix/share/man/man1
 man5=$prefix/share/man/man5
 bash=$prefix/share/bash-completion/completions/seekless
 zsh=$prefix/share/zsh/site-functions/_seekless
+share=$prefix/share/seekless
 fish=$prefix/share/fish/vendor_completions.d/seekless.fish
 
 if [ -n "$remove" ]; then
     rm -fv "$bin" "$bash" "$zsh" "$fish" "$man"/seekless.1 "$man"/seekless-*.1 "$man5"/seekless-stack.5
+    rm -rfv "$share"
     exit
 fi
 
@@ -37,5 +40,12 @@ install -D -m 644 "$pages/seekless-stack.5" "$man5/seekless-stack.5"
 for shell in bash zsh fish; do
     "$program" completions "$shell" >"$pages/completions"
     install -D -m 644 "$pages/completions" "${!shell}"
+done
+for folder in experiments docs/samples; do
+    (cd "$folder" && find . -type f) | while read -r file; do
+        mode=644
+        [ ! -x "$folder/$file" ] || mode=755
+        install -D -m $mode "$folder/$file" "$share/$(basename "$folder")/$file"
+    done
 done
 echo "installed $bin, manual pages and completions; \`make uninstall\` with the same PREFIX removes them"

@@ -54,6 +54,10 @@ pub(super) fn split() -> Result<Side, Failure> {
 }
 
 impl Waiting {
+    pub(super) fn child(&self) -> Pid {
+        self.child
+    }
+
     /// Waits for the child's report, which becomes this process's own.
     pub(super) fn outcome(mut self) -> Done {
         let mut report = Vec::new();
@@ -75,7 +79,8 @@ impl Waiting {
     }
 }
 
-fn describe(status: WaitStatus) -> String {
+/// How a process ended, in parentheses behind a space.
+pub(super) fn describe(status: WaitStatus) -> String {
     match (status.terminating_signal(), status.exit_status()) {
         (Some(signal), _) => format!(" (signal {signal})"),
         (None, Some(code)) => format!(" (exit code {code})"),

@@ -11,8 +11,9 @@ use super::daemon::{Report, Side};
 use super::exit::{FAILED, WRONG_USAGE};
 use super::mount_options::{self, MountWords};
 use super::pid_file::PidFile;
+use super::supervise::{self, Life};
 use super::world::{World, identity};
-use super::{Done, Failure, daemon, diagnose, logging, output, read_stack, statistics};
+use super::{Done, Failure, daemon, diagnose, logging, notify, output, read_stack, statistics};
 use crate::disk_file::DiskFile;
 use crate::fuse::{self, Mount, MountOptions, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
@@ -41,6 +42,7 @@ enum Transport {
   seekless mount 'lfs / file:a.img' /mnt
   seekless mount 'lfs:cleaner=greedy / file:/dev/sdb1' /mnt -o noatime,allow_other
   seekless mount 'wrap / hostdir:/srv/data' /mnt -o ro --foreground
+  seekless mount 'lfs / file:/dev/sdb1' /srv --supervise
   mount -t fuse.seekless @/etc/seekless/data.toml /mnt       and so in fstab(5)
   seekless mount --as-disk 'vld / file:disk.img,direct=on' disk
   losetup --find --show --direct-io=on --sector-size 4096 disk
@@ -78,6 +80,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 
+    /// Mount again when the daemon has died: a second process waits for that. After three times within a minute it stays down
+    #[arg(long, conflicts_with = "foreground")]
+    supervise: bool,
+
+    /// Where a mount of this program is still there, although its daemon is gone, remove it first
+    #[arg(long)]
+    replace_dead: bool,
+
     /// Log more; twice, still more
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -105,7 +115,10 @@ pub(super) fn run(args: &Args) -> Done {
         return Ok(0);
     }
     logging::start(args.verbose, args.log_file.as_deref()).map_err(|failure| failure.code(FAILED))?;
-    let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose().map_err(|failure| failure.code(FAILED))?;
+    if args.supervise {
+        return run_supervised(args, stack, options, words.commit.is_some(), place);
+    }
+    let pid_file = pid_file(args)?;
     let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file, place };
     if args.foreground {
         return serve(wish, None);
@@ -118,6 +131,37 @@ pub(super) fn run(args: &Args) -> Done {
         }
         Side::Child(report) => serve_in_background(wish, report),
     }
+}
+
+fn pid_file(args: &Args) -> Result<Option<PidFile>, Failure> {
+    args.pid_file.as_deref().map(PidFile::new).transpose().map_err(|failure| failure.code(FAILED))
+}
+
+/// The same with a supervisor between the user's process and the daemons.
+fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_given: bool, place: Place) -> Done {
+    let made = place.path().map(Path::to_owned);
+    // Only the supervisor, which is the last to end, removes the file; and a process that it does not become keeps it.
+    place.keep();
+    let user = std::process::id();
+    let is_daemon = std::cell::Cell::new(false);
+    let outcome = supervise::run(&args.directory, |report, life| {
+        is_daemon.set(true);
+        let mut options = options;
+        options.replace_dead |= life == Life::Later;
+        let pid_file = match pid_file(args) {
+            Ok(pid_file) => pid_file,
+            Err(failure) => {
+                report.failed(&failure);
+                return Ok(failure.code);
+            }
+        };
+        serve_in_background(Wish { stack, options, commit_is_given, pid_file, place: Place(None) }, report)
+    });
+    let is_supervisor = std::process::id() != user && !is_daemon.get();
+    if is_supervisor || (std::process::id() == user && outcome.is_err()) {
+        drop(Place(made));
+    }
+    outcome
 }
 
 /// Changes the flags of a mount, as mount(8) requires of its helpers. The stack and other options stay as they were at
@@ -165,6 +209,10 @@ impl Place {
         }
     }
 
+    fn path(&self) -> Option<&Path> {
+        self.0.as_deref()
+    }
+
     /// Leaves the file to another process.
     fn keep(mut self) {
         self.0 = None;
@@ -198,6 +246,7 @@ fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions
     options.read_only = words.read_only || stack.says_read_only();
     options.allow_other = words.allow_other;
     options.over_content = words.over_content;
+    options.replace_dead = args.replace_dead;
     options.as_file = args.as_disk;
     options.writeback_cache = words.writeback_cache;
     options.flags = words.flags;
@@ -297,7 +346,10 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
                 // They were shown on the terminal; this records them in the log.
                 warnings.iter().for_each(|warning| log::warn!("{warning}"));
             }
-            None => output::note(&format!("mounted on {place}; control-C unmounts it")),
+            None => {
+                output::note(&format!("mounted on {place}; control-C unmounts it"));
+                notify::ready();
+            }
         }
         super::arrays::watch(&world.rt, mounted.parts.iter().flat_map(Part::arrays).collect());
         let stop = async {

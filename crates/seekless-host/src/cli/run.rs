@@ -14,7 +14,7 @@ use crate::reactor::Signals;
 /// Which experiment, with what changed in it.
 #[derive(clap::Args)]
 pub(super) struct Which {
-    /// The experiment's folder
+    /// The experiment's folder, or the name of one that was installed with the program
     experiment: PathBuf,
 
     /// Stack below the layers of every contestant, instead of the experiment's own
@@ -26,9 +26,20 @@ pub(super) struct Which {
     pub quick: bool,
 }
 
+/// The folder of an experiment. A name alone that is not here can be that of an installed one.
+fn found(experiment: &Path) -> PathBuf {
+    let is_name = experiment.components().count() == 1 && !experiment.exists();
+    let installed = || {
+        let program = std::fs::canonicalize("/proc/self/exe").ok()?;
+        let folder = program.parent()?.parent()?.join("share/seekless/experiments").join(experiment);
+        folder.is_dir().then_some(folder)
+    };
+    is_name.then(installed).flatten().unwrap_or_else(|| experiment.to_owned())
+}
+
 impl Which {
     pub(super) fn read(&self) -> Result<Experiment, Failure> {
-        let read = Experiment::read(&self.experiment).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+        let read = Experiment::read(&found(&self.experiment)).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
         let experiment = if self.quick { read.quick() } else { read };
         Ok(match &self.over {
             Some(lower) => experiment.over(lower),

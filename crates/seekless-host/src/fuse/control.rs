@@ -95,6 +95,13 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
     }
 }
 
+/// True when a mount of this program is at `path` whose daemon is gone. The kernel may still answer for it from its caches,
+/// so this asks for something that it does not cache.
+pub fn is_dead(path: &Path) -> bool {
+    let Ok(absolute) = without_asking_the_mount(path) else { return false };
+    mount_table::find(&absolute).is_some_and(|found| found.is_ours()) && matches!(Server::of(&absolute), Server::Dead)
+}
+
 /// Why a mount was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemountError {

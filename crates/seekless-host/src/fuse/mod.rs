@@ -31,7 +31,7 @@ mod session;
 mod transport;
 
 pub use control::{
-    RemountError, SyncError, UmountError, drop_caches, mount_options_of, remount, statistics, sync, umount,
+    RemountError, SyncError, UmountError, drop_caches, is_dead, mount_options_of, remount, statistics, sync, umount,
 };
 pub use errno::errno_of;
 pub use mount::{MountError, MountOptions};

@@ -40,6 +40,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Mount over a directory, or a file, that is not empty.
     pub over_content: bool,
+    /// A mount of this program that is still there, although its daemon is gone, is removed in the moment of mounting.
+    pub replace_dead: bool,
     /// The root of the file system is a file: the mount point is one, too, and the kernel caches none of its data.
     pub as_file: bool,
     /// Further flags, such as `NOATIME`. A mount by an ordinary user always has `NOSUID` and `NODEV`.
@@ -68,6 +70,7 @@ impl MountOptions {
             read_only: false,
             allow_other: false,
             over_content: false,
+            replace_dead: false,
             as_file: false,
             flags: MountFlags::empty(),
             store: None,
@@ -86,6 +89,9 @@ impl MountOptions {
     /// # Errors
     /// `NoMountPoint`, `MountPoint`, `NotADirectory`, `NotAFile`, `NotEmpty`, `Dead`, `Mounted`.
     pub fn check_mount_point(&self) -> Result<(), MountError> {
+        if self.replace_dead && super::is_dead(&self.mount_point) {
+            return Ok(());
+        }
         check_mount_point(&self.mount_point, self.over_content, self.as_file).map(drop)
     }
 }
@@ -98,6 +104,7 @@ pub(super) struct Call {
     flags: MountFlags,
     allow_other: bool,
     over_content: bool,
+    replace_dead: bool,
     as_file: bool,
     block_device: Option<PathBuf>,
 }
@@ -112,6 +119,7 @@ impl Call {
             flags,
             allow_other: options.allow_other,
             over_content: options.over_content,
+            replace_dead: options.replace_dead,
             as_file: options.as_file,
             block_device: options
                 .store
@@ -180,6 +188,11 @@ fn connection(number: DeviceNumber) -> u32 {
 /// Mounts, and returns the device on which the kernel sends requests. The connection is not initialised: the first
 /// process that touches the mount point waits until INIT has been answered (U1).
 pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
+    if options.replace_dead && super::is_dead(&options.mount_point) {
+        let path = &options.mount_point;
+        let whole = std::path::absolute(path).map_err(|cause| MountError::MountPoint { path: path.clone(), cause })?;
+        unmount(&whole, false, true).map_err(|cause| MountError::Refused { path: path.clone(), cause })?;
+    }
     let path = check_mount_point(&options.mount_point, options.over_content, options.as_file)?;
     let (device, by_helper, as_block) = if rustix::process::geteuid().is_root() {
         match mount_as_root(&path, options) {
@@ -216,7 +229,10 @@ fn check_mount_point(path: &Path, over_content: bool, as_file: bool) -> Result<P
     let absolute = fs::canonicalize(path).map_err(error)?;
     if !over_content {
         if mount_table::find(&absolute).is_some_and(|found| found.is_ours()) {
-            return Err(MountError::Mounted { path: path.to_owned() });
+            return Err(match super::is_dead(path) {
+                true => MountError::Dead { path: path.to_owned() },
+                false => MountError::Mounted { path: path.to_owned() },
+            });
         }
         let (is_empty, kind) = match as_file {
             true => (metadata.len() == 0, "file"),

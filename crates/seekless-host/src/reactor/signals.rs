@@ -4,6 +4,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{File, Reactor};
 
@@ -57,6 +60,13 @@ impl Signals {
             }
             _ => None,
         }
+    }
+
+    /// Returns when a signal is pending, and after `patience` at the latest.
+    pub fn wait(&self, patience: Duration) {
+        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+        // Interrupted, or not possible: the caller looks anyway.
+        let _ = rustix::event::poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], Some(&timeout));
     }
 
     /// Runs `start`, which starts a process, with the original signal mask, because a process inherits blocked signals.

@@ -10,14 +10,14 @@ use crate::{Scratch, can_mount};
 const LINE: &str = "lfs / file:a.img";
 
 /// A directory with an image of an empty file system and a mount point.
-fn prepared() -> Scratch {
+pub(crate) fn prepared() -> Scratch {
     let scratch = Scratch::new();
     scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
     scratch.make_directory("mnt");
     scratch
 }
 
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
         assert!(begun.elapsed() < Duration::from_secs(30), "no sign of {what}");
@@ -25,7 +25,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn daemon(scratch: &Scratch) -> Pid {
+pub(crate) fn daemon(scratch: &Scratch) -> Pid {
     let text = std::fs::read_to_string(scratch.path("pid")).unwrap();
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }

@@ -1,0 +1,177 @@
+//! `seekless mount --supervise`: a process that mounts again when the daemon has died.
+//!
+//! The supervisor touches neither the volume nor the mount: whatever makes a daemon die does not reach it. Each daemon is
+//! a child of its own, which opens the volume as any mount does, and so recovers it.
+//!
+//! Invariants
+//!   S1  Only a mount whose daemon is gone is replaced. One that was unmounted stays unmounted, whatever the daemon's end.
+//!   S2  The dead mount covers its directory until the volume is recovered, so that no program writes into what lies
+//!       below it.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+
+use super::daemon::{self, Report, Side, Waiting};
+use super::exit::FAILED;
+use super::{Done, Failure};
+use crate::fuse;
+use crate::reactor::Signals;
+
+/// A daemon that dies so often within [`WITHIN`] is not started again: something is wrong that a restart does not mend.
+const DEATHS_MAX: usize = 3;
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Between a death and the next start.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Which daemon of a supervisor this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Life {
+    First,
+    /// One before it has died, and its mount is still there.
+    Later,
+}
+
+/// Starts the supervisor, and returns when the first daemon works. `serve` is called in each daemon's process.
+pub(super) fn run(mount_point: &Path, serve: impl FnOnce(Report, Life) -> Done) -> Done {
+    let here = std::env::current_dir().map_err(|error| Failure::new(error).code(FAILED))?;
+    let mount_point = std::path::absolute(mount_point).map_err(|error| Failure::new(error).code(FAILED))?;
+    match daemon::split()? {
+        Side::Parent(waiting) => waiting.outcome(),
+        Side::Child(report) => supervise(&here, &mount_point, report, serve),
+    }
+}
+
+fn supervise(here: &Path, mount_point: &Path, report: Report, serve: impl FnOnce(Report, Life) -> Done) -> Done {
+    let mut report = Some(report);
+    match lives(here, mount_point, &mut report, serve) {
+        Ok(code) => Ok(code),
+        Err(failure) => {
+            match report.take() {
+                Some(report) => report.failed(&failure),
+                None => log::error!("{}", failure.text),
+            }
+            Ok(failure.code)
+        }
+    }
+}
+
+fn lives(
+    here: &Path,
+    mount_point: &Path,
+    report: &mut Option<Report>,
+    serve: impl FnOnce(Report, Life) -> Done,
+) -> Done {
+    let place = mount_point.display();
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD])
+        .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
+    let mut deaths: VecDeque<Instant> = VecDeque::new();
+    loop {
+        let life = if report.is_some() { Life::First } else { Life::Later };
+        let waiting = match signals.unblocked(daemon::split)? {
+            Side::Parent(waiting) => waiting,
+            Side::Child(its_report) => {
+                drop(signals);
+                // The pipe of the process that the user started belongs to the supervisor.
+                drop(report.take());
+                // Paths of the stack line are relative to where the user was.
+                if life == Life::Later {
+                    let _ = std::env::set_current_dir(here);
+                }
+                return serve(its_report, life);
+            }
+        };
+        let how = match serve_once(waiting, report, &signals, mount_point)? {
+            Ended::Over(code) => return Ok(code),
+            Ended::Died(how) => how,
+        };
+        let now = Instant::now();
+        deaths.push_back(now);
+        deaths.retain(|death| now - *death < WITHIN);
+        if deaths.len() >= DEATHS_MAX {
+            let text = format!(
+                "the daemon of {place} {how}; this was the {DEATHS_MAX}rd time within {} s, so it stays down. Find out \
+                 why before you mount it again; until then {place} gives errors, and `seekless umount --lazy` removes it",
+                WITHIN.as_secs()
+            );
+            return Err(Failure::new(text).code(FAILED));
+        }
+        log::warn!(
+            "the daemon of {place} {how}; it is mounted again. What was synced is there; programs with open files get \
+             errors, and have to open them again"
+        );
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// How one daemon ended.
+enum Ended {
+    /// Nothing is left to be mounted again.
+    Over(u8),
+    /// Its mount is there, and nobody serves it; how that came about.
+    Died(String),
+}
+
+/// Waits for a daemon to work, and to end. Signals for the supervisor are for the daemon.
+fn serve_once(
+    waiting: Waiting,
+    report: &mut Option<Report>,
+    signals: &Signals,
+    mount_point: &Path,
+) -> Result<Ended, Failure> {
+    let child = waiting.child();
+    match (waiting.outcome(), report.take()) {
+        (Ok(_), Some(report)) => report.ready(),
+        (Ok(_), None) => log::warn!("mounted again on {}", mount_point.display()),
+        // The first one: the user sees it.
+        (Err(failure), Some(first)) => {
+            *report = Some(first);
+            return Err(failure);
+        }
+        (Err(failure), None) => {
+            let _ = end_of(child, signals);
+            let how = format!("could not be started again ({})", failure.text);
+            return Ok(if is_dead(mount_point) { Ended::Died(how) } else { Ended::Over(failure.code) });
+        }
+    }
+    let (status, is_asked) = end_of(child, signals);
+    let code = match status.exit_status() {
+        Some(code) => u8::try_from(code).unwrap_or(FAILED),
+        None => FAILED,
+    };
+    match is_dead(mount_point) && !is_asked {
+        true => Ok(Ended::Died(format!("died{}", daemon::describe(status)))),
+        false => Ok(Ended::Over(code)),
+    }
+}
+
+/// Waits for the end of a process, and passes signals on to it. True when one of them asked it to end.
+fn end_of(child: Pid, signals: &Signals) -> (WaitStatus, bool) {
+    let mut is_asked = false;
+    loop {
+        if let Ok(Some((_, status))) = rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
+            return (status, is_asked);
+        }
+        // A signal of the child's end may be lost between `fork` and the mask, so there is a limit.
+        signals.wait(Duration::from_secs(1));
+        while let Some(signal) = signals.pending() {
+            let passed_on = match signal {
+                libc::SIGINT => Signal::INT,
+                libc::SIGTERM => Signal::TERM,
+                libc::SIGHUP => Signal::HUP,
+                libc::SIGUSR1 => Signal::USR1,
+                _ => continue,
+            };
+            is_asked |= passed_on != Signal::USR1;
+            // It may have ended in this moment.
+            let _ = rustix::process::kill_process(child, passed_on);
+        }
+    }
+}
+
+fn is_dead(mount_point: &Path) -> bool {
+    fuse::is_dead(mount_point)
+}

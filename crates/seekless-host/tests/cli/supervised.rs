@@ -1,0 +1,159 @@
+//! A supervisor mounts again when the daemon has died; and a service manager is told when a mount works.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::mounts::{daemon, prepared, wait_for};
+use crate::{Scratch, can_mount};
+
+const LINE: &str = "lfs / file:a.img";
+
+fn supervised(scratch: &Scratch) {
+    scratch.good(&["mount", LINE, "mnt", "--supervise", "--pid-file", "pid", "--log-file", "log"]);
+}
+
+/// The parent of a process.
+fn parent(pid: Pid) -> Pid {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    Pid::from_raw(line.trim().parse().unwrap()).unwrap()
+}
+
+fn is_running(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Kills the daemon, and returns when another one serves the mount, or `None` when it stays dead.
+fn kill_and_wait(scratch: &Scratch) -> Pid {
+    let before = daemon(scratch);
+    kill_process(before, Signal::KILL).unwrap();
+    wait_for("another daemon", || {
+        let after = std::fs::read_to_string(scratch.path("pid")).unwrap_or_default();
+        after.trim().parse() != Ok(before.as_raw_nonzero().get()) && !after.is_empty() && scratch.is_answered("mnt")
+    });
+    daemon(scratch)
+}
+
+impl Scratch {
+    fn is_answered(&self, name: &str) -> bool {
+        self.is_mounted(name) && std::fs::read_dir(self.path(name)).is_ok()
+    }
+}
+
+/// A daemon that is killed comes again with everything that was synced; open files give errors; the directory below the
+/// mount gets nothing; and after a third death within a minute the mount stays down, and the log says so.
+#[test]
+fn a_dead_daemon_comes_again() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    supervised(&scratch);
+    let supervisor = parent(daemon(&scratch));
+    for round in 0..2 {
+        let mut file = File::create(scratch.path(&format!("mnt/f{round}"))).unwrap();
+        file.write_all(b"acknowledged").unwrap();
+        file.sync_all().unwrap();
+        let pid = kill_and_wait(&scratch);
+        assert_eq!(parent(pid), supervisor);
+        file.write_all(b"more").and_then(|()| file.sync_all()).expect_err("its mount is gone");
+        for earlier in 0..=round {
+            let mut text = String::new();
+            let mut again = File::open(scratch.path(&format!("mnt/f{earlier}"))).unwrap();
+            again.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "acknowledged", "round {round}");
+        }
+    }
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("the end of the supervisor", || !is_running(supervisor));
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert_eq!(log.matches("it is mounted again").count(), 2, "{log}");
+    assert!(log.contains("(signal 9)") && log.contains("so it stays down") && log.contains("umount --lazy"), "{log}");
+    // Programs get errors, and nothing is written into the directory below.
+    std::fs::write(scratch.path("mnt/below"), "").unwrap_err();
+    let _ = scratch.run(&["umount", "--lazy", "mnt"]);
+    assert_eq!(std::fs::read_dir(scratch.path("mnt")).unwrap().count(), 0);
+    assert!(scratch.good(&["fsck", "--data", LINE]).contains("clean") || scratch.run(&["fsck", LINE]).code <= 1);
+}
+
+/// What is unmounted stays unmounted, whether by `umount` or by a signal to the supervisor; both processes end, and what
+/// was written is there.
+#[test]
+fn a_supervised_mount_ends_as_others_do() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    for (round, by_signal) in [false, true, true].into_iter().enumerate() {
+        supervised(&scratch);
+        if round == 2 {
+            kill_and_wait(&scratch);
+        }
+        let (server, supervisor) = (daemon(&scratch), parent(daemon(&scratch)));
+        scratch.write(&format!("mnt/f{round}"), "text");
+        match by_signal {
+            false => drop(scratch.good(&["umount", "mnt"])),
+            true => kill_process(supervisor, Signal::TERM).unwrap(),
+        }
+        wait_for("the end of both", || !is_running(server) && !is_running(supervisor));
+        assert!(!scratch.is_mounted("mnt"), "round {round}");
+        assert!(!scratch.path("pid").exists());
+    }
+    scratch.good(&["mount", LINE, "mnt", "-o", "ro"]);
+    assert_eq!(std::fs::read_dir(scratch.path("mnt")).unwrap().count(), 3);
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// What is wrong at the start is reported as without a supervisor. A dead mount of ours is replaced on demand, a living one is
+/// not.
+#[test]
+fn wrong_starts_are_reported() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let ended = scratch.run(&["mount", "lfs / file:none.img", "mnt", "--supervise"]);
+    assert_eq!(ended.code, 32);
+    assert!(ended.err.contains("none.img"), "{}", ended.err);
+    assert_eq!(scratch.run(&["mount", LINE, "mnt", "--supervise", "--foreground"]).code, 1);
+    scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
+    let ended = scratch.run(&["mount", "memfs", "mnt", "--replace-dead"]);
+    assert!(ended.code == 32 && ended.err.contains("is a mount of ours already"), "{}", ended.err);
+    scratch.write("mnt/f", "text");
+    scratch.good(&["sync", "mnt"]);
+    let pid = daemon(&scratch);
+    kill_process(pid, Signal::KILL).unwrap();
+    wait_for("its end", || !is_running(pid));
+    // The kernel may still know the attributes of its root.
+    let ended = scratch.run(&["mount", LINE, "mnt"]);
+    assert!(ended.code == 32 && ended.err.contains("whose daemon is gone"), "{}", ended.err);
+    scratch.good(&["mount", LINE, "mnt", "--replace-dead"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), b"text");
+    scratch.good(&["umount", "mnt"]);
+    assert!(!scratch.is_mounted("mnt"), "the dead one is gone, too");
+}
+
+/// In the foreground, the socket of a service manager gets READY=1, and not before the mount works.
+#[test]
+fn a_service_manager_is_notified() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let socket = UnixDatagram::bind(scratch.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut command = scratch.command();
+    command.args(["mount", LINE, "mnt", "--foreground"]).env("NOTIFY_SOCKET", scratch.path("notify"));
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut message = [0; 100];
+    let length = socket.recv(&mut message).unwrap();
+    assert_eq!(&message[..length], b"READY=1");
+    assert!(scratch.is_answered("mnt"));
+    scratch.good(&["umount", "mnt"]);
+    assert!(child.wait().unwrap().success());
+}
