@@ -57,6 +57,7 @@ pub(crate) const ENGINE: &[&str] = &[
     "seekless-volume",
     "seekless-vlog",
     "seekless-cleaning",
+    "seekless-flash",
     "seekless-logfs",
     "seekless-ffs",
     "seekless-layer",

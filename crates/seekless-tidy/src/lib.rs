@@ -19,6 +19,7 @@ pub const ENGINE: &[&str] = &[
     "seekless-volume",
     "seekless-vlog",
     "seekless-cleaning",
+    "seekless-flash",
     "seekless-logfs",
     "seekless-ffs",
     "seekless-layer",

@@ -60,11 +60,12 @@
 //! The rooms of the engine are in several crates, so that a change rebuilds and tests little. This crate has the stack
 //! line, which assembles the parts of the others, and shows all rooms under one name. Each room uses only those before
 //! it: between crates the compiler enforces that order, inside them the tests of `seekless-tidy`.
-//! Rooms in import order: `units codec rng rt device disk volume vlog cleaning fs layer stack testing`
+//! Rooms in import order: `units codec rng rt device disk volume vlog cleaning flash fs layer stack testing`
 
 pub use seekless_cleaning::cleaning;
 pub use seekless_core::{codec, device, record, rng, rt, units};
 pub use seekless_disk::disk;
+pub use seekless_flash::flash;
 pub use seekless_layer::layer;
 pub use seekless_vlog::vlog;
 pub use seekless_volume::volume;

@@ -17,6 +17,7 @@ mod drives;
 mod dump;
 mod exit;
 mod export;
+mod flash;
 mod fsck;
 mod info;
 mod key;
@@ -111,6 +112,8 @@ enum Command {
     Report(report::Args),
     #[command(subcommand)]
     Disk(disk::Command),
+    #[command(subcommand)]
+    Flash(flash::Command),
     List(list::Args),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
@@ -200,6 +203,8 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Disk(disk::Command::List(args)) => disk::list(&args),
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
+        Command::Flash(flash::Command::List(args)) => flash::list(&args),
+        Command::Flash(flash::Command::Validate(args)) => flash::validate(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::pages(&args, Cli::command()),

@@ -1,7 +1,11 @@
 //! Plots as self-contained SVG files: they need no script, font or other file.
 
+use std::collections::BTreeMap;
+
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use seekless::units::human_bytes;
 
 use super::Failure;
 
@@ -91,6 +95,93 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
             .map_err(cannot)?
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .legend_area_size(36)
+        .margin(16)
+        .background_style(WHITE)
+        .border_style(GRID)
+        .label_font(text(15))
+        .draw()
+        .map_err(cannot)
+}
+
+/// Throughput by depth: for each block size in bytes, the depth with the measured and the modelled operations a second.
+pub(super) struct Loops {
+    pub(super) title: String,
+    pub(super) curves: BTreeMap<u64, Vec<(f64, f64, f64)>>,
+}
+
+const LOOPS_HEIGHT: u32 = 420;
+
+/// The panels, one below the other, with logarithmic axes.
+pub(super) fn loops(panels: &[Loops]) -> Result<String, Failure> {
+    let mut svg = String::new();
+    let height = LOOPS_HEIGHT * u32::try_from(panels.len()).unwrap_or(u32::MAX / LOOPS_HEIGHT);
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        root.fill(&WHITE).map_err(cannot)?;
+        for (panel, area) in panels.iter().zip(root.split_evenly((panels.len(), 1))) {
+            draw_loops(panel, &area)?;
+        }
+        root.present().map_err(cannot)?;
+    }
+    Ok(svg)
+}
+
+fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
+    let text = |size: i32| TextStyle::from((FONT, size).into_font()).color(&INK);
+    let points = || panel.curves.values().flatten();
+    let depth_max = points().map(|point| point.0).fold(2.0, f64::max) * 1.6;
+    let rates = || points().flat_map(|point| [point.1, point.2]);
+    let (low, high) = (rates().fold(f64::MAX, f64::min) / 1.3, rates().fold(1.0, f64::max) * 1.3);
+    let title = text(20).pos(Pos::new(HPos::Center, VPos::Top));
+    area.draw(&Text::new(panel.title.clone(), (WIDTH as i32 / 2, 14), title)).map_err(cannot)?;
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(44)
+        .margin_bottom(14)
+        .margin_right(30)
+        .margin_left(14)
+        .x_label_area_size(48)
+        .y_label_area_size(76)
+        .build_cartesian_2d((1.0..depth_max).log_scale(), (low.max(1e-3)..high).log_scale())
+        .map_err(cannot)?;
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(INK)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y:.0}"))
+        .x_desc("commands outstanding")
+        .y_desc("commands a second")
+        .label_style(text(15))
+        .axis_desc_style(text(16))
+        .draw()
+        .map_err(cannot)?;
+    for (index, (bytes, points)) in panel.curves.iter().enumerate() {
+        let measured = ShapeStyle::from(MEASURED).stroke_width(6);
+        let modelled = ShapeStyle::from(MODELLED).stroke_width(2);
+        let series = chart
+            .draw_series(LineSeries::new(points.iter().map(|point| (point.0, point.1)), measured))
+            .map_err(cannot)?;
+        if index == 0 {
+            series
+                .label("measured on the drive")
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], measured));
+        }
+        let series = chart
+            .draw_series(LineSeries::new(points.iter().map(|point| (point.0, point.2)), modelled))
+            .map_err(cannot)?;
+        if index == 0 {
+            series.label("modelled").legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], modelled));
+        }
+        if let Some(last) = points.last() {
+            let label = Text::new(human_bytes(*bytes), (last.0 * 1.05, last.2), text(13));
+            chart.draw_series([label]).map_err(cannot)?;
+        }
     }
     chart
         .configure_series_labels()

@@ -160,3 +160,37 @@ fn troubles_are_explained() {
     let ended = scratch.run(&["disk", "info", "hp97650"]);
     assert_eq!((ended.code, ended.err.contains("did you mean `hp97560`?")), (2, true), "{}", ended.err);
 }
+
+/// Aim: flash drives are listed and compared, with measurements of the project and with one's own. Method: the errors of both
+/// halves, a file of two lines, and a picture; wrong drives and files are named.
+#[test]
+fn flash_drives_are_compared() {
+    let scratch = Scratch::new();
+    assert!(scratch.good(&["flash", "list"]).contains("ssd:nvme-a"));
+    assert!(json(&scratch, &["flash", "list", "--json"])[0]["source"].as_str().unwrap().contains("do23"));
+    let head = "engine,format,case,block_size,iodepth,iops,latency_mean_us\n";
+    let lines = "io_uring,lbaf3,write/4096bs/1zone,4096,16,300000,53\nio_uring,lbaf3,append/4096bs/1zone,4096,16,1,1\n";
+    scratch.write("mine.csv", format!("{head}{lines}"));
+    let value = json(&scratch, &["flash", "validate", "nvme-a", "mine.csv", "--svg", "fit.svg", "--json"]);
+    assert_eq!((&value["cases"][0]["measured_iops"], &value["without_answer"]), (&300_000.0.into(), &1.into()));
+    let modelled = value["cases"][0]["modelled_iops"].as_f64().unwrap();
+    assert!((250_000.0..350_000.0).contains(&modelled), "{modelled}");
+    let slower = json(&scratch, &["flash", "validate", "ssd:nvme-a,program=8.39ms", "mine.csv", "--json"]);
+    assert!(slower["cases"][0]["modelled_iops"].as_f64().unwrap() < modelled / 8.0);
+    let svg = std::fs::read_to_string(scratch.path("fit.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("commands outstanding") && svg.contains("write (io_uring, lbaf3)"));
+    assert!(
+        scratch
+            .good(&["flash", "validate", "nvme-a", "mine.csv"])
+            .contains("1 case has an operation that this drive lacks")
+    );
+    scratch.write("bad.csv", format!("{head}io_uring,lbaf3,write/4096bs/1zone,4096,zero,1,1\n"));
+    for (arguments, problem) in [
+        (["nvme-b", "mine.csv"], "nvme-a"),
+        (["disk:cheetah9lp", "mine.csv"], "no single modelled flash drive"),
+        (["nvme-a", "bad.csv"], "line 2"),
+    ] {
+        let ended = scratch.run(&[&["flash", "validate"][..], &arguments].concat());
+        assert!(ended.code != 0 && ended.err.contains(problem), "{arguments:?}: {}", ended.err);
+    }
+}

@@ -6,6 +6,7 @@ use super::{CrashReport, Replay};
 const PACKAGES: &[(&str, &str)] = &[
     ("cleaning::", "seekless-cleaning"),
     ("disk::", "seekless-disk"),
+    ("flash::", "seekless-flash"),
     ("volume::", "seekless-volume"),
     ("vlog::", "seekless-vlog"),
     ("fs::ffs::", "seekless-ffs"),

@@ -40,6 +40,7 @@ mod error;
 mod ffs;
 mod file;
 mod file_systems;
+mod flash;
 mod help;
 mod hint;
 mod layers;

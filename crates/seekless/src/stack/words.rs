@@ -5,7 +5,7 @@
 
 use super::spec::{Maker, Param, WordSpec};
 use super::value::Kind;
-use super::{arrays, devices, ffs, layers, lfs, vld, vlfs};
+use super::{arrays, devices, ffs, flash, layers, lfs, vld, vlfs};
 
 /// Every word of the stack line.
 pub const WORDS: &[&WordSpec] = &[
@@ -34,6 +34,7 @@ pub const WORDS: &[&WordSpec] = &[
     &devices::MEMORY,
     &devices::FILE,
     &devices::DISK,
+    &flash::SSD,
 ];
 
 const HOSTDIR: WordSpec = WordSpec {

@@ -1,0 +1,71 @@
+//! The dies and channels as lanes: when a page has been read or a stripe programmed.
+//!
+//! Stripes go to the dies in turn. A die's next program operation may wait in its second register, so that its channel
+//! transfers while it programs.
+
+use super::drive::{Cells, UNIT_BYTES, transfer};
+use super::lane::Lane;
+use crate::units::Nanos;
+
+#[derive(Clone, Debug)]
+pub(super) struct Array {
+    cells: Cells,
+    dies: Vec<Lane>,
+    channels: Vec<Lane>,
+    pub(super) counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) page_reads: u64,
+    pub(super) programs: u64,
+    pub(super) erases: u64,
+}
+
+impl Array {
+    pub(super) fn new(cells: Cells) -> Array {
+        let lanes = |count: u32| vec![Lane::default(); count as usize];
+        Array { cells, dies: lanes(cells.dies), channels: lanes(cells.channels), counts: Counts::default() }
+    }
+
+    /// The die of the stripe with this number.
+    pub(super) fn die(&self, stripe: u64) -> usize {
+        (stripe % self.dies.len() as u64) as usize
+    }
+
+    /// Reads `units` of one stripe on `die` into the controller, from `at` on; returns when they are there.
+    pub(super) fn read(&mut self, now: Nanos, at: Nanos, die: usize, units: u64) -> Nanos {
+        self.counts.page_reads += 1;
+        let read = self.cells.read;
+        let in_register = self.dies[die].book(now, at, read) + read;
+        self.transfer(now, in_register, die, units)
+    }
+
+    /// Transfers `units` between the controller and a register of `die`.
+    pub(super) fn transfer(&mut self, now: Nanos, at: Nanos, die: usize, units: u64) -> Nanos {
+        let length = transfer(units * UNIT_BYTES, self.cells.channel_rate);
+        let channel = die % self.channels.len();
+        self.channels[channel].book(now, at, length) + length
+    }
+
+    /// Programs a whole stripe on `die`; returns when it is there for good.
+    pub(super) fn program(&mut self, now: Nanos, at: Nanos, die: usize) -> Nanos {
+        self.counts.programs += 1;
+        let there = self.transfer(now, at, die, self.cells.stripe_units());
+        let program = self.cells.program;
+        self.dies[die].book(now, there, program) + program
+    }
+
+    /// Erases a block in each plane of `die`; returns when that is done.
+    pub(super) fn erase(&mut self, now: Nanos, at: Nanos, die: usize) -> Nanos {
+        self.counts.erases += 1;
+        let erase = self.cells.erase;
+        self.dies[die].book(now, at, erase) + erase
+    }
+
+    /// Time booked on all dies, and on all channels.
+    pub(super) fn busy(&self) -> (Nanos, Nanos) {
+        let sum = |lanes: &[Lane]| lanes.iter().fold(Nanos::ZERO, |sum, lane| sum + lane.busy);
+        (sum(&self.dies), sum(&self.channels))
+    }
+}

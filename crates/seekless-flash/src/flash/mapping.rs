@@ -1,0 +1,294 @@
+//! The page mapping: which place each logical unit is in, what is live, and which superblock is collected next.
+//!
+//! Writes fill one open superblock after another. A superblock is collected greedily: the one with the fewest live units. Only
+//! what was written since the start is in memory, in chunks; everything else follows from [`Start`].
+//!
+//! Invariants, which [`Mapping::check`] recounts
+//!   F1  A place is live if and only if the unit that was written to it last is mapped to it.
+//!   F2  The live count of a superblock is the number of its live places.
+//!   F3  Every superblock is open, free, full, or the victim.
+//!   F4  The free superblocks and the rest of the open one have room for what is still live in the victim.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use super::drive::{Fill, FlashError, UNIT_BYTES};
+use super::start::{NONE, Start};
+
+/// Entries of one chunk of the mapping table.
+const CHUNK: u32 = 1024;
+
+/// Superblocks that no data needs: one is open, one is being collected, and one is free at least.
+const RESERVE: u32 = 3;
+
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    /// Units that the host sees.
+    logical: u32,
+    /// Units of a superblock.
+    superblock: u32,
+    start: Start,
+    /// Places of units that moved since the start, with their neighbours.
+    places: BTreeMap<u32, Box<[u32]>>,
+    blocks: Vec<Superblock>,
+    open: u32,
+    /// Next place in the open superblock.
+    next: u32,
+    free: VecDeque<u32>,
+    /// Full superblocks by their live units, with the number as the tie-breaker.
+    full: BTreeSet<(u32, u32)>,
+    victim: Option<Victim>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Superblock {
+    live: u32,
+    /// Which unit was written to each place since the superblock was opened last; `None` while it holds what it held at the
+    /// start.
+    owners: Option<Vec<u32>>,
+    /// Its dies must erase their blocks before they program them.
+    used: bool,
+}
+
+/// The superblock that is being collected.
+#[derive(Clone, Copy, Debug)]
+struct Victim {
+    block: u32,
+    next: u32,
+}
+
+/// What the garbage collection is to do now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pace {
+    /// Live units to move before the host writes another.
+    pub(super) units: u32,
+}
+
+impl Mapping {
+    /// `bytes` for the host, with `spare` hundredths of a percent more for the garbage collection.
+    pub(super) fn new(bytes: u64, spare: u32, superblock: u64, fill: Fill) -> Result<Mapping, FlashError> {
+        let fits = |units: u64| u32::try_from(units).ok().filter(|units| *units < NONE);
+        let too_large = || FlashError("a flash drive has at most 15 TiB".to_owned());
+        let logical = fits(bytes / UNIT_BYTES).ok_or_else(too_large)?;
+        let superblock = fits(superblock).ok_or_else(too_large)?;
+        if logical == 0 {
+            return Err(FlashError("a drive holds at least 4096 bytes".to_owned()));
+        }
+        let wanted = u64::from(logical) + u64::from(logical) * u64::from(spare) / 10_000;
+        let needed = u64::from(logical.div_ceil(superblock) + RESERVE);
+        let blocks = wanted.div_ceil(u64::from(superblock)).max(needed);
+        fits(blocks * u64::from(superblock)).ok_or_else(too_large)?;
+        let blocks = blocks as u32;
+        let start = Start::new(fill, logical, superblock, blocks - RESERVE + 1);
+        let mut all = vec![Superblock::default(); blocks as usize];
+        let mut full = BTreeSet::new();
+        for block in 0..start.used() {
+            let live = start.live(block);
+            all[block as usize] = Superblock { live, owners: None, used: true };
+            full.insert((live, block));
+        }
+        let mut free: VecDeque<u32> = (start.used()..blocks).collect();
+        // A drive that was overwritten at random has used all of its superblocks.
+        for block in free.iter().filter(|_| fill == Fill::Random) {
+            all[*block as usize].used = true;
+        }
+        let open = free.pop_front().expect("the reserve is free");
+        let mut mapping = Mapping {
+            logical,
+            superblock,
+            start,
+            places: BTreeMap::new(),
+            blocks: all,
+            open,
+            next: 0,
+            free,
+            full,
+            victim: None,
+        };
+        mapping.blocks[open as usize].owners = Some(Vec::new());
+        Ok(mapping)
+    }
+
+    pub(super) fn superblock_units(&self) -> u32 {
+        self.superblock
+    }
+
+    /// All units, with those that the host does not see.
+    pub(super) fn physical_units(&self) -> u64 {
+        self.blocks.len() as u64 * u64::from(self.superblock)
+    }
+
+    /// Where a unit is; `None` when it was never written, or discarded.
+    pub(super) fn place(&self, unit: u32) -> Option<u32> {
+        let place = match self.places.get(&(unit / CHUNK)) {
+            Some(chunk) => chunk[(unit % CHUNK) as usize],
+            None => self.start.place(unit),
+        };
+        (place != NONE).then_some(place)
+    }
+
+    /// The place that the next unit gets, and whether its block must be erased before.
+    pub(super) fn next_place(&self) -> (u32, bool) {
+        (self.open * self.superblock + self.next, self.blocks[self.open as usize].used)
+    }
+
+    /// Puts a unit into the next place.
+    pub(super) fn write(&mut self, unit: u32) {
+        debug_assert!(unit < self.logical);
+        self.forget(unit);
+        let place = self.open * self.superblock + self.next;
+        self.set_place(unit, place);
+        self.blocks[self.open as usize].live += 1;
+        self.push_owner(unit);
+    }
+
+    /// Leaves the next place empty, because the drive programs whole stripes.
+    pub(super) fn pad(&mut self) {
+        self.push_owner(NONE);
+    }
+
+    /// The units hold nothing any more.
+    pub(super) fn discard_all(&mut self, units: Range<u32>) {
+        let mut unit = units.start;
+        while unit < units.end {
+            let chunk = unit / CHUNK;
+            let end = (chunk + 1).saturating_mul(CHUNK).min(units.end);
+            // A fresh drive of any size is discarded in no time.
+            if self.start.used() > 0 || self.places.contains_key(&chunk) {
+                for unit in unit..end {
+                    if self.forget(unit) {
+                        self.set_place(unit, NONE);
+                    }
+                }
+            }
+            unit = end;
+        }
+    }
+
+    /// How many live units to move now. The victim is to be empty when half a superblock of room is left, so that moved and
+    /// new units mix evenly.
+    pub(super) fn pace(&mut self) -> Option<Pace> {
+        let room = self.superblock - self.next + self.free.len() as u32 * self.superblock;
+        if self.victim.is_none() {
+            if room >= 2 * self.superblock {
+                return None;
+            }
+            let &(live, block) = self.full.first()?;
+            if live == self.superblock {
+                return None; // Nothing is to be gained anywhere.
+            }
+            self.full.remove(&(live, block));
+            self.victim = Some(Victim { block, next: 0 });
+        }
+        let victim = self.victim.expect("one was just chosen");
+        let live = self.blocks[victim.block as usize].live;
+        let units = match room.saturating_sub(live + self.superblock / 2) {
+            0 => live,
+            spare => live.div_ceil(spare),
+        };
+        Some(Pace { units })
+    }
+
+    /// The next live unit of the victim, with its place; at its end the victim is free.
+    pub(super) fn next_of_victim(&mut self) -> Option<(u32, u32)> {
+        let victim = self.victim.as_mut()?;
+        let block = victim.block;
+        while victim.next < self.superblock && self.blocks[block as usize].live > 0 {
+            let place = block * self.superblock + victim.next;
+            victim.next += 1;
+            let unit = match &self.blocks[block as usize].owners {
+                Some(owners) => owners.get((place % self.superblock) as usize).copied().unwrap_or(NONE),
+                None => self.start.owner(place),
+            };
+            let now = match self.places.get(&(unit / CHUNK)) {
+                _ if unit == NONE => NONE,
+                Some(chunk) => chunk[(unit % CHUNK) as usize],
+                None => self.start.place(unit),
+            };
+            if now == place {
+                return Some((unit, place));
+            }
+        }
+        None
+    }
+
+    /// Frees the victim once nothing in it is live.
+    pub(super) fn free_victim(&mut self) -> bool {
+        match self.victim {
+            Some(victim) if self.blocks[victim.block as usize].live == 0 => {
+                self.blocks[victim.block as usize] = Superblock { live: 0, owners: Some(Vec::new()), used: true };
+                self.free.push_back(victim.block);
+                self.victim = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes a unit out of the count of its superblock; returns whether it was in one.
+    fn forget(&mut self, unit: u32) -> bool {
+        let Some(place) = self.place(unit) else { return false };
+        let block = place / self.superblock;
+        let live = self.blocks[block as usize].live;
+        assert!(live > 0, "F2: superblock {block} has a live place");
+        self.blocks[block as usize].live = live - 1;
+        if self.full.remove(&(live, block)) {
+            self.full.insert((live - 1, block));
+        }
+        true
+    }
+
+    fn set_place(&mut self, unit: u32, place: u32) {
+        let (chunk, start) = (unit / CHUNK, &self.start);
+        let entries = self.places.entry(chunk).or_insert_with(|| {
+            let first = chunk * CHUNK;
+            (first..first + CHUNK).map(|unit| if unit < self.logical { start.place(unit) } else { NONE }).collect()
+        });
+        entries[(unit % CHUNK) as usize] = place;
+    }
+
+    fn push_owner(&mut self, unit: u32) {
+        let open = self.open;
+        self.blocks[open as usize].owners.get_or_insert_default().push(unit);
+        self.next += 1;
+        if self.next == self.superblock {
+            self.full.insert((self.blocks[open as usize].live, open));
+            self.open = self.free.pop_front().expect("F4: the garbage collection keeps a superblock free");
+            self.next = 0;
+            self.blocks[self.open as usize].owners = Some(Vec::new());
+        }
+    }
+
+    /// Memory of the tables, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let owners: usize = self.blocks.iter().filter_map(|block| block.owners.as_ref()).map(Vec::capacity).sum();
+        self.places.len() as u64 * u64::from(CHUNK) * 4 + owners as u64 * 4
+    }
+
+    /// Recounts F1 to F3.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let mut live = vec![0; self.blocks.len()];
+        for unit in 0..self.logical {
+            if let Some(place) = self.place(unit) {
+                let (block, within) = (place / self.superblock, place % self.superblock);
+                let owner = match &self.blocks[block as usize].owners {
+                    Some(owners) => owners[within as usize],
+                    None => self.start.owner(place),
+                };
+                assert_eq!(owner, unit, "F1: the owner of place {place}");
+                live[block as usize] += 1;
+            }
+        }
+        let counted: Vec<u32> = self.blocks.iter().map(|block| block.live).collect();
+        assert_eq!(counted, live, "F2");
+        let full = self.full.iter().map(|(live, block)| {
+            assert_eq!(*live, self.blocks[*block as usize].live, "F2: in the order of victims");
+            *block
+        });
+        let mut all: Vec<u32> = full.chain(self.free.iter().copied()).chain([self.open]).collect();
+        all.extend(self.victim.map(|victim| victim.block));
+        all.sort_unstable();
+        assert!(all.iter().copied().eq(0..self.blocks.len() as u32), "F3");
+    }
+}

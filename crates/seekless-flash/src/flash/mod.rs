@@ -1,0 +1,23 @@
+//! Modelled flash drives: how long a drive takes for a request, from its dies, channels, mapping, garbage collection, write
+//! buffer and host interface. A device answers *what* is stored; this room answers *when*.
+//!
+//! Commands book the parts of the drive that they use when they arrive ([`lane`]), so that a command costs no event of its own
+//! and millions a second can be modelled.
+
+mod buffer;
+mod catalogue;
+mod cells;
+mod controller;
+mod device;
+mod drive;
+mod front;
+mod lane;
+mod mapping;
+mod start;
+#[cfg(test)]
+mod tests;
+pub mod validation;
+
+pub use controller::Controller;
+pub use device::{Options, SsdDevice};
+pub use drive::{Cells, Fill, FlashError, Interface, Known, Model, Ssd, UNIT_BYTES, WriteBuffer};

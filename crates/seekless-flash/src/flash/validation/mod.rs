@@ -1,0 +1,16 @@
+//! Comparing a model with measurements of its real drive: closed loops at many block sizes and depths.
+//!
+//! The measurements are in the form of [do23], one line for each run of fio. Half of the cases were there to fit the constants of
+//! the catalogue; no constant follows from the others. [`Case::half`] says which, by a rule that no result changes.
+
+mod cases;
+mod closed_loop;
+mod report;
+
+pub use cases::{Case, Half, Operation, parse};
+pub use closed_loop::{Host, Predicted, predict};
+pub use report::{Answer, Region, Share, regions};
+
+/// Measurements that come with the project, by the drive's name: extracted from github.com/stonet-research/NVMeBenchmarks (MIT
+/// licence, Copyright (c) 2023 Krijn Doekemeijer, Nick Tehrany).
+pub const MEASURED: &[(&str, &str)] = &[("nvme-a", include_str!("../measured/nvme-a.csv"))];

@@ -1,0 +1,290 @@
+//! `seekless flash`: the drives of the flash model, and how far they are from what was measured.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use seekless::flash::validation::{Answer, Case, Half, MEASURED, Operation, Region, Share, parse, predict, regions};
+use seekless::flash::{Known, Model, Ssd};
+use seekless::stack::Stack;
+use seekless::units::{counted, human_bytes};
+use seekless_lab::output::{self as files, Replace, Sources, Wish};
+use seekless_lab::trace::contents;
+use serde_json::{Value, json};
+
+use super::plot::{self, Loops};
+use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+
+/// Look at modelled flash drives, and compare them with measurements of the real ones
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    List(ListArgs),
+    Validate(ValidateArgs),
+}
+
+/// Show the flash drives of the catalogue, and what is known of each
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless flash list
+  seekless flash list --json
+
+Exit codes: 0 shown, 2 wrong usage")]
+pub(super) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compare a modelled flash drive with closed loops that were measured on the real one
+#[derive(clap::Args)]
+#[command(
+    after_help = "Without a file, the drive is compared with the measurements that come with the project. A file has \
+                        comma-separated values whose first line names the columns; needed are engine, format, case, \
+                        block_size, iodepth, iops and latency_mean_us, where a case is operation/block size/zones.
+
+Half of the cases were there to fit the drives of the catalogue; the other half is what to believe. A hash of the \
+                        case's name says which is which.
+
+Examples:
+  seekless flash validate nvme-a
+  seekless flash validate nvme-a --svg fit.svg
+  seekless flash validate ssd:nvme-a,program=700us mine.csv --json
+
+Exit codes: 0 compared, 1 failed, 2 wrong usage"
+)]
+pub(super) struct ValidateArgs {
+    /// A drive of the catalogue, or a stack that is one flash drive
+    #[arg(value_name = "DRIVE")]
+    drive: String,
+
+    /// Measurements
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Draw measured and modelled throughput by depth into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Replace that file even if this command did not write it
+    #[arg(short, long, requires = "svg")]
+    force: bool,
+
+    /// Print JSON, with every case
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn list(args: &ListArgs) -> Done {
+    let drives: Vec<&Ssd> = Ssd::names().filter_map(Ssd::named).collect();
+    if args.json {
+        let one = |drive: &&Ssd| {
+            json!({
+                "name": drive.name,
+                "word": "ssd",
+                "product": drive.product,
+                "bytes": drive.bytes,
+                "known": known(drive.known),
+                "source": drive.source,
+            })
+        };
+        output::print_json(&drives.iter().map(one).collect::<Value>())?;
+        return Ok(0);
+    }
+    let mut table = table(&["drive", "product", "capacity", "known"]);
+    for drive in drives {
+        let word = format!("ssd:{}", drive.name);
+        table.add_row([word, drive.product.to_owned(), human_bytes(drive.bytes), known(drive.known).to_owned()]);
+    }
+    output::print(&format!("{table}\n"))?;
+    Ok(0)
+}
+
+fn known(known: Known) -> &'static str {
+    match known {
+        Known::Writes => "writes fitted to measurements; reads are a prediction",
+        Known::Assumed => "nothing was measured",
+    }
+}
+
+pub(super) fn validate(args: &ValidateArgs) -> Done {
+    let model = read_model(&args.drive)?;
+    let text = match &args.file {
+        Some(path) => String::from_utf8(contents(path)?)
+            .map_err(|_| Failure::new(format!("{} is no text", path.display())).code(WRONG_USAGE))?,
+        None => included(&model)?.to_owned(),
+    };
+    let name = args.file.as_ref().map_or("the measurements".to_owned(), |path| path.display().to_string());
+    let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
+    let sources: Vec<&Path> = args.file.as_deref().into_iter().collect();
+    let wish = Wish::new(replace).sources(Sources::of(&sources));
+    if let Some(path) = &args.svg {
+        files::check(path, &wish)?;
+    }
+    let cases = parse(&text).map_err(|problem| Failure::new(format!("{name}: {problem}")))?;
+    let mut answers = Vec::new();
+    let mut others = 0;
+    for case in cases {
+        match predict(&model, &case).map_err(Failure::new)? {
+            Some(predicted) => answers.push(Answer { case, predicted }),
+            None => others += 1,
+        }
+    }
+    if answers.is_empty() {
+        return Err(Failure::new(format!("{name}: there is no case that {} can answer", args.drive)));
+    }
+    if let Some(path) = &args.svg {
+        files::write(path, output::signed(&plot::loops(&panels(&answers))?).as_bytes(), &wish)?;
+    }
+    match args.json {
+        true => output::print_json(&to_json(&args.drive, &answers, others))?,
+        false => output::print(&to_text(&answers, others))?,
+    }
+    Ok(0)
+}
+
+/// The drive of an argument: a name of the catalogue, or a stack that is one flash drive.
+fn read_model(text: &str) -> Result<Model, Failure> {
+    if let Some(drive) = Ssd::named(text) {
+        return Ok(Model::Ssd(*drive));
+    }
+    let stack = match text.starts_with('@') || text.contains(':') {
+        true => read_stack(text)?,
+        // A name that is not in the catalogue: the stack parser suggests the nearest.
+        false => Stack::parse(&format!("ssd:{text}")).map_err(|error| Failure::new(error).code(WRONG_USAGE))?,
+    };
+    stack.flash().map_err(|error| Failure::new(error).code(WRONG_USAGE))
+}
+
+/// Measurements that come with the project.
+fn included(model: &Model) -> Result<&'static str, Failure> {
+    let found = MEASURED.iter().find(|(name, _)| *name == model.name());
+    found.map(|(_, text)| *text).ok_or_else(|| {
+        let failure = Failure::new(format!("no measurements of {} come with the project", model.name()));
+        failure.code(WRONG_USAGE).hint("name a file with some")
+    })
+}
+
+fn halves(answers: &[Answer]) -> [Option<Share>; 2] {
+    [Half::Fitted, Half::HeldOut].map(|half| Share::of(answers.iter().filter(move |answer| answer.case.half() == half)))
+}
+
+fn operation(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Write => "write",
+        Operation::WriteRandom => "write, random",
+        Operation::Read => "read",
+        Operation::ReadRandom => "read, random",
+        Operation::WriteScheduled => "write, scheduled",
+        Operation::Append => "append",
+    }
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header.to_vec());
+    table
+}
+
+const COLUMNS: [&str; 7] = ["operation", "size", "depth", "half", "cases", "latency off by", "throughput off by"];
+
+fn to_text(answers: &[Answer], others: usize) -> String {
+    let mut table = table(&COLUMNS);
+    let mut add = |region: Option<Region>, shares: [Option<Share>; 2]| {
+        for (half, share) in ["fitted", "held out"].iter().zip(shares) {
+            let Some(share) = share else { continue };
+            let [what, size, depth] = match region {
+                Some(region) => [operation(region.operation), region.size, region.depth],
+                None => ["all", "", ""],
+            };
+            let mut cells: Vec<Cell> = [what, size, depth, half].iter().map(Cell::new).collect();
+            let off = |median: f64, worst: f64| format!("{:.1} % ({:.0} %)", 100.0 * median, 100.0 * worst);
+            for number in [
+                share.cases.to_string(),
+                off(share.latency_median, share.latency_worst),
+                off(share.throughput_median, share.throughput_worst),
+            ] {
+                cells.push(Cell::new(number).set_alignment(CellAlignment::Right));
+            }
+            table.add_row(cells);
+        }
+    };
+    for (region, shares) in regions(answers) {
+        add(Some(region), shares);
+    }
+    add(None, halves(answers));
+    let mut text = format!(
+        "{table}\n\noff by: the median case, and in brackets the worst, of mean latency and throughput\n\
+         depth: commands outstanding, of all zones together\n"
+    );
+    if others > 0 {
+        let have = if others == 1 { "has an operation" } else { "have operations" };
+        text += &format!("{} {have} that this drive lacks\n", counted(others as u64, "case"));
+    }
+    text
+}
+
+fn to_json(drive: &str, answers: &[Answer], others: usize) -> Value {
+    let share = |share: &Option<Share>| {
+        share.map(|share| {
+            json!({
+                "cases": share.cases,
+                "latency_median": share.latency_median,
+                "latency_worst": share.latency_worst,
+                "throughput_median": share.throughput_median,
+                "throughput_worst": share.throughput_worst,
+            })
+        })
+    };
+    let both = |shares: &[Option<Share>; 2]| json!({ "fitted": share(&shares[0]), "held_out": share(&shares[1]) });
+    let region = |(region, shares): &(Region, [Option<Share>; 2])| {
+        json!({
+            "operation": operation(region.operation),
+            "size": region.size,
+            "depth": region.depth,
+            "errors": both(shares),
+        })
+    };
+    let case = |answer: &Answer| {
+        let Case { engine, format, name, depth, iops, latency_us, .. } = &answer.case;
+        json!({
+            "engine": engine,
+            "format": format,
+            "case": name,
+            "depth": depth,
+            "half": match answer.case.half() { Half::Fitted => "fitted", Half::HeldOut => "held out" },
+            "measured_iops": iops,
+            "modelled_iops": answer.predicted.iops,
+            "measured_latency_us": latency_us,
+            "modelled_latency_us": answer.predicted.latency_us,
+        })
+    };
+    json!({
+        "seekless": env!("CARGO_PKG_VERSION"),
+        "drive": drive,
+        "errors": both(&halves(answers)),
+        "regions": regions(answers).iter().map(region).collect::<Vec<_>>(),
+        "cases": answers.iter().map(case).collect::<Vec<_>>(),
+        "without_answer": others,
+    })
+}
+
+/// A panel for each operation, engine, format and number of zones, with a pair of curves for each block size.
+fn panels(answers: &[Answer]) -> Vec<Loops> {
+    let key = |case: &Case| (case.operation, case.zones, case.engine.clone(), case.format.clone());
+    let mut keys: Vec<_> = answers.iter().map(|answer| key(&answer.case)).collect();
+    keys.sort();
+    keys.dedup();
+    let panel = |wanted: &(Operation, u32, String, String)| {
+        let mut curves: std::collections::BTreeMap<u64, Vec<(f64, f64, f64)>> = std::collections::BTreeMap::new();
+        for answer in answers.iter().filter(|answer| key(&answer.case) == *wanted) {
+            let point = (f64::from(answer.case.depth), answer.case.iops, answer.predicted.iops);
+            curves.entry(answer.case.block_bytes).or_default().push(point);
+        }
+        for points in curves.values_mut() {
+            points.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+        }
+        let (what, zones, engine, format) = wanted;
+        let zones = if *zones == 1 { String::new() } else { format!(", {zones} zones") };
+        Loops { title: format!("{}{zones} ({engine}, {format})", operation(*what)), curves }
+    };
+    keys.iter().map(panel).collect()
+}

@@ -1,0 +1,216 @@
+//! The words of modelled flash drives.
+
+use std::rc::Rc;
+
+use super::error::{BuildError, StackError};
+use super::spec::{Maker, Param, WordSpec};
+use super::value::{Kind, Percent};
+use super::{Stack, Word};
+use crate::device::Device;
+use crate::flash::{Cells, Fill, Interface, Model, Options, Ssd, SsdDevice, WriteBuffer};
+use crate::rt::Rt;
+use crate::units::{KIB, Nanos};
+
+fn ssds() -> Vec<&'static str> {
+    Ssd::names().collect()
+}
+
+const COUNT: Kind = Kind::Integer { min: 1, max: 65_536 };
+const TIME: Kind = Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(10) };
+const RATE: Kind = Kind::Bytes { min: 1 << 10, max: 1 << 40 };
+
+pub(super) const SSD: WordSpec = WordSpec {
+    name: "ssd",
+    help: "a modelled flash drive; every figure of a drive of the catalogue can be replaced",
+    argument: Some(
+        &Param::new(
+            "drive",
+            Kind::Name { catalogue: ssds, otherwise: "and its figures as options: ssd:nvme-a,dies=64,program=700us" },
+            "a drive of the catalogue",
+        )
+        .default("nvme-a"),
+    ),
+    options: &[
+        Param::new("size", Kind::Bytes { min: 1 << 20, max: 15 << 40 }, "capacity (default that of the drive)"),
+        Param::new("fill", Kind::Choice(&["fresh", "sequential", "random"]), "what was written before")
+            .default("fresh"),
+        Param::new(
+            "spare",
+            Kind::Percent { max: Percent::ALL },
+            "further capacity for the garbage collection, as a share of the size",
+        ),
+        Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
+        Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
+        Param::new("channels", COUNT, "channels to the dies"),
+        Param::new("dies", COUNT, "dies, on all channels together"),
+        Param::new("planes", Kind::Integer { min: 1, max: 64 }, "planes of a die, which work together"),
+        Param::new("page", Kind::Bytes { min: 4 * KIB, max: 1 << 20 }, "bytes of a page"),
+        Param::new(
+            "pages",
+            Kind::Integer { min: 1, max: 1 << 20 },
+            "pages of an erase block (default that of the drive; fewer with a smaller size)",
+        ),
+        Param::new("read", TIME, "time to read a page"),
+        Param::new("program", TIME, "time to program a page in each plane"),
+        Param::new("erase", TIME, "time to erase a block in each plane"),
+        Param::new("channel-rate", RATE, "bytes a second over a channel"),
+        Param::new("link-rate", RATE, "bytes a second between host and drive, in each direction"),
+        Param::new("command", TIME, "the controller's processor for a command; commands wait for each other"),
+        Param::new("write-latency", TIME, "what a write takes besides; writes overlap in it"),
+        Param::new("read-latency", TIME, "what a read takes besides; reads overlap in it"),
+        Param::new("queue", COUNT, "commands that the drive holds at once"),
+        Param::new("block", Kind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
+            .default("512B"),
+        Param::new(
+            "request",
+            Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
+            "largest request that the host hands over (default 128KiB)",
+        ),
+        Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
+    ],
+    maker: Maker::VolatileDevice(|rt, word| Box::pin(async { make_ssd(rt, word) })),
+};
+
+fn make_ssd(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
+    let drive = ssd(word)?;
+    let block_bytes = u32::try_from(word.bytes("block")).unwrap_or(u32::MAX);
+    if !block_bytes.is_power_of_two() {
+        return Err(BuildError::Option { key: "block", problem: "it must be a power of two".into() });
+    }
+    let fill = match word.choice("fill") {
+        "sequential" => Fill::Sequential,
+        "random" => Fill::Random,
+        _ => Fill::Fresh,
+    };
+    let request_bytes_max = match word.given("request") {
+        Some(_) => narrow(word.bytes("request") / (4 * KIB) * (4 * KIB)),
+        None => Options::default().request_bytes_max,
+    };
+    let options = Options { fill, block_bytes, keep_bytes: word.switch("keep"), request_bytes_max };
+    let device = SsdDevice::new(rt.clone(), &drive, options).map_err(|error| BuildError::other(error.to_string()))?;
+    Ok(Rc::new(device))
+}
+
+/// The drive of an `ssd` word.
+fn ssd(word: &Word) -> Result<Ssd, BuildError> {
+    let name = word.choice("drive");
+    let base = Ssd::named(name).ok_or_else(|| BuildError::other(format!("no flash drive is called `{name}`")))?;
+    let given = |key: &str| word.given(key).is_some();
+    let bytes = |key: &'static str, base: u64| if given(key) { word.bytes(key) } else { base };
+    let count = |key: &'static str, base: u32| if given(key) { narrow(word.integer(key)) } else { base };
+    let time = |key: &'static str, base: Nanos| if given(key) { word.duration(key) } else { base };
+    let mut drive = Ssd {
+        bytes: bytes("size", base.bytes) / (4 * KIB) * (4 * KIB),
+        spare: if given("spare") { word.percent("spare").hundredths } else { base.spare },
+        cells: Cells {
+            channels: count("channels", base.cells.channels),
+            dies: count("dies", base.cells.dies),
+            planes: count("planes", base.cells.planes),
+            page_bytes: narrow(bytes("page", base.cells.page_bytes.into())),
+            pages: count("pages", base.cells.pages),
+            read: time("read", base.cells.read),
+            program: time("program", base.cells.program),
+            erase: time("erase", base.cells.erase),
+            channel_rate: bytes("channel-rate", base.cells.channel_rate),
+        },
+        interface: Interface {
+            queue: count("queue", base.interface.queue),
+            command: time("command", base.interface.command),
+            write_latency: time("write-latency", base.interface.write_latency),
+            read_latency: time("read-latency", base.interface.read_latency),
+            link_rate: bytes("link-rate", base.interface.link_rate),
+            ..base.interface
+        },
+        buffer: WriteBuffer {
+            bytes: bytes("buffer", base.buffer.bytes),
+            protected: if given("protected") { word.switch("protected") } else { base.buffer.protected },
+        },
+        ..*base
+    };
+    if given("size") && !given("pages") {
+        drive.cells.pages = drive.pages_for_size();
+    }
+    Ok(drive)
+}
+
+fn narrow(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+impl Stack {
+    /// The drive of a stack that is one modelled flash drive, such as `ssd:nvme-a`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn flash(&self) -> Result<Model, StackError> {
+        match &self.words[..] {
+            [word] if word.name() == SSD.name => match ssd(word) {
+                Ok(drive) => Ok(Model::Ssd(drive)),
+                Err(cause) => Err(self.blame(word, "make", cause)),
+            },
+            [first, ..] => {
+                let problem = "this is no single modelled flash drive";
+                Err(StackError::new(&self.line, first.name_span.clone(), problem).hint("for example: ssd:nvme-a"))
+            }
+            [] => unreachable!("S1"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rt::{Executor, HostProfile};
+    use crate::stack::{Identity, NoLeaves, Purpose, Usage};
+
+    /// Aim: every file system runs on flash, and so do arrays. Method: a file is written, made durable and read again, in less
+    /// time than a disk would take; twice, with the same nanoseconds.
+    #[test]
+    fn file_systems_run_on_flash() {
+        for line in [
+            "lfs / ssd:nvme-a,size=64MiB,block=4KiB",
+            "vlfs / ssd:size=64MiB,fill=random,protected=off",
+            "ffs / ssd:size=64MiB,fill=sequential",
+            "lfs / raid0:n=2 / ssd:size=64MiB,dies=8,page=8KiB,program=2ms,spare=28%",
+        ] {
+            let run = || {
+                let executor = Executor::simulated(1, HostProfile::NONE);
+                let rt = executor.rt().clone();
+                let stack = Stack::parse(line).unwrap();
+                assert!(stack.is_volatile());
+                let run = async {
+                    let mounted =
+                        stack.mount(&rt, &NoLeaves, &Identity::new([1, 2, 3, 4]), Usage::default()).await.unwrap();
+                    let before = rt.now();
+                    let client = crate::fs::client::Client::new(mounted.fs.clone());
+                    client.write_file(b"f", &[1; 100_000]).await.unwrap();
+                    client.sync().await.unwrap();
+                    assert_eq!(client.read_file(b"f").await.unwrap(), [1; 100_000]);
+                    let took = rt.now() - before;
+                    mounted.fs.close().await.unwrap();
+                    took
+                };
+                executor.block_on(run).unwrap()
+            };
+            let took = run();
+            assert!(took > Nanos::from_micros(50) && took < Nanos::from_millis(60), "{line}: {took:?}");
+            assert_eq!(took, run(), "{line}");
+        }
+        for (line, problem) in [
+            ("ssd:dies=30", "spread evenly"),
+            ("ssd:page=5KiB", "multiple of 4096"),
+            ("ssd:block=1000B", "power of two"),
+            ("ssd:pages=1,dies=2,channels=1", "four stripes"),
+            ("ssd:buffer=64KiB,planes=8", "two stripes"),
+        ] {
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let stack = Stack::parse(line).unwrap();
+            let opened = executor.block_on(async { stack.open(&rt, &NoLeaves, Purpose::Use).await }).unwrap();
+            let error = opened.err().expect(line).to_string();
+            assert!(error.contains(problem), "{line}: {error}");
+        }
+        assert!(Stack::parse("ssd:nvme-a,dies=64").unwrap().flash().is_ok_and(|model| model.name() == "nvme-a"));
+        assert!(Stack::parse("lfs / ssd:nvme-a").unwrap().flash().is_err());
+    }
+}
