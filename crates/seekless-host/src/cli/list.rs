@@ -110,7 +110,7 @@ pub(super) fn drives_json() -> Value {
             "source": drive.source,
         })
     };
-    Drive::all().iter().map(drive).collect()
+    Drive::all().map(drive).collect()
 }
 
 /// The default of a number of a workload, as it is written; `None` for what has none.

@@ -86,7 +86,7 @@ fn capacities() {
         ("wren4", 626_130),
     ];
     let found: Vec<(&str, u64)> =
-        Drive::all().iter().map(|drive| (&*drive.name, Mechanism::new(drive).unwrap().sectors())).collect();
+        Drive::all().map(|drive| (&*drive.name, Mechanism::new(drive).unwrap().sectors())).collect();
     assert_eq!(found, expected);
 }
 
