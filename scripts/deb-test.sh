@@ -19,7 +19,7 @@ trap cleanup EXIT
 
 say() { printf '== %s\n' "$*"; }
 die() { printf 'failed: %s\n' "$*" >&2; exit 1; }
-inside() { chroot "$system" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 "$@"; }
+inside() { chroot "$system" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C.UTF-8 "$@"; }
 # Without what changes by itself, and what dpkg keeps of any package.
 files() { (cd "$system" && find . -path ./proc -prune -o -path ./dev -prune -o -path ./tmp -prune -o -path ./root -prune -o -path './var/*' -prune -o -print | sort); }
 
@@ -41,15 +41,15 @@ inside seekless --version
 
 say "mount -t, mkfs -t, fsck -t and an installed experiment"
 inside sh -e -c '
-    cd /root && mkdir /etc/seekless /mnt/data
-    mkfs -t seekless "lfs / file:/root/data.img,size=64MiB" >/dev/null
-    echo "stack = \"lfs / file:/root/data.img\"" >/etc/seekless/data.toml
+    cd /srv && mkdir /etc/seekless /mnt/data
+    mkfs -t seekless "lfs / file:/srv/data.img,size=64MiB" >/dev/null
+    echo "stack = \"lfs / file:/srv/data.img\"" >/etc/seekless/data.toml
     echo "@/etc/seekless/data.toml /mnt/data seekless defaults 0 0" >>/etc/fstab
     mount /mnt/data && echo text >/mnt/data/file && umount /mnt/data
-    fsck.seekless -n "lfs / file:/root/data.img" >/dev/null
+    fsck.seekless -n "lfs / file:/srv/data.img" >/dev/null
     mount /mnt/data && grep -q text /mnt/data/file && umount /mnt/data
     seekless run ro92-fig3 --quick --out results >/dev/null
-    test -s results/rows.csv && rm -r results data.img /etc/seekless /mnt/data
+    test -s results/rows.csv && rm -r results /srv/data.img /etc/seekless /mnt/data
     sed -i /seekless/d /etc/fstab
 ' || die "an installed program"
 if command -v systemd-analyze >/dev/null; then
@@ -64,13 +64,13 @@ awk '
     /^```sh/ { run = $0 !~ /no-run/; next }
     /^```/ { run = 0; next }
     run
-' docs/tutorial.md >"$system/root/tutorial.sh"
+' docs/tutorial.md >"$system/srv/tutorial.sh"
 inside sh -e -c '
-    mkdir /root/here && cd /root/here && mkdir docs
+    mkdir /srv/here && cd /srv/here && mkdir docs
     ln -s /usr/share/seekless/samples docs/samples && ln -s /usr/share/seekless/experiments experiments
     apt-get install -y --no-install-recommends fuse3 >/dev/null 2>&1
     bash -e ../tutorial.sh >../log 2>&1 || { tail -n 20 ../log; exit 1; }
-    rm -r /root/here /root/tutorial.sh /root/log
+    cd / && rm -r /srv/here /srv/tutorial.sh /srv/log
     apt-get purge -y --auto-remove fuse3 >/dev/null 2>&1
 ' || die "the tutorial"
 

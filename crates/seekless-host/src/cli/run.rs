@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard};
+use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, read_costs};
 
 use super::conclude::{self, Origin, Show, this_program};
 use super::sweep::{INTERRUPTED, Sweep, Wanted, is_simulated};
@@ -118,7 +118,7 @@ pub(super) fn run(args: &Args) -> Done {
     let experiment = args.which.read()?;
     let program = this_program()?;
     let plan = args.which.plan(&experiment, &program)?;
-    let costs = args.costs.as_deref().map(Costs::read).transpose()?.unwrap_or_default();
+    let costs = args.costs.as_deref().map(read_costs).transpose()?.unwrap_or_default();
     let simulated =
         plan.points.iter().map(|point| is_simulated(&experiment, point)).collect::<Result<Vec<bool>, Failure>>()?;
     let mine = match args.shard {

@@ -111,7 +111,7 @@ fn lives(
 enum Ended {
     /// Nothing is left to be mounted again.
     Over(u8),
-    /// Its mount is there, and nobody serves it; how that came about.
+    /// Its mount is there without a daemon; how that came about.
     Died(String),
 }
 

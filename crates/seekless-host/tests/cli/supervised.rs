@@ -1,4 +1,4 @@
-//! A supervisor mounts again when the daemon has died; and a service manager is told when a mount works.
+//! A supervisor mounts again when the daemon has died; and a service manager learns when a mount works.
 
 use std::fs::File;
 use std::io::{Read, Write};

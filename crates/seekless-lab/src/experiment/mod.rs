@@ -27,6 +27,7 @@
 //!       shards that were merged, in whatever order and however often.
 
 mod claim;
+mod costs;
 mod description;
 mod figure;
 pub mod fuzz;
@@ -46,15 +47,16 @@ mod tests;
 mod value;
 
 pub use claim::{Checked, Claim, Verdict, digits};
+pub use costs::Costs;
 pub use description::{Axis, Chart, Clock, Contestant, Description, Experiment, Figure, Variable};
 pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, kinds};
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};
-pub use results::{Merged, Results, ResultsError, Stored, files_of, to_csv};
+pub use results::{Merged, Results, ResultsError, Stored, files_of, read_costs, to_csv};
 pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};
-pub use shard::{Costs, Shard};
+pub use shard::Shard;
 pub use value::{Unit, Value};
 
 /// What is wrong with an experiment, and where.

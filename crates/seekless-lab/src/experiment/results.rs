@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::{self, NewFile, OutputError, Replace, Wish};
 
+use super::costs::{Costs, Spent};
 use super::description::{Description, Experiment};
 use super::plan::{Plan, Point};
 use super::published::Published;
 use super::rounds::Round;
 use super::rows::Row;
-use super::shard::{Costs, Spent};
 
 const POINTS: &str = "points.jsonl";
 /// Points of other programs and other experiments, which are measured again but not deleted.
@@ -295,8 +295,12 @@ fn parse_points(path: &Path, text: &[u8]) -> Result<(Points, usize), ResultsErro
     Ok((done, whole))
 }
 
-/// Parses the times of points; see [`Costs::read`]. An incomplete last line is ignored.
-pub(super) fn read_costs(folder: &Path) -> Result<Costs, ResultsError> {
+/// Reads how long the points of a run took, from its folder of results. The run may be one of another program, or with
+/// `--quick`. An incomplete last line is ignored.
+///
+/// # Errors
+/// When there is no such file, or one of something else.
+pub fn read_costs(folder: &Path) -> Result<Costs, ResultsError> {
     let path = folder.join(SECONDS);
     let text = fs::read(&path).map_err(failed("read", &path))?;
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);

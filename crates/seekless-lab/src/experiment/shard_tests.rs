@@ -4,7 +4,7 @@ use std::path::Path;
 
 use seekless::rng::Rng;
 
-use super::shard::Spent;
+use super::costs::Spent;
 use super::*;
 
 /// Makes a sweep of `values` points for each of two contestants.
@@ -131,7 +131,7 @@ fn shards_are_merged() {
         for from in order {
             assert_eq!(results.merge(&path(from), &plan, always).unwrap(), Merged::default(), "{from}");
         }
-        seen.push((rows, Costs::read(&path(&out)).unwrap().of(&plan)));
+        seen.push((rows, read_costs(&path(&out)).unwrap().of(&plan)));
     }
     assert_eq!(seen[0], seen[1], "whatever the order");
     assert_eq!(seen[0].0.len(), 7);
@@ -149,8 +149,8 @@ fn shards_are_merged() {
     assert_eq!(results.merge(&path("a"), &plan, |_| false).unwrap().added, 0);
     assert_eq!(results.rounds(&plan.points[0]), 2);
 
-    let mine = "2/3".parse::<Shard>().unwrap().points(&plan, &Costs::read(&path("a")).unwrap(), |_| true);
+    let mine = "2/3".parse::<Shard>().unwrap().points(&plan, &read_costs(&path("a")).unwrap(), |_| true);
     assert!((3..=4).contains(&count(&mine)), "{}", count(&mine));
     std::fs::write(path("a/seconds.jsonl"), "{\"place\":\"one, n 1\",\"seconds\":-1}\n").unwrap();
-    Costs::read(&path("a")).unwrap_err();
+    read_costs(&path("a")).unwrap_err();
 }
