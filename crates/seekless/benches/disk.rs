@@ -5,11 +5,13 @@
 
 #![allow(clippy::disallowed_methods)]
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use cpu_time::ProcessTime;
 use seekless::device::{BlockDevice, Buf, Device};
 use seekless::disk::{Disk, Drive, Mechanism, Options, Request};
+use seekless::flash::{Controller, Fill, Ssd};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile};
 use seekless::units::{Nanos, Sector};
@@ -90,6 +92,25 @@ fn arrays(what: &str, make: impl Fn(Vec<Device>) -> Result<Rc<Mapped>, ShapeErro
     report(what, requests / WINDOW * WINDOW, start);
 }
 
+/// Commands of 4 KiB on a flash drive, `depth` outstanding, which is in its steady state.
+fn flash(what: &str, depth: u64, write: bool) {
+    let drive = Ssd::named("nvme-a").expect("a drive of the catalogue");
+    let mut controller = Controller::new(drive, Fill::Random, 4096).expect("a valid drive");
+    let mut rng = Rng::new(4);
+    let mut ends: VecDeque<Nanos> = (0..depth).map(|_| Nanos::ZERO).collect();
+    let start = ProcessTime::now();
+    let mut now = Nanos::ZERO;
+    for _ in 0..REQUESTS {
+        now = now.max(ends.pop_front().expect("there is one for each outstanding command"));
+        let sector = rng.below(drive.bytes / 4096) * 8;
+        ends.push_back(match write {
+            true => controller.write(now, sector, 8, false),
+            false => controller.read(now, sector, 8),
+        });
+    }
+    report(what, REQUESTS, start);
+}
+
 /// Looks up random places.
 fn look_up(what: &str, count: u64, forward: impl Fn(u64) -> u64) {
     let mut rng = Rng::new(3);
@@ -134,6 +155,8 @@ fn main() {
     arrays("128 x cheetah9lp, raid0, 200 outstanding", |disks| raid0(disks, 64));
     arrays("128 x cheetah9lp, volume, 200 outstanding", |disks| volume(disks, 128, 64, 1));
     arrays("128 x cheetah9lp, permute over volume", |disks| permute(volume(disks, 128, 64, 1)?, 8, 1, None));
+    flash("nvme-a, random 4 KiB reads, 32 outstanding", 32, false);
+    flash("nvme-a, random 4 KiB writes, collecting, 32 outstanding", 32, true);
     permutations("permutation of a 9 GB disk in 4 KiB, by network", 2_222_905);
     permutations("permutation of 128 of them, by network", 128 * 2_222_905);
     tables("permutation of a 9 GB disk in 4 KiB, by table", 2_222_905);

@@ -115,7 +115,7 @@ impl CrashDevice {
         let (block_bytes, request_bytes_max) = (options.block_bytes, options.request_bytes_max);
         Rc::new(CrashDevice(Rc::new(Inner {
             rt: rt.clone(),
-            geometry: Geometry { sectors: options.bytes / SECTOR_BYTES, block_bytes, request_bytes_max },
+            geometry: Geometry { sectors: options.bytes / SECTOR_BYTES, block_bytes, request_bytes_max, zones: None },
             rng: RefCell::new(Rng::new(options.seed)),
             live: RefCell::new(base.clone()),
             base,

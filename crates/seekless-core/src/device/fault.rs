@@ -280,7 +280,7 @@ impl FaultDevice {
 #[async_trait(?Send)]
 impl BlockDevice for FaultDevice {
     fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+        Geometry { zones: None, ..self.inner.geometry() }
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -121,7 +121,7 @@ fn mask(first: u64, count: u64) -> u8 {
 #[async_trait(?Send)]
 impl BlockDevice for ForkDevice {
     fn geometry(&self) -> Geometry {
-        self.base.geometry()
+        Geometry { zones: None, ..self.base.geometry() }
     }
 
     /// The guarantees of memory: the changes live as long as the fork.

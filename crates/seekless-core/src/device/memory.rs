@@ -92,7 +92,8 @@ impl Memory {
     }
 
     pub fn from_image(bytes: u64, image: Image) -> Memory {
-        let geometry = Geometry { sectors: bytes / SECTOR_BYTES, block_bytes: 512, request_bytes_max: 4 << 20 };
+        let geometry =
+            Geometry { sectors: bytes / SECTOR_BYTES, block_bytes: 512, request_bytes_max: 4 << 20, zones: None };
         Memory { geometry, image: RefCell::new(image) }
     }
 

@@ -15,6 +15,7 @@ mod redundancy;
 pub mod rescue;
 mod snapshots;
 pub mod trace;
+mod zones;
 
 use std::fmt;
 use std::rc::Rc;
@@ -26,6 +27,7 @@ pub use memory::{Image, Memory};
 pub use readings::{read_checked, read_right, read_span};
 pub use redundancy::{MemberState, MemberStatus, Redundancy, RedundancyStatus, Scrubbed, news};
 pub use snapshots::{SnapshotError, SnapshotInfo, Snapshots};
+pub use zones::{ZoneAction, ZoneInfo, ZoneState, Zoned, Zones};
 
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
@@ -42,6 +44,8 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// Largest single request that the device takes, in bytes; callers split longer ones.
     pub request_bytes_max: u32,
+    /// The zones of a device that is written in order only; then [`BlockDevice::zoned`] has what they need.
+    pub zones: Option<Zones>,
 }
 
 impl Geometry {
@@ -108,6 +112,12 @@ pub enum DeviceError {
     NoSpace { at: Sector, bytes: u64 },
     #[error("device is read-only")]
     ReadOnly,
+    /// Nothing was written.
+    #[error("write at sector {at} is not at the write pointer of zone {zone}, which is at sector {pointer}")]
+    NotAtWritePointer { at: Sector, zone: u32, pointer: Sector },
+    /// The zone is not in a state for this, and stays in its state.
+    #[error("zone {zone}: {problem}")]
+    Zone { zone: u32, problem: &'static str },
     /// Power is off, or the device has gone. Every later request fails in the same way.
     #[error("device is gone: {0}")]
     Gone(&'static str),
@@ -192,6 +202,7 @@ pub type Counter = (&'static str, u64);
 ///   `readings`, `read_as`, `correct`   passes them on, or checksums above cannot reach the other copies below
 ///   `provision`, `release`             passes them on
 ///   `head`                             passes it on if it changes no addresses and takes no time
+///   `zoned`                            leaves it, and says `zones: None` in its geometry
 ///   `redundancy`, `snapshots`          leaves them: whatever builds a stack asks each of its devices
 ///   `counters`                         returns its own alone, for the same reason
 #[async_trait(?Send)]
@@ -242,7 +253,7 @@ pub trait BlockDevice {
     /// Stores `data` at `at`.
     ///
     /// # Errors
-    /// `OutOfRange` and `Unaligned` leave everything as it was. After `NoSpace` a part of the write may be there,
+    /// `OutOfRange`, `Unaligned`, `NotAtWritePointer` and `Zone` leave everything as it was. After `NoSpace` a part of the write may be there,
     /// and the device goes on working. After `Io` any part of the write may have reached the medium, now or later.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError>;
 
@@ -273,6 +284,11 @@ pub trait BlockDevice {
     /// When that could not be done. Nothing is lost then; the next start may take longer.
     async fn release(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    /// What its zones need beside reads and writes, where [`Geometry::zones`] has some.
+    fn zoned(&self) -> Option<&dyn Zoned> {
+        None
     }
 
     /// Its own snapshots, where it can have any.

@@ -118,7 +118,7 @@ impl Drop for UnderWay<'_> {
 #[async_trait(?Send)]
 impl BlockDevice for TraceDevice {
     fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+        Geometry { zones: None, ..self.inner.geometry() }
     }
 
     fn guarantees(&self) -> Guarantees {

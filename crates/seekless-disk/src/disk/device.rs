@@ -115,6 +115,7 @@ impl Disk {
                 sectors: mechanism.sectors(),
                 block_bytes: SECTOR_BYTES as u32,
                 request_bytes_max: options.request_bytes_max,
+                zones: None,
             },
             write_behind: mechanism.drive().cache.write_behind != WriteBehind::None,
             name: mechanism.drive().name.to_string(),

@@ -6,16 +6,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use super::space::Space;
 use crate::units::Nanos;
 
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
-    capacity: u64,
-    used: u64,
+    space: Space,
     /// Units whose stripe is not complete, oldest first.
     waiting: VecDeque<Waiting>,
-    /// When space becomes free, and how much.
-    releases: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// Units of stripes that are being programmed, and until when they are here.
     leaving: BTreeMap<u32, Nanos>,
     ends: BinaryHeap<Reverse<(Nanos, u32)>>,
@@ -39,10 +37,8 @@ impl Buffer {
     /// Room for `capacity` units.
     pub(super) fn new(capacity: u64) -> Buffer {
         Buffer {
-            capacity,
-            used: 0,
+            space: Space::new(capacity),
             waiting: VecDeque::new(),
-            releases: BinaryHeap::new(),
             leaving: BTreeMap::new(),
             ends: BinaryHeap::new(),
         }
@@ -58,27 +54,13 @@ impl Buffer {
             }
             // A newer version of what the garbage collection moves: it needs space as any other.
             same.moved = false;
-            let ready = self.space(at);
+            let ready = self.space.take(at);
             self.waiting.iter_mut().filter(|waiting| waiting.unit == unit).for_each(|same| same.ready = ready);
             return ready;
         }
-        let ready = self.space(at);
+        let ready = self.space.take(at);
         self.waiting.push_back(Waiting { unit, ready, sectors, moved: false });
         ready
-    }
-
-    /// Takes the space of a unit, when there is some.
-    fn space(&mut self, mut at: Nanos) -> Nanos {
-        while let Some(Reverse((free, count))) = self.releases.peek().copied() {
-            if free > at && self.used < self.capacity {
-                break;
-            }
-            at = at.max(free);
-            self.used -= u64::from(count);
-            self.releases.pop();
-        }
-        self.used += 1;
-        at
     }
 
     /// Adds a unit that the garbage collection moves, and that is not here yet.
@@ -103,9 +85,7 @@ impl Buffer {
     /// The stripe with these units will be programmed at `end`.
     pub(super) fn programmed(&mut self, stripe: &[Waiting], end: Nanos) {
         let space = stripe.iter().filter(|waiting| !waiting.moved).count() as u32;
-        if space > 0 {
-            self.releases.push(Reverse((end, space)));
-        }
+        self.space.release(end, space);
         for waiting in stripe {
             self.leaving.insert(waiting.unit, end);
             self.ends.push(Reverse((end, waiting.unit)));
@@ -128,9 +108,7 @@ impl Buffer {
             dropped += u32::from(!keep && !waiting.moved);
             keep
         });
-        if dropped > 0 {
-            self.releases.push(Reverse((now, dropped)));
-        }
+        self.space.release(now, dropped);
         let gone: Vec<u32> = self.leaving.range(units).map(|(unit, _)| *unit).collect();
         for unit in gone {
             self.leaving.remove(&unit);
@@ -149,9 +127,7 @@ impl Buffer {
 
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let leaving: u64 = self.releases.iter().map(|Reverse((_, count))| u64::from(*count)).sum();
         let waiting = self.waiting.iter().filter(|waiting| !waiting.moved).count() as u64;
-        assert_eq!(self.used, leaving + waiting, "space of units that wait and that leave");
-        assert!(self.used <= self.capacity);
+        self.space.check(waiting);
     }
 }

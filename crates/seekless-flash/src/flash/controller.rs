@@ -8,8 +8,9 @@
 use super::buffer::{Buffer, WHOLE};
 use super::cells::Array;
 use super::drive::{Fill, FlashError, Ssd, UNIT_BYTES};
-use super::front::{Extent, Front};
+use super::front::{Extent, Front, Kind};
 use super::mapping::Mapping;
+use super::read_ahead::ReadAhead;
 use crate::units::Nanos;
 
 #[derive(Clone, Debug)]
@@ -26,8 +27,7 @@ pub struct Controller {
     next_unit: u32,
     /// When everything that left the buffer is programmed.
     programmed: Nanos,
-    /// The stripe that the garbage collection read last, and when it was in the controller.
-    collected: (u64, Nanos),
+    read_ahead: ReadAhead,
     pub(super) counts: Counts,
 }
 
@@ -50,10 +50,19 @@ pub(super) struct Counts {
     pub(super) collections: u64,
 }
 
+/// Units in places behind each other, of one stripe.
+#[derive(Clone, Copy)]
+struct Run {
+    place: u64,
+    units: u64,
+}
+
 impl Controller {
+    /// `block_bytes`: the smallest unit that the host can address.
+    ///
     /// # Errors
     /// When the drive contradicts itself.
-    pub fn new(drive: &Ssd, fill: Fill) -> Result<Controller, FlashError> {
+    pub fn new(drive: &Ssd, fill: Fill, block_bytes: u32) -> Result<Controller, FlashError> {
         drive.cells.check()?;
         drive.interface.check()?;
         let wrong = |problem: String| Err(FlashError(problem));
@@ -68,7 +77,7 @@ impl Controller {
         }
         Ok(Controller {
             drive: *drive,
-            front: Front::new(drive.interface),
+            front: Front::new(drive.interface, block_bytes),
             buffer: Buffer::new(units),
             mapping: Mapping::new(drive.bytes, drive.spare, superblock, fill)?,
             array: Array::new(drive.cells),
@@ -76,7 +85,7 @@ impl Controller {
             journal_stripes: 0,
             next_unit: 0,
             programmed: Nanos::ZERO,
-            collected: (u64::MAX, Nanos::ZERO),
+            read_ahead: ReadAhead::default(),
             counts: Counts::default(),
         })
     }
@@ -92,7 +101,7 @@ impl Controller {
         let extent = Extent { first_sector, sectors };
         self.counts.writes += 1;
         self.counts.sectors_written += sectors;
-        let (begin, end) = self.front.write(now, &extent);
+        let (begin, end) = self.front.write(now, &extent, Kind::Write);
         let units = extent.units();
         if units.start != self.next_unit && units.start + 1 != self.next_unit {
             self.journal += u64::from(self.drive.journal_bytes);
@@ -121,28 +130,31 @@ impl Controller {
         self.counts.reads += 1;
         self.counts.sectors_read += sectors;
         let begin = self.front.read(now, extent.bytes());
+        let ahead = self.read_ahead.continues(&extent, self.front.outstanding() + 1);
         let stripe_units = self.drive.cells.stripe_units();
         let mut done = begin;
         let mut from_memory = 0;
-        let mut stripe: Option<(u64, u64)> = None; // Number, and units of it.
+        let mut run: Option<Run> = None;
         for unit in extent.units() {
             let place = match self.buffer.serves(begin, unit) {
                 true => None,
-                false => self.mapping.place(unit),
+                false => self.mapping.place(unit).map(u64::from),
             };
-            let number = place.map(|place| u64::from(place) / stripe_units);
-            match (&mut stripe, number) {
+            match (&mut run, place) {
                 (_, None) => from_memory += 1,
-                (Some((same, units)), Some(number)) if *same == number => *units += 1,
-                (_, Some(number)) => {
-                    if let Some(before) = stripe.replace((number, 1)) {
-                        done = done.max(self.fetch(now, begin, before));
+                // The unit behind the others, in the same stripe.
+                (Some(run), Some(place)) if run.place + run.units == place && !place.is_multiple_of(stripe_units) => {
+                    run.units += 1;
+                }
+                (_, Some(place)) => {
+                    if let Some(before) = run.replace(Run { place, units: 1 }) {
+                        done = done.max(self.fetch(now, begin, before, ahead, extent.bytes()));
                     }
                 }
             }
         }
-        if let Some(last) = stripe {
-            done = done.max(self.fetch(now, begin, last));
+        if let Some(last) = run {
+            done = done.max(self.fetch(now, begin, last, ahead, extent.bytes()));
         }
         if from_memory > 0 {
             self.counts.buffer_hits += from_memory;
@@ -152,11 +164,16 @@ impl Controller {
         self.front.leave(now, done)
     }
 
-    /// Reads units of one stripe and sends them.
-    fn fetch(&mut self, now: Nanos, at: Nanos, (stripe, units): (u64, u64)) -> Nanos {
-        let die = self.array.die(stripe);
-        let there = self.array.read(now, at, die, units);
-        self.front.send(now, there, units * UNIT_BYTES)
+    /// Reads a run and sends it, or what the command needs of it.
+    fn fetch(&mut self, now: Nanos, at: Nanos, run: Run, ahead: bool, bytes: u64) -> Nanos {
+        let stripe_units = self.drive.cells.stripe_units();
+        let number = run.place / stripe_units;
+        let there = match ahead {
+            // It was read while the commands before were served; the link is slower than all dies together.
+            true => at,
+            false => self.array.read(now, at, self.array.die(number), number, run.place % stripe_units, run.units),
+        };
+        self.front.send(now, there, (run.units * UNIT_BYTES).min(bytes))
     }
 
     /// When everything that was confirmed before `now` is durable.
@@ -216,8 +233,9 @@ impl Controller {
             // The rest of the unit is on flash.
             if let Some(old) = self.mapping.place(waiting.unit) {
                 self.counts.units_merged += 1;
-                let die = self.array.die(u64::from(old) / stripe_units as u64);
-                ready = ready.max(self.array.read(now, ready, die, 1));
+                let (number, within) = (u64::from(old) / stripe_units as u64, u64::from(old) % stripe_units as u64);
+                let die = self.array.die(number);
+                ready = ready.max(self.array.read(now, ready, die, number, within, 1));
             }
         }
         // A superblock's first stripe on each die comes after the erasure of the die's blocks.
@@ -257,20 +275,20 @@ impl Controller {
 
     /// Moves as many live units as one unit of the host requires.
     fn collect(&mut self, now: Nanos) {
-        let Some(pace) = self.mapping.pace() else { return };
+        let Some(pace) = self.mapping.pace() else {
+            return;
+        };
         let stripe_units = self.drive.cells.stripe_units();
         for _ in 0..pace.units {
-            let Some((unit, place)) = self.mapping.next_of_victim() else { break };
+            let Some((unit, place)) = self.mapping.next_of_victim() else {
+                break;
+            };
             if self.buffer.has(unit) {
                 continue; // A newer version is about to be programmed.
             }
             let number = u64::from(place) / stripe_units;
             let die = self.array.die(number);
-            let ready = match self.collected {
-                (same, there) if same == number => self.array.transfer(now, there, die, 1),
-                _ => self.array.read(now, now, die, 1),
-            };
-            self.collected = (number, ready);
+            let ready = self.array.read(now, now, die, number, u64::from(place) % stripe_units, 1);
             self.counts.units_moved += 1;
             self.buffer.push_moved(unit, ready);
         }
@@ -312,6 +330,9 @@ impl Controller {
             ("channels_busy_ns", channels.0),
             ("buffer_wait_ns", counts.buffer_wait_ns),
             ("tables_bytes", self.mapping.memory_bytes()),
+            ("units", self.drive.bytes / UNIT_BYTES),
+            ("unit_places", self.mapping.physical_units()),
+            ("superblock_units_max", self.mapping.superblock_units().into()),
         ]
     }
 

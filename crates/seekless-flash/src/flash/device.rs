@@ -50,6 +50,7 @@ impl SsdDevice {
             sectors: drive.bytes / SECTOR_BYTES,
             block_bytes: options.block_bytes,
             request_bytes_max: options.request_bytes_max,
+            zones: None,
         };
         Ok(SsdDevice {
             rt,
@@ -57,7 +58,7 @@ impl SsdDevice {
             protected: drive.buffer.protected,
             name: drive.name,
             image: options.keep_bytes.then(RefCell::default),
-            controller: RefCell::new(Controller::new(drive, options.fill)?),
+            controller: RefCell::new(Controller::new(drive, options.fill, options.block_bytes)?),
         })
     }
 

@@ -1,6 +1,7 @@
 //! The description of a flash drive. Values are in the catalogue, each with its source.
 
-use crate::units::Nanos;
+use crate::device::Zones;
+use crate::units::{Nanos, SECTOR_BYTES};
 
 /// Bytes of a mapping unit: what the drive's table gives one entry, as nearly all drives of the last ten years do.
 pub const UNIT_BYTES: u64 = 4096;
@@ -26,6 +27,10 @@ pub struct Cells {
     pub erase: Nanos,
     /// Bytes a second over one channel.
     pub channel_rate: u64,
+    /// Time of a channel for each transfer, before its bytes: commands, addresses, status.
+    pub channel_setup: Nanos,
+    /// From the end of a read's transfer until the controller has corrected it; reads overlap in it.
+    pub correction: Nanos,
 }
 
 /// The host's side: the command interface and the controller's work for it.
@@ -33,8 +38,14 @@ pub struct Cells {
 pub struct Interface {
     /// Commands that the drive holds at once; more wait in the host.
     pub queue: u32,
-    /// The firmware's processor, for each command: one command after another.
+    /// The firmware's processor, for each write, flush and change: one command after another.
     pub command: Nanos,
+    /// The same, for each read.
+    pub read_command: Nanos,
+    /// The firmware's processor, for an append beyond a write.
+    pub append: Nanos,
+    /// Extra latency of an append.
+    pub append_latency: Nanos,
     /// What a write takes besides, from the doorbell to the completion; commands overlap in it.
     pub write_latency: Nanos,
     /// What a read takes besides; commands overlap in it.
@@ -43,12 +54,18 @@ pub struct Interface {
     pub list_latency: Nanos,
     /// Bytes a second of the transfer of one command.
     pub transfer_rate: u64,
+    /// Time of the link for each command with data, before its bytes.
+    pub link_setup: Nanos,
     /// Bytes a second over the link to the host, of all commands together, in each direction.
     pub link_rate: u64,
     /// The firmware's processor, for each write of less than a whole mapping unit.
     pub merge: Nanos,
     /// The same, for each of its sectors of 512 bytes.
     pub merge_sector: Nanos,
+    /// The same, after the confirmation of a command with such a write.
+    pub merge_after: Nanos,
+    /// In a namespace with sectors of 512 bytes: the firmware's processor, for a write of one whole mapping unit.
+    pub narrow: Nanos,
 }
 
 /// How the drive buffers writes in its memory.
@@ -75,6 +92,8 @@ pub enum Fill {
 /// How much of the constants was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Known {
+    /// Reads, writes and changes of zones are fitted to measurements; what is inside the drive is inferred.
+    Measured,
     /// Writes are fitted to measurements; reads and what is inside the drive are assumed.
     Writes,
     /// Nothing: round figures for what a drive of its kind has.
@@ -101,16 +120,103 @@ pub struct Ssd {
     pub journal_bytes: u32,
 }
 
+/// What it takes to change the state of a zone, beyond the command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneCosts {
+    pub open: Nanos,
+    /// For the first write to a zone that is not open.
+    pub open_by_write: Nanos,
+    pub close: Nanos,
+    /// For a zone in which nothing was written.
+    pub finish_empty: Nanos,
+    /// Beside the time to program the rest of the zone.
+    pub finish: Nanos,
+    pub reset_empty: Nanos,
+    pub reset: Nanos,
+    /// For each unit that was written.
+    pub reset_unit: Nanos,
+}
+
+/// A drive with zones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Zns {
+    /// The name in the catalogue.
+    pub name: &'static str,
+    pub product: &'static str,
+    pub known: Known,
+    /// Where the constants come from.
+    pub source: &'static str,
+    pub zones: u32,
+    /// Distance from one zone to the next.
+    pub zone_bytes: u64,
+    /// Bytes of a zone that can be written.
+    pub capacity_bytes: u64,
+    /// 0: no limit.
+    pub open_max: u32,
+    /// 0: no limit.
+    pub active_max: u32,
+    pub cells: Cells,
+    pub interface: Interface,
+    pub buffer: WriteBuffer,
+    pub costs: ZoneCosts,
+}
+
+impl Zns {
+    /// Its zones as the host sees them.
+    pub fn shape(&self) -> Zones {
+        Zones {
+            count: self.zones,
+            zone_sectors: self.zone_bytes / SECTOR_BYTES,
+            capacity_sectors: self.capacity_bytes / SECTOR_BYTES,
+            open_max: self.open_max,
+            active_max: self.active_max,
+        }
+    }
+
+    /// # Errors
+    /// What is impossible about it.
+    pub fn check(&self) -> Result<(), FlashError> {
+        self.cells.check()?;
+        self.interface.check()?;
+        let wrong = |problem: String| Err(FlashError(problem));
+        let stripe_bytes = self.cells.stripe_units() * UNIT_BYTES;
+        if self.zones == 0 || self.capacity_bytes == 0 || !self.capacity_bytes.is_multiple_of(stripe_bytes) {
+            return wrong(format!("a zone holds a multiple of a stripe, which has {stripe_bytes} bytes here"));
+        }
+        if self.zone_bytes < self.capacity_bytes || !self.zone_bytes.is_multiple_of(UNIT_BYTES) {
+            return wrong("a zone is at least as long as its capacity, in units of 4096 bytes".to_owned());
+        }
+        // Units have 32 bits.
+        if u128::from(self.zone_bytes) * u128::from(self.zones) / u128::from(UNIT_BYTES) >= u128::from(u32::MAX) {
+            return wrong("a flash drive has at most 15 TiB".to_owned());
+        }
+        if self.active_max > 0 && self.open_max > self.active_max {
+            return wrong("an open zone is active: no more can be open than active".to_owned());
+        }
+        // Each active zone may wait for the rest of its stripe.
+        let most = if self.active_max > 0 { self.active_max } else { self.zones };
+        let needed = (u128::from(most) + 1) * u128::from(stripe_bytes);
+        match u128::from(self.buffer.bytes) >= needed {
+            true => Ok(()),
+            false => {
+                wrong(format!("the write buffer needs a stripe for each zone that can be active: {needed} bytes here"))
+            }
+        }
+    }
+}
+
 /// A drive of either kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Model {
     Ssd(Ssd),
+    Zns(Zns),
 }
 
 impl Model {
     pub fn name(&self) -> &'static str {
         match self {
             Model::Ssd(drive) => drive.name,
+            Model::Zns(drive) => drive.name,
         }
     }
 }
@@ -153,6 +259,9 @@ impl Cells {
         }
         if self.page_bytes == 0 || !u64::from(self.page_bytes).is_multiple_of(UNIT_BYTES) {
             return wrong("a page has a multiple of 4096 bytes");
+        }
+        if self.planes > 64 {
+            return wrong("a die has at most 64 planes");
         }
         if self.channel_rate == 0 || self.program == Nanos::ZERO {
             return wrong("a channel transfers something in a second, and a program operation takes time");

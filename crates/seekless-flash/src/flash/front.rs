@@ -10,6 +10,8 @@ use crate::units::{Nanos, SECTOR_BYTES};
 #[derive(Clone, Debug)]
 pub(super) struct Front {
     interface: Interface,
+    /// Smallest unit that the host can address.
+    block_bytes: u64,
     firmware: Lane,
     to_drive: Lane,
     to_host: Lane,
@@ -18,6 +20,13 @@ pub(super) struct Front {
     /// Time until `busy_until` with at least one command.
     busy: Nanos,
     busy_until: Nanos,
+}
+
+/// How data is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Write,
+    Append,
 }
 
 /// A stretch of sectors, cut at the borders of mapping units.
@@ -64,9 +73,10 @@ impl Extent {
 }
 
 impl Front {
-    pub(super) fn new(interface: Interface) -> Front {
+    pub(super) fn new(interface: Interface, block_bytes: u32) -> Front {
         Front {
             interface,
+            block_bytes: block_bytes.into(),
             firmware: Lane::default(),
             to_drive: Lane::default(),
             to_host: Lane::default(),
@@ -87,6 +97,11 @@ impl Front {
         }
     }
 
+    /// Commands that the drive holds, beside one that has not ended yet.
+    pub(super) fn outstanding(&self) -> usize {
+        self.held.len()
+    }
+
     /// The command that came at `now` ends at `done`.
     pub(super) fn leave(&mut self, now: Nanos, done: Nanos) -> Nanos {
         self.held.push(Reverse(done));
@@ -100,16 +115,26 @@ impl Front {
         self.busy.saturating_sub(self.busy_until.saturating_sub(now))
     }
 
-    /// A write; returns when its first byte is in the drive, when the last, and after each of them the drive may confirm it.
-    pub(super) fn write(&mut self, now: Nanos, extent: &Extent) -> (Nanos, Nanos) {
-        let Interface { command, merge, merge_sector, write_latency, transfer_rate, link_rate, .. } = self.interface;
+    /// A write or an append; returns when its first byte is in the drive and when its last. Once the last is in the buffer, it is
+    /// confirmed.
+    pub(super) fn write(&mut self, now: Nanos, extent: &Extent, kind: Kind) -> (Nanos, Nanos) {
+        let Interface { command, merge, merge_sector, merge_after, narrow, .. } = self.interface;
         let (sectors, parts) = extent.partial();
-        let work = Nanos(command.0 + merge.0 * parts + merge_sector.0 * sectors);
+        let mut work = Nanos(command.0 + merge.0 * parts + merge_sector.0 * sectors);
+        if self.block_bytes < UNIT_BYTES && parts == 0 && extent.bytes() == UNIT_BYTES {
+            work += narrow;
+        }
+        let mut latency = self.interface.write_latency + self.list(extent.bytes());
+        if kind == Kind::Append {
+            work += self.interface.append;
+            latency += self.interface.append_latency;
+        }
+        let after = if parts > 0 { merge_after } else { Nanos::ZERO };
         let entered = self.enter(now);
-        let decoded = self.firmware.book(now, entered, work) + work;
-        let begin = decoded + write_latency + self.list(extent.bytes());
-        let linked = transfer(extent.bytes(), link_rate);
-        let alone = transfer(extent.bytes(), transfer_rate);
+        let decoded = self.firmware.book(now, entered, work + after) + work;
+        let begin = decoded + latency;
+        let linked = transfer(extent.bytes(), self.interface.link_rate);
+        let alone = transfer(extent.bytes(), self.interface.transfer_rate);
         let linked = self.to_drive.book(now, begin, linked) + linked;
         (begin, linked.max(begin + alone))
     }
@@ -123,13 +148,14 @@ impl Front {
 
     /// A read; returns when the drive knows what to do.
     pub(super) fn read(&mut self, now: Nanos, bytes: u64) -> Nanos {
-        let latency = self.interface.read_latency + self.list(bytes);
-        self.command(now, latency)
+        let entered = self.enter(now);
+        let command = self.interface.read_command;
+        self.firmware.book(now, entered, command) + command + self.interface.read_latency + self.list(bytes)
     }
 
     /// `bytes` for the host, from `at` on; returns when they are there.
     pub(super) fn send(&mut self, now: Nanos, at: Nanos, bytes: u64) -> Nanos {
-        let length = transfer(bytes, self.interface.link_rate);
+        let length = self.interface.link_setup + transfer(bytes, self.interface.link_rate);
         self.to_host.book(now, at, length) + length
     }
 

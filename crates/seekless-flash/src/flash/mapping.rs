@@ -21,6 +21,9 @@ const CHUNK: u32 = 1024;
 /// Superblocks that no data needs: one is open, one is being collected, and one is free at least.
 const RESERVE: u32 = 3;
 
+/// Each takes some 50 bytes of memory.
+const SUPERBLOCKS_MAX: u64 = 1 << 22;
+
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     /// Units that the host sees.
@@ -28,7 +31,7 @@ pub(super) struct Mapping {
     /// Units of a superblock.
     superblock: u32,
     start: Start,
-    /// Places of units that moved since the start, with their neighbours.
+    /// Places of units that moved since the start, with their neighbours; an empty chunk was discarded as a whole.
     places: BTreeMap<u32, Box<[u32]>>,
     blocks: Vec<Superblock>,
     open: u32,
@@ -78,6 +81,11 @@ impl Mapping {
         let needed = u64::from(logical.div_ceil(superblock) + RESERVE);
         let blocks = wanted.div_ceil(u64::from(superblock)).max(needed);
         fits(blocks * u64::from(superblock)).ok_or_else(too_large)?;
+        if blocks > SUPERBLOCKS_MAX {
+            return Err(FlashError(format!(
+                "{blocks} superblocks are too many; give a block more pages, or use more dies"
+            )));
+        }
         let blocks = blocks as u32;
         let start = Start::new(fill, logical, superblock, blocks - RESERVE + 1);
         let mut all = vec![Superblock::default(); blocks as usize];
@@ -120,11 +128,16 @@ impl Mapping {
 
     /// Where a unit is; `None` when it was never written, or discarded.
     pub(super) fn place(&self, unit: u32) -> Option<u32> {
-        let place = match self.places.get(&(unit / CHUNK)) {
-            Some(chunk) => chunk[(unit % CHUNK) as usize],
-            None => self.start.place(unit),
-        };
+        let place = self.entry(unit);
         (place != NONE).then_some(place)
+    }
+
+    /// The entry of a unit in the table.
+    fn entry(&self, unit: u32) -> u32 {
+        match self.places.get(&(unit / CHUNK)) {
+            Some(chunk) => chunk.get((unit % CHUNK) as usize).copied().unwrap_or(NONE),
+            None => self.start.place(unit),
+        }
     }
 
     /// The place that the next unit gets, and whether its block must be erased before.
@@ -155,10 +168,14 @@ impl Mapping {
             let end = (chunk + 1).saturating_mul(CHUNK).min(units.end);
             // A fresh drive of any size is discarded in no time.
             if self.start.used() > 0 || self.places.contains_key(&chunk) {
+                let is_whole = end - unit == CHUNK;
                 for unit in unit..end {
-                    if self.forget(unit) {
+                    if self.forget(unit) && !is_whole {
                         self.set_place(unit, NONE);
                     }
+                }
+                if is_whole {
+                    self.places.insert(chunk, Box::default());
                 }
             }
             unit = end;
@@ -191,25 +208,19 @@ impl Mapping {
 
     /// The next live unit of the victim, with its place; at its end the victim is free.
     pub(super) fn next_of_victim(&mut self) -> Option<(u32, u32)> {
-        let victim = self.victim.as_mut()?;
-        let block = victim.block;
-        while victim.next < self.superblock && self.blocks[block as usize].live > 0 {
-            let place = block * self.superblock + victim.next;
-            victim.next += 1;
+        let Victim { block, mut next } = self.victim?;
+        let mut found = None;
+        while found.is_none() && next < self.superblock && self.blocks[block as usize].live > 0 {
+            let place = block * self.superblock + next;
             let unit = match &self.blocks[block as usize].owners {
-                Some(owners) => owners.get((place % self.superblock) as usize).copied().unwrap_or(NONE),
+                Some(owners) => owners.get(next as usize).copied().unwrap_or(NONE),
                 None => self.start.owner(place),
             };
-            let now = match self.places.get(&(unit / CHUNK)) {
-                _ if unit == NONE => NONE,
-                Some(chunk) => chunk[(unit % CHUNK) as usize],
-                None => self.start.place(unit),
-            };
-            if now == place {
-                return Some((unit, place));
-            }
+            next += 1;
+            found = (unit != NONE && self.entry(unit) == place).then_some((unit, place));
         }
-        None
+        self.victim = Some(Victim { block, next });
+        found
     }
 
     /// Frees the victim once nothing in it is live.
@@ -244,6 +255,9 @@ impl Mapping {
             let first = chunk * CHUNK;
             (first..first + CHUNK).map(|unit| if unit < self.logical { start.place(unit) } else { NONE }).collect()
         });
+        if entries.is_empty() {
+            *entries = vec![NONE; CHUNK as usize].into();
+        }
         entries[(unit % CHUNK) as usize] = place;
     }
 
@@ -262,7 +276,8 @@ impl Mapping {
     /// Memory of the tables, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let owners: usize = self.blocks.iter().filter_map(|block| block.owners.as_ref()).map(Vec::capacity).sum();
-        self.places.len() as u64 * u64::from(CHUNK) * 4 + owners as u64 * 4
+        let places: usize = self.places.values().map(|chunk| chunk.len()).sum();
+        (places + owners) as u64 * 4
     }
 
     /// Recounts F1 to F3.

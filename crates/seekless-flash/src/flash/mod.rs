@@ -11,13 +11,22 @@ mod controller;
 mod device;
 mod drive;
 mod front;
+mod host_managed;
 mod lane;
 mod mapping;
+mod read_ahead;
+mod space;
 mod start;
 #[cfg(test)]
 mod tests;
 pub mod validation;
+mod zone_controller;
+mod zone_device;
+mod zone_table;
 
 pub use controller::Controller;
 pub use device::{Options, SsdDevice};
-pub use drive::{Cells, Fill, FlashError, Interface, Known, Model, Ssd, UNIT_BYTES, WriteBuffer};
+pub use drive::{Cells, Fill, FlashError, Interface, Known, Model, Ssd, UNIT_BYTES, WriteBuffer, Zns, ZoneCosts};
+pub use host_managed::HostManaged;
+pub use zone_controller::ZoneController;
+pub use zone_device::ZnsDevice;

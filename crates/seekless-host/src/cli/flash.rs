@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::flash::validation::{Answer, Case, Half, MEASURED, Operation, Region, Share, parse, predict, regions};
-use seekless::flash::{Known, Model, Ssd};
+use seekless::flash::{Known, Model, Ssd, Zns};
 use seekless::stack::Stack;
 use seekless::units::{counted, human_bytes};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
@@ -74,25 +74,31 @@ pub(super) struct ValidateArgs {
 }
 
 pub(super) fn list(args: &ListArgs) -> Done {
-    let drives: Vec<&Ssd> = Ssd::names().filter_map(Ssd::named).collect();
+    let ssds = Ssd::names().filter_map(Ssd::named);
+    let ssds = ssds.map(|drive| ("ssd", drive.name, drive.product, drive.bytes, drive.known, drive.source));
+    let znss = Zns::names().filter_map(Zns::named).map(|drive| {
+        let bytes = drive.capacity_bytes * u64::from(drive.zones);
+        ("zns", drive.name, drive.product, bytes, drive.known, drive.source)
+    });
+    let drives = ssds.chain(znss);
     if args.json {
-        let one = |drive: &&Ssd| {
+        let drives = drives.map(|(word, name, product, bytes, evidence, source)| {
             json!({
-                "name": drive.name,
-                "word": "ssd",
-                "product": drive.product,
-                "bytes": drive.bytes,
-                "known": known(drive.known),
-                "source": drive.source,
+                "name": name,
+                "word": word,
+                "product": product,
+                "bytes": bytes,
+                "known": known(evidence),
+                "source": source,
             })
-        };
-        output::print_json(&drives.iter().map(one).collect::<Value>())?;
+        });
+        output::print_json(&drives.collect::<Value>())?;
         return Ok(0);
     }
     let mut table = table(&["drive", "product", "capacity", "known"]);
-    for drive in drives {
-        let word = format!("ssd:{}", drive.name);
-        table.add_row([word, drive.product.to_owned(), human_bytes(drive.bytes), known(drive.known).to_owned()]);
+    for (word, name, product, bytes, evidence, _) in drives {
+        let word = format!("{word}:{name}");
+        table.add_row([word, product.to_owned(), human_bytes(bytes), known(evidence).to_owned()]);
     }
     output::print(&format!("{table}\n"))?;
     Ok(0)
@@ -100,6 +106,7 @@ pub(super) fn list(args: &ListArgs) -> Done {
 
 fn known(known: Known) -> &'static str {
     match known {
+        Known::Measured => "fitted to measurements",
         Known::Writes => "writes fitted to measurements; reads are a prediction",
         Known::Assumed => "nothing was measured",
     }
@@ -145,6 +152,9 @@ pub(super) fn validate(args: &ValidateArgs) -> Done {
 fn read_model(text: &str) -> Result<Model, Failure> {
     if let Some(drive) = Ssd::named(text) {
         return Ok(Model::Ssd(*drive));
+    }
+    if let Some(drive) = Zns::named(text) {
+        return Ok(Model::Zns(*drive));
     }
     let stack = match text.starts_with('@') || text.contains(':') {
         true => read_stack(text)?,

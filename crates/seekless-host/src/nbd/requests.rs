@@ -29,7 +29,10 @@ impl From<DeviceError> for Refusal {
             DeviceError::NoSpace { .. } => Error::NoSpace,
             DeviceError::ReadOnly => Error::NotPermitted,
             DeviceError::Gone(_) => Error::ShuttingDown,
-            DeviceError::OutOfRange { .. } | DeviceError::Unaligned { .. } => Error::Invalid,
+            DeviceError::OutOfRange { .. }
+            | DeviceError::Unaligned { .. }
+            | DeviceError::NotAtWritePointer { .. }
+            | DeviceError::Zone { .. } => Error::Invalid,
             DeviceError::Io { .. } => Error::Io,
         };
         Refusal::new(number, error.to_string())

@@ -108,6 +108,7 @@ impl Vld {
             sectors: u64::from(layout.offered()) * layout.block_sectors,
             block_bytes,
             request_bytes_max: u32::try_from(longest.max(MIB)).unwrap_or(u32::MAX) / block_bytes * block_bytes,
+            zones: None,
         };
         let core = Rc::new(Core {
             rt: rt.clone(),

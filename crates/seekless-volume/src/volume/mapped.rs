@@ -261,6 +261,7 @@ impl Mapped {
             sectors,
             block_bytes: block_bytes(&members),
             request_bytes_max: request_bytes_max(&members, spread),
+            zones: None,
         };
         Rc::new(Mapped {
             run_sectors_max: request_sectors_max(&members),

@@ -7,7 +7,7 @@ use super::spec::{Maker, Param, WordSpec};
 use super::value::{Kind, Percent};
 use super::{Stack, Word};
 use crate::device::Device;
-use crate::flash::{Cells, Fill, Interface, Model, Options, Ssd, SsdDevice, WriteBuffer};
+use crate::flash::{Cells, Fill, HostManaged, Interface, Model, Options, Ssd, SsdDevice, WriteBuffer, Zns, ZnsDevice};
 use crate::rt::Rt;
 use crate::units::{KIB, Nanos};
 
@@ -112,6 +112,7 @@ fn ssd(word: &Word) -> Result<Ssd, BuildError> {
             program: time("program", base.cells.program),
             erase: time("erase", base.cells.erase),
             channel_rate: bytes("channel-rate", base.cells.channel_rate),
+            ..base.cells
         },
         interface: Interface {
             queue: count("queue", base.interface.queue),
@@ -137,8 +138,101 @@ fn narrow(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
+fn znss() -> Vec<&'static str> {
+    Zns::names().collect()
+}
+
+const LIMIT: Kind = Kind::Integer { min: 0, max: 1 << 20 };
+
+pub(super) const ZNS: WordSpec = WordSpec {
+    name: "zns",
+    help: "a modelled flash drive with zones, which are written in order; file systems here do not use zones yet",
+    argument: Some(
+        &Param::new(
+            "drive",
+            Kind::Name { catalogue: znss, otherwise: "and its figures as options: zns:zns-a,zones=64,capacity=96MiB" },
+            "a drive of the catalogue",
+        )
+        .default("zns-a"),
+    ),
+    options: &[
+        Param::new("zones", Kind::Integer { min: 1, max: 1 << 20 }, "zones (default those of the drive)"),
+        Param::new("zone", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "distance from one zone to the next"),
+        Param::new("capacity", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "bytes of a zone that can be written"),
+        Param::new("open", LIMIT, "zones that can be open at once; 0 for no limit"),
+        Param::new("active", LIMIT, "zones that can be open or closed at once; 0 for no limit"),
+        Param::new("fill", Kind::Choice(&["fresh", "sequential"]), "fresh: all zones are empty; sequential: full")
+            .default("fresh"),
+        Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
+        Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
+        Param::new("block", Kind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
+            .default("4KiB"),
+        Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
+    ],
+    maker: Maker::VolatileDevice(|rt, word| Box::pin(async { make_zns(rt, word) })),
+};
+
+fn make_zns(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
+    let block_bytes = u32::try_from(word.bytes("block")).unwrap_or(u32::MAX);
+    if !block_bytes.is_power_of_two() {
+        return Err(BuildError::Option { key: "block", problem: "it must be a power of two".into() });
+    }
+    let fill = if word.choice("fill") == "sequential" { Fill::Sequential } else { Fill::Fresh };
+    let options = Options { fill, block_bytes, keep_bytes: word.switch("keep"), ..Options::default() };
+    let drive = zns(word)?;
+    let device = ZnsDevice::new(rt.clone(), &drive, options).map_err(|error| BuildError::other(error.to_string()))?;
+    Ok(Rc::new(device))
+}
+
+/// The drive of a `zns` word.
+fn zns(word: &Word) -> Result<Zns, BuildError> {
+    let name = word.choice("drive");
+    let base = Zns::named(name).ok_or_else(|| BuildError::other(format!("no drive with zones is called `{name}`")))?;
+    let given = |key: &str| word.given(key).is_some();
+    let bytes = |key: &'static str, base: u64| if given(key) { word.bytes(key) } else { base };
+    let count = |key: &'static str, base: u32| if given(key) { narrow(word.integer(key)) } else { base };
+    let capacity_bytes = match (given("capacity"), given("zone")) {
+        (true, _) => word.bytes("capacity"),
+        (false, true) => word.bytes("zone").min(base.capacity_bytes),
+        (false, false) => base.capacity_bytes,
+    };
+    let zone_bytes = match (given("zone"), given("capacity")) {
+        (true, _) => word.bytes("zone"),
+        (false, true) => capacity_bytes.next_power_of_two(),
+        (false, false) => base.zone_bytes,
+    };
+    Ok(Zns {
+        zones: count("zones", base.zones),
+        zone_bytes,
+        capacity_bytes,
+        open_max: count("open", base.open_max),
+        active_max: count("active", base.active_max),
+        buffer: WriteBuffer {
+            bytes: bytes("buffer", base.buffer.bytes),
+            protected: if given("protected") { word.switch("protected") } else { base.buffer.protected },
+        },
+        ..*base
+    })
+}
+
+pub(super) const SMR: WordSpec = WordSpec {
+    name: "smr",
+    help: "zones over a modelled disk, as a host-managed shingled disk has them; file systems here do not use zones yet",
+    argument: None,
+    options: &[
+        Param::new("zone", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "size of a zone").default("256MiB"),
+        Param::new("open", LIMIT, "zones that can be open at once; 0 for no limit").default("128"),
+    ],
+    maker: Maker::DeviceLayer(|_, below, word| Box::pin(async move { make_smr(below, word) })),
+};
+
+fn make_smr(below: Device, word: &Word) -> Result<Device, BuildError> {
+    let disk = HostManaged::new(below, word.bytes("zone"), narrow(word.integer("open")));
+    Ok(Rc::new(disk.map_err(|error| BuildError::other(error.to_string()))?))
+}
+
 impl Stack {
-    /// The drive of a stack that is one modelled flash drive, such as `ssd:nvme-a`.
+    /// The drive of a stack that is one modelled flash drive, such as `ssd:nvme-a` or `zns:zns-a`.
     ///
     /// # Errors
     /// When it is something else.
@@ -146,6 +240,10 @@ impl Stack {
         match &self.words[..] {
             [word] if word.name() == SSD.name => match ssd(word) {
                 Ok(drive) => Ok(Model::Ssd(drive)),
+                Err(cause) => Err(self.blame(word, "make", cause)),
+            },
+            [word] if word.name() == ZNS.name => match zns(word) {
+                Ok(drive) => Ok(Model::Zns(drive)),
                 Err(cause) => Err(self.blame(word, "make", cause)),
             },
             [first, ..] => {
@@ -160,8 +258,10 @@ impl Stack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::{Data, DeviceError, WriteFlags};
     use crate::rt::{Executor, HostProfile};
     use crate::stack::{Identity, NoLeaves, Purpose, Usage};
+    use crate::units::Sector;
 
     /// Aim: every file system runs on flash, and so do arrays. Method: a file is written, made durable and read again, in less
     /// time than a disk would take; twice, with the same nanoseconds.
@@ -210,7 +310,54 @@ mod tests {
             let error = opened.err().expect(line).to_string();
             assert!(error.contains(problem), "{line}: {error}");
         }
+        assert!(Stack::parse("zns:zones=16").unwrap().flash().is_ok_and(|model| model.name() == "zns-a"));
         assert!(Stack::parse("ssd:nvme-a,dies=64").unwrap().flash().is_ok_and(|model| model.name() == "nvme-a"));
         assert!(Stack::parse("lfs / ssd:nvme-a").unwrap().flash().is_err());
+    }
+
+    /// Aim: drives with zones are built and have zones, whatever is above them has none, and a file system fails on them without
+    /// harm. Method: each word, a write away from the write pointer, and mkfs.
+    #[test]
+    fn zones_are_built() {
+        for (line, count) in [
+            ("zns:zones=16", 16),
+            ("zns:zones=16,zone=1MiB,capacity=768KiB,open=4,active=8", 16),
+            ("smr:zone=1MiB / disk:size=64MiB,rpm=7200,seek=8ms,rate=100MB", 64),
+        ] {
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let (stack, above) = (Stack::parse(line).unwrap(), Stack::parse(&format!("fault / {line}")).unwrap());
+            let volume = Stack::parse(&format!("lfs / {line}")).unwrap();
+            let run = async {
+                let opened = stack.open(&rt, &NoLeaves, Purpose::Use).await.unwrap();
+                let device = opened.device().unwrap();
+                let zones = device.geometry().zones.unwrap();
+                assert!(zones.count.abs_diff(count) <= 1, "{line}: {}", zones.count);
+                let data = Data::zeroes(4096);
+                let wrong = device.write(Sector(8), data.clone(), WriteFlags::NONE).await.unwrap_err();
+                assert!(matches!(wrong, DeviceError::NotAtWritePointer { pointer: Sector(0), .. }), "{line}: {wrong}");
+                let zoned = device.zoned().unwrap();
+                assert_eq!(zoned.append(1, data, WriteFlags::NONE).await.unwrap(), zones.start(1));
+                let opened = above.open(&rt, &NoLeaves, Purpose::Use).await.unwrap();
+                let device = opened.device().unwrap();
+                assert!(device.geometry().zones.is_none() && device.zoned().is_none());
+                let opened = volume.open(&rt, &NoLeaves, Purpose::Format).await.unwrap();
+                assert!(opened.mkfs(&Identity::new([1, 2, 3, 4])).await.is_err());
+            };
+            executor.block_on(run).unwrap();
+        }
+        for (line, problem) in [
+            ("zns:capacity=100KiB", "multiple of a stripe"),
+            ("zns:open=9,active=8", "no more can be open"),
+            ("zns:buffer=64KiB", "a stripe for each zone"),
+            ("smr:zone=1GiB / memory:64MiB", "smaller than a zone"),
+        ] {
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let stack = Stack::parse(line).unwrap();
+            let opened = executor.block_on(async { stack.open(&rt, &NoLeaves, Purpose::Use).await }).unwrap();
+            let error = opened.err().expect(line).to_string();
+            assert!(error.contains(problem), "{line}: {error}");
+        }
     }
 }

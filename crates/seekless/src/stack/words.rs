@@ -29,12 +29,14 @@ pub const WORDS: &[&WordSpec] = &[
     &arrays::PERMUTE,
     &arrays::VOLUME,
     &vld::VLD,
+    &flash::SMR,
     &devices::FORK,
     &devices::FAULT,
     &devices::MEMORY,
     &devices::FILE,
     &devices::DISK,
     &flash::SSD,
+    &flash::ZNS,
 ];
 
 const HOSTDIR: WordSpec = WordSpec {

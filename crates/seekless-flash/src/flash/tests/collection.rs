@@ -19,7 +19,7 @@ fn books_balance() {
         drive.buffer.protected = seed % 4 < 2;
         drive.buffer.bytes = MIB / 4;
         let sectors = drive.bytes / 512;
-        let mut controller = Controller::new(&drive, FILLS[seed as usize % 3]).expect("a drive");
+        let mut controller = Controller::new(&drive, FILLS[seed as usize % 3], 512).expect("a drive");
         let mut now = Nanos::ZERO;
         for step in 0..1500 {
             now += Nanos(rng.below(40_000));
@@ -42,7 +42,7 @@ fn books_balance() {
 
 /// Write amplification of uniform overwrites, by units of 4 KiB, after `warm` times the drive's size.
 fn amplification(drive: &Ssd, fill: Fill, warm: u64, measured: u64) -> (f64, Controller) {
-    let mut controller = Controller::new(drive, fill).expect("a drive");
+    let mut controller = Controller::new(drive, fill, 512).expect("a drive");
     let units = drive.bytes / 4096;
     let mut rng = Rng::new(5);
     let mut now = Nanos::ZERO;
@@ -92,7 +92,7 @@ fn random_fill_is_the_steady_state() {
 #[test]
 fn sequential_overwrites_are_free() {
     let drive = small(32 * MIB, 8, 700);
-    let mut controller = Controller::new(&drive, Fill::Fresh).expect("a drive");
+    let mut controller = Controller::new(&drive, Fill::Fresh, 512).expect("a drive");
     let mut now = Nanos::ZERO;
     for _ in 0..3 {
         for command in 0..drive.bytes / (128 << 10) {
@@ -109,11 +109,13 @@ fn large_drives_are_sparse() {
     for fill in FILLS {
         let mut drive = small(8 << 40, 1024, 700);
         drive.cells.dies = 64;
-        let mut controller = Controller::new(&drive, fill).expect("a drive");
+        let mut controller = Controller::new(&drive, fill, 512).expect("a drive");
         let (mut rng, mut now) = (Rng::new(1), Nanos::ZERO);
         for _ in 0..1000 {
             now = controller.write(now, rng.below(drive.bytes / 4096) * UNIT_SECTORS, UNIT_SECTORS, false);
         }
+        // mkfs discards a device as a whole.
+        controller.discard(now, drive.bytes / 512 / 4, drive.bytes / 512 / 1024);
         let readings = controller.readings(now);
         let (_, bytes) = readings.iter().find(|(name, _)| *name == "tables_bytes").expect("it is counted");
         assert!(*bytes < 16 << 20, "{fill:?}: {bytes}");

@@ -57,6 +57,15 @@ impl Case {
         }
     }
 
+    /// A scheduler of the kernel was between program and drive.
+    pub fn is_scheduled(&self) -> bool {
+        self.name.split('/').next().is_some_and(|operation| operation.ends_with("mq"))
+    }
+
+    pub(super) fn is_write(&self) -> bool {
+        !matches!(self.operation, Operation::Read | Operation::ReadRandom)
+    }
+
     /// The smallest unit that the namespace can address: `lbaf0` is the format with 512 bytes on the drives of the source.
     pub fn sector_bytes(&self) -> u64 {
         match self.format.as_str() {
@@ -95,7 +104,9 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
         };
         let name = text(name)?;
         let mut parts = name.split('/');
-        let Some(operation) = parts.next().and_then(operation) else { continue };
+        let Some(operation) = parts.next().and_then(operation) else {
+            continue;
+        };
         let zones = parts.nth(1).map_or("1", |zones| zones.trim_end_matches(|letter: char| letter.is_alphabetic()));
         let (iops, latency_us) = (number(iops)?, number(latency)?);
         if iops <= 0.0 || latency_us <= 0.0 {

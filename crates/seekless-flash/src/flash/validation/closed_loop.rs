@@ -1,28 +1,41 @@
 //! What a model answers to a case: the same closed loop.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::super::controller::Controller;
-use super::super::drive::{Fill, FlashError, Model, Ssd, UNIT_BYTES};
+use super::super::drive::{Fill, FlashError, Model, Ssd, UNIT_BYTES, Zns};
 use super::super::lane::Lane;
+use super::super::zone_controller::ZoneController;
 use super::cases::{Case, Operation};
-use crate::units::{Nanos, SECTOR_BYTES};
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
-/// The host that measured, one thread with one queue.
+/// The host that measured: one thread for each zone, with one queue. Its share is no property of the drive; these figures are
+/// differences between the same operations of \[do23\] with io_uring, with a scheduler, and with SPDK, which has no kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Host {
     /// Its processor between a completion and the next command of the same slot. The latency does not include it.
-    pub turn: Nanos,
+    turn: Nanos,
+    /// Its part of the latency.
+    latency: Nanos,
+    /// The same, of commands with more than two pages.
+    list: Nanos,
 }
 
 impl Host {
-    /// io_uring on the machine of \[do23\]: at a depth of 1, the time per request beyond the latency.
-    const IO_URING: Host = Host { turn: Nanos(300) };
+    fn of(case: &Case) -> Host {
+        if case.engine == "spdk" {
+            return Host { turn: Nanos(380), latency: Nanos::ZERO, list: Nanos::ZERO };
+        }
+        let scheduler = if case.is_scheduled() { Nanos(1800) } else { Nanos::ZERO };
+        Host { turn: Nanos(400), latency: Nanos(1400) + scheduler, list: Nanos(2400) }
+    }
 
-    /// What handed the commands of a case over; what is not known counts as io_uring.
-    fn of(_: &Case) -> Host {
-        Host::IO_URING
+    fn latency(&self, bytes: u64) -> Nanos {
+        match bytes > 2 * UNIT_BYTES {
+            true => self.latency + self.list,
+            false => self.latency,
+        }
     }
 }
 
@@ -33,19 +46,22 @@ pub struct Predicted {
     pub latency_us: f64,
 }
 
+/// Largest command that a scheduler makes of several writes: 128 KiB, which the kernel takes for drives with such a limit.
+const JOINED_BYTES: u64 = 128 << 10;
+
 /// Runs the closed loop of `case` on a drive that is fresh, or full in order if it reads. `None` for operations that it does
-/// not have.
+/// not have, such as several writes at once to one zone.
 ///
 /// # Errors
 /// When the drive contradicts itself.
 pub fn predict(model: &Model, case: &Case) -> Result<Option<Predicted>, FlashError> {
-    let host = Host::of(case);
     match model {
-        Model::Ssd(drive) => predict_ssd(drive, host, case),
+        Model::Ssd(drive) => predict_ssd(drive, case),
+        Model::Zns(drive) => predict_zns(drive, case),
     }
 }
 
-fn predict_ssd(drive: &Ssd, host: Host, case: &Case) -> Result<Option<Predicted>, FlashError> {
+fn predict_ssd(drive: &Ssd, case: &Case) -> Result<Option<Predicted>, FlashError> {
     let (write, random) = match case.operation {
         Operation::Write => (true, false),
         Operation::WriteRandom => (true, true),
@@ -54,63 +70,158 @@ fn predict_ssd(drive: &Ssd, host: Host, case: &Case) -> Result<Option<Predicted>
         Operation::WriteScheduled | Operation::Append => return Ok(None),
     };
     let fill = if write { Fill::Fresh } else { Fill::Sequential };
-    let mut controller = Controller::new(drive, fill)?;
+    let mut controller = Controller::new(drive, fill, case.sector_bytes() as u32)?;
     let sectors = case.block_bytes.max(SECTOR_BYTES) / SECTOR_BYTES;
     let blocks = drive.bytes / (sectors * SECTOR_BYTES);
-    let slots = u64::from(case.depth) * u64::from(case.zones);
-    let mut address = Addresses { blocks, random, next: 0, state: 1 };
-    Ok(Some(closed_loop(drive.buffer.bytes / case.block_bytes.max(UNIT_BYTES), slots, host, |now, _| {
-        let first = address.next() * sectors;
+    let mut next = Random(1);
+    let mut sequential = 0;
+    let serve = |now: Nanos, _: u32, _: u64| {
+        let block = if random { next.below(blocks) } else { sequential % blocks };
+        sequential += 1;
         match write {
-            true => controller.write(now, first, sectors, false),
-            false => controller.read(now, first, sectors),
+            true => controller.write(now, block * sectors, sectors, false),
+            false => controller.read(now, block * sectors, sectors),
         }
-    })))
+    };
+    Ok(Some(closed_loop(case, drive.buffer.bytes, serve)))
 }
 
-struct Addresses {
-    blocks: u64,
-    random: bool,
-    next: u64,
-    state: u64,
+fn predict_zns(drive: &Zns, case: &Case) -> Result<Option<Predicted>, FlashError> {
+    let outside = case.operation == Operation::WriteRandom
+        || (case.operation == Operation::Write && case.depth > 1)
+        || case.zones > drive.zones
+        || case.block_bytes > drive.capacity_bytes
+        || (case.is_write() && drive.open_max > 0 && case.zones > drive.open_max);
+    if outside {
+        return Ok(None);
+    }
+    let fill = if case.is_write() { Fill::Fresh } else { Fill::Sequential };
+    let mut controller = ZoneController::new(drive, fill, case.sector_bytes() as u32)?;
+    let block = case.block_bytes.max(SECTOR_BYTES) / SECTOR_BYTES;
+    let shape = drive.shape();
+    let mut random = Random(1);
+    // Of each job: its zone, and its place there.
+    let mut jobs: Vec<(u32, u64)> = (0..case.zones).map(|zone| (zone, 0)).collect();
+    let serve = |now: Nanos, job: u32, commands: u64| {
+        let sectors = commands * block;
+        if case.operation == Operation::ReadRandom {
+            let (zone, place) = (random.below(shape.count.into()), random.below(shape.capacity_sectors / block));
+            return controller.read(now, Sector(zone * shape.zone_sectors + place * block), sectors);
+        }
+        let (zone, place) = &mut jobs[job as usize];
+        if *place + sectors > shape.capacity_sectors {
+            // Jobs go on with the zones behind those of all.
+            if case.is_write() {
+                let _ = controller.manage(now, *zone, crate::device::ZoneAction::Finish);
+            }
+            (*zone, *place) = ((*zone + case.zones) % shape.count, 0);
+        }
+        let at = shape.start(*zone) + *place;
+        *place += sectors;
+        let done = match case.operation {
+            Operation::Append => controller.append(now, *zone, sectors, false).map(|(_, done)| done),
+            Operation::Read => Ok(controller.read(now, at, sectors)),
+            _ => controller.write(now, at, sectors, false),
+        };
+        done.unwrap_or(now + Nanos(1))
+    };
+    Ok(Some(closed_loop(case, drive.buffer.bytes, serve)))
 }
 
-impl Addresses {
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.next += 1;
-        match self.random {
-            true => ((u128::from(self.state) * u128::from(self.blocks)) >> 64) as u64,
-            false => (self.next - 1) % self.blocks,
-        }
+/// Numbers for addresses; the low bits of such a generator are poor, and [`Random::below`] uses the high ones.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
     }
 }
 
-/// `slots` commands outstanding, each followed by the next of its slot; `serve` says when one is done that comes at a time.
-/// `buffered`: commands that fit into the write buffer, of which twelve times as many run before the measurement.
-pub(super) fn closed_loop(
-    buffered: u64,
-    slots: u64,
-    host: Host,
-    mut serve: impl FnMut(Nanos, u64) -> Nanos,
-) -> Predicted {
-    let warm = 12 * buffered + 4 * slots + 400;
+/// A job, which is a thread of the host with a zone of its own, and with a scheduler in front of it where the case has one.
+#[derive(Default)]
+struct Job {
+    thread: Lane,
+    /// Slots whose write waits for the one before, and since when.
+    waiting: VecDeque<(Nanos, u64)>,
+    is_busy: bool,
+}
+
+/// What happens next.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A command of the scheduler is complete, which joined the writes of these slots.
+    Completed(Vec<(Nanos, u64)>),
+    /// A slot's command is complete, and the next one can be made.
+    Ready(u64),
+}
+
+/// Commands outstanding in slots, each followed by the next of its slot. `serve` says when a command is done that comes at a
+/// time, from a job, and is made of so many equal ones behind each other.
+///
+/// Before the measurement the write buffer fills, twelve times over.
+fn closed_loop(case: &Case, buffer_bytes: u64, mut serve: impl FnMut(Nanos, u32, u64) -> Nanos) -> Predicted {
+    let (host, depth) = (Host::of(case), u64::from(case.depth));
+    let slots = depth * u64::from(case.zones);
+    let buffered = if case.is_write() { 12 * buffer_bytes / case.block_bytes.max(UNIT_BYTES) } else { 0 };
+    let warm = buffered + 4 * slots + 400;
     let measured = (4 * slots).max(2000);
-    let mut thread = Lane::default();
-    let mut ready: BinaryHeap<Reverse<(Nanos, u64)>> = (0..slots).map(|slot| Reverse((Nanos::ZERO, slot))).collect();
-    let (mut latencies, mut cycles) = (0, 0);
-    for command in 0..warm + measured {
-        let Reverse((now, slot)) = ready.pop().expect("there are slots");
-        let sent = thread.book(now, now, host.turn) + host.turn;
-        let done = serve(sent, slot);
-        if command >= warm {
-            latencies += (done - sent).0;
-            cycles += (done - now).0;
+    let joins = case.operation == Operation::WriteScheduled;
+    // Pieces of pages are not joined: the list of a command has whole pages but for its ends.
+    let joined_most = if case.block_bytes < UNIT_BYTES { 1 } else { (JOINED_BYTES / case.block_bytes).max(1) };
+
+    let mut jobs: Vec<Job> = (0..case.zones).map(|_| Job::default()).collect();
+    let mut events: BinaryHeap<Reverse<(Nanos, Event)>> =
+        (0..slots).map(|slot| Reverse((Nanos::ZERO, Event::Ready(slot)))).collect();
+    let mut ready = vec![Nanos::ZERO; slots as usize];
+    let (mut latencies, mut cycles, mut completed) = (0, 0, 0);
+    while completed < warm + measured {
+        let Reverse((now, event)) = events.pop().expect("there are slots");
+        let mut finish = |slot: u64, sent: Nanos, done: Nanos, ready: &mut [Nanos]| {
+            completed += 1;
+            if completed > warm {
+                latencies += (done - sent).0;
+                cycles += (done - ready[slot as usize]).0;
+            }
+            ready[slot as usize] = done;
+        };
+        let job = match &event {
+            Event::Ready(slot) => (slot / depth) as u32,
+            Event::Completed(batch) => (batch[0].1 / depth) as u32,
+        };
+        let state = &mut jobs[job as usize];
+        match event {
+            Event::Ready(slot) if joins => {
+                let sent = state.thread.book(now, now, host.turn) + host.turn;
+                state.waiting.push_back((sent, slot));
+            }
+            Event::Ready(slot) => {
+                let sent = state.thread.book(now, now, host.turn) + host.turn;
+                let done = serve(sent, job, 1) + host.latency(case.block_bytes);
+                finish(slot, sent, done, &mut ready);
+                events.push(Reverse((done, Event::Ready(slot))));
+                continue;
+            }
+            Event::Completed(batch) => {
+                state.is_busy = false;
+                for (sent, slot) in batch {
+                    finish(slot, sent, now, &mut ready);
+                    events.push(Reverse((now, Event::Ready(slot))));
+                }
+            }
         }
-        ready.push(Reverse((done, slot)));
+        if !state.is_busy && !state.waiting.is_empty() {
+            state.is_busy = true;
+            let count = state.waiting.len().min(joined_most as usize);
+            let batch: Vec<_> = state.waiting.drain(..count).collect();
+            let at = batch.iter().fold(now, |at, (sent, _)| at.max(*sent));
+            let latency = host.latency(case.block_bytes * count as u64);
+            let done = serve(now, job, count as u64) + latency + (at - now);
+            events.push(Reverse((done, Event::Completed(batch))));
+        }
     }
-    // Each slot has one command after another, so that throughput follows from the mean cycle. Counting within a
-    // window would be less exact: completions come in waves.
+    // Each slot has one command after another, so that throughput follows from the mean cycle. Counting within a window would
+    // be less exact: completions come in waves.
     let mean = |sum: u64| sum as f64 / measured as f64;
     Predicted { iops: slots as f64 / mean(cycles.max(1)) * 1e9, latency_us: mean(latencies) / 1e3 }
 }

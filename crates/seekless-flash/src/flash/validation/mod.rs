@@ -13,4 +13,8 @@ pub use report::{Answer, Region, Share, regions};
 
 /// Measurements that come with the project, by the drive's name: extracted from github.com/stonet-research/NVMeBenchmarks (MIT
 /// licence, Copyright (c) 2023 Krijn Doekemeijer, Nick Tehrany).
-pub const MEASURED: &[(&str, &str)] = &[("nvme-a", include_str!("../measured/nvme-a.csv"))];
+pub const MEASURED: &[(&str, &str)] =
+    &[("nvme-a", include_str!("../measured/nvme-a.csv")), ("zns-a", include_str!("../measured/zns-a.csv"))];
+
+/// Changes of zones of the drive `zns-a`, from the same source.
+pub const MEASURED_ZONES: &str = include_str!("../measured/zns-a-states.csv");

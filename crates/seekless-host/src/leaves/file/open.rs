@@ -124,7 +124,7 @@ impl FileDevice {
                 path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
                 file: Arc::new(file),
                 durable_file: Arc::new(again),
-                geometry: Geometry { sectors, block_bytes, request_bytes_max: REQUEST_BYTES_MAX },
+                geometry: Geometry { sectors, block_bytes, request_bytes_max: REQUEST_BYTES_MAX, zones: None },
                 discard,
                 block_device,
                 read_only: options.read_only,

@@ -224,7 +224,7 @@ impl Bench {
         let drive = Drive { overhead: seekless::disk::Overhead::NONE, ..drive.clone() };
         let mechanism = Mechanism::new(&drive).map_err(|error| error.to_string())?;
         let bare = Bare(RefCell::new(mechanism));
-        let geometry = Geometry { sectors: drive.sectors, block_bytes: 512, request_bytes_max: 1 << 20 };
+        let geometry = Geometry { sectors: drive.sectors, block_bytes: 512, request_bytes_max: 1 << 20, zones: None };
         let plan =
             Plan { block_bytes: 512, reserve: 0, map_log: MapLog::Tree, snapshots: 0, uuid: [1; 16], key: [1; 16] };
         let layout = Layout::plan(geometry, &plan).map_err(|error| error.to_string())?;

@@ -22,7 +22,7 @@ impl Declares {
 
     /// Whole blocks of 4 KiB only, as on current drives.
     pub fn blocks_of_4096(below: Device) -> Rc<Declares> {
-        let geometry = Geometry { block_bytes: 4096, ..below.geometry() };
+        let geometry = Geometry { block_bytes: 4096, zones: None, ..below.geometry() };
         Rc::new(Declares { geometry, guarantees: below.guarantees(), below })
     }
 }

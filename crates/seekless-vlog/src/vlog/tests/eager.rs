@@ -21,7 +21,7 @@ impl Bare {
 
     fn geometry(&self) -> crate::device::Geometry {
         let sectors = self.0.borrow().sectors();
-        crate::device::Geometry { sectors, block_bytes: 512, request_bytes_max: 1 << 20 }
+        crate::device::Geometry { sectors, block_bytes: 512, request_bytes_max: 1 << 20, zones: None }
     }
 
     /// Writes at `now`; returns when it is done.

@@ -235,7 +235,8 @@ impl Array {
         if guarantees.discard != Discard::Zeroes {
             guarantees.discard = Discard::Ignored; // Any other kind would make parity and copies differ.
         }
-        let geometry = Geometry { sectors: shape.sectors(), block_bytes: block_bytes(members), request_bytes_max };
+        let geometry =
+            Geometry { sectors: shape.sectors(), block_bytes: block_bytes(members), request_bytes_max, zones: None };
         Array { core, geometry, guarantees }
     }
 

@@ -1,0 +1,347 @@
+//! The controller of a drive with zones: what a command books, in the order in which commands come.
+//!
+//! A zone is a superblock: its stripes go to the dies in turn, from a die of its own on, so that zones that are written together
+//! use different dies. There is no garbage collection. Units wait in the write buffer until their stripe is complete.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::cells::Array;
+use super::drive::{Fill, FlashError, UNIT_BYTES, Zns};
+use super::front::{Extent, Front, Kind};
+use super::read_ahead::ReadAhead;
+use super::space::Space;
+use super::zone_table::{Effects, ZoneTable};
+use crate::device::{DeviceError, ZoneAction, ZoneInfo, ZoneState, Zones};
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
+
+const UNIT_SECTORS: u64 = UNIT_BYTES / SECTOR_BYTES;
+
+#[derive(Clone, Debug)]
+pub struct ZoneController {
+    drive: Zns,
+    front: Front,
+    table: ZoneTable,
+    space: Space,
+    array: Array,
+    read_ahead: ReadAhead,
+    writing: BTreeMap<u32, Writing>,
+    /// When everything that left the buffer is programmed.
+    programmed: Nanos,
+    counts: Counts,
+}
+
+/// A zone with units in the buffer, or on their way to a die.
+#[derive(Clone, Debug, Default)]
+struct Writing {
+    /// Units that have space in the buffer or are programmed.
+    admitted: u64,
+    /// Units of complete stripes.
+    programmed: u64,
+    /// When the newest unit is in the buffer.
+    ready: Nanos,
+    /// Stripes that are being programmed: the units before their ends, and when they are there.
+    leaving: VecDeque<(u64, Nanos)>,
+}
+
+/// Units of a zone behind each other, of one stripe.
+#[derive(Clone, Copy)]
+struct Run {
+    zone: u32,
+    first: u64,
+    units: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    reads: u64,
+    writes: u64,
+    appends: u64,
+    sectors_read: u64,
+    sectors_written: u64,
+    flushes: u64,
+    buffer_hits: u64,
+    opened: u64,
+    closed: u64,
+    finished: u64,
+    reset: u64,
+    units_padded: u64,
+}
+
+impl ZoneController {
+    /// # Errors
+    /// When the drive contradicts itself.
+    pub fn new(drive: &Zns, fill: Fill, block_bytes: u32) -> Result<ZoneController, FlashError> {
+        drive.check()?;
+        let mut controller = ZoneController {
+            drive: *drive,
+            front: Front::new(drive.interface, block_bytes),
+            table: ZoneTable::new(drive.shape()),
+            space: Space::new(drive.buffer.bytes / UNIT_BYTES),
+            array: Array::new(drive.cells),
+            read_ahead: ReadAhead::default(),
+            writing: BTreeMap::new(),
+            programmed: Nanos::ZERO,
+            counts: Counts::default(),
+        };
+        if fill != Fill::Fresh {
+            controller.table.fill();
+        }
+        Ok(controller)
+    }
+
+    /// Sectors of a zone that were written since its last reset.
+    pub(super) fn written(&self, zone: u32) -> u64 {
+        self.table.written(zone)
+    }
+
+    pub(super) fn zones(&self) -> &Zones {
+        self.table.zones()
+    }
+
+    /// # Errors
+    /// When there is no such zone.
+    pub fn zone(&self, zone: u32) -> Result<ZoneInfo, DeviceError> {
+        self.table.info(zone)
+    }
+
+    /// When the write, which comes at `now`, is confirmed.
+    ///
+    /// # Errors
+    /// When it does not begin at a write pointer, or does not fit; then nothing has changed.
+    pub fn write(&mut self, now: Nanos, at: Sector, sectors: u64, durable: bool) -> Result<Nanos, DeviceError> {
+        let effects = self.table.write(at, sectors)?;
+        self.counts.writes += 1;
+        Ok(self.put(now, at, sectors, durable, effects, Kind::Write))
+    }
+
+    /// Where the data went, and when that is confirmed.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub fn append(
+        &mut self,
+        now: Nanos,
+        zone: u32,
+        sectors: u64,
+        durable: bool,
+    ) -> Result<(Sector, Nanos), DeviceError> {
+        let (at, effects) = self.table.append(zone, sectors)?;
+        self.counts.appends += 1;
+        Ok((at, self.put(now, at, sectors, durable, effects, Kind::Append)))
+    }
+
+    fn put(&mut self, now: Nanos, at: Sector, sectors: u64, durable: bool, effects: Effects, kind: Kind) -> Nanos {
+        self.counts.sectors_written += sectors;
+        let extent = Extent { first_sector: at.0, sectors };
+        let (mut begin, mut end) = self.front.write(now, &extent, kind);
+        if effects.opened {
+            self.counts.opened += 1;
+            let close = if effects.closed.is_some() { self.drive.costs.close } else { Nanos::ZERO };
+            (begin, end) =
+                (begin + self.drive.costs.open_by_write + close, end + self.drive.costs.open_by_write + close);
+        }
+        let zone = self.zones().zone_of(at);
+        let within = Extent { first_sector: at.0 - self.zones().start(zone).0, sectors };
+        let stripe = self.drive.cells.stripe_units();
+        let first_die = self.first_stripe(zone);
+        let units = within.units();
+        let count = units.len() as u64;
+        let mut done = end;
+        let writing = self.writing.entry(zone).or_default();
+        for (index, unit) in units.enumerate() {
+            let unit = u64::from(unit);
+            let arrival = begin + Nanos((end - begin).0 * (index as u64 + 1) / count);
+            let mut ready = arrival;
+            // The rest of a unit that is here in part has its space.
+            if unit >= writing.admitted {
+                ready = self.space.take(arrival);
+                writing.admitted = unit + 1;
+            }
+            writing.ready = writing.ready.max(ready);
+            done = done.max(ready);
+            let whole = (unit + 1).min((within.first_sector + sectors) / UNIT_SECTORS);
+            if whole >= writing.programmed + stripe {
+                let die = self.array.die(first_die + writing.programmed / stripe);
+                let there = self.array.program(now, writing.ready, die);
+                writing.programmed += stripe;
+                self.space.release(there, stripe as u32);
+                writing.leaving.push_back((writing.programmed, there));
+                self.programmed = self.programmed.max(there);
+            }
+        }
+        while writing.leaving.front().is_some_and(|(_, there)| *there <= now) {
+            writing.leaving.pop_front();
+        }
+        if durable && !self.drive.buffer.protected {
+            done = done.max(self.save(now, done));
+        }
+        self.front.leave(now, done)
+    }
+
+    /// Number of the first stripe of a zone, which says on which die it begins.
+    fn first_stripe(&self, zone: u32) -> u64 {
+        u64::from(zone) * 5
+    }
+
+    /// When the read is complete. What was never written reads as zeroes, in no time.
+    pub fn read(&mut self, now: Nanos, at: Sector, sectors: u64) -> Nanos {
+        self.counts.reads += 1;
+        self.counts.sectors_read += sectors;
+        let extent = Extent { first_sector: at.0, sectors };
+        let begin = self.front.read(now, extent.bytes());
+        let ahead = self.read_ahead.continues(&extent, self.front.outstanding() + 1);
+        let stripe_units = self.drive.cells.stripe_units();
+        let zone_units = self.zones().zone_sectors / UNIT_SECTORS;
+        let (mut done, mut from_memory) = (begin, 0);
+        let mut run: Option<Run> = None;
+        for unit in extent.units() {
+            let (zone, within) = ((u64::from(unit) / zone_units) as u32, u64::from(unit) % zone_units);
+            match &mut run {
+                _ if !self.on_flash(begin, zone, within) => from_memory += 1,
+                // The unit behind the others, in the same stripe.
+                Some(run) if run.first + run.units == within && !within.is_multiple_of(stripe_units) => run.units += 1,
+                _ => {
+                    if let Some(before) = run.replace(Run { zone, first: within, units: 1 }) {
+                        done = done.max(self.fetch(now, begin, before, ahead, extent.bytes()));
+                    }
+                }
+            }
+        }
+        if let Some(last) = run {
+            done = done.max(self.fetch(now, begin, last, ahead, extent.bytes()));
+        }
+        if from_memory > 0 {
+            self.counts.buffer_hits += from_memory;
+            done = done.max(self.front.send(now, begin, (from_memory * UNIT_BYTES).min(extent.bytes())));
+        }
+        self.front.leave(now, done)
+    }
+
+    fn on_flash(&self, at: Nanos, zone: u32, unit: u64) -> bool {
+        match self.writing.get(&zone) {
+            Some(writing) => {
+                let end = writing.leaving.iter().find(|(before, _)| unit < *before);
+                unit < writing.programmed && end.is_none_or(|(_, there)| *there <= at)
+            }
+            None => unit < self.table.written(zone).div_ceil(UNIT_SECTORS),
+        }
+    }
+
+    fn fetch(&mut self, now: Nanos, at: Nanos, run: Run, ahead: bool, bytes: u64) -> Nanos {
+        let stripe_units = self.drive.cells.stripe_units();
+        let stripe = run.first / stripe_units;
+        let die = self.array.die(self.first_stripe(run.zone) + stripe);
+        // A number that no other zone has.
+        let number = (u64::from(run.zone) << 32) + stripe;
+        let there = match ahead {
+            // It was read while the commands before were served; the link is slower than all dies together.
+            true => at,
+            false => self.array.read(now, at, die, number, run.first % stripe_units, run.units),
+        };
+        self.front.send(now, there, (run.units * UNIT_BYTES).min(bytes))
+    }
+
+    /// When everything that was confirmed before `now` is durable.
+    pub fn flush(&mut self, now: Nanos) -> Nanos {
+        self.counts.flushes += 1;
+        let begin = self.front.command(now, self.drive.interface.write_latency);
+        let done = if self.drive.buffer.protected { begin } else { self.save(now, begin) };
+        self.front.leave(now, done)
+    }
+
+    /// Units of incomplete stripes cannot be programmed where they belong: the rest of the stripe could not follow. The drive
+    /// saves a copy of them elsewhere, a stripe for each zone, and they stay in the buffer.
+    fn save(&mut self, now: Nanos, at: Nanos) -> Nanos {
+        let mut done = at.max(self.programmed);
+        let waiting = self.writing.iter().filter(|(_, writing)| writing.admitted > writing.programmed);
+        let zones: Vec<(u32, Nanos)> = waiting.map(|(zone, writing)| (*zone, writing.ready)).collect();
+        for (zone, ready) in zones {
+            let die = self.array.die(u64::from(zone));
+            self.counts.units_padded += self.drive.cells.stripe_units();
+            done = done.max(self.array.program(now, ready.max(at), die));
+        }
+        done
+    }
+
+    /// When the change of a zone's state is done.
+    ///
+    /// # Errors
+    /// When the zone is not in a state for it.
+    pub fn manage(&mut self, now: Nanos, zone: u32, action: ZoneAction) -> Result<Nanos, DeviceError> {
+        let written = self.table.written(zone);
+        let (before, effects) = self.table.manage(zone, action)?;
+        let costs = self.drive.costs;
+        let units = written.div_ceil(UNIT_SECTORS);
+        let capacity = self.drive.capacity_bytes / UNIT_BYTES;
+        let partial = written > 0 && before != ZoneState::Full;
+        let mut time = match action {
+            ZoneAction::Open => costs.open,
+            ZoneAction::Close => costs.close,
+            ZoneAction::Finish if before == ZoneState::Full || written == 0 => costs.finish_empty,
+            ZoneAction::Finish => {
+                // The rest of the zone is programmed, at the rate of all dies.
+                let rest = (capacity - units) * UNIT_BYTES;
+                costs.finish + super::drive::transfer(rest, self.drive.cells.program_rate())
+            }
+            ZoneAction::Reset if before == ZoneState::Empty => costs.reset_empty,
+            ZoneAction::Reset => {
+                let closing =
+                    if partial && units >= self.drive.cells.stripe_units() { costs.finish } else { Nanos::ZERO };
+                costs.reset + Nanos(costs.reset_unit.0 * units) + closing
+            }
+        };
+        if effects.closed.is_some() {
+            time += costs.close;
+        }
+        match action {
+            ZoneAction::Open => self.counts.opened += 1,
+            ZoneAction::Close => self.counts.closed += 1,
+            ZoneAction::Finish => self.counts.finished += 1,
+            ZoneAction::Reset => self.counts.reset += 1,
+        }
+        let mut ready = now;
+        if matches!(action, ZoneAction::Finish | ZoneAction::Reset)
+            && let Some(writing) = self.writing.remove(&zone)
+        {
+            // Its stripes leave the dies first, and what still waits needs no space any more.
+            ready = writing.leaving.back().map_or(now, |(_, there)| *there);
+            let waiting = writing.admitted - writing.programmed;
+            self.space.release(now, waiting as u32);
+        }
+        let begin = self.front.command(now, Nanos::ZERO);
+        Ok(self.front.leave(now, begin.max(ready) + time))
+    }
+
+    pub(super) fn readings(&self, now: Nanos) -> Vec<(&'static str, u64)> {
+        let counts = &self.counts;
+        let cells = &self.array.counts;
+        let (dies, channels) = self.array.busy();
+        vec![
+            ("requests", counts.reads + counts.writes + counts.appends),
+            ("reads", counts.reads),
+            ("writes", counts.writes),
+            ("appends", counts.appends),
+            ("sectors_read", counts.sectors_read),
+            ("sectors_written", counts.sectors_written),
+            ("flushes", counts.flushes),
+            ("buffer_hits", counts.buffer_hits),
+            ("zones_opened", counts.opened),
+            ("zones_closed", counts.closed),
+            ("zones_finished", counts.finished),
+            ("zones_reset", counts.reset),
+            ("units_padded", counts.units_padded),
+            ("page_reads", cells.page_reads),
+            ("programs", cells.programs),
+            ("busy_ns", self.front.busy(now).0),
+            ("firmware_busy_ns", self.front.firmware_busy().0),
+            ("dies_busy_ns", dies.0),
+            ("channels_busy_ns", channels.0),
+        ]
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        self.table.check();
+        self.space.check(self.writing.values().map(|writing| writing.admitted - writing.programmed).sum());
+    }
+}
