@@ -77,14 +77,14 @@ impl Described for Blocks {
 
 /// Byte offsets in a record.
 mod at {
-    pub const ID: usize = 4;
-    pub const SECONDS: usize = 8;
-    pub const MICROSECONDS: usize = 12;
-    pub const END: usize = 20;
-    pub const BYTES: usize = 24;
-    pub const BLOCK: usize = 28;
-    pub const DEVICE: usize = 32;
-    pub const FLAGS: usize = 44;
+    pub(super) const ID: usize = 4;
+    pub(super) const SECONDS: usize = 8;
+    pub(super) const MICROSECONDS: usize = 12;
+    pub(super) const END: usize = 20;
+    pub(super) const BYTES: usize = 24;
+    pub(super) const BLOCK: usize = 28;
+    pub(super) const DEVICE: usize = 32;
+    pub(super) const FLAGS: usize = 44;
 }
 
 /// Records have thirteen fields at least, and no version has more than sixteen.
