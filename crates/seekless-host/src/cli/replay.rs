@@ -97,15 +97,29 @@ pub(super) fn run(args: &Args) -> Done {
     for warning in summary.warnings(trace.format(), &import) {
         output::note(&format!("  warning: {warning}"));
     }
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut failed) = (Vec::new(), None);
     for (stack, outcome) in stacks.iter().zip(replayed) {
-        outcomes.push(outcome.map_err(|error| Failure::new(format!("on {stack}: {error}")))?);
+        match outcome {
+            Ok(outcome) => outcomes.push(outcome),
+            // The others have their results.
+            Err(error) => {
+                if let Some(other) = failed.replace(Failure::new(format!("on {stack}: {error}"))) {
+                    output::note(&other.text);
+                }
+            }
+        }
+    }
+    if let (Some(failure), true) = (&failed, outcomes.is_empty()) {
+        return Err(Failure::new(&failure.text));
     }
     match args.json {
         true => output::print(&to_json(&import, &outcomes))?,
         false => output::print(&to_text(&import, args.timing, &outcomes))?,
     }
-    Ok(0)
+    match failed {
+        Some(failure) => Err(failure),
+        None => Ok(0),
+    }
 }
 
 fn to_json(import: &Import, outcomes: &[Outcome]) -> String {
@@ -151,6 +165,14 @@ fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> String {
             }
         }
         text += &format!("{line}\n");
+        if let Some(arrivals) = outcome.arrivals.as_ref().filter(|arrivals| arrivals.is_saturated()) {
+            let highest = arrivals.over_time.intervals.iter().map(|interval| interval.mean()).max().unwrap_or_default();
+            text += &format!(
+                "    saturated; mean response by time of arrival, up to {}: {}\n",
+                time_text(highest),
+                arrivals.over_time.bars()
+            );
+        }
     }
     if let Some(comparison) = compare(outcomes) {
         text += &format!("\n{}\n", comparison.sentence);

@@ -170,6 +170,10 @@ fn along(drawing: &Drawing) -> Result<String, String> {
 }
 
 /// Width of the longest of some texts.
+/// Names of bars are on so many lines at most.
+const LABEL_LINES_MAX: u32 = 4;
+const LABEL_LINE_HEIGHT: u32 = 16;
+
 fn letters<'a>(texts: impl Iterator<Item = &'a String>) -> u32 {
     let longest = texts.map(|text| text.chars().count()).max().unwrap_or(0);
     u32::try_from(longest).unwrap_or(u32::MAX / 64).min(200) * LETTER_WIDTH
@@ -303,16 +307,20 @@ impl Axes<'_> {
         x_range: (f64, f64),
     ) -> Result<ChartContext<'b, SVGBackend<'a>, Cartesian2d<Scale, Scale>>, String> {
         let all: Vec<f64> = self.xs.iter().map(|x| self.x(x)).collect();
-        // Too many labels would overlap: of those that have no room, every second, third or fourth is there.
         let room = area.dim_in_pixel().0.saturating_sub(86).max(1);
-        let needed: u32 = self.xs.iter().map(|x| 10 + letters(std::iter::once(&x.to_string()))).sum();
-        let every = (needed.div_ceil(room) as usize).max(all.len().div_ceil(12)).max(1);
-        let x_points: Vec<f64> = all.into_iter().step_by(every).collect();
+        let widths = || self.xs.iter().map(|x| 10 + letters(std::iter::once(&x.to_string())));
+        // Bars have names, and each is needed: names that have no room beside each other are on several lines.
+        let lines = widths().max().unwrap_or(1).div_ceil((room / all.len().max(1) as u32).max(1));
+        let staggered = matches!(self.drawing.chart, Chart::Bar) && (2..=LABEL_LINES_MAX).contains(&lines);
+        // Too many labels would overlap: of those that have no room, every second, third or fourth is there.
+        let every = (widths().sum::<u32>().div_ceil(room) as usize).max(all.len().div_ceil(12)).max(1);
+        let x_points: Vec<f64> = if staggered { Vec::new() } else { all.into_iter().step_by(every).collect() };
+        let below = if staggered { 30 + LABEL_LINE_HEIGHT * lines } else { 46 };
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.name, text(15))
             .margin_right(16)
             .margin_left(4)
-            .x_label_area_size(46)
+            .x_label_area_size(below)
             .y_label_area_size(66)
             .build_cartesian_2d(Self::scale(x_range, x_points), Self::scale(self.y_range, self.y_points.clone()))
             .map_err(cannot)?;
@@ -337,6 +345,16 @@ impl Axes<'_> {
             .axis_desc_style(text(14))
             .draw()
             .map_err(cannot)?;
+        if staggered {
+            let (left, top) = area.get_base_pixel();
+            let style = text(13).pos(Pos::new(HPos::Center, VPos::Top));
+            for (number, x) in self.xs.iter().enumerate() {
+                let (x_pixel, y_pixel) = chart.backend_coord(&(self.x(x), self.y_range.0));
+                let line = (number as u32 % lines * LABEL_LINE_HEIGHT) as i32;
+                let place = (x_pixel - left, y_pixel - top + 8 + line);
+                area.draw(&Text::new(x.to_string(), place, &style)).map_err(cannot)?;
+            }
+        }
         Ok(chart)
     }
 

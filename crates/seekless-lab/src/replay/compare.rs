@@ -29,10 +29,11 @@ pub fn compare(outcomes: &[Outcome]) -> Option<Comparison> {
     // Storage without cost takes no time at all.
     let floor = |time: Nanos| time.0.max(1) as f64;
     let ratios: Vec<f64> = outcomes.iter().map(|other| floor(value(other)) / floor(value(winner))).collect();
-    let sentence = match outcomes {
+    let answer = match outcomes {
         [only] => alone(only),
         _ => against(outcomes, best, &ratios, quantity, value),
     };
+    let sentence = outcomes.iter().filter_map(saturated).fold(answer, |text, more| format!("{text} {more}"));
     Some(Comparison { quantity, best, ratios, sentence })
 }
 
@@ -48,6 +49,20 @@ fn alone(outcome: &Outcome) -> String {
         time_text(total.mean()),
         tail(outcome).map_or(String::new(), |(what, time)| format!(" ({what} {})", time_text(time))),
     )
+}
+
+/// What to know of storage that requests reach faster than it answers.
+fn saturated(outcome: &Outcome) -> Option<String> {
+    let arrivals = outcome.arrivals.as_ref().filter(|arrivals| arrivals.is_saturated())?;
+    let rate = |time: Nanos| outcome.total().requests as f64 / time.as_secs_f64();
+    Some(format!(
+        "{} cannot keep up: {:.0} requests a second arrive and {:.0} are answered, the last of them {} after the last one arrived; \
+         its response times say how long the trace is.",
+        outcome.stack,
+        rate(arrivals.span.max(Nanos(1))),
+        rate(outcome.elapsed.max(Nanos(1))),
+        time_text(arrivals.behind),
+    ))
 }
 
 fn against(

@@ -10,6 +10,9 @@
 //! | `think` | after the completion of those that had completed before it, and the recorded pause: a program |
 //! |  | that waits for its disk waits less on a faster one |
 //!
+//! Where requests arrive faster than they are answered, that is the answer: an open replay goes on to the end of the trace,
+//! with the requests that a device cannot hold waiting in front of it, and says how far behind the storage is.
+//!
 //! No data is stored: only the times matter. The same arguments give the same nanoseconds.
 //!
 //! Invariants
@@ -21,6 +24,7 @@ mod compare;
 mod error;
 mod feed;
 mod many;
+mod over_time;
 mod place;
 mod run;
 mod stats;
@@ -32,8 +36,9 @@ pub use blocks::Blocks;
 pub use compare::{COLUMNS, Comparison, compare, table};
 pub use error::ReplayError;
 pub use many::{needs_survey, simulate_all};
+pub use over_time::{Interval, OverTime};
 pub use place::{Devices, Map, Place};
-pub use run::{Each, Outcome, Spec, check_stack, replay, simulate, timing_only};
+pub use run::{Arrivals, Each, Outcome, Spec, check_stack, replay, simulate, timing_only};
 pub use stats::OpStats;
 pub(crate) use stats::new_histogram;
 pub use timing::Timing;

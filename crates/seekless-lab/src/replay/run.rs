@@ -11,6 +11,7 @@ use seekless::stack::{Interface, Kind, Maker, NoLeaves, Purpose, Stack, StackErr
 use seekless::units::{Nanos, SECTOR_BYTES, Sector};
 
 use super::error::ReplayError;
+use super::over_time::OverTime;
 use super::place::{Map, Place, Placed, Placer};
 use super::stats::OpStats;
 use super::timing::{Timing, WINDOW_MAX};
@@ -47,6 +48,8 @@ pub struct Outcome {
     pub ops: [OpStats; 4],
     /// Most requests under way at once.
     pub outstanding_max: u64,
+    /// How the storage kept up, where requests arrived as recorded.
+    pub arrivals: Option<Arrivals>,
     /// Time during which drives served requests, all drives together, and how many there are.
     pub disk_time: Option<Nanos>,
     pub disks: u64,
@@ -60,6 +63,42 @@ pub struct Outcome {
     pub without_latency: u64,
     /// Counters of each device of the stack, top first, by its description.
     pub counters: Vec<(String, Vec<Counter>)>,
+}
+
+/// How the storage kept up with requests that arrived as recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arrivals {
+    /// From the first to the last.
+    pub span: Nanos,
+    /// From the last arrival to the last answer.
+    pub behind: Nanos,
+    /// More requests waited than a host lets a device see at once: the others waited in front of it.
+    pub held_back: bool,
+    /// Response times by when requests arrived.
+    pub over_time: OverTime,
+}
+
+/// A backlog at the end that takes longer than this share of the trace, and this time, is no burst.
+const BEHIND_SHARE: f64 = 0.05;
+const BEHIND_MIN: Nanos = Nanos(1_000_000_000);
+
+impl Arrivals {
+    /// True when requests arrived faster than they were answered: response times then say how long the trace is, and not
+    /// how fast the storage.
+    pub fn is_saturated(&self) -> bool {
+        let share = self.behind.as_secs_f64() > self.span.as_secs_f64() * BEHIND_SHARE;
+        self.held_back || share && self.behind > BEHIND_MIN
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "span_ns": self.span.0,
+            "behind_ns": self.behind.0,
+            "held_back": self.held_back,
+            "saturated": self.is_saturated(),
+            "over_time": self.over_time.to_json(),
+        })
+    }
 }
 
 /// A quantity with one value per drive.
@@ -131,6 +170,7 @@ impl Outcome {
             "all": self.total().to_json(),
             "operations": ops,
             "outstanding_max": self.outstanding_max,
+            "arrivals": self.arrivals.as_ref().map(Arrivals::to_json),
             "disk_time_ns": self.disk_time.map(|time| time.0),
             "disks": self.disks,
             "disk_requests": self.disk_requests,
@@ -242,9 +282,15 @@ pub async fn replay(
         ops: Default::default(),
         failure: None,
         without_latency: 0,
+        arrivals: None,
     };
-    let player =
-        Rc::new(Player { rt: rt.clone(), device: device.clone(), state: RefCell::new(state), idle: Event::new() });
+    let player = Rc::new(Player {
+        rt: rt.clone(),
+        device: device.clone(),
+        state: RefCell::new(state),
+        idle: Event::new(),
+        room: Event::new(),
+    });
     let start = rt.now();
     match spec.timing {
         Timing::Window(count) => player.window(count, progress).await,
@@ -272,6 +318,10 @@ pub async fn replay(
         elapsed,
         ops: std::mem::take(&mut state.ops),
         outstanding_max: state.outstanding_max,
+        arrivals: state
+            .arrivals
+            .take()
+            .map(|arrivals| Arrivals { behind: elapsed.saturating_sub(arrivals.span), ..arrivals }),
         disk_time: (disks > 0).then_some(Nanos(disk_ns)),
         disks,
         disk_requests: Vec::new(),
@@ -291,6 +341,8 @@ struct Player {
     state: RefCell<State>,
     /// Nothing is under way any more.
     idle: Event,
+    /// An answer has come while a request was held back.
+    room: Event,
 }
 
 struct State {
@@ -304,6 +356,7 @@ struct State {
     /// The first error. No request begins after it.
     failure: Option<ReplayError>,
     without_latency: u64,
+    arrivals: Option<Arrivals>,
 }
 
 /// A request taken from the trace.
@@ -348,6 +401,11 @@ impl Player {
     /// Sends a request that has begun and waits for the answer; returns its time.
     async fn answer(&self, taken: Taken) -> Nanos {
         let start = self.rt.now();
+        self.answer_since(taken, start, None).await
+    }
+
+    /// The same for a request that was made at `start`, which was so long after the first.
+    async fn answer_since(&self, taken: Taken, start: Nanos, arrived: Option<Nanos>) -> Nanos {
         let result = self.ask(&taken).await;
         let now = self.rt.now();
         // A trace has as many requests as it has, and a device that answers at once lets no task wait between them.
@@ -355,7 +413,12 @@ impl Player {
         let mut state = self.state.borrow_mut();
         state.outstanding -= 1;
         match result {
-            Ok(()) => state.ops[taken.request.op.index()].add(taken.placed.bytes, now - start),
+            Ok(()) => {
+                state.ops[taken.request.op.index()].add(taken.placed.bytes, now - start);
+                if let (Some(arrivals), Some(arrived)) = (&mut state.arrivals, arrived) {
+                    arrivals.over_time.add(arrived, now - start);
+                }
+            }
             Err(cause) if state.failure.is_none() => {
                 state.failure = Some(ReplayError::Device { number: taken.number, cause });
             }
@@ -364,6 +427,7 @@ impl Player {
         if state.outstanding == 0 {
             self.idle.notify();
         }
+        self.room.notify();
         now
     }
 
@@ -430,19 +494,45 @@ impl Player {
         if outstanding > u64::from(WINDOW_MAX) { Err(ReplayError::Overload { outstanding, at }) } else { Ok(()) }
     }
 
+    fn arrive(&self, since: Nanos) {
+        let mut state = self.state.borrow_mut();
+        let arrivals = state.arrivals.get_or_insert_with(|| Arrivals {
+            span: Nanos::ZERO,
+            behind: Nanos::ZERO,
+            held_back: false,
+            over_time: OverTime::default(),
+        });
+        arrivals.span = arrivals.span.max(since);
+    }
+
+    /// The host keeps a request until the device has answered others: memory does not grow with the length of a trace.
+    fn hold_back(&self) {
+        if let Some(arrivals) = &mut self.state.borrow_mut().arrivals {
+            arrivals.held_back = true;
+        }
+    }
+
     async fn open(self: &Rc<Self>, speed: f64, progress: &dyn Fn(u64)) -> Result<(), ReplayError> {
         let start = self.rt.now();
         let mut first = None;
+        let mut latest = start;
         while let Some(taken) = self.take() {
             let first = *first.get_or_insert(taken.request.time);
             let since = taken.request.time.saturating_sub(first);
             let since = if speed == 1.0 { since } else { Nanos((since.0 as f64 / speed) as u64) };
-            self.rt.sleep_until(Nanos(start.0.saturating_add(since.0))).await;
-            self.overload(since)?;
+            // Requests are made in the order of the trace, also where its times fall.
+            latest = latest.max(Nanos(start.0.saturating_add(since.0)));
+            let made = latest;
+            self.rt.sleep_until(made).await;
+            self.arrive(made - start);
+            while self.state.borrow().outstanding >= u64::from(WINDOW_MAX) {
+                self.hold_back();
+                self.room.wait().await;
+            }
             self.report(taken.number, progress);
             let player = self.clone();
             self.begin();
-            self.rt.spawn(async move { player.answer(taken).await });
+            self.rt.spawn(async move { player.answer_since(taken, made, Some(made - start)).await });
         }
         self.drained().await;
         Ok(())

@@ -10,6 +10,7 @@ use seekless::rt::{Executor, HostProfile};
 use seekless::stack::Stack;
 use seekless::units::{MIB, Nanos};
 
+use super::timing::WINDOW_MAX;
 use super::*;
 use crate::trace::{DeviceId, Format, Names, Op, Options, Request, Summary, Trace, TraceError, TraceWriter};
 
@@ -193,13 +194,31 @@ fn failures() {
     assert!(simulate(&outside, trace(&[read(0, 0)]).into_iter(), &Spec::default(), &|_| {}).is_err());
 }
 
-/// An open replay on storage that is too slow stops with a hint instead of filling the memory.
+/// An open replay on storage that is too slow ends, in bounded memory, and says how far behind the storage is; each
+/// response counts from the arrival. Method: all requests within a moment, and storage that is fast enough.
 #[test]
 fn overload() {
-    let requests = (0..200_000u64).map(|n| Ok(read(n, 0)));
+    let count = 200_000_u64;
+    let requests = (0..count).map(|n| Ok(read(n, 0)));
     let stack = Stack::parse("disk:dec-rz26").expect("a stack");
-    let text = failure(simulate(&stack, requests, &spec(Timing::Open { speed: 1.0 }), &|_| {}));
-    assert!(text.contains("arrive faster"), "{text}");
+    let outcome = simulate(&stack, requests, &spec(Timing::Open { speed: 1.0 }), &|_| {}).expect("an outcome");
+    let arrivals = outcome.arrivals.as_ref().expect("arrivals");
+    assert!(arrivals.held_back && arrivals.is_saturated());
+    assert_eq!((outcome.total().requests, arrivals.span), (count, Nanos(count - 1)));
+    assert_eq!(arrivals.span + arrivals.behind, outcome.elapsed);
+    assert!(outcome.outstanding_max <= u64::from(WINDOW_MAX));
+    // One after another, all from the same moment: the mean is half of the time, the longest all of it.
+    let (mean, elapsed) = (outcome.total().mean().as_secs_f64(), outcome.elapsed.as_secs_f64());
+    assert!((mean / elapsed - 0.5).abs() < 0.01, "{mean} of {elapsed}");
+    assert!(outcome.total().max().as_secs_f64() > 0.99 * elapsed);
+    let text = compare(&[outcome]).expect("an answer").sentence;
+    assert!(text.contains("cannot keep up"), "{text}");
+
+    let slow = (0..1000u64).map(|n| Ok(read(n * 100_000_000, n * 512)));
+    let outcome = simulate(&stack, slow, &spec(Timing::Open { speed: 1.0 }), &|_| {}).expect("an outcome");
+    let arrivals = outcome.arrivals.as_ref().expect("arrivals");
+    assert!(!arrivals.held_back && !arrivals.is_saturated());
+    assert_eq!(arrivals.over_time.intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1000);
 }
 
 /// The bound on a task that never waits does not end a long replay on a device that answers at once. Method: a trace

@@ -238,8 +238,8 @@ impl Described for LineFormat {
         self.text.clone()
     }
 
-    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser> {
-        Box::new(Formatted::new(self, options.wanted))
+    fn parser(&self, options: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
+        Some(Box::new(Formatted::new(self, options.wanted)))
     }
 
     /// True when lines name their event. Otherwise every line counts as an issue.

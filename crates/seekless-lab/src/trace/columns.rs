@@ -299,8 +299,8 @@ impl Described for Columns {
         self.text.clone()
     }
 
-    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser> {
-        Box::new(ColumnsParser::new(self, options.names.clone()))
+    fn parser(&self, options: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
+        Some(Box::new(ColumnsParser::new(self, options.names.clone())))
     }
 }
 
@@ -440,8 +440,8 @@ impl Described for Pattern {
         self.regex.as_str().to_owned()
     }
 
-    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser> {
-        Box::new(PatternParser::new(self, options.names.clone()))
+    fn parser(&self, options: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
+        Some(Box::new(PatternParser::new(self, options.names.clone())))
     }
 }
 

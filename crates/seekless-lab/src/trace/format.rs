@@ -10,7 +10,7 @@ use super::input::Input;
 use super::line_writer::LineWriter;
 use super::spec::{Described, FormatSpec, ReaderOptions, Reads};
 use super::text::{LineParser, Reader, TextReader};
-use super::{blkparse, blktrace, columns, disksim, iolog, published, tracefs, vscsi};
+use super::{blkparse, blktrace, columns, disksim, iolog, libcachesim, published, srt, tracefs, vscsi};
 
 /// Every format, in the order of help and documentation.
 pub const FORMATS: &[&FormatSpec] = &[
@@ -32,6 +32,11 @@ pub const FORMATS: &[&FormatSpec] = &[
     &disksim::VALIDATION,
     &vscsi::VSCSI1,
     &vscsi::VSCSI2,
+    &libcachesim::CLOUDPHYSICS,
+    &libcachesim::ORACLE_GENERAL,
+    &libcachesim::ORACLE_GENERAL_BYTES,
+    &srt::SRT,
+    &srt::SRT_BYTES,
     &disksim::MQSIM,
     &columns::CSV,
     &columns::REGEX,
@@ -105,7 +110,7 @@ impl Format {
     /// The parser of its lines; `None` for a binary format.
     pub(super) fn parser(&self, options: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
         match (&self.described, self.spec.reads) {
-            (Some(described), _) => Some(described.parser(options)),
+            (Some(described), _) => described.parser(options),
             (None, Reads::Lines(parser)) => Some(parser(options)),
             (None, _) => None,
         }
@@ -115,7 +120,10 @@ impl Format {
         match (self.spec.reads, self.parser(options)) {
             (Reads::Records(reader), _) => reader(input, options.wanted),
             (_, Some(parser)) => Box::new(TextReader::new(input, parser)),
-            (_, None) => unreachable!("a format of lines has a parser"),
+            (_, None) => match &self.described {
+                Some(described) => described.reader(input),
+                None => unreachable!("a format of lines has a parser"),
+            },
         }
     }
 

@@ -11,6 +11,7 @@ use seekless::units::{Nanos, SECTOR_BYTES};
 use super::line_writer::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
 use super::names::{DeviceNames, SharedNames, device_of};
 use super::request::{DeviceId, Event, Flags, Names, Op, Request};
+use super::seconds::Spread;
 use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
 use super::text::{Fields, LineParser, MICROSECOND, SECOND, Words, number, plausible, time, times};
@@ -133,8 +134,8 @@ impl Described for SpcBlocks {
         self.0.to_string()
     }
 
-    fn parser(&self, _: &ReaderOptions<'_>) -> Box<dyn LineParser> {
-        Box::new(Spc { block_bytes: self.0 })
+    fn parser(&self, _: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
+        Some(Box::new(Spc { block_bytes: self.0 }))
     }
 
     fn writer(&self) -> Option<Box<dyn LineWriter>> {
@@ -245,28 +246,9 @@ pub(super) const TENCENT: FormatSpec = FormatSpec {
 /// Tencent CBS, ATC '20: `Timestamp,Offset,Size,IOType,VolumeID`, in whole seconds and sectors, 0 for read and 1 for
 /// write.
 ///
-/// A second holds many requests, in order. They are spread evenly over it: a single burst would claim something that
-/// was not recorded.
+/// A second holds many requests, in order.
 #[derive(Default)]
-struct Tencent {
-    second: u64,
-    held: Vec<Request>,
-    /// Requests that arrived when the limit of held requests was reached.
-    late: bool,
-}
-
-/// Limit of requests of one second that are spread. Further ones stay at its end.
-const SPREAD_MAX: usize = 1 << 20;
-
-impl Tencent {
-    fn spread(&mut self, out: &mut Vec<Request>) {
-        let count = self.held.len() as u64;
-        for (index, mut request) in self.held.drain(..).enumerate() {
-            request.time.0 += SECOND * index as u64 / count;
-            out.push(request);
-        }
-    }
-}
+struct Tencent(Spread);
 
 impl LineParser for Tencent {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
@@ -284,26 +266,14 @@ impl LineParser for Tencent {
         };
         let device = device_of(fields.number(NO_DEVICE)?)?;
         fields.end()?;
-        // A second more must fit, too.
-        let time = second.checked_add(1).and_then(|next| next.checked_mul(SECOND)).ok_or(NO_TIME)? - SECOND;
-        let mut request = plausible(Request { device, ..Request::new(Nanos(time), op, offset, bytes) })?;
-        if second != self.second {
-            self.spread(out);
-            (self.second, self.late) = (second, false);
-        }
-        if self.late || self.held.len() >= SPREAD_MAX {
-            self.spread(out);
-            self.late = true;
-            request.time.0 += SECOND - 1;
-            out.push(request);
-        } else {
-            self.held.push(request);
-        }
+        let time = Spread::time(second).ok_or(NO_TIME)?;
+        let request = plausible(Request { device, ..Request::new(time, op, offset, bytes) })?;
+        self.0.add(second, request, out);
         Ok(())
     }
 
     fn finish(&mut self, out: &mut Vec<Request>) {
-        self.spread(out);
+        self.0.finish(out);
     }
 }
 

@@ -72,7 +72,14 @@ pub(super) trait Described: fmt::Debug + Send + Sync {
     /// The description behind the colon.
     fn text(&self) -> String;
 
-    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser>;
+    /// The parser of its lines; `None` for records.
+    fn parser(&self, options: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>>;
+
+    /// The reader of its records. Not called where there is a parser.
+    fn reader(&self, input: Input) -> Box<dyn Reader> {
+        let _ = input;
+        unreachable!("a format of lines has a parser")
+    }
 
     fn writer(&self) -> Option<Box<dyn LineWriter>> {
         None

@@ -16,13 +16,12 @@
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::TraceError;
-use super::input::Input;
 use super::line_writer::{Dropped, LineWriter};
-use super::request::{Flags, Names, Op, Request};
+use super::records::{RecordParser, RecordReader};
+use super::request::{Names, Op, Request};
 use super::spec::FormatSpec;
-use super::tally::{Aside, Tallies};
-use super::text::{BATCH, MICROSECOND, Reader, plausible, times};
+use super::tally::Aside;
+use super::text::{MICROSECOND, plausible, times};
 
 const NOTE: &str = "lengths are taken for bytes; response times are not used, as their unit is unknown";
 
@@ -32,7 +31,11 @@ pub(super) const VSCSI1: FormatSpec = FormatSpec {
     writes: Some(|| Box::new(VscsiWriter::new(1))),
     time_unit: MICROSECOND,
     note: Some(NOTE),
-    ..FormatSpec::records("vscsi1", |sample| holds(1, sample), |input, _| Box::new(Vscsi::new(input, 1)))
+    ..FormatSpec::records(
+        "vscsi1",
+        |sample| holds(1, sample),
+        |input, _| Box::new(RecordReader::new(input, Vscsi::new(1))),
+    )
 };
 
 pub(super) const VSCSI2: FormatSpec = FormatSpec {
@@ -41,7 +44,11 @@ pub(super) const VSCSI2: FormatSpec = FormatSpec {
     writes: Some(|| Box::new(VscsiWriter::new(2))),
     time_unit: MICROSECOND,
     note: Some(NOTE),
-    ..FormatSpec::records("vscsi2", |sample| holds(2, sample), |input, _| Box::new(Vscsi::new(input, 2)))
+    ..FormatSpec::records(
+        "vscsi2",
+        |sample| holds(2, sample),
+        |input, _| Box::new(RecordReader::new(input, Vscsi::new(2))),
+    )
 };
 
 /// Layout of a version.
@@ -94,80 +101,41 @@ fn version(sample: &[u8]) -> Option<u8> {
 }
 
 /// The operation of a SCSI command: commands of 6, 10, 12 and 16 bytes.
-fn op(command: u16) -> Result<(Op, Flags), Aside> {
-    let op = match command {
+pub(super) fn op(command: u16) -> Result<Op, Aside> {
+    Ok(match command {
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0x8e => Op::Write,
         0x41 | 0x93 => return Err(Aside::Skipped("WRITE SAME, which may or may not be a discard")),
         0x42 => Op::Discard,
         0x35 | 0x91 => Op::Flush,
         _ => return Err(Aside::Skipped("another SCSI command")),
-    };
-    Ok((op, Flags::NONE))
+    })
 }
 
-struct Vscsi {
-    input: Input,
-    layout: Layout,
-    tallies: Tallies,
-}
+struct Vscsi(Layout);
 
 impl Vscsi {
-    fn new(input: Input, version: u8) -> Vscsi {
-        Vscsi { input, layout: LAYOUTS[usize::from(version == 2)], tallies: Tallies::default() }
-    }
-
-    fn request(&self, record: &[u8]) -> Result<Request, Aside> {
-        if u16_at(record, self.layout.version) != self.layout.number {
-            return Err(Aside::Rejected("a record of another version"));
-        }
-        let (op, flags) = op(u16_at(record, self.layout.command))?;
-        let time = u64_at(record, TIME_AT).checked_mul(MICROSECOND).ok_or(Aside::Rejected("the time is too late"))?;
-        let bytes = u64::from(u32_at(record, self.layout.length));
-        let offset = times(u64_at(record, SECTOR_AT), SECTOR_BYTES)?;
-        plausible(Request { flags, ..Request::new(Nanos(time), op, offset, bytes) })
+    fn new(version: u8) -> Vscsi {
+        Vscsi(LAYOUTS[usize::from(version == 2)])
     }
 }
 
-impl Reader for Vscsi {
-    fn fill(&mut self, out: &mut Vec<Request>) -> Result<bool, TraceError> {
-        let full = out.len() + BATCH;
-        loop {
-            let mut used = 0;
-            let mut asides = Vec::new();
-            let window = self.input.window();
-            for record in window.chunks_exact(self.layout.record) {
-                if out.len() >= full {
-                    break;
-                }
-                match self.request(record) {
-                    Ok(request) => out.push(request),
-                    Err(aside) => asides.push((aside, used)),
-                }
-                used += record.len();
-            }
-            let start = self.input.position();
-            for (aside, at) in asides {
-                self.tallies.add(aside, start + at as u64, b"");
-            }
-            self.tallies.units += (used / self.layout.record) as u64;
-            self.input.consume(used);
-            if out.len() >= full {
-                return Ok(true);
-            }
-            if !self.input.extend()? {
-                let rest = self.input.window().len();
-                if rest > 0 {
-                    self.tallies.add(Aside::Rejected("a record cut off at the end"), self.input.position(), b"");
-                    self.input.consume(rest);
-                }
-                return Ok(false);
-            }
-        }
+impl RecordParser for Vscsi {
+    fn length(&mut self, _: &[u8]) -> Option<usize> {
+        Some(self.0.record)
     }
 
-    fn tallies(&self) -> Tallies {
-        self.tallies.clone()
+    fn parse(&mut self, record: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let layout = self.0;
+        if u16_at(record, layout.version) != layout.number {
+            return Err(Aside::Rejected("a record of another version"));
+        }
+        let op = op(u16_at(record, layout.command))?;
+        let time = u64_at(record, TIME_AT).checked_mul(MICROSECOND).ok_or(Aside::Rejected("the time is too late"))?;
+        let bytes = u64::from(u32_at(record, layout.length));
+        let offset = times(u64_at(record, SECTOR_AT), SECTOR_BYTES)?;
+        out.push(plausible(Request::new(Nanos(time), op, offset, bytes))?);
+        Ok(())
     }
 }
 

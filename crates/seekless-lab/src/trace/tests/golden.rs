@@ -515,3 +515,84 @@ fn a_trace_is_an_iterator() {
     while batches.next_batch(&mut expected).expect("a trace") {}
     assert_eq!(requests, expected);
 }
+
+/// SCSI commands in hexadecimal, microseconds, bytes and sectors, recognised by the header.
+#[test]
+fn cloudphysics() {
+    let (skipped, rejected) = check(
+        "cloudphysics",
+        true,
+        b"version,time,op,size,lbn\n1,5633898611441,28,512,42932745\n1,5633898651744,2A,4096,42932746\n\
+          1,5633898651745,0x88,512,1\n1,5633898651746,12,512,1\n1,5633898651747,zz,512,1\n1,5633898651748,35,0,0\n",
+        &[
+            "5633898611441000 0 read 21981565440+512 - -/-/-",
+            "5633898651744000 0 write 21981565952+4096 - -/-/-",
+            "5633898651745000 0 read 512+512 - -/-/-",
+            "5633898651748000 0 flush 0+0 - -/-/-",
+        ],
+    );
+    assert_eq!(skipped, [("another SCSI command".into(), 1), ("header".into(), 1)]);
+    assert_eq!(rejected, [("the command is no hexadecimal number".into(), 1)]);
+}
+
+/// Whole seconds, objects as sectors or as blocks, no operations. It is recognised by what its records say of each other.
+#[test]
+fn oracle_general() {
+    let record = |second: u32, object: u64, bytes: u32, next: i64| {
+        [&second.to_le_bytes()[..], &object.to_le_bytes(), &bytes.to_le_bytes(), &next.to_le_bytes()].concat()
+    };
+    let trace = [
+        record(7, 8, 4096, 3),
+        record(7, 24, 512, -1),
+        record(7, 16, 8192, i64::MAX),
+        record(9, 8, 4096, 77),
+        record(9, 40, 512, -1),
+    ]
+    .concat();
+    let expected = [
+        "7000000000 0 read 4096+4096 - -/-/-",
+        "7333333333 0 read 12288+512 - -/-/-",
+        "7666666666 0 read 8192+8192 - -/-/-",
+        "9000000000 0 read 4096+4096 - -/-/-",
+        "9500000000 0 read 20480+512 - -/-/-",
+    ];
+    check("oracleGeneral", true, &trace, &expected);
+    check("oracleGeneral:4096", false, &trace[..24], &["7000000000 0 read 32768+4096 - -/-/-"]);
+    let torn = [&trace[..24], &record(8, u64::MAX, 512, -1), &record(9, 1, 0, -1), &trace[..5]].concat();
+    let (_, rejected) = check("oracleGeneral", false, &torn, &expected[..1]);
+    let reasons = ["a length of zero", "a record cut off at the end", "the address is beyond 2^64 bytes"];
+    assert_eq!(rejected, reasons.map(|reason| (reason.to_owned(), 1)));
+    // Random bytes, zeroes, and times that fall are not it.
+    for other in [vec![0; 240], (0..240).map(|byte| (byte * 37 % 251) as u8).collect()] {
+        assert!(super::trace(&other, &Options::default()).is_err());
+    }
+}
+
+/// A header and big-endian records, with and without the length of the queue; the tracer's doubts and damage are counted.
+#[test]
+fn srt() {
+    let record = |version: u32, kind: u32, fields: [u32; 10]| {
+        let queue: &[u32] = if version == 4 { &[3] } else { &[] };
+        let doubt: &[u32] = if kind == 4 { &[1] } else { &[] };
+        let rest = [&fields[..], &[0], queue, doubt].concat();
+        let whole = [&[8 + 4 * rest.len() as u32, version << 16 | kind], &rest[..]].concat();
+        whole.iter().flat_map(|field| field.to_be_bytes()).collect::<Vec<u8>>()
+    };
+    // Seconds, microseconds, start, end, bytes, block, device, driver, cylinder, flags.
+    let first = record(4, 1, [1, 500_000, 30, 25_030, 8192, 1000, 0x0e01_0200, 7, 3, 0x0100_0001]);
+    let second = record(3, 1, [2, 7, 0, 100, 1024, 5, 0x0100, 7, 3, 0x100]);
+    let doubted = record(4, 4, [2, 8, 0, 0, 1024, 5, 0, 7, 3, 1]);
+    assert_eq!((first.len(), second.len(), doubted.len()), (56, 52, 60));
+    let header = b"$$TR_IOREC-1.3\ntracedate\t= \"Sat May 30 00:00:00 1992\";\n\x0c";
+    let expected = ["1500000000 2 read 1024000+8192 S 25030000/-/-", "2000007000 1 write 5120+1024 - 100000/-/-"];
+    let whole = [&header[..], &first, &doubted, &second].concat();
+    let (skipped, rejected) = check("srt", true, &whole, &expected);
+    assert_eq!(skipped, [("a request that the tracer doubts".into(), 1), ("header".into(), 1)]);
+    assert_eq!(rejected, []);
+    // Joined files have no headers; and damage costs what is damaged.
+    check("srt", true, &[&first[..], &second].concat(), &expected);
+    let (_, rejected) = check("srt", false, &[&first[..], b"what is this?", &second, &first[..50]].concat(), &expected);
+    let reasons = ["a record cut off at the end", "bytes that are no record"];
+    assert_eq!(rejected, reasons.map(|reason| (reason.to_owned(), 1)));
+    check("srt:512", false, &second, &["2000007000 1 write 2560+1024 - 100000/-/-"]);
+}

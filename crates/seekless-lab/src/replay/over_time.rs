@@ -1,0 +1,117 @@
+//! Response times over the time of a trace, in constant memory.
+
+use seekless::units::Nanos;
+
+/// Most intervals. When a trace goes on beyond the last, two become one.
+const INTERVALS_MAX: usize = 60;
+
+/// An interval's width at the beginning.
+const WIDTH: Nanos = Nanos(1_000_000);
+
+/// Responses to the requests that arrived in one interval.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Interval {
+    pub requests: u64,
+    sum_ns: u128,
+    pub max: Nanos,
+}
+
+impl Interval {
+    /// Zero where nothing arrived.
+    pub fn mean(&self) -> Nanos {
+        Nanos(u64::try_from(self.sum_ns / u128::from(self.requests.max(1))).unwrap_or(u64::MAX))
+    }
+
+    fn join(self, other: Interval) -> Interval {
+        Interval {
+            requests: self.requests + other.requests,
+            sum_ns: self.sum_ns + other.sum_ns,
+            max: self.max.max(other.max),
+        }
+    }
+}
+
+/// Response times by when requests arrived: equal intervals from the first arrival on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OverTime {
+    pub width: Nanos,
+    pub intervals: Vec<Interval>,
+}
+
+impl Default for OverTime {
+    fn default() -> OverTime {
+        OverTime { width: WIDTH, intervals: Vec::new() }
+    }
+}
+
+impl OverTime {
+    /// Adds the response to a request that arrived so long after the first.
+    pub(super) fn add(&mut self, arrived: Nanos, response: Nanos) {
+        while arrived.0 / self.width.0 >= INTERVALS_MAX as u64 {
+            self.intervals = self
+                .intervals
+                .chunks(2)
+                .map(|two| two.iter().copied().fold(Interval::default(), Interval::join))
+                .collect();
+            self.width.0 *= 2;
+        }
+        let index = (arrived.0 / self.width.0) as usize;
+        if self.intervals.len() <= index {
+            self.intervals.resize(index + 1, Interval::default());
+        }
+        let one = Interval { requests: 1, sum_ns: u128::from(response.0), max: response };
+        self.intervals[index] = self.intervals[index].join(one);
+    }
+
+    /// A line of bars as high as the mean response, the highest one full; empty where everything is answered at once.
+    pub fn bars(&self) -> String {
+        const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        let most = self.intervals.iter().map(|interval| interval.mean().0).max().unwrap_or(0);
+        if most == 0 {
+            return String::new();
+        }
+        let bar = |interval: &Interval| match interval.requests {
+            0 => ' ',
+            _ => BARS[(u128::from(interval.mean().0) * 7 / u128::from(most)) as usize],
+        };
+        self.intervals.iter().map(bar).collect()
+    }
+
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        let each = |value: &dyn Fn(&Interval) -> u64| self.intervals.iter().map(value).collect::<Vec<u64>>();
+        serde_json::json!({
+            "interval_ns": self.width.0,
+            "requests": each(&|interval| interval.requests),
+            "mean_ns": each(&|interval| interval.mean().0),
+            "max_ns": each(&|interval| interval.max.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request is in one interval, whatever the length of the trace and the order of answers.
+    #[test]
+    fn intervals_hold_all_requests() {
+        for step in [1, 999_999, 1_000_000, 123_456_789, 1 << 50] {
+            let mut over_time = OverTime::default();
+            let count = 5000_u64;
+            for number in 0..count {
+                // Out of order, as answers are.
+                let number = number * 7919 % count;
+                over_time.add(Nanos(number * step), Nanos(number));
+            }
+            let intervals = &over_time.intervals;
+            assert!(intervals.len() <= INTERVALS_MAX && (step > 1 << 40 || over_time.width.0 >= WIDTH.0));
+            assert_eq!(intervals.iter().map(|interval| interval.requests).sum::<u64>(), count);
+            assert_eq!(intervals.iter().map(|interval| interval.sum_ns).sum::<u128>(), 4999 * 2500);
+            let means: Vec<u64> = intervals.iter().map(|interval| interval.mean().0).collect();
+            assert!(means.is_sorted(), "{means:?}");
+            assert_eq!(intervals.last().map(|last| last.max), Some(Nanos(count - 1)));
+            assert!(over_time.bars().ends_with('█'));
+        }
+        assert_eq!(OverTime::default().bars(), "");
+    }
+}

@@ -1,0 +1,216 @@
+//! Formats of libCacheSim's collection of traces: oracleGeneral, and the text in which it has CloudPhysics' traces.
+//!
+//! | byte | field of oracleGeneral, little-endian |
+//! |---|---|
+//! | 0 | time in seconds, u32 |
+//! | 4 | object, u64 |
+//! | 12 | bytes, u32 |
+//! | 16 | number of the next request to the same object, i64; -1, or 2^63 - 1, where there is none |
+//!
+//! It is made for caches: it says neither what is read nor what is written, and an object has no place. Objects of block
+//! traces are the addresses of the requests, in blocks. Where they are hashes, distances mean nothing.
+
+use std::sync::Arc;
+
+use seekless::units::{Nanos, SECTOR_BYTES};
+
+use super::input::Input;
+use super::line_writer::{Dropped, LineWriter, only_reads_and_writes, sectors};
+use super::records::{RecordParser, RecordReader};
+use super::request::{Names, Op, Request};
+use super::seconds::Spread;
+use super::spec::{Described, FormatSpec, ReaderOptions, Recognised};
+use super::tally::Aside;
+use super::text::{Fields, LineParser, MICROSECOND, Reader, SECOND, plausible, times};
+
+pub(super) const ORACLE_GENERAL: FormatSpec = FormatSpec {
+    about: "libCacheSim's oracleGeneral, objects as sectors of 512 bytes",
+    shape: "records of 24 bytes: second, object, bytes",
+    time_unit: SECOND,
+    note: Some(
+        "the format has no operations, so all are reads; objects are taken for sectors of 512 bytes (another size: --format \
+         oracleGeneral:BYTES); the requests of each second are spread evenly over it, in order",
+    ),
+    ..FormatSpec::records("oracleGeneral", is_oracle_general, |input, _| {
+        Box::new(RecordReader::new(input, OracleGeneral::new(SECTOR_BYTES)))
+    })
+};
+
+pub(super) const ORACLE_GENERAL_BYTES: FormatSpec = FormatSpec {
+    about: "the same, objects as blocks of another size",
+    shape: "records of 24 bytes: second, object, bytes",
+    time_unit: SECOND,
+    ..FormatSpec::described("oracleGeneral", "BYTES", "4096", |text| match text.parse() {
+        Ok(block_bytes) if block_bytes > 0 => Ok(Arc::new(Objects(block_bytes))),
+        _ => Err(format!("`{text}` is no block size in bytes")),
+    })
+};
+
+/// Objects as blocks of this many bytes.
+#[derive(Debug)]
+struct Objects(u64);
+
+impl Described for Objects {
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn parser(&self, _: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
+        None
+    }
+
+    fn reader(&self, input: Input) -> Box<dyn Reader> {
+        Box::new(RecordReader::new(input, OracleGeneral::new(self.0)))
+    }
+
+    fn note(&self) -> Option<String> {
+        Some(format!(
+            "the format has no operations, so all are reads; objects are taken for blocks of {} bytes; the requests of each \
+             second are spread evenly over it, in order",
+            self.0
+        ))
+    }
+}
+
+const RECORD_BYTES: usize = 24;
+
+/// A record in its parts.
+struct Record {
+    second: u32,
+    object: u64,
+    bytes: u32,
+    next: i64,
+}
+
+impl Record {
+    fn of(record: &[u8]) -> Option<Record> {
+        Some(Record {
+            second: u32::from_le_bytes(*record.first_chunk()?),
+            object: u64::from_le_bytes(*record.get(4..)?.first_chunk()?),
+            bytes: u32::from_le_bytes(*record.get(12..)?.first_chunk()?),
+            next: i64::from_le_bytes(*record.get(16..)?.first_chunk()?),
+        })
+    }
+}
+
+/// Records that are needed to recognise the format by what they say.
+const EVIDENCE: usize = 4;
+
+/// There is no magic number. But times do not fall, sizes are not absurd, and the next request to an object comes later,
+/// at least half of them within the numbers that a trace may have.
+fn is_oracle_general(sample: &[u8]) -> Option<String> {
+    /// No request of a cache trace is larger.
+    const BYTES_MAX: u32 = 1 << 30;
+    /// Requests of the longest traces of the collection, and some.
+    const REQUESTS_MAX: i64 = 1 << 40;
+    let mut second = 0;
+    let mut seen = 0;
+    for (number, record) in sample.chunks_exact(RECORD_BYTES).enumerate() {
+        let record = Record::of(record)?;
+        let is_last = record.next == -1 || record.next == i64::MAX;
+        let is_later = (number as i64..REQUESTS_MAX).contains(&record.next) && record.next > 0;
+        if record.second < second || !(1..=BYTES_MAX).contains(&record.bytes) || !(is_last || is_later) {
+            return None;
+        }
+        second = record.second;
+        seen += 1;
+    }
+    (seen >= EVIDENCE)
+        .then(|| "in its beginning, times do not fall, and each record names a later request or none".to_owned())
+}
+
+struct OracleGeneral {
+    block_bytes: u64,
+    spread: Spread,
+}
+
+impl OracleGeneral {
+    fn new(block_bytes: u64) -> OracleGeneral {
+        OracleGeneral { block_bytes, spread: Spread::default() }
+    }
+}
+
+impl RecordParser for OracleGeneral {
+    fn length(&mut self, _: &[u8]) -> Option<usize> {
+        Some(RECORD_BYTES)
+    }
+
+    fn parse(&mut self, record: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let Some(Record { second, object, bytes, .. }) = Record::of(record) else {
+            return Err(Aside::Rejected("a short record"));
+        };
+        let second = u64::from(second);
+        let time = Spread::time(second).unwrap_or_default();
+        let offset = times(object, self.block_bytes)?;
+        let request = plausible(Request::new(time, Op::Read, offset, u64::from(bytes)))?;
+        self.spread.add(second, request, out);
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<Request>) {
+        self.spread.finish(out);
+    }
+}
+
+const HEADER: &[u8] = b"version,time,op,size,lbn";
+
+pub(super) const CLOUDPHYSICS: FormatSpec = FormatSpec {
+    about: "CloudPhysics as text, of libCacheSim",
+    shape: "version,us,SCSI command in hexadecimal,bytes,sector",
+    writes: Some(|| Box::new(CloudPhysicsWriter)),
+    time_unit: MICROSECOND,
+    recognised: Recognised::ByBeginning(|sample| {
+        let is_it = sample.get(..HEADER.len()).is_some_and(|start| start.eq_ignore_ascii_case(HEADER));
+        is_it.then(|| "its first line is the header of that format".to_owned())
+    }),
+    note: Some("times are taken for microseconds, lengths for bytes, addresses for sectors of 512 bytes"),
+    ..FormatSpec::lines("cloudphysics", |_| Box::new(CloudPhysics))
+};
+
+/// `version,time,op,size,lbn`: the same fields as in the binary traces of the collection.
+struct CloudPhysics;
+
+impl LineParser for CloudPhysics {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let mut fields = Fields::new(line, b',');
+        if fields.field()?.eq_ignore_ascii_case(b"version") {
+            return Err(Aside::Skipped("header"));
+        }
+        let time = fields.number("the time is no number")?;
+        let op = super::vscsi::op(
+            hexadecimal(fields.field()?).ok_or(Aside::Rejected("the command is no hexadecimal number"))?,
+        )?;
+        let bytes = fields.number("the length is no number")?;
+        let offset = times(fields.number("the address is no number")?, SECTOR_BYTES)?;
+        fields.end()?;
+        let time = time.checked_mul(MICROSECOND).ok_or(Aside::Rejected("the time is too late"))?;
+        out.push(plausible(Request::new(Nanos(time), op, offset, bytes))?);
+        Ok(())
+    }
+}
+
+/// With or without 0x.
+fn hexadecimal(text: &[u8]) -> Option<u16> {
+    let text = text.trim_ascii();
+    let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")).unwrap_or(text);
+    let is_plain = digits.first().is_some_and(u8::is_ascii_hexdigit);
+    is_plain.then(|| u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()).flatten()
+}
+
+struct CloudPhysicsWriter;
+
+impl LineWriter for CloudPhysicsWriter {
+    fn header(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(HEADER);
+        out.push(b'\n');
+    }
+
+    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        use std::io::Write;
+        only_reads_and_writes(request)?;
+        let (sector, _) = sectors(request)?;
+        let command = if request.op == Op::Read { "28" } else { "2a" };
+        writeln!(out, "1,{},{command},{},{sector}", request.time.0 / MICROSECOND, request.bytes)?;
+        Ok(())
+    }
+}
