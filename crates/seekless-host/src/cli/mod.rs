@@ -242,6 +242,10 @@ fn read_stack(argument: &str) -> Result<Stack, Failure> {
 }
 
 fn find_stack(argument: &str) -> Result<Stack, Failure> {
+    parse_stack(argument)?.read_drive_files(drives::read_text).map_err(Failure::new)
+}
+
+fn parse_stack(argument: &str) -> Result<Stack, Failure> {
     let failure = match Target::of(argument) {
         Target::StackFile(path) => {
             let text = std::fs::read_to_string(path)

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::ProgressBar;
+use seekless::stack::Stack;
 use seekless_lab::LabError;
 use seekless_lab::experiment::{
     Checked, Deviation, Experiment, Measure, Outside, Plan, Results, Row, RunTarget, Verdict, deviations, digits,
@@ -77,12 +78,21 @@ pub(super) struct Args {
 
 const INTERRUPTED: u8 = 130;
 
+/// A stack of the command line, whose drive files are beside its user and not in the experiment's folder.
+fn from_here(lower: &str) -> String {
+    let whole = |path: &str| std::path::absolute(path).map_or(path.to_owned(), |path| path.display().to_string());
+    match Stack::parse(lower) {
+        Ok(stack) if !stack.drive_files().is_empty() => stack.with_drive_files(whole),
+        _ => lower.to_owned(), // What is wrong with it shows when it is used.
+    }
+}
+
 pub(super) fn run(args: &Args) -> Done {
     let usage = |error: &dyn std::fmt::Display| Failure::new(error).code(WRONG_USAGE);
     let experiment = Experiment::read(&args.experiment).map_err(|error| usage(&error))?;
     let experiment = if args.quick { experiment.quick() } else { experiment };
     let experiment = match &args.over {
-        Some(lower) => experiment.over(lower),
+        Some(lower) => experiment.over(&from_here(lower)),
         None => experiment,
     };
     let program = this_program()?;
