@@ -11,6 +11,7 @@ mod completion;
 mod daemon;
 mod diagnose;
 mod disk;
+mod drive_import;
 mod drive_info;
 mod drives;
 mod dump;
@@ -192,6 +193,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Report(args) => report::run(&args),
         Command::Disk(disk::Command::List(args)) => disk::list(&args),
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
+        Command::Disk(disk::Command::Import(args)) => drive_import::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => manual::completions(&args),

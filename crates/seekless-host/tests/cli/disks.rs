@@ -153,6 +153,37 @@ fn drives_of_files() {
     }
 }
 
+/// Aim: DiskSim's parameter files become a drive file, which takes no other file's place. Method: the sample of the guide.
+#[test]
+fn drives_are_imported() {
+    let scratch = Scratch::new();
+    let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/samples/disksim");
+    for name in ["acme.diskspecs", "acme.model", "acme.seek"] {
+        std::fs::copy(format!("{samples}/{name}"), scratch.path(name)).unwrap();
+    }
+    let ended = scratch.run(&["disk", "import", "acme.diskspecs"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.starts_with("note: Skews in revolutions are rounded to whole sectors.\n"), "{}", ended.err);
+    assert!(ended.err.contains("note: `Preseeking level` is left out"), "{}", ended.err);
+    let drive = Drive::from_toml(&ended.out).unwrap();
+    assert_eq!((&*drive.name, drive.sectors, drive.zones[1].cylinder_skew), ("acme-2000", 1_040_000, 19));
+    assert_eq!(scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml"]).code, 0);
+    assert_eq!(std::fs::read_to_string(scratch.path("a.toml")).unwrap(), ended.out);
+    let refused = scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml"]);
+    let expected = format!("{}seekless: a.toml is there already; --force replaces it\n", ended.err);
+    assert_eq!((refused.code, refused.err), (1, expected));
+    assert_eq!(scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml", "--force"]).code, 0);
+    for source in ["acme.diskspecs", "acme.seek"] {
+        let refused = scratch.run(&["disk", "import", "acme.diskspecs", "--force", "-o", source]);
+        assert!(refused.code == 1 && refused.err.contains("is read by this command"), "{}", refused.err);
+    }
+    std::fs::remove_file(scratch.path("acme.model")).unwrap();
+    let ended = scratch.run(&["disk", "import", "acme.diskspecs"]);
+    let problem = "seekless: acme.diskspecs: line 3: cannot read acme.model: No such file";
+    assert!(ended.code == 1 && ended.err.starts_with(problem) && ended.out.is_empty(), "{}", ended.err);
+    assert!(scratch.run(&["disk", "import", "missing"]).err.contains("cannot read missing: No such file"));
+}
+
 /// An error in a trace, a drive or their pairing is reported with its place and a hint, and no picture is left behind.
 #[test]
 fn troubles_are_explained() {
