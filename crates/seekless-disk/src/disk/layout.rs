@@ -142,6 +142,11 @@ impl Layout {
         self.sectors
     }
 
+    /// Sectors that the zones hold; the capacity may be less.
+    pub(super) fn held(&self) -> u64 {
+        self.zones.last().map_or(0, ZoneTable::end_lbn)
+    }
+
     /// `lbn` is below [`Layout::sectors`].
     pub(super) fn locate(&self, lbn: u64) -> Place {
         let zone = self.zone_of(lbn);

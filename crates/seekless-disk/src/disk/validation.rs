@@ -192,10 +192,11 @@ const fn disksim(
 }
 
 /// DiskSim's result on the trace of `fit`. The trace is recognised by its length and mean, because files get renamed
-/// and a figure for another trace would compare nothing.
+/// and a figure for another trace would compare nothing. A drive that is not in the catalogue has any name.
 pub fn published(drive: &str, fit: &Fit) -> Option<&'static Published> {
+    let is_own = Drive::names().all(|name| name != drive);
     let same = |known: &&Published| {
-        known.drive == drive
+        (known.drive == drive || is_own)
             && known.requests == fit.requests
             && (known.measured_mean_ms - fit.measured_mean_ms).abs() <= 0.005_1 // Two digits, and rounding.
     };

@@ -7,6 +7,7 @@ use super::{Done, list, output};
 pub(super) enum Command {
     List(ListArgs),
     Info(super::drive_info::Args),
+    Import(super::drive_import::Args),
     Validate(super::validate::Args),
 }
 

@@ -16,20 +16,32 @@ use super::{Done, drives, list, output};
   seekless disk info cheetah9lp
   seekless disk info disk:size=4TB,rpm=7200,seek=8.5ms,rate=180MB
   seekless disk info dec-rz26 --json
+  seekless disk info dec-rz26 --toml > my-drive.toml
+  seekless disk info my-drive.toml
 
 Exit codes: 0 shown, 1 failed, 2 wrong usage")]
 pub(super) struct Args {
-    /// A drive, by its name in the catalogue or as disk:size=...,rpm=...,seek=...,rate=...
+    /// A drive, by its name in the catalogue, as a drive file, or as disk:size=...,rpm=...,seek=...,rate=...
     #[arg(value_name = "DRIVE")]
     drive: String,
 
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Print a drive file, to be edited and used as disk:file=FILE
+    #[arg(long, conflicts_with = "json")]
+    toml: bool,
 }
 
 pub(super) fn run(args: &Args) -> Done {
     let drive = drives::read_drive(&args.drive)?;
+    if args.toml {
+        // With its comments, where it has some.
+        let text = Drive::file_text(&args.drive).map_or_else(|| drive.to_toml(), str::to_owned);
+        output::print(&text)?;
+        return Ok(0);
+    }
     let seeks = drive.seek_figures()?;
     match args.json {
         true => output::print_json(&to_json(&drive, &seeks))?,

@@ -1,18 +1,25 @@
 //! Drives as arguments of commands.
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
-use seekless::disk::Drive;
+use seekless::disk::{Drive, file};
 use seekless::stack::{Stack, WORDS};
 
 use super::{Failure, WRONG_USAGE, read_stack};
 
-/// The drive of an argument: a name of the catalogue, or a stack that is one disk, such as
-/// `disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB`.
+/// The drive of an argument: a name of the catalogue, a drive file whose name ends in `.toml`, or a stack that is one disk,
+/// such as `disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB`.
 pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
     if let Some(drive) = Drive::named(text) {
         return Ok(Cow::Borrowed(drive));
+    }
+    if text.ends_with(".toml") && !text.starts_with('@') && !text.contains(':') {
+        let wrong = |problem: String| Failure::new(problem).code(WRONG_USAGE);
+        let drive = read_text(text).map_err(wrong)?;
+        return Drive::from_toml(&drive).map(Cow::Owned).map_err(|error| wrong(format!("{text}: {error}")));
     }
     let is_word = |text: &str| WORDS.iter().any(|word| word.name == text);
     let is_stack = text.starts_with('@') || text.contains([':', '/']) || is_word(text);
@@ -26,4 +33,17 @@ pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
         false => Stack::parse(&format!("disk:{text}")).map_err(|error| Failure::new(error).code(WRONG_USAGE))?,
     };
     stack.drive().map_err(|error| Failure::new(error).code(WRONG_USAGE))
+}
+
+/// The text of a drive file.
+///
+/// # Errors
+/// Why it cannot be read, with its name.
+pub(super) fn read_text(path: &str) -> Result<String, String> {
+    let failed = |problem: &dyn std::fmt::Display| format!("cannot read the drive file {path}: {problem}");
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    // What is longer is refused when it is parsed; a device has no end.
+    file.take(file::BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    String::from_utf8(bytes).map_err(|_| failed(&"it is not text in UTF-8"))
 }

@@ -12,6 +12,7 @@ mod conclude;
 mod daemon;
 mod diagnose;
 mod disk;
+mod drive_import;
 mod drive_info;
 mod drives;
 mod dump;
@@ -202,6 +203,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Report(args) => report::run(&args),
         Command::Disk(disk::Command::List(args)) => disk::list(&args),
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
+        Command::Disk(disk::Command::Import(args)) => drive_import::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
         Command::Flash(flash::Command::List(args)) => flash::list(&args),
         Command::Flash(flash::Command::Validate(args)) => flash::validate(&args),
@@ -254,6 +256,10 @@ fn read_stack(argument: &str) -> Result<Stack, Failure> {
 }
 
 fn find_stack(argument: &str) -> Result<Stack, Failure> {
+    parse_stack(argument)?.read_drive_files(drives::read_text).map_err(Failure::new)
+}
+
+fn parse_stack(argument: &str) -> Result<Stack, Failure> {
     let failure = match Target::of(argument) {
         Target::StackFile(path) => {
             let text = std::fs::read_to_string(path)

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use seekless::stack::Stack;
 use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, read_costs};
 
 use super::conclude::{self, Origin, Show, this_program};
@@ -26,6 +27,15 @@ pub(super) struct Which {
     pub quick: bool,
 }
 
+/// A stack of the command line, whose drive files are beside its user and not in the experiment's folder.
+fn from_here(lower: &str) -> String {
+    let whole = |path: &str| std::path::absolute(path).map_or(path.to_owned(), |path| path.display().to_string());
+    match Stack::parse(lower) {
+        Ok(stack) if !stack.drive_files().is_empty() => stack.with_drive_files(whole),
+        _ => lower.to_owned(), // What is wrong with it shows when it is used.
+    }
+}
+
 /// The folder of an experiment. A name alone that is not here can be that of an installed one.
 fn found(experiment: &Path) -> PathBuf {
     let is_name = experiment.components().count() == 1 && !experiment.exists();
@@ -42,7 +52,7 @@ impl Which {
         let read = Experiment::read(&found(&self.experiment)).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
         let experiment = if self.quick { read.quick() } else { read };
         Ok(match &self.over {
-            Some(lower) => experiment.over(lower),
+            Some(lower) => experiment.over(&from_here(lower)),
             None => experiment,
         })
     }

@@ -106,6 +106,84 @@ fn drives_are_shown() {
     assert!(info["zones"][0]["media_bytes_per_second"].as_u64().unwrap().abs_diff(4_000_000) < 50_000, "{info}");
 }
 
+/// Aim: a drive of the catalogue can be printed, edited and used under another name, with a path of any form. Method: changed so that the change
+/// shows; a device and a directory in place of the file end at once.
+#[test]
+fn drives_of_files() {
+    let scratch = Scratch::new();
+    let text = scratch.good(&["disk", "info", "hp97560", "--toml"]);
+    assert!(text.starts_with("# HP 97560, as [rw94 Table 1] describes it"), "{text}");
+    scratch.write("my, drive.toml", text.replace("\"hp97560\"", "\"mine\"").replace("rpm = 4002", "rpm = 8004"));
+    for drive in
+        ["my, drive.toml", "./my, drive.toml", "disk:file=\"my, drive.toml\"", "disk:file=\"./my, drive.toml\",age=3"]
+    {
+        let info = json(&scratch, &["disk", "info", drive, "--json"]);
+        assert_eq!((&info["name"], &info["rpm"]), (&"mine".into(), &8004.into()), "{drive}");
+    }
+    // What is printed of a file is the same drive again, and so is what a data sheet makes.
+    for drive in ["./my, drive.toml", "disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"] {
+        let text = scratch.good(&["disk", "info", drive, "--toml"]);
+        scratch.write("again.toml", &text);
+        assert_eq!(scratch.good(&["disk", "info", "again.toml", "--toml"]), text);
+        assert_eq!(
+            scratch.good(&["disk", "info", "again.toml", "--json"]),
+            scratch.good(&["disk", "info", drive, "--json"])
+        );
+    }
+    let trace = trace(&Drive::from_toml(&text).unwrap(), 50, Nanos::ZERO);
+    scratch.write("hp.trace", trace);
+    let shown = scratch.good(&["disk", "validate", "hp97560", "hp.trace", "my, drive.toml", "hp.trace"]);
+    assert!(shown.contains("hp97560") && shown.contains("my, drive.toml"), "{shown}");
+    scratch.write("wrong.toml", "name = \"a\"\nheads = 300\n");
+    std::fs::create_dir(scratch.path("directory.toml")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", scratch.path("endless.toml")).unwrap();
+    std::fs::write(scratch.path("binary.toml"), [0xff, 0xfe, 0]).unwrap();
+    for (file, problem) in [
+        ("wrong.toml", "wrong.toml: line 1: `cylinders`: this key is missing"),
+        ("missing.toml", "cannot read the drive file missing.toml: No such file"),
+        ("directory.toml", "cannot read the drive file directory.toml: Is a directory"),
+        ("endless.toml", "endless.toml: line 1: the text has 1048577 bytes; a drive file has at most 1048576"),
+        ("binary.toml", "cannot read the drive file binary.toml: it is not text in UTF-8"),
+    ] {
+        for arguments in [&["disk", "info", file][..], &["replay", "hp.trace", "--on", &format!("disk:file={file}")]] {
+            let ended = scratch.run(arguments);
+            assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.err);
+            assert!(ended.err.contains(problem), "{arguments:?}: {}", ended.err);
+        }
+    }
+}
+
+/// Aim: DiskSim's parameter files become a drive file, which takes no other file's place. Method: the sample of the guide.
+#[test]
+fn drives_are_imported() {
+    let scratch = Scratch::new();
+    let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/samples/disksim");
+    for name in ["acme.diskspecs", "acme.model", "acme.seek"] {
+        std::fs::copy(format!("{samples}/{name}"), scratch.path(name)).unwrap();
+    }
+    let ended = scratch.run(&["disk", "import", "acme.diskspecs"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.starts_with("note: Skews in revolutions are rounded to whole sectors.\n"), "{}", ended.err);
+    assert!(ended.err.contains("note: `Preseeking level` is left out"), "{}", ended.err);
+    let drive = Drive::from_toml(&ended.out).unwrap();
+    assert_eq!((&*drive.name, drive.sectors, drive.zones[1].cylinder_skew), ("acme-2000", 1_040_000, 19));
+    assert_eq!(scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml"]).code, 0);
+    assert_eq!(std::fs::read_to_string(scratch.path("a.toml")).unwrap(), ended.out);
+    let refused = scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml"]);
+    let expected = format!("{}seekless: a.toml is there already; --force replaces it\n", ended.err);
+    assert_eq!((refused.code, refused.err), (1, expected));
+    assert_eq!(scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml", "--force"]).code, 0);
+    for source in ["acme.diskspecs", "acme.seek"] {
+        let refused = scratch.run(&["disk", "import", "acme.diskspecs", "--force", "-o", source]);
+        assert!(refused.code == 1 && refused.err.contains("is read by this command"), "{}", refused.err);
+    }
+    std::fs::remove_file(scratch.path("acme.model")).unwrap();
+    let ended = scratch.run(&["disk", "import", "acme.diskspecs"]);
+    let problem = "seekless: acme.diskspecs: line 3: cannot read acme.model: No such file";
+    assert!(ended.code == 1 && ended.err.starts_with(problem) && ended.out.is_empty(), "{}", ended.err);
+    assert!(scratch.run(&["disk", "import", "missing"]).err.contains("cannot read missing: No such file"));
+}
+
 /// An error in a trace, a drive or their pairing is reported with its place and a hint, and no picture is left behind.
 #[test]
 fn troubles_are_explained() {

@@ -12,6 +12,8 @@ use seekless_host::testing::SmallTmpfs;
 
 use crate::{Scratch, can_mount};
 
+const DISKSPECS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/samples/disksim/acme.diskspecs");
+
 /// Requests in a form that `trace convert` reads.
 fn trace(requests: u64) -> String {
     (0..requests).map(|n| format!("0,R,{},4096,{}000\n", n * 4096, n + 1)).collect()
@@ -98,6 +100,7 @@ fn only_regular_files_are_written() {
             &["trace", "slice", "in.csv", "--force", "-o", target],
             &["report", "d", "--force", "-o", target],
             &["disk", "validate", "dec-rz26", "validate", "--force", "--svg", target],
+            &["disk", "import", DISKSPECS, "--force", "-o", target],
             &["key", target],
             &["export", "memory:64MiB", "--socket", "s", "--pid-file", target],
             &["mount", "memfs", "d", "--pid-file", target],

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::Hasher;
 use std::num::NonZeroU64;
+use std::path::Path;
 
 use seekless::rt::HostProfile;
 use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::description::{Clock, Contestant, Experiment};
-use super::kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, digest};
+use super::kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, digest, with_drives};
 use super::rounds::{self, Round};
 use super::rows::{CONTESTANT, Row};
 use super::value::{Value, Values, fill, fill_all};
@@ -67,10 +68,10 @@ impl Plan {
                 dims.insert(CONTESTANT.to_owned(), Value::Text(contestant.name.clone()));
                 let failed = |problem: String| ExperimentError::Point { point: in_words(&dims), problem };
                 let mut point = fill_point(description, contestant, &values).map_err(failed)?;
-                let parsed = Parsed::new(kind, &point).map_err(failed)?;
+                let parsed = Parsed::new(kind, &point, &experiment.folder).map_err(failed)?;
                 parsed.workload.check(&parsed.on).map_err(failed)?;
                 let mut text = format!("{program}\n{}", serde_json::json!(point));
-                for path in parsed.workload.inputs() {
+                for path in parsed.workload.inputs().into_iter().chain(parsed.on.inputs()) {
                     let digest = match digests.get(&path) {
                         Some(digest) => *digest,
                         None => {
@@ -125,7 +126,7 @@ impl Point {
     /// # Errors
     /// When the point is invalid, which making its plan would have reported.
     pub fn is_simulated(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<bool, String> {
-        let parsed = Parsed::new(experiment.description.kind()?, self)?;
+        let parsed = Parsed::new(experiment.description.kind()?, self, &experiment.folder)?;
         Ok(parsed.workload.is_simulated(&parsed.on, &self.context(experiment, outside)?))
     }
 
@@ -134,7 +135,7 @@ impl Point {
     /// # Errors
     /// Why there is no result, in words.
     pub fn measure(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<Vec<Measure>, String> {
-        let parsed = Parsed::new(experiment.description.kind()?, self)?;
+        let parsed = Parsed::new(experiment.description.kind()?, self, &experiment.folder)?;
         parsed.workload.run(&parsed.on, &self.context(experiment, outside)?)
     }
 
@@ -151,9 +152,13 @@ struct Parsed {
 }
 
 impl Parsed {
-    fn new(kind: WorkloadKind, point: &Point) -> Result<Parsed, String> {
+    fn new(kind: WorkloadKind, point: &Point, folder: &Path) -> Result<Parsed, String> {
         profile(&point.profile)?;
-        Ok(Parsed { on: RunTarget::read(&point.on)?, workload: kind.read(&point.workload)? })
+        let on = match RunTarget::read(&point.on)? {
+            RunTarget::Stack(stack) => RunTarget::Stack(Box::new(with_drives(*stack, folder)?)),
+            other => other,
+        };
+        Ok(Parsed { on, workload: kind.read(&point.workload)? })
     }
 }
 

@@ -167,6 +167,51 @@ fn an_experiment_runs() {
     assert_eq!(spans, ["64MiB", "16MiB"]);
 }
 
+/// Aim: a result depends on what the experiment's drive files say, and not on where they are. Method: one beside the experiment, named by a
+/// contestant and by the stack of a log; changed, and taken away.
+#[test]
+fn results_depend_on_drive_files() {
+    let text = EXPERIMENT.replace("disk:cheetah9lp,", "disk:file=drives/a.toml,");
+    let folder = folder(&text, None);
+    let file = folder.path().join("drives/a.toml");
+    std::fs::create_dir(folder.path().join("drives")).unwrap();
+    let drive = seekless::disk::Drive::file_text("cheetah9lp").unwrap();
+    std::fs::write(&file, drive).unwrap();
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let keys =
+        || Plan::new(&experiment, "test").unwrap().points.iter().map(|point| point.key.clone()).collect::<Vec<_>>();
+    let before = keys();
+    let (measured, rows) = run(&experiment, &folder.path().join("out"), usize::MAX);
+    assert_eq!(measured, 12);
+    assert_eq!(keys(), before);
+    // The same drive by its name gives the same numbers.
+    let named = self::folder(EXPERIMENT, None);
+    let (_, of_catalogue) = run(&Experiment::read(named.path()).unwrap(), &named.path().join("out"), usize::MAX);
+    assert!(rows == of_catalogue);
+    std::fs::write(&file, drive.replace("rpm = 10045", "rpm = 5400")).unwrap();
+    assert!(keys().iter().all(|key| !before.contains(key)));
+    let (measured, slower) = run(&experiment, &folder.path().join("out"), usize::MAX);
+    assert_eq!(measured, 12);
+    assert!(slower[0].metrics["requests_per_s"] < 0.9 * rows[0].metrics["requests_per_s"]);
+    std::fs::write(&file, "rpm = 0").unwrap();
+    let error = Plan::new(&experiment, "test").unwrap_err().to_string();
+    assert!(error.contains("drives/a.toml: line 1: `cylinders`: this key is missing"), "{error}");
+    std::fs::remove_file(&file).unwrap();
+    let error = Plan::new(&experiment, "test").unwrap_err().to_string();
+    assert!(error.contains("there is no file"), "{error}");
+
+    let log = "title = \"Log\"\n[workload]\nkind = \"tpcb\"\nlog = \"ffs / disk:file=log.toml\"\n\
+               [[contestant]]\nname = \"a\"\non = \"ffs / disk:cheetah9lp\"\n\
+               [[figure]]\nid = \"a\"\ntitle = \"a\"\nx = \"contestant\"\ny = \"per_s\"\n";
+    let folder = self::folder(log, None);
+    std::fs::write(folder.path().join("log.toml"), drive).unwrap();
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let key = || Plan::new(&experiment, "test").unwrap().points[0].key.clone();
+    let before = key();
+    std::fs::write(folder.path().join("log.toml"), drive.replace("rpm = 10045", "rpm = 5400")).unwrap();
+    assert_ne!(key(), before);
+}
+
 /// E3: a sweep that is killed at any moment continues from there, and ends with the same files. Method: some points,
 /// then a torn line as a kill leaves it, then the others; beside an uninterrupted run.
 #[test]

@@ -258,7 +258,7 @@ pub fn timing_only(stack: &Stack) -> Result<Stack, StackError> {
             _ => text,
         }
     };
-    Stack::parse(&stack.words().iter().map(word).collect::<Vec<_>>().join(" / "))
+    stack.with_line(&stack.words().iter().map(word).collect::<Vec<_>>().join(" / "))
 }
 
 /// Replays on a device.

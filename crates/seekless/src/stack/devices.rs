@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use super::drives::DRIVE_FILE;
 use super::error::{BuildError, StackError};
 use super::spec::{Maker, Param, WordSpec};
 use super::value::{Kind, Percent};
@@ -42,22 +43,26 @@ fn drives() -> Vec<&'static str> {
 }
 
 /// The syntax for a drive that is not in the catalogue.
-pub const DATA_SHEET_FORM: &str = "or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
+pub const DATA_SHEET_FORM: &str =
+    "or a drive file: disk:file=my-drive.toml, or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
 
 /// Options that describe a drive known only from its data sheet.
 const SHEET: [&str; 4] = ["size", "rpm", "seek", "rate"];
 
 pub(super) const DISK: WordSpec = WordSpec {
     name: "disk",
-    help: "a modelled disk drive, from the catalogue or from a data sheet's size, rpm, seek and rate",
+    help: "a modelled disk drive, from the catalogue, from a drive file, or from a data sheet's size, rpm, seek and rate",
     argument: Some(&Param::new(
         "drive",
         Kind::Name { catalogue: drives, otherwise: DATA_SHEET_FORM },
         "a drive of the catalogue",
     )),
     options: &[
-        Param::new("scheduler", Kind::Choice(&["clook", "fcfs", "sstf", "sptf"]), "which waiting request is next")
-            .default("clook"),
+        Param::new(
+            "scheduler",
+            Kind::Choice(&["clook", "fcfs", "sstf", "sptf"]),
+            "which waiting request is next; without it, what the drive file says, or clook",
+        ),
         Param::new(
             "age",
             Kind::Integer { min: 0, max: 1_000_000 },
@@ -76,10 +81,11 @@ pub(super) const DISK: WordSpec = WordSpec {
             Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
             "largest request that the host hands over: 64KiB for the machines of [se95] (default what SCSI allows)",
         ),
+        Param::new(DRIVE_FILE, Kind::Path, "a drive file, for a drive that is not in the catalogue"),
         Param::new(
             "size",
             Kind::Bytes { min: 1 << 20, max: 1 << 50 },
-            "capacity of a drive that is not in the catalogue",
+            "capacity of a drive of which only a data sheet is known",
         ),
         Param::new("rpm", Kind::Integer { min: 60, max: 100_000 }, "its revolutions a minute"),
         Param::new("seek", Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) }, "its average seek"),
@@ -90,12 +96,7 @@ pub(super) const DISK: WordSpec = WordSpec {
 
 fn make_disk(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
     let drive = drive(word)?;
-    let scheduler = match word.choice("scheduler") {
-        "fcfs" => Scheduler::Fcfs,
-        "sstf" => Scheduler::Sstf,
-        "sptf" => Scheduler::Sptf { age_micros: u32::try_from(word.integer("age")).unwrap_or(u32::MAX) },
-        _ => Scheduler::CLook,
-    };
+    let scheduler = scheduler(word, &drive);
     let request_bytes_max = match word.given("request") {
         Some(_) => u32::try_from(word.bytes("request") / (4 * KIB) * (4 * KIB)).unwrap_or(u32::MAX),
         None => Options::default().request_bytes_max,
@@ -109,9 +110,34 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
     Ok(Rc::new(disk))
 }
 
+/// What the line says, what the drive says, or C-LOOK.
+pub(super) fn scheduler(word: &Word, drive: &Drive) -> Scheduler {
+    let age_micros = u32::try_from(word.integer("age")).unwrap_or(u32::MAX);
+    match word.given("scheduler").map(|_| word.choice("scheduler")) {
+        Some("fcfs") => Scheduler::Fcfs,
+        Some("sstf") => Scheduler::Sstf,
+        Some("sptf") => Scheduler::Sptf { age_micros },
+        Some(_) => Scheduler::CLook,
+        None => match drive.scheduler.unwrap_or_default() {
+            Scheduler::Sptf { .. } if word.given("age").is_some() => Scheduler::Sptf { age_micros },
+            scheduler => scheduler,
+        },
+    }
+}
+
 /// The drive of a `disk` word.
 pub(super) fn drive(word: &Word) -> Result<Cow<'static, Drive>, BuildError> {
     let given = |key: &&&str| word.given(key).is_some();
+    if let Some(path) = word.text(DRIVE_FILE) {
+        if word.given("drive").is_some() {
+            let problem = "a drive of the catalogue needs no drive file; leave one of them out";
+            return Err(BuildError::Option { key: DRIVE_FILE, problem: problem.into() });
+        }
+        return match SHEET.iter().find(given) {
+            Some(key) => Err(BuildError::Option { key, problem: "a drive file has its own".into() }),
+            None => Ok(Cow::Owned(word.drive_of(path)?.clone())),
+        };
+    }
     match (word.given("drive"), SHEET.iter().find(given)) {
         (Some(_), None) => {
             let name = word.choice("drive");

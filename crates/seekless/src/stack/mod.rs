@@ -36,6 +36,7 @@ mod arrays;
 mod build;
 mod complete;
 mod devices;
+mod drives;
 mod error;
 mod ffs;
 mod file;
@@ -96,6 +97,8 @@ pub struct Word {
     name_span: Range<usize>,
     /// Its number, below a word that spreads over several.
     instance: Option<usize>,
+    /// The drives of the stack's files, once they are read.
+    drives: Option<drives::Drives>,
 }
 
 /// Placeholder for the number of an instance in a path.

@@ -112,7 +112,7 @@ impl<'a> Parser<'a> {
             let problem = format!("`{name}` needs {}", argument.help);
             return Err(self.error(name_span, problem).hint(format!("write: {}", spec.usage())));
         }
-        Ok(Word { spec, settings, name_span, instance: None })
+        Ok(Word { spec, settings, name_span, instance: None, drives: None })
     }
 
     fn unknown_word(&self, name: &str, span: Range<usize>) -> StackError {

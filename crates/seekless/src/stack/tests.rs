@@ -399,7 +399,13 @@ fn random_stack(rng: &mut Rng) -> Stack {
             params.insert(0, argument);
         }
         let setting = |param: &'static Param| Setting { param, value: random_value(&param.kind, rng), span: 0..0 };
-        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0, instance: None });
+        words.push(Word {
+            spec,
+            settings: params.into_iter().map(setting).collect(),
+            name_span: 0..0,
+            instance: None,
+            drives: None,
+        });
         match spec.role().stands_on() {
             Some(interface) => needed = Some(interface),
             None => return Stack { words, line: String::new() },
@@ -653,7 +659,7 @@ fn stacks_are_built() {
     assert_eq!(
         mount_error("lfs / disk:rpm=5400,size=1GiB,seek=8ms", &NoLeaves),
         "`disk` needs a drive of the catalogue, or `rate` as well\n  lfs / disk:rpm=5400,size=1GiB,seek=8ms\n        \
-         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\ndrives: {}; or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"
+         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\ndrives: {}; or a drive file: disk:file=my-drive.toml, or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"
             .replace("{}", &crate::disk::Drive::names().collect::<Vec<_>>().join(", "))
     );
     assert_eq!(

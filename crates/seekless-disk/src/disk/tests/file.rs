@@ -239,3 +239,34 @@ fn changed_files_do_no_harm() {
     }
     assert!(read > 200, "only {read} of the changed files make a drive");
 }
+
+const PAGE: &str = include_str!("../../../../../docs/reference/drive-files.md");
+
+/// The examples of the reference are drives, and it has every key.
+#[test]
+fn the_reference_is_right() {
+    let examples: Vec<&str> = PAGE.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    let [whole, sheet] = examples[..] else { panic!("{} examples", examples.len()) };
+    for example in [whole, sheet] {
+        let drive = Drive::from_toml(example).unwrap_or_else(|error| panic!("{error}: {example}"));
+        assert!(Mechanism::new(&drive).is_ok());
+    }
+    let sections = [
+        (whole, "name ="),
+        (whole, "read_hit_ms"),
+        (whole, "read_sector_ms"),
+        (whole, "segments ="),
+        (whole, "cylinders = [0"),
+        (sheet, "capacity_bytes"),
+    ];
+    let mut keys = 0;
+    for (example, before) in sections {
+        let error = Drive::from_toml(&example.replacen(before, &format!("x = 1\n{before}"), 1)).expect_err(before);
+        let (_, list) = error.problem.split_once("the keys are: ").expect("a list of keys");
+        for key in list.split(", ") {
+            assert!(PAGE.contains(&format!("`{key}`")), "the reference lacks `{key}`");
+            keys += 1;
+        }
+    }
+    assert!(keys > 70, "{keys}");
+}

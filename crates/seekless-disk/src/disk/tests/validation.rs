@@ -8,7 +8,7 @@ use super::*;
 use crate::disk::validation::{DISKSIM, Fit, Measured, Published, ReplayError, fit, published, replay};
 
 #[allow(clippy::disallowed_methods)] // Tests may look at their environment.
-fn data() -> Option<PathBuf> {
+pub(super) fn data() -> Option<PathBuf> {
     if let Ok(path) = std::env::var("SEEKLESS_VALIDATION_DATA") {
         return Some(path.into());
     }
@@ -18,7 +18,7 @@ fn data() -> Option<PathBuf> {
         .find(|path| path.is_dir())
 }
 
-fn trace(path: &Path) -> Vec<Measured> {
+pub(super) fn trace(path: &Path) -> Vec<Measured> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().filter(|line| !line.trim().is_empty()).map(|line| Measured::parse(line).unwrap()).collect()
 }
@@ -115,6 +115,8 @@ fn published_figures_belong_to_their_trace() {
         within_half_ms: 0.5,
     };
     assert_eq!(published("cheetah9lp", &of(10_000, 4.2749)).map(|known| known.demerit_ms), Some(0.108));
+    assert_eq!(published("my-cheetah", &of(10_000, 4.2749)).map(|known| known.demerit_ms), Some(0.108));
+    assert_eq!(published("my-cheetah", &of(10_001, 4.2749)), None);
     assert_eq!(published("cheetah9lp", &of(9_999, 4.2749)), None);
     assert_eq!(published("cheetah9lp", &of(10_000, 4.28)), None);
     assert_eq!(published("cheetah4lp", &of(10_000, 4.2749)), None);

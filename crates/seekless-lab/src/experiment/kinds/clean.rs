@@ -10,7 +10,7 @@ use seekless::cleaning::{Outcome, model};
 use seekless::stack::Stack;
 use serde::Deserialize;
 
-use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
+use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse, with_drives};
 use crate::cleaning::{BINS, METRICS, Prepared, Recording, Simulation, distributions, metrics};
 use crate::run::{can_be_simulated, record};
 use crate::workload::{PhaseProgress, Program, WORKLOADS, WorkloadSpec};
@@ -90,8 +90,8 @@ impl Recorded {
         let recording = Rc::new(RefCell::new(Recording::default()));
         let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
         let program = self.program(context.seed)?;
-        record(&self.stack, context.profile, &*program, unwatched, recording.clone())
-            .map_err(|error| error.to_string())?;
+        let stack = with_drives(self.stack.clone(), context.folder)?;
+        record(&stack, context.profile, &*program, unwatched, recording.clone()).map_err(|error| error.to_string())?;
         let recording = std::mem::take(&mut *recording.borrow_mut());
         recording.finish().map_err(|problem| format!("[workload]: {} {problem}", self.spec.name))
     }
@@ -147,7 +147,9 @@ impl Clean {
 
     fn inputs(&self) -> Vec<PathBuf> {
         let prepared = self.simulation.prepare();
-        prepared.ok().and_then(|prepared| prepared.trace().map(PathBuf::from)).into_iter().collect()
+        let trace = prepared.ok().and_then(|prepared| prepared.trace().map(PathBuf::from));
+        let drives = self.recorded.iter().flat_map(|recorded| recorded.stack.drive_files()).map(PathBuf::from);
+        trace.into_iter().chain(drives).collect()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Programs that use files: every one of [`WORKLOADS`](crate::workload::WORKLOADS), by its name.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use seekless::stack::Stack;
 
-use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind};
+use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, with_drives};
 use crate::experiment::Clock;
 use crate::run::{can_be_simulated, simulate};
 use crate::workload::{Measured, PhaseProgress, Program, WorkloadSpec};
@@ -55,6 +56,10 @@ impl Described {
 }
 
 impl Workload for Described {
+    fn inputs(&self) -> Vec<PathBuf> {
+        self.log.iter().flat_map(Stack::drive_files).map(PathBuf::from).collect()
+    }
+
     fn check(&self, on: &RunTarget) -> Result<(), String> {
         self.program(1)?.check().map_err(|error| error.to_string())?;
         if self.log.as_ref().is_some_and(|log| !can_be_simulated(log)) {
@@ -79,7 +84,8 @@ impl Workload for Described {
         let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
         let run = match on {
             RunTarget::Stack(stack) if self.is_simulated(on, context) => {
-                simulate(stack, self.log.as_ref(), context.profile, &*program, unwatched)
+                let log = self.log.clone().map(|log| with_drives(log, context.folder)).transpose()?;
+                simulate(stack, log.as_ref(), context.profile, &*program, unwatched)
             }
             _ => context.outside.files(on, &*program),
         };

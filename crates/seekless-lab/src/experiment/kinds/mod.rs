@@ -134,7 +134,15 @@ pub enum RunTarget {
 }
 
 impl RunTarget {
-    /// Parses a contestant's line, with its variables filled in.
+    /// The drive files on which a result depends, by their place in the experiment's folder.
+    pub(super) fn inputs(&self) -> Vec<PathBuf> {
+        match self {
+            RunTarget::Stack(stack) => stack.drive_files().into_iter().map(PathBuf::from).collect(),
+            RunTarget::Nothing | RunTarget::Directory(_) => Vec::new(),
+        }
+    }
+
+    /// Parses a contestant's line, with its variables filled in. Its drive files are not read.
     pub(super) fn read(text: &str) -> Result<RunTarget, String> {
         use seekless::stack::Target;
         match Target::of(text) {
@@ -146,6 +154,21 @@ impl RunTarget {
             }
         }
     }
+}
+
+/// `stack` with its drive files, whose paths begin in an experiment's folder.
+pub(super) fn with_drives(stack: Stack, folder: &Path) -> Result<Stack, String> {
+    const BYTES_MAX: u64 = seekless::disk::file::BYTES_MAX as u64;
+    let read = |path: &str| {
+        let whole = existing(folder, Path::new(path))?;
+        let failed =
+            |problem: &dyn std::fmt::Display| format!("cannot read the drive file {}: {problem}", whole.display());
+        match std::fs::metadata(&whole).map_err(|error| failed(&error))?.len() {
+            0..=BYTES_MAX => std::fs::read_to_string(&whole).map_err(|error| failed(&error)),
+            bytes => Err(failed(&format!("it has {bytes} bytes, and a drive file at most {BYTES_MAX}"))),
+        }
+    };
+    stack.read_drive_files(read).map_err(|error| error.to_string())
 }
 
 /// Further parameters of a run.

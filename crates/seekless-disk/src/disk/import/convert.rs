@@ -1,0 +1,626 @@
+//! From DiskSim's blocks to a drive.
+
+use super::super::drive::{
+    AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteBehind,
+    WriteStart, Zone,
+};
+use super::super::layout::{Layout, Part as DrivePart};
+use super::super::tables::Tables;
+use super::syntax::{Block, Param, Part, Place, Read, Spec, Value};
+use super::{ImportError, Imported};
+use crate::units::Nanos;
+
+type Found<T> = Result<T, ImportError>;
+
+const CYLINDERS_MAX: u32 = 1 << 24;
+
+/// How much of a write must have arrived before DiskSim starts to write it, on drives with an "extra write disconnect". There is no
+/// parameter for it: the numbers are in DiskSim's code.
+const EXTRA_DISCONNECT: WriteStart = WriteStart { sectors: 10, long_sectors: 15, long_from: 45 };
+
+pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read<'_>) -> Found<Imported> {
+    let mut notes = Vec::new();
+    let whole = Place { file: file.into(), line: 1 };
+    // An instance in the topology has a name of its own.
+    let instance = |name: &str| spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
+    let wanted = wanted.map(|name| instance(name).map_or(name, |(_, block)| block));
+    let of_kind = |kind: &str| -> Vec<&Block> { spec.blocks.iter().filter(|block| block.kind == kind).collect() };
+    let disks = of_kind("disksim_disk");
+    let (name, model, disk) = if disks.is_empty() {
+        let model = choose(&of_kind("dm_disk"), wanted, &whole, "drive (a block disksim_disk or dm_disk)")?;
+        notes.push(
+            "This is the mechanics alone: overheads, cache and bus are in the .diskspecs and .parv, and are as if there were none here."
+                .to_owned(),
+        );
+        (&model.name, model, None)
+    } else {
+        let disk = choose(&disks, wanted, &whole, "drive")?;
+        let param = disk.need("Model")?;
+        let model = match &param.value {
+            Value::Text(name) => spec.blocks.iter().find(|block| block.kind == "dm_disk" && block.name == *name),
+            _ => Some(param.block()?),
+        };
+        (&disk.name, model.ok_or_else(|| param.error("there is no dm_disk of this name"))?, Some(disk))
+    };
+    let mut files = spec.files.clone();
+    let mechanics = model.need("Mechanical Model")?.block()?;
+    let layout = model.need("Layout Model")?.block()?;
+    if mechanics.kind != "dm_mech_g1" {
+        return Err(mechanics
+            .place
+            .error(format!("the mechanical model {} is not known; dm_mech_g1 is", mechanics.kind)));
+    }
+    let heads = model.need("Number of data surfaces")?.count(1, 255)?;
+    let (zones, cylinders) = zones(layout, model, &mut notes)?;
+    let seek = seek(mechanics, cylinders, read, &mut files, &mut notes)?;
+    let short = name.trim_end_matches("_validate");
+    let mut drive = Drive {
+        name: drive_name(short).into(),
+        product: short.replace('_', " ").into(),
+        source: format!("parameters of DiskSim, {}", files.join(", ")).chars().take(1000).collect::<String>().into(),
+        evidence: Evidence::Extracted,
+        heads,
+        cylinders,
+        sectors: model.need("Block count")?.whole()?.try_into().unwrap_or(0),
+        rpm: mechanics.need("Rotation speed (in rpms)")?.count(60, (1 << 20) - 1)?,
+        surfaces: surfaces(layout, &zones, &mut notes)?,
+        sparing: Sparing::None,
+        zones: zones.into(),
+        seek,
+        write_settle_ns: (mechanics.number("Add. write settling delay", 0.0)?.clamp(-1000.0, 1000.0) * 1e6).round()
+            as i64,
+        head_switch: mechanics.time("Head switch time")?,
+        scheduler: None,
+        overhead: Overhead::NONE,
+        bus: Bus { disconnect_until_percent: Some(0), ..Bus::NONE },
+        cache: Cache::PLAIN,
+    };
+    sparing(layout, &mut drive, &mut notes)?;
+    mechanics_notes(mechanics, &mut notes)?;
+    if let Some(disk) = disk {
+        drive.overhead = overhead(disk)?;
+        drive.bus = bus(disk, spec, &mut notes)?;
+        drive.cache = cache(disk, &mut notes)?;
+        disk_notes(disk, &mut notes)?;
+    }
+    fit_capacity(&mut drive, layout, &mut notes)?;
+    if disk.is_some() && spec.topology.is_empty() {
+        unknown_bus(&mut drive, &mut notes);
+    }
+    Tables::new(&drive).map_err(|error| {
+        let block = if error.part == DrivePart::Seek { mechanics } else { layout };
+        block.place.error(error.problem)
+    })?;
+    files.dedup();
+    Ok(Imported { drive, notes, files })
+}
+
+/// The block that is wanted, or the only one.
+fn choose<'a>(blocks: &[&'a Block], wanted: Option<&str>, at: &Place, what: &str) -> Found<&'a Block> {
+    let names = || blocks.iter().map(|block| &*block.name).collect::<Vec<_>>().join(", ");
+    match (wanted, blocks) {
+        (_, []) => Err(at.error(format!("there is no {what} here"))),
+        (None, [block]) => Ok(block),
+        (None, _) => Err(at.error(format!("there are several drives, say which: {}", names()))),
+        (Some(name), _) => {
+            let found = blocks.iter().find(|block| block.name == name);
+            found.copied().ok_or_else(|| at.error(format!("there is no drive `{name}`; there are: {}", names())))
+        }
+    }
+}
+
+fn drive_name(name: &str) -> String {
+    let mut made = String::new();
+    for c in name.chars().take(60) {
+        match c.to_ascii_lowercase() {
+            c @ ('a'..='z' | '0'..='9') => made.push(c),
+            _ if made.ends_with('-') || made.is_empty() => {}
+            _ => made.push('-'),
+        }
+    }
+    let made = made.trim_end_matches('-');
+    if made.is_empty() { "imported".to_owned() } else { made.to_owned() }
+}
+
+fn zones(layout: &Block, model: &Block, notes: &mut Vec<String>) -> Found<(Vec<Zone>, u32)> {
+    if layout.kind != "dm_layout_g1" {
+        return Err(layout.place.error(format!(
+            "the layout {} lists the drive track by track; only dm_layout_g1, which describes zones, can be imported",
+            layout.kind
+        )));
+    }
+    let units = layout.get("Skew units");
+    let list = layout.need("Zones")?;
+    let mut zones = Vec::new();
+    let (mut rounded, mut remapped) = (false, 0);
+    for item in list.list()? {
+        let Value::Block(block) = item else {
+            return Err(list.error("a list of dm_layout_g1_zone blocks is expected"));
+        };
+        let sectors = block.need("Blocks per track")?.count(1, 1 << 20)?;
+        let in_turns = match block.get("Skew units").or(units).map(|param| (param, param.text())) {
+            None => false,
+            Some((_, Ok("sectors"))) => false,
+            Some((_, Ok("revolutions"))) => true,
+            Some((param, _)) => return Err(param.error("one of sectors, revolutions")),
+        };
+        let mut angle = |key: &str| -> Found<u32> {
+            let Some(param) = block.get(key) else { return Ok(0) };
+            let given = param.number()?;
+            // DiskSim cuts off fractions of a sector, but not of a revolution.
+            let exact = if in_turns { given * f64::from(sectors) } else { given.trunc() };
+            rounded |= (exact - exact.round()).abs() > 1e-3;
+            Ok(exact.round().rem_euclid(f64::from(sectors)) as u32)
+        };
+        let (first_sector_angle, track_skew, cylinder_skew) =
+            (angle("Offset of first block")?, angle("Skew for track switch")?, angle("Skew for cylinder switch")?);
+        let mut slips = Vec::new();
+        if let Some(param) = block.get("slips") {
+            for item in param.list()? {
+                slips.push(param.count_of(item, 0, u32::MAX)?);
+            }
+        }
+        slips.sort_unstable();
+        slips.dedup();
+        if let Some(param) = block.get("defects") {
+            remapped += param.list()?.len() / 2;
+        }
+        zones.push(Zone {
+            first_cylinder: block.need("First cylinder number")?.count(0, CYLINDERS_MAX - 1)?,
+            last_cylinder: block.need("Last cylinder number")?.count(0, CYLINDERS_MAX - 1)?,
+            sectors_per_track: sectors,
+            track_skew,
+            cylinder_skew,
+            first_sector_angle,
+            reserved: block.get("Empty space at zone front").map_or(Ok(0), |param| param.count(0, u32::MAX))?,
+            spares: block.get("Number of spares").map_or(Ok(0), |param| param.count(0, u32::MAX))?,
+            slips: slips.into(),
+        });
+    }
+    if rounded {
+        notes.push("Skews in revolutions are rounded to whole sectors.".to_owned());
+    }
+    if remapped > 0 {
+        notes.push(format!("{remapped} remapped sectors (`defects`) are read at their original places."));
+    }
+    let stated = model.need("Number of cylinders")?.count(1, CYLINDERS_MAX)?;
+    let reached = zones.iter().map(|zone| zone.last_cylinder + 1).max().unwrap_or(0);
+    if reached > stated {
+        notes.push(format!("There are {reached} cylinders, which the zones need, and not {stated}."));
+    }
+    Ok((zones, stated.max(reached)))
+}
+
+fn surfaces(layout: &Block, zones: &[Zone], notes: &mut Vec<String>) -> Found<SurfaceOrder> {
+    let param = layout.need("LBN-to-PBN mapping scheme")?;
+    match param.whole()? {
+        0 => Ok(SurfaceOrder::Forward),
+        1 => Ok(SurfaceOrder::Serpentine),
+        2 => {
+            if zones.iter().any(|zone| zone.first_cylinder % 2 == 1) {
+                notes.push(
+                    "The serpentine order of the surfaces starts again in each zone; mapping scheme 2 would let it go on."
+                        .to_owned(),
+                );
+            }
+            Ok(SurfaceOrder::Serpentine)
+        }
+        other => Err(param.error(&format!("{other} is not from 0 to 2"))),
+    }
+}
+
+fn sparing(layout: &Block, drive: &mut Drive, notes: &mut Vec<String>) -> Found<()> {
+    let param = layout.need("Sparing scheme used")?;
+    let scheme = param.whole()?;
+    drive.sparing = match scheme {
+        // The spares of 7 are beyond the capacity.
+        0 | 7 => Sparing::None,
+        1 => Sparing::Tracks,
+        2 | 4 | 5 | 6 => Sparing::SectorsPerCylinder,
+        3 => Sparing::SectorsPerTrack,
+        8 => Sparing::SectorsPerRange { cylinders: layout.need("Rangesize for sparing")?.count(1, CYLINDERS_MAX)? },
+        9 => Sparing::SectorsPerZone,
+        10 => Sparing::SectorsPerZoneBeyondSlips,
+        other => return Err(param.error(&format!("{other} is not from 0 to 10"))),
+    };
+    if matches!(scheme, 5 | 6) {
+        notes.push(
+            "Spares are at the end of each cylinder, and not at its front as sparing scheme 5 or 6 has them."
+                .to_owned(),
+        );
+    }
+    let slips: usize = drive.zones.iter().map(|zone| zone.slips.len()).sum();
+    if matches!(scheme, 4 | 6) && slips > 0 {
+        notes.push(format!(
+            "{slips} slipped sectors are left out: in sparing scheme 4 or 6 they do not use the spares of their cylinder."
+        ));
+        drive.zones.to_mut().iter_mut().for_each(|zone| zone.slips = Vec::new().into());
+    }
+    Ok(())
+}
+
+fn seek(
+    mechanics: &Block,
+    cylinders: u32,
+    read: Read<'_>,
+    files: &mut Vec<String>,
+    notes: &mut Vec<String>,
+) -> Found<Seek> {
+    let kind = mechanics.need("Seek type")?;
+    let figures = || -> Found<[Nanos; 3]> {
+        Ok([
+            mechanics.need("Single cylinder seek time")?.time()?,
+            mechanics.need("Average seek time")?.time()?,
+            mechanics.need("Full strobe seek time")?.time()?,
+        ])
+    };
+    match kind.text()? {
+        "constant" => Ok(Seek::Constant(mechanics.need("Constant seek time")?.time()?)),
+        "linear" => {
+            let [one, average, full] = figures()?;
+            notes.push(
+                "The linear seek curve has no steps, which DiskSim's has from dividing whole numbers.".to_owned(),
+            );
+            let points = [(1, one), (cylinders / 3, average), (cylinders, full)];
+            let mut table: Vec<(u32, Nanos)> = Vec::new();
+            for point in points {
+                if table.last().is_none_or(|last| last.0 < point.0) {
+                    table.push(point);
+                }
+            }
+            Ok(Seek::Table(table.into()))
+        }
+        "curve" => {
+            let [one, average, full] = figures()?;
+            Ok(Seek::ThreePoint { one, average, full })
+        }
+        "hpl" => {
+            let (curve, single) = two_piece(mechanics)?;
+            Ok(Seek::TwoPiece(TwoPiece { short: single.into_iter().collect::<Vec<_>>().into(), ..curve }))
+        }
+        "hplplus10" => {
+            let (curve, _) = two_piece(mechanics)?;
+            let param = mechanics.need("First ten seek times")?;
+            let short: Vec<Nanos> = param.list()?.iter().map(|time| param.time_of(time)).collect::<Found<_>>()?;
+            Ok(Seek::TwoPiece(TwoPiece { short: short.into(), ..curve }))
+        }
+        "extracted" => extracted(mechanics.need("Full seek curve")?, read, files, notes),
+        other => {
+            let known = "constant, linear, curve, hpl, hplplus10, extracted";
+            Err(kind.error(&format!("there is no seek type `{}`; one of: {known}", other.escape_debug())))
+        }
+    }
+}
+
+/// The curve of the six values, and the sixth, which is the seek over one cylinder unless it is -1.
+fn two_piece(mechanics: &Block) -> Found<(TwoPiece, Option<Nanos>)> {
+    let param = mechanics.need("HPL seek equation values")?;
+    let values: Vec<f64> = param.list()?.iter().map(|value| param.number_of(value)).collect::<Found<_>>()?;
+    let &[from, root_base_ms, root_ms, line_base_ms, line_ms, single] = &values[..] else {
+        return Err(param.error(&format!("six numbers are expected, not {}", values.len())));
+    };
+    let line_from = param.count_of(&Value::Text(from.to_string()), 0, CYLINDERS_MAX)?;
+    let single = match single {
+        -1.0 => None,
+        time => Some(param.time_of(&Value::Text(time.to_string()))?),
+    };
+    let curve = TwoPiece { root_base_ms, root_ms, line_from, line_base_ms, line_ms, short: Vec::new().into() };
+    Ok((curve, single))
+}
+
+/// The most distances of a seek curve.
+const DISTANCES_MAX: usize = 1 << 17;
+
+/// A file of distances and times: `Seek distances measured: 64`, then `1, 1.014`.
+fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut Vec<String>) -> Found<Seek> {
+    let file = param.text()?;
+    let text = read(file).map_err(|problem| param.error(&problem))?;
+    files.push(file.to_owned());
+    let mut table: Vec<(u32, Nanos)> = Vec::new();
+    let mut apart = 0;
+    for (index, line) in text.lines().enumerate() {
+        let wrong = |problem: &str| ImportError { file: file.to_owned(), line: index + 1, problem: problem.to_owned() };
+        let fields: Vec<&str> =
+            line.split(|c: char| c == ',' || c.is_whitespace()).filter(|field| !field.is_empty()).collect();
+        if fields.is_empty() || line.starts_with(['#', 'S']) {
+            continue;
+        }
+        let number = |field: Option<&&str>| field.and_then(|field| field.parse::<f64>().ok());
+        let (Some(distance), Some(millis)) = (number(fields.first()), number(fields.get(1))) else {
+            return Err(wrong("a distance in cylinders and a time in milliseconds are expected"));
+        };
+        if !(0.0..=f64::from(CYLINDERS_MAX)).contains(&distance) || !(0.0..=1000.0).contains(&millis) {
+            return Err(wrong("a distance in cylinders, and a time from 0 to 1000 ms, are expected"));
+        }
+        apart += usize::from(fields.len() > 2);
+        if table.len() == DISTANCES_MAX {
+            return Err(wrong(&format!("more than {DISTANCES_MAX} distances")));
+        }
+        if distance >= 1.0 {
+            table.push((distance as u32, super::super::drive::ms(millis)));
+        }
+    }
+    if table.is_empty() {
+        return Err(param.error(&format!("{file} has no distances")));
+    }
+    if apart > 0 {
+        notes.push(
+            "The seek curve has further columns, of writes, which are left out: writes seek as reads do.".to_owned(),
+        );
+    }
+    table.sort_by_key(|point| point.0);
+    table.dedup_by_key(|point| point.0);
+    Ok(Seek::Table(table.into()))
+}
+
+fn mechanics_notes(mechanics: &Block, notes: &mut Vec<String>) -> Found<()> {
+    let access = mechanics.get("Access time type");
+    match access.map(Param::text).transpose()? {
+        None | Some("trackSwitchPlusRotation") => {}
+        Some("averageRotation") => {
+            notes.push("The rotation is simulated; DiskSim would take half a revolution for each request.".to_owned());
+        }
+        Some(other) => {
+            let problem = format!("`{}` is no mechanical model; trackSwitchPlusRotation is", other.escape_debug());
+            return Err(mechanics.place.error(problem));
+        }
+    }
+    if mechanics.number("Percent error in rpms", 0.0)? != 0.0 {
+        notes.push("The speed is exact: `Percent error in rpms` would draw it at random.".to_owned());
+    }
+    Ok(())
+}
+
+fn overhead(disk: &Block) -> Found<Overhead> {
+    let scale = disk.number("Time scale for overheads", 1.0)?.clamp(0.0, 1000.0);
+    let scaled = |time: Nanos| Nanos((time.0 as f64 * scale).round() as u64);
+    let each = scaled(disk.time("Per-request overhead time")?);
+    let time = |key: &str| disk.time(key).map(scaled);
+    let pair = |key: &str| -> Found<AfterPair> {
+        Ok(AfterPair {
+            after_read: each + time(&format!("{key} over. after read"))?,
+            after_write: each + time(&format!("{key} over. after write"))?,
+        })
+    };
+    Ok(Overhead {
+        read_hit: pair("Read hit")?,
+        read_miss: pair("Read miss")?,
+        write_hit: pair("Write hit")?,
+        write_miss: pair("Write miss")?,
+        read_completion: time("Read completion overhead")?,
+        write_completion: time("Write completion overhead")?,
+        data_preparation: time("Data preparation overhead")?,
+        reselect: time("First reselect overhead")?,
+        write_disconnect: time("Write disconnect overhead")?,
+        write_seek_min: time("Minimum seek delay")?,
+    })
+}
+
+fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> Found<Bus> {
+    let own = match disk.number("Bulk sector transfer time", 0.0)? < 0.0 {
+        true => {
+            notes.push("The bulk sector transfer time is negative, and counts as none.".to_owned());
+            Nanos::ZERO
+        }
+        false => disk.time("Bulk sector transfer time")?,
+    };
+    let (mut read_sector, mut write_sector) = (own, own);
+    // A transfer takes as long as the slowest component on its way.
+    for name in way(disk, spec) {
+        let Some(block) = spec.blocks.iter().find(|block| block.name == name) else { continue };
+        let slowest = |now: Nanos, key: &str| -> Found<Nanos> { Ok(now.max(block.time(key)?)) };
+        match &*block.kind {
+            "disksim_bus" => {
+                read_sector = slowest(read_sector, "Read block transfer time")?;
+                write_sector = slowest(write_sector, "Write block transfer time")?;
+            }
+            "disksim_ctlr" => {
+                read_sector = slowest(read_sector, "Bulk sector transfer time")?;
+                write_sector = slowest(write_sector, "Bulk sector transfer time")?;
+            }
+            _ => {}
+        }
+    }
+    let percent = (disk.number("High (read) water mark", 0.0)? * 100.0).round().clamp(0.0, 100.0) as u32;
+    if percent > 0 && !disk.flag("Set watermark by reqsize")? {
+        notes.push("The high water mark is a part of the request, and not of the segment.".to_owned());
+    }
+    Ok(Bus {
+        read_sector,
+        write_sector,
+        disconnect_until_percent: (!disk.flag("Never disconnect")?).then_some(percent),
+        tagged_queueing: false,
+    })
+}
+
+/// The bus of a drive whose files say nothing of it: they are beside the file of the whole system.
+fn unknown_bus(drive: &mut Drive, notes: &mut Vec<String>) {
+    if drive.bus.read_sector > Nanos::ZERO {
+        notes.push(
+            "The bus is as fast as the drive's electronics; a slower one of the test bed would be in the .parv."
+                .to_owned(),
+        );
+        return;
+    }
+    let is_same = |other: &&Drive| (other.heads, other.rpm, &other.zones) == (drive.heads, drive.rpm, &drive.zones);
+    let unknown = "The time that a sector takes on the bus is not in these files";
+    match Drive::all().find(is_same) {
+        Some(known) => {
+            (drive.bus.read_sector, drive.bus.write_sector) = (known.bus.read_sector, known.bus.write_sector);
+            notes.push(format!("{unknown}: it is that of `{}` of the catalogue, which is the same drive.", known.name));
+        }
+        None => notes.push(format!(
+            "{unknown}: it is 0. Import the .parv, which has the bus, or set read_sector_ms and write_sector_ms of [bus]."
+        )),
+    }
+}
+
+/// The blocks of the components from the top of the topology to the disk.
+fn way<'a>(disk: &Block, spec: &'a Spec) -> Vec<&'a str> {
+    fn search<'a>(part: &'a Part, is_disk: &dyn Fn(&str) -> bool, way: &mut Vec<&'a str>) -> bool {
+        way.push(&part.name);
+        if is_disk(&part.name) || part.parts.iter().any(|part| search(part, is_disk, way)) {
+            return true;
+        }
+        way.pop();
+        false
+    }
+    let instances = |name: &str| spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
+    let of = |name: &'a str| instances(name).map_or(name, |(_, block)| block);
+    let is_disk = |name: &str| name == disk.name || instances(name).is_some_and(|(_, block)| *block == disk.name);
+    let mut way = Vec::new();
+    spec.topology.iter().any(|part| search(part, &is_disk, &mut way));
+    way.into_iter().map(of).collect()
+}
+
+fn cache(disk: &Block, notes: &mut Vec<String>) -> Found<Cache> {
+    let segment_sectors = disk.need("Segment size (in blks)")?.count(1, 1 << 22)?;
+    let apart = disk.flag("Use separate write segment")?;
+    let segments = disk.need("Number of buffer segments")?.count(0, 4096)?.max(1 + u32::from(apart));
+    let sectors = match disk.get("Maximum read-ahead (blks)") {
+        Some(param) => param.count(0, 1 << 22)?,
+        None => segment_sectors,
+    };
+    let ahead = disk.whole("Buffer continuous read", 0)?;
+    let level = disk.whole("Fast write level", 0)?;
+    let mut cache = Cache {
+        segments,
+        segment_sectors,
+        read_ahead: match ahead {
+            1 => ReadAhead::TrackEnd { sectors },
+            2 => ReadAhead::CylinderEnd { sectors },
+            3 => ReadAhead::Sectors { sectors },
+            4 => ReadAhead::NextTrack,
+            _ => ReadAhead::None,
+        },
+        read_ahead_after_hit: disk.flag("Read-ahead on idle hit")?,
+        stop_in_sector: disk.flag("Stop prefetch in sector")?,
+        read_on_arrival: false,
+        keep_passing_sectors: false,
+        write_on_arrival: false,
+        write_start: disk.flag("Extra write disconnect")?.then_some(EXTRA_DISCONNECT),
+        // Whatever the level: DiskSim accepts no write before the one before it is on the medium.
+        write_behind: if level > 0 { WriteBehind::One } else { WriteBehind::None },
+        forget_sent: disk.whole("Read-ahead over requested", 0)? == -1,
+        read_written: disk.flag("Allow read hits on write data")?,
+        write_segment_apart: apart,
+    };
+    if let Some(param) = disk.get("Enable caching in buffer")
+        && param.whole()? == 0
+    {
+        cache = Cache { read_ahead: ReadAhead::None, forget_sent: true, read_written: false, ..cache };
+    }
+    for (key, name) in [
+        ("Immediate buffer read", "read_on_arrival"),
+        ("Read any free blocks", "keep_passing_sectors"),
+        ("Immediate buffer write", "write_on_arrival"),
+    ] {
+        if disk.flag(key)? {
+            notes.push(format!(
+                "`{key}` is off, because DiskSim 4.0 does not act on it: {name} of [cache] is the same here, and works."
+            ));
+        }
+    }
+    if disk.flag("Extra write disconnect")? {
+        notes.push(
+            "Of the extra write disconnect, only how much of a write must have arrived is simulated (write_start ...)."
+                .to_owned(),
+        );
+    }
+    Ok(cache)
+}
+
+/// Parameters that change what DiskSim does and have no counterpart: the value at which they change nothing, and what is
+/// missing.
+const LEFT_OUT: &[(&str, f64, &str)] = &[
+    ("Allow almost read hits", 0.0, "a sector that is being read is always a hit"),
+    ("Allow sneaky full read hits", 0.0, "a read from the cache waits for the request before it"),
+    ("Allow sneaky partial read hits", 0.0, "a read from the cache waits for the request before it"),
+    ("Allow sneaky intermediate read hits", 0.0, "a read from the cache waits for the request before it"),
+    ("Allow write prebuffering", 0.0, "a write's data waits for the request before it"),
+    ("Preseeking level", 0.0, "the arm starts when the request before is complete"),
+    ("Minimum read-ahead (blks)", 0.0, "read-ahead ends when a request comes"),
+    ("Disconnect write if seek", 0.0, "the drive lets go of the bus after a write's data"),
+    ("Low (write) water mark", 0.0, "a write takes the bus once"),
+    ("Write hit stop prefetch", 1.0, "a write stops read-ahead"),
+    ("Read directly to buffer", 1.0, "sectors go straight into the cache"),
+    ("Immed transfer partial hit", 1.0, "what the cache has is sent at once"),
+    ("Combine seq writes", 1.0, "sequential writes share a segment"),
+    ("Other reselect overhead", 0.0, "the drive takes back the bus once for a request"),
+    ("Read disconnect afterread", 0.0, "it happens while the arm moves"),
+    ("Read disconnect afterwrite", 0.0, "it happens while the arm moves"),
+];
+
+/// Parameters that are used, that belong to one of those, or that change no time.
+const KNOWN: &[&str] = &[
+    "Model",
+    "Scheduler",
+    "Max queue length",
+    "Bulk sector transfer time",
+    "Segment size (in blks)",
+    "Number of buffer segments",
+    "Print stats",
+    "Per-request overhead time",
+    "Time scale for overheads",
+    "Hold bus entire read xfer",
+    "Hold bus entire write xfer",
+    "Allow read hits on write data",
+    "Never disconnect",
+    "Avg sectors per cylinder",
+    "Maximum number of write segments",
+    "Use separate write segment",
+    "High (read) water mark",
+    "Set watermark by reqsize",
+    "Calc sector by sector",
+    "Enable caching in buffer",
+    "Buffer continuous read",
+    "Maximum read-ahead (blks)",
+    "Read-ahead over requested",
+    "Read-ahead on idle hit",
+    "Read any free blocks",
+    "Fast write level",
+    "Immediate buffer read",
+    "Immediate buffer write",
+    "Stop prefetch in sector",
+    "Read completion overhead",
+    "Write completion overhead",
+    "Data preparation overhead",
+    "First reselect overhead",
+    "Write disconnect overhead",
+    "Extra write disconnect",
+    "Minimum seek delay",
+];
+
+fn disk_notes(disk: &Block, notes: &mut Vec<String>) -> Found<()> {
+    for (key, neutral, why) in LEFT_OUT {
+        if disk.number(key, *neutral)? != *neutral {
+            notes.push(format!("`{key}` is left out: {why}."));
+        }
+    }
+    if disk.whole("Max queue length", 1)? > 1 {
+        notes.push(
+            "The drive has no queue of its own: requests wait in front of it, and `scheduler` orders them.".to_owned(),
+        );
+    }
+    for Param { key, .. } in &disk.params {
+        let known = KNOWN.contains(&&**key)
+            || LEFT_OUT.iter().any(|(other, ..)| other == key)
+            || key.contains(" over. after ")
+            || key.starts_with("Extradisc ");
+        if !known {
+            notes.push(format!("`{}` is not known and left out.", key.chars().take(80).collect::<String>()));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the capacity what the zones hold, if they hold less.
+fn fit_capacity(drive: &mut Drive, layout: &Block, notes: &mut Vec<String>) -> Found<()> {
+    let held =
+        Layout::new(&Drive { sectors: 1, ..drive.clone() }).map_err(|error| layout.place.error(error.problem))?.held();
+    if drive.sectors == 0 || drive.sectors > held {
+        notes.push(format!("The capacity is {held} sectors, which the zones hold, and not {}.", drive.sectors));
+        drive.sectors = held;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Typed access to the parameters of a block.
+
+use super::ImportError;
+use super::syntax::{Block, Param, Value};
+use crate::units::Nanos;
+
+type Found<T> = Result<T, ImportError>;
+
+impl Block {
+    pub(super) fn get(&self, key: &str) -> Option<&Param> {
+        // The last one counts, as in DiskSim.
+        self.params.iter().rev().find(|param| param.key == key)
+    }
+
+    pub(super) fn need(&self, key: &str) -> Found<&Param> {
+        self.get(key).ok_or_else(|| {
+            let name = if self.name.is_empty() { &self.kind } else { &self.name };
+            self.place.error(format!("`{key}` of {name} is missing"))
+        })
+    }
+
+    /// A whole number; `default` where there is none.
+    pub(super) fn whole(&self, key: &str, default: i64) -> Found<i64> {
+        self.get(key).map_or(Ok(default), Param::whole)
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Found<bool> {
+        Ok(self.whole(key, 0)? != 0)
+    }
+
+    pub(super) fn number(&self, key: &str, default: f64) -> Found<f64> {
+        self.get(key).map_or(Ok(default), Param::number)
+    }
+
+    /// A time in milliseconds; zero where there is none.
+    pub(super) fn time(&self, key: &str) -> Found<Nanos> {
+        self.get(key).map_or(Ok(Nanos::ZERO), Param::time)
+    }
+}
+
+impl Param {
+    pub(super) fn error(&self, problem: &str) -> ImportError {
+        self.place.error(format!("`{}`: {problem}", self.key))
+    }
+
+    pub(super) fn text(&self) -> Found<&str> {
+        match &self.value {
+            Value::Text(text) => Ok(text),
+            _ => Err(self.error("a word or a number is expected here")),
+        }
+    }
+
+    pub(super) fn block(&self) -> Found<&Block> {
+        match &self.value {
+            Value::Block(block) => Ok(block),
+            _ => Err(self.error("a block or `source FILE` is expected here")),
+        }
+    }
+
+    pub(super) fn list(&self) -> Found<&[Value]> {
+        match &self.value {
+            Value::List(list) => Ok(list),
+            _ => Err(self.error("a list in brackets is expected here")),
+        }
+    }
+
+    pub(super) fn number(&self) -> Found<f64> {
+        self.number_of(&self.value)
+    }
+
+    /// An item of this parameter's list, or its value.
+    pub(super) fn number_of(&self, value: &Value) -> Found<f64> {
+        let number = match value {
+            Value::Text(text) => text.parse::<f64>().ok(),
+            _ => None,
+        };
+        number.filter(|number| number.abs() < 1e15).ok_or_else(|| self.error("a number is expected here"))
+    }
+
+    /// A whole number. DiskSim's files write some of them with decimals.
+    pub(super) fn whole(&self) -> Found<i64> {
+        Ok(self.number()?.round() as i64)
+    }
+
+    pub(super) fn count(&self, min: u32, max: u32) -> Found<u32> {
+        self.count_of(&self.value, min, max)
+    }
+
+    pub(super) fn count_of(&self, value: &Value, min: u32, max: u32) -> Found<u32> {
+        let number = self.number_of(value)?.round();
+        match (f64::from(min)..=f64::from(max)).contains(&number) {
+            true => Ok(number as u32),
+            false => Err(self.error(&format!("{number} is not from {min} to {max}"))),
+        }
+    }
+
+    pub(super) fn time(&self) -> Found<Nanos> {
+        self.time_of(&self.value)
+    }
+
+    pub(super) fn time_of(&self, value: &Value) -> Found<Nanos> {
+        let millis = self.number_of(value)?;
+        match (0.0..=1000.0).contains(&millis) {
+            true => Ok(super::super::drive::ms(millis)),
+            false => Err(self.error(&format!("{millis} ms is not from 0 to 1000"))),
+        }
+    }
+}

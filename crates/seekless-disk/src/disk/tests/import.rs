@@ -1,0 +1,326 @@
+//! Drives from DiskSim's parameter files: what is read, what is refused, and drives that were validated.
+
+use super::*;
+use crate::disk::import::Imported;
+use crate::disk::validation::{DISKSIM, fit, replay};
+use crate::rng::Rng;
+
+/// Reads `file` of a few texts.
+fn import(files: &[(&str, &str)], wanted: Option<&str>) -> Result<Imported, String> {
+    let read = |name: &str| {
+        let found = files.iter().find(|(other, _)| *other == name);
+        found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("there is no file {name}"))
+    };
+    Imported::read(files[0].0, wanted, &read).map_err(|error| error.to_string())
+}
+
+/// Aim: a drive that is imported is as good as DiskSim's own. Method: the parameter files of the drives with a trace, as they come, and
+/// the bus of the test bed, which is in a file that does not come with the traces.
+#[test]
+fn imported_drives_are_as_good_as_disksims() {
+    let Some(data) = super::validation::data() else {
+        eprintln!("skipped: no validation traces; SEEKLESS_VALIDATION_DATA can point at them");
+        return;
+    };
+    let read = |name: &str| std::fs::read_to_string(data.join(name)).map_err(|error| error.to_string());
+    for (name, file) in [
+        ("atlas10k", "atlas10k.diskspecs"),
+        ("cheetah4lp", "cheetah4LP.diskspecs"),
+        ("cheetah9lp", "cheetah9LP.diskspecs"),
+        ("dec-rz26", "dec_rz26.diskspecs"),
+        ("hp-c2247a", "hp_c2247a.diskspecs"),
+    ] {
+        if !data.join(file).exists() {
+            continue;
+        }
+        let known = DISKSIM.iter().find(|known| known.drive == name).unwrap();
+        let imported = Imported::read(file, None, &read).unwrap_or_else(|error| panic!("{error}"));
+        let answers = replay(&imported.drive, &super::validation::trace(&data.join(known.file))).unwrap();
+        let fit = fit(&answers).unwrap();
+        let ratio = fit.demerit_ms / known.demerit_ms;
+        println!("{name}: demerit {:.3} ms, DiskSim's {:.3} ms", fit.demerit_ms, known.demerit_ms);
+        assert!(ratio < 1.02, "{name}: demerit {:.3} ms, DiskSim's {:.3} ms", fit.demerit_ms, known.demerit_ms);
+        if let (Seek::Table(read), Seek::Table(kept)) = (&imported.drive.seek, &drive(name).seek) {
+            // The catalogue has six digits of each time.
+            assert_eq!(read.len(), kept.len());
+            assert!(read.iter().zip(kept.iter()).all(|(a, b)| a.0 == b.0 && a.1.0.abs_diff(b.1.0) <= 1));
+        }
+        // What the catalogue has beyond that is in its comments: flags on which DiskSim does not act.
+        let catalogue = drive(name);
+        let same = Drive {
+            name: catalogue.name.clone(),
+            product: catalogue.product.clone(),
+            source: catalogue.source.clone(),
+            evidence: catalogue.evidence,
+            seek: match &catalogue.seek {
+                Seek::Table(table) => Seek::Table(table.clone()),
+                _ => imported.drive.seek.clone(),
+            },
+            cache: Cache {
+                read_on_arrival: catalogue.cache.read_on_arrival,
+                keep_passing_sectors: catalogue.cache.keep_passing_sectors,
+                write_on_arrival: catalogue.cache.write_on_arrival,
+                ..imported.drive.cache
+            },
+            ..imported.drive.clone()
+        };
+        assert_eq!(same, *catalogue);
+        assert_eq!(Drive::from_toml(&imported.to_toml()), Ok(imported.drive));
+    }
+}
+
+/// A drive as DiskSim describes one; `{...}` are replaced by the tests.
+const SPECS: &str = "
+# A drive that nobody made.
+disksim_disk ACME_2000_validate {
+   Model = source acme.model,
+   Per-request overhead time = 0.1,
+   Time scale for overheads = 2.0,
+   Bulk sector transfer time = 0.05,
+   Allow read hits on write data = 1,
+   Never disconnect = 0,
+   Max queue length = 4,
+   Scheduler = disksim_ioqueue { Scheduling policy = 4, Priority scheduling = 0 },
+   Number of buffer segments = 2,
+   Segment size (in blks) = 128,
+   Use separate write segment = 1,
+   High (read) water mark = 0.5,
+   Set watermark by reqsize = 1,
+   Buffer continuous read = 2,
+   Maximum read-ahead (blks) = 64,
+   Preseeking level = 1, # no comma comes next
+   Fast write level = 2
+   Read miss over. after read = 0.3,
+   Colour of the case = \"dark blue\"
+} # end
+";
+
+const MODEL: &str = "
+dm_disk ACME_2000 {
+   Number of data surfaces = 2, Number of cylinders = 100, Block count = 9000,
+   Layout Model = dm_layout_g1 {
+      LBN-to-PBN mapping scheme = 1, Sparing scheme used = 9, Rangesize for sparing = 1,
+      Skew units = revolutions,
+      Zones = [
+         dm_layout_g1_zone { First cylinder number = 0, Last cylinder number = 49, Blocks per track = 50,
+            Offset of first block = 0.0, Empty space at zone front = 10, Skew for track switch = 0.1,
+            Skew for cylinder switch = 0.205, Number of spares = 20, slips = [ 7, 5 ], defects = [ 30, 31 ] },
+         dm_layout_g1_zone { First cylinder number = 50, Last cylinder number = 99, Blocks per track = 40,
+            Offset of first block = 3.9, Skew units = sectors, Empty space at zone front = 0,
+            Skew for track switch = 4.7, Skew for cylinder switch = 8, Number of spares = 20, slips = [],
+            defects = [] }
+      ]
+   },
+   Mechanical Model = dm_mech_g1 {
+      Access time type = trackSwitchPlusRotation, Seek type = curve,
+      Single cylinder seek time = 1.0, Average seek time = 8.0, Full strobe seek time = 16.0,
+      Constant seek time = 5.0, Full seek curve = acme.seek,
+      HPL seek equation values = [ 30, 3.0, 0.5, 6.0, 0.01, {single} ],
+      First ten seek times = [ 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9 ],
+      Add. write settling delay = -0.4, Head switch time = 0.8, Rotation speed (in rpms) = 7200,
+      Percent error in rpms = 0.0
+   }
+}
+";
+
+const CURVE: &str = "Seek distances measured: 3\n1, 1.5\n10,\t2.5\n\n99, 9.5\n";
+
+const SYSTEM: &str = "
+disksim_iodriver DRIVER0 { type = 1, Constant access time = 0.0 }
+disksim_bus BUS0 { type = 2, Read block transfer time = 0.2, Write block transfer time = 0.01 }
+disksim_bus BUS1 { type = 1, Read block transfer time = 0.01, Write block transfer time = 0.3 }
+disksim_bus BUS2 { type = 1, Read block transfer time = 9.0, Write block transfer time = 9.0 }
+disksim_ctlr CTLR0 { type = 1, Bulk sector transfer time = 0.25 }
+source acme.diskspecs
+instantiate [ bus0 ] as BUS0 instantiate [ bus1 ] as BUS1
+instantiate [ bus2 .. bus4, bus9 ] as BUS2
+instantiate [ driver0 ] as DRIVER0
+instantiate [ ctlr0 .. ctlr1 ] as CTLR0
+instantiate [ disk0 .. disk1 ] as ACME_2000_validate
+topology disksim_iodriver driver0 [
+   disksim_bus bus0 [
+      disksim_ctlr ctlr1 [ disksim_bus bus3 [ disksim_disk other [] ] ],
+      disksim_ctlr ctlr0 [ disksim_bus bus1 [ disksim_disk disk0 [], disksim_disk disk1 [] ] ]
+   ]
+]
+disksim_logorg org0 { devices = [ disk0 .. disk1 ], Sizes = [ exponential, 0.0, 8.0 ] }
+";
+
+fn acme(change: impl Fn(String) -> String) -> Result<Imported, String> {
+    let model = change(MODEL.replace("{single}", "-1.0"));
+    import(&[("acme.diskspecs", SPECS), ("acme.model", &model), ("acme.seek", CURVE)], None)
+}
+
+#[test]
+fn a_drive_of_diskspecs() {
+    let Imported { drive, notes, files } = acme(|text| text).unwrap();
+    assert_eq!(files, ["acme.diskspecs", "acme.model"]);
+    assert_eq!((&*drive.name, &*drive.product), ("acme-2000", "ACME 2000"));
+    assert_eq!((drive.heads, drive.cylinders, drive.sectors, drive.rpm), (2, 100, 8950, 7200));
+    assert_eq!((drive.surfaces, drive.sparing), (SurfaceOrder::Serpentine, Sparing::SectorsPerZone));
+    assert_eq!((drive.write_settle_ns, drive.head_switch), (-400_000, Nanos(800_000)));
+    // Skews in revolutions are rounded; of those in sectors the fraction is cut off.
+    let zones = &drive.zones;
+    assert_eq!((zones[0].track_skew, zones[0].cylinder_skew, &zones[0].slips[..]), (5, 10, &[5, 7][..]));
+    assert_eq!((zones[1].track_skew, zones[1].cylinder_skew, zones[1].first_sector_angle), (4, 8, 3));
+    assert_eq!(drive.overhead.read_miss, AfterPair { after_read: Nanos(800_000), after_write: Nanos(200_000) });
+    assert_eq!((drive.bus.read_sector, drive.bus.disconnect_until_percent), (Nanos(50_000), Some(50)));
+    assert_eq!((drive.cache.segments, drive.cache.write_segment_apart), (2, true));
+    assert_eq!(drive.cache.read_ahead, ReadAhead::CylinderEnd { sectors: 64 });
+    assert_eq!(drive.cache.write_behind, WriteBehind::One);
+    for part in [
+        "revolutions are rounded",
+        "1 remapped",
+        "8950 sectors",
+        "`Preseeking level` is left out",
+        "no queue of its own",
+        "`Colour of the case` is not known",
+        "would be in the .parv",
+    ] {
+        assert!(notes.iter().any(|note| note.contains(part)), "{part}: {notes:#?}");
+    }
+    assert_eq!(notes.len(), 7, "{notes:#?}");
+}
+
+/// The bus is the slowest on the way to the drive, and to no other.
+#[test]
+fn a_drive_of_a_whole_system() {
+    let model = MODEL.replace("{single}", "-1.0");
+    let files = [("acme.parv", SYSTEM), ("acme.diskspecs", SPECS), ("acme.model", &model)];
+    let imported = import(&files, None).unwrap();
+    let bus = imported.drive.bus;
+    assert_eq!((bus.read_sector, bus.write_sector), (Nanos(250_000), Nanos(300_000)));
+    assert_eq!(imported.files, ["acme.parv", "acme.diskspecs", "acme.model"]);
+    assert_eq!(import(&files, Some("disk1")).unwrap(), imported);
+    assert!(!imported.notes.iter().any(|note| note.contains("parv")), "{:#?}", imported.notes);
+}
+
+#[test]
+fn every_kind_of_seek() {
+    let seek = |kind: &str, single: &str| {
+        let model = MODEL.replace("{single}", single).replace("Seek type = curve", &format!("Seek type = {kind}"));
+        import(&[("acme.diskspecs", SPECS), ("acme.model", &model), ("acme.seek", CURVE)], None).unwrap().drive.seek
+    };
+    let ms = |millis: f64| Nanos((millis * 1e6).round() as u64);
+    assert_eq!(seek("curve", "-1"), Seek::ThreePoint { one: ms(1.0), average: ms(8.0), full: ms(16.0) });
+    assert_eq!(seek("constant", "-1"), Seek::Constant(ms(5.0)));
+    assert_eq!(seek("linear", "-1"), Seek::Table(vec![(1, ms(1.0)), (33, ms(8.0)), (100, ms(16.0))].into()));
+    assert_eq!(seek("extracted", "-1"), Seek::Table(vec![(1, ms(1.5)), (10, ms(2.5)), (99, ms(9.5))].into()));
+    let two = |short: Vec<Nanos>| {
+        let (root_base_ms, root_ms, line_base_ms, line_ms) = (3.0, 0.5, 6.0, 0.01);
+        Seek::TwoPiece(TwoPiece { root_base_ms, root_ms, line_from: 30, line_base_ms, line_ms, short: short.into() })
+    };
+    assert_eq!(seek("hpl", "-1.0"), two(Vec::new()));
+    assert_eq!(seek("hpl", "0.9"), two(vec![ms(0.9)]));
+    assert_eq!(seek("hplplus10", "-1"), two((0..10).map(|n| ms(1.0 + 0.1 * f64::from(n))).collect()));
+}
+
+#[test]
+fn every_way_of_sparing() {
+    let of =
+        |scheme: u32| acme(|text| text.replace("Sparing scheme used = 9", &format!("Sparing scheme used = {scheme}")));
+    for (scheme, sparing, note) in [
+        (0, Sparing::None, ""),
+        (2, Sparing::SectorsPerCylinder, ""),
+        (3, Sparing::SectorsPerTrack, ""),
+        (4, Sparing::SectorsPerCylinder, "2 slipped sectors are left out"),
+        (6, Sparing::SectorsPerCylinder, "at the end of each cylinder"),
+        (7, Sparing::None, ""),
+        (8, Sparing::SectorsPerRange { cylinders: 1 }, ""),
+        (9, Sparing::SectorsPerZone, ""),
+        (10, Sparing::SectorsPerZoneBeyondSlips, ""),
+    ] {
+        let imported = of(scheme).unwrap_or_else(|error| panic!("{scheme}: {error}"));
+        assert_eq!(imported.drive.sparing, sparing);
+        assert!(note.is_empty() || imported.notes.iter().any(|found| found.contains(note)), "{:?}", imported.notes);
+    }
+    assert_eq!(of(11).unwrap_err(), "acme.model: line 5: `Sparing scheme used`: 11 is not from 0 to 10");
+}
+
+/// Aim: what is wrong is said with file and line. Method: one mistake at a time.
+#[test]
+fn mistakes_in_parameters_are_named() {
+    for (from, to, problem) in [
+        (
+            "dm_layout_g1 {",
+            "dm_layout_g4 {",
+            "acme.model: line 4: the layout dm_layout_g4 lists the drive track by track",
+        ),
+        (
+            "Seek type = curve",
+            "Seek type = curved",
+            "acme.model: line 18: `Seek type`: there is no seek type `curved`; one of: constant",
+        ),
+        ("Block count = 9000,", "Block count 9000,", "acme.model: line 3: `=` is expected here, not `,`"),
+        (
+            "Head switch time = 0.8,",
+            "Head switch time = fast,",
+            "acme.model: line 23: `Head switch time`: a number is expected",
+        ),
+        (
+            "Head switch time = 0.8,",
+            "Head switch time = -1,",
+            "acme.model: line 23: `Head switch time`: -1 ms is not from 0",
+        ),
+        ("Number of data surfaces = 2,", "", "acme.model: line 2: `Number of data surfaces` of ACME_2000 is missing"),
+        ("slips = [ 7, 5 ]", "slips = [ 7, 5 }", "acme.model: line 10: a value is expected here, not `}`"),
+        ("slips = [ 7, 5 ]", "slips = 7", "acme.model: line 10: `slips`: a list in brackets"),
+        ("Last cylinder number = 49", "Last cylinder number = 50", "acme.model: line 4: zone 1 has cylinders 50 to 99"),
+        ("trackSwitchPlusRotation", "constant", "`constant` is no mechanical model"),
+        ("dm_mech_g1 {", "dm_mech_mems {", "the mechanical model dm_mech_mems is not known"),
+        ("dm_disk ACME_2000 {", "source acme.model dm_disk ACME_2000 {", "more than 32 levels"),
+        (
+            "dm_disk ACME_2000 {",
+            "dm_disk A { } dm_disk ACME_2000 {",
+            "acme.diskspecs: line 4: acme.model should have one block, and has several",
+        ),
+    ] {
+        assert_eq!(MODEL.matches(from).count(), 1, "{from}");
+        let error = acme(|text| text.replacen(from, to, 1)).map(|_| ()).expect_err(to);
+        assert!(error.contains(problem), "{to}: {error}");
+    }
+    let gone = acme(|text| text.replace("= curve", "= extracted").replace("acme.seek", "gone.seek")).unwrap_err();
+    assert!(gone.ends_with("`Full seek curve`: there is no file gone.seek"), "{gone}");
+    let error = |files: &[(&str, &str)], wanted| import(files, wanted).map(|_| ()).unwrap_err();
+    assert_eq!(error(&[("a", "")], None), "a: line 1: there is no drive (a block disksim_disk or dm_disk) here");
+    let two = [SPECS, &SPECS.replace("ACME_2000", "B")].concat();
+    let model = MODEL.replace("{single}", "-1");
+    let files = [("two", &*two), ("acme.model", &*model)];
+    assert_eq!(error(&files, None), "two: line 1: there are several drives, say which: ACME_2000_validate, B_validate");
+    assert_eq!(
+        error(&files, Some("C")),
+        "two: line 1: there is no drive `C`; there are: ACME_2000_validate, B_validate"
+    );
+    assert_eq!(import(&files, Some("B_validate")).unwrap().drive.name, "b");
+    // The mechanics alone.
+    let imported = import(&files[1..], None).unwrap();
+    assert!(imported.notes[0].contains("mechanics alone"), "{:?}", imported.notes);
+}
+
+/// Aim: no text does harm. Method: pieces of the files above taken out, doubled and put elsewhere; seeded.
+#[test]
+fn changed_parameters_do_no_harm() {
+    let model = MODEL.replace("{single}", "-1.0");
+    let whole = [SYSTEM, SPECS, &model, CURVE].concat();
+    let pieces: Vec<&str> = whole.split_inclusive([' ', '\n']).collect();
+    let mut rng = Rng::new(3);
+    for _ in 0..3000 {
+        let mut text: Vec<&str> = pieces.clone();
+        for _ in 0..=rng.below(4) {
+            let at = rng.below(text.len() as u64) as usize;
+            match rng.below(4) {
+                0 => drop(text.remove(at)),
+                1 => text.insert(
+                    at,
+                    *rng.pick(&["{ ", "} ", "[ ", "] ", ", ", "= ", "\"", "# ", "source ", "-1 ", "1e99 "]),
+                ),
+                2 => text[at] = *rng.pick(&["0 ", "1 ", "-1, ", "4294967295, ", "1e15, ", "x "]),
+                _ => text.swap(at, rng.below(pieces.len() as u64 / 2) as usize),
+            }
+        }
+        let text = text.concat();
+        let (file, rest) = text.split_once("dm_disk").unwrap_or((&text, ""));
+        crate::disk::import::fuzz::any(format!("{file}\n---\ndm_disk{rest}").as_bytes());
+        crate::disk::import::fuzz::any(format!("dm_disk{rest}").as_bytes());
+    }
+}

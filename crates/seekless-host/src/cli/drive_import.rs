@@ -1,0 +1,76 @@
+//! `seekless disk import`
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use seekless::disk::import::Imported;
+use seekless_lab::output as files;
+use seekless_lab::output::{Replace, Sources, Wish};
+
+use super::{Done, Failure, output};
+
+/// Make a drive file of DiskSim's parameter files
+///
+/// Files that FILE includes (its model, its seek curve) are looked for in the folder of FILE. What is left out or approximate is
+/// said on standard error, and in comments of the drive file.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless disk import cheetah9LP.diskspecs -o cheetah.toml
+  seekless disk validate cheetah.toml cheetah9LP.trace
+  seekless disk import system.parv --drive HP_C2249A -o hp.toml
+
+Exit codes: 0 imported, 1 failed, 2 wrong usage")]
+pub(super) struct Args {
+    /// A .diskspecs, a .parv with a whole system, which has the bus too, or a .model with the mechanics alone
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// The drive's name in FILE, or its name in the topology, where there are several
+    #[arg(long, value_name = "NAME")]
+    drive: Option<String>,
+
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replace the file if there is one
+    #[arg(long, requires = "output")]
+    force: bool,
+}
+
+/// The longest parameter file; what is longer is refused when it is parsed.
+const BYTES_MAX: u64 = 32 << 20;
+
+pub(super) fn run(args: &Args) -> Done {
+    let folder = args.file.parent().unwrap_or(Path::new(""));
+    let name = args.file.file_name().unwrap_or(args.file.as_os_str()).to_string_lossy().into_owned();
+    let read_files = RefCell::new(Vec::new());
+    let read = |name: &str| {
+        let path = folder.join(name);
+        let text = read_text(&path).map_err(|error| format!("cannot read {}: {error}", path.display()));
+        read_files.borrow_mut().push(path);
+        text
+    };
+    let imported = Imported::read(&name, args.drive.as_deref(), &read).map_err(Failure::new)?;
+    for note in &imported.notes {
+        output::note(&format!("note: {note}"));
+    }
+    let text = imported.to_toml();
+    match &args.output {
+        None => output::print(&text)?,
+        Some(path) => {
+            let sources = Sources::of(&read_files.into_inner());
+            files::write(path, text.as_bytes(), &Wish::new(Replace::forced(args.force)).sources(sources))?;
+        }
+    }
+    Ok(0)
+}
+
+/// Text in UTF-8; other bytes are in comments of old files, if at all.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
