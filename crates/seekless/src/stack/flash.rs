@@ -19,6 +19,38 @@ const COUNT: Kind = Kind::Integer { min: 1, max: 65_536 };
 const TIME: Kind = Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(10) };
 const RATE: Kind = Kind::Bytes { min: 1 << 10, max: 1 << 40 };
 
+/// The options of a word: its own, and those of the cells and of the interface, which all flash drives have.
+macro_rules! options {
+    ($($own:expr),* $(,)?) => {
+        &[
+            $($own,)*
+            Param::new("channels", COUNT, "channels to the dies"),
+            Param::new("dies", COUNT, "dies, on all channels together"),
+            Param::new("planes", Kind::Integer { min: 1, max: 64 }, "planes of a die, which work together"),
+            Param::new("page", Kind::Bytes { min: 4 * KIB, max: 1 << 20 }, "bytes of a page"),
+            Param::new("read", TIME, "time to read a page"),
+            Param::new("program", TIME, "time to program a page in each plane"),
+            Param::new("erase", TIME, "time to erase a block in each plane"),
+            Param::new("channel-rate", RATE, "bytes a second over a channel"),
+            Param::new("channel-setup", TIME, "time of a channel for each transfer, before its bytes"),
+            Param::new("correction", TIME, "from a read's transfer until it is corrected; reads overlap in it"),
+            Param::new("link-rate", RATE, "bytes a second between host and drive, in each direction"),
+            Param::new("link-setup", TIME, "time of the link for each read, before its bytes"),
+            Param::new("transfer-rate", RATE, "bytes a second of the transfer of one command"),
+            Param::new("queue", COUNT, "commands that the drive holds at once"),
+            Param::new("command", TIME, "the controller's processor for a write; commands wait for each other"),
+            Param::new("read-command", TIME, "the same for a read"),
+            Param::new("write-latency", TIME, "what a write takes besides; writes overlap in it"),
+            Param::new("read-latency", TIME, "what a read takes besides; reads overlap in it"),
+            Param::new("list-latency", TIME, "the same, for a command of more than two pages of 4 KiB"),
+            Param::new("merge", TIME, "the controller's processor for each piece of a 4 KiB unit that is written"),
+            Param::new("merge-sector", TIME, "the same, for each of its sectors"),
+            Param::new("merge-after", TIME, "the same, once for a command, after its confirmation"),
+            Param::new("narrow", TIME, "with sectors of 512 bytes: the controller's processor for a write of 4 KiB"),
+        ]
+    };
+}
+
 pub(super) const SSD: WordSpec = WordSpec {
     name: "ssd",
     help: "a modelled flash drive; every figure of a drive of the catalogue can be replaced",
@@ -30,7 +62,7 @@ pub(super) const SSD: WordSpec = WordSpec {
         )
         .default("nvme-a"),
     ),
-    options: &[
+    options: options![
         Param::new("size", Kind::Bytes { min: 1 << 20, max: 15 << 40 }, "capacity (default that of the drive)"),
         Param::new("fill", Kind::Choice(&["fresh", "sequential", "random"]), "what was written before")
             .default("fresh"),
@@ -39,26 +71,18 @@ pub(super) const SSD: WordSpec = WordSpec {
             Kind::Percent { max: Percent::ALL },
             "further capacity for the garbage collection, as a share of the size",
         ),
-        Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
-        Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
-        Param::new("channels", COUNT, "channels to the dies"),
-        Param::new("dies", COUNT, "dies, on all channels together"),
-        Param::new("planes", Kind::Integer { min: 1, max: 64 }, "planes of a die, which work together"),
-        Param::new("page", Kind::Bytes { min: 4 * KIB, max: 1 << 20 }, "bytes of a page"),
         Param::new(
             "pages",
             Kind::Integer { min: 1, max: 1 << 20 },
             "pages of an erase block (default that of the drive; fewer with a smaller size)",
         ),
-        Param::new("read", TIME, "time to read a page"),
-        Param::new("program", TIME, "time to program a page in each plane"),
-        Param::new("erase", TIME, "time to erase a block in each plane"),
-        Param::new("channel-rate", RATE, "bytes a second over a channel"),
-        Param::new("link-rate", RATE, "bytes a second between host and drive, in each direction"),
-        Param::new("command", TIME, "the controller's processor for a command; commands wait for each other"),
-        Param::new("write-latency", TIME, "what a write takes besides; writes overlap in it"),
-        Param::new("read-latency", TIME, "what a read takes besides; reads overlap in it"),
-        Param::new("queue", COUNT, "commands that the drive holds at once"),
+        Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
+        Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
+        Param::new(
+            "journal",
+            Kind::Bytes { min: 0, max: 1 << 20 },
+            "mapping journal for each write that is not sequential"
+        ),
         Param::new("block", Kind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
             .default("512B"),
         Param::new(
@@ -98,40 +122,73 @@ fn ssd(word: &Word) -> Result<Ssd, BuildError> {
     let given = |key: &str| word.given(key).is_some();
     let bytes = |key: &'static str, base: u64| if given(key) { word.bytes(key) } else { base };
     let count = |key: &'static str, base: u32| if given(key) { narrow(word.integer(key)) } else { base };
-    let time = |key: &'static str, base: Nanos| if given(key) { word.duration(key) } else { base };
     let mut drive = Ssd {
         bytes: bytes("size", base.bytes) / (4 * KIB) * (4 * KIB),
         spare: if given("spare") { word.percent("spare").hundredths } else { base.spare },
-        cells: Cells {
-            channels: count("channels", base.cells.channels),
-            dies: count("dies", base.cells.dies),
-            planes: count("planes", base.cells.planes),
-            page_bytes: narrow(bytes("page", base.cells.page_bytes.into())),
-            pages: count("pages", base.cells.pages),
-            read: time("read", base.cells.read),
-            program: time("program", base.cells.program),
-            erase: time("erase", base.cells.erase),
-            channel_rate: bytes("channel-rate", base.cells.channel_rate),
-            ..base.cells
-        },
-        interface: Interface {
-            queue: count("queue", base.interface.queue),
-            command: time("command", base.interface.command),
-            write_latency: time("write-latency", base.interface.write_latency),
-            read_latency: time("read-latency", base.interface.read_latency),
-            link_rate: bytes("link-rate", base.interface.link_rate),
-            ..base.interface
-        },
+        cells: Cells { pages: count("pages", base.cells.pages), ..cells(word, &base.cells) },
+        interface: interface(word, &base.interface),
         buffer: WriteBuffer {
             bytes: bytes("buffer", base.buffer.bytes),
             protected: if given("protected") { word.switch("protected") } else { base.buffer.protected },
         },
+        journal_bytes: narrow(bytes("journal", base.journal_bytes.into())),
         ..*base
     };
     if given("size") && !given("pages") {
         drive.cells.pages = drive.pages_for_size();
+        if !given("erase") {
+            // Erasures keep their share of the time, though there are more of them.
+            let erase = base.cells.erase.0 * u64::from(drive.cells.pages) / u64::from(base.cells.pages);
+            drive.cells.erase = Nanos(erase);
+        }
     }
     Ok(drive)
+}
+
+fn time(word: &Word, key: &'static str, base: Nanos) -> Nanos {
+    if word.given(key).is_some() { word.duration(key) } else { base }
+}
+
+/// The cells of a drive, with what the word says otherwise.
+fn cells(word: &Word, base: &Cells) -> Cells {
+    let given = |key: &str| word.given(key).is_some();
+    let count = |key: &'static str, base: u32| if given(key) { narrow(word.integer(key)) } else { base };
+    Cells {
+        channels: count("channels", base.channels),
+        dies: count("dies", base.dies),
+        planes: count("planes", base.planes),
+        page_bytes: if given("page") { narrow(word.bytes("page")) } else { base.page_bytes },
+        pages: base.pages,
+        read: time(word, "read", base.read),
+        program: time(word, "program", base.program),
+        erase: time(word, "erase", base.erase),
+        channel_rate: if given("channel-rate") { word.bytes("channel-rate") } else { base.channel_rate },
+        channel_setup: time(word, "channel-setup", base.channel_setup),
+        correction: time(word, "correction", base.correction),
+    }
+}
+
+/// The interface of a drive, in the same way.
+fn interface(word: &Word, base: &Interface) -> Interface {
+    let given = |key: &str| word.given(key).is_some();
+    let rate = |key: &'static str, base: u64| if given(key) { word.bytes(key) } else { base };
+    Interface {
+        queue: if given("queue") { narrow(word.integer("queue")) } else { base.queue },
+        command: time(word, "command", base.command),
+        read_command: time(word, "read-command", base.read_command),
+        append: base.append,
+        append_latency: base.append_latency,
+        write_latency: time(word, "write-latency", base.write_latency),
+        read_latency: time(word, "read-latency", base.read_latency),
+        list_latency: time(word, "list-latency", base.list_latency),
+        transfer_rate: rate("transfer-rate", base.transfer_rate),
+        link_setup: time(word, "link-setup", base.link_setup),
+        link_rate: rate("link-rate", base.link_rate),
+        merge: time(word, "merge", base.merge),
+        merge_sector: time(word, "merge-sector", base.merge_sector),
+        merge_after: time(word, "merge-after", base.merge_after),
+        narrow: time(word, "narrow", base.narrow),
+    }
 }
 
 fn narrow(value: u64) -> u32 {
@@ -155,7 +212,7 @@ pub(super) const ZNS: WordSpec = WordSpec {
         )
         .default("zns-a"),
     ),
-    options: &[
+    options: options![
         Param::new("zones", Kind::Integer { min: 1, max: 1 << 20 }, "zones (default those of the drive)"),
         Param::new("zone", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "distance from one zone to the next"),
         Param::new("capacity", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "bytes of a zone that can be written"),
@@ -163,6 +220,8 @@ pub(super) const ZNS: WordSpec = WordSpec {
         Param::new("active", LIMIT, "zones that can be open or closed at once; 0 for no limit"),
         Param::new("fill", Kind::Choice(&["fresh", "sequential"]), "fresh: all zones are empty; sequential: full")
             .default("fresh"),
+        Param::new("append", TIME, "the controller's processor for an append beyond a write"),
+        Param::new("append-latency", TIME, "what an append takes besides; appends overlap in it"),
         Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
         Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
         Param::new("block", Kind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
@@ -207,6 +266,12 @@ fn zns(word: &Word) -> Result<Zns, BuildError> {
         capacity_bytes,
         open_max: count("open", base.open_max),
         active_max: count("active", base.active_max),
+        cells: cells(word, &base.cells),
+        interface: Interface {
+            append: time(word, "append", base.interface.append),
+            append_latency: time(word, "append-latency", base.interface.append_latency),
+            ..interface(word, &base.interface)
+        },
         buffer: WriteBuffer {
             bytes: bytes("buffer", base.buffer.bytes),
             protected: if given("protected") { word.switch("protected") } else { base.buffer.protected },

@@ -16,6 +16,7 @@ use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::{KIB, Nanos};
 use serde::Deserialize;
 
+use super::replay::FlashCounts;
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated};
@@ -38,6 +39,8 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
             "blocks written for each block of the user by the simulator, which has no metadata",
         ),
         ("over_simulated", "write amplification divided by that of the simulator"),
+        ("flash_amplification", "units that a flash drive below programmed for each unit that reached it"),
+        ("whole_amplification", "write amplification of the log times that of the flash drive below"),
         ("sync_ms", "time of a sync, on average"),
         ("sync_p50_ms", "the median"),
         ("sync_p99_ms", "99 of 100 take no longer"),
@@ -126,6 +129,7 @@ struct Counted {
     read: u64,
     segments_read: u64,
     live: u64,
+    flash: FlashCounts,
 }
 
 /// The counter `name` of the part that has it.
@@ -144,6 +148,10 @@ impl Counted {
             read: value("cleaner_read_bytes"),
             segments_read: value("cleaner_segments_read"),
             live: value("live_bytes"),
+            flash: {
+                let counters = parts.iter().map(|part| (String::new(), part.counters()));
+                FlashCounts::of(&counters.collect::<Vec<_>>())
+            },
         }
     }
 
@@ -156,6 +164,7 @@ impl Counted {
             read: self.read - earlier.read,
             segments_read: self.segments_read - earlier.segments_read,
             live: self.live,
+            flash: self.flash.since(earlier.flash),
         }
     }
 }
@@ -356,6 +365,8 @@ impl Overwrites {
             ("live_share", Some(counted.live as f64 / (log.segments * log.segment_bytes) as f64)),
             ("simulated_amplification", simulated),
             ("over_simulated", amplification.zip(simulated).map(|(real, simulated)| real / simulated)),
+            ("flash_amplification", counted.flash.amplification()),
+            ("whole_amplification", amplification.zip(counted.flash.amplification()).map(|(log, drive)| log * drive)),
             ("sync_ms", Some(mean)),
             ("sync_p50_ms", permille(500)),
             ("sync_p99_ms", permille(990)),

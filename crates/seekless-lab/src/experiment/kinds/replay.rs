@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use seekless::cleaning::model;
+use seekless::device::Counter;
 use serde::Deserialize;
 
 use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, existing, from_text, parse};
@@ -30,6 +32,11 @@ pub(super) const METRICS: &[(&str, &str)] = &[
     ("disk_busy", "share of the time during which a drive was busy, on average"),
     ("disk_requests", "requests that drives served"),
     ("disk_requests_per_s", "of one drive, on average"),
+    ("flash_amplification", "units that flash drives programmed for each unit of the host"),
+    (
+        "flash_over_closed_form",
+        "that divided by what greedy garbage collection costs under uniform overwrites of full drives [ro92 §3.4]",
+    ),
     ("disk_requests_spread", "standard deviation of that between drives, over the mean; averages of the whole run"),
 ];
 
@@ -155,6 +162,7 @@ pub(super) fn measure(outcome: &Outcome) -> Measure {
         (stats.requests > 0).then(|| stats.quantile(0.99).as_millis_f64())
     };
     let each = outcome.requests_of_disks();
+    let flash = FlashCounts::of(&outcome.counters);
     Measure::new([
         ("elapsed_s", Some(outcome.elapsed.as_secs_f64())),
         ("requests", Some(total.requests as f64)),
@@ -168,6 +176,61 @@ pub(super) fn measure(outcome: &Outcome) -> Measure {
         ("disk_busy", outcome.disk_busy()),
         ("disk_requests", each.map(|each| each.sum)),
         ("disk_requests_per_s", each.map(|each| each.mean / outcome.elapsed.as_secs_f64())),
+        ("flash_amplification", flash.amplification()),
+        ("flash_over_closed_form", flash.amplification().zip(flash.closed_form()).map(|(found, known)| found / known)),
         ("disk_requests_spread", each.map(|each| each.deviation / each.mean)),
     ])
+}
+
+/// What the flash drives of a stack have counted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct FlashCounts {
+    written: u64,
+    moved: u64,
+    padded: u64,
+    units: u64,
+    places: u64,
+    superblock: u64,
+    drives: u64,
+}
+
+impl FlashCounts {
+    pub(super) fn of(counters: &[(String, Vec<Counter>)]) -> FlashCounts {
+        let mut all = FlashCounts::default();
+        for (name, value) in counters.iter().flat_map(|(_, counters)| counters) {
+            match *name {
+                "units_written" => all.written += value,
+                "units_moved" => all.moved += value,
+                "units_padded" => all.padded += value,
+                "units" => (all.units, all.drives) = (all.units + value, all.drives + 1),
+                "unit_places" => all.places += value,
+                "superblock_units_max" => all.superblock = *value,
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// What was counted since an earlier moment.
+    pub(super) fn since(self, earlier: FlashCounts) -> FlashCounts {
+        FlashCounts {
+            written: self.written - earlier.written,
+            moved: self.moved - earlier.moved,
+            padded: self.padded - earlier.padded,
+            ..self
+        }
+    }
+
+    /// Units programmed for each unit of the host; `None` without a flash drive that was written.
+    pub(super) fn amplification(&self) -> Option<f64> {
+        (self.written > 0).then(|| (self.written + self.moved + self.padded) as f64 / self.written as f64)
+    }
+
+    /// The same under uniform overwrites of everything. One superblock of each drive is open and has no garbage to give.
+    fn closed_form(&self) -> Option<f64> {
+        let places = self.places.checked_sub(self.superblock * self.drives).filter(|places| *places > self.units)?;
+        let superblock = u32::try_from(self.superblock).ok()?;
+        let cleaned = model::greedy_utilisation(self.units as f64 / places as f64, superblock);
+        Some(model::write_amplification(cleaned))
+    }
 }
