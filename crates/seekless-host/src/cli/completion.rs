@@ -73,13 +73,19 @@ fn stack_lines(typed: &OsStr) -> Vec<CompletionCandidate> {
     ends.into_iter().map(|end| CompletionCandidate::new(format!("{}{end}", &line[..from]))).collect()
 }
 
-/// The beginning of a path at the end of `line`, where its last word takes one: `file:a`.
+/// The beginning of a path at the end of `line`, where its last word takes one: `file:a`, `disk:keep=off,file=a`.
 fn path_at_the_end(line: &str) -> Option<&str> {
     let word = line.rsplit(" / ").next().unwrap_or(line).trim_start();
     let (name, path) = word.split_once(':')?;
     let spec = WORDS.iter().find(|spec| spec.name == name)?;
-    let takes_path = spec.argument.is_some_and(|argument| matches!(argument.kind, Kind::Path));
-    (takes_path && !path.contains([',', '"', '='])).then_some(path)
+    let is_path = |kind: &Kind| matches!(kind, Kind::Path);
+    let item = path.rsplit(',').next().unwrap_or(path);
+    if let Some((key, path)) = item.split_once('=') {
+        let takes_path = spec.options.iter().any(|option| option.name == key && is_path(&option.kind));
+        return (takes_path && !path.contains('"')).then_some(path);
+    }
+    let takes_path = spec.argument.is_some_and(|argument| is_path(&argument.kind));
+    (takes_path && !path.contains([',', '"'])).then_some(path)
 }
 
 /// Files and directories that begin with `typed`.
@@ -130,6 +136,12 @@ mod tests {
             values(&format!("lfs / file:{at}/a")),
             [format!("lfs / file:{at}/a.img"), format!("lfs / file:{at}/apart/")]
         );
+        assert_eq!(
+            values(&format!("lfs / disk:keep=off,file={at}/a.")),
+            [format!("lfs / disk:keep=off,file={at}/a.img")]
+        );
+        assert_eq!(values(&format!("disk:file={at}/a.")), [format!("disk:file={at}/a.img")]);
+        assert_eq!(values(&format!("disk:keep={at}/a.")), Vec::<String>::new());
         assert!(values("lfs / file:a,").iter().all(|line| !line.contains(".img")));
     }
 

@@ -53,7 +53,8 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
     let heads = model.need("Number of data surfaces")?.count(1, 255)?;
     let (zones, cylinders) = zones(layout, model, &mut notes)?;
     let seek = seek(mechanics, cylinders, read, &mut files, &mut notes)?;
-    let short = name.trim_end_matches("_validate");
+    let short =
+        [".model", "_model", "_validate"].iter().fold(&**name, |name, end| name.strip_suffix(end).unwrap_or(name));
     let mut drive = Drive {
         name: drive_name(short).into(),
         product: short.replace('_', " ").into(),
