@@ -56,9 +56,9 @@ impl LeafOpener for Files {
 /// Names that must be quoted for a stack line, for a shell, or for both.
 const NAMES: &[&str] = &["a", "b c", "d, e", "it's", "f \"g\"", "h = i", "j / k", "$HOME;`x`", "\\"];
 
-/// Words from which mkfs makes nothing permanent: there is no line after it.
+/// Words from which mkfs makes nothing permanent: there is no line after it. On zones no file system can be made yet.
 fn keeps_nothing(spec: &WordSpec) -> bool {
-    matches!(spec.maker, Maker::VolatileDevice(_) | Maker::FileSystemLeaf) || spec.name == "fork"
+    matches!(spec.maker, Maker::VolatileDevice(_) | Maker::FileSystemLeaf) || matches!(spec.name, "fork" | "smr")
 }
 
 /// A value that mkfs is likely to accept. The test skips refused ones; the coverage at its end shows that every option
