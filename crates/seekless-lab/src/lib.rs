@@ -55,6 +55,7 @@
 //!
 //! This crate does not know FUSE.
 
+pub mod advice;
 pub mod arithmetic;
 pub mod cleaning;
 mod error;

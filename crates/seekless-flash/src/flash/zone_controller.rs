@@ -334,7 +334,9 @@ impl ZoneController {
             ("programs", cells.programs),
             ("busy_ns", self.front.busy(now).0),
             ("firmware_busy_ns", self.front.firmware_busy().0),
+            ("dies", self.drive.cells.dies.into()),
             ("dies_busy_ns", dies.0),
+            ("channels", self.drive.cells.channels.into()),
             ("channels_busy_ns", channels.0),
         ]
     }

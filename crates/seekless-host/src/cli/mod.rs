@@ -3,6 +3,7 @@
 //! Every command is a file with its arguments and one `run`. An error is a [`Failure`]: a text that says what, where
 //! and what next, and the exit code. Results go to standard output, everything else to standard error.
 
+mod advise;
 mod arrays;
 mod bench;
 mod capture;
@@ -75,6 +76,7 @@ A stack line names the parts of a stack, top first: wrap / lfs:cleaner=greedy / 
   seekless bench smallfile --on 'lfs / disk:dec-rz26' --profile sparcstation2 --on /tmp
   seekless trace info sda.blktrace.0
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
+  seekless advise sda.blktrace.0 --within 20ms --price disk=85 --price ssd=140
   seekless disk validate cheetah9lp cheetah9LP.trace --svg fit.svg
   seekless clean greedy sepbit --pattern zipf
   seekless run experiments/st05-fig6
@@ -107,6 +109,7 @@ enum Command {
     #[command(subcommand)]
     Trace(trace::Command),
     Replay(replay::Args),
+    Advise(advise::Args),
     Clean(clean::Args),
     Run(run::Args),
     Merge(merge::Args),
@@ -197,6 +200,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Trace(trace::Command::Capture(args)) => capture::run(&args),
         Command::Trace(trace::Command::Formats(args)) => trace::formats(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Merge(args) => merge::run(&args),

@@ -57,7 +57,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-fn devices(text: &str) -> Result<Devices, String> {
+pub(super) fn devices(text: &str) -> Result<Devices, String> {
     match text {
         "one" => Ok(Devices::One),
         "concatenate" => Ok(Devices::Concatenate),

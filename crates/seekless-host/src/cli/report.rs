@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// Accepts a page made by a report of any version; each names its maker at its beginning.
-fn is_page(file: &File) -> Result<(), String> {
+pub(super) fn is_page(file: &File) -> Result<(), String> {
     let beginning = files::beginning(file, 4096)?;
     let beginning = String::from_utf8_lossy(&beginning);
     match beginning.contains("<meta name=\"generator\" content=\"seekless ") {

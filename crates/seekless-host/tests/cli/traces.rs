@@ -184,3 +184,56 @@ fn devices_are_recorded() {
     }
     assert_eq!(instances_left(), before);
 }
+
+/// Advice is a table, sentences, JSON and a page, which a second run replaces; what is wrong is said before anything runs.
+#[test]
+fn storage_is_advised() {
+    let scratch = Scratch::new();
+    let lines: String = (0..200u64)
+        .map(|n| format!("0,{},{},4096,{}\n", if n % 3 == 0 { "R" } else { "W" }, n * 7919 % 5000 * 4096, n * 50_000))
+        .collect();
+    scratch.write("a.csv", lines);
+    let ask = [
+        "advise",
+        "a.csv",
+        "--format",
+        "alibaba",
+        "--on",
+        "disk:cheetah9lp",
+        "--on",
+        "ssd:nvme-a",
+        "--price",
+        "disk=80",
+        "--price",
+        "ssd=200",
+    ];
+    for _ in 0..2 {
+        let ended = scratch.run(&ask);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(
+            ended.out.contains("Fastest: ssd:nvme-a") && ended.out.contains("The page: advice.html"),
+            "{}",
+            ended.out
+        );
+        assert!(
+            ended.out.contains("Cheapest of those that keep up with the trace: disk:cheetah9lp, 80."),
+            "{}",
+            ended.out
+        );
+    }
+    let page = std::fs::read_to_string(scratch.path("advice.html")).unwrap();
+    assert!(page.contains("Storage for a.csv") && page.contains("99 of 100 requests take no longer"));
+    let json = scratch.run(&[&ask[..], &["--json"]].concat());
+    let last: serde_json::Value = serde_json::from_str(json.out.lines().last().unwrap()).unwrap();
+    assert_eq!((last["fastest"].as_str(), last["cheapest"].as_str()), (Some("ssd:nvme-a"), Some("disk:cheetah9lp")));
+    scratch.write("mine.html", "mine");
+    for (more, code) in [
+        (&["-o", "mine.html"][..], 1),
+        (&["--price", "disk"], 2),
+        (&["--within", "10"], 2),
+        (&["--on", "lfs / disk:cheetah9lp"], 2),
+    ] {
+        assert_eq!(scratch.run(&[&ask[..], more].concat()).code, code, "{more:?}");
+    }
+    assert_eq!(std::fs::read(scratch.path("mine.html")).unwrap(), b"mine");
+}
