@@ -40,7 +40,7 @@ pub fn compare(outcomes: &[Outcome]) -> Option<Comparison> {
 fn alone(outcome: &Outcome) -> String {
     let total = outcome.total();
     let busy =
-        outcome.disk_busy().map_or(String::new(), |busy| format!("; the disks are busy for {:.0} %", busy * 100.0));
+        outcome.disk_busy().map_or(String::new(), |busy| format!("; its drives are busy for {:.0} %", busy * 100.0));
     format!(
         "{} serves {} requests in {}, {} each on average{}{busy}.",
         outcome.stack,
@@ -115,7 +115,7 @@ fn factor(ratio: f64) -> String {
 }
 
 /// Names of the columns of [`table`].
-pub const COLUMNS: [&str; 9] = ["", "operation", "requests", "mean", "p50", "p99", "max", "bytes", "disk busy"];
+pub const COLUMNS: [&str; 9] = ["", "operation", "requests", "mean", "p50", "p99", "max", "bytes", "drives busy"];
 
 /// The outcomes as rows of text, one for each operation, under [`COLUMNS`]. The first row of an outcome has its name.
 pub fn table(outcomes: &[Outcome]) -> Vec<[String; 9]> {
