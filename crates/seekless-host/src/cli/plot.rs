@@ -33,10 +33,19 @@ const POINTS: usize = 2000;
 
 /// The panels, one below the other.
 pub(super) fn distributions(panels: &[Panel]) -> Result<String, Failure> {
+    stacked(panels, HEIGHT, draw)
+}
+
+/// Draws panels of `height` one below the other.
+fn stacked<P>(
+    panels: &[P],
+    height: u32,
+    draw: impl Fn(&P, &Area<'_>) -> Result<(), Failure>,
+) -> Result<String, Failure> {
     let mut svg = String::new();
-    let height = HEIGHT * u32::try_from(panels.len()).unwrap_or(u32::MAX / HEIGHT);
+    let whole = height * u32::try_from(panels.len()).unwrap_or(u32::MAX / height);
     {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, whole)).into_drawing_area();
         root.fill(&WHITE).map_err(cannot)?;
         for (panel, area) in panels.iter().zip(root.split_evenly((panels.len(), 1))) {
             draw(panel, &area)?;
@@ -118,17 +127,7 @@ const LOOPS_HEIGHT: u32 = 420;
 
 /// The panels, one below the other, with logarithmic axes.
 pub(super) fn loops(panels: &[Loops]) -> Result<String, Failure> {
-    let mut svg = String::new();
-    let height = LOOPS_HEIGHT * u32::try_from(panels.len()).unwrap_or(u32::MAX / LOOPS_HEIGHT);
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        root.fill(&WHITE).map_err(cannot)?;
-        for (panel, area) in panels.iter().zip(root.split_evenly((panels.len(), 1))) {
-            draw_loops(panel, &area)?;
-        }
-        root.present().map_err(cannot)?;
-    }
-    Ok(svg)
+    stacked(panels, LOOPS_HEIGHT, draw_loops)
 }
 
 fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
