@@ -68,7 +68,7 @@ impl Fault {
         matches!(self, Fault::NoSpaceOnce(_) | Fault::NoSpaceFrom(_))
     }
 
-    fn inject(self, fault: &FaultDevice, crash: &CrashDevice) {
+    pub(super) fn inject(self, fault: &FaultDevice, crash: &CrashDevice) {
         let rule = match self {
             Fault::NoSpaceOnce(nth) => Rule::new(Kinds::WRITE | Kinds::PROVISION, When::Nth(nth), Effect::NoSpace),
             Fault::NoSpaceFrom(nth) => Rule::new(Kinds::WRITE | Kinds::PROVISION, When::From(nth), Effect::NoSpace),
@@ -290,7 +290,7 @@ impl Faults<'_> {
         fault.inject(&device, &crash);
         let (mut refused, mut failed) = (0, 0);
         for op in body.iter().chain([&Op::Sync]) {
-            let is_sync = matches!(op, Op::Sync | Op::Fsync { .. } | Op::FsyncDir { .. });
+            let is_sync = op.makes_durable();
             if failed > 0 && !is_sync {
                 continue; // The content of files is now unknown; only promises count.
             }
@@ -367,7 +367,7 @@ impl Faults<'_> {
     }
 }
 
-enum Judged {
+pub(super) enum Judged {
     /// The model's answer counts.
     Answer,
     /// Refused with `NoSpace`, without effect.
@@ -376,7 +376,7 @@ enum Judged {
     Failed,
 }
 
-fn judge(outcome: &Outcome, fault: Fault) -> Judged {
+pub(super) fn judge(outcome: &Outcome, fault: Fault) -> Judged {
     match outcome.error() {
         Some(FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. })) if fault.is_no_space() => Judged::Refused,
         Some(FsError::Device(_) | FsError::Stopped(_) | FsError::ReadOnly) if !fault.is_no_space() => Judged::Failed,

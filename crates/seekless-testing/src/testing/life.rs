@@ -3,22 +3,26 @@
 //!
 //! Each round mounts the state left by the last cut, compares it with what had been promised, works for a while, and
 //! cuts the power at one moment of all that, often in the middle of recovery. In between, `FileSystem::check` recounts,
-//! the unmounted volume is checked, and it is recovered without its redundant structures.
+//! the unmounted volume is checked, and it is recovered without its redundant structures. In some rounds a request to the
+//! device fails, of an operation or of what goes on behind them, such as cleaning; the volume lives on with a device
+//! that works again.
 
 use std::fmt;
 use std::rc::Rc;
 
 use super::crash::{LIMITS, PowerCuts, books, share_syncs};
+use super::faults::{Fault, Judged, judge};
 use super::generate::{Generator, Space, Weights};
-use super::history::Recorder;
+use super::history::{History, Recorder};
 use super::ops::Op;
 use super::runner::Runner;
 use super::subject::{simulate, simulate_on};
 use super::tree::Tree;
-use crate::device::Device;
 use crate::device::crash::{CrashDevice, CrashOptions};
-use crate::device::cut::Effort;
-use crate::fs::{FileKind, FsError};
+use crate::device::cut::{CrashLog, Effort};
+use crate::device::fault::FaultDevice;
+use crate::device::{Device, Image};
+use crate::fs::{FileKind, Fs, FsError};
 use crate::rng::Rng;
 use crate::rt::{Limits, Rt, Setback, VirtualClock};
 use crate::units::{Ino, Nanos};
@@ -41,6 +45,8 @@ pub struct Life<'a> {
     pub fsck_unrecovered: bool,
     /// In some rounds the clock is put back.
     pub setbacks: bool,
+    /// In some rounds a request to the device fails.
+    pub errors: bool,
     /// Recount after every operation, and not only after recovery and at the end of a round.
     pub every_op: bool,
 }
@@ -54,23 +60,43 @@ pub struct LifeReport {
     pub in_recovery: usize,
     /// Rounds that ended because the volume was full.
     pub full: usize,
+    /// Rounds in which an operation failed because a request to the device did.
+    pub failed: usize,
     /// Recoveries without a redundant structure.
     pub without_redundancy: usize,
 }
 
 impl fmt::Display for LifeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LifeReport { rounds, ops, in_recovery, full, without_redundancy } = self;
+        let LifeReport { rounds, ops, in_recovery, full, failed, without_redundancy } = self;
         write!(
             f,
             "{rounds} power cuts, {in_recovery} of them during recovery; {ops} operations; full {full} times; \
-             {without_redundancy} recoveries without a redundant part"
+             {failed} rounds with a failed operation; {without_redundancy} recoveries without a redundant part"
         )
     }
 }
 
 /// What a state of the volume must contain.
 type Check = Rc<dyn Fn(&Tree) -> Result<(), String>>;
+
+/// What is drawn for a round.
+struct Round {
+    number: usize,
+    seed: u64,
+    /// The volume is closed at the end.
+    closes: bool,
+    start: Nanos,
+    fault: Option<Fault>,
+}
+
+/// What a round leaves.
+struct Lived {
+    log: CrashLog,
+    history: History,
+    /// The device's position when the volume had been mounted.
+    mounted: usize,
+}
 
 impl Life<'_> {
     /// # Errors
@@ -92,61 +118,23 @@ impl Life<'_> {
         let mut rng = Rng::new(cuts.seed);
         let mut image = cuts.mkfs().map_err(|failure| failure.what)?;
         let mut check: Check = Rc::new(|_: &Tree| Ok(()));
-        for round in 0..self.rounds {
-            report.rounds = round;
+        for number in 0..self.rounds {
+            report.rounds = number;
             let seed = rng.next_u64();
             let closes = rng.chance(1, 4);
-            let mut done = (0, false);
             // A clock goes on while the power is off: what is written now is younger than what was written before.
-            let start = Nanos::from_secs(ROUND_SECONDS * round as u64);
+            let start = Nanos::from_secs(ROUND_SECONDS * number as u64);
             let limits = Limits { until: start + LIMITS.until, ..LIMITS };
             let clock = match self.setbacks && rng.chance(1, 2) {
                 true => VirtualClock::put_back(setback(&mut rng, start)),
                 false => VirtualClock::new(),
             };
+            let fault = (self.errors && rng.chance(1, 2)).then(|| failure(&mut rng));
+            let round = Round { number, seed, closes, start, fault };
             let lived = simulate_on(clock, seed, limits, async |rt: Rt| {
-                rt.sleep(start).await;
-                let options = CrashOptions { seed, record: true, ..cuts.device.clone() };
-                let device = CrashDevice::new(&rt, image.clone(), options);
-                let fs = cuts.subject.mount(&rt, device.clone()).await.map_err(failed("mount"))?;
-                let mounted = device.position();
-                books(&fs, "after mounting").await?;
-                let tree = Tree::of(fs.clone()).await.map_err(failed("reading everything"))?;
-                check(&tree)?;
-                let mut recorder = Recorder::new(&rt, &tree, mounted).await.map_err(failed("the model"))?;
-                let generator = Generator::with_tree(seed, self.space.clone(), self.weights, &tree);
-                let mut runner = Runner::new(&rt, fs.clone());
-                let is_swept = self.sweep_every.is_some_and(|every| (round + 1).is_multiple_of(every));
-                let swept = if is_swept { most_files(&tree) } else { Vec::new() };
-                for op in swept.into_iter().chain(generator.filter(|op| cuts.subject.can(op)).take(self.ops)) {
-                    recorder.issue(&op, device.position());
-                    let outcome = runner.apply(&op).await;
-                    if matches!(outcome.error(), Some(FsError::NoSpace)) {
-                        recorder.unanswered(&op).await;
-                        done.1 = true;
-                        break;
-                    }
-                    recorder.acknowledge(&op, &outcome, device.position()).await?;
-                    done.0 += 1;
-                    if self.every_op {
-                        books(&fs, &format!("after {op}")).await?;
-                    }
-                }
-                let _ = runner.close().await; // The file may have been in use when the volume was full.
-                books(&fs, "at the end of the round").await?;
-                let mut closed = usize::MAX;
-                if closes {
-                    fs.close().await.map_err(failed("close"))?;
-                    closed = device.position();
-                }
-                let mut clients = [(None, recorder)];
-                share_syncs(&mut clients, closed);
-                let [(_, recorder)] = clients;
-                Ok((device.log(), recorder.into_history(), mounted))
+                self.live_round(&rt, &round, image.clone(), &check, report).await
             });
-            let (log, history, mounted) = lived.and_then(|lived| lived)?;
-            report.ops += done.0;
-            report.full += usize::from(done.1);
+            let Lived { log, history, mounted } = lived.and_then(|lived| lived)?;
 
             let positions = log.positions();
             let recovering = positions.iter().take_while(|&&position| position < mounted).count();
@@ -185,6 +173,107 @@ impl Life<'_> {
         report.rounds = self.rounds;
         cuts.examine(image, true, &|tree| check(tree)).map(drop)
     }
+
+    async fn live_round(
+        &self,
+        rt: &Rt,
+        round: &Round,
+        image: Image,
+        check: &Check,
+        report: &mut LifeReport,
+    ) -> Result<Lived, String> {
+        let cuts = &self.cuts;
+        rt.sleep(round.start).await;
+        let options = CrashOptions { seed: round.seed, record: true, ..cuts.device.clone() };
+        let device = CrashDevice::new(rt, image, options);
+        let faults = FaultDevice::new(rt, device.clone(), round.seed);
+        // Not where nothing fails, so that such lives take the same turns with and without this layer.
+        let mounted_on: Device = if self.errors { faults.clone() } else { device.clone() };
+        let fs = cuts.subject.mount(rt, mounted_on).await.map_err(failed("mount"))?;
+        let mounted = device.position();
+        books(&fs, "after mounting").await?;
+        let tree = Tree::of(fs.clone()).await.map_err(failed("reading everything"))?;
+        check(&tree)?;
+        let mut recorder = Recorder::new(rt, &tree, mounted).await.map_err(failed("the model"))?;
+        let mut runner = Runner::new(rt, fs.clone());
+        if let Some(fault) = round.fault {
+            fault.inject(&faults, &device);
+        }
+        let has_failed = self.work(round, &tree, &fs, &mut runner, &mut recorder, &device, report).await?;
+        faults.clear();
+        report.failed += usize::from(has_failed);
+        let released = runner.close().await; // The file may have been in use when the volume was full.
+        if !has_failed {
+            books(&fs, "at the end of the round").await?;
+        }
+        let mut closed = usize::MAX;
+        if round.closes {
+            match fs.close().await {
+                Ok(()) if released.is_ok() || !has_failed => closed = device.position(),
+                Err(error) if round.fault.is_none() => return Err(failed("close")(error)),
+                _ => {}
+            }
+        }
+        let mut clients = [(None, recorder)];
+        share_syncs(&mut clients, closed);
+        let [(_, recorder)] = clients;
+        Ok(Lived { log: device.log(), history: recorder.into_history(), mounted })
+    }
+
+    /// Until the operations of the round are done, the volume is full, or an operation fails; after that, only what makes
+    /// durable counts. Returns whether one failed.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a mounted volume under test")]
+    async fn work(
+        &self,
+        round: &Round,
+        tree: &Tree,
+        fs: &Fs,
+        runner: &mut Runner,
+        recorder: &mut Recorder,
+        device: &CrashDevice,
+        report: &mut LifeReport,
+    ) -> Result<bool, String> {
+        let generator = Generator::with_tree(round.seed, self.space.clone(), self.weights, tree);
+        let is_swept = self.sweep_every.is_some_and(|every| (round.number + 1).is_multiple_of(every));
+        let swept = if is_swept { most_files(tree) } else { Vec::new() };
+        let ops = swept.into_iter().chain(generator.filter(|op| self.cuts.subject.can(op)).take(self.ops));
+        let mut has_failed = false;
+        for op in ops {
+            if has_failed && !op.makes_durable() {
+                continue;
+            }
+            recorder.issue(&op, device.position());
+            let outcome = runner.apply(&op).await;
+            let judged = match round.fault {
+                Some(fault) => judge(&outcome, fault),
+                None => Judged::Answer,
+            };
+            match judged {
+                Judged::Answer if has_failed && outcome.error().is_some() => recorder.refused(),
+                Judged::Answer if matches!(outcome.error(), Some(FsError::NoSpace)) => {
+                    recorder.unanswered(&op).await;
+                    report.full += 1;
+                    break;
+                }
+                Judged::Answer => {
+                    recorder.acknowledge(&op, &outcome, device.position()).await?;
+                    report.ops += 1;
+                }
+                Judged::Refused | Judged::Failed if op.makes_durable() => {
+                    recorder.refused();
+                    has_failed = true;
+                }
+                Judged::Refused | Judged::Failed => {
+                    recorder.unanswered(&op).await;
+                    has_failed = true;
+                }
+            }
+            if self.every_op && !has_failed {
+                books(fs, &format!("after {op}")).await?;
+            }
+        }
+        Ok(has_failed)
+    }
 }
 
 /// A setback at some moment of a round; short ones and early ones are as likely as long ones and late ones.
@@ -194,6 +283,18 @@ fn setback(rng: &mut Rng, start: Nanos) -> Setback {
         Nanos(rng.below(most.0))
     };
     Setback { at: start + some(18), by: some(24) }
+}
+
+/// A request that fails: early ones are as likely as late ones.
+fn failure(rng: &mut Rng) -> Fault {
+    let doublings = rng.between(1, 9);
+    let nth = 1 + rng.below(1 << doublings);
+    match rng.below(5) {
+        0 | 1 => Fault::WriteError(nth),
+        2 => Fault::ReadError(nth),
+        3 => Fault::FlushError(1 + rng.below(nth.min(64))),
+        _ => Fault::Gone(nth),
+    }
 }
 
 /// Removes seven of eight files.

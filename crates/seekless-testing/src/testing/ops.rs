@@ -283,6 +283,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether all that it does is to make something durable.
+    pub fn makes_durable(&self) -> bool {
+        matches!(self, Op::Sync | Op::Fsync { .. } | Op::FsyncDir { .. })
+    }
+
     /// Targets that the operation may change: names, and the directories that hold them.
     pub fn touched(&self) -> Vec<Target> {
         let named = |paths: &[&Path]| -> Vec<Target> {

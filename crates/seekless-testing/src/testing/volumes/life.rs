@@ -93,6 +93,8 @@ pub struct Lives<'a> {
     pub edges: &'static [u64],
     /// See [`Life::setbacks`].
     pub setbacks: bool,
+    /// See [`Life::errors`].
+    pub errors: bool,
     /// Also check each volume as a cut has left it, before it is recovered, which finds nothing wrong.
     pub fsck_unrecovered: bool,
     /// Power cuts of each life; a soak multiplies them.
@@ -125,6 +127,7 @@ impl Lives<'_> {
                     sweep_every: manner.sweep_every(),
                     fsck_unrecovered: self.fsck_unrecovered,
                     setbacks: self.setbacks,
+                    errors: self.errors,
                     every_op: here.soak > 1,
                 };
                 println!("{manner:?}: {}", life.run().unwrap_or_else(|report| panic!("{report}")));

@@ -136,7 +136,8 @@ pub(super) fn lives<'a>(test: &'a str, devices: &'a [CrashOptions], promise: Pro
     let manners = &[Manner::Sparse, Manner::Crowded, Manner::Names];
     let (rounds, seeds) = (12, 3);
     let (edges, points) = (LEVELS, POINTS);
-    Lives { test, manners, devices, promise, edges, setbacks: true, fsck_unrecovered: false, rounds, seeds, points }
+    let (setbacks, errors, fsck_unrecovered) = (true, false, false);
+    Lives { test, manners, devices, promise, edges, setbacks, errors, fsck_unrecovered, rounds, seeds, points }
 }
 
 /// How often the update comes in the life of a seed: between operations, and in the middle of them.
@@ -159,6 +160,18 @@ const POINTS: &[&str] = &[
 #[test]
 fn a_long_life() {
     lives("fs::ffs::tests::crash::a_long_life", &devices(), Promise::IN_PLACE).live(|seed| {
+        let mut subject = Checked::default();
+        subject.0.options.update_interval = update_interval(seed);
+        subject
+    });
+}
+
+/// The same with requests that fail.
+#[test]
+fn a_long_life_with_errors() {
+    let (test, devices) = ("fs::ffs::tests::crash::a_long_life_with_errors", devices());
+    let lives = Lives { errors: true, points: &[], ..lives(test, &devices, Promise::IN_PLACE) };
+    lives.live(|seed| {
         let mut subject = Checked::default();
         subject.0.options.update_interval = update_interval(seed);
         subject

@@ -11,6 +11,7 @@ use crate::testing::environment::{or_panic, replay};
 use crate::testing::generate::bounded;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
+use crate::testing::volumes::life::Lives;
 use crate::testing::{CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Strength, Tree, Weights};
 
 const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, write_atomic_bytes: 0 };
@@ -154,6 +155,17 @@ fn random_runs() {
 #[test]
 fn a_long_life() {
     lives("fs::ffs::tests::soft::a_long_life", &devices(), PROMISE).live(|seed| {
+        let mut subject = Leaky::twice();
+        subject.volume.options.update_interval = update_interval(seed);
+        subject
+    });
+}
+
+/// The same with requests that fail.
+#[test]
+fn a_long_life_with_errors() {
+    let (test, devices) = ("fs::ffs::tests::soft::a_long_life_with_errors", devices());
+    Lives { errors: true, points: &[], ..lives(test, &devices, PROMISE) }.live(|seed| {
         let mut subject = Leaky::twice();
         subject.volume.options.update_interval = update_interval(seed);
         subject

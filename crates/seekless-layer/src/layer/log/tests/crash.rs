@@ -58,6 +58,7 @@ fn a_long_life() {
         promise: PROMISE,
         edges: EDGES,
         setbacks: false,
+        errors: false,
         fsck_unrecovered: false,
         rounds: 16,
         seeds: 4,

@@ -47,6 +47,7 @@ fn a_long_life() {
         promise: Promise::NAMESPACE_PREFIX,
         edges: LEVELS,
         setbacks: false,
+        errors: false,
         fsck_unrecovered: true,
         rounds: 16,
         seeds: 8,
@@ -391,12 +392,34 @@ fn a_long_life_where_room_is_short() {
         promise: Promise::NAMESPACE_PREFIX,
         edges: LEVELS,
         setbacks: true,
+        errors: false,
         fsck_unrecovered: true,
         rounds: 10,
         seeds: 4,
         points: EARLY,
     };
     lives.live(|seed| aged(seed, 700_000));
+}
+
+/// Aim: an error of the device loses nothing that was acknowledged before or after it, whatever it meets: an operation, a
+/// transaction, a checkpoint, a cleaning pass, the release of segments. Method: long lives on volumes with room and on
+/// nearly full ones, in which every other round has a request that fails; the next round uses the volume again.
+#[test]
+fn a_long_life_with_errors() {
+    let lives = Lives {
+        test: "fs::lfs::tests::crash::a_long_life_with_errors",
+        manners: &[Manner::Sparse, Manner::Crowded],
+        devices: &CrashOptions::each_cached(CUTS.bytes),
+        promise: Promise::NAMESPACE_PREFIX,
+        edges: LEVELS,
+        setbacks: false,
+        errors: true,
+        fsck_unrecovered: true,
+        rounds: 16,
+        seeds: 6,
+        points: EARLY,
+    };
+    lives.live(|seed| aged(seed, if seed.is_multiple_of(3) { 4_000_000 } else { 700_000 }));
 }
 
 /// Cover points that nearly full volumes reach.

@@ -39,10 +39,32 @@ fn a_long_life() {
         promise: Promise::NAMESPACE_PREFIX,
         edges: LEVELS,
         setbacks: false,
+        errors: false,
         fsck_unrecovered: true,
         rounds: 16,
         seeds: 3,
         points: POINTS,
+    };
+    let options =
+        Options { write_back_interval: Nanos::from_millis(2), compact: CompactUse::Always, ..Options::default() };
+    lives.live(|_| Small { options });
+}
+
+/// The same with requests that fail.
+#[test]
+fn a_long_life_with_errors() {
+    let lives = Lives {
+        test: "fs::vlfs::tests::crash::a_long_life_with_errors",
+        manners: &[Manner::Sparse, Manner::Crowded, Manner::Names],
+        devices: &CrashOptions::each_cached(LIFE_BYTES),
+        promise: Promise::NAMESPACE_PREFIX,
+        edges: LEVELS,
+        setbacks: false,
+        errors: true,
+        fsck_unrecovered: true,
+        rounds: 16,
+        seeds: 3,
+        points: &[],
     };
     let options =
         Options { write_back_interval: Nanos::from_millis(2), compact: CompactUse::Always, ..Options::default() };
