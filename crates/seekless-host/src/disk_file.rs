@@ -12,9 +12,9 @@ use std::rc::Rc;
 use async_trait::async_trait;
 use seekless::device::{Counter, Data, Device, DeviceError};
 use seekless::fs::{
-    AllocateMode, Attr, DirSink, Entry, FileKind, FileRange, FileSystem, Fs, FsError, FsResult, FsTraits, Handle,
-    NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, Place, RenameMode, SeekTo, SetAttr, SetTime, StatFs, WriteMode,
-    XattrMode, without_privileges,
+    AllocateMode, Attr, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, Fs, FsError, FsResult, FsTraits,
+    Handle, NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
+    WriteMode, XattrMode, without_privileges,
 };
 use seekless::rt::Rt;
 use seekless::units::{Ino, SECTOR_BYTES, WallTime};
@@ -165,7 +165,7 @@ impl FileSystem for DiskFile {
         no_directory()
     }
 
-    async fn rename(&self, _: Place<'_>, _: Place<'_>, _: RenameMode) -> FsResult<()> {
+    async fn rename(&self, _: EntryName<'_>, _: EntryName<'_>, _: RenameMode) -> FsResult<()> {
         no_directory()
     }
 

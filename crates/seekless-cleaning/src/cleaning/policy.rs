@@ -83,14 +83,14 @@ pub struct Moved {
 
 /// Where a block goes, and what to remember of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Destination {
     pub head: u8,
     pub note: Note,
 }
 
-impl Place {
-    pub const fn at(head: u8) -> Place {
-        Place { head, note: 0 }
+impl Destination {
+    pub const fn at(head: u8) -> Destination {
+        Destination { head, note: 0 }
     }
 }
 
@@ -170,10 +170,10 @@ pub trait Policy {
     }
 
     /// *Where*: the head for a block that the user writes.
-    fn write(&mut self, block: &Fresh) -> Place;
+    fn write(&mut self, block: &Fresh) -> Destination;
 
     /// *Where*: the head for a live block of a victim.
-    fn relocate(&mut self, block: &Moved) -> Place;
+    fn relocate(&mut self, block: &Moved) -> Destination;
 
     /// In which order the live blocks of a pass are written again.
     fn order(&self) -> Order {

@@ -319,7 +319,7 @@ pub(super) struct Log<'a, P: ?Sized> {
     segment_blocks: u32,
     /// Bits of a place that number the block in its segment.
     bits: u32,
-    /// Place of each block.
+    /// Destination of each block.
     map: Vec<u32>,
     /// The block that was last written to each place.
     places: Vec<u32>,

@@ -293,8 +293,8 @@ impl Client {
                 return Err(error);
             }
         };
-        let from = Place { parent: from_ino, name: from_name };
-        let to = Place { parent: to_ino, name: to_name };
+        let from = EntryName { parent: from_ino, name: from_name };
+        let to = EntryName { parent: to_ino, name: to_name };
         let result = self.fs.rename(from, to, mode).await;
         self.forget(from_ino).await;
         self.forget(to_ino).await;

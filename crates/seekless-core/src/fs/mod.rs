@@ -104,7 +104,7 @@ pub trait FileSystem {
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()>;
 
     /// Moves a name. The target name's file is replaced in the same step, or swapped.
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()>;
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()>;
 
     /// Opens a file or directory. Never called on a mount of a file system with [`OpenProtocol::ZeroMessage`].
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened>;

@@ -183,7 +183,7 @@ impl NewNode {
 
 /// A name in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place<'a> {
+pub struct EntryName<'a> {
     pub parent: Ino,
     pub name: &'a [u8],
 }

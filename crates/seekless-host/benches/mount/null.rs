@@ -213,7 +213,7 @@ impl FileSystem for Null {
     async fn link(&self, _: Ino, _: Ino, _: &[u8]) -> FsResult<Entry> {
         Err(FsError::Unsupported)
     }
-    async fn rename(&self, _: Place<'_>, _: Place<'_>, _: RenameMode) -> FsResult<()> {
+    async fn rename(&self, _: EntryName<'_>, _: EntryName<'_>, _: RenameMode) -> FsResult<()> {
         Err(FsError::Unsupported)
     }
     async fn open(&self, _: Ino, _: OpenFlags) -> FsResult<Opened> {

@@ -109,7 +109,7 @@ pub(super) fn run(args: &Args) -> Done {
     check_interface(args, &stack)?;
     let words = mount_options::parse(&args.options, args.sloppy)?;
     let options = mount_options(args, &stack, &words);
-    let place = if args.as_disk { Place::made(&args.directory)? } else { Place(None) };
+    let place = if args.as_disk { MadeFile::made(&args.directory)? } else { MadeFile(None) };
     options.check_mount_point().map_err(|error| Failure::new(error).code(FAILED))?;
     if args.fake {
         return Ok(0);
@@ -138,7 +138,7 @@ fn pid_file(args: &Args) -> Result<Option<PidFile>, Failure> {
 }
 
 /// The same with a supervisor between the user's process and the daemons.
-fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_given: bool, place: Place) -> Done {
+fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_given: bool, place: MadeFile) -> Done {
     let made = place.path().map(Path::to_owned);
     // Only the supervisor, which is the last to end, removes the file; and a process that it does not become keeps it.
     place.keep();
@@ -155,11 +155,11 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
                 return Ok(failure.code);
             }
         };
-        serve_in_background(Wish { stack, options, commit_is_given, pid_file, place: Place(None) }, report)
+        serve_in_background(Wish { stack, options, commit_is_given, pid_file, place: MadeFile(None) }, report)
     });
     let is_supervisor = std::process::id() != user && !is_daemon.get();
     if is_supervisor || (std::process::id() == user && outcome.is_err()) {
-        drop(Place(made));
+        drop(MadeFile(made));
     }
     outcome
 }
@@ -193,18 +193,18 @@ fn check_interface(args: &Args, stack: &Stack) -> Result<(), Failure> {
 }
 
 /// The file over which a disk is mounted, if this mount made it: removed at the end.
-struct Place(Option<PathBuf>);
+struct MadeFile(Option<PathBuf>);
 
-impl Place {
+impl MadeFile {
     /// Makes the file, unless the name exists.
-    fn made(path: &Path) -> Result<Place, Failure> {
+    fn made(path: &Path) -> Result<MadeFile, Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(format!("cannot make the file {}: {error}", path.display())).code(FAILED)
         };
         match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
-            Ok(_) => Ok(Place(Some(std::path::absolute(path).map_err(failed)?))),
+            Ok(_) => Ok(MadeFile(Some(std::path::absolute(path).map_err(failed)?))),
             // Also a mount whose daemon is gone; checking the mount point says more.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(Place(None)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(MadeFile(None)),
             Err(error) => Err(failed(error)),
         }
     }
@@ -219,7 +219,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MadeFile {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
             // Unless it has content: it was empty, and is again after the unmount.
@@ -237,7 +237,7 @@ struct Wish {
     /// The user has set how often everything is made durable.
     commit_is_given: bool,
     pid_file: Option<PidFile>,
-    place: Place,
+    place: MadeFile,
 }
 
 fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions {

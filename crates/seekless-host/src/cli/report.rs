@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Done {
     Ok(0)
 }
 
-/// Accepts a page made by a report of any version; each names its maker at its beginning.
+/// Accepts a page made by a report of any version; each names its constructor at its beginning.
 pub(super) fn is_page(file: &File) -> Result<(), String> {
     let beginning = files::beginning(file, 4096)?;
     let beginning = String::from_utf8_lossy(&beginning);

@@ -40,7 +40,7 @@ impl World {
     }
 }
 
-/// A new file system's identity: random, and owned by its maker.
+/// A new file system's identity: random, and owned by its constructor.
 pub(super) fn identity() -> Result<Identity, Failure> {
     let random =
         random::numbers().map_err(|error| Failure::new(format!("the system has no random numbers: {error}")))?;

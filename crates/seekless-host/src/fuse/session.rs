@@ -6,7 +6,7 @@ use std::rc::Rc;
 use seekless::device::{Buf, Data};
 use seekless::fs::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::fs::{
-    Entry, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened, Place,
+    Entry, EntryName, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened,
     SET_GROUP_ID, SetAttr, without_privileges,
 };
 use seekless::rt::Event;
@@ -419,7 +419,7 @@ impl Session {
             Operation::Unlink { name } => done(fs.unlink(ino, name).await?),
             Operation::Rmdir { name } => done(fs.rmdir(ino, name).await?),
             Operation::Rename { name, to_parent, to_name, mode } => {
-                let (from, to) = (Place { parent: ino, name }, Place { parent: to_parent, name: to_name });
+                let (from, to) = (EntryName { parent: ino, name }, EntryName { parent: to_parent, name: to_name });
                 done(fs.rename(from, to, mode).await?)
             }
             Operation::Link { ino: target, name } => self.entry(fs.link(target, ino, name).await?),

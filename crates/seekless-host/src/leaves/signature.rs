@@ -20,17 +20,17 @@ use seekless::vlog::format::{ABOVE_AT, MAGIC as VLD_MAGIC};
 struct Signature {
     /// With its article.
     name: &'static str,
-    at: Place,
+    at: SignatureOffset,
     magic: &'static [u8],
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum SignatureOffset {
     Start(u64),
     /// Bytes before the end.
     End(u64),
 }
-use Place::{End, Start};
+use SignatureOffset::{End, Start};
 
 const fn at(offset: u64, magic: &'static [u8], name: &'static str) -> Signature {
     Signature { name, at: Start(offset), magic }
@@ -270,7 +270,7 @@ pub fn wipe(file: &File, signatures: &[Found]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use seekless::stack::{Maker, WORDS, WordSpec};
+    use seekless::stack::{Constructor, WORDS, WordSpec};
 
     use super::*;
 
@@ -335,7 +335,7 @@ mod tests {
     /// Every file system of the stack line with its own format is recognised.
     #[test]
     fn our_own_file_systems_have_names() {
-        let of_device = |word: &&&WordSpec| matches!(word.maker, Maker::FileSystem(_));
+        let of_device = |word: &&&WordSpec| matches!(word.constructor, Constructor::FileSystem(_));
         for word in WORDS.iter().filter(of_device) {
             let name = of_word(word.name).unwrap_or_else(|| panic!("`{}` has no row in of_word", word.name));
             assert!(SIGNATURES.iter().any(|signature| signature.name == name), "{name} has no signature");

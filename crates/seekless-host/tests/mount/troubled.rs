@@ -103,7 +103,7 @@ impl FileSystem for Troubled {
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
         self.fs.rmdir(parent, name).await
     }
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         self.fs.rename(from, to, mode).await
     }
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use futures_util::future::try_join_all;
 use seekless::device::{Buf, Counter, Data, Device, DeviceError, WriteFlags};
 use seekless::rt::{Event, Executor, HostProfile, JoinHandle, Rt};
-use seekless::stack::{Interface, Kind, Maker, NoLeaves, Purpose, Stack, StackError};
+use seekless::stack::{Constructor, Interface, Kind, NoLeaves, Purpose, Stack, StackError};
 use seekless::units::{Nanos, SECTOR_BYTES, Sector};
 
 use super::error::ReplayError;
@@ -245,7 +245,7 @@ pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
 /// # Errors
 /// Only those of the stack itself.
 pub fn timing_only(stack: &Stack) -> Result<Stack, StackError> {
-    if stack.words().iter().any(|word| matches!(word.spec().maker, Maker::StoredDevice(_))) {
+    if stack.words().iter().any(|word| matches!(word.spec().constructor, Constructor::StoredDevice(_))) {
         return Ok(stack.clone());
     }
     let word = |word: &seekless::stack::Word| {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use seekless::device::Data;
 use seekless::fs::{
-    DirEntry, DirSink, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, OpenProtocol, Place, RenameMode,
-    WriteMode,
+    DirEntry, DirSink, EntryName, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, OpenProtocol,
+    RenameMode, WriteMode,
 };
 use seekless::rt::{Rt, Work};
 use seekless::stack::{Mounted, Part};
@@ -244,7 +244,7 @@ impl Vfs {
 
     async fn move_name(&self, from: &str, to: &str) -> FsResult<()> {
         let ((old_parent, old), (new_parent, new)) = (self.parent(from).await?, self.parent(to).await?);
-        let place = |parent, name| Place { parent, name };
+        let place = |parent, name| EntryName { parent, name };
         self.fs.rename(place(old_parent, old), place(new_parent, new), RenameMode::Replace).await?;
         if (old_parent, old) == (new_parent, new) {
             return Ok(());

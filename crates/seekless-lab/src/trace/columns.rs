@@ -216,12 +216,12 @@ struct Columns {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Column {
     role: Role,
-    place: Place,
+    place: ColumnRef,
     unit: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Place {
+enum ColumnRef {
     /// From zero.
     Index(usize),
     Name(String),
@@ -245,9 +245,9 @@ impl Columns {
                 };
                 let place = match place.parse::<usize>() {
                     Ok(0) => return Err("columns are counted from one".into()),
-                    Ok(number) => Place::Index(number - 1),
+                    Ok(number) => ColumnRef::Index(number - 1),
                     Err(_) if place.is_empty() => return Err(format!("`{key}` has no column")),
-                    Err(_) => Place::Name(place.to_owned()),
+                    Err(_) => ColumnRef::Name(place.to_owned()),
                 };
                 columns.push(Column { role: *role, place, unit: role.unit(unit)? });
                 continue;
@@ -285,7 +285,7 @@ impl Columns {
             ops.0.push((op, value.as_bytes().to_vec()));
         }
         check_roles(&columns.iter().map(|column| column.role).collect::<Vec<_>>())?;
-        let by_name = columns.iter().any(|column| matches!(column.place, Place::Name(_)));
+        let by_name = columns.iter().any(|column| matches!(column.place, ColumnRef::Name(_)));
         let header_lines = header_lines.unwrap_or(u64::from(by_name));
         if by_name && header_lines == 0 {
             return Err("columns by name need a header".into());
@@ -326,8 +326,8 @@ fn resolve(description: &Columns, header: &[&[u8]]) -> Option<Vec<Option<(Role, 
     let mut by_index = Vec::new();
     for column in &description.columns {
         let index = match &column.place {
-            Place::Index(index) => *index,
-            Place::Name(name) => header.iter().position(|field| field.eq_ignore_ascii_case(name.as_bytes()))?,
+            ColumnRef::Index(index) => *index,
+            ColumnRef::Name(name) => header.iter().position(|field| field.eq_ignore_ascii_case(name.as_bytes()))?,
         };
         if index >= COLUMNS_MAX {
             return None;

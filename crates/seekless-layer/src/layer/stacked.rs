@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use super::Nodes;
 use crate::device::{Counter, Data};
 use crate::fs::{
-    AllocateMode, Attr, DirEntry, DirSink, Entry, FileKind, FileRange, FileSystem, Fs, FsError, FsResult, FsTraits,
-    Handle, NewNode, NodeKind, OpenFlags, Opened, Place, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
+    AllocateMode, Attr, DirEntry, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, Fs, FsError, FsResult,
+    FsTraits, Handle, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
 };
 use crate::units::{Ino, Nanos};
 
@@ -41,7 +41,7 @@ pub trait Layer: 'static {
     ///
     /// # Errors
     /// They become those of the lookup.
-    async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Self::Node>;
+    async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<EntryName<'_>>) -> FsResult<Self::Node>;
 
     /// Ends the use of an inode. The layer now writes below what it has to keep.
     ///
@@ -148,11 +148,11 @@ pub trait Layer: 'static {
         at.lower.link(at.ino, parent, name).await
     }
 
-    async fn unlink(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+    async fn unlink(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         lower.unlink(place.parent, place.name).await
     }
 
-    async fn rmdir(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+    async fn rmdir(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         lower.rmdir(place.parent, place.name).await
     }
 
@@ -160,8 +160,8 @@ pub trait Layer: 'static {
         &self,
         lower: &Fs,
         _nodes: &Nodes<Self::Node>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
         lower.rename(from, to, mode).await
@@ -253,12 +253,12 @@ impl<L: Layer> Stacked<L> {
     }
 
     /// Registers an entry that the file system below has counted: converts its attributes, and counts it here.
-    async fn enter(&self, entry: Entry, place: Place<'_>) -> FsResult<Entry> {
+    async fn enter(&self, entry: Entry, place: EntryName<'_>) -> FsResult<Entry> {
         self.enter_at(entry, Some(place)).await
     }
 
     /// As [`Stacked::enter`]; a file without a name has no place.
-    async fn enter_at(&self, entry: Entry, place: Option<Place<'_>>) -> FsResult<Entry> {
+    async fn enter_at(&self, entry: Entry, place: Option<EntryName<'_>>) -> FsResult<Entry> {
         let ino = entry.attr.ino;
         let open = async || self.layer.open_node(&self.lower, &entry.attr, place).await;
         match self.nodes.enter(ino, 1, open).await {
@@ -271,7 +271,7 @@ impl<L: Layer> Stacked<L> {
     }
 
     /// Registers a new file that is open below.
-    async fn enter_made(&self, made: (Entry, Opened), place: Option<Place<'_>>) -> FsResult<(Entry, Opened)> {
+    async fn enter_made(&self, made: (Entry, Opened), place: Option<EntryName<'_>>) -> FsResult<(Entry, Opened)> {
         let (entry, opened) = made;
         match self.enter_at(entry, place).await {
             Ok(entry) => Ok((entry, opened)),
@@ -289,11 +289,11 @@ impl<L: Layer> Stacked<L> {
     ///
     /// # Errors
     /// Those of the directory; `NotFound` for a hidden name.
-    fn old_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<Place<'a>> {
+    fn old_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<EntryName<'a>> {
         self.nodes.get(parent)?;
         match self.layer.hides(name) {
             true => Err(FsError::NotFound),
-            false => Ok(Place { parent, name }),
+            false => Ok(EntryName { parent, name }),
         }
     }
 
@@ -301,14 +301,14 @@ impl<L: Layer> Stacked<L> {
     ///
     /// # Errors
     /// Those of the directory; `Invalid` for a name that the layer needs for itself.
-    async fn new_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<Place<'a>> {
+    async fn new_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<EntryName<'a>> {
         self.nodes.get(parent)?;
         let problem = if self.layer.hides(name) {
             FsError::Invalid("a layer keeps names like this one for itself")
         } else if name.len() > self.traits().name_bytes_max as usize {
             FsError::NameTooLong
         } else {
-            return Ok(Place { parent, name });
+            return Ok(EntryName { parent, name });
         };
         // When the parent is not a directory, that is the error, whatever the name.
         match self.lower.getattr(parent, None).await?.kind {
@@ -380,7 +380,7 @@ impl<L: Layer> Stacked<L> {
                 }
                 // An entry whose node cannot be opened is listed nevertheless, and its lookup will report why.
                 let entry = match listed.entry {
-                    Some(entry) => self.enter(entry, Place { parent: ino, name }).await.ok(),
+                    Some(entry) => self.enter(entry, EntryName { parent: ino, name }).await.ok(),
                     None => None,
                 };
                 let (ino, kind, cookie) = (listed.ino, listed.kind, listed.cookie);
@@ -536,7 +536,7 @@ impl<L: Layer> FileSystem for Stacked<L> {
         self.layer.rmdir(&self.lower, place).await
     }
 
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         let from = self.old_place(from.parent, from.name)?;
         let to = self.new_place(to.parent, to.name).await?;
         self.layer.rename(&self.lower, &self.nodes, from, to, mode).await

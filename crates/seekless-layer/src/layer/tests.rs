@@ -39,7 +39,7 @@ impl Layer for Slow {
 
     const NAME: &'static str = "slow";
 
-    async fn open_node(&self, lower: &Fs, attr: &Attr, _place: Option<Place<'_>>) -> FsResult<Ino> {
+    async fn open_node(&self, lower: &Fs, attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<Ino> {
         assert!(self.open.borrow_mut().insert(attr.ino), "Y2: {:?} has one node", attr.ino);
         self.opened.set(self.opened.get() + 1);
         self.pause().await;

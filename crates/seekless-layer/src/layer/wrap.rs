@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::{Layer, Stacked};
-use crate::fs::{Attr, Fs, FsResult, Place};
+use crate::fs::{Attr, EntryName, Fs, FsResult};
 
 /// See the head of the file.
 pub struct Wrap;
@@ -14,7 +14,7 @@ impl Layer for Wrap {
 
     const NAME: &'static str = "wrap";
 
-    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<Place<'_>>) -> FsResult<()> {
+    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::ops::{Op, Target};
 use super::replay::Replay;
 use super::runner::{Outcome, Runner};
-use super::subject::{Subject, simulate};
+use super::subject::{FsUnderTest, simulate};
 use super::tree::Tree;
 use super::{MemFs, MemFsOptions, memfs::Body};
 use crate::device::crash::{CrashDevice, CrashOptions};
@@ -261,7 +261,7 @@ impl Pair {
 
 /// A comparison of a whole subject: made, mounted, used, closed, checked, mounted again.
 pub struct SubjectComparison<'a> {
-    pub subject: &'a dyn Subject,
+    pub subject: &'a dyn FsUnderTest,
     pub device: CrashOptions,
     pub comparison: Comparison,
     /// Close, check and mount again after this many operations; 0 for only at the end.

@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::Rc;
 
-use super::generate::{Generator, Space, Weights};
+use super::generate::{Generator, OpMix, Space};
 use super::history::{History, Recorder};
 use super::ops::{Op, Path};
 use super::oracle::Promise;
 use super::replay::{CutName, Replay, minimise};
 use super::runner::Runner;
-use super::subject::{Subject, simulate};
+use super::subject::{FsUnderTest, simulate};
 use super::tree::Tree;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort};
@@ -44,7 +44,7 @@ const WITHOUT_REDUNDANCY_EVERY: usize = 5;
 
 /// A second power cut, after recovery from the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Again {
+pub struct SecondCut {
     /// For one in this many first states.
     pub every: usize,
     /// Operations after recovery.
@@ -56,7 +56,7 @@ pub struct Again {
 
 /// What to explore, and how thoroughly.
 pub struct PowerCuts<'a> {
-    pub subject: &'a dyn Subject,
+    pub subject: &'a dyn FsUnderTest,
     /// The device, whose guarantees decide what a cut may leave.
     pub device: CrashOptions,
     pub promise: Promise,
@@ -64,7 +64,7 @@ pub struct PowerCuts<'a> {
     pub effort: Effort,
     /// Limit of the positions of the cut; a sample if there are more.
     pub positions_max: usize,
-    pub again: Option<Again>,
+    pub second_cut: Option<SecondCut>,
     /// Also run fsck on every state before recovery; it must find nothing wrong either.
     pub fsck_unrecovered: bool,
     pub seed: u64,
@@ -75,14 +75,14 @@ pub struct PowerCuts<'a> {
 
 impl<'a> PowerCuts<'a> {
     /// A thorough exploration, for a few dozen operations.
-    pub fn new(subject: &'a dyn Subject, device: CrashOptions, promise: Promise, replay: Replay) -> PowerCuts<'a> {
+    pub fn new(subject: &'a dyn FsUnderTest, device: CrashOptions, promise: Promise, replay: Replay) -> PowerCuts<'a> {
         PowerCuts {
             subject,
             device,
             promise,
             effort: Effort::THOROUGH,
             positions_max: usize::MAX,
-            again: Some(Again { every: 20, ops: 6, positions: 12, effort: Effort::SAMPLED }),
+            second_cut: Some(SecondCut { every: 20, ops: 6, positions: 12, effort: Effort::SAMPLED }),
             fsck_unrecovered: false,
             seed: replay.seed.unwrap_or(1),
             replay,
@@ -91,10 +91,15 @@ impl<'a> PowerCuts<'a> {
     }
 
     /// A sampling exploration, for hundreds of operations.
-    pub fn sampled(subject: &'a dyn Subject, device: CrashOptions, promise: Promise, replay: Replay) -> PowerCuts<'a> {
-        let again = Some(Again { every: 60, ops: 10, positions: 8, effort: Effort::SAMPLED });
+    pub fn sampled(
+        subject: &'a dyn FsUnderTest,
+        device: CrashOptions,
+        promise: Promise,
+        replay: Replay,
+    ) -> PowerCuts<'a> {
+        let second_cut = Some(SecondCut { every: 60, ops: 10, positions: 8, effort: Effort::SAMPLED });
         let thorough = PowerCuts::new(subject, device, promise, replay);
-        PowerCuts { effort: Effort::SAMPLED, positions_max: 400, again, ..thorough }
+        PowerCuts { effort: Effort::SAMPLED, positions_max: 400, second_cut, ..thorough }
     }
 }
 
@@ -256,7 +261,7 @@ impl PowerCuts<'_> {
             effort: &self.effort,
             from: recording.from,
             positions_max: self.positions_max,
-            again: self.again.as_ref(),
+            second_cut: self.second_cut.as_ref(),
         };
         first.run(only.map(|only| &only.0[..]), &mut report)?;
         Ok(report)
@@ -443,7 +448,7 @@ pub(super) struct Exploration<'a> {
     pub(super) effort: &'a Effort,
     pub(super) from: usize,
     pub(super) positions_max: usize,
-    pub(super) again: Option<&'a Again>,
+    pub(super) second_cut: Option<&'a SecondCut>,
 }
 
 impl Exploration<'_> {
@@ -510,10 +515,10 @@ impl Exploration<'_> {
                     }
                 }
                 let deeper = only.and_then(|only| only.get(1..)).filter(|rest| !rest.is_empty());
-                if let Some(again) = self.again
-                    && (deeper.is_some() || only.is_none() && report.states % again.every.max(1) == again.every / 2)
+                if let Some(second) = self.second_cut
+                    && (deeper.is_some() || only.is_none() && report.states % second.every.max(1) == second.every / 2)
                 {
-                    self.cut_again(image, position, &name, again, deeper, report).map_err(|mut failure| {
+                    self.cut_again(image, position, &name, second, deeper, report).map_err(|mut failure| {
                         failure.details += &format!("\nthe first cut was:\n{}", details());
                         failure
                     })?;
@@ -529,7 +534,7 @@ impl Exploration<'_> {
         image: Image,
         position: usize,
         name: &CutName,
-        again: &Again,
+        second: &SecondCut,
         only: Option<&[(usize, usize)]>,
         report: &mut CrashReport,
     ) -> Result<(), Box<Failure>> {
@@ -544,8 +549,8 @@ impl Exploration<'_> {
             let mounted = device.position();
             let tree = Tree::of(fs.clone()).await.map_err(|error| format!("reading everything failed: {error}"))?;
             let recorder = Recorder::new(&rt, &tree, mounted).await.map_err(|error| format!("the model: {error}"))?;
-            let generator = Generator::with_tree(seed, Space::small(), Weights::CRASHY, &tree);
-            *ops.borrow_mut() = generator.filter(|op| cuts.subject.can(op)).take(again.ops).collect();
+            let generator = Generator::with_tree(seed, Space::small(), OpMix::CRASHY, &tree);
+            *ops.borrow_mut() = generator.filter(|op| cuts.subject.can(op)).take(second.ops).collect();
             let body = ops.borrow().clone();
             let (recorder, _) = follow(&rt, fs.clone(), &device, recorder, &[], &body).await?;
             fs.close().await.map_err(|error| format!("close failed: {error}"))?;
@@ -573,10 +578,10 @@ impl Exploration<'_> {
             check: &check,
             promises: &|at| if at < mounted { 0 } else { history.synced_by(at).count() },
             story: &|at| if at < mounted { "    (still recovering)\n".to_string() } else { history.to_text(at) },
-            effort: &again.effort,
+            effort: &second.effort,
             from: 0,
-            positions_max: again.positions,
-            again: None,
+            positions_max: second.positions,
+            second_cut: None,
         };
         second.run(only, report)
     }

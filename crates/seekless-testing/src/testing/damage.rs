@@ -13,7 +13,7 @@ use super::history::{History, Recorder};
 use super::ops::{Op, Path};
 use super::replay::Replay;
 use super::runner::Runner;
-use super::subject::{Subject, simulate};
+use super::subject::{FsUnderTest, simulate};
 use super::tree::{NodeState, Tree};
 use crate::codec::is_zero;
 use crate::device::crash::{CrashDevice, CrashOptions};
@@ -122,7 +122,7 @@ impl Damage {
 
 /// What to explore.
 pub struct DamageTest<'a> {
-    pub subject: &'a dyn Subject,
+    pub subject: &'a dyn FsUnderTest,
     pub device: CrashOptions,
     /// Byte ranges in which every single bit is flipped, one at a time, and every sector is lost.
     pub flip_all: Vec<Range<u64>>,

@@ -268,7 +268,7 @@ impl Faults<'_> {
             effort: &self.cuts.effort,
             from: run.from,
             positions_max: self.positions_max,
-            again: None,
+            second_cut: None,
         };
         exploration.run(only.map(|only| &only.0[..]), &mut report.cuts)
     }

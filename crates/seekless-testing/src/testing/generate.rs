@@ -65,7 +65,7 @@ impl Space {
 
 /// How often each class of operation is drawn, relative to the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Weights {
+pub struct OpMix {
     pub names: u32,
     pub data: u32,
     pub attributes: u32,
@@ -79,8 +79,8 @@ pub struct Weights {
     pub overlays: bool,
 }
 
-impl Weights {
-    pub const BALANCED: Weights = Weights {
+impl OpMix {
+    pub const BALANCED: OpMix = OpMix {
         names: 30,
         data: 30,
         attributes: 10,
@@ -93,14 +93,14 @@ impl Weights {
     };
 
     /// For comparison with the model: many queries.
-    pub const CURIOUS: Weights = Weights { queries: 40, durability: 4, ..Weights::BALANCED };
+    pub const CURIOUS: OpMix = OpMix { queries: 40, durability: 4, ..OpMix::BALANCED };
 
     /// For power cuts: no queries, as other tests compare the answers.
-    pub const CRASHY: Weights = Weights { queries: 0, durability: 15, ..Weights::BALANCED };
+    pub const CRASHY: OpMix = OpMix { queries: 0, durability: 15, ..OpMix::BALANCED };
 
     /// As many access-control lists as names.
-    pub const fn with_access_lists(self) -> Weights {
-        Weights { access_lists: self.names, ..self }
+    pub const fn with_access_lists(self) -> OpMix {
+        OpMix { access_lists: self.names, ..self }
     }
 }
 
@@ -109,7 +109,7 @@ impl Weights {
 pub struct Generator {
     rng: Rng,
     space: Space,
-    weights: Weights,
+    weights: OpMix,
     next_tag: u32,
     belief: Belief,
     /// The operations are run on a model, so that later ones find targets.
@@ -191,7 +191,7 @@ const LISTS: [&str; 7] = [
 const PERMISSIONS: [u16; 8] = [0o644, 0o600, 0o755, 0o777, 0, 0o4755, 0o2755, 0o1777];
 
 impl Generator {
-    pub fn new(seed: u64, space: Space, weights: Weights) -> Generator {
+    pub fn new(seed: u64, space: Space, weights: OpMix) -> Generator {
         let belief = Belief { directories: BTreeSet::from([space.root.clone()]), files: BTreeSet::new() };
         let executor = Executor::simulated(seed, HostProfile::NONE);
         let runner = Runner::new(executor.rt(), MemFs::new(executor.rt()));
@@ -202,7 +202,7 @@ impl Generator {
     }
 
     /// A generator that knows what is in `tree`.
-    pub fn with_tree(seed: u64, space: Space, weights: Weights, tree: &Tree) -> Generator {
+    pub fn with_tree(seed: u64, space: Space, weights: OpMix, tree: &Tree) -> Generator {
         let mut generator = Generator::new(seed, space, weights);
         let model: Fs = generator.runner.client().fs().clone();
         let built = generator.executor.block_on(tree.build(&model));
@@ -500,7 +500,7 @@ impl Iterator for Generator {
 
     fn next(&mut self) -> Option<Op> {
         type Draw = fn(&mut Generator) -> Op;
-        let Weights { names, data, attributes, queries, slots, durability, upkeep, access_lists, .. } = self.weights;
+        let OpMix { names, data, attributes, queries, slots, durability, upkeep, access_lists, .. } = self.weights;
         let slots = if self.space.slots > 0 { slots } else { 0 };
         let classes: [(u32, Draw); 8] = [
             (names, Generator::names_op),
@@ -674,7 +674,7 @@ mod tests {
             .block_on(async {
                 let fs = MemFs::new(&rt);
                 let mut runner = Runner::new(&rt, fs.clone());
-                for op in Generator::new(1, Space::small(), Weights::BALANCED.with_access_lists()).take(10_000) {
+                for op in Generator::new(1, Space::small(), OpMix::BALANCED.with_access_lists()).take(10_000) {
                     let outcome = runner.apply(&op).await;
                     *if outcome.error().is_some() { &mut failed } else { &mut done } += 1;
                     let kind = op.to_string().split(' ').next().unwrap_or_default().to_string();

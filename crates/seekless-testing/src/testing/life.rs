@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use super::crash::{LIMITS, PowerCuts, books, share_syncs};
 use super::faults::{Fault, Judged, judge};
-use super::generate::{Generator, Space, Weights};
+use super::generate::{Generator, OpMix, Space};
 use super::history::{History, Recorder};
 use super::ops::Op;
 use super::runner::Runner;
@@ -32,10 +32,10 @@ const ROUND_SECONDS: u64 = 50_000;
 
 /// How long, and with what.
 pub struct Life<'a> {
-    /// Subject, device, promise and seed.
+    /// File system, device, promise and seed.
     pub cuts: PowerCuts<'a>,
     pub space: Space,
-    pub weights: Weights,
+    pub weights: OpMix,
     pub rounds: usize,
     /// Operations in a round.
     pub ops: usize,
@@ -204,6 +204,7 @@ impl Life<'_> {
         report.failed += usize::from(has_failed);
         let released = runner.close().await; // The file may have been in use when the volume was full.
         if !has_failed {
+            // What has failed behind the operations has not changed the books.
             books(&fs, "at the end of the round").await?;
         }
         let mut closed = usize::MAX;
@@ -268,7 +269,8 @@ impl Life<'_> {
                     has_failed = true;
                 }
             }
-            if self.every_op && !has_failed {
+            // Recounting reads, and would meet the fault in place of the operations.
+            if self.every_op && round.fault.is_none() {
                 books(fs, &format!("after {op}")).await?;
             }
         }

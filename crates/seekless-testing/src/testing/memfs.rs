@@ -321,14 +321,14 @@ impl State {
     }
 
     /// The inode that `place` names.
-    fn child(&self, place: Place<'_>) -> FsResult<Ino> {
+    fn child(&self, place: EntryName<'_>) -> FsResult<Ino> {
         let directory = self.node(place.parent)?.directory()?;
         check_name(place.name)?;
         directory.entries.get(place.name).map(|&(ino, _)| ino).ok_or(FsError::NotFound)
     }
 
     /// Checks that a new name can be made at `place`.
-    fn check_vacant(&self, place: Place<'_>) -> FsResult<()> {
+    fn check_vacant(&self, place: EntryName<'_>) -> FsResult<()> {
         match self.child(place) {
             Ok(_) => Err(FsError::Exists),
             Err(FsError::NotFound) if self.node(place.parent)?.links == 0 => Err(FsError::NotFound),
@@ -401,7 +401,7 @@ impl State {
         Ok(self.add(Node { links: 0, linkable, ..node }))
     }
 
-    fn make(&mut self, place: Place<'_>, body: Body, new: NewNode, now: WallTime) -> FsResult<Ino> {
+    fn make(&mut self, place: EntryName<'_>, body: Body, new: NewNode, now: WallTime) -> FsResult<Ino> {
         self.check_vacant(place)?;
         let is_directory = matches!(body, Body::Directory(_));
         let node = self.heir(place.parent, body, new, now)?;
@@ -422,7 +422,7 @@ impl State {
         Ok(())
     }
 
-    fn link(&mut self, ino: Ino, place: Place<'_>, now: WallTime) -> FsResult<()> {
+    fn link(&mut self, ino: Ino, place: EntryName<'_>, now: WallTime) -> FsResult<()> {
         let node = self.node(ino)?;
         if node.kind() == FileKind::Directory {
             return Err(FsError::NotPermitted);
@@ -438,7 +438,7 @@ impl State {
         self.changed_directory(place.parent, now)
     }
 
-    fn unlink(&mut self, place: Place<'_>, now: WallTime) -> FsResult<()> {
+    fn unlink(&mut self, place: EntryName<'_>, now: WallTime) -> FsResult<()> {
         let ino = self.child(place)?;
         if self.node(ino)?.kind() == FileKind::Directory {
             return Err(FsError::IsDirectory);
@@ -448,7 +448,7 @@ impl State {
         self.drop_name(ino, now)
     }
 
-    fn rmdir(&mut self, place: Place<'_>, now: WallTime) -> FsResult<()> {
+    fn rmdir(&mut self, place: EntryName<'_>, now: WallTime) -> FsResult<()> {
         let ino = self.child(place)?;
         if !self.node(ino)?.directory()?.entries.is_empty() {
             return Err(FsError::NotEmpty);
@@ -576,12 +576,20 @@ impl FileSystem for MemFs {
     fn traits(&self) -> FsTraits {
         let name_bytes_max = NAME_BYTES_MAX as u32;
         let MemFsOptions { open_protocol, access_lists, .. } = self.options;
-        FsTraits { name: "memfs", open_protocol, exclusive: true, name_bytes_max, read_only: false, access_lists }
+        FsTraits {
+            name: "memfs",
+            open_protocol,
+            exclusive: true,
+            name_bytes_max,
+            read_only: false,
+            access_lists,
+            outside_files: false,
+        }
     }
 
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let mut state = self.state.borrow_mut();
-        let ino = state.child(Place { parent, name })?;
+        let ino = state.child(EntryName { parent, name })?;
         state.entry(ino)
     }
 
@@ -617,7 +625,7 @@ impl FileSystem for MemFs {
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let mut state = self.state.borrow_mut();
-        let ino = state.make(Place { parent, name }, Body::Regular(Contents::default()), new, self.now())?;
+        let ino = state.make(EntryName { parent, name }, Body::Regular(Contents::default()), new, self.now())?;
         let handle = match self.options.open_protocol {
             OpenProtocol::Handles => Some(state.open(ino)?),
             OpenProtocol::ZeroMessage => None,
@@ -641,13 +649,13 @@ impl FileSystem for MemFs {
             special => Body::Special(special),
         };
         let mut state = self.state.borrow_mut();
-        let ino = state.make(Place { parent, name }, body, new, self.now())?;
+        let ino = state.make(EntryName { parent, name }, body, new, self.now())?;
         state.entry(ino)
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
         let mut state = self.state.borrow_mut();
-        let ino = state.make(Place { parent, name }, Body::Directory(Directory::new(parent)), new, self.now())?;
+        let ino = state.make(EntryName { parent, name }, Body::Directory(Directory::new(parent)), new, self.now())?;
         state.entry(ino)
     }
 
@@ -660,25 +668,25 @@ impl FileSystem for MemFs {
         }
         let new = NewNode { permissions: 0o777, ..new };
         let mut state = self.state.borrow_mut();
-        let ino = state.make(Place { parent, name }, Body::Symlink(target.to_vec()), new, self.now())?;
+        let ino = state.make(EntryName { parent, name }, Body::Symlink(target.to_vec()), new, self.now())?;
         state.entry(ino)
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let mut state = self.state.borrow_mut();
-        state.link(ino, Place { parent, name }, self.now())?;
+        state.link(ino, EntryName { parent, name }, self.now())?;
         state.entry(ino)
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.state.borrow_mut().unlink(Place { parent, name }, self.now())
+        self.state.borrow_mut().unlink(EntryName { parent, name }, self.now())
     }
 
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.state.borrow_mut().rmdir(Place { parent, name }, self.now())
+        self.state.borrow_mut().rmdir(EntryName { parent, name }, self.now())
     }
 
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         self.state.borrow_mut().rename(from, to, mode, self.now())
     }
 

@@ -28,10 +28,10 @@ pub mod weak_fs;
 
 pub use compare::{CompareReport, Comparison, Pair, SubjectComparison};
 pub use contents::Contents;
-pub use crash::{Again, CrashReport, PowerCuts};
+pub use crash::{CrashReport, PowerCuts, SecondCut};
 pub use damage::{Damage, DamageReport, DamageTest};
 pub use faults::{Fault, FaultReport, Faults};
-pub use generate::{Generator, Space, Weights};
+pub use generate::{Generator, OpMix, Space};
 pub use history::{History, Recorder};
 pub use life::{Life, LifeReport};
 pub use memfs::{MemFs, MemFsOptions};
@@ -39,7 +39,7 @@ pub use ops::Op;
 pub use oracle::{Promise, Strength};
 pub use replay::{CutName, Replay};
 pub use runner::{Outcome, Runner};
-pub use subject::Subject;
+pub use subject::FsUnderTest;
 pub use tree::Tree;
 pub use weak_fs::WeakFs;
 

@@ -572,13 +572,13 @@ impl FromStr for Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::generate::{Generator, Space, Weights};
+    use crate::testing::generate::{Generator, OpMix, Space};
 
     /// Aim: printed operations can be parsed. Method: many generated operations, of all kinds, with odd names.
     #[test]
     fn text_round_trip() {
         let space = Space { odd_names: true, ..Space::small() };
-        let ops: Vec<Op> = Generator::new(1, space, Weights::BALANCED.with_access_lists()).take(5_000).collect();
+        let ops: Vec<Op> = Generator::new(1, space, OpMix::BALANCED.with_access_lists()).take(5_000).collect();
         assert_eq!(parse(&to_text(&ops)), Ok(ops.clone()));
         let kinds: std::collections::BTreeSet<String> =
             ops.iter().map(|op| op.to_string().split(' ').next().unwrap_or_default().to_string()).collect();

@@ -9,7 +9,7 @@ use crate::rt::{Executor, HostProfile, Limits, Rt, VirtualClock};
 
 /// A file system under test.
 #[async_trait(?Send)]
-pub trait Subject {
+pub trait FsUnderTest {
     /// For reports.
     fn name(&self) -> String;
 

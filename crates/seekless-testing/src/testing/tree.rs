@@ -544,7 +544,7 @@ impl Reader<'_> {
 mod tests {
     use super::*;
     use crate::rt::{Executor, HostProfile};
-    use crate::testing::generate::{Generator, Space, Weights};
+    use crate::testing::generate::{Generator, OpMix, Space};
     use crate::testing::{MemFs, MemFsOptions, Runner};
 
     fn block_on<T>(body: impl AsyncFnOnce(crate::rt::Rt) -> T) -> T {
@@ -562,7 +562,7 @@ mod tests {
                 let fs = MemFs::new(&rt);
                 let mut runner = Runner::new(&rt, fs.clone());
                 let space = Space { odd_names: true, far_offset: 1 << 40, ..Space::small() };
-                for op in Generator::new(seed, space, Weights::BALANCED).take(400) {
+                for op in Generator::new(seed, space, OpMix::BALANCED).take(400) {
                     runner.apply(&op).await;
                 }
                 runner.close().await.expect("slots close");

@@ -208,7 +208,7 @@ async fn apply(fs: &Rc<MemFs>, event: Event) -> FsResult<()> {
         Event::Unlink(parent, name) => fs.unlink(parent, &name).await,
         Event::Rmdir(parent, name) => fs.rmdir(parent, &name).await,
         Event::Rename(from, to, mode) => {
-            let (from, to) = (Place { parent: from.0, name: &from.1 }, Place { parent: to.0, name: &to.1 });
+            let (from, to) = (EntryName { parent: from.0, name: &from.1 }, EntryName { parent: to.0, name: &to.1 });
             fs.rename(from, to, mode).await
         }
         Event::Attributes(ino, changes) => fs.setattr(ino, None, changes).await.map(drop),
@@ -314,9 +314,9 @@ impl FileSystem for WeakFs {
         Ok(())
     }
 
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         self.live.rename(from, to, mode).await?;
-        let owned = |place: Place<'_>| (place.parent, place.name.to_vec());
+        let owned = |place: EntryName<'_>| (place.parent, place.name.to_vec());
         self.note(Event::Rename(owned(from), owned(to), mode));
         Ok(())
     }

@@ -67,11 +67,11 @@ impl Arms {
     }
 
     /// Queues up to write to `address`.
-    pub(super) fn queue(&self, address: u32) -> Place<'_> {
+    pub(super) fn queue(&self, address: u32) -> QueuePosition<'_> {
         self.arrivals.set(self.arrivals.get() + 1);
         let ticket = (address, self.arrivals.get());
         self.queue.borrow_mut().insert(ticket, None);
-        Place { arms: self, ticket }
+        QueuePosition { arms: self, ticket }
     }
 
     fn next(&self) -> Option<Ticket> {
@@ -91,12 +91,12 @@ impl Arms {
 }
 
 /// A place in the queue, until it is dropped.
-pub(super) struct Place<'a> {
+pub(super) struct QueuePosition<'a> {
     arms: &'a Arms,
     ticket: Ticket,
 }
 
-impl Place<'_> {
+impl QueuePosition<'_> {
     /// Completes when an arm is free and no other writer is ahead of this one; returns which arms are in use.
     pub(super) async fn turn(&self) -> Vec<bool> {
         poll_fn(|context| {
@@ -132,7 +132,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         self.arms.queue.borrow_mut().remove(&self.ticket);
         // Another arm may be free for the next one.

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, Finding, Probed};
-use super::spec::{Maker, OpenContext, Param, Spread, StoredArray, WordSpec};
+use super::spec::{Constructor, OpenContext, Param, Spread, StoredArray, WordSpec};
 use super::value::{Kind, Value};
 use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
@@ -100,7 +100,7 @@ pub(super) const CONCAT: WordSpec = WordSpec {
     help: "n members, one behind the other; below vld each is an arm of its own; keeps nothing of its own on them",
     argument: None,
     options: &[MEMBERS],
-    maker: Maker::Spread(&Spread {
+    constructor: Constructor::Spread(&Spread {
         stored: None,
         members: |word| word.integer("n"),
         tolerates_missing: |_| false,
@@ -113,7 +113,7 @@ pub(super) const RAID0: WordSpec = WordSpec {
     help: "striping over n members; keeps nothing of its own on them",
     argument: None,
     options: &[MEMBERS, STRIPE],
-    maker: Maker::Spread(&Spread {
+    constructor: Constructor::Spread(&Spread {
         stored: None,
         members: |word| word.integer("n"),
         tolerates_missing: |_| false,
@@ -128,7 +128,7 @@ pub(super) const VOLUME: WordSpec = WordSpec {
     help: "chunks in random order, striped over n members [st05]; keeps nothing of its own on them",
     argument: None,
     options: &[MEMBERS, CHUNK, STRIPE, SEED],
-    maker: Maker::Spread(&Spread {
+    constructor: Constructor::Spread(&Spread {
         stored: None,
         members: |word| word.integer("n"),
         tolerates_missing: |_| false,
@@ -146,7 +146,7 @@ pub(super) const REMAP: WordSpec = WordSpec {
     help: "the chunks of the device below in random order [st05]; keeps nothing of its own on it",
     argument: None,
     options: &[CHUNK, SEED],
-    maker: Maker::DeviceLayer(|_, below, word| {
+    constructor: Constructor::DeviceLayer(|_, below, word| {
         Box::pin(async { Ok(remap(below, sectors(word, "chunk")?, seed(word))? as Device) })
     }),
 };
@@ -160,7 +160,7 @@ pub(super) const PERMUTE: WordSpec = WordSpec {
         Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only the first so much changes places"),
         SEED,
     ],
-    maker: Maker::DeviceLayer(|_, below, word| {
+    constructor: Constructor::DeviceLayer(|_, below, word| {
         Box::pin(async {
             let size = match word.given("size") {
                 Some(_) => Some(sectors(word, "size")?),
@@ -176,7 +176,7 @@ pub(super) const RAID1: WordSpec = WordSpec {
     help: "a mirror: n members hold the same, and all but one may fail",
     argument: None,
     options: &[MEMBERS, DEGRADED, REPLACE, OVERWRITE, METADATA],
-    maker: Maker::Spread(&Spread {
+    constructor: Constructor::Spread(&Spread {
         stored: Some(&Kept(Level::Mirror)),
         members: |word| word.integer("n"),
         tolerates_missing: |word| word.switch("degraded"),
@@ -213,7 +213,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
         .default("refuse"),
         METADATA,
     ],
-    maker: Maker::Spread(&Spread {
+    constructor: Constructor::Spread(&Spread {
         stored: Some(&Kept(Level::Parity)),
         members: |word| word.integer("n"),
         tolerates_missing: |word| word.switch("degraded"),

@@ -9,7 +9,7 @@ use super::error::{BuildError, Cause, StackError};
 use super::file_systems::{FileSystemKind, Identity, Usage};
 use super::opened::{Mounted, Opened, Stored, keeps_copies};
 use super::order::Interface;
-use super::spec::{Convert, LeafOpener, Maker, OpenContext, Purpose, Spread};
+use super::spec::{Constructor, Convert, LeafOpener, OpenContext, Purpose, Spread};
 use super::value::Value;
 use super::{Stack, Word};
 use crate::device::Device;
@@ -63,8 +63,8 @@ impl Stack {
                 random: leaves.random(),
             };
             let mut opening = Opening { stack: self, rt, leaves, context, first, devices: &mut devices };
-            match self.words[0].spec.maker {
-                Maker::Spread(spread) if start > 0 => {
+            match self.words[0].spec.constructor {
+                Constructor::Spread(spread) if start > 0 => {
                     let mut error = None;
                     for member in 0..(spread.members)(&self.words[0]) as usize {
                         let opened = opening.open(first, Some(member)).await;
@@ -90,12 +90,12 @@ impl Stack {
         look: impl Fn(&Word) -> Result<(), BuildError>,
     ) -> Result<(), StackError> {
         let original = &self.words[self.words.len() - 1]; // S1
-        if !matches!(original.spec.maker, Maker::DeviceLeaf) {
+        if !matches!(original.spec.constructor, Constructor::DeviceLeaf) {
             return Ok(());
         }
         let told = |word: &Word, cause: BuildError| self.blame(word, "open", cause.explained(self, original, purpose));
-        let counts = self.words.iter().filter_map(|word| match &word.spec.maker {
-            Maker::Spread(spread) => Some((spread.members)(word)),
+        let counts = self.words.iter().filter_map(|word| match &word.spec.constructor {
+            Constructor::Spread(spread) => Some((spread.members)(word)),
             _ => None,
         });
         match counts.reduce(|one, other| one * other) {
@@ -134,12 +134,12 @@ impl Stack {
 
     /// True when everything in the stack is made empty each time and vanishes at the end.
     pub fn is_volatile(&self) -> bool {
-        self.words.last().is_some_and(|leaf| matches!(leaf.spec.maker, Maker::VolatileDevice(_)))
+        self.words.last().is_some_and(|leaf| matches!(leaf.spec.constructor, Constructor::VolatileDevice(_)))
     }
 
     /// The word of the file system on a device, if the stack has one.
     pub fn file_system(&self) -> Option<&Word> {
-        self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
+        self.words.iter().find(|word| matches!(word.spec.constructor, Constructor::FileSystem(_)))
     }
 
     /// True when the check of the stack's file system can repair it, or that of its layers where they have no device
@@ -160,9 +160,9 @@ impl Stack {
     /// The word at the top and its kind, where it is a device with its own format.
     pub(super) fn stored_device(&self) -> Option<(&Word, Stored)> {
         let top = &self.words[0]; // S1
-        match top.spec.maker {
-            Maker::StoredDevice(kind) => Some((top, Stored::Device(kind))),
-            Maker::Spread(Spread { stored: Some(kind), .. }) if kind.is_stored(top) => {
+        match top.spec.constructor {
+            Constructor::StoredDevice(kind) => Some((top, Stored::Device(kind))),
+            Constructor::Spread(Spread { stored: Some(kind), .. }) if kind.is_stored(top) => {
                 Some((top, Stored::Array(*kind)))
             }
             _ => None,
@@ -188,7 +188,9 @@ impl Stack {
 
     /// True when a layer of the stack stores something that can be checked.
     pub fn has_checkable_layer(&self) -> bool {
-        self.words.iter().any(|word| matches!(word.spec.maker, Maker::Layer(layer) if layer.check.is_some()))
+        self.words
+            .iter()
+            .any(|word| matches!(word.spec.constructor, Constructor::Layer(layer) if layer.check.is_some()))
     }
 
     /// The top of the stack, as a layer that converts files to its own form.
@@ -197,7 +199,7 @@ impl Stack {
     /// When it is not one.
     pub fn converter(&self) -> Result<(&Word, Convert), StackError> {
         let top = &self.words[0]; // S1
-        if let Maker::Layer(layer) = top.spec.maker
+        if let Constructor::Layer(layer) = top.spec.constructor
             && let Some(convert) = layer.convert
         {
             return Ok((top, convert));
@@ -219,7 +221,7 @@ impl Stack {
 
     pub(super) fn kind(&self, what_for: &str) -> Result<(&Word, &'static dyn FileSystemKind), StackError> {
         for word in &self.words {
-            if let Maker::FileSystem(kind) = word.spec.maker {
+            if let Constructor::FileSystem(kind) = word.spec.constructor {
                 return Ok((word, kind));
             }
         }
@@ -275,23 +277,23 @@ impl Opening<'_, '_> {
                 }
                 None => word,
             };
-            let made = match &word.spec.maker {
-                Maker::DeviceLeaf => {
+            let made = match &word.spec.constructor {
+                Constructor::DeviceLeaf => {
                     let opened = self.leaves.device(self.rt, word, self.context.purpose).await;
                     opened.map(|device| self.leaves.watched(self.rt, device))
                 }
-                Maker::VolatileDevice(make) => {
+                Constructor::VolatileDevice(make) => {
                     make(self.rt, word).await.map(|device| self.leaves.watched(self.rt, device))
                 }
-                Maker::DeviceLayer(make) => {
+                Constructor::DeviceLayer(make) => {
                     let below = self.open(index + 1, instance).await?;
                     make(self.rt, below, word).await
                 }
-                Maker::StoredDevice(kind) => {
+                Constructor::StoredDevice(kind) => {
                     let below = self.open(index + 1, instance).await?;
                     kind.open(self.rt, below, word, self.context).await
                 }
-                Maker::Spread(spread) => {
+                Constructor::Spread(spread) => {
                     let count = (spread.members)(word) as usize;
                     let mut members = Vec::with_capacity(count);
                     for member in 0..count {

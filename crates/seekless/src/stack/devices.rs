@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::drives::DRIVE_FILE;
 use super::error::{BuildError, StackError};
-use super::spec::{Maker, Param, WordSpec};
+use super::spec::{Constructor, Param, WordSpec};
 use super::value::{Kind, Percent};
 use super::{Stack, Word};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -22,7 +22,9 @@ pub(super) const MEMORY: WordSpec = WordSpec {
         &Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 40 }, "the size of the device").required(),
     ),
     options: &[],
-    maker: Maker::VolatileDevice(|_, word| Box::pin(async { Ok(Rc::new(Memory::new(word.bytes("size"))) as Device) })),
+    constructor: Constructor::VolatileDevice(|_, word| {
+        Box::pin(async { Ok(Rc::new(Memory::new(word.bytes("size"))) as Device) })
+    }),
 };
 
 pub(super) const FILE: WordSpec = WordSpec {
@@ -34,7 +36,7 @@ pub(super) const FILE: WordSpec = WordSpec {
             .only_mkfs(),
         Param::new("direct", Kind::Switch, "by-pass the host's page cache").default("off"),
     ],
-    maker: Maker::DeviceLeaf,
+    constructor: Constructor::DeviceLeaf,
 };
 
 /// Names of the modelled drives.
@@ -91,7 +93,7 @@ pub(super) const DISK: WordSpec = WordSpec {
         Param::new("seek", Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) }, "its average seek"),
         Param::new("rate", Kind::Bytes { min: 1 << 10, max: 1 << 40 }, "its media rate, in bytes a second"),
     ],
-    maker: Maker::VolatileDevice(|rt, word| Box::pin(async { make_disk(rt, word) })),
+    constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_disk(rt, word) })),
 };
 
 fn make_disk(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
@@ -166,7 +168,7 @@ pub(super) const FORK: WordSpec = WordSpec {
     help: "copy on write: changes stay in memory and are gone at unmount, what is below stays as it is",
     argument: None,
     options: &[],
-    maker: Maker::DeviceLayer(|_, below, _| Box::pin(async { Ok(ForkDevice::new(below) as Device) })),
+    constructor: Constructor::DeviceLayer(|_, below, _| Box::pin(async { Ok(ForkDevice::new(below) as Device) })),
 };
 
 /// Chances of failure, each with the kinds of request and the effect.
@@ -196,7 +198,7 @@ pub(super) const FAULT: WordSpec = WordSpec {
         .default("0ns"),
         Param::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "seed of what is drawn").default("1"),
     ],
-    maker: Maker::DeviceLayer(|rt, below, word| Box::pin(async { Ok(make_fault(rt, below, word)) })),
+    constructor: Constructor::DeviceLayer(|rt, below, word| Box::pin(async { Ok(make_fault(rt, below, word)) })),
 };
 
 fn make_fault(rt: &Rt, below: Device, word: &Word) -> Device {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::{BuildError, StackError};
-use super::spec::Maker;
+use super::spec::Constructor;
 use super::{Stack, Value, Word};
 use crate::disk::Drive;
 
@@ -81,8 +81,8 @@ impl Stack {
 
     /// The paths of a word, of each instance that the words above make of it.
     fn paths(&self, word: &Word) -> Vec<String> {
-        let spreads = self.words.iter().filter_map(|word| match &word.spec.maker {
-            Maker::Spread(spread) => Some((spread.members)(word)),
+        let spreads = self.words.iter().filter_map(|word| match &word.spec.constructor {
+            Constructor::Spread(spread) => Some((spread.members)(word)),
             _ => None,
         });
         let of = |word: &Word| word.text(DRIVE_FILE).unwrap_or_default().to_owned();

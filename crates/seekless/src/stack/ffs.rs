@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
-use super::spec::{Maker, Param, WordSpec};
+use super::spec::{Constructor, Param, WordSpec};
 use super::value::{Kind, Percent, Value};
 use crate::device::Device;
 use crate::device::rescue::rescue;
@@ -71,7 +71,7 @@ pub(super) const FFS: WordSpec = WordSpec {
             .default("off"),
         Param::new("reserve", Kind::Switch, "let files fill the space that is kept back").default("off"),
     ],
-    maker: Maker::FileSystem(&Ffs),
+    constructor: Constructor::FileSystem(&Ffs),
 };
 
 struct Ffs;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::error::{BuildError, StackError};
-use super::spec::{Maker, Param, WordSpec};
+use super::spec::{Constructor, Param, WordSpec};
 use super::value::{Kind, Percent};
 use super::{Stack, Word};
 use crate::device::Device;
@@ -92,7 +92,7 @@ pub(super) const SSD: WordSpec = WordSpec {
         ),
         Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
     ],
-    maker: Maker::VolatileDevice(|rt, word| Box::pin(async { make_ssd(rt, word) })),
+    constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_ssd(rt, word) })),
 };
 
 fn make_ssd(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
@@ -228,7 +228,7 @@ pub(super) const ZNS: WordSpec = WordSpec {
             .default("4KiB"),
         Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
     ],
-    maker: Maker::VolatileDevice(|rt, word| Box::pin(async { make_zns(rt, word) })),
+    constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_zns(rt, word) })),
 };
 
 fn make_zns(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
@@ -288,7 +288,7 @@ pub(super) const SMR: WordSpec = WordSpec {
         Param::new("zone", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "size of a zone").default("256MiB"),
         Param::new("open", LIMIT, "zones that can be open at once; 0 for no limit").default("128"),
     ],
-    maker: Maker::DeviceLayer(|_, below, word| Box::pin(async move { make_smr(below, word) })),
+    constructor: Constructor::DeviceLayer(|_, below, word| Box::pin(async move { make_smr(below, word) })),
 };
 
 fn make_smr(below: Device, word: &Word) -> Result<Device, BuildError> {

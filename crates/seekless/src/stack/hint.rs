@@ -7,7 +7,7 @@
 //!   H2  A quoted text, read by the shell, is the original text.
 
 use super::error::BuildError;
-use super::spec::{Maker, Param, Purpose};
+use super::spec::{Constructor, Param, Purpose};
 use super::{Setting, Stack, Word, devices};
 
 /// Suggested size of an image.
@@ -66,7 +66,7 @@ impl Word {
     /// The word with a size, where it is a leaf that mkfs can make.
     fn with_size(&self) -> Word {
         let mut word = self.clone();
-        let is_leaf = matches!(self.spec.maker, Maker::DeviceLeaf);
+        let is_leaf = matches!(self.spec.constructor, Constructor::DeviceLeaf);
         if let Some(param) = self.spec.param("size").filter(|param| is_leaf && param.only_mkfs)
             && self.given(param.name).is_none()
             && let Ok(value) = param.kind.read(SIZE)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Finding};
-use super::spec::{LayerSpec, LeafOpener, Maker, Param, WordSpec};
+use super::spec::{Constructor, LayerSpec, LeafOpener, Param, WordSpec};
 use super::value::{Kind, Value};
 use crate::fs::Fs;
 use crate::layer::codecs::{Codec, Copy, Deflate, Key, Lz4, Sealed, Uuencode, Zstd};
@@ -19,7 +19,7 @@ pub(super) const WRAP: WordSpec = WordSpec {
     help: "null layer: passes everything on; the baseline for other layers [za01]",
     argument: None,
     options: &[],
-    maker: Maker::Layer(&LayerSpec {
+    constructor: Constructor::Layer(&LayerSpec {
         make: |_, lower, _, _| Box::pin(async { Ok(wrap::stack_on(lower).await?) }),
         check: None,
         convert: None,
@@ -83,7 +83,7 @@ pub(super) const ENCRYPT: WordSpec = WordSpec {
         DIRTY,
         CACHE,
     ],
-    maker: Maker::Layer(&ENCODING),
+    constructor: Constructor::Layer(&ENCODING),
 };
 
 const ENCRYPT_PLAIN: Param = PLAIN.default("error");
@@ -127,7 +127,7 @@ pub(super) const ZSTD: WordSpec = WordSpec {
         INDEX,
         TAILS,
     ],
-    maker: Maker::Layer(&ENCODING),
+    constructor: Constructor::Layer(&ENCODING),
 };
 
 pub(super) const LZ4: WordSpec = WordSpec {
@@ -135,7 +135,7 @@ pub(super) const LZ4: WordSpec = WordSpec {
     help: "compresses files with LZ4: the fastest",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE],
-    maker: Maker::Layer(&ENCODING),
+    constructor: Constructor::Layer(&ENCODING),
 };
 
 pub(super) const GZIP: WordSpec = WordSpec {
@@ -152,7 +152,7 @@ pub(super) const GZIP: WordSpec = WordSpec {
         INDEX,
         TAILS,
     ],
-    maker: Maker::Layer(&ENCODING),
+    constructor: Constructor::Layer(&ENCODING),
 };
 
 pub(super) const COPY: WordSpec = WordSpec {
@@ -160,7 +160,7 @@ pub(super) const COPY: WordSpec = WordSpec {
     help: "stores files in chunks as they are: what the index alone costs [za01]",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
-    maker: Maker::Layer(&ENCODING),
+    constructor: Constructor::Layer(&ENCODING),
 };
 
 pub(super) const UUENCODE: WordSpec = WordSpec {
@@ -168,7 +168,7 @@ pub(super) const UUENCODE: WordSpec = WordSpec {
     help: "stores three bytes as four printable ones: a size that grows, at no cost of an algorithm [za01]",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
-    maker: Maker::Layer(&ENCODING),
+    constructor: Constructor::Layer(&ENCODING),
 };
 
 async fn codec(word: &Word, leaves: &dyn LeafOpener) -> Result<Arc<dyn Codec>, BuildError> {

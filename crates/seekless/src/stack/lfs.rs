@@ -9,7 +9,7 @@ use super::logs::{
     CACHE, DAY, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
     reserve_permille,
 };
-use super::spec::{Maker, Param, WordSpec};
+use super::spec::{Constructor, Param, WordSpec};
 use super::value::{Kind, Percent, Value};
 use crate::device::Device;
 use crate::fs::Fs;
@@ -57,7 +57,7 @@ pub(super) const LFS: WordSpec = WordSpec {
         .default("checkpoint"),
         READ_ONLY,
     ],
-    maker: Maker::FileSystem(&Lfs),
+    constructor: Constructor::FileSystem(&Lfs),
 };
 
 struct Lfs;

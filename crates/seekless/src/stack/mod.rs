@@ -74,8 +74,8 @@ pub use opened::{Mounted, Opened};
 pub use order::{Interface, Role};
 pub use part::Part;
 pub use spec::{
-    Check, Convert, LayerSpec, LeafOpener, Maker, NoLeaves, OpenContext, Param, ProgressFn, Purpose, Sharing, Spread,
-    StoredArray, StoredDevice, WordSpec,
+    Check, Constructor, Convert, LayerSpec, LeafOpener, NoLeaves, OpenContext, Param, ProgressFn, Purpose, Sharing,
+    Spread, StoredArray, StoredDevice, WordSpec,
 };
 pub use value::{Kind, Percent, Value, read_bytes};
 pub use words::WORDS;

@@ -3,7 +3,9 @@
 use super::error::{BuildError, StackError};
 use super::file_systems::{CheckOptions, Checked, Finding, Identity, Probed, Usage, Verdict};
 use super::part::Part;
-use super::spec::{LayerSpec, LeafOpener, Maker, ProgressFn, Purpose, Sharing, Spread, StoredArray, StoredDevice};
+use super::spec::{
+    Constructor, LayerSpec, LeafOpener, ProgressFn, Purpose, Sharing, Spread, StoredArray, StoredDevice,
+};
 use super::{Stack, Word};
 use crate::device::Device;
 use crate::fs::Fs;
@@ -40,7 +42,7 @@ pub struct Mounted {
 
 /// An array with redundancy, which can say what a member should hold.
 pub(super) fn keeps_copies(word: &Word) -> bool {
-    matches!(word.spec.maker, Maker::Spread(Spread { stored: Some(_), .. }))
+    matches!(word.spec.constructor, Constructor::Spread(Spread { stored: Some(_), .. }))
 }
 
 impl<'a> Opened<'a> {
@@ -143,7 +145,9 @@ impl<'a> Opened<'a> {
         let options = CheckOptions { repair: options.repair && self.stack.file_system().is_none(), ..options };
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev() {
-            if let (Maker::Layer(LayerSpec { check: Some(check), .. }), Some(lower)) = (&word.spec.maker, &top) {
+            if let (Constructor::Layer(LayerSpec { check: Some(check), .. }), Some(lower)) =
+                (&word.spec.constructor, &top)
+            {
                 let found = check(self.rt, lower.clone(), word, self.leaves, options).await;
                 checked.add(found.map_err(|cause| self.stack.blame(word, "check", cause))?);
             }
@@ -187,8 +191,8 @@ impl<'a> Opened<'a> {
     /// When the check could not be done.
     pub async fn verify(&self) -> Result<Option<Checked>, StackError> {
         let Some(word) = self.stack.file_system() else { return Ok(None) };
-        let Maker::FileSystem(kind) = word.spec.maker else { return Ok(None) };
-        let is_stored = |word: &Word| matches!(word.spec.maker, Maker::StoredDevice(_));
+        let Constructor::FileSystem(kind) = word.spec.constructor else { return Ok(None) };
+        let is_stored = |word: &Word| matches!(word.spec.constructor, Constructor::StoredDevice(_));
         if !kind.has_checksums() || self.stack.words.iter().any(is_stored) {
             return Ok(None);
         }
@@ -217,10 +221,10 @@ impl<'a> Opened<'a> {
     /// Puts `word` on what is below it: a layer on the file system `below`, a file system on its device. Returns the
     /// new top; `None` above a device, which is open already.
     async fn put_on(&self, below: Option<Fs>, word: &Word, usage: Usage) -> Result<Option<Fs>, StackError> {
-        let made = match (&word.spec.maker, below) {
-            (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
-            (Maker::FileSystem(kind), None) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
-            (Maker::FileSystemLeaf, None) => self.file_system_leaf(word).await,
+        let made = match (&word.spec.constructor, below) {
+            (Constructor::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
+            (Constructor::FileSystem(kind), None) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
+            (Constructor::FileSystemLeaf, None) => self.file_system_leaf(word).await,
             (_, None) => return Ok(None),
             // S2: `order` has checked the order of the words.
             (_, Some(_)) => unreachable!("`{}` is not above a file system", word.name()),

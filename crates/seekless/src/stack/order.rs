@@ -1,7 +1,7 @@
 //! Which word may be above which.
 
 use super::error::StackError;
-use super::spec::{Maker, WordSpec};
+use super::spec::{Constructor, WordSpec};
 use super::value::Value;
 use super::{NUMBER, Setting, Word};
 
@@ -29,12 +29,12 @@ pub enum Interface {
 
 impl WordSpec {
     pub fn role(&self) -> Role {
-        match self.maker {
-            Maker::Layer(_) => Role::Layer,
-            Maker::FileSystem(_) => Role::FileSystem,
-            Maker::FileSystemLeaf => Role::FileSystemLeaf,
-            Maker::DeviceLayer(_) | Maker::StoredDevice(_) | Maker::Spread(_) => Role::DeviceLayer,
-            Maker::VolatileDevice(_) | Maker::DeviceLeaf => Role::DeviceLeaf,
+        match self.constructor {
+            Constructor::Layer(_) => Role::Layer,
+            Constructor::FileSystem(_) => Role::FileSystem,
+            Constructor::FileSystemLeaf => Role::FileSystemLeaf,
+            Constructor::DeviceLayer(_) | Constructor::StoredDevice(_) | Constructor::Spread(_) => Role::DeviceLayer,
+            Constructor::VolatileDevice(_) | Constructor::DeviceLeaf => Role::DeviceLeaf,
         }
     }
 }
@@ -82,8 +82,8 @@ fn check_instances(line: &str, words: &[Word]) -> Result<(), StackError> {
     let mut instances: u64 = 1;
     let mut spread: Option<&Word> = None;
     for word in words {
-        match &word.spec.maker {
-            Maker::Spread(spec) => {
+        match &word.spec.constructor {
+            Constructor::Spread(spec) => {
                 instances = instances.saturating_mul((spec.members)(word));
                 spread = Some(word);
                 if instances > INSTANCES_MAX {
@@ -91,7 +91,7 @@ fn check_instances(line: &str, words: &[Word]) -> Result<(), StackError> {
                     return Err(StackError::new(line, word.span(), problem));
                 }
             }
-            Maker::DeviceLeaf => {
+            Constructor::DeviceLeaf => {
                 let is_same =
                     |setting: &&Setting| matches!(&setting.value, Value::Path(path) if !path.contains(NUMBER));
                 if let (Some(above), Some(setting)) = (spread, word.settings.iter().find(is_same))

@@ -22,7 +22,7 @@ pub struct WordSpec {
     /// The argument without a key after the colon, such as a path.
     pub argument: Option<&'static Param>,
     pub options: &'static [Param],
-    pub maker: Maker,
+    pub constructor: Constructor,
 }
 
 /// An argument or an option of a word.
@@ -98,7 +98,7 @@ impl WordSpec {
 }
 
 /// How a word becomes a part of a running stack.
-pub enum Maker {
+pub enum Constructor {
     Layer(&'static LayerSpec),
     FileSystem(&'static dyn FileSystemKind),
     /// Opened by the caller.
@@ -114,7 +114,7 @@ pub enum Maker {
     DeviceLeaf,
 }
 
-/// A device over several devices, see [`Maker::Spread`].
+/// A device over several devices, see [`Constructor::Spread`].
 pub struct Spread {
     /// Its stored format, if it has one.
     pub stored: Option<&'static dyn StoredArray>,

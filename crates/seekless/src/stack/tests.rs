@@ -385,10 +385,11 @@ fn random_stack(rng: &mut Rng) -> Stack {
     let mut needed: Option<Interface> = None;
     loop {
         // With two or three members each, seven words that spread are the maximum.
-        let spreads = words.iter().filter(|word: &&Word| matches!(word.spec.maker, Maker::Spread(_))).count();
+        let spreads =
+            words.iter().filter(|word: &&Word| matches!(word.spec.constructor, Constructor::Spread(_))).count();
         let fits = |spec: &&&WordSpec| {
             needed.is_none_or(|needed| spec.role().is() == needed)
-                && !(spreads >= 7 && matches!(spec.maker, Maker::Spread(_)))
+                && !(spreads >= 7 && matches!(spec.constructor, Constructor::Spread(_)))
         };
         let candidates: Vec<&'static WordSpec> = WORDS.iter().filter(fits).copied().collect();
         let spec = *rng.pick(&candidates);

@@ -7,7 +7,7 @@ use super::Word;
 use super::arrays::new_uuid;
 use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
-use super::spec::{Maker, OpenContext, Param, StoredDevice, WordSpec};
+use super::spec::{Constructor, OpenContext, Param, StoredDevice, WordSpec};
 use super::value::{Kind, Percent, Value};
 use crate::device::Device;
 use crate::rt::Rt;
@@ -90,7 +90,7 @@ pub(super) const VLD: WordSpec = WordSpec {
         .default("0ns"),
         Param::new("discard", Kind::Switch, "give long stretches that were freed back to what is below").default("on"),
     ],
-    maker: Maker::StoredDevice(&VldKind),
+    constructor: Constructor::StoredDevice(&VldKind),
 };
 
 struct VldKind;

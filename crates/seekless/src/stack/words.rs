@@ -3,7 +3,7 @@
 //! Errors, help, completion and the documentation all come from this table. A new file system, layer or device
 //! is one more row.
 
-use super::spec::{Maker, Param, WordSpec};
+use super::spec::{Constructor, Param, WordSpec};
 use super::value::Kind;
 use super::{arrays, devices, ffs, flash, layers, lfs, vld, vlfs};
 
@@ -45,7 +45,7 @@ const HOSTDIR: WordSpec = WordSpec {
     argument: Some(&Param::new("path", Kind::Path, "the path of a directory").required()),
     options: &[Param::new("submounts", Kind::Switch, "enter file systems that are mounted inside the directory")
         .default("off")],
-    maker: Maker::FileSystemLeaf,
+    constructor: Constructor::FileSystemLeaf,
 };
 
 const MEMFS: WordSpec = WordSpec {
@@ -53,5 +53,5 @@ const MEMFS: WordSpec = WordSpec {
     help: "the model file system of the tests, in memory; gone at unmount",
     argument: None,
     options: &[],
-    maker: Maker::FileSystemLeaf,
+    constructor: Constructor::FileSystemLeaf,
 };

@@ -25,7 +25,7 @@ use seekless::rt::{Executor, HostProfile, Limits, Rt};
 use seekless::stack::{BuildError, Identity, Interface, LeafOpener, Purpose, Sharing, Stack, Usage, Word};
 use seekless::testing::ops::Path as FsPath;
 use seekless::testing::runner::Outcome;
-use seekless::testing::{Generator, MemFs, Op, Runner, Space, Tree, Weights};
+use seekless::testing::{Generator, MemFs, Op, OpMix, Runner, Space, Tree};
 use seekless::units::{MIB, Nanos, SECTOR_BYTES, Sector};
 
 /// Runs of [`LINES`]. A leaf `file:NAME` is memory; with the name of a drive it is that drive, and `sheet` is one known
@@ -278,7 +278,7 @@ fn workers(seed: u64) -> Vec<Worker> {
     let count = 1 + seed / LINES.len() as u64 % 2;
     let worker = |number: u64| {
         let root = if count == 1 { FsPath::from("/") } else { FsPath::from(["/one", "/two"][number as usize]) };
-        let weights = Weights { queries: 6, overlays: false, ..Weights::BALANCED.with_access_lists() };
+        let weights = OpMix { queries: 6, overlays: false, ..OpMix::BALANCED.with_access_lists() };
         Worker { generator: Generator::new(seed * 2 + number, Space { root, ..Space::small() }, weights), digest: 0 }
     };
     (0..count).map(worker).collect()

@@ -14,7 +14,7 @@ use seekless::layer::codecs::Key;
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{
-    BuildError, Identity, Interface, Kind, LeafOpener, Maker, Param, Percent, Purpose, Role, Sharing, Stack,
+    BuildError, Constructor, Identity, Interface, Kind, LeafOpener, Param, Percent, Purpose, Role, Sharing, Stack,
     StackError, Usage, Value, WORDS, Word, WordSpec, quoted, quoted_if_need_be,
 };
 use seekless::testing::Replay;
@@ -58,7 +58,8 @@ const NAMES: &[&str] = &["a", "b c", "d, e", "it's", "f \"g\"", "h = i", "j / k"
 
 /// Words from which mkfs makes nothing permanent: there is no line after it. On zones no file system can be made yet.
 fn keeps_nothing(spec: &WordSpec) -> bool {
-    matches!(spec.maker, Maker::VolatileDevice(_) | Maker::FileSystemLeaf) || matches!(spec.name, "fork" | "smr")
+    matches!(spec.constructor, Constructor::VolatileDevice(_) | Constructor::FileSystemLeaf)
+        || matches!(spec.name, "fork" | "smr")
 }
 
 /// A value that mkfs is likely to accept. The test skips refused ones; the coverage at its end shows that every option

@@ -5,7 +5,7 @@ use super::{
     cost_benefit::{self, CostBenefit},
     greedy::Greedy,
 };
-use crate::cleaning::policy::{Fresh, Moved, Needs, Order, Place, Policy, Segment, SegmentNo, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Order, Policy, Segment, SegmentNo, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] =
@@ -34,12 +34,12 @@ impl Policy for AgeSort {
         Order::Age
     }
 
-    fn write(&mut self, _: &Fresh) -> Place {
-        Place::at(0)
+    fn write(&mut self, _: &Fresh) -> Destination {
+        Destination::at(0)
     }
 
-    fn relocate(&mut self, _: &Moved) -> Place {
-        Place::at(0)
+    fn relocate(&mut self, _: &Moved) -> Destination {
+        Destination::at(0)
     }
 
     fn choose(&mut self, now: Ticks) -> Option<SegmentNo> {

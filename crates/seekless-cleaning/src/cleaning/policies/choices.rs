@@ -2,7 +2,7 @@
 
 use super::{Made, Options};
 use crate::cleaning::index::Set;
-use crate::cleaning::policy::{Fresh, Moved, Place, Policy, Segment, SegmentNo, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Policy, Segment, SegmentNo, Shape, Ticks};
 use crate::cleaning::words::Key;
 use crate::rng::Rng;
 
@@ -22,12 +22,12 @@ impl Made for Choices {
 }
 
 impl Policy for Choices {
-    fn write(&mut self, _: &Fresh) -> Place {
-        Place::at(0)
+    fn write(&mut self, _: &Fresh) -> Destination {
+        Destination::at(0)
     }
 
-    fn relocate(&mut self, _: &Moved) -> Place {
-        Place::at(0)
+    fn relocate(&mut self, _: &Moved) -> Destination {
+        Destination::at(0)
     }
 
     fn choose(&mut self, _: Ticks) -> Option<SegmentNo> {

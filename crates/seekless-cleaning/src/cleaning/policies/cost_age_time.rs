@@ -7,7 +7,7 @@
 use super::select::gain_by_moved;
 use super::{Made, Options};
 use crate::cleaning::index::Ages;
-use crate::cleaning::policy::{Fresh, Moved, Place, Policy, Segment, SegmentNo, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Policy, Segment, SegmentNo, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[];
@@ -42,12 +42,12 @@ impl Policy for CostAgeTime {
         2
     }
 
-    fn write(&mut self, _: &Fresh) -> Place {
-        Place::at(0)
+    fn write(&mut self, _: &Fresh) -> Destination {
+        Destination::at(0)
     }
 
-    fn relocate(&mut self, _: &Moved) -> Place {
-        Place::at(1)
+    fn relocate(&mut self, _: &Moved) -> Destination {
+        Destination::at(1)
     }
 
     fn choose(&mut self, now: Ticks) -> Option<SegmentNo> {

@@ -6,7 +6,7 @@
 
 use super::{Made, Options};
 use crate::cleaning::index::Ages;
-use crate::cleaning::policy::{Fresh, Moved, Needs, Place, Policy, Segment, SegmentNo, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Policy, Segment, SegmentNo, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const AGE: Key = Key::new(
@@ -43,12 +43,12 @@ impl Policy for CostBenefit {
         Needs { times: self.age != Age::Segment, ..Needs::default() }
     }
 
-    fn write(&mut self, _: &Fresh) -> Place {
-        Place::at(0)
+    fn write(&mut self, _: &Fresh) -> Destination {
+        Destination::at(0)
     }
 
-    fn relocate(&mut self, _: &Moved) -> Place {
-        Place::at(0)
+    fn relocate(&mut self, _: &Moved) -> Destination {
+        Destination::at(0)
     }
 
     fn choose(&mut self, now: Ticks) -> Option<SegmentNo> {

@@ -3,7 +3,7 @@
 
 use super::select::{SELECT, Select, passes_to};
 use super::{Made, Options};
-use crate::cleaning::policy::{Fresh, Moved, Needs, Place, Policy, Segment, Shape};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Policy, Segment, Shape};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[Key::new("regions", "6", "how many regions"), SELECT];
@@ -20,8 +20,8 @@ impl Made for Dac {
 }
 
 impl Dac {
-    fn place(region: u8) -> Place {
-        Place { head: region, note: region.into() }
+    fn place(region: u8) -> Destination {
+        Destination { head: region, note: region.into() }
     }
 }
 
@@ -34,12 +34,12 @@ impl Policy for Dac {
         Needs { notes: true, ..Needs::default() }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         let region = block.before.map_or(0, |before| before.note as u8 + 1);
         Dac::place(region.min(self.regions - 1))
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         Dac::place((block.note as u8).max(1) - 1)
     }
 

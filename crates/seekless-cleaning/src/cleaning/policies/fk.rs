@@ -3,7 +3,7 @@
 
 use super::select::{SELECT, Select, passes_to};
 use super::{Made, Options};
-use crate::cleaning::policy::{Fresh, Moved, Needs, Place, Policy, Segment, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Policy, Segment, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[Key::new("heads", "6", "how many heads"), SELECT];
@@ -22,8 +22,8 @@ impl Made for Fk {
 }
 
 impl Fk {
-    fn place(&self, left: Ticks) -> Place {
-        Place::at((left / self.segment_blocks).min(Ticks::from(self.heads) - 1) as u8)
+    fn place(&self, left: Ticks) -> Destination {
+        Destination::at((left / self.segment_blocks).min(Ticks::from(self.heads) - 1) as u8)
     }
 }
 
@@ -36,11 +36,11 @@ impl Policy for Fk {
         Needs { future: true, ..Needs::default() }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         self.place(block.dies.saturating_sub(block.now))
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         self.place(block.dies.saturating_sub(block.now))
     }
 

@@ -16,7 +16,7 @@
 
 use super::select::{SELECT, Select, passes_to};
 use super::{Made, Options};
-use crate::cleaning::policy::{Fresh, Moved, Needs, Note, Place, Policy, Segment, Shape};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Note, Policy, Segment, Shape};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[
@@ -104,9 +104,9 @@ impl Policy for Lifetime {
         Needs { times: true, notes: true, future: false }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         let Some(before) = block.before else {
-            return Place { head: self.heads() - 1, note: 0 };
+            return Destination { head: self.heads() - 1, note: 0 };
         };
         let last = note_of((block.now - before.written) as f64);
         let note = match before.note {
@@ -118,12 +118,12 @@ impl Policy for Lifetime {
             }
         };
         let head = self.moved.len() + 1 + self.fresh.partition_point(|longest| *longest < note);
-        Place { head: head as u8, note }
+        Destination { head: head as u8, note }
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         let life = block.note.max(note_of((block.now - block.written) as f64));
-        Place { head: self.moved.partition_point(|longest| *longest < life) as u8, note: block.note }
+        Destination { head: self.moved.partition_point(|longest| *longest < life) as u8, note: block.note }
     }
 
     fn cleaned(&mut self, segment: &Segment) {

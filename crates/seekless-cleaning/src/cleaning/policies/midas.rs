@@ -7,7 +7,7 @@
 
 use super::{Made, Options};
 use crate::cleaning::index::{Buckets, Queue};
-use crate::cleaning::policy::{Fresh, Moved, Needs, Place, Policy, Segment, SegmentNo, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Policy, Segment, SegmentNo, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[
@@ -53,14 +53,14 @@ impl Policy for Midas {
         Needs { times: true, ..Needs::default() }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         let is_short = block.before.is_some_and(|before| block.now - before.written < self.stay);
-        Place::at(u8::from(!is_short))
+        Destination::at(u8::from(!is_short))
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         // From the group of short-lived blocks to the second of the chain: they are as old as those of the first.
-        Place::at(if block.head == 0 { 2 } else { block.head + 1 }.min(self.queues.len() as u8))
+        Destination::at(if block.head == 0 { 2 } else { block.head + 1 }.min(self.queues.len() as u8))
     }
 
     fn choose(&mut self, _: Ticks) -> Option<SegmentNo> {

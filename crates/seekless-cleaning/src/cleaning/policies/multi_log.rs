@@ -10,7 +10,7 @@
 
 use super::{Made, Options};
 use crate::cleaning::index::Buckets;
-use crate::cleaning::policy::{Fresh, Moved, Needs, Place, Policy, Segment, SegmentNo, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Policy, Segment, SegmentNo, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] =
@@ -62,8 +62,8 @@ impl MultiLog {
         self.intervals.partition_point(|longest| *longest < interval) as u8
     }
 
-    fn place(log: u8) -> Place {
-        Place { head: log, note: log.into() }
+    fn place(log: u8) -> Destination {
+        Destination { head: log, note: log.into() }
     }
 }
 
@@ -76,7 +76,7 @@ impl Policy for MultiLog {
         Needs { times: true, notes: true, future: false }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         let log = match block.before {
             None => self.logs.len() as u8 - 1,
             Some(before) => {
@@ -93,7 +93,7 @@ impl Policy for MultiLog {
         MultiLog::place(log)
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         let was = block.note as u8;
         let colder =
             self.intervals.get(usize::from(was)).is_some_and(|longest| block.now - block.written > 2 * longest);

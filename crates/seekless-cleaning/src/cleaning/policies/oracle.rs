@@ -3,7 +3,7 @@
 
 use super::select::{SELECT, Select, passes_to};
 use super::{Made, Options};
-use crate::cleaning::policy::{Fresh, Moved, Needs, Place, Policy, Segment, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Policy, Segment, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[
@@ -28,8 +28,8 @@ impl Made for Oracle {
 }
 
 impl Oracle {
-    fn place(&self, left: Ticks) -> Place {
-        Place::at(self.lives.partition_point(|longest| *longest < left) as u8)
+    fn place(&self, left: Ticks) -> Destination {
+        Destination::at(self.lives.partition_point(|longest| *longest < left) as u8)
     }
 }
 
@@ -42,11 +42,11 @@ impl Policy for Oracle {
         Needs { future: true, ..Needs::default() }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         self.place(block.dies.saturating_sub(block.now))
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         self.place(block.dies.saturating_sub(block.now))
     }
 

@@ -2,7 +2,7 @@
 
 use super::select::{SELECT, Select, passes_to};
 use super::{Made, Options};
-use crate::cleaning::policy::{Fresh, Moved, Place, Policy, Segment, Shape};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Policy, Segment, Shape};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[SELECT];
@@ -20,12 +20,12 @@ impl Policy for SepGc {
         2
     }
 
-    fn write(&mut self, _: &Fresh) -> Place {
-        Place::at(0)
+    fn write(&mut self, _: &Fresh) -> Destination {
+        Destination::at(0)
     }
 
-    fn relocate(&mut self, _: &Moved) -> Place {
-        Place::at(1)
+    fn relocate(&mut self, _: &Moved) -> Destination {
+        Destination::at(1)
     }
 
     fn cleaned(&mut self, segment: &Segment) {

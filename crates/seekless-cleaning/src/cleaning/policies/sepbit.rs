@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::select::{SELECT, Select, passes_to};
 use super::{Made, Options};
-use crate::cleaning::policy::{Fresh, Moved, Needs, Place, Policy, Segment, Shape, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Policy, Segment, Shape, Ticks};
 use crate::cleaning::words::Key;
 
 pub(super) const KEYS: &[Key] = &[SELECT];
@@ -41,14 +41,14 @@ impl Policy for SepBit {
         Needs { times: true, ..Needs::default() }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         let is_short = block.before.is_some_and(|before| block.now - before.written < self.short);
-        Place::at(u8::from(!is_short))
+        Destination::at(u8::from(!is_short))
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         let age = block.now - block.written;
-        Place::at(match block.head {
+        Destination::at(match block.head {
             0 => 2,
             _ if age < self.short.saturating_mul(4) => 3,
             _ if age < self.short.saturating_mul(16) => 4,

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{given, run, setup};
-use crate::cleaning::policy::{Fresh, Limits, Moved, Place, Policy, Room, Segment, SegmentNo, Ticks, Trigger};
+use crate::cleaning::policy::{Destination, Fresh, Limits, Moved, Policy, Room, Segment, SegmentNo, Ticks, Trigger};
 use crate::cleaning::{POLICIES, PatternSpec, PolicySpec, Setup, SetupError, simulate};
 
 /// Aim: a log with a single block to spare goes on, whatever the policy (S2, S3). Method: the largest data that is not
@@ -58,12 +58,12 @@ impl Policy for Useless {
         true
     }
 
-    fn write(&mut self, _: &Fresh) -> Place {
-        Place::at(0)
+    fn write(&mut self, _: &Fresh) -> Destination {
+        Destination::at(0)
     }
 
-    fn relocate(&mut self, _: &Moved) -> Place {
-        Place::at(0)
+    fn relocate(&mut self, _: &Moved) -> Destination {
+        Destination::at(0)
     }
 
     fn choose(&mut self, _: Ticks) -> Option<SegmentNo> {

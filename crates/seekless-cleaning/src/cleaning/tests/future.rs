@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::{given, setup};
-use crate::cleaning::policy::{Fresh, Moved, Needs, Note, Place, Policy, Segment, SegmentNo, Ticks};
+use crate::cleaning::policy::{Destination, Fresh, Moved, Needs, Note, Policy, Segment, SegmentNo, Ticks};
 use crate::cleaning::{PATTERNS, PatternSpec, Setup, simulate};
 
 /// Remembers of each block when it will die.
@@ -23,20 +23,20 @@ impl Policy for Witness {
         Needs { times: true, notes: true, future: true }
     }
 
-    fn write(&mut self, block: &Fresh) -> Place {
+    fn write(&mut self, block: &Fresh) -> Destination {
         if let Some(before) = block.before {
             assert_eq!(before.note, note(block.now), "a block dies when it was foretold");
             self.told += 1;
         }
         assert!(block.dies > block.now);
-        Place { head: 0, note: note(block.dies) }
+        Destination { head: 0, note: note(block.dies) }
     }
 
-    fn relocate(&mut self, block: &Moved) -> Place {
+    fn relocate(&mut self, block: &Moved) -> Destination {
         assert_eq!(block.note, note(block.dies), "what is foretold goes with the block");
         assert!(block.dies > block.now || block.dies == block.now && block.written < block.now);
         assert!(block.written <= block.now);
-        Place { head: 0, note: block.note }
+        Destination { head: 0, note: block.note }
     }
 
     fn choose(&mut self, _: Ticks) -> Option<SegmentNo> {

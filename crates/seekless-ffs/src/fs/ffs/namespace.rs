@@ -17,7 +17,7 @@ use super::soft::{After, DRAINS_MAX, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::Data;
-use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode};
+use crate::fs::{Entry, EntryName, FileKind, FsError, FsResult, NewNode, NodeKind, RenameMode};
 
 /// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
@@ -542,7 +542,7 @@ impl Ffs {
     }
 
     /// Moves a name. The inode with the new name is replaced, or the two are exchanged.
-    pub(super) async fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    pub(super) async fn move_name(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         let (Some(from_dir), Some(to_dir)) = (inner(from.parent), inner(to.parent)) else {
             return Err(FsError::Stale);
         };

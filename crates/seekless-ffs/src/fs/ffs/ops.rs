@@ -172,7 +172,7 @@ impl FileSystem for Ffs {
         Ok(())
     }
 
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         self.move_name(from, to, mode).await?;
         self.relieve().await;
         Ok(())

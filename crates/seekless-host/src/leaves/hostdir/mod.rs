@@ -46,9 +46,9 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Ti
 use rustix::io::Errno;
 use seekless::device::{Counter, Data};
 use seekless::fs::{
-    AllocateMode, Attr, DirSink, Entry, FileKind, FileRange, FileSystem, FsError, FsResult, FsTraits, Handle, NewNode,
-    NodeKind, OpenFlags, OpenProtocol, Opened, Place, RenameMode, SeekTo, SetAttr, SetTime, StatFs, WriteMode,
-    XattrMode, without_privileges,
+    AllocateMode, Attr, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, FsError, FsResult, FsTraits,
+    Handle, NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
+    WriteMode, XattrMode, without_privileges,
 };
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, WallTime};
@@ -415,7 +415,7 @@ impl FileSystem for HostDir {
         })
     }
 
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         self.may_change()?;
         check_name(from.name)?;
         check_name(to.name)?;

@@ -10,7 +10,7 @@ use super::units::Content;
 use super::{Classic, Options};
 use crate::device::Data;
 use crate::fs::client::Client;
-use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, NewNode, NodeKind, Place, SetAttr, WriteMode};
+use crate::fs::{Attr, EntryName, FileKind, Fs, FsError, FsResult, NewNode, NodeKind, SetAttr, WriteMode};
 use crate::layer::{Finding, Report};
 use crate::rt::Rt;
 use crate::units::Ino;
@@ -37,11 +37,11 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                     continue;
                 }
                 (FileKind::Regular, None) if seen.insert(entry.ino, ()).is_none() => {
-                    let place = Place { parent, name: &entry.name };
+                    let place = EntryName { parent, name: &entry.name };
                     classic.check_file(&lower, entry.ino, place, repair, &mut report).await?
                 }
                 (FileKind::Regular, Some(name)) => {
-                    classic.check_left_over(&lower, Place { parent, name }, repair).await?
+                    classic.check_left_over(&lower, EntryName { parent, name }, repair).await?
                 }
                 _ => None,
             };
@@ -72,7 +72,7 @@ impl Classic {
         &self,
         lower: &Fs,
         ino: Ino,
-        place: Place<'_>,
+        place: EntryName<'_>,
         repair: bool,
         report: &mut Report,
     ) -> FsResult<Option<Problem>> {
@@ -129,7 +129,7 @@ impl Classic {
     }
 
     /// Creates a missing index. Returns false when its name is taken.
-    async fn make_lost_index(&self, lower: &Fs, place: Place<'_>, index: &Index) -> FsResult<bool> {
+    async fn make_lost_index(&self, lower: &Fs, place: EntryName<'_>, index: &Index) -> FsResult<bool> {
         let entry = lower.lookup(place.parent, place.name).await?;
         lower.forget(entry.attr.ino, 1).await;
         let Attr { permissions, uid, gid, .. } = entry.attr;
@@ -142,7 +142,7 @@ impl Classic {
         self.replace_index(lower, place, index).await
     }
 
-    async fn replace_index(&self, lower: &Fs, place: Place<'_>, index: &Index) -> FsResult<bool> {
+    async fn replace_index(&self, lower: &Fs, place: EntryName<'_>, index: &Index) -> FsResult<bool> {
         let Some(FoundIndex { ino, .. }) = find(lower, place).await? else { return Ok(false) };
         let bytes = index.words(0);
         let cut = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -154,7 +154,7 @@ impl Classic {
     }
 
     /// An index whose file does not exist.
-    async fn check_left_over(&self, lower: &Fs, place: Place<'_>, repair: bool) -> FsResult<Option<Problem>> {
+    async fn check_left_over(&self, lower: &Fs, place: EntryName<'_>, repair: bool) -> FsResult<Option<Problem>> {
         if let Ok(entry) = lower.lookup(place.parent, place.name).await {
             lower.forget(entry.attr.ino, 1).await;
             return Ok(None);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::format::Index;
-use crate::fs::{Attr, FsError, FsResult, Place};
+use crate::fs::{Attr, EntryName, FsError, FsResult};
 use crate::rt::Gate;
 use crate::units::Ino;
 
@@ -74,7 +74,7 @@ impl Node {
 
 impl File {
     /// A file without bytes.
-    pub(super) fn empty(place: Option<Place<'_>>) -> File {
+    pub(super) fn empty(place: Option<EntryName<'_>>) -> File {
         File {
             form: Form::Units,
             index: Index::default(),

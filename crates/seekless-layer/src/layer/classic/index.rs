@@ -5,7 +5,7 @@ use super::format::{Index, PAGES_MAX, SUFFIX};
 use super::{Classic, count};
 use crate::device::Data;
 use crate::fs::acl::XATTR_ACL_ACCESS;
-use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, NewNode, OpenFlags, Place, SetAttr, WriteMode, XattrMode};
+use crate::fs::{Attr, EntryName, FileKind, Fs, FsError, FsResult, NewNode, OpenFlags, SetAttr, WriteMode, XattrMode};
 use crate::layer::read_lower;
 use crate::units::Ino;
 
@@ -38,7 +38,7 @@ impl From<FsError> for BadIndex {
 ///
 /// # Errors
 /// Those of the file system below.
-pub(super) async fn find(lower: &Fs, place: Place<'_>) -> FsResult<Option<FoundIndex>> {
+pub(super) async fn find(lower: &Fs, place: EntryName<'_>) -> FsResult<Option<FoundIndex>> {
     let entry = match lower.lookup(place.parent, &index_name(place.name)).await {
         Ok(entry) => entry,
         Err(FsError::NotFound | FsError::NameTooLong) => return Ok(None),
@@ -63,7 +63,7 @@ impl Classic {
     ///
     /// # Errors
     /// Those of reading. An error in the file itself becomes its form.
-    pub(super) async fn load(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Node> {
+    pub(super) async fn load(&self, lower: &Fs, attr: &Attr, place: Option<EntryName<'_>>) -> FsResult<Node> {
         let found = match place {
             Some(place) => find(lower, place).await?,
             None => None,
@@ -187,7 +187,7 @@ impl Classic {
     pub(super) async fn make_index(&self, lower: &Fs, node: &Node) -> FsResult<Ino> {
         let file = node.regular()?;
         let (parent, name) = file.borrow().place.clone().ok_or(FsError::NotFound)?;
-        let place = Place { parent, name: &name };
+        let place = EntryName { parent, name: &name };
         let entry = lower.lookup(parent, &name).await?;
         lower.forget(entry.attr.ino, 1).await;
         if entry.attr.ino != node.ino {
@@ -226,7 +226,7 @@ impl Classic {
         let place = file.borrow().place.clone();
         let ino = file.borrow().index_ino;
         if let (Some((parent, name)), Some(ino)) = (place, ino)
-            && let Ok(Some(found)) = find(lower, Place { parent, name: &name }).await
+            && let Ok(Some(found)) = find(lower, EntryName { parent, name: &name }).await
         {
             lower.forget(found.ino, 1).await;
             if found.ino == ino {

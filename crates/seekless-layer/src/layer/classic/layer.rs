@@ -9,7 +9,7 @@ use super::format::SUFFIX;
 use crate::device::{Counter, Data};
 use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::{
-    AllocateMode, Attr, Entry, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode,
+    AllocateMode, Attr, Entry, EntryName, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, RenameMode,
     SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
 };
 use crate::layer::log::mark;
@@ -56,7 +56,7 @@ impl Layer for Classic {
 
     const NAME: &'static str = "classic";
 
-    async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Node> {
+    async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<EntryName<'_>>) -> FsResult<Node> {
         match attr.kind {
             FileKind::Regular => self.load(lower, attr, place).await,
             _ => Ok(Node::new(attr.ino, None)),
@@ -205,11 +205,11 @@ impl Layer for Classic {
         self.link_both(at, parent, name).await
     }
 
-    async fn unlink(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+    async fn unlink(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         self.unlink_both(lower, place).await
     }
 
-    async fn rmdir(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+    async fn rmdir(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         self.remove_directory(lower, place).await
     }
 
@@ -217,8 +217,8 @@ impl Layer for Classic {
         &self,
         lower: &Fs,
         nodes: &Nodes<Node>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
         self.rename_both(lower, nodes, from, to, mode).await

@@ -6,7 +6,7 @@
 use super::Classic;
 use super::file::{Form, Node};
 use super::index::{find, index_name};
-use crate::fs::{DirEntry, DirSink, Entry, Fs, FsError, FsResult, Place, RenameMode};
+use crate::fs::{DirEntry, DirSink, Entry, EntryName, Fs, FsError, FsResult, RenameMode};
 use crate::layer::{At, Nodes};
 use crate::units::Ino;
 
@@ -38,7 +38,7 @@ impl Classic {
         if let Some(index) = index {
             let mut linked = at.lower.link(index, parent, &index_name(name)).await;
             if linked == Err(FsError::Exists)
-                && let Some(other) = find(at.lower, Place { parent, name }).await?
+                && let Some(other) = find(at.lower, EntryName { parent, name }).await?
             {
                 // The index of a file that no longer exists.
                 at.lower.forget(other.ino, 1).await;
@@ -52,12 +52,12 @@ impl Classic {
         Ok(entry)
     }
 
-    pub(super) async fn unlink_both(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+    pub(super) async fn unlink_both(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         lower.unlink(place.parent, place.name).await?;
         self.remove_index(lower, place).await
     }
 
-    async fn remove_index(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+    async fn remove_index(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         if let Some(index) = find(lower, place).await? {
             lower.forget(index.ino, 1).await;
             lower.unlink(place.parent, &index_name(place.name)).await?;
@@ -69,8 +69,8 @@ impl Classic {
         &self,
         lower: &Fs,
         nodes: &Nodes<Node>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
         lower.rename(from, to, mode).await?;
@@ -82,7 +82,7 @@ impl Classic {
             lower.forget(index.ino, 1).await;
         }
         let (old, new) = (index_name(from.name), index_name(to.name));
-        let (old, new) = (Place { parent: from.parent, name: &old }, Place { parent: to.parent, name: &new });
+        let (old, new) = (EntryName { parent: from.parent, name: &old }, EntryName { parent: to.parent, name: &new });
         match (here, there, mode) {
             (Some(_), Some(_), RenameMode::Exchange) => lower.rename(old, new, RenameMode::Exchange).await,
             (None, Some(_), RenameMode::Exchange) => lower.rename(new, old, RenameMode::NoReplace).await,
@@ -98,7 +98,7 @@ impl Classic {
     }
 
     /// Records that the file is now at `place`.
-    async fn note_place(&self, lower: &Fs, nodes: &Nodes<Node>, place: Place<'_>) -> FsResult<()> {
+    async fn note_place(&self, lower: &Fs, nodes: &Nodes<Node>, place: EntryName<'_>) -> FsResult<()> {
         let entry = match lower.lookup(place.parent, place.name).await {
             Ok(entry) => entry,
             Err(FsError::NotFound) => return Ok(()),
@@ -114,7 +114,7 @@ impl Classic {
     }
 
     /// Removes a directory, with the indexes that are left over in it.
-    pub(super) async fn remove_directory(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+    pub(super) async fn remove_directory(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         match lower.rmdir(place.parent, place.name).await {
             Err(FsError::NotEmpty) => {}
             other => return other,
@@ -134,7 +134,7 @@ impl Classic {
         lower.readdir(directory, None, 0, false, &mut names).await?;
         let Some(names) = names.only_indexes else { return Ok(false) };
         for name in &names {
-            let Some(index) = find(lower, Place { parent: directory, name }).await? else { return Ok(false) };
+            let Some(index) = find(lower, EntryName { parent: directory, name }).await? else { return Ok(false) };
             lower.forget(index.ino, 1).await;
         }
         for name in &names {

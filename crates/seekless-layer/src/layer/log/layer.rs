@@ -8,7 +8,7 @@ use super::mark;
 use super::{ChunkedLayer, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
-    AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode, SeekTo,
+    AllocateMode, Attr, EntryName, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, RenameMode, SeekTo,
     SetAttr, SetTime, WriteMode, XATTR_CAPABILITY, XattrMode, without_privileges,
 };
 use crate::layer::{At, Layer, Nodes};
@@ -83,7 +83,7 @@ impl Layer for ChunkedLayer {
 
     const NAME: &'static str = "log";
 
-    async fn open_node(&self, lower: &Fs, attr: &Attr, _place: Option<Place<'_>>) -> FsResult<Node> {
+    async fn open_node(&self, lower: &Fs, attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<Node> {
         let serial = self.next_serial.get();
         self.next_serial.set(serial + 1);
         if attr.kind != FileKind::Regular {
@@ -285,8 +285,8 @@ impl Layer for ChunkedLayer {
         &self,
         lower: &Fs,
         nodes: &Nodes<Node>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
         if !mode.spares_target() {
@@ -361,8 +361,8 @@ impl ChunkedLayer {
         &self,
         lower: &Fs,
         nodes: &Nodes<Node>,
-        source: Place<'_>,
-        target: Place<'_>,
+        source: EntryName<'_>,
+        target: EntryName<'_>,
     ) -> FsResult<()> {
         // The rename itself reports a problem with either name.
         let Ok(entry) = lower.lookup(source.parent, source.name).await else { return Ok(()) };

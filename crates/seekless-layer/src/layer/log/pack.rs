@@ -13,8 +13,8 @@ use crate::codec::{crc32c_append, is_zero};
 use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::client::Client;
 use crate::fs::{
-    Attr, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, Place, RenameMode, SetAttr, SetTime, WriteMode,
-    XattrMode,
+    Attr, EntryName, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, RenameMode, SetAttr, SetTime,
+    WriteMode, XattrMode,
 };
 use crate::layer::directory::{Claim, let_go, schemes};
 use crate::rt::Rt;
@@ -225,7 +225,7 @@ impl PackJob {
         let made = match made {
             Ok(attr) => {
                 // The last chance to give up: afterwards the name is the new file's.
-                let (from, to) = (Place { parent, name: &unfinished }, Place { parent, name });
+                let (from, to) = (EntryName { parent, name: &unfinished }, EntryName { parent, name });
                 self.lower.fs().rename(from, to, RenameMode::Replace).await.map(|()| attr).map_err(NotReplaced::from)
             }
             Err(why) => Err(why),

@@ -20,7 +20,7 @@ use super::layout::*;
 use super::state::*;
 use super::victims::Victims;
 use crate::device::{Buf, Data};
-use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::backend::InodeMap;
 use crate::fs::logfs::change::{Change, Hole, ReserveAccess};
 use crate::fs::{FileKind, FsError};
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
@@ -39,9 +39,18 @@ pub(super) enum Scope {
     },
 }
 
+/// A partial segment, as it is written.
+#[derive(Clone, Debug)]
+pub(super) struct PartialWrite {
+    pub at: Sector,
+    pub data: Data,
+    /// Its number in the log.
+    pub sequence: u64,
+}
+
 /// Partial segments to write, in log order.
 pub(super) struct Transaction {
-    pub partials: Vec<(Sector, Data, u64)>,
+    pub partials: Vec<PartialWrite>,
     /// Sequence number after the last of them.
     pub end_sequence: u64,
     /// The block for the checkpoint slot.
@@ -479,7 +488,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         state.log.log_bytes_since_checkpoint += data.len() as u64;
         state.log.in_flight_bytes += data.len() as u64;
         state.in_flight.push(InFlight { at: start, data: data.clone(), sequence });
-        transaction.partials.push((start, data, sequence));
+        transaction.partials.push(PartialWrite { at: start, data, sequence });
     }
     transaction.end_sequence = end_sequence;
     if let Some(serial) = checkpoint_serial {

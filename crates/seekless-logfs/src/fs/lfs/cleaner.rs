@@ -21,7 +21,7 @@ use super::layout::*;
 use super::state::*;
 use crate::device::rescue::{rescue, rescue_as};
 use crate::device::{Buf, Device, read_right};
-use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::backend::SpaceAccounts;
 use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;

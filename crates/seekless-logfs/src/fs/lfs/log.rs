@@ -11,15 +11,15 @@ use std::rc::{Rc, Weak};
 use futures_util::future::join_all;
 
 use super::Lfs;
-use super::assemble::{Scope, Transaction, assemble};
+use super::assemble::{PartialWrite, Scope, Transaction, assemble};
 use super::format::*;
 use super::layout::*;
 use super::state::*;
 use super::victims::Victims;
-use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags};
+use crate::device::{Buf, DeviceError, Discard, WriteFlags};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
-use crate::units::{Nanos, SECTOR_BYTES, Sector};
+use crate::units::{Nanos, SECTOR_BYTES};
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
@@ -38,9 +38,8 @@ pub(super) fn log_is_long(state: &State) -> bool {
 impl Lfs {
     // ---- Writing ----
 
-    /// Assembles a transaction and starts writing it. Returns the sequence number up to which the log must be durable
-    /// for everything in `scope` to be durable.
-    fn submit(self: &Rc<Self>, scope: Scope) -> FsResult<Result<Submitted, Load>> {
+    /// Assembles a transaction and starts writing it, unless something has to be loaded first.
+    fn submit(self: &Rc<Self>, scope: Scope) -> FsResult<Submission> {
         let transaction = {
             let mut state = self.state.borrow_mut();
             state.now = self.rt.wall();
@@ -53,8 +52,11 @@ impl Lfs {
             }
             match assembled {
                 Ok(Some(transaction)) => transaction,
-                Ok(None) => return Ok(Ok(Submitted { end_sequence: state.log.end.sequence, checkpoint: None })),
-                Err(Stop::Need(Need::Load(load))) => return Ok(Err(load)),
+                Ok(None) => {
+                    let end_sequence = state.log.end.sequence;
+                    return Ok(Submission::Started(Submitted { end_sequence, checkpoint: None }));
+                }
+                Err(Stop::Need(Need::Load(load))) => return Ok(Submission::Needs(load)),
                 Err(Stop::Fail(error)) => return Err(error),
                 Err(Stop::Need(Need::Wait(wait))) => unreachable!("assembling waits for nothing, not for {wait:?}"),
             }
@@ -62,20 +64,20 @@ impl Lfs {
         let Transaction { partials, end_sequence, checkpoint } = transaction;
         let lfs = self.clone();
         self.rt.spawn(async move { lfs.write_partials(partials).await });
-        Ok(Ok(Submitted { end_sequence, checkpoint }))
+        Ok(Submission::Started(Submitted { end_sequence, checkpoint }))
     }
 
     pub(super) async fn submit_loading(self: &Rc<Self>, scope: Scope) -> FsResult<Submitted> {
         loop {
             match self.submit(scope)? {
-                Ok(submitted) => return Ok(submitted),
-                Err(load) => self.load(load).await?,
+                Submission::Started(submitted) => return Ok(submitted),
+                Submission::Needs(load) => self.load(load).await?,
             }
         }
     }
 
-    async fn write_partials(self: Rc<Self>, partials: Vec<(Sector, Data, u64)>) {
-        let writes = partials.into_iter().map(|(at, data, sequence)| {
+    async fn write_partials(self: Rc<Self>, partials: Vec<PartialWrite>) {
+        let writes = partials.into_iter().map(|PartialWrite { at, data, sequence }| {
             let lfs = &self;
             async move {
                 let bytes = data.len() as u64;
@@ -388,8 +390,16 @@ impl Lfs {
     }
 }
 
+/// What came of the attempt to write a transaction.
+enum Submission {
+    Started(Submitted),
+    /// This has to be in memory first.
+    Needs(Load),
+}
+
 /// A transaction in flight.
 pub(super) struct Submitted {
+    /// When the log is durable up to this number, so is everything in the scope of the transaction.
     pub end_sequence: u64,
     pub checkpoint: Option<(u64, [u8; BLOCK_BYTES])>,
 }

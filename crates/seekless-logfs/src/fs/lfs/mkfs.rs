@@ -1,6 +1,6 @@
 //! Creating a volume.
 
-use super::assemble::{Scope, assemble};
+use super::assemble::{PartialWrite, Scope, assemble};
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
@@ -10,7 +10,7 @@ use crate::device::{Buf, Data, Device, Discard, WriteFlags};
 use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
-use crate::units::{Ino, SECTOR_BYTES, Sector};
+use crate::units::{Ino, SECTOR_BYTES};
 
 /// Parameters of a new volume.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     }
 
     let (partials, checkpoint) = first_checkpoint(rt, layout, options)?;
-    for (at, data, _) in partials {
+    for PartialWrite { at, data, .. } in partials {
         device.write(at, data, WriteFlags::NONE).await?;
     }
     let (serial, block) = checkpoint;
@@ -164,10 +164,12 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     Ok(())
 }
 
-type Partials = Vec<(Sector, Data, u64)>;
-
 /// The log of an empty volume: a root directory and the tables.
-fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<(Partials, (u64, [u8; BLOCK_BYTES]))> {
+fn first_checkpoint(
+    rt: &Rt,
+    layout: Layout,
+    options: &MkfsOptions,
+) -> FsResult<(Vec<PartialWrite>, (u64, [u8; BLOCK_BYTES]))> {
     let mut segments = Segments::new(&layout);
     segments.ready.extend(2..layout.segment_count());
     let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence: 1, chain: 0 };

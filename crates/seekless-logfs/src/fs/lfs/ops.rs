@@ -9,22 +9,20 @@ use super::state::*;
 use super::{BackgroundWork, Lfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
-use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
 use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::{FsError, FsResult, LogUsage};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-impl LogBackend for Segmented {
+impl LogTypes for Segmented {
     const NAME: &'static str = "lfs";
 
     type DeferredFree = DeferredFree;
     type BackgroundWork = BackgroundWork;
+}
 
-    fn holds(state: &State, at: Sector, sectors: u64) -> bool {
-        state.log.layout.holds(at, sectors)
-    }
-
+impl InodeMap for Segmented {
     fn imap_entry(state: &mut State, ino: Ino) -> Step<InodeSlot> {
         let (block, offset) = imap_place(ino);
         let Some(data) = state.block(block)? else { return Ok(InodeSlot::NONE) };
@@ -46,6 +44,51 @@ impl LogBackend for Segmented {
 
     fn touch_imap(change: &mut Change<'_, Segmented>, ino: Ino) -> Step<()> {
         change.touch(imap_place(ino).0)
+    }
+
+    fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
+        for (segment, bytes) in known.deferred_free.freed {
+            *state.log.freed.entry(segment).or_insert(0) += bytes;
+        }
+        for pointer in [known.inode.xattr_pointer().unwrap_or_default()] {
+            if let Pointer::Mapped { at, .. } = pointer
+                && let Some(segment) = state.log.layout.segment_of(at)
+            {
+                *state.log.freed.entry(segment).or_insert(0) += pointer.live_bytes();
+                state.freed_pending_bytes += pointer.live_bytes();
+            }
+        }
+        if !known.slot.is_none() {
+            if let Some(segment) = state.log.layout.segment_of(known.slot.sector()) {
+                *state.log.freed.entry(segment).or_insert(0) += Inode::BYTES as u64;
+                state.freed_pending_bytes += Inode::BYTES as u64;
+            }
+            Segmented::set_imap_entry(state, ino, InodeSlot::NONE);
+            state.log.records.push(Item::InodeFreed { ino });
+        }
+        log_unwritten(state, known.unwritten_pending);
+    }
+
+    fn set_orphan(state: &mut State, ino: Ino, is_orphan: bool) {
+        if is_orphan && state.log.orphans.add(ino) {
+            state.log.records.push(Item::OrphanAdded { ino });
+        } else if !is_orphan && state.log.orphans.remove(ino) {
+            state.log.records.push(Item::OrphanRemoved { ino });
+        }
+    }
+
+    fn is_orphan(state: &State, ino: Ino) -> bool {
+        state.log.orphans.contains(ino)
+    }
+
+    fn orphans(state: &State) -> Vec<Ino> {
+        state.log.orphans.list()
+    }
+}
+
+impl SpaceAccounts for Segmented {
+    fn holds(state: &State, at: Sector, sectors: u64) -> bool {
+        state.log.layout.holds(at, sectors)
     }
 
     fn used_bytes(state: &State) -> u64 {
@@ -117,45 +160,6 @@ impl LogBackend for Segmented {
         }
     }
 
-    fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
-        for (segment, bytes) in known.deferred_free.freed {
-            *state.log.freed.entry(segment).or_insert(0) += bytes;
-        }
-        for pointer in [known.inode.xattr_pointer().unwrap_or_default()] {
-            if let Pointer::Mapped { at, .. } = pointer
-                && let Some(segment) = state.log.layout.segment_of(at)
-            {
-                *state.log.freed.entry(segment).or_insert(0) += pointer.live_bytes();
-                state.freed_pending_bytes += pointer.live_bytes();
-            }
-        }
-        if !known.slot.is_none() {
-            if let Some(segment) = state.log.layout.segment_of(known.slot.sector()) {
-                *state.log.freed.entry(segment).or_insert(0) += Inode::BYTES as u64;
-                state.freed_pending_bytes += Inode::BYTES as u64;
-            }
-            Segmented::set_imap_entry(state, ino, InodeSlot::NONE);
-            state.log.records.push(Item::InodeFreed { ino });
-        }
-        log_unwritten(state, known.unwritten_pending);
-    }
-
-    fn set_orphan(state: &mut State, ino: Ino, is_orphan: bool) {
-        if is_orphan && state.log.orphans.add(ino) {
-            state.log.records.push(Item::OrphanAdded { ino });
-        } else if !is_orphan && state.log.orphans.remove(ino) {
-            state.log.records.push(Item::OrphanRemoved { ino });
-        }
-    }
-
-    fn is_orphan(state: &State, ino: Ino) -> bool {
-        state.log.orphans.contains(ino)
-    }
-
-    fn orphans(state: &State) -> Vec<Ino> {
-        state.log.orphans.list()
-    }
-
     fn keeps_blocks(ino: Ino) -> bool {
         ino == USAGE_INO || ino == ORPHAN_INO
     }
@@ -165,6 +169,15 @@ impl LogBackend for Segmented {
         (volume / 512).min(1 << 20).max(state.log.layout.segment_bytes()).min(state.log.options.dirty_bytes_max)
     }
 
+    /// One sector for each inode of a group, as long as it is in the same segment.
+    fn attribute_sectors_before(state: &State, start: Sector) -> u64 {
+        let layout = &state.log.layout;
+        let segment_start = layout.segment_of(start).map_or(start, |segment| layout.segment_start(segment));
+        (INODE_GROUP_SECTORS * INODES_PER_SECTOR).min(start.0 - segment_start.0)
+    }
+}
+
+impl Figures for Segmented {
     fn describe(state: &State) -> String {
         format!("lfs (segment {})", human_bytes(state.log.layout.segment_bytes()))
     }
@@ -209,14 +222,9 @@ impl LogBackend for Segmented {
         let empty = segments.count() - clean - by_live.iter().sum::<u64>();
         Some(LogUsage { segment_bytes, clean, empty, live_bytes: segments.live_bytes, by_live })
     }
+}
 
-    /// One sector for each inode of a group, as long as it is in the same segment.
-    fn attribute_sectors_before(state: &State, start: Sector) -> u64 {
-        let layout = &state.log.layout;
-        let segment_start = layout.segment_of(start).map_or(start, |segment| layout.segment_start(segment));
-        (INODE_GROUP_SECTORS * INODES_PER_SECTOR).min(start.0 - segment_start.0)
-    }
-
+impl LogBackend for Segmented {
     async fn read_xattr(fs: &Lfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         if !fs.state.borrow().log.layout.holds(at, sectors.into()) {

@@ -27,7 +27,7 @@ use super::state::*;
 use super::{Lfs, Options, durability_evidence};
 use crate::device::rescue::{Rescued, rescue};
 use crate::device::{Buf, Data, DeviceError};
-use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::backend::InodeMap;
 use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::logfs::file;
 use crate::fs::{FsError, FsResult};

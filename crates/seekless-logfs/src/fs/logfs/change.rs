@@ -10,7 +10,7 @@ use super::cache::Dirty;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{LogBackend, is_internal};
+use super::{LogBackend, LogTypes, is_internal};
 use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
 use crate::rt::cover;
@@ -48,7 +48,7 @@ struct InodeChange {
     unwritten_delta: i64,
 }
 
-pub(in crate::fs) struct Change<'a, L: LogBackend> {
+pub(in crate::fs) struct Change<'a, L: LogTypes> {
     pub state: &'a mut State<L>,
     blocks: BTreeMap<BlockId, Data>,
     removed: BTreeSet<BlockId>,

@@ -8,7 +8,7 @@ use super::tree::*;
 use super::{LogBackend, xattr};
 use crate::device::Data;
 use crate::fs::acl::{Inherited, inherit};
-use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode, WHITEOUT};
+use crate::fs::{Entry, EntryName, FileKind, FsError, NewNode, NodeKind, RenameMode, WHITEOUT};
 use crate::units::Ino;
 
 /// Most links that a file can have.
@@ -147,8 +147,8 @@ pub(in crate::fs) fn rmdir<L: LogBackend>(state: &mut State<L>, parent: Ino, nam
 /// Moves a name. Returns the replaced inode when it has neither names nor users left.
 pub(in crate::fs) fn rename<L: LogBackend>(
     state: &mut State<L>,
-    from: Place<'_>,
-    to: Place<'_>,
+    from: EntryName<'_>,
+    to: EntryName<'_>,
     mode: RenameMode,
 ) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
@@ -320,9 +320,9 @@ impl<L: LogBackend> Change<'_, L> {
     /// was replaced, if that was its last link.
     fn move_name(
         &mut self,
-        from: Place<'_>,
+        from: EntryName<'_>,
         source: &FoundEntry,
-        to: Place<'_>,
+        to: EntryName<'_>,
         target: Option<&FoundEntry>,
         whiteout: Option<NewNode>,
     ) -> Step<Option<Ino>> {
@@ -357,7 +357,13 @@ impl<L: LogBackend> Change<'_, L> {
         Ok(replaced)
     }
 
-    fn exchange(&mut self, from: Place<'_>, source: &FoundEntry, to: Place<'_>, target: &FoundEntry) -> Step<()> {
+    fn exchange(
+        &mut self,
+        from: EntryName<'_>,
+        source: &FoundEntry,
+        to: EntryName<'_>,
+        target: &FoundEntry,
+    ) -> Step<()> {
         self.replace(to.parent, to.name, source.ino, source.kind)?;
         self.replace(from.parent, from.name, target.ino, target.kind)?;
         self.note_moved(source.ino, from.parent, to.parent)?;

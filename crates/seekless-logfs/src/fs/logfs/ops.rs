@@ -241,7 +241,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         self.reclaim_left(left).await
     }
 
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         let left = self.operate(|state| namespace::rename(state, from, to, mode)).await?;
         self.reclaim_left(left).await
     }

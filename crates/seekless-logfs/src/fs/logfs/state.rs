@@ -16,7 +16,7 @@ use super::cache::Blocks;
 use super::format::*;
 use super::read_ahead::ReadAhead;
 use super::tree::*;
-use super::{LogBackend, is_internal};
+use super::{LogBackend, LogTypes, is_internal};
 use crate::device::{Data, DeviceError};
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
@@ -80,7 +80,7 @@ pub(in crate::fs) enum InodeDirt {
 
 /// An inode in memory.
 #[derive(Clone)]
-pub(in crate::fs) struct InodeMem<L: LogBackend> {
+pub(in crate::fs) struct InodeMem<L: LogTypes> {
     pub inode: Inode,
     /// Address of the last written version.
     pub slot: InodeSlot,
@@ -156,7 +156,7 @@ pub(in crate::fs) struct Volume {
 }
 
 /// Everything that is in memory about a mounted volume.
-pub(in crate::fs) struct State<L: LogBackend> {
+pub(in crate::fs) struct State<L: LogTypes> {
     /// The log's own part.
     pub log: L,
     pub volume: Volume,

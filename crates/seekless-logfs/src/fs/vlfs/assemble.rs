@@ -13,7 +13,7 @@ use super::format::*;
 use super::state::*;
 use crate::device::{Buf, Data};
 use crate::fs::FsError;
-use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::backend::InodeMap;
 use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};

@@ -68,7 +68,7 @@ const _: () = assert!(UNITS_PER_BLOCK == 16);
 
 impl Claims<Virtual> for Places {
     fn claim(&mut self, state: &State, from: u64, bytes: u64) -> Result<(), &'static str> {
-        use crate::fs::logfs::LogBackend;
+        use crate::fs::logfs::backend::SpaceAccounts;
         let sector = crate::units::Sector(from / SECTOR_BYTES);
         if !Virtual::holds(state, sector, bytes.div_ceil(SECTOR_BYTES)) {
             return Err("where nothing can be");

@@ -8,26 +8,22 @@ use super::state::*;
 use super::{BackgroundWork, Vlfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
-use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
 use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-impl LogBackend for Virtual {
+impl LogTypes for Virtual {
     const NAME: &'static str = "vlfs";
 
     /// Addresses that the inode's next version no longer needs.
     type DeferredFree = Vec<Pointer>;
     type BackgroundWork = BackgroundWork;
+}
 
-    fn holds(state: &State, at: Sector, sectors: u64) -> bool {
-        let layout = state.log.store.layout();
-        let (first, end) = (at.0 / layout.block_sectors, at.0.saturating_add(sectors).div_ceil(layout.block_sectors));
-        end <= u64::from(layout.blocks) && (first..end).all(|block| !layout.is_reserved(block as u32))
-    }
-
+impl InodeMap for Virtual {
     fn imap_entry(state: &mut State, ino: Ino) -> Step<InodeSlot> {
         let slot = match state.log.ahead.get(&ino) {
             Some(&(slot, _)) => slot,
@@ -46,6 +42,39 @@ impl LogBackend for Virtual {
 
     fn touch_imap(_: &mut Change<'_, Virtual>, _: Ino) -> Step<()> {
         Ok(()) // The map is in memory.
+    }
+
+    fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
+        release_deferred(state, known.deferred_free);
+        release(state, known.inode.xattr_pointer().unwrap_or_default());
+        if !known.slot.is_none() {
+            release_slot(state, known.slot);
+            Self::set_imap_entry(state, ino, InodeSlot::NONE);
+            state.log.removed.push(ino);
+        }
+    }
+
+    fn set_orphan(state: &mut State, ino: Ino, is_orphan: bool) {
+        match is_orphan {
+            true => state.log.orphans.insert(ino),
+            false => state.log.orphans.remove(&ino),
+        };
+    }
+
+    fn is_orphan(state: &State, ino: Ino) -> bool {
+        state.log.orphans.contains(&ino)
+    }
+
+    fn orphans(state: &State) -> Vec<Ino> {
+        state.log.orphans.iter().copied().collect()
+    }
+}
+
+impl SpaceAccounts for Virtual {
+    fn holds(state: &State, at: Sector, sectors: u64) -> bool {
+        let layout = state.log.store.layout();
+        let (first, end) = (at.0 / layout.block_sectors, at.0.saturating_add(sectors).div_ceil(layout.block_sectors));
+        end <= u64::from(layout.blocks) && (first..end).all(|block| !layout.is_reserved(block as u32))
     }
 
     fn used_bytes(state: &State) -> u64 {
@@ -87,31 +116,6 @@ impl LogBackend for Virtual {
         known.deferred_free.extend(freed);
     }
 
-    fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
-        release_deferred(state, known.deferred_free);
-        release(state, known.inode.xattr_pointer().unwrap_or_default());
-        if !known.slot.is_none() {
-            release_slot(state, known.slot);
-            Self::set_imap_entry(state, ino, InodeSlot::NONE);
-            state.log.removed.push(ino);
-        }
-    }
-
-    fn set_orphan(state: &mut State, ino: Ino, is_orphan: bool) {
-        match is_orphan {
-            true => state.log.orphans.insert(ino),
-            false => state.log.orphans.remove(&ino),
-        };
-    }
-
-    fn is_orphan(state: &State, ino: Ino) -> bool {
-        state.log.orphans.contains(&ino)
-    }
-
-    fn orphans(state: &State) -> Vec<Ino> {
-        state.log.orphans.iter().copied().collect()
-    }
-
     fn keeps_blocks(_: Ino) -> bool {
         false
     }
@@ -120,6 +124,12 @@ impl LogBackend for Virtual {
         BATCH_BYTES.min(state.log.options.dirty_bytes_max)
     }
 
+    fn attribute_sectors_before(_: &State, _: Sector) -> u64 {
+        0
+    }
+}
+
+impl Figures for Virtual {
     fn describe(state: &State) -> String {
         format!("vlfs ({})", human_bytes(blocks_bytes(state.log.store.layout().blocks.into())))
     }
@@ -145,11 +155,9 @@ impl LogBackend for Virtual {
         counters.extend(state.log.store.counters());
         counters
     }
+}
 
-    fn attribute_sectors_before(_: &State, _: Sector) -> u64 {
-        0
-    }
-
+impl LogBackend for Virtual {
     async fn read_xattr(fs: &Vlfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         let holds = |at: Sector, sectors: u64| Self::holds(&fs.state.borrow(), at, sectors);

@@ -1,7 +1,7 @@
 //! Rename of the model, in all its forms.
 
 use super::{Body, State};
-use crate::fs::{FileKind, FsError, FsResult, Place, RenameMode, WHITEOUT};
+use crate::fs::{EntryName, FileKind, FsError, FsResult, RenameMode, WHITEOUT};
 use crate::units::{Ino, WallTime};
 
 impl State {
@@ -18,7 +18,13 @@ impl State {
         }
     }
 
-    pub(super) fn rename(&mut self, from: Place<'_>, to: Place<'_>, mode: RenameMode, now: WallTime) -> FsResult<()> {
+    pub(super) fn rename(
+        &mut self,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        mode: RenameMode,
+        now: WallTime,
+    ) -> FsResult<()> {
         let source = self.child(from)?;
         let target = match self.child(to) {
             Ok(target) => Some(target),

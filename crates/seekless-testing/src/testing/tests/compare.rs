@@ -4,14 +4,14 @@
 use super::replay;
 use super::toy::{Bug, Toy};
 use crate::device::crash::CrashOptions;
-use crate::testing::generate::{Generator, Space, Weights};
+use crate::testing::generate::{Generator, OpMix, Space};
 use crate::testing::ops::parse;
-use crate::testing::{CompareReport, Comparison, Op, Replay, Subject, SubjectComparison};
+use crate::testing::{CompareReport, Comparison, FsUnderTest, Op, Replay, SubjectComparison};
 
 const BYTES: u64 = 16 << 20;
 
 fn compare(
-    subject: &dyn Subject,
+    subject: &dyn FsUnderTest,
     test: &str,
     device: CrashOptions,
     seed: u64,
@@ -29,7 +29,7 @@ fn the_right_toy_is_right() {
             .into_iter()
             .enumerate()
     {
-        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), Weights::CURIOUS).take(600).collect();
+        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), OpMix::CURIOUS).take(600).collect();
         match compare(&Toy::right(), "the_right_toy_is_right", device, seed as u64, &ops) {
             Ok(report) => assert!(report.done > 150 && report.failed > 20 && report.remounts == 4, "{report:?}"),
             Err(report) => panic!("{report}"),
@@ -41,7 +41,7 @@ fn the_right_toy_is_right() {
 fn finds(bug: Bug, said: &str) {
     const SEEDS: u64 = 10;
     let try_seed = |seed| {
-        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CURIOUS).take(1_000).collect();
+        let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CURIOUS).take(1_000).collect();
         let report = compare(&Toy::wrong(bug), "found", CrashOptions::volatile(BYTES), seed, &ops).err()?;
         Some((seed, report))
     };
@@ -92,7 +92,7 @@ fn found_overlapping_requests() {
 fn found_half_done_operations() {
     let run = |bug| {
         let space = Space { file_bytes_max: 600_000, ..Space::small() };
-        let ops: Vec<Op> = Generator::new(7, space, Weights::CURIOUS).take(400).collect();
+        let ops: Vec<Op> = Generator::new(7, space, OpMix::CURIOUS).take(400).collect();
         let comparison = Comparison { birth_times: false, may_be_full: true, ..Comparison::default() };
         let (subject, device, replay) =
             (Toy::wrong(bug), CrashOptions::volatile(1 << 20), Replay::all("seekless", "a::test"));

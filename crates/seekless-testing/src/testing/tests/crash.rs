@@ -7,7 +7,7 @@ use super::{or_panic, replay};
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::fs::{FsError, RenameMode};
-use crate::testing::generate::{Generator, Space, Weights, bounded};
+use crate::testing::generate::{Generator, OpMix, Space, bounded};
 use crate::testing::oracle::Promise;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::{CrashReport, Op, PowerCuts, Replay, ops};
@@ -57,7 +57,7 @@ fn short_sequences_on_the_right_toy() {
 fn random_runs_on_the_right_toy() {
     let mut total = CrashReport::default();
     for (seed, device) in CrashOptions::each(BYTES).into_iter().enumerate() {
-        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), Weights::CRASHY).take(250).collect();
+        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), OpMix::CRASHY).take(250).collect();
         let cuts = PowerCuts::sampled(&RIGHT, device, Promise::NAMESPACE_PREFIX, here("random_runs_on_the_right_toy"));
         total.add(or_panic(PowerCuts { seed: seed as u64, ..cuts }.run(&[], &ops)));
     }
@@ -71,7 +71,7 @@ fn several_clients_on_the_right_toy() {
         .map(|client| {
             let root = ops::Path::from(&*format!("/c{client}"));
             let space = Space { root, slots: 1, ..Space::small() };
-            Generator::new(client, space, Weights::CRASHY).take(200).collect()
+            Generator::new(client, space, OpMix::CRASHY).take(200).collect()
         })
         .collect();
     let device = CrashOptions::volatile(BYTES);

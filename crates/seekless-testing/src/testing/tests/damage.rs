@@ -4,7 +4,7 @@
 use super::replay;
 use super::toy::{Bug, Toy};
 use crate::device::crash::CrashOptions;
-use crate::testing::generate::{Generator, Space, Weights};
+use crate::testing::generate::{Generator, OpMix, Space};
 use crate::testing::{Damage, DamageTest, Op, Replay};
 
 const BYTES: u64 = 1 << 20;
@@ -32,7 +32,7 @@ fn damage(toy: &Toy, replay: Replay) -> DamageTest<'_> {
 
 fn ops() -> Vec<Op> {
     let space = Space { file_bytes_max: 9_000, ..Space::small() };
-    Generator::new(2, space, Weights::CRASHY).take(80).collect()
+    Generator::new(2, space, OpMix::CRASHY).take(80).collect()
 }
 
 #[test]

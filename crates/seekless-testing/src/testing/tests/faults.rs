@@ -4,7 +4,7 @@
 use super::replay;
 use super::toy::{Bug, Toy};
 use crate::device::crash::CrashOptions;
-use crate::testing::generate::{Generator, Space, Weights};
+use crate::testing::generate::{Generator, OpMix, Space};
 use crate::testing::oracle::Promise;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::{Fault, Faults, Op, PowerCuts, Replay, ops};
@@ -21,7 +21,7 @@ fn the_right_toy_takes_faults() {
     let toy = Toy { bug: Bug::None, commit_every: 2 };
     let explorer = || faults(&toy, replay("testing::tests::faults::the_right_toy_takes_faults"));
     let (mut hit, mut refused, mut failed, mut states) = (0, 0, 0, 0);
-    let generated: Vec<Op> = Generator::new(1, Space::small(), Weights::CRASHY).take(60).collect();
+    let generated: Vec<Op> = Generator::new(1, Space::small(), OpMix::CRASHY).take(60).collect();
     let scripts = SCRIPTS.iter().map(|script| (script.setup_ops(), script.body_ops()));
     for (setup, body) in scripts.chain([(Vec::new(), generated)]) {
         let report = explorer().run(&setup, &body).unwrap_or_else(|report| panic!("{report}"));

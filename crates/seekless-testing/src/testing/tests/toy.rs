@@ -12,7 +12,7 @@ use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
 use crate::fs::*;
 use crate::rt::{Gate, Rt};
 use crate::testing::tree::NodeState;
-use crate::testing::{Contents, MemFs, MemFsOptions, Subject, Tree};
+use crate::testing::{Contents, FsUnderTest, MemFs, MemFsOptions, Tree};
 use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
 
 /// Bug of a toy.
@@ -451,7 +451,7 @@ impl ToyFs {
 }
 
 #[async_trait(?Send)]
-impl Subject for Toy {
+impl FsUnderTest for Toy {
     fn name(&self) -> String {
         format!("toy ({:?})", self.bug)
     }
@@ -649,7 +649,7 @@ impl FileSystem for ToyFs {
         Ok(())
     }
 
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+    async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         self.refuse_when_stopped()?;
         if self.bug == Bug::RenameInTwoSteps && mode == RenameMode::Replace && from != to {
             let source = self.model.lookup(from.parent, from.name).await?;

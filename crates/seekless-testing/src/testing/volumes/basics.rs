@@ -8,7 +8,7 @@ use super::*;
 use crate::fs::*;
 use crate::units::{MIB, Nanos, Sector};
 
-pub fn an_empty_volume_is_clean(subject: &dyn Subject, bytes: u64) {
+pub fn an_empty_volume_is_clean(subject: &dyn FsUnderTest, bytes: u64) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, bytes).await;
         assert_clean(&rt, subject, &device).await;
@@ -19,7 +19,7 @@ pub fn an_empty_volume_is_clean(subject: &dyn Subject, bytes: u64) {
     });
 }
 
-pub fn files_survive_a_remount(subject: &dyn Subject) {
+pub fn files_survive_a_remount(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 32 * MIB).await;
         let big: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
@@ -63,7 +63,7 @@ pub fn files_survive_a_remount(subject: &dyn Subject) {
 /// Aim: an inode number that is used again has another generation, so that a handle of the old file never leads to the new one.
 /// Method: files are created and removed until numbers come back. With `anew`, for a file system that continues its
 /// counters from mount to mount, it is mounted again and again, half of the times as a crash left it.
-pub fn numbers_come_back_with_another_generation(subject: &dyn Subject, anew: bool) {
+pub fn numbers_come_back_with_another_generation(subject: &dyn FsUnderTest, anew: bool) {
     const BYTES: u64 = 9 * MIB;
     simulate(1, async |rt| {
         let (mut memory, _) = fresh(&rt, subject, BYTES).await;
@@ -96,7 +96,7 @@ pub fn numbers_come_back_with_another_generation(subject: &dyn Subject, anew: bo
 }
 
 /// Synced data survives a crash without closing, and the volume is consistent as the crash left it.
-pub fn synced_files_survive_without_closing(subject: &dyn Subject) {
+pub fn synced_files_survive_without_closing(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (memory, device) = fresh(&rt, subject, 32 * MIB).await;
         let fs = subject.mount(&rt, device).await.unwrap();
@@ -118,7 +118,7 @@ pub fn synced_files_survive_without_closing(subject: &dyn Subject) {
 }
 
 /// Every observable result is a function of the seed: the bytes on the device, and the time.
-pub fn same_seed_same_bytes_and_time(subject: &dyn Subject) {
+pub fn same_seed_same_bytes_and_time(subject: &dyn FsUnderTest) {
     let run = |seed| {
         simulate(seed, async |rt| {
             let (memory, device) = fresh(&rt, subject, 16 * MIB).await;
@@ -139,7 +139,7 @@ pub fn same_seed_same_bytes_and_time(subject: &dyn Subject) {
 
 /// Aim: a program file with capabilities loses them with every change of data, size or owner; otherwise it keeps them,
 /// and all other attributes. Method: each kind of change, with and without another attribute.
-pub fn changes_take_capabilities_away(subject: &dyn Subject) {
+pub fn changes_take_capabilities_away(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;
         session(&rt, subject, &device, async |client| {
@@ -180,7 +180,7 @@ pub fn changes_take_capabilities_away(subject: &dyn Subject) {
 }
 
 /// Exchanging a name with itself changes nothing, not even times.
-pub fn a_name_exchanged_with_itself(subject: &dyn Subject) {
+pub fn a_name_exchanged_with_itself(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;
         session(&rt, subject, &device, async |client| {
@@ -195,7 +195,7 @@ pub fn a_name_exchanged_with_itself(subject: &dyn Subject) {
 }
 
 /// On a device with 4 KiB blocks, every write is whole blocks.
-pub fn sectors_of_4096_bytes(subject: &dyn Subject) {
+pub fn sectors_of_4096_bytes(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let device: Device = Declares::blocks_of_4096(Rc::new(Memory::new(16 * MIB)));
         subject.mkfs(&rt, device.clone()).await.expect("mkfs");

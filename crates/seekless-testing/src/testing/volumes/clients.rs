@@ -8,7 +8,7 @@ use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::testing::environment::{or_panic, replay};
 use crate::testing::programs::{Mix, programs};
-use crate::testing::{Again, CrashReport, Op, PowerCuts, Promise};
+use crate::testing::{CrashReport, Op, PowerCuts, Promise, SecondCut};
 
 /// States for each cut: few, because there are many cuts.
 const EFFORT: Effort = Effort { all_subsets_of: 1, singles: 2, tears: 2, samples: 3 };
@@ -24,12 +24,12 @@ pub struct Clients<'a> {
     pub positions: usize,
     /// Minimum number of states checked when nothing fails.
     pub states_min: usize,
-    pub again: Option<Again>,
+    pub second_cut: Option<SecondCut>,
 }
 
 impl Clients<'_> {
     /// Each seed gets a new subject.
-    pub fn explore<S: Subject>(&self, subject: impl Fn(u64) -> S) {
+    pub fn explore<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S) {
         let mut total = CrashReport::default();
         let here = replay(self.test);
         for seed in here.seeds(0..self.seeds) {
@@ -42,7 +42,8 @@ impl Clients<'_> {
                 .collect();
             let device = self.devices[(seed / 3) as usize % self.devices.len()].clone();
             let cuts = PowerCuts::sampled(&subject, device, self.promise, here.clone());
-            let cuts = PowerCuts { seed, positions_max: self.positions, effort: EFFORT, again: self.again, ..cuts };
+            let cuts =
+                PowerCuts { seed, positions_max: self.positions, effort: EFFORT, second_cut: self.second_cut, ..cuts };
             total.add(or_panic(cuts.run_concurrently(&bodies)));
         }
         println!("{total}");
@@ -54,7 +55,7 @@ impl Clients<'_> {
 
 /// A close returns only when the volume is closed, also the second of two concurrent ones. Method: after each return,
 /// the certainly durable content of the device is mounted.
-pub fn two_close_at_once(subject: &dyn Subject, bytes: u64) {
+pub fn two_close_at_once(subject: &dyn FsUnderTest, bytes: u64) {
     for seed in 0..6 {
         let closed = crate::testing::subject::simulate(seed, crate::testing::crash::LIMITS, async |rt| {
             let options = CrashOptions { seed, ..CrashOptions::volatile(bytes) };

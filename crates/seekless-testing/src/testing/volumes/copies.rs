@@ -20,7 +20,7 @@ pub struct Copies {
 
 /// A file system that can be mounted read-only and repaired.
 #[async_trait(?Send)]
-pub trait Repairable: Subject {
+pub trait Repairable: FsUnderTest {
     async fn mount_read_only(&self, rt: &Rt, device: Device) -> FsResult<Fs>;
     /// The repaired and the unrepaired errors.
     async fn repair(&self, rt: &Rt, device: Device) -> FsResult<(Vec<String>, Vec<String>)>;

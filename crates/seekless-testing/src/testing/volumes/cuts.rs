@@ -8,7 +8,7 @@ use crate::device::cut::Effort;
 use crate::testing::environment::{or_panic, replay};
 use crate::testing::generate::{Bounded, bounded};
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::{Again, CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
+use crate::testing::{CrashReport, Faults, Generator, Op, OpMix, PowerCuts, Promise, Replay, SecondCut, Space};
 
 /// The tests of one file system whose volumes keep all names as of one moment.
 pub struct Cuts<'a> {
@@ -24,7 +24,7 @@ impl Cuts<'_> {
     }
 
     /// Every position of every script.
-    pub fn scripts(&self, subject: &dyn Subject) {
+    pub fn scripts(&self, subject: &dyn FsUnderTest) {
         let mut total = CrashReport::default();
         for device in CrashOptions::each(self.bytes) {
             for script in SCRIPTS {
@@ -38,7 +38,7 @@ impl Cuts<'_> {
     }
 
     /// Short sequences of operations of every kind.
-    pub fn short_sequences(&self, subject: &dyn Subject) {
+    pub fn short_sequences(&self, subject: &dyn FsUnderTest) {
         let mut total = CrashReport::default();
         let prologue = Bounded::prologue().len();
         let replay = self.here("short_sequences");
@@ -46,19 +46,19 @@ impl Cuts<'_> {
             let (setup, body) = ops.split_at(prologue);
             let device = CrashOptions::volatile(self.bytes);
             let cuts = PowerCuts::new(subject, device, Promise::NAMESPACE_PREFIX, self.here("short_sequences"));
-            total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts }.run(setup, body)));
+            total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, second_cut: None, ..cuts }.run(setup, body)));
         }
         println!("{total}");
     }
 
     /// Long random sequences; `subject` decides for each seed how the volume is mounted.
-    pub fn random_runs<S: Subject>(&self, subject: impl Fn(u64) -> S) {
+    pub fn random_runs<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S) {
         let mut total = CrashReport::default();
         for seed in self.here("random_runs").seeds(0..4) {
             let device = CrashOptions::each(self.bytes)[seed as usize % 4].clone();
             let subject = subject(seed);
             let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 400_000 }, ..Space::small() };
-            let ops: Vec<Op> = Generator::new(seed, space, Weights::CRASHY).take(250).collect();
+            let ops: Vec<Op> = Generator::new(seed, space, OpMix::CRASHY).take(250).collect();
             let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, self.here("random_runs"));
             let cuts = PowerCuts { seed, positions_max: 120, ..cuts };
             total.add(or_panic(cuts.run(&[], &ops)));
@@ -68,7 +68,7 @@ impl Cuts<'_> {
 
     /// Several programs at once: their operations overlap, and so do their fsyncs. `subject` decides for each seed how
     /// the volume is mounted.
-    pub fn several_clients<S: Subject>(&self, subject: impl Fn(u64) -> S) {
+    pub fn several_clients<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S) {
         let clients = Clients {
             test: &format!("{}::several_clients", self.module),
             promise: Promise::NAMESPACE_PREFIX,
@@ -76,15 +76,15 @@ impl Cuts<'_> {
             seeds: 12,
             positions: 44,
             states_min: 2_000,
-            again: Some(Again { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
+            second_cut: Some(SecondCut { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
         };
         clients.explore(subject);
     }
 
     /// Each request in turn fails, or fails with `NoSpace`.
-    pub fn failing_requests(&self, subject: &dyn Subject, seeds: std::ops::Range<u64>) {
+    pub fn failing_requests(&self, subject: &dyn FsUnderTest, seeds: std::ops::Range<u64>) {
         for seed in seeds {
-            let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(80).collect();
+            let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).take(80).collect();
             let replay = self.here("failing_requests");
             let device = CrashOptions::volatile(self.bytes);
             let cuts = PowerCuts::sampled(subject, device, Promise::NAMESPACE_PREFIX, replay);

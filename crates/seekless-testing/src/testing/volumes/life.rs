@@ -4,7 +4,7 @@
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::testing::environment::replay;
-use crate::testing::{Life, PowerCuts, Promise, Space, Weights};
+use crate::testing::{Life, OpMix, PowerCuts, Promise, Space};
 
 /// Where each level of indirect blocks begins, for file systems on `fs/logfs`.
 pub const LEVELS: &[u64] =
@@ -46,10 +46,10 @@ impl Manner {
         }
     }
 
-    fn weights(self) -> Weights {
+    fn weights(self) -> OpMix {
         match self {
-            Manner::Sparse | Manner::Crowded => Weights::CRASHY,
-            Manner::Names => Weights { names: 80, data: 8, ..Weights::CRASHY },
+            Manner::Sparse | Manner::Crowded => OpMix::CRASHY,
+            Manner::Names => OpMix { names: 80, data: 8, ..OpMix::CRASHY },
         }
     }
 
@@ -106,7 +106,7 @@ pub struct Lives<'a> {
 
 impl Lives<'_> {
     /// `subject` decides for each seed how it is mounted.
-    pub fn live<S: Subject>(&self, subject: impl Fn(u64) -> S) {
+    pub fn live<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S) {
         let here = replay(self.test);
         let seeds = match here.seed {
             Some(seed) => seed..seed + 1,

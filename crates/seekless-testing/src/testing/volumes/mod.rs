@@ -18,7 +18,7 @@ pub use declares::Declares;
 use crate::device::{Device, Memory};
 use crate::fs::client::Client;
 use crate::rt::{Executor, HostProfile, Rt};
-use crate::testing::Subject;
+use crate::testing::FsUnderTest;
 
 /// Runs `program` in virtual time; a stall is a failure.
 pub fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
@@ -28,19 +28,24 @@ pub fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
 }
 
 /// An empty volume in memory, as its own type and as a device.
-pub async fn fresh(rt: &Rt, subject: &dyn Subject, bytes: u64) -> (Rc<Memory>, Device) {
+pub async fn fresh(rt: &Rt, subject: &dyn FsUnderTest, bytes: u64) -> (Rc<Memory>, Device) {
     let memory = Rc::new(Memory::new(bytes));
     subject.mkfs(rt, memory.clone()).await.expect("mkfs");
     (memory.clone(), memory)
 }
 
-pub async fn assert_clean(rt: &Rt, subject: &dyn Subject, device: &Device) {
+pub async fn assert_clean(rt: &Rt, subject: &dyn FsUnderTest, device: &Device) {
     let errors = subject.fsck(rt, device.clone()).await.expect("fsck runs");
     assert_eq!(errors, Vec::<String>::new());
 }
 
 /// Mounts, lets `program` work, closes, and checks.
-pub async fn session<T>(rt: &Rt, subject: &dyn Subject, device: &Device, program: impl AsyncFnOnce(&Client) -> T) -> T {
+pub async fn session<T>(
+    rt: &Rt,
+    subject: &dyn FsUnderTest,
+    device: &Device,
+    program: impl AsyncFnOnce(&Client) -> T,
+) -> T {
     let fs = subject.mount(rt, device.clone()).await.expect("mount");
     let client = Client::new(fs.clone());
     let result = program(&client).await;

@@ -30,7 +30,7 @@ fn content(version: u64, file: u64, block: u64) -> Vec<u8> {
 
 /// A volume that is 95 % full according to `df` is overwritten twenty times over, at random. Each block then holds its
 /// last write, and the check finds nothing.
-pub fn overwritten_twenty_times_at_95_percent(subject: &dyn Subject) {
+pub fn overwritten_twenty_times_at_95_percent(subject: &dyn FsUnderTest) {
     const VOLUME: u64 = 16 * MIB;
     const BLOCKS: u64 = 16;
     simulate(1, async |rt| {
@@ -74,7 +74,7 @@ pub fn overwritten_twenty_times_at_95_percent(subject: &dyn Subject) {
 
 /// `NoSpace` has no effect, deleting works, and the space can be used again. Several times over, with files of
 /// different sizes.
-pub fn a_full_volume_lets_go(subject: &dyn Subject) {
+pub fn a_full_volume_lets_go(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 16 * MIB).await;
         for bytes in [1_000, 70_000, 2_000_000] {
@@ -98,7 +98,7 @@ pub fn a_full_volume_lets_go(subject: &dyn Subject) {
 
 /// A new file can be allocated as many bytes as `df` shows, and then written: indirect blocks and the name are
 /// accounted for. On empty volumes and on used ones, of several sizes.
-pub fn what_df_promises_can_be_allocated(subject: &dyn Subject) {
+pub fn what_df_promises_can_be_allocated(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         for (mib, files) in [(10, 0), (16, 0), (16, 30), (24, 7), (64, 0), (64, 90)] {
             let (_, device) = fresh(&rt, subject, mib * MIB).await;
@@ -132,7 +132,7 @@ pub fn what_df_promises_can_be_allocated(subject: &dyn Subject) {
 
 /// After a failed flush or write nothing more is acknowledged as durable, every change is refused, reads still work,
 /// and the volume mounts again with everything that had been synced before.
-pub fn errors_of_unknown_effect_stop_all_changes(subject: &dyn Subject) {
+pub fn errors_of_unknown_effect_stop_all_changes(subject: &dyn FsUnderTest) {
     for kinds in [Kinds::FLUSH, Kinds::WRITE] {
         simulate(1, async |rt| {
             let (_, memory) = fresh(&rt, subject, 32 * MIB).await;
@@ -161,7 +161,7 @@ pub fn errors_of_unknown_effect_stop_all_changes(subject: &dyn Subject) {
 
 /// Freed space is returned to the storage below: it holds more than `full` bytes when the volume is full, and less than
 /// `empty` when it has been emptied.
-pub fn freed_space_is_given_back(subject: &dyn Subject, bytes: u64, full: u64, empty: u64) {
+pub fn freed_space_is_given_back(subject: &dyn FsUnderTest, bytes: u64, full: u64, empty: u64) {
     simulate(1, async |rt| {
         let (memory, device) = fresh(&rt, subject, bytes).await;
         let fs = subject.mount(&rt, device.clone()).await.unwrap();
@@ -183,7 +183,7 @@ pub fn freed_space_is_given_back(subject: &dyn Subject, bytes: u64, full: u64, e
 
 /// `df` reports zero available when nothing more is accepted. Method: a file is written until there is no
 /// space.
-pub fn a_full_volume_has_nothing_available(subject: &dyn Subject) {
+pub fn a_full_volume_has_nothing_available(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;
         let fs = subject.mount(&rt, device).await.unwrap();

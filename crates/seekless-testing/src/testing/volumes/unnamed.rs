@@ -16,7 +16,7 @@ async fn assert_whiteout(client: &Client, path: &[u8], gid: u32) {
     assert_eq!(shown, (FileKind::CharDevice, 0, 0, 1, 3, gid, 0), "{}", String::from_utf8_lossy(path));
 }
 
-pub fn renames_leave_whiteouts(subject: &dyn Subject) {
+pub fn renames_leave_whiteouts(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 24 * MIB).await;
         let links = async |client: &Client, path: &str| client.stat(path.as_bytes()).await.unwrap().links;
@@ -84,7 +84,7 @@ pub fn renames_leave_whiteouts(subject: &dyn Subject) {
     });
 }
 
-pub fn files_without_names(subject: &dyn Subject) {
+pub fn files_without_names(subject: &dyn FsUnderTest) {
     const NEW: NewNode = NewNode { permissions: 0o666, umask: 0o027, uid: 3, gid: 4 };
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 32 * MIB).await;
@@ -167,7 +167,7 @@ pub fn files_without_names(subject: &dyn Subject) {
 
 /// A file without a name inherits the directory's list, as one with a name does; so does a whiteout, whose permissions
 /// leave nothing of it.
-pub fn lists_are_inherited_without_names(subject: &dyn Subject) {
+pub fn lists_are_inherited_without_names(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;
         session(&rt, subject, &device, async |client| {
@@ -196,7 +196,7 @@ pub fn lists_are_inherited_without_names(subject: &dyn Subject) {
 }
 
 /// Names outside the namespaces are refused, and known ones are accepted, including those of overlayfs.
-pub fn attribute_names_are_checked(subject: &dyn Subject) {
+pub fn attribute_names_are_checked(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;
         session(&rt, subject, &device, async |client| {

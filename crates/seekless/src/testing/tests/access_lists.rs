@@ -13,9 +13,9 @@ use crate::fs::{Fs, FsResult, lfs, vlfs};
 use crate::layer::codecs::Zstd;
 use crate::layer::log;
 use crate::rt::Rt;
-use crate::testing::generate::{Generator, Space, Weights};
+use crate::testing::generate::{Generator, OpMix, Space};
 use crate::testing::oracle::Strength;
-use crate::testing::{Comparison, Op, PowerCuts, Promise, Replay, Subject, SubjectComparison};
+use crate::testing::{Comparison, FsUnderTest, Op, PowerCuts, Promise, Replay, SubjectComparison};
 use crate::units::Nanos;
 
 /// File systems that have lists.
@@ -37,7 +37,7 @@ fn zstd() -> log::Options {
 }
 
 #[async_trait(?Send)]
-impl Subject for Kind {
+impl FsUnderTest for Kind {
     fn name(&self) -> String {
         format!("{self:?}")
     }
@@ -87,7 +87,7 @@ fn lists_are_those_of_the_model() {
     for kind in KINDS {
         let replay = here("lists_are_those_of_the_model");
         for seed in replay.seeds(0..3) {
-            let weights = Weights::CURIOUS.with_access_lists();
+            let weights = OpMix::CURIOUS.with_access_lists();
             let ops: Vec<Op> = Generator::new(seed, Space::small(), weights).take(700).collect();
             let comparison = Comparison { times: kind != Kind::ZstdOnLfs, ..Comparison::default() };
             let device = CrashOptions::volatile(BYTES);
@@ -107,7 +107,7 @@ fn lists_survive_power_cuts() {
     for kind in KINDS {
         let replay = here("lists_survive_power_cuts");
         for seed in replay.seeds(0..2) {
-            let weights = Weights { data: 5, ..Weights::CRASHY.with_access_lists() };
+            let weights = OpMix { data: 5, ..OpMix::CRASHY.with_access_lists() };
             let ops: Vec<Op> = Generator::new(seed, Space::small(), weights).take(150).collect();
             let promise = match kind {
                 Kind::ZstdOnLfs => Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX },

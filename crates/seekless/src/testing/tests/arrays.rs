@@ -16,7 +16,7 @@ use crate::fs::{Fs, FsResult, lfs};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::{CrashReport, DamageTest, Generator, Op, PowerCuts, Promise, Space, Subject, Weights};
+use crate::testing::{CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, Space};
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level};
 
@@ -106,7 +106,7 @@ fn failed(error: ArrayError) -> DeviceError {
 }
 
 #[async_trait(?Send)]
-impl Subject for OnArray {
+impl FsUnderTest for OnArray {
     fn name(&self) -> String {
         format!("lfs on {:?} of {}, missing {:?}", self.level, self.members, self.missing)
     }
@@ -167,7 +167,7 @@ fn scripts_on_arrays() {
 fn random_runs_on_arrays() {
     let mut total = CrashReport::default();
     for (seed, subject) in subjects().into_iter().enumerate() {
-        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), Weights::CRASHY).take(120).collect();
+        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), OpMix::CRASHY).take(120).collect();
         let device = match seed % 2 {
             0 => CrashOptions::host_file(subject.bytes()),
             _ => CrashOptions::volatile(subject.bytes()),
@@ -294,7 +294,7 @@ fn damaged_members() {
             None => DamageTest { flip_all: std::iter::once(0..64).collect(), ..damage },
             Some(_) => damage,
         };
-        let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(100).collect();
+        let ops: Vec<Op> = Generator::new(3, Space::small(), OpMix::BALANCED).take(100).collect();
         match damage.run(&ops) {
             Ok(report) => println!("{}: {report}", subject.name()),
             Err(report) => panic!("{report}"),

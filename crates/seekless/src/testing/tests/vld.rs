@@ -10,7 +10,7 @@ use crate::device::{Device, DeviceError};
 use crate::fs::{Fs, FsResult, lfs};
 use crate::rt::Rt;
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::{CrashReport, DamageTest, Generator, Op, PowerCuts, Promise, Space, Subject, Weights};
+use crate::testing::{CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, Space};
 use crate::units::{KIB, MIB, Sector};
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check};
 
@@ -34,7 +34,7 @@ impl OnVld {
 }
 
 #[async_trait(?Send)]
-impl Subject for OnVld {
+impl FsUnderTest for OnVld {
     fn name(&self) -> String {
         format!("lfs on vld, {:?}, {:?}", self.map_log, self.commit)
     }
@@ -99,7 +99,7 @@ fn scripts_on_vld() {
 fn random_runs_on_vld() {
     let mut total = CrashReport::default();
     for (seed, subject) in subjects().into_iter().enumerate() {
-        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), Weights::CRASHY).take(100).collect();
+        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), OpMix::CRASHY).take(100).collect();
         let device = match seed % 2 {
             0 => CrashOptions::host_file(BYTES),
             _ => CrashOptions::volatile(BYTES),
@@ -130,7 +130,7 @@ fn damaged_disks() {
             seed: 1,
             replay: replay("testing::tests::vld::damaged_disks"),
         };
-        let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(100).collect();
+        let ops: Vec<Op> = Generator::new(3, Space::small(), OpMix::BALANCED).take(100).collect();
         match damage.run(&ops) {
             Ok(report) => println!("{}: {report}", subject.name()),
             Err(report) => panic!("{report}"),

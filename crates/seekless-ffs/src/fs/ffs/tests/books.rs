@@ -7,7 +7,7 @@ use super::super::state::State;
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::testing::environment::replay;
-use crate::testing::{Generator, Runner, Space, Weights};
+use crate::testing::{Generator, OpMix, Runner, Space};
 
 const BYTES: u64 = 12 * MIB;
 
@@ -200,7 +200,7 @@ fn they_balance_after_random_operations() {
             let fs = mount(rt.clone(), device.clone(), options).await.expect("mount");
             let mut runner = Runner::new(&rt, fs.clone());
             let space = Space { file_bytes_max: 400_000, ..Space::small() };
-            let ops = Generator::new(seed, space, Weights::CRASHY).filter(model::possible).take(300);
+            let ops = Generator::new(seed, space, OpMix::CRASHY).filter(model::possible).take(300);
             for (number, op) in ops.enumerate() {
                 runner.apply(&op).await;
                 if number % every == 0 {

@@ -13,7 +13,9 @@ use crate::testing::ops::parse;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::{Lives, Manner};
-use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Runner, Space, Strength, Weights};
+use crate::testing::{
+    CrashReport, Generator, Op, OpMix, PowerCuts, Promise, Replay, Runner, SecondCut, Space, Strength,
+};
 
 pub(super) const BYTES: u64 = 4 * MIB;
 
@@ -29,7 +31,7 @@ impl Default for Checked {
 }
 
 #[async_trait(?Send)]
-impl Subject for Checked {
+impl FsUnderTest for Checked {
     fn name(&self) -> String {
         self.0.name()
     }
@@ -82,7 +84,7 @@ fn scripts() {
             let thorough = PowerCuts::new(&subject, device.clone(), Promise::IN_PLACE, here("scripts"));
             let cuts = match index {
                 0 => thorough,
-                _ => PowerCuts { effort: Effort::SAMPLED, again: None, ..thorough },
+                _ => PowerCuts { effort: Effort::SAMPLED, second_cut: None, ..thorough },
             };
             let result = cuts.run(&possible_ones(&script.setup_ops()), &possible_ones(&script.body_ops()));
             total.add(result.unwrap_or_else(|report| panic!("{}: {report}", script.name)));
@@ -105,7 +107,7 @@ fn short_sequences() {
         let subject = Checked::default();
         let device = CrashOptions::volatile(BYTES);
         let cuts = PowerCuts::new(&subject, device, Promise::IN_PLACE, here("short_sequences"));
-        total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts }.run(&setup, &body)));
+        total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, second_cut: None, ..cuts }.run(&setup, &body)));
     }
     println!("{total}");
 }
@@ -121,7 +123,7 @@ fn random_runs() {
         let mut subject = Checked::default();
         subject.0.options = options;
         let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 300_000 }, ..Space::small() };
-        let ops: Vec<Op> = Generator::new(seed, space, Weights::CRASHY).filter(possible).take(200).collect();
+        let ops: Vec<Op> = Generator::new(seed, space, OpMix::CRASHY).filter(possible).take(200).collect();
         let cuts = PowerCuts::sampled(&subject, device, Promise::IN_PLACE, here("random_runs"));
         total.add(or_panic(PowerCuts { seed, positions_max: 100, ..cuts }.run(&[], &ops)));
     }
@@ -182,7 +184,7 @@ fn a_long_life_with_errors() {
 struct Unordered(Volume);
 
 #[async_trait(?Send)]
-impl Subject for Unordered {
+impl FsUnderTest for Unordered {
     fn name(&self) -> String {
         "ffs with asynchronous metadata".to_string()
     }
@@ -229,7 +231,7 @@ fn several_clients() {
         seeds: 12,
         positions: 40,
         states_min: 2_000,
-        again: Some(Again { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
+        second_cut: Some(SecondCut { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
     };
     clients.explore(|seed| {
         let mut subject = Checked::default();

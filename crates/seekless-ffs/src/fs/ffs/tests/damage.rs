@@ -12,12 +12,12 @@ use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::ffs::state::inner;
 use crate::rng::Rng;
 use crate::testing::environment::replay;
-use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Weights};
+use crate::testing::{DamageTest, Faults, Generator, Op, OpMix, PowerCuts, Promise, Space};
 
 const BYTES: u64 = 4 * MIB;
 
 fn ops(seed: u64, count: usize) -> Vec<Op> {
-    Generator::new(seed, Space::small(), Weights::BALANCED).filter(possible).take(count).collect()
+    Generator::new(seed, Space::small(), OpMix::BALANCED).filter(possible).take(count).collect()
 }
 
 /// Every bit of the superblock's fields and of the first group's head, a sample of all other bits, and larger damage.
@@ -197,12 +197,11 @@ fn failing_requests() {
     for (seed, nth) in (0..2_u64).flat_map(|seed| (1..=REQUESTS).map(move |nth| (seed, nth * 3 - 2))) {
         for kind in ["write-error", "flush-error", "read-error", "gone"] {
             let subject = Checked::default();
-            let ops: Vec<Op> =
-                Generator::new(seed, Space::small(), Weights::CRASHY).filter(possible).take(60).collect();
+            let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).filter(possible).take(60).collect();
             let mut replay = replay("fs::ffs::tests::damage::failing_requests");
             replay.case.get_or_insert(format!("{kind}:{nth}"));
             let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), Promise::IN_PLACE, replay);
-            let faults = Faults { cuts: PowerCuts { seed, again: None, ..cuts }, each_max: 1, positions_max: 4 };
+            let faults = Faults { cuts: PowerCuts { seed, second_cut: None, ..cuts }, each_max: 1, positions_max: 4 };
             if let Err(report) = faults.run(&[], &ops) {
                 panic!("{report}");
             }

@@ -27,7 +27,7 @@ use crate::fs::client::Client;
 use crate::fs::*;
 pub(super) use crate::testing::volumes::simulate;
 use crate::testing::volumes::{basics, unnamed};
-use crate::testing::{Op, Subject};
+use crate::testing::{FsUnderTest, Op};
 use crate::units::{MIB, Nanos};
 
 /// A volume with several groups even when it is small.
@@ -48,7 +48,7 @@ impl Default for Volume {
 }
 
 #[async_trait(?Send)]
-impl Subject for Volume {
+impl FsUnderTest for Volume {
     fn name(&self) -> String {
         "ffs".to_string()
     }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::testing::environment::replay;
-use crate::testing::{Comparison, Generator, Op, Replay, Space, SubjectComparison, Weights};
+use crate::testing::{Comparison, Generator, Op, OpMix, Replay, Space, SubjectComparison};
 
 /// UFS1 has no extended attributes, no space behind the end of a file, and times of 32 bits.
 pub(in crate::fs::ffs) fn possible(op: &Op) -> bool {
@@ -23,7 +23,7 @@ fn here(test: &str) -> Replay {
 }
 
 fn check(test: &str, subject: &Volume, seed: u64, bytes: u64, ops: usize, space: Space) {
-    let ops: Vec<Op> = Generator::new(seed, space, Weights::CURIOUS).filter(possible).take(ops).collect();
+    let ops: Vec<Op> = Generator::new(seed, space, OpMix::CURIOUS).filter(possible).take(ops).collect();
     let comparison = Comparison { birth_times: false, ..Comparison::default() };
     let device = CrashOptions::volatile(bytes);
     let run = SubjectComparison { subject, device, comparison, remount_every: 400, seed, replay: here(test) }.run(&ops);

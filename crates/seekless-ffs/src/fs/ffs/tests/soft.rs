@@ -12,7 +12,7 @@ use crate::testing::generate::bounded;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::Lives;
-use crate::testing::{CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Strength, Tree, Weights};
+use crate::testing::{CrashReport, Faults, Generator, Op, OpMix, PowerCuts, Promise, Replay, Space, Strength, Tree};
 
 const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, write_atomic_bytes: 0 };
 
@@ -61,7 +61,7 @@ impl Leaky {
 }
 
 #[async_trait(?Send)]
-impl Subject for Leaky {
+impl FsUnderTest for Leaky {
     fn name(&self) -> String {
         "ffs with soft updates".to_string()
     }
@@ -104,8 +104,8 @@ fn scripts() {
             let subject = if index == 2 { Leaky::twice() } else { Leaky::default() };
             let cuts = PowerCuts::new(&subject, device.clone(), PROMISE, here("scripts"));
             let cuts = match index {
-                0 => PowerCuts { again: None, ..cuts },
-                1 => PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts },
+                0 => PowerCuts { second_cut: None, ..cuts },
+                1 => PowerCuts { effort: Effort::SAMPLED, second_cut: None, ..cuts },
                 _ => PowerCuts { effort: Effort::SAMPLED, ..cuts },
             };
             let result = cuts.run(&possible_ones(&script.setup_ops()), &possible_ones(&script.body_ops()));
@@ -128,7 +128,7 @@ fn short_sequences() {
         let (setup, body) = (possible_ones(setup), possible_ones(body));
         let subject = Leaky::default();
         let cuts = PowerCuts::new(&subject, CrashOptions::volatile(BYTES), PROMISE, here("short_sequences"));
-        total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts }.run(&setup, &body)));
+        total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, second_cut: None, ..cuts }.run(&setup, &body)));
     }
     println!("{total}");
 }
@@ -143,10 +143,10 @@ fn random_runs() {
         subject.volume.options.realloc_blocks = seed % 2 == 1;
         subject.volume.options.update_interval = Nanos::from_millis(if seed % 4 < 2 { 3 } else { 40 });
         let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 300_000 }, ..Space::small() };
-        let ops: Vec<Op> = Generator::new(seed, space, Weights::CRASHY).filter(possible).take(200).collect();
+        let ops: Vec<Op> = Generator::new(seed, space, OpMix::CRASHY).filter(possible).take(200).collect();
         let cuts = PowerCuts::sampled(&subject, device, PROMISE, here("random_runs"));
-        let again = if subject.strict { None } else { cuts.again };
-        total.add(or_panic(PowerCuts { seed, positions_max: 100, again, ..cuts }.run(&[], &ops)));
+        let second_cut = if subject.strict { None } else { cuts.second_cut };
+        total.add(or_panic(PowerCuts { seed, positions_max: 100, second_cut, ..cuts }.run(&[], &ops)));
     }
     println!("{total}");
 }
@@ -183,7 +183,7 @@ fn several_clients() {
         seeds: 15,
         positions: 40,
         states_min: 2_000,
-        again: None,
+        second_cut: None,
     };
     clients.explore(|seed| {
         let mut subject = if seed % 4 == 3 { Leaky::default() } else { Leaky::twice() };
@@ -384,12 +384,11 @@ fn failing_requests() {
     for (seed, nth) in (0..2_u64).flat_map(|seed| (1..=REQUESTS).map(move |nth| (seed, nth * 5 - 3))) {
         for kind in ["write-error", "flush-error", "read-error", "gone"] {
             let subject = Leaky::twice();
-            let ops: Vec<Op> =
-                Generator::new(seed, Space::small(), Weights::CRASHY).filter(possible).take(60).collect();
+            let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).filter(possible).take(60).collect();
             let mut replay = here("failing_requests");
             replay.case.get_or_insert(format!("{kind}:{nth}"));
             let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), PROMISE, replay);
-            let faults = Faults { cuts: PowerCuts { seed, again: None, ..cuts }, each_max: 1, positions_max: 4 };
+            let faults = Faults { cuts: PowerCuts { seed, second_cut: None, ..cuts }, each_max: 1, positions_max: 4 };
             if let Err(report) = faults.run(&[], &ops) {
                 panic!("{report}");
             }

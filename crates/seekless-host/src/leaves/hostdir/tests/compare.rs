@@ -3,7 +3,7 @@
 
 use seekless::fs::OpenProtocol;
 use seekless::testing::runner::AttrView;
-use seekless::testing::{Generator, MemFs, MemFsOptions, Op, Outcome, Runner, Space, Tree, Weights};
+use seekless::testing::{Generator, MemFs, MemFsOptions, Op, OpMix, Outcome, Runner, Space, Tree};
 
 use super::*;
 
@@ -50,14 +50,14 @@ fn model_options(bench: &Bench) -> MemFsOptions {
 }
 
 /// Overlay operations need privileges, and support by the file system below.
-const CURIOUS: Weights = Weights { overlays: false, ..Weights::CURIOUS };
+const CURIOUS: OpMix = OpMix { overlays: false, ..OpMix::CURIOUS };
 
 /// Operations on lists, where they are supported.
-fn weights(bench: &Bench) -> Weights {
+fn weights(bench: &Bench) -> OpMix {
     if bench.dir.traits().access_lists { CURIOUS.with_access_lists() } else { CURIOUS }
 }
 
-pub(super) async fn compare(bench: Bench, seed: u64, steps: usize, space: Space, weights: Weights) {
+pub(super) async fn compare(bench: Bench, seed: u64, steps: usize, space: Space, weights: OpMix) {
     as_the_model(&bench).await;
     let options = model_options(&bench);
     let model = MemFs::with_options(&bench.rt, options);

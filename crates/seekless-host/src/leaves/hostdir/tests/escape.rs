@@ -26,9 +26,9 @@ fn links_and_names_do_not_lead_out() {
             let made = bench.dir.create(Ino::ROOT, name.as_bytes(), FILE, OpenFlags::READ_WRITE).await;
             assert_eq!(made.err(), Some(FsError::Exists));
         }
-        let root = Place { parent: Ino::ROOT, name: b"absolute" };
+        let root = EntryName { parent: Ino::ROOT, name: b"absolute" };
         for name in [&b""[..], b".", b"..", b"../secret", b"a/b", b"/", b"a\0b"] {
-            let place = Place { parent: Ino::ROOT, name };
+            let place = EntryName { parent: Ino::ROOT, name };
             assert!(matches!(bench.dir.lookup(Ino::ROOT, name).await, Err(FsError::Invalid(_))));
             assert!(matches!(bench.dir.mkdir(Ino::ROOT, name, FILE).await, Err(FsError::Invalid(_))));
             assert!(matches!(bench.dir.unlink(Ino::ROOT, name).await, Err(FsError::Invalid(_))));

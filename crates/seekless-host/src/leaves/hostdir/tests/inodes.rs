@@ -47,12 +47,12 @@ fn many_inodes_need_few_files() {
                 if index % 2 == 0 {
                     let (from, to) = (name.as_bytes(), [name.as_bytes(), b"x"].concat());
                     let (from, to) =
-                        (Place { parent: *directory, name: from }, Place { parent: *directory, name: &to });
+                        (EntryName { parent: *directory, name: from }, EntryName { parent: *directory, name: &to });
                     bench.dir.rename(from, to, RenameMode::Replace).await.unwrap();
                 }
             }
             let host_root = bench.lookup(Ino::ROOT, b"d").await;
-            let (from, to) = (Place { parent: host_root, name: b"d" }, Place { parent: Ino::ROOT, name: b"e" });
+            let (from, to) = (EntryName { parent: host_root, name: b"d" }, EntryName { parent: Ino::ROOT, name: b"e" });
             bench.dir.rename(from, to, RenameMode::Replace).await.unwrap();
             bench.dir.drop_caches().await.unwrap();
             for (ino, content, ..) in &held {

@@ -2,7 +2,7 @@
 //! them on lists, on both; and the results, seen by the host.
 
 use seekless::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
-use seekless::testing::{Space, Weights};
+use seekless::testing::{OpMix, Space};
 
 use super::compare::compare;
 use super::*;
@@ -27,7 +27,7 @@ fn the_model_does_what_the_host_does() {
         for seed in 0..4 {
             run(options, async |bench| {
                 if keeps_lists(&bench) {
-                    let weights = Weights { data: 5, overlays: false, ..Weights::CURIOUS.with_access_lists() };
+                    let weights = OpMix { data: 5, overlays: false, ..OpMix::CURIOUS.with_access_lists() };
                     compare(bench, seed * 10 + number as u64, 800, Space::small(), weights).await;
                 }
             });

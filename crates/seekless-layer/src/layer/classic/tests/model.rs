@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fs::OpenProtocol;
-use crate::testing::{Comparison, Generator, Pair, Space, Weights};
+use crate::testing::{Comparison, Generator, OpMix, Pair, Space};
 
 #[test]
 fn over_the_model() {
@@ -19,7 +19,7 @@ fn over_the_model() {
             // The names of indexes are reserved, and directories have entries and times for them.
             let comparison = Comparison { times: false, ..Comparison::default() };
             let mut pair = Pair::new(&rt, fs, model, comparison);
-            for (number, op) in Generator::new(seed, Space::small(), Weights::CURIOUS).take(900).enumerate() {
+            for (number, op) in Generator::new(seed, Space::small(), OpMix::CURIOUS).take(900).enumerate() {
                 if let Err(mismatch) = pair.apply(&op).await {
                     panic!("seed {seed}, operation {number}, {mismatch}");
                 }

@@ -10,7 +10,7 @@ use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::{Lives, Manner};
-use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Space, Weights};
+use crate::testing::{CrashReport, Generator, Op, OpMix, PowerCuts, Promise, Space};
 use crate::units::MIB;
 
 const BYTES: u64 = 12 * MIB;
@@ -40,7 +40,7 @@ fn random_runs() {
         let mut subject = OverLfs::new(if seed % 2 == 0 { tiny(Arc::new(Zstd::default())) } else { uuencode() });
         subject.lfs.write_back_interval = Nanos::from_millis(2);
         subject.lfs.checkpoint_interval = Nanos::from_millis(5);
-        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(150).collect();
+        let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).take(150).collect();
         let device = CrashOptions::volatile(BYTES);
         let cuts = PowerCuts::sampled(&subject, device, PROMISE, replay("crash::random_runs"));
         total.add(or_panic(PowerCuts { seed, positions_max: 60, ..cuts }.run(&[], &ops)));
@@ -91,7 +91,7 @@ fn several_clients() {
         seeds: 12,
         positions: 48,
         states_min: 2_000,
-        again: None,
+        second_cut: None,
     };
     clients.explore(|seed| {
         let sealed = || Options { plain: Plain::Error, ..tiny(Arc::new(Sealed::new(&Key::new([7; 32]), None))) };

@@ -23,7 +23,7 @@ use crate::device::{Device, Memory};
 use crate::fs::lfs;
 use crate::layer::codecs::{Deflate, Uuencode, Zstd};
 use crate::testing::volumes::simulate;
-use crate::testing::{MemFs, Replay, Subject};
+use crate::testing::{FsUnderTest, MemFs, Replay};
 
 fn replay(test: &str) -> Replay {
     crate::testing::environment::replay(&format!("layer::log::tests::{test}"))
@@ -67,7 +67,7 @@ impl OverLfs {
 }
 
 #[async_trait(?Send)]
-impl Subject for OverLfs {
+impl FsUnderTest for OverLfs {
     fn name(&self) -> String {
         format!("{} / lfs", self.options.codec.name())
     }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::device::crash::CrashOptions;
-use crate::testing::{Comparison, Generator, Op, Pair, Space, SubjectComparison, Weights};
+use crate::testing::{Comparison, Generator, Op, OpMix, Pair, Space, SubjectComparison};
 use crate::units::GIB;
 
 /// A chunk is a hole as a whole or not at all, and times are the lower file system's: it writes when the layer does.
@@ -13,7 +13,7 @@ fn comparison() -> Comparison {
 
 fn compare(test: &str, seed: u64, subject: &OverLfs, space: Space, ops: usize) {
     let replay = replay(test);
-    let ops: Vec<Op> = Generator::new(seed, space, Weights::CURIOUS).take(ops).collect();
+    let ops: Vec<Op> = Generator::new(seed, space, OpMix::CURIOUS).take(ops).collect();
     let run = SubjectComparison {
         subject,
         device: CrashOptions::write_through(4 * GIB),
@@ -69,7 +69,7 @@ fn over_handles() {
             let fs = stack_on(&rt, lower.clone(), tiny(Arc::new(Zstd::default()))).await.unwrap();
             let space = Space { odd_names: true, far_offset: 1 << 40, ..Space::small() };
             let mut pair = Pair::new(&rt, fs, model, comparison());
-            for op in Generator::new(seed, space, Weights::CURIOUS).take(1_200) {
+            for op in Generator::new(seed, space, OpMix::CURIOUS).take(1_200) {
                 if let Err(mismatch) = pair.apply(&op).await {
                     panic!("seed {seed}, {mismatch}");
                 }

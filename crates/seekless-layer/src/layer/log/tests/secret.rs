@@ -5,7 +5,7 @@ use super::*;
 use crate::fs::client::Client;
 use crate::fs::{FsError, OpenFlags};
 use crate::layer::codecs::{Key, Sealed};
-use crate::testing::{Comparison, Generator, Pair, Space, Weights};
+use crate::testing::{Comparison, Generator, OpMix, Pair, Space};
 
 fn sealed(key: u8) -> Options {
     Options { plain: Plain::Error, ..tiny(Arc::new(Sealed::new(&Key::new([key; 32]), None))) }
@@ -18,7 +18,7 @@ fn it_answers_as_the_model() {
             let (lower, model) = (model(&rt), model(&rt));
             let fs = stack_on(&rt, lower.clone(), sealed(1)).await.unwrap();
             let mut pair = Pair::new(&rt, fs, model, Comparison { times: false, ..Comparison::default() });
-            for op in Generator::new(seed, Space::small(), Weights::CURIOUS).take(600) {
+            for op in Generator::new(seed, Space::small(), OpMix::CURIOUS).take(600) {
                 pair.apply(&op).await.unwrap_or_else(|mismatch| panic!("seed {seed}, {mismatch}"));
             }
             pair.release().await.unwrap();

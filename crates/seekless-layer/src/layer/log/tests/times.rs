@@ -35,7 +35,7 @@ impl Layer for Slow {
 
     const NAME: &'static str = "slow";
 
-    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<Place<'_>>) -> FsResult<()> {
+    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
         Ok(())
     }
 
@@ -79,8 +79,8 @@ impl Layer for Slow {
         &self,
         lower: &Fs,
         _nodes: &Nodes<()>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
         self.around(lower.rename(from, to, mode)).await

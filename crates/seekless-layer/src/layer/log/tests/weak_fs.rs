@@ -9,7 +9,7 @@ use crate::fs::client::Client;
 use crate::testing::history::Recorder;
 use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::{Generator, MemFsOptions, Op, Promise, Runner, Space, Tree, WeakFs, Weights};
+use crate::testing::{Generator, MemFsOptions, Op, OpMix, Promise, Runner, Space, Tree, WeakFs};
 
 const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX };
 
@@ -88,7 +88,7 @@ fn random_runs() {
     let mut states = 0;
     for seed in replay.seeds(0..4) {
         let options = if seed % 2 == 0 { tiny(Arc::new(Zstd::default())) } else { uuencode() };
-        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(120).collect();
+        let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).take(120).collect();
         states += explore("random", seed, &options, &ops, 40, 4);
     }
     println!("{states} states");
@@ -100,7 +100,7 @@ fn random_runs() {
 fn a_full_file_system_loses_nothing() {
     let replay = replay("weak_fs::a_full_file_system_loses_nothing");
     for seed in replay.seeds(0..2) {
-        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(60).collect();
+        let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).take(60).collect();
         let options = tiny(Arc::new(Zstd::default()));
         let run = |full: Option<std::ops::Range<u64>>| {
             simulate(seed, async |rt| {

@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
 use crate::testing::volumes::life::{LEVELS, Lives, Manner, must_have_covered};
-use crate::testing::{Again, Promise};
+use crate::testing::{Promise, SecondCut};
 
 const CUTS: Cuts = Cuts { module: "fs::lfs::tests::crash", bytes: 9 * MIB };
 
@@ -296,7 +296,7 @@ struct Aged {
 }
 
 #[async_trait(?Send)]
-impl Subject for Aged {
+impl FsUnderTest for Aged {
     fn name(&self) -> String {
         "lfs, nearly full".to_string()
     }
@@ -374,7 +374,7 @@ fn several_clients_where_room_is_short() {
         seeds: 3,
         positions: 8,
         states_min: 150,
-        again: Some(Again { every: 25, ops: 8, positions: 5, effort: Effort::SAMPLED }),
+        second_cut: Some(SecondCut { every: 25, ops: 8, positions: 5, effort: Effort::SAMPLED }),
     };
     clients.explore(|seed| aged(seed, 1_400_000));
     if crate::testing::environment::replay(TEST).runs_everything() {

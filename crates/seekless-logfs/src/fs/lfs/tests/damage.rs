@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::testing::volumes::copies::{Copies, Repairable};
 use crate::testing::volumes::cuts::Cuts;
 use crate::testing::volumes::life::must_have_covered;
-use crate::testing::{DamageTest, Generator, Op, Space, Weights};
+use crate::testing::{DamageTest, Generator, Op, OpMix, Space};
 
 const CUTS: Cuts = Cuts { module: "fs::lfs::tests::damage", bytes: 9 * MIB };
 
@@ -35,7 +35,7 @@ struct ThenReadOnly {
 }
 
 #[async_trait(?Send)]
-impl Subject for ThenReadOnly {
+impl FsUnderTest for ThenReadOnly {
     fn name(&self) -> String {
         "lfs, read-only".to_string()
     }
@@ -55,8 +55,8 @@ impl Subject for ThenReadOnly {
     }
 }
 
-fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
-    let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(300).collect();
+fn explore(subject: &dyn FsUnderTest, flips: usize, splices: usize, test: &str) {
+    let ops: Vec<Op> = Generator::new(3, Space::small(), OpMix::BALANCED).take(300).collect();
     let superblock = 0..format::Superblock::BYTES as u64;
     let checkpoint = format::CHECKPOINT_SECTORS[0].byte_offset();
     let damage = DamageTest {

@@ -20,7 +20,7 @@ use super::*;
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::*;
-use crate::testing::Subject;
+use crate::testing::FsUnderTest;
 use crate::testing::volumes;
 pub(super) use crate::testing::volumes::simulate;
 use crate::units::{MIB, Nanos};
@@ -32,7 +32,7 @@ pub(super) struct Small {
 }
 
 #[async_trait(?Send)]
-impl Subject for Small {
+impl FsUnderTest for Small {
     fn name(&self) -> String {
         "lfs".to_string()
     }

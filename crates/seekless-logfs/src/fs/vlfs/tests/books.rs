@@ -3,7 +3,7 @@
 //! copies are in flight; then each book falsified in memory, one at a time.
 
 use super::*;
-use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::backend::InodeMap;
 use crate::testing::volumes::life::LEVELS;
 use crate::units::Ino;
 use state::{State, Virtual};

@@ -7,7 +7,7 @@ use super::*;
 use crate::device::crash::CrashOptions;
 use crate::testing::volumes::copies::{Copies, Repairable};
 use crate::testing::volumes::cuts::Cuts;
-use crate::testing::{DamageTest, Generator, Op, Space, Weights};
+use crate::testing::{DamageTest, Generator, Op, OpMix, Space};
 
 const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::damage", bytes: 4 * MIB };
 
@@ -30,7 +30,7 @@ struct ThenReadOnly {
 }
 
 #[async_trait(?Send)]
-impl Subject for ThenReadOnly {
+impl FsUnderTest for ThenReadOnly {
     fn name(&self) -> String {
         "vlfs, read-only".to_string()
     }
@@ -50,8 +50,8 @@ impl Subject for ThenReadOnly {
     }
 }
 
-fn explore(subject: &dyn Subject, all: bool, flips: usize, splices: usize, test: &str) {
-    let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(300).collect();
+fn explore(subject: &dyn FsUnderTest, all: bool, flips: usize, splices: usize, test: &str) {
+    let ops: Vec<Op> = Generator::new(3, Space::small(), OpMix::BALANCED).take(300).collect();
     let (superblock, anchor) = (0..112, 4096..4096 + 72);
     let record = 512..512 + 16;
     let damage = DamageTest {

@@ -7,7 +7,7 @@ use crate::device::crash::CrashOptions;
 use crate::disk::{Disk, Drive};
 use crate::rng::Rng;
 use crate::testing::environment::replay;
-use crate::testing::{CrashReport, Generator, MemFs, Op, PowerCuts, Promise, Runner, Space, Tree, Weights};
+use crate::testing::{CrashReport, Generator, MemFs, Op, OpMix, PowerCuts, Promise, Runner, Space, Tree};
 use crate::units::KIB;
 
 fn disk(rt: &Rt, name: &str) -> Device {
@@ -172,7 +172,7 @@ fn it_answers_as_the_model_does() {
             let fs = mount(rt.clone(), device.clone(), options).await.expect("mount");
             let (mut model, mut subject) = (Runner::new(&rt, MemFs::new(&rt)), Runner::new(&rt, fs.clone()));
             let space = Space { file_bytes_max: 300_000, ..Space::small() };
-            let mut generator = Generator::new(seed, space, Weights::CURIOUS);
+            let mut generator = Generator::new(seed, space, OpMix::CURIOUS);
             for number in 0..800 {
                 let op = match number % 40 {
                     39 => Op::Idle { millis: 100 },

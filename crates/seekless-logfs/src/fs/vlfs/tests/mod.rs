@@ -17,7 +17,7 @@ use super::*;
 use crate::device::{Device, Memory};
 use crate::fs::client::Client;
 use crate::fs::*;
-use crate::testing::Subject;
+use crate::testing::FsUnderTest;
 use crate::testing::volumes;
 pub(super) use crate::testing::volumes::simulate;
 use crate::units::{MIB, Nanos};
@@ -29,7 +29,7 @@ pub(super) struct Small {
 }
 
 #[async_trait(?Send)]
-impl Subject for Small {
+impl FsUnderTest for Small {
     fn name(&self) -> String {
         "vlfs".to_string()
     }

@@ -1,0 +1,118 @@
+//! What a log does for the part that file systems on a log share: four questions, a trait each. Where is an inode
+//! ([`InodeMap`]), is there room ([`SpaceAccounts`]), what is there to tell about it ([`Figures`]), and how does what is
+//! dirty become durable ([`LogBackend`])?
+//!
+//! Steps call the synchronous functions, which may only look and take notes; the asynchronous ones do the work.
+
+use std::rc::Rc;
+
+use super::LogFs;
+use super::change::{Change, Hole, ReserveAccess};
+use super::format::Pointer;
+use super::state::{InodeMem, State, Step, Wait};
+use super::tree::InodeSlot;
+use crate::device::{Buf, Counter};
+use crate::fs::{FsResult, LogUsage};
+use crate::units::{Ino, Nanos, Sector};
+
+/// Internal files of a log, if it has any: their inodes are not in the inode map.
+pub(in crate::fs) fn is_internal(ino: Ino) -> bool {
+    (2..=4).contains(&ino.0)
+}
+
+/// What a log keeps in the state and beside it.
+pub(in crate::fs) trait LogTypes: Sized + 'static {
+    const NAME: &'static str;
+
+    /// What the log has to know of a changed inode besides its content: addresses that its next version no longer
+    /// needs.
+    type DeferredFree: Clone + Default;
+    /// State of the log's own work outside of steps.
+    type BackgroundWork;
+}
+
+/// Where inodes are, and which of them have to be freed after a crash.
+pub(in crate::fs) trait InodeMap: LogTypes {
+    /// The entry of the inode map; none where the number is free. Any other entry is an address that
+    /// [`SpaceAccounts::holds`] accepts.
+    fn imap_entry(state: &mut State<Self>, ino: Ino) -> Step<InodeSlot>;
+
+    /// Changes the map's entry of an inode that has been touched.
+    fn set_imap_entry(state: &mut State<Self>, ino: Ino, slot: InodeSlot);
+
+    /// Adds to the change what writing this inode needs (S1).
+    fn touch_imap(change: &mut Change<'_, Self>, ino: Ino) -> Step<()>;
+
+    /// An inode no longer exists. It is still in the map.
+    fn inode_freed(state: &mut State<Self>, ino: Ino, known: InodeMem<Self>);
+
+    /// Adds an inode to the list of those that are freed or truncated after a crash, or removes it.
+    fn set_orphan(state: &mut State<Self>, ino: Ino, is_orphan: bool);
+
+    fn is_orphan(state: &State<Self>, ino: Ino) -> bool;
+
+    fn orphans(state: &State<Self>) -> Vec<Ino>;
+}
+
+/// What is in use, and whether a change fits.
+pub(in crate::fs) trait SpaceAccounts: LogTypes {
+    /// True when something can be stored at these sectors.
+    fn holds(state: &State<Self>, at: Sector, sectors: u64) -> bool;
+
+    /// Bytes that count against the capacity: live, reserved, and about to be written.
+    fn used_bytes(state: &State<Self>) -> u64;
+
+    /// Whether a change fits that grows the live bytes by `growth` and has `dirty_blocks` dirty blocks.
+    ///
+    /// # Errors
+    /// `Fail(NoSpace)`, or a wait after which to try again.
+    fn check_room(state: &State<Self>, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()>;
+
+    /// The next version of an inode no longer needs the addresses `freed`, and has these holes.
+    fn defer_free(state: &mut State<Self>, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>);
+
+    /// True for internal files whose blocks stay in memory.
+    fn keeps_blocks(ino: Ino) -> bool;
+
+    /// Number of dirty bytes that is worth a transaction.
+    fn batch_bytes(state: &State<Self>) -> u64;
+
+    /// Number of sectors just before a group of inodes, which begins at `start`, that may hold their attributes; none
+    /// when the log does not put them there.
+    fn attribute_sectors_before(state: &State<Self>, start: Sector) -> u64;
+}
+
+/// What users see of a log.
+pub(in crate::fs) trait Figures: LogTypes {
+    fn describe(state: &State<Self>) -> String;
+
+    fn counters(state: &State<Self>) -> Vec<Counter>;
+
+    /// See [`FileSystem::log_usage`](crate::fs::FileSystem::log_usage).
+    fn log_usage(_: &State<Self>) -> Option<LogUsage> {
+        None
+    }
+}
+
+/// The part of a file system that knows the device, and how what is dirty gets there.
+pub(in crate::fs) trait LogBackend: InodeMap + SpaceAccounts + Figures {
+    /// Reads the extended attributes that an inode points to; `None` when their checksum does not match.
+    async fn read_xattr(fs: &LogFs<Self>, pointer: Pointer) -> FsResult<Option<Buf>>;
+
+    /// Does what a step waits for.
+    async fn wait(fs: &LogFs<Self>, wait: Wait) -> FsResult<()>;
+
+    /// Makes one file durable, or everything, with every change of the name space.
+    async fn sync(fs: &Rc<LogFs<Self>>, file: Option<Ino>) -> FsResult<()>;
+
+    /// See [`crate::fs::FileSystem::idle`].
+    async fn idle(fs: &Rc<LogFs<Self>>, until: Nanos) -> FsResult<bool>;
+
+    /// See [`crate::fs::FileSystem::check`].
+    async fn check(_fs: &Rc<LogFs<Self>>) -> FsResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// See [`crate::fs::FileSystem::close`].
+    async fn close(fs: &Rc<LogFs<Self>>) -> FsResult<()>;
+}
