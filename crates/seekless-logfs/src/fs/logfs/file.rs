@@ -181,6 +181,11 @@ fn plan_block<L: LogBackend>(
     Ok(Planned::Read { extent, block: extents[extent].blocks.len() - 1 })
 }
 
+/// A write whose data keeps at most this much memory in use is stored as the blocks that it consists of, without a copy. One
+/// block of it may stay in the cache when the others have been replaced, so this bounds the memory of the cache to eight
+/// times what it counts.
+const SHARED_BYTES_MAX: usize = 8 * BLOCK_BYTES;
+
 /// Stores `data` at `offset`.
 pub(in crate::fs) fn write<L: LogBackend>(
     state: &mut State<L>,
@@ -206,6 +211,11 @@ pub(in crate::fs) fn write<L: LogBackend>(
         let source = &data[(from - offset) as usize..(to - offset) as usize];
         let (from, to) = ((from - block_start) as usize, (to - block_start) as usize);
         let id = BlockId::data(ino, index);
+        if from == 0 && to == BLOCK_BYTES && data.pinned_bytes() <= SHARED_BYTES_MAX {
+            let start = (block_start - offset) as usize;
+            change.replace_block(id, data.slice(start..start + BLOCK_BYTES))?;
+            continue;
+        }
         // Bytes past the end of the file are zero in every block, so a block there need not be read.
         if (from == 0 && to == BLOCK_BYTES) || block_start >= inode.size {
             let mut whole = crate::device::Buf::dirty(BLOCK_BYTES);
