@@ -95,6 +95,7 @@ impl FileSystem for DiskFile {
             name_bytes_max: 255,
             read_only: self.read_only,
             access_lists: false,
+            outside_files: false,
         }
     }
 

@@ -274,7 +274,7 @@ fn stat() {
             let open = async || -> FsResult<(Client, Fs)> {
                 let lower: Fs = lfs::mount(rt.clone(), device.clone(), lfs::Options::default()).await?;
                 let fs = match &scheme {
-                    None => wrap::stack_on(lower).await?,
+                    None => wrap::stack_on(lower, wrap::Options::default()).await?,
                     Some(scheme) => scheme.stack_on(&rt, lower).await?,
                 };
                 Ok((Client::new(fs.clone()), fs))

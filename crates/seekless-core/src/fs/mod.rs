@@ -23,6 +23,7 @@ pub mod step;
 mod types;
 pub mod xattr;
 
+use std::any::Any;
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -110,6 +111,12 @@ pub trait FileSystem {
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened>;
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()>;
+
+    /// The file outside of Seekless that holds exactly the bytes of an open one, where there is such a file: for a caller
+    /// who can read and write it there, which is not seen here. Of which type it is, its opener knows.
+    fn outside_file(&self, _ino: Ino, _handle: Handle) -> Option<Box<dyn Any>> {
+        None
+    }
 
     /// The bytes from `offset`, fewer than `bytes` only at the end of the file. Returned in pieces, so that they go
     /// from a cache to a reply without a copy.

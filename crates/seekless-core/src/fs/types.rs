@@ -19,6 +19,8 @@ pub struct FsTraits {
     pub read_only: bool,
     /// It has access-control lists ([`acl`](super::acl)). Otherwise it refuses their attributes.
     pub access_lists: bool,
+    /// Open files are also there outside: [`FileSystem::outside_file`](super::FileSystem::outside_file).
+    pub outside_files: bool,
 }
 
 /// How files are opened on a mount.

@@ -109,6 +109,7 @@ impl FileSystem for Null {
             name_bytes_max: 255,
             read_only: false,
             access_lists: false,
+            outside_files: false,
         }
     }
 

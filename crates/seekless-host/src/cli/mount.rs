@@ -63,7 +63,7 @@ pub(super) struct Args {
     #[arg(short, long)]
     foreground: bool,
 
-    /// As for mount(8): ro, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, noatime, remount ...
+    /// As for mount(8): ro, allow_other, nonempty, writeback, nopassthrough, commit=SECONDS, fsname=NAME, noatime, remount ...
     #[arg(short, value_name = "OPTION,...")]
     options: Vec<String>,
 
@@ -249,6 +249,7 @@ fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions
     options.replace_dead = args.replace_dead;
     options.as_file = args.as_disk;
     options.writeback_cache = words.writeback_cache;
+    options.passthrough = words.passthrough;
     options.flags = words.flags;
     if words.commit.is_some() {
         options.commit_interval = words.commit;
@@ -332,7 +333,8 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
         let parts = mounted.parts.clone();
         mount.tell_statistics(move || statistics::of(&parts).to_string());
-        log::info!("mounted on {place} ({}, {})", mount.transport_name(), world.reactor.backend_name());
+        let passes = if mount.passes_files_through() { ", files passed through" } else { "" };
+        log::info!("mounted on {place} ({}, {}{passes})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
         let warnings: Vec<String> = mounted.parts.iter().flat_map(Part::warnings).collect();
         for warning in &warnings {

@@ -16,6 +16,8 @@ pub(super) struct MountWords {
     /// Change the flags of an existing mount.
     pub(super) remount: bool,
     pub(super) writeback_cache: bool,
+    /// The kernel may read and write files of a host directory itself.
+    pub(super) passthrough: bool,
     pub(super) flags: MountFlags,
     /// How often changes are made durable; `None` is the default.
     pub(super) commit: Option<Nanos>,
@@ -32,6 +34,7 @@ impl Default for MountWords {
             over_content: false,
             remount: false,
             writeback_cache: false,
+            passthrough: true,
             flags: MountFlags::empty(),
             commit: None,
             source: None,
@@ -79,7 +82,7 @@ const IGNORED: &[&str] = &[
 const IGNORED_VALUES: &[&str] = &["comment", "user", "helper", "uhelper", "user_id", "group_id", "max_read", "blksize"];
 
 /// Words with an effect here, for the error message.
-const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, \
+const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, nopassthrough, commit=SECONDS, fsname=NAME, \
                      transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync, dirsync, remount";
 
 /// True when the lists ask for a remount; the daemon then knows what is mounted.
@@ -113,6 +116,7 @@ fn apply(words: &mut MountWords, word: &str, sloppy: bool) -> Result<(), Failure
         ("remount", None) => words.remount = true,
         ("nonempty", None) => words.over_content = true,
         ("writeback", None) => words.writeback_cache = true,
+        ("nopassthrough", None) => words.passthrough = false,
         ("commit", Some(value)) => {
             let seconds = value.parse::<u32>().ok().filter(|&seconds| seconds > 0);
             let seconds = seconds

@@ -112,6 +112,7 @@ bitflags::bitflags! {
         const SETXATTR_EXT = 1 << 29;
         /// `flags2` is present.
         const INIT_EXT = 1 << 30;
+        const PASSTHROUGH = 1 << 37;
         const OVER_IO_URING = 1 << 41;
         // Any other flag of the kernel.
         const _ = !0;
@@ -124,6 +125,7 @@ pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_CACHE_DIR: u32 = 1 << 3;
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;
 pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+pub const FOPEN_PASSTHROUGH: u32 = 1 << 7;
 
 /// `GetattrIn::flags`: `handle` is valid.
 pub const GETATTR_FH: u32 = 1 << 0;

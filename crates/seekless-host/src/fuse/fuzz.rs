@@ -63,6 +63,7 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
         zero_message_open: true,
         direct: false,
         uring: false,
+        passthrough: choice & 4 != 0,
         times: None,
     };
     let (negotiated, _) = negotiate(&init, &fs.traits(), &requested).map_err(|error| error.to_string())?;

@@ -6,7 +6,8 @@
 //! The engine thread itself reads the requests. Each becomes one task on the engine's executor, so a request that
 //! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
 //!
-//! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `session` (a request in, a
+//! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `passthrough`,
+//! `session` (a request in, a
 //! reply out), `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve`
 //! (the life of a mount), `control` (for other processes), `fuzz`.
 //!
@@ -24,6 +25,7 @@ pub(crate) mod fuzz;
 mod mount;
 mod names;
 mod options;
+mod passthrough;
 mod reply;
 mod request;
 mod serve;

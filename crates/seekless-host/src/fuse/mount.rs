@@ -54,6 +54,9 @@ pub struct MountOptions {
     pub uring_depth: usize,
     /// Let the kernel collect small writes before it sends them.
     pub writeback_cache: bool,
+    /// The kernel reads and writes files itself that are stored as they are in files of the host, where it can: not
+    /// together with `writeback_cache`, and not where changes are durable before they are answered.
+    pub passthrough: bool,
     /// No message at open and close, where the file system allows it.
     pub zero_message_open: bool,
     /// Overrides what follows from the file system's traits.
@@ -77,6 +80,7 @@ impl MountOptions {
             transport: TransportChoice::Auto,
             uring_depth: 8,
             writeback_cache: false,
+            passthrough: true,
             zero_message_open: true,
             cache_times: None,
             // The default of ext4's `commit=`.

@@ -169,6 +169,8 @@ pub(super) struct Request<'a> {
     pub(super) unique: u64,
     /// The inode of the request.
     pub(super) ino: Ino,
+    /// The user on whose behalf it is made.
+    pub(super) uid: u32,
     pub(super) operation: Operation<'a>,
 }
 
@@ -229,7 +231,8 @@ impl<'a> Request<'a> {
         negotiated: abi::InitFlags,
     ) -> Result<Request<'a>, Errno> {
         let operation = decode_operation(header, &mut Body(body), data, negotiated)?;
-        Ok(Request { opcode: header.opcode, unique: header.unique, ino: Ino(header.nodeid), operation })
+        let abi::InHeader { opcode, unique, nodeid, uid, .. } = *header;
+        Ok(Request { opcode, unique, ino: Ino(nodeid), uid, operation })
     }
 }
 

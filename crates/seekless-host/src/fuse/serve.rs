@@ -19,6 +19,7 @@ use super::farewell::Farewell;
 use super::mount::{Call, MountError, MountOptions, Mounted, mount};
 use super::names::daemon_identity;
 use super::options::{InitError, TransportChoice};
+use super::passthrough::Passthrough;
 use super::request::{Operation, Request};
 use super::session::{AtOnce, Negotiated, RequestedFeatures, Session, TRANSFER_BYTES_MAX, negotiate};
 use super::transport::{DevFuse, End, Message, Transport, Uring};
@@ -105,6 +106,7 @@ impl Mount {
         let device: File = Arc::new(rustix::io::fcntl_dupfd_cloexec(mounted.device(), 0).map_err(MountError::Device)?);
         let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone()));
         // Determined before the kernel is asked: once it has agreed, it waits for the registration.
+        let connection = device.clone();
         let uring = match options.transport {
             TransportChoice::Uring => Uring::new(rt, reactor, device, devfuse.clone(), options.uring_depth),
             TransportChoice::Auto | TransportChoice::DevFuse => None,
@@ -114,6 +116,7 @@ impl Mount {
             zero_message_open: options.zero_message_open && !options.as_file,
             direct: options.as_file,
             uring: uring.is_some(),
+            passthrough: options.passthrough && !options.as_file && at_once == AtOnce::default(),
             times: options.cache_times,
         };
         let negotiated = loop {
@@ -146,13 +149,16 @@ impl Mount {
             Some(uring) if negotiated.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
             _ => Box::new(devfuse),
         };
+        let passthrough = negotiated.flags.contains(InitFlags::PASSTHROUGH).then(|| Passthrough::new(connection));
         let identity = daemon_identity();
         Ok(Mount {
             rt: rt.clone(),
             reactor: reactor.clone(),
             farewell: Farewell::listen(&identity),
             leaves: OpenedLeaves::default(),
-            session: Rc::new(Session::new(fs, negotiated, identity).durable_at_once(at_once)),
+            session: Rc::new(
+                Session::new(fs, negotiated, identity).durable_at_once(at_once).with_passthrough(passthrough),
+            ),
             transport,
             commit_interval: options.commit_interval,
             negotiated,
@@ -181,6 +187,11 @@ impl Mount {
         if let Some(number) = number {
             self.leaves.say_mounted(MountMark::new(*number, mount_point), ending);
         }
+    }
+
+    /// Whether the kernel reads and writes files of the host itself, unless it refuses the first one.
+    pub fn passes_files_through(&self) -> bool {
+        self.negotiated.flags.contains(InitFlags::PASSTHROUGH)
     }
 
     pub fn transport_name(&self) -> &'static str {

@@ -19,6 +19,7 @@ use super::names::{
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE,
 };
 use super::options::InitError;
+use super::passthrough::{self, Opener, Passthrough, Privileges, Refused};
 use super::reply::{Body, CacheTimes, DirectoryReply, Reply, Undo, statfs};
 use super::request::{Init, Operation, Request, encode_handle};
 
@@ -40,6 +41,9 @@ const CONGESTION_THRESHOLD: u16 = MAX_BACKGROUND / 4 * 3;
 /// grant rights of a group without belonging to it: no lists there.
 const ACCESS_LISTS: InitFlags = InitFlags::POSIX_ACL.union(InitFlags::DONT_MASK).union(InitFlags::SETXATTR_EXT);
 
+/// The attribute with the capabilities of a program.
+const CAPABILITIES: &[u8] = b"security.capability";
+
 /// Features requested in INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestedFeatures {
@@ -51,6 +55,8 @@ pub(super) struct RequestedFeatures {
     pub(super) direct: bool,
     /// Requests through io_uring.
     pub(super) uring: bool,
+    /// The kernel reads and writes files itself that are stored as they are in files of the host.
+    pub(super) passthrough: bool,
     /// Overrides what follows from the file system's traits.
     pub(super) times: Option<CacheTimes>,
 }
@@ -112,6 +118,10 @@ pub(super) fn negotiate(
     if requested.uring {
         wanted |= InitFlags::OVER_IO_URING;
     }
+    // The kernel has either this or a write-back cache.
+    if requested.passthrough && traits.outside_files && !requested.writeback_cache {
+        wanted |= InitFlags::PASSTHROUGH;
+    }
     let flags = wanted & init.flags;
     let negotiated = Negotiated {
         flags,
@@ -133,6 +143,8 @@ pub(super) fn negotiate(
         time_gran: 1,
         max_pages: (TRANSFER_BYTES_MAX / page_bytes).min(u32::from(u16::MAX)) as u16,
         flags2: (flags.bits() >> 32) as u32,
+        // Files that are passed through may not be on a file system that is stacked itself.
+        max_stack_depth: u32::from(flags.contains(InitFlags::PASSTHROUGH)),
         ..abi::InitOut::default()
     };
     Ok((negotiated, out))
@@ -237,6 +249,8 @@ pub(super) struct Session {
     reported: RefCell<Option<FsError>>,
     /// What the stack has counted, as text.
     statistics: OnceCell<Box<dyn Fn() -> String>>,
+    /// Where the kernel may read and write files itself.
+    passthrough: Option<Passthrough>,
 }
 
 impl Session {
@@ -251,7 +265,13 @@ impl Session {
             closed: RefCell::default(),
             reported: RefCell::default(),
             statistics: OnceCell::new(),
+            passthrough: None,
         }
+    }
+
+    /// Has the kernel read and write files itself.
+    pub(super) fn with_passthrough(self, passthrough: Option<Passthrough>) -> Session {
+        Session { passthrough, ..self }
     }
 
     /// Answers what the stack has counted by calling `statistics`; the first caller wins.
@@ -317,7 +337,7 @@ impl Session {
     }
 
     async fn work_on(&self, request: Request<'_>) -> Option<Reply> {
-        let (opcode, ino) = (request.opcode, request.ino);
+        let (opcode, ino, uid) = (request.opcode, request.ino, request.uid);
         match request.operation {
             Operation::Forget { lookups } => {
                 self.forget(ino, lookups).await;
@@ -332,7 +352,7 @@ impl Session {
             Operation::Interrupt => None,
             operation => {
                 let changed = self.durable_at_once.changed(ino, &operation);
-                let answered = match self.answer(ino, operation).await {
+                let answered = match self.answer(ino, uid, operation).await {
                     Ok(reply) if reply.body.is_ok() => self.make_durable(&changed, reply).await,
                     other => other,
                 };
@@ -375,7 +395,7 @@ impl Session {
     pub(super) async fn undo(&self, undo: Undo) {
         if let Some((ino, handle)) = undo.opened {
             // The error cannot be reported any more.
-            let _ = self.fs.release(ino, handle).await;
+            let _ = self.release(ino, handle).await;
         }
         for ino in undo.lookups {
             self.forget(ino, 1).await;
@@ -400,7 +420,7 @@ impl Session {
         }
     }
 
-    async fn answer(&self, ino: Ino, operation: Operation<'_>) -> FsResult<Reply> {
+    async fn answer(&self, ino: Ino, uid: u32, operation: Operation<'_>) -> FsResult<Reply> {
         let (fs, times) = (&self.fs, &self.negotiated.times);
         Ok(match operation {
             Operation::Lookup { name } => match fs.lookup(ino, name).await {
@@ -411,6 +431,9 @@ impl Session {
             },
             Operation::Getattr { handle } => Reply::of(&times.attr(&fs.getattr(ino, handle).await?)),
             Operation::Statx { handle } => Reply::of(&times.statx(&fs.getattr(ino, handle).await?)),
+            Operation::Setattr { handle, changes } if !self.may_set(ino, handle, &changes).await? => {
+                Reply::error(passthrough::REFUSAL)
+            }
             Operation::Setattr { handle, changes } => Reply::of(&times.attr(&fs.setattr(ino, handle, changes).await?)),
             Operation::Readlink => Reply::bytes(fs.readlink(ino).await?),
             Operation::Symlink { name, target, new } => self.entry(fs.symlink(ino, name, target, new).await?),
@@ -425,18 +448,21 @@ impl Session {
             Operation::Link { ino: target, name } => self.entry(fs.link(target, ino, name).await?),
             Operation::Open { flags } => {
                 let direct = if self.negotiated.direct { abi::FOPEN_DIRECT_IO } else { 0 };
-                self.open(ino, flags, self.negotiated.zero_message_open, direct).await?
+                let opener = Opener { uid, writes: flags.write };
+                self.open(ino, flags, self.negotiated.zero_message_open, direct, Some(opener)).await?
             }
             Operation::Opendir => {
                 let cache = if self.traits.exclusive { abi::FOPEN_CACHE_DIR } else { 0 };
-                self.open(ino, OpenFlags::READ, self.negotiated.zero_message_opendir, cache).await?
+                self.open(ino, OpenFlags::READ, self.negotiated.zero_message_opendir, cache, None).await?
             }
             Operation::Create { name, new, flags, exclusive } => self.create(ino, name, new, flags, exclusive).await?,
-            Operation::Tmpfile { new, flags, linkable } => self.made(fs.tmpfile(ino, new, flags, linkable).await?),
-            Operation::Release { handle } | Operation::Releasedir { handle } => match handle {
-                Some(handle) => done(fs.release(ino, handle).await?),
-                None => Reply::empty(),
-            },
+            Operation::Tmpfile { new, flags, linkable } => {
+                let opener = Opener { uid, writes: flags.write };
+                self.made(fs.tmpfile(ino, new, flags, linkable).await?, opener).await?
+            }
+            Operation::Release { handle: Some(handle) } => done(self.release(ino, handle).await?),
+            Operation::Releasedir { handle: Some(handle) } => done(fs.release(ino, handle).await?),
+            Operation::Release { handle: None } | Operation::Releasedir { handle: None } => Reply::empty(),
             Operation::Read { handle, offset, bytes } => {
                 // The kernel asks for no more than agreed; the reply must fit its pages.
                 let pieces = fs.read(ino, handle, offset, bytes.min(TRANSFER_BYTES_MAX)).await?;
@@ -462,6 +488,11 @@ impl Session {
             Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
             Operation::Setxattr { name, value, mode, kill_set_group_id } => {
                 self.check_access_list(name)?;
+                if name == CAPABILITIES
+                    && !self.may_have(ino, None, |had| Privileges { capabilities: true, ..had }).await?
+                {
+                    return Ok(Reply::error(passthrough::REFUSAL));
+                }
                 if kill_set_group_id && name == XATTR_ACL_ACCESS {
                     self.kill_set_group_id(ino).await?;
                 }
@@ -560,7 +591,15 @@ impl Session {
         }
     }
 
-    async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, more: u32) -> FsResult<Reply> {
+    /// `opener` is that of a file, and not of a directory.
+    async fn open(
+        &self,
+        ino: Ino,
+        flags: OpenFlags,
+        zero_message: bool,
+        more: u32,
+        opener: Option<Opener>,
+    ) -> FsResult<Reply> {
         if zero_message {
             // The kernel never asks again: this answer means that no message is needed.
             return Ok(Reply::error(libc::ENOSYS));
@@ -570,8 +609,22 @@ impl Session {
             OpenProtocol::ZeroMessage => Opened { handle: None, keep_cache: true },
             OpenProtocol::Handles => self.fs.open(ino, flags).await?,
         };
+        let out = open_out(opened, more);
+        let passed = match (opener, opened.handle) {
+            (Some(opener), Some(handle)) => self.pass(ino, handle, opener, out).await,
+            _ => Ok(Passed::Open(out)),
+        };
+        let out = match passed {
+            Ok(Passed::Open(out)) => out,
+            refused => {
+                if let Some(handle) = opened.handle {
+                    self.fs.release(ino, handle).await?;
+                }
+                return refused.map(|_| Reply::error(passthrough::REFUSAL));
+            }
+        };
         let undo = Undo { lookups: Vec::new(), opened: opened.handle.map(|handle| (ino, handle)) };
-        Ok(Reply { undo, ..Reply::of(&open_out(opened, more)) })
+        Ok(Reply { undo, ..Reply::of(&out) })
     }
 
     /// CREATE is answered even where opens need no message: it also opens the file, and the kernel then sends no
@@ -590,16 +643,83 @@ impl Session {
             Err(FsError::Exists) if !exclusive => self.open_existing(parent, name, flags).await?,
             created => created?,
         };
-        Ok(self.made((entry, opened)))
+        self.made((entry, opened), Opener { uid: new.uid, writes: flags.write }).await
     }
 
     /// The reply of an operation that created and opened a file.
-    fn made(&self, (entry, opened): (Entry, Opened)) -> Reply {
+    async fn made(&self, (entry, opened): (Entry, Opened), opener: Opener) -> FsResult<Reply> {
         let ino = entry.attr.ino;
+        let out = open_out(opened, 0);
+        let passed = match opened.handle {
+            Some(handle) => self.pass(ino, handle, opener, out).await,
+            None => Ok(Passed::Open(out)),
+        };
+        let out = match passed {
+            Ok(Passed::Open(out)) => out,
+            refused => {
+                if let Some(handle) = opened.handle {
+                    self.fs.release(ino, handle).await?;
+                }
+                self.forget(ino, 1).await;
+                return refused.map(|_| Reply::error(passthrough::REFUSAL));
+            }
+        };
         let mut bytes = zerocopy::IntoBytes::as_bytes(&self.negotiated.times.entry(&entry)).to_vec();
-        bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&open_out(opened, 0)));
+        bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&out));
         let undo = Undo { lookups: vec![ino], opened: opened.handle.map(|handle| (ino, handle)) };
-        Reply { body: Ok(Body::Bytes(bytes)), undo }
+        Ok(Reply { body: Ok(Body::Bytes(bytes)), undo })
+    }
+
+    /// Counts an open of a file, and has the kernel read and write the file itself where it can.
+    async fn pass(&self, ino: Ino, handle: Handle, opener: Opener, out: abi::OpenOut) -> FsResult<Passed> {
+        let Some(passthrough) = &self.passthrough else { return Ok(Passed::Open(out)) };
+        let privileges = self.privileges(ino, Some(handle)).await?;
+        let file = self.fs.outside_file(ino, handle);
+        Ok(match passthrough.open(ino, opener, privileges, file) {
+            // The kernel's cache has nothing of such a file to keep.
+            Ok(Some(backing_id)) => {
+                let open_flags = out.open_flags & !abi::FOPEN_KEEP_CACHE | abi::FOPEN_PASSTHROUGH;
+                Passed::Open(abi::OpenOut { open_flags, backing_id, ..out })
+            }
+            Ok(None) => Passed::Open(out),
+            Err(Refused) => Passed::Refused,
+        })
+    }
+
+    async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.release(ino);
+        }
+        self.fs.release(ino, handle).await
+    }
+
+    async fn privileges(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Privileges> {
+        let attr = self.fs.getattr(ino, handle).await?;
+        let capabilities = self.fs.getxattr(ino, CAPABILITIES).await.is_ok();
+        Ok(Privileges { owner: attr.uid, permissions: attr.permissions, capabilities })
+    }
+
+    /// Whether a file that the kernel writes itself may have the privileges that it gets now.
+    async fn may_have(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        change: impl FnOnce(Privileges) -> Privileges,
+    ) -> FsResult<bool> {
+        let Some(passthrough) = &self.passthrough else { return Ok(true) };
+        Ok(passthrough.may_get(ino, change(self.privileges(ino, handle).await?)))
+    }
+
+    async fn may_set(&self, ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> FsResult<bool> {
+        if self.passthrough.is_none() || changes.permissions.is_none() && changes.uid.is_none() {
+            return Ok(true);
+        }
+        let change = |had: Privileges| Privileges {
+            owner: changes.uid.unwrap_or(had.owner),
+            permissions: changes.permissions.unwrap_or(had.permissions),
+            ..had
+        };
+        self.may_have(ino, handle, change).await
     }
 
     async fn open_existing(&self, parent: Ino, name: &[u8], flags: OpenFlags) -> FsResult<(Entry, Opened)> {
@@ -617,6 +737,12 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether a file may be opened now, by the rules of [`passthrough`].
+enum Passed {
+    Open(abi::OpenOut),
+    Refused,
 }
 
 fn done((): ()) -> Reply {
@@ -705,6 +831,7 @@ mod tests {
             zero_message_open: true,
             direct: false,
             uring: false,
+            passthrough: false,
             times: None,
         };
         let (negotiated, _) = negotiate(&init, &fs.traits_now(), &requested).unwrap();
@@ -721,7 +848,7 @@ mod tests {
     }
 
     fn ask(executor: &Executor, session: &Session, operation: Operation<'_>) -> Option<Reply> {
-        let request = Request { opcode: 0, unique: 1, ino: Ino::ROOT, operation };
+        let request = Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid: 0, operation };
         executor.block_on(session.handle(request)).unwrap()
     }
 
@@ -737,6 +864,7 @@ mod tests {
             zero_message_open: true,
             direct: false,
             uring: false,
+            passthrough: false,
             times: None,
         };
         let offer = |minor, flags| Init { major: 7, minor, max_readahead: 0, flags };

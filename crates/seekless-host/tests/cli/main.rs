@@ -16,6 +16,7 @@ mod mounts;
 mod occupied;
 mod output;
 mod outputs;
+mod passthrough;
 mod supervised;
 mod sweeps;
 mod traces;

@@ -1,5 +1,6 @@
 //! What all layers share.
 
+use std::any::Any;
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -90,6 +91,11 @@ pub trait Layer: 'static {
     /// They become those of the opening.
     async fn check_open(&self, _at: At<'_, Self::Node>) -> FsResult<()> {
         Ok(())
+    }
+
+    /// Whether a caller may read and write files below directly, where it can: see [`FileSystem::outside_file`].
+    fn passes_files(&self) -> bool {
+        false
     }
 
     /// Ends the use of `at.handle`, which the file system below has returned.
@@ -452,7 +458,9 @@ impl DirSink for Batch {
 #[async_trait(?Send)]
 impl<L: Layer> FileSystem for Stacked<L> {
     fn traits(&self) -> FsTraits {
-        self.layer.traits(self.lower.traits())
+        let lower = self.lower.traits();
+        let outside_files = lower.outside_files && self.layer.passes_files();
+        FsTraits { outside_files, ..self.layer.traits(lower) }
     }
 
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -564,6 +572,10 @@ impl<L: Layer> FileSystem for Stacked<L> {
             Ok(node) => self.layer.release(self.at(ino, Some(handle), &node)).await,
             Err(_) => self.lower.release(ino, handle).await,
         }
+    }
+
+    fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {
+        self.layer.passes_files().then(|| self.lower.outside_file(ino, handle)).flatten()
     }
 
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {

@@ -268,7 +268,7 @@ fn wrap_changes_nothing() {
     let rt = executor.rt().clone();
     let run = async move {
         let model = MemFs::new(&rt);
-        let wrap = wrap::stack_on(model.clone()).await.unwrap();
+        let wrap = wrap::stack_on(model.clone(), wrap::Options::default()).await.unwrap();
         assert_eq!(wrap.traits(), FsTraits { name: "wrap", ..model.traits() });
         let (above, below) = (Client::new(wrap.clone()), Client::new(model.clone()));
         above.mkdir(b"d").await.unwrap();

@@ -6,8 +6,16 @@ use std::rc::Rc;
 use super::{Layer, Stacked};
 use crate::fs::{Attr, EntryName, Fs, FsResult};
 
+/// How the layer behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Data of files need not come through the layer, where the caller can read and write the files below directly. Then
+    /// it is no measure of stacking any more.
+    pub passthrough: bool,
+}
+
 /// See the head of the file.
-pub struct Wrap;
+struct Wrap(Options);
 
 impl Layer for Wrap {
     type Node = ();
@@ -17,12 +25,16 @@ impl Layer for Wrap {
     async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
         Ok(())
     }
+
+    fn passes_files(&self) -> bool {
+        self.0.passthrough
+    }
 }
 
 /// Stacks the null layer on `lower`.
 ///
 /// # Errors
 /// When the root of `lower` cannot be read.
-pub async fn stack_on(lower: Fs) -> FsResult<Fs> {
-    Ok(Rc::new(Stacked::new(lower, Wrap).await?))
+pub async fn stack_on(lower: Fs, options: Options) -> FsResult<Fs> {
+    Ok(Rc::new(Stacked::new(lower, Wrap(options)).await?))
 }

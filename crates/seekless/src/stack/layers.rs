@@ -18,9 +18,17 @@ pub(super) const WRAP: WordSpec = WordSpec {
     name: "wrap",
     help: "null layer: passes everything on; the baseline for other layers [za01]",
     argument: None,
-    options: &[],
+    options: &[Param::new(
+        "passthrough",
+        Kind::Switch,
+        "the kernel may read and write files of a `hostdir` below past this layer",
+    )
+    .default("off")],
     constructor: Constructor::Layer(&LayerSpec {
-        make: |_, lower, _, _| Box::pin(async { Ok(wrap::stack_on(lower).await?) }),
+        make: |_, lower, word, _| {
+            let options = wrap::Options { passthrough: word.switch("passthrough") };
+            Box::pin(async move { Ok(wrap::stack_on(lower, options).await?) })
+        },
         check: None,
         convert: None,
     }),

@@ -50,6 +50,7 @@ impl FileSystem for Ffs {
             name_bytes_max: NAME_BYTES_MAX as u32,
             read_only: self.state.borrow().read_only,
             access_lists: false,
+            outside_files: false,
         }
     }
 

@@ -34,6 +34,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -280,6 +281,7 @@ impl FileSystem for HostDir {
             name_bytes_max: self.name_bytes_max,
             read_only: self.read_only,
             access_lists: self.access_lists,
+            outside_files: true,
         }
     }
 
@@ -477,6 +479,10 @@ impl FileSystem for HostDir {
             self.let_go(opened.file);
         }
         Ok(())
+    }
+
+    fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {
+        Some(Box::new(self.opened(ino, handle).ok()?.file.clone()))
     }
 
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {

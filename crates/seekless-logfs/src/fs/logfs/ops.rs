@@ -159,6 +159,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
             name_bytes_max: NAME_BYTES_MAX as u32,
             read_only: self.state.borrow().read_only,
             access_lists: true,
+            outside_files: false,
         }
     }
 

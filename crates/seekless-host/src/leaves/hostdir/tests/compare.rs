@@ -2,6 +2,7 @@
 //! trees are compared.
 
 use seekless::fs::OpenProtocol;
+use seekless::layer::wrap;
 use seekless::testing::runner::AttrView;
 use seekless::testing::{Generator, MemFs, MemFsOptions, Op, OpMix, Outcome, Runner, Space, Tree};
 
@@ -126,7 +127,7 @@ fn wrap_on_the_host_answers_as_the_model() {
     }
     run(WAYS[0], async |bench| {
         as_the_model(&bench).await;
-        let wrapped = seekless::layer::wrap::stack_on(bench.dir.clone()).await.unwrap();
+        let wrapped = wrap::stack_on(bench.dir.clone(), wrap::Options::default()).await.unwrap();
         let model = MemFs::with_options(&bench.rt, model_options(&bench));
         let mut on_model = Runner::new(&bench.rt, model.clone());
         let mut on_host = Runner::new(&bench.rt, wrapped.clone());

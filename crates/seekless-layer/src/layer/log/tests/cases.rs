@@ -262,7 +262,7 @@ fn cold_sizes_cost_as_much_as_through_wrap() {
                 lfs::mount(rt.clone(), device, lfs::Options { read_only, ..Default::default() }).await.unwrap();
             match &options {
                 Some(options) => stack_on(rt, lower, options.clone()).await.unwrap(),
-                None => wrap::stack_on(lower).await.unwrap(),
+                None => wrap::stack_on(lower, wrap::Options::default()).await.unwrap(),
             }
         };
         let fs = stack(device.clone(), false).await;
