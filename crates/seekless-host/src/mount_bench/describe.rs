@@ -75,7 +75,7 @@ fn about(setting: &Setting) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut about = format!(
         "{cores} processors. Images of {} on {}, {state}; loop devices {direct} direct I/O. {} small files, large files of {}, \
-         {} durable operations. Layers, bindfs and gocryptfs are over ext4 on a loop device. `lfs`, `vlfs`, `ffs` and `fuse2fs` \
+         {} durable operations. Layers, bindfs and gocryptfs are over ext4 on a loop device. `lfs`, `vlfs`, `ffs-softdep` and `fuse2fs` \
          on the image have one file system of the host below them, and so have file systems on a loop device.",
         human_bytes(sizes.image),
         setting.below,

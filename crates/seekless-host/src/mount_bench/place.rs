@@ -115,7 +115,7 @@ impl<'a> Place<'a> {
         match self.contestant.kind {
             Kind::Volume { words, .. } => {
                 // A written image stays written only if nothing is given back. FFS gives nothing back.
-                let keeps = self.job.image_state == ImageState::Written && words != "ffs";
+                let keeps = self.job.image_state == ImageState::Written && !words.starts_with("ffs");
                 let words = if keeps { format!("{words}:discard=off") } else { words.to_owned() };
                 format!("{words} / file:{}", text(&self.device()))
             }
