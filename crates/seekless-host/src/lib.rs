@@ -3,7 +3,7 @@
 //! The engine (crate `seekless`) runs here on one thread in real time. That thread waits in one place, the [`reactor`],
 //! for all outside events: device completions, FUSE requests, signals, timers and wakes from worker threads. [`leaves`]
 //! are the devices and file systems that touch the real world; [`fuse`] serves any `FileSystem` to the kernel, [`nbd`]
-//! any `BlockDevice` to the network; [`report`] shows results; [`cli`] is the program.
+//! any `BlockDevice` to the network; [`report`] shows results; [`mount_bench`] measures mounts; [`cli`] is the program.
 //!
 //! This crate knows nothing of the internals of file systems and devices.
 //!
@@ -17,6 +17,7 @@ mod disk_file;
 pub mod fuse;
 pub mod leaves;
 mod memory;
+pub mod mount_bench;
 mod mount_table;
 pub mod nbd;
 mod random;

@@ -70,9 +70,12 @@
         .filter((point) => !state.yLog || point.y > 0);
       marks += points.length;
       const xs = [...new Set(every.map((mark) => mark.x))];
-      const ys = every.map((mark) => mark.y).filter((y) => !state.yLog || y > 0);
+      const ys = every.flatMap((mark) => [mark.y, ...(mark.spread ?? [])]).filter((y) => !state.yLog || y > 0);
+      // Half of the rounds are within.
+      const spread = points.filter((point) => point.spread && (!state.yLog || point.spread[0] > 0));
+      const [low, high] = [(point) => point.spread[0], (point) => point.spread[1]];
       const width = Math.min(drawing.panels.length > 1 ? 530 : 1080, room);
-      const title = (point) => `${point.curve.name}\n${drawing.x_label}: ${point.x}\n${drawing.y_label}: ${digits(point.y)}`;
+      const title = (point) => `${point.curve.name}\n${drawing.x_label}: ${point.x}\n${drawing.y_label}: ${digits(point.y)}${point.spread ? `, half of the rounds ${digits(point.spread[0])} to ${digits(point.spread[1])}` : ""}`;
       const bottom = state.yLog ? d3.min(ys) * 0.8 : Math.min(0, d3.min(ys) ?? 0);
       const from = drawing.y_from ?? bottom;
       const y = {
@@ -100,7 +103,8 @@
               ? Plot.text(xs, { y: (name) => name, x: y.domain[0], text: (name) => name, dy: -9, textAnchor: "start", fontSize: 12 })
               : Plot.axisY({ label: null, tickSize: 0 }),
             Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", insetTop: above ? 18 : 0, fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
-            Plot.text(points, { y: "x", x: "y", text: (p) => digits(p.y), dx: 5, dy: above ? 9 : 0, textAnchor: "start", fontSize: 11 }),
+            Plot.ruleY(spread, { y: "x", x1: low, x2: high, strokeWidth: 2, strokeOpacity: 0.7 }),
+            Plot.text(points, { y: "x", x: (p) => Math.max(p.y, p.spread?.[1] ?? p.y), text: (p) => digits(p.y), dx: 5, dy: above ? 9 : 0, textAnchor: "start", fontSize: 11 }),
             Plot.tip(points, Plot.pointerY({ y: "x", x: "y", title })),
           ],
         });
@@ -117,6 +121,7 @@
             ...axes,
             Plot.axisFx({ anchor: "bottom", label: drawing.x_label }),
             Plot.barY(points, { fx: "x", x: (p) => p.curve.name, y1: y.domain[0], y2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
+            Plot.ruleX(spread, { fx: "x", x: (p) => p.curve.name, y1: low, y2: high, strokeWidth: 2, strokeOpacity: 0.7 }),
             ...(numbers ? [Plot.text(points, { fx: "x", x: (p) => p.curve.name, y: "y", text: (p) => digits(p.y), dy: -7, fontSize: 11 })] : []),
             Plot.tip(points, Plot.pointerX({ fx: "x", x: (p) => p.curve.name, y: "y", title })),
           ],

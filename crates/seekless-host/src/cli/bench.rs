@@ -2,29 +2,32 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::fs::File;
-use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use seekless::rt::HostProfile;
-use seekless::stack::{Stack, Target, Usage, Value, read_bytes};
+use seekless::stack::{Stack, Target};
 use seekless_lab::report::Report;
-use seekless_lab::run::{Failed, Run, can_be_simulated, run_here, run_in_directory, simulate};
-use seekless_lab::target::Host;
+use seekless_lab::run::{Failed, Run, can_be_simulated, run_in_directory, simulate};
 use seekless_lab::workload::{Data, Form, Key, PhaseProgress, Program, WORKLOADS, Watch, WorkloadSpec};
 use toml::Table;
 
-use super::world::{World, identity};
-use super::{Done, Failure, WRONG_USAGE, diagnose, output, read_stack};
-use crate::fuse::SyncError;
+use super::bench_here::{host, run_here_in_a_world};
+use super::size::Size;
+use super::{Done, Failure, WRONG_USAGE, bench_mount, output, read_stack};
 use crate::reactor::Signals;
 
-/// A benchmark, as given on the command line. Each of [`WORKLOADS`] is a subcommand.
-pub(super) struct Bench {
+/// A benchmark, as given on the command line.
+pub(super) enum Bench {
+    /// One of [`WORKLOADS`], each of which is a subcommand.
+    Program(ProgramBench),
+    Mount(Box<bench_mount::Args>),
+}
+
+/// A program that uses files, and what it runs on.
+pub(super) struct ProgramBench {
     program: Box<dyn Program>,
     log: Option<String>,
     common: Common,
@@ -60,27 +63,6 @@ struct Common {
     json: bool,
 }
 
-/// A number of bytes, written as in a stack line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Size(u64);
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Size, String> {
-        match read_bytes(text)? {
-            bytes if i64::try_from(bytes).is_ok() => Ok(Size(bytes)),
-            _ => Err("it is more than a file can hold; at most 8388607TiB".into()),
-        }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Value::Bytes(self.0).fmt(f)
-    }
-}
-
 fn profile_names() -> clap::builder::PossibleValuesParser {
     HostProfile::ALL.iter().map(|profile| profile.name).collect::<Vec<_>>().into()
 }
@@ -100,15 +82,20 @@ impl fmt::Display for Contestant {
     }
 }
 
+/// The benchmark that is no workload.
+const MOUNT: &str = "mount";
+
 const LOG: &str = "log";
 const SEED: &str = "seed";
 
 impl Subcommand for Bench {
     fn augment_subcommands(command: Command) -> Command {
         let command = command.about("Run a benchmark on stacks and directories").subcommand_required(true);
+        let mounts = bench_mount::Args::augment_args(Command::new(MOUNT));
         WORKLOADS
             .iter()
             .fold(command.arg_required_else_help(true), |command, spec| command.subcommand(command_of(spec)))
+            .subcommand(mounts)
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -116,7 +103,7 @@ impl Subcommand for Bench {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        WORKLOADS.iter().any(|spec| spec.name == name)
+        name == MOUNT || WORKLOADS.iter().any(|spec| spec.name == name)
     }
 }
 
@@ -124,14 +111,17 @@ impl FromArgMatches for Bench {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Bench, clap::Error> {
         let missing = || clap::Error::raw(ErrorKind::MissingSubcommand, "a benchmark is missing");
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        if name == MOUNT {
+            return bench_mount::Args::from_arg_matches(matches).map(|args| Bench::Mount(Box::new(args)));
+        }
         let spec = WORKLOADS.iter().find(|spec| spec.name == name).ok_or_else(missing)?;
         let numbers = spec.keys.iter().filter_map(|key| Some((key.name.to_owned(), value_of(key, matches)?))).collect();
         let program = spec.read(&numbers, matches.get_one(SEED).copied());
-        Ok(Bench {
+        Ok(Bench::Program(ProgramBench {
             program: program.map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, error))?,
             log: matches.try_get_one::<String>(LOG).ok().flatten().cloned(),
             common: Common::from_arg_matches(matches)?,
-        })
+        }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -192,8 +182,8 @@ fn value_of(key: &Key, matches: &ArgMatches) -> Option<toml::Value> {
     }
 }
 
-pub(super) fn run(bench: &Bench) -> Done {
-    let Bench { program, log, common: args } = bench;
+pub(super) fn run(bench: &ProgramBench) -> Done {
+    let ProgramBench { program, log, common: args } = bench;
     let program = &**program;
     let log = log.as_deref().map(read_stack).transpose()?;
     if let Some(log) = log.as_ref().filter(|log| !can_be_simulated(log)) {
@@ -329,80 +319,6 @@ fn run_stack(
         return Ok(simulate(stack, log, profile, program, watch)?);
     }
     run_here_in_a_world(stack, program, watch)
-}
-
-/// Runs a stack in real time, in its own world.
-pub(super) fn run_here_in_a_world(stack: &Stack, program: &dyn Program, watch: Watch<'_>) -> Result<Run, Failure> {
-    let world = World::new()?;
-    let own = OwnDirectory::of(stack)?;
-    let leaves = match &own {
-        Some(own) => world.leaves().inside(own.name.clone()),
-        None => world.leaves(),
-    };
-    world.run(async {
-        // There is no kernel above, so the file system itself caches data.
-        let usage = Usage { read_only: false, data_cached_above: false };
-        let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-        let mounted = mounted.map_err(|error| diagnose::explain(stack, &leaves, error))?;
-        let files = leaves.files().iter().map(|file| file.path().to_owned()).collect();
-        Ok(run_here(&world.rt, stack, mounted, files, program, watch).await?)
-    })
-}
-
-/// A new directory inside the directory that a stack's layers would be on. A layer leaves an attribute on the directory that
-/// it is put on, which says what its files are; a measurement must not leave one on a directory of the user's, where the next
-/// one may be of another layer.
-struct OwnDirectory {
-    path: PathBuf,
-    /// The last part of the path.
-    name: PathBuf,
-}
-
-impl OwnDirectory {
-    /// Makes one, where layers are over a directory that exists.
-    fn of(stack: &Stack) -> Result<Option<OwnDirectory>, Failure> {
-        let Some(leaf) = stack.words().last().filter(|leaf| leaf.name() == "hostdir") else { return Ok(None) };
-        let above = Path::new(leaf.text("path").unwrap_or_default());
-        if stack.words().len() == 1 || !above.is_dir() {
-            return Ok(None); // That it does not exist is reported when it is opened.
-        }
-        for number in 0_u32.. {
-            let name = PathBuf::from(format!("seekless-bench-{}-{number}", std::process::id()));
-            let path = above.join(&name);
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(Some(OwnDirectory { path, name })),
-                // Left by a process that was killed.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(Failure::new(format!("cannot make the directory {}: {error}", path.display())));
-                }
-            }
-        }
-        unreachable!("no directory has 2^32 entries of this name");
-    }
-}
-
-impl Drop for OwnDirectory {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            output::note(&format!("note: cannot remove {}: {error}", self.path.display()));
-        }
-    }
-}
-
-/// How directories are synced and read cold: our own mounts need more than the kernel offers.
-pub(super) fn host() -> Host {
-    Host {
-        sync: |directory: &File, path: &Path| match crate::fuse::sync(path) {
-            Ok(()) => Ok(()),
-            Err(SyncError::NotOurs { .. }) => Ok(rustix::fs::syncfs(directory)?),
-            Err(error) => Err(io::Error::other(error.to_string())),
-        },
-        drop_caches: |path: &Path| match crate::fuse::drop_caches(path) {
-            Ok(()) | Err(SyncError::NotOurs { .. }) => Ok(()),
-            Err(error) => Err(io::Error::other(error.to_string())),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@
 mod advise;
 mod arrays;
 mod bench;
+mod bench_here;
+mod bench_mount;
+mod bench_part;
 mod capture;
 mod clean;
 mod completion;
@@ -40,6 +43,7 @@ mod replay;
 mod report;
 mod run;
 mod scrub;
+mod size;
 mod snapshot;
 mod stat;
 mod statistics;
@@ -106,6 +110,8 @@ enum Command {
     Dump(dump::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
+    #[command(subcommand, hide = true)]
+    BenchPart(bench_part::Command),
     #[command(subcommand)]
     Trace(trace::Command),
     Replay(replay::Args),
@@ -192,7 +198,9 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Key(args) => key::run(&args),
         Command::Snapshot(command) => snapshot::run(&command),
         Command::Dump(args) => dump::run(&args),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::Bench(bench::Bench::Program(bench)) => bench::run(&bench),
+        Command::Bench(bench::Bench::Mount(args)) => bench_mount::run(&args),
+        Command::BenchPart(command) => bench_part::run(&command),
         Command::Trace(trace::Command::Info(args)) => trace::info(&args),
         Command::Trace(trace::Command::Head(args)) => trace::head(&args),
         Command::Trace(trace::Command::Slice(args)) => trace::slice(&args),

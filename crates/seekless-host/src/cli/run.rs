@@ -165,6 +165,7 @@ pub(super) fn run(args: &Args) -> Done {
         stop: &stop,
         signals: &signals,
         origin: &origin,
+        mounts: None,
     };
     let ended = sweep.measure(wanted, jobs, &mut results)?;
     if ended.interrupted {

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use seekless_lab::LabError;
-use seekless_lab::experiment::{Experiment, Measure, Outside, Plan, Point, Results, RunTarget};
+use seekless_lab::experiment::{Experiment, Measure, MountJob, Outside, Plan, Point, Results, RunTarget};
 use seekless_lab::run::{Run, run_in_directory};
 use seekless_lab::workload::{PhaseProgress, Program};
 
 use super::conclude::Origin;
-use super::{Failure, bench, output};
+use super::{Failure, bench_here, output};
+use crate::mount_bench::MountBench;
 use crate::reactor::Signals;
 
 /// Exit code of a run that a signal has ended.
@@ -24,7 +25,7 @@ pub(super) const INTERRUPTED: u8 = 130;
 /// # Errors
 /// When the point is invalid, which making its plan would have reported.
 pub(super) fn is_simulated(experiment: &Experiment, point: &Point) -> Result<bool, Failure> {
-    point.is_simulated(experiment, &World { stop: &AtomicBool::new(false) }).map_err(Failure::new)
+    point.is_simulated(experiment, &World { stop: &AtomicBool::new(false), mounts: None }).map_err(Failure::new)
 }
 
 /// Points still to be measured, by index; a point of several rounds is listed several times.
@@ -75,6 +76,8 @@ pub(super) struct Sweep<'a> {
     pub stop: &'a AtomicBool,
     pub signals: &'a Signals,
     pub origin: &'a Origin,
+    /// Where mounts are made, in an experiment about them.
+    pub mounts: Option<&'a MountBench>,
 }
 
 /// How long points under way may go on after a signal. A simulation has no moment at which it could be stopped; it leaves
@@ -144,7 +147,7 @@ impl Sweep<'_> {
         ended: &mut Ended,
     ) -> Result<(), Failure> {
         let next = AtomicUsize::new(0);
-        let world = World { stop: self.stop };
+        let world = World { stop: self.stop, mounts: self.mounts };
         let (send, receive) = mpsc::channel::<Message>();
         let work = |send: mpsc::Sender<Message>| {
             while !self.stop.load(Ordering::Relaxed) {
@@ -214,6 +217,8 @@ impl Sweep<'_> {
 /// Measures in real time the points that cannot be simulated.
 struct World<'a> {
     stop: &'a AtomicBool,
+    /// Where mounts are made, in an experiment about them.
+    mounts: Option<&'a MountBench>,
 }
 
 impl Outside for World<'_> {
@@ -224,10 +229,15 @@ impl Outside for World<'_> {
         };
         match on {
             RunTarget::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
-            RunTarget::Directory(path) => run_in_directory(path, bench::host(), program, watch),
+            RunTarget::Directory(path) => run_in_directory(path, bench_here::host(), program, watch),
             RunTarget::Stack(stack) => {
-                bench::run_here_in_a_world(stack, program, watch).map_err(|failure| LabError::Spec(failure.text))
+                bench_here::run_here_in_a_world(stack, program, watch).map_err(|failure| LabError::Spec(failure.text))
             }
         }
+    }
+
+    fn mounts(&self, job: &MountJob) -> Result<Vec<Measure>, String> {
+        let bench = self.mounts.ok_or("`seekless bench mount` makes and runs experiments about mounts")?;
+        bench.measure(job, self.stop)
     }
 }

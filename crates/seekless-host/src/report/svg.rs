@@ -235,7 +235,11 @@ impl Axes<'_> {
         let (first, last) = (places().fold(f64::MAX, f64::min), places().fold(f64::MIN, f64::max));
         let margin = ((last - first) * 0.03).max(0.05);
         let x_range = (first - margin, last + margin);
-        let ys = || marks().filter_map(|mark| axes.y(mark.y));
+        let heights = |mark: &seekless_lab::experiment::Mark| {
+            let spread = mark.spread.map_or([None, None], |(low, high)| [Some(low), Some(high)]);
+            [Some(mark.y)].into_iter().chain(spread).flatten()
+        };
+        let ys = || marks().flat_map(heights).filter_map(|y| axes.y(y));
         let (least, most) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
         if first <= last && least <= most {
             let from = drawing.y_from.and_then(|from| axes.y(from));
@@ -389,6 +393,13 @@ impl Axes<'_> {
                 Some(Rectangle::new([(left, self.y_range.0), (left + width * 0.94, self.y(mark.y)?)], colour.filled()))
             };
             chart.draw_series(curve.marks.iter().filter_map(bar)).map_err(cannot)?;
+            let middle = -0.42 + (index as f64 + 0.47) * width;
+            let quartiles = |mark: &seekless_lab::experiment::Mark| {
+                let (low, high) = mark.spread?;
+                let x = self.x(&mark.x) + middle;
+                Some(PathElement::new([(x, self.y(low)?), (x, self.y(high)?)], INK.stroke_width(2)))
+            };
+            chart.draw_series(curve.marks.iter().filter_map(quartiles)).map_err(cannot)?;
         }
         Ok(())
     }
@@ -461,7 +472,11 @@ mod tests {
         ];
         for names in &names {
             for (chart, are_named) in [(Chart::Bar, true), (Chart::Bar, false), (Chart::Line, false)] {
-                let mark = |(n, name): (usize, &String)| Mark { x: Value::Text(name.clone()), y: 0.5 + n as f64 };
+                let mark = |(n, name): (usize, &String)| Mark {
+                    x: Value::Text(name.clone()),
+                    y: 0.5 + n as f64,
+                    spread: None,
+                };
                 let mut figure = drawing(chart, false, names.iter().enumerate().map(mark).collect());
                 if are_named {
                     let curve = figure.panels[0].curves[0].clone();
@@ -483,7 +498,7 @@ mod tests {
     /// A curve with dashes has them in the legend, too. Method: the strokes of a figure with and without a second dash.
     #[test]
     fn the_legend_has_the_dashes() {
-        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64 }).collect();
+        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, spread: None }).collect();
         let mut figure = drawing(Chart::Line, false, marks());
         let other = Curve { name: "other".into(), dash: "b".into(), ..figure.panels[0].curves[0].clone() };
         figure.panels[0].curves.push(Curve { dash: String::new(), ..other.clone() });
@@ -501,7 +516,7 @@ mod tests {
     /// Method: all combinations, and a search for what must not be in the picture.
     #[test]
     fn everything_can_be_drawn() {
-        let mark = |x: Value, y: f64| Mark { x, y };
+        let mark = |x: Value, y: f64| Mark { x, y, spread: (y > 1.0).then_some((y / 2.0, y * 2.0)) };
         let cases: [Vec<Mark>; 5] = [
             vec![],
             vec![mark(Value::Integer(8), 1.0)],

@@ -6,6 +6,7 @@ mod access;
 mod arrays;
 mod as_disk;
 mod bad_input;
+mod bench_mounts;
 mod cleaning;
 mod disks;
 mod experiments;

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::description::{Chart, Description, Figure};
 use super::published::Published;
+use super::rounds::{HIGH, LOW};
 use super::rows::{CONTESTANT, Row, counterpart};
 use super::value::Value;
 
@@ -48,6 +49,9 @@ pub struct Curve {
 pub struct Mark {
     pub x: Value,
     pub y: f64,
+    /// The quartiles of several rounds, where the metric has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<(f64, f64)>,
 }
 
 /// A point that is not yet part of a curve.
@@ -82,19 +86,23 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
     }
     for row in &chosen {
         let Some(mut y) = row.metrics.get(&figure.y).copied() else { continue };
+        let quartile = |end: &str| row.metrics.get(&format!("{}{end}", figure.y)).copied();
+        // A quotient has a spread of its own, which those of its parts do not give.
+        let spread = quartile(LOW).zip(quartile(HIGH)).filter(|_| figure.relative_to.is_empty());
         if !figure.relative_to.is_empty() {
             let other = counterpart(row, &figure.relative_to, rows).and_then(|other| other.metrics.get(&figure.y));
             let Some(other) = other.filter(|other| **other != 0.0) else { continue };
             y /= other;
         }
         let rest = others.iter().filter_map(|name| Some(part(name, row.dims.get(*name)?)));
-        all.extend(place(figure, &row.dims, y, rest.collect::<Vec<_>>().join(", "), String::new()));
+        let rest = rest.collect::<Vec<_>>().join(", ");
+        all.extend(place(figure, &row.dims, (y, spread), rest, String::new()));
     }
     let is_drawn = |published: &&Published| published.metric == figure.y && figure.relative_to.is_empty();
     for published in published.iter().filter(is_drawn).filter(|published| figure.only.holds(&published.dims)) {
         let rest = others.iter().filter_map(|name| Some(part(name, published.dims.get(*name)?)));
         let rest = rest.collect::<Vec<_>>().join(", ");
-        all.extend(place(figure, &published.dims, published.value, rest, published.source.clone()));
+        all.extend(place(figure, &published.dims, (published.value, None), rest, published.source.clone()));
     }
     let label = |label: &str, instead: String| if label.is_empty() { instead } else { label.to_owned() };
     let colour_label = description.label(&figure.colour);
@@ -118,7 +126,7 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
 fn place(
     figure: &Figure,
     dims: &std::collections::BTreeMap<String, Value>,
-    y: f64,
+    (y, spread): (f64, Option<(f64, f64)>),
     rest: String,
     source: String,
 ) -> Option<Placed> {
@@ -132,7 +140,7 @@ fn place(
         dash: optional(&figure.dash)?,
         rest,
         source,
-        mark: Mark { x: dims.get(&figure.x)?.clone(), y },
+        mark: Mark { x: dims.get(&figure.x)?.clone(), y, spread },
     })
 }
 

@@ -2,26 +2,31 @@
 
 use super::kinds::Measure;
 
+/// How the name of a metric ends that is the lower or the upper quartile of the one with the name before it.
+pub(super) const LOW: &str = "_low";
+pub(super) const HIGH: &str = "_high";
+
 /// The measurements of a point in one round.
 pub type Round = Vec<Measure>;
 
-/// The median of each metric; the mean of the two in the middle of an even number. The rows are those of the first
-/// round.
+/// The median of each metric; the mean of the two in the middle of an even number. Of a metric whose name ends in `_low` or
+/// `_high` it is the quartile: half of the rounds are between them. The rows are those of the first round.
 pub(super) fn medians(rounds: &[Round]) -> Round {
     let Some(first) = rounds.first() else { return Vec::new() };
     let mut all = first.clone();
     for measure in &mut all {
         let same = || rounds.iter().flatten().filter(|other| other.dims == measure.dims);
         for (name, value) in &mut measure.metrics {
-            *value = median(same().filter_map(|other| other.metrics.get(name).copied()).collect());
+            let mut values: Vec<f64> = same().filter_map(|other| other.metrics.get(name).copied()).collect();
+            values.sort_by(f64::total_cmp);
+            *value = match name {
+                name if name.ends_with(LOW) => values[(values.len() - 1) / 4],
+                name if name.ends_with(HIGH) => values[values.len() - 1 - (values.len() - 1) / 4],
+                _ => (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0,
+            };
         }
     }
     all
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
 }
 
 #[cfg(test)]
@@ -43,5 +48,22 @@ mod tests {
         let rounds = [round(&[3.0, 10.0]), round(&[1.0, 30.0]), round(&[2.0, 20.0]), round(&[100.0, 40.0])];
         assert_eq!(medians(&rounds[..3]), round(&[2.0, 20.0]));
         assert_eq!(medians(&rounds), round(&[2.5, 25.0]));
+    }
+
+    /// Aim: spread is that of the rounds. Method: five and two rounds, where the quartiles are single values.
+    #[test]
+    fn quartiles_are_beside_the_median() {
+        let one = |value: f64| {
+            let names = ["op_us", "op_us_low", "op_us_high"];
+            vec![Measure { dims: [].into(), metrics: names.map(|name| (name.to_owned(), value)).into() }]
+        };
+        let all = |values: &[f64]| {
+            let rounds: Vec<Round> = values.iter().map(|value| one(*value)).collect();
+            let found = medians(&rounds).remove(0).metrics;
+            (found["op_us_low"], found["op_us"], found["op_us_high"])
+        };
+        assert_eq!(all(&[5.0, 1.0, 4.0, 2.0, 3.0]), (2.0, 3.0, 4.0));
+        assert_eq!(all(&[3.0, 1.0]), (1.0, 2.0, 3.0));
+        assert_eq!(all(&[7.0]), (7.0, 7.0, 7.0));
     }
 }

@@ -17,6 +17,10 @@ impl Outside for NoOutside {
     fn files(&self, _: &RunTarget, _: &dyn Program) -> Result<Run, LabError> {
         Err(LabError::Spec("there is no real time in this test".into()))
     }
+
+    fn mounts(&self, job: &MountJob) -> Result<Vec<Measure>, String> {
+        Err(format!("there is no {} in this test", job.mount))
+    }
 }
 
 const EXPERIMENT: &str = r#"

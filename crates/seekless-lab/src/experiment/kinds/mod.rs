@@ -7,6 +7,7 @@ mod files;
 mod generated;
 mod locate;
 mod mount;
+mod mounts;
 mod overwrites;
 mod replay;
 mod updates;
@@ -18,6 +19,8 @@ use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{Identity, Stack};
 use seekless::units::human_bytes;
 use serde::de::{Deserialize, Deserializer, Error as _};
+
+pub use mounts::{ImageState, MountJob, Placement};
 
 use super::ExperimentError;
 use crate::LabError;
@@ -32,6 +35,7 @@ const OTHERS: &[WorkloadKind] = &[
     updates::KIND,
     locate::KIND,
     mount::KIND,
+    mounts::KIND,
     overwrites::KIND,
     clean::KIND,
     clean::DISTRIBUTION,
@@ -188,6 +192,12 @@ pub trait Outside: Sync {
     /// # Errors
     /// Those of the stack or the directory.
     fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError>;
+
+    /// Makes, mounts and measures a file system of the host: see [`MountJob`].
+    ///
+    /// # Errors
+    /// Why there is no result, in words.
+    fn mounts(&self, job: &MountJob) -> Result<Vec<Measure>, String>;
 }
 
 /// Runs `run` in virtual time. The volume's identity, the executor and the last argument's random numbers follow from

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
 
 use async_trait::async_trait;
 use seekless::device::Data;
@@ -9,11 +11,45 @@ use seekless::fs::*;
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, WallTime};
 
-/// In this directory every name exists, so that each first look at one is a message.
-pub(crate) const FOUND: &[u8] = b"found";
+use crate::fuse::{Mount, MountOptions, TransportChoice};
+use crate::reactor::{Reactor, ReactorOptions, Signals};
 
-/// Inode numbers from here on belong to names in `FOUND`.
-const FOUND_FIRST: u64 = 1 << 40;
+/// How the file system that stores nothing is mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NullOptions {
+    /// FUSE over io_uring, which the kernel must offer.
+    pub uring: bool,
+    /// Each open and each close is a message.
+    pub messages: bool,
+    /// The kernel collects writes.
+    pub writeback: bool,
+}
+
+/// Mounts it at `mount_point`, and serves it until it is unmounted or the process gets SIGTERM.
+///
+/// # Errors
+/// When it cannot be mounted, in words.
+pub fn serve(mount_point: &Path, null: NullOptions) -> Result<(), String> {
+    let mut options = MountOptions::new(mount_point, "null");
+    options.transport = if null.uring { TransportChoice::Uring } else { TransportChoice::DevFuse };
+    options.zero_message_open = !null.messages;
+    options.writeback_cache = null.writeback;
+    let in_words = |error: &dyn std::fmt::Display| error.to_string();
+    // Before there are threads.
+    let signals = Signals::new(&[libc::SIGTERM]).map_err(|error| in_words(&error))?;
+    let reactor = Reactor::new(ReactorOptions::default()).map_err(|error| in_words(&error))?;
+    let executor = reactor.executor();
+    let rt = executor.rt().clone();
+    let served = executor.block_on(async {
+        let mount = Mount::start(&rt, &reactor, Rc::new(Null::new(&rt)), options).await;
+        let mount = mount.map_err(|error| in_words(&error))?;
+        let end = async {
+            signals.next(&reactor).await;
+        };
+        mount.serve(end).await.map_err(|error| in_words(&error))
+    });
+    served.map_err(|error| in_words(&error))?.map(drop)
+}
 
 struct Node {
     kind: FileKind,
@@ -21,20 +57,16 @@ struct Node {
     children: BTreeMap<Vec<u8>, Ino>,
 }
 
-pub(crate) struct Null {
+struct Null {
     rt: Rt,
     nodes: RefCell<FixedMap<u64, Node>>,
     next: Cell<u64>,
-    found: Cell<u64>,
 }
 
 impl Null {
-    pub(crate) fn new(rt: &Rt) -> Null {
-        let null =
-            Null { rt: rt.clone(), nodes: RefCell::default(), next: Cell::new(1), found: Cell::new(FOUND_FIRST) };
+    fn new(rt: &Rt) -> Null {
+        let null = Null { rt: rt.clone(), nodes: RefCell::default(), next: Cell::new(1) };
         null.add(FileKind::Directory);
-        let found = null.add(FileKind::Directory);
-        null.nodes.borrow_mut().get_mut(&1).expect("the root").children.insert(FOUND.to_vec(), found);
         null
     }
 
@@ -49,7 +81,6 @@ impl Null {
         let nodes = self.nodes.borrow();
         let (kind, size) = match nodes.get(&ino.0) {
             Some(node) => (node.kind, node.size),
-            None if ino.0 >= FOUND_FIRST => (FileKind::Regular, 4096),
             None => return Err(FsError::Stale),
         };
         let time = WallTime { seconds: 1_000_000_000, nanos: 0 };
@@ -89,7 +120,9 @@ impl Null {
     fn remove(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
         let mut nodes = self.nodes.borrow_mut();
         let parent = nodes.get_mut(&parent.0).ok_or(FsError::Stale)?;
-        parent.children.remove(name).map(drop).ok_or(FsError::NotFound)
+        let child = parent.children.remove(name).ok_or(FsError::NotFound)?;
+        nodes.remove(&child.0);
+        Ok(())
     }
 
     fn grow(&self, ino: Ino, size: u64) {
@@ -117,10 +150,6 @@ impl FileSystem for Null {
         let child = self.nodes.borrow().get(&parent.0).and_then(|node| node.children.get(name).copied());
         match child {
             Some(ino) => self.entry(ino),
-            None if parent == Ino(2) => {
-                self.found.set(self.found.get() + 1);
-                self.entry(Ino(self.found.get()))
-            }
             None => Err(FsError::NotFound),
         }
     }
@@ -168,7 +197,29 @@ impl FileSystem for Null {
         Ok(())
     }
 
-    async fn readdir(&self, _: Ino, _: Option<Handle>, _: u64, _: bool, _: &mut dyn DirSink) -> FsResult<()> {
+    async fn readdir(
+        &self,
+        ino: Ino,
+        _: Option<Handle>,
+        cookie: u64,
+        attributes: bool,
+        sink: &mut dyn DirSink,
+    ) -> FsResult<()> {
+        let nodes = self.nodes.borrow();
+        let children = &nodes.get(&ino.0).ok_or(FsError::Stale)?.children;
+        for (index, (name, &child)) in children.iter().enumerate().skip(cookie as usize) {
+            let entry = self.entry(child)?;
+            let entry = DirEntry {
+                ino: child,
+                kind: entry.attr.kind,
+                name,
+                cookie: index as u64 + 1,
+                entry: attributes.then_some(entry),
+            };
+            if !sink.add(&entry) {
+                break;
+            }
+        }
         Ok(())
     }
 

@@ -1,0 +1,88 @@
+//! Programs that use files in real time: on a stack in this process, or in a directory.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use seekless::stack::{Stack, Usage};
+use seekless_lab::run::{Run, run_here};
+use seekless_lab::target::Host;
+use seekless_lab::workload::{Program, Watch};
+
+use super::world::{World, identity};
+use super::{Failure, diagnose, output};
+use crate::fuse::SyncError;
+
+/// Runs a stack in real time, in its own world.
+pub(super) fn run_here_in_a_world(stack: &Stack, program: &dyn Program, watch: Watch<'_>) -> Result<Run, Failure> {
+    let world = World::new()?;
+    let own = OwnDirectory::of(stack)?;
+    let leaves = match &own {
+        Some(own) => world.leaves().inside(own.name.clone()),
+        None => world.leaves(),
+    };
+    world.run(async {
+        // There is no kernel above, so the file system itself caches data.
+        let usage = Usage { read_only: false, data_cached_above: false };
+        let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
+        let mounted = mounted.map_err(|error| diagnose::explain(stack, &leaves, error))?;
+        let files = leaves.files().iter().map(|file| file.path().to_owned()).collect();
+        Ok(run_here(&world.rt, stack, mounted, files, program, watch).await?)
+    })
+}
+
+/// A new directory inside the directory that a stack's layers would be on. A layer leaves an attribute on the directory that
+/// it is put on, which says what its files are; a measurement must not leave one on a directory of the user's, where the next
+/// one may be of another layer.
+struct OwnDirectory {
+    path: PathBuf,
+    /// The last part of the path.
+    name: PathBuf,
+}
+
+impl OwnDirectory {
+    /// Makes one, where layers are over a directory that exists.
+    fn of(stack: &Stack) -> Result<Option<OwnDirectory>, Failure> {
+        let Some(leaf) = stack.words().last().filter(|leaf| leaf.name() == "hostdir") else { return Ok(None) };
+        let above = Path::new(leaf.text("path").unwrap_or_default());
+        if stack.words().len() == 1 || !above.is_dir() {
+            return Ok(None); // That it does not exist is reported when it is opened.
+        }
+        for number in 0_u32.. {
+            let name = PathBuf::from(format!("seekless-bench-{}-{number}", std::process::id()));
+            let path = above.join(&name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Some(OwnDirectory { path, name })),
+                // Left by a process that was killed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(Failure::new(format!("cannot make the directory {}: {error}", path.display())));
+                }
+            }
+        }
+        unreachable!("no directory has 2^32 entries of this name");
+    }
+}
+
+impl Drop for OwnDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            output::note(&format!("note: cannot remove {}: {error}", self.path.display()));
+        }
+    }
+}
+
+/// How directories are synced and read cold: our own mounts need more than the kernel offers.
+pub(super) fn host() -> Host {
+    Host {
+        sync: |directory: &File, path: &Path| match crate::fuse::sync(path) {
+            Ok(()) => Ok(()),
+            Err(SyncError::NotOurs { .. }) => Ok(rustix::fs::syncfs(directory)?),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        },
+        drop_caches: |path: &Path| match crate::fuse::drop_caches(path) {
+            Ok(()) | Err(SyncError::NotOurs { .. }) => Ok(()),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        },
+    }
+}

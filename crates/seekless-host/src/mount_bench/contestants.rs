@@ -1,0 +1,202 @@
+//! What takes part, in one table. A contestant is a row here; how rows of its kind are made and mounted is in
+//! [`place`](super::place).
+
+use std::path::Path;
+
+use super::client::Settle;
+use super::phases::Phase;
+use super::process::is_installed;
+
+/// Something that can be mounted and measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contestant {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub kind: Kind,
+    /// Only when it is named.
+    pub is_extra: bool,
+}
+
+/// How a contestant comes to be mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A directory of the file system that has the scratch directory.
+    Directory,
+    /// A file system of the kernel on a loop device.
+    Kernel {
+        name: &'static str,
+        mkfs: &'static [&'static str],
+        options: &'static str,
+    },
+    /// Ours on an image file, or on a loop device over it. `words` is the stack above `file:`.
+    Volume {
+        words: &'static str,
+        on: On,
+        mount: &'static [&'static str],
+    },
+    /// Ours over a directory of an ext4 on a loop device. `words` is the stack above `hostdir:`.
+    Layer {
+        words: &'static str,
+    },
+    /// Of others, over a directory of an ext4 on a loop device.
+    Bindfs,
+    Gocryptfs,
+    /// ext4 in user space, on the image file.
+    Fuse2fs,
+    /// Made as a whole of files on an ext4, and read.
+    Squashfs,
+    /// Our transport with nothing behind it.
+    Null {
+        arguments: &'static [&'static str],
+    },
+}
+
+/// What one of our file systems is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    Image,
+    Loop,
+}
+
+const EXT4: &[&str] = &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+const BTRFS: &[&str] = &["-q", "-f", "-K"];
+
+const fn volume(name: &'static str, words: &'static str, on: On, help: &'static str) -> Contestant {
+    Contestant { name, help, kind: Kind::Volume { words, on, mount: &[] }, is_extra: false }
+}
+
+const fn layer(name: &'static str, words: &'static str, help: &'static str) -> Contestant {
+    Contestant { name, help, kind: Kind::Layer { words }, is_extra: false }
+}
+
+const fn of_kernel(name: &'static str, kind: Kind, help: &'static str) -> Contestant {
+    Contestant { name, help, kind, is_extra: false }
+}
+
+const fn extra(contestant: Contestant) -> Contestant {
+    Contestant { is_extra: true, ..contestant }
+}
+
+/// Every contestant.
+#[rustfmt::skip]
+pub const CONTESTANTS: &[Contestant] = &[
+    of_kernel("ext4", Kind::Kernel { name: "ext4", mkfs: EXT4, options: "noatime" }, "ext4 on a loop device"),
+    of_kernel("xfs", Kind::Kernel { name: "xfs", mkfs: &["-q", "-f", "-K"], options: "noatime" }, "XFS on a loop device"),
+    of_kernel("btrfs", Kind::Kernel { name: "btrfs", mkfs: BTRFS, options: "noatime,nodiscard" }, "btrfs on a loop device"),
+    of_kernel("btrfs-zstd", Kind::Kernel { name: "btrfs", mkfs: BTRFS, options: "noatime,nodiscard,compress=zstd:1" }, "btrfs with compress=zstd:1"),
+    of_kernel("squashfs", Kind::Squashfs, "squashfs with zstd, which is made as a whole: phases that read"),
+    of_kernel("directory", Kind::Directory, "a directory of the file system that has the scratch directory"),
+    Contestant { name: "null", help: "a file system that stores nothing, on our transport: phases that need no data", kind: Kind::Null { arguments: &[] }, is_extra: false },
+    volume("lfs", "lfs", On::Image, "lfs / file:IMAGE"),
+    volume("lfs-loop", "lfs", On::Loop, "lfs / file:/dev/loopN"),
+    volume("vlfs", "vlfs", On::Image, "vlfs / file:IMAGE"),
+    extra(volume("vlfs-loop", "vlfs", On::Loop, "vlfs / file:/dev/loopN")),
+    volume("ffs-softdep", "ffs:metadata=softdep", On::Image, "ffs:metadata=softdep / file:IMAGE"),
+    extra(volume("ffs", "ffs", On::Image, "ffs / file:IMAGE, which waits for each change of a directory: minutes")),
+    extra(volume("ffs-loop", "ffs", On::Loop, "ffs / file:/dev/loopN")),
+    extra(Contestant { kind: Kind::Volume { words: "lfs", on: On::Image, mount: &["-o", "writeback"] }, ..volume("lfs-writeback", "lfs", On::Image, "lfs / file:IMAGE, mounted with -o writeback") }),
+    extra(Contestant { kind: Kind::Volume { words: "lfs", on: On::Image, mount: &["--transport", "uring"] }, ..volume("lfs-uring", "lfs", On::Image, "lfs / file:IMAGE, mounted with --transport uring") }),
+    layer("hostdir", "", "hostdir:DIR, as the layers over ext4 on a loop device"),
+    layer("wrap", "wrap", "wrap / hostdir:DIR"),
+    layer("zstd", "zstd", "zstd / hostdir:DIR"),
+    layer("encrypt", "encrypt:KEY", "encrypt:KEY / hostdir:DIR"),
+    of_kernel("bindfs", Kind::Bindfs, "bindfs over ext4 on a loop device"),
+    of_kernel("gocryptfs", Kind::Gocryptfs, "gocryptfs over ext4 on a loop device"),
+    of_kernel("fuse2fs", Kind::Fuse2fs, "ext4 in user space, on the image"),
+    extra(Contestant { kind: Kind::Null { arguments: &["--uring"] }, ..of_kernel("null-uring", Kind::Directory, "null with FUSE over io_uring") }),
+    extra(Contestant { kind: Kind::Null { arguments: &["--messages"] }, ..of_kernel("null-messages", Kind::Directory, "null with a message for each open and close") }),
+    extra(Contestant { kind: Kind::Null { arguments: &["--writeback"] }, ..of_kernel("null-writeback", Kind::Directory, "null with the write-back cache of the kernel") }),
+];
+
+/// The contestant with this name.
+pub fn find(name: &str) -> Option<&'static Contestant> {
+    CONTESTANTS.iter().find(|contestant| contestant.name == name)
+}
+
+impl Contestant {
+    /// Why it cannot take part on this machine.
+    pub fn missing(&self) -> Option<String> {
+        let programs: &[&str] = match self.kind {
+            Kind::Directory | Kind::Null { .. } => &[],
+            Kind::Volume { on: On::Image, .. } => &[],
+            Kind::Volume { on: On::Loop, .. } => &["losetup"],
+            Kind::Kernel { name: "xfs", .. } => &["losetup", "mkfs.xfs"],
+            Kind::Kernel { name: "btrfs", .. } => &["losetup", "mkfs.btrfs"],
+            Kind::Kernel { .. } | Kind::Layer { .. } => &["losetup", "mkfs.ext4"],
+            Kind::Bindfs => &["losetup", "mkfs.ext4", "bindfs"],
+            Kind::Gocryptfs => &["losetup", "mkfs.ext4", "gocryptfs"],
+            Kind::Fuse2fs => &["mkfs.ext4", "fuse2fs"],
+            Kind::Squashfs => &["losetup", "mkfs.ext4", "mksquashfs"],
+        };
+        if let Some(program) = programs.iter().find(|program| !is_installed(program)) {
+            return Some(format!("there is no program {program}"));
+        }
+        let of_kernel = match self.kind {
+            Kind::Kernel { name, .. } => name,
+            Kind::Squashfs => "squashfs",
+            _ => "",
+        };
+        let needs_fuse = self.is_ours() || matches!(self.kind, Kind::Bindfs | Kind::Gocryptfs | Kind::Fuse2fs);
+        match () {
+            () if needs_fuse && !Path::new("/dev/fuse").exists() => Some("there is no /dev/fuse".into()),
+            () if !of_kernel.is_empty() && !kernel_has(of_kernel) => Some(format!("this kernel has no {of_kernel}")),
+            () => None,
+        }
+    }
+
+    /// Whether a daemon of this program serves it.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Volume { .. } | Kind::Layer { .. } | Kind::Null { .. })
+    }
+
+    /// Whether it can do the phase.
+    pub fn runs(&self, phase: &Phase) -> bool {
+        match self.kind {
+            Kind::Null { .. } => !phase.reads_back,
+            Kind::Squashfs => phase.is_cold,
+            _ => true,
+        }
+    }
+
+    /// How the client makes everything on it durable.
+    pub(super) fn settle(&self) -> Settle {
+        match self.kind {
+            Kind::Volume { .. } | Kind::Layer { .. } | Kind::Null { .. } => Settle::Ours,
+            Kind::Directory | Kind::Kernel { .. } | Kind::Squashfs => Settle::Kernel,
+            Kind::Fuse2fs => Settle::Fsync,
+            Kind::Bindfs | Kind::Gocryptfs => Settle::Below,
+        }
+    }
+
+    /// Whether it is over a directory of an ext4.
+    pub(super) fn has_lower(&self) -> bool {
+        matches!(self.kind, Kind::Layer { .. } | Kind::Bindfs | Kind::Gocryptfs | Kind::Squashfs)
+    }
+
+    pub(super) fn has_loop(&self) -> bool {
+        self.has_lower() || matches!(self.kind, Kind::Kernel { .. } | Kind::Volume { on: On::Loop, .. })
+    }
+}
+
+/// Whether the kernel has a file system, or a module for it.
+fn kernel_has(name: &str) -> bool {
+    let listed = || {
+        let table = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        table.lines().any(|line| line.split_whitespace().next_back() == Some(name))
+    };
+    listed() || (super::process::run(std::process::Command::new("modprobe").arg(name)).is_ok() && listed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names are unique, and can be written in a list with commas.
+    #[test]
+    fn names_are_names() {
+        for (index, contestant) in CONTESTANTS.iter().enumerate() {
+            assert!(CONTESTANTS[..index].iter().all(|other| other.name != contestant.name), "{}", contestant.name);
+            assert!(contestant.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", contestant.name);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What programs of phases work on: an archive, a repository, sources. Made once for each run of the bench, in its scratch
+//! directory.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use seekless::rng::Rng;
+
+use super::process::{is_installed, run};
+
+/// The archive, and the tree in it.
+pub(super) const ARCHIVE: &str = "tree.tar";
+pub(super) const TREE: &str = "tree";
+pub(super) const REPOSITORY: &str = "repository";
+pub(super) const SOURCES: &str = "sources";
+/// The branch of the repository that is checked out; of the files of the tree it has changed some.
+pub(super) const OTHER_BRANCH: &str = "other";
+
+/// Files in the tree.
+pub(super) const FILES: u64 = 600;
+pub(super) const FILES_CHANGED: u64 = 300;
+pub(super) const SOURCE_FILES: u64 = 8;
+
+/// Makes all of it below `folder`, which it creates.
+///
+/// # Errors
+/// What could not be made, in words.
+pub(super) fn make(folder: &Path) -> Result<(), String> {
+    let tree = folder.join(TREE);
+    write_tree(&tree, FILES, 0)?;
+    sources(&folder.join(SOURCES))?;
+    if is_installed("tar") {
+        run(Command::new("tar").arg("-cf").arg(folder.join(ARCHIVE)).arg("-C").arg(folder).arg(TREE))?;
+    }
+    if is_installed("git") {
+        repository(folder)?;
+    }
+    Ok(())
+}
+
+/// Files of a few hundred bytes to some 16 KiB, most of them small, as in a tree of sources. `version` changes all of them.
+fn write_tree(tree: &Path, files: u64, version: u64) -> Result<(), String> {
+    for number in 0..files {
+        let directory = tree.join(format!("part{:02}", number % 30));
+        fs::create_dir_all(&directory).map_err(|error| super::cannot("make", &directory, error))?;
+        let mut rng = Rng::new(number << 1 | version);
+        let bytes = 300 << rng.below(6);
+        let words = ["read", "write", "segment", "inode", "block", "return", "if", "while", "(a", "b)", "{", "}"];
+        let mut text = format!("/* file {number}, version {version} */\n");
+        while text.len() < bytes {
+            text += words[rng.below(words.len() as u64) as usize];
+            text.push(if rng.below(8) == 0 { '\n' } else { ' ' });
+        }
+        let path = directory.join(format!("file{number:04}.txt"));
+        fs::write(&path, text).map_err(|error| super::cannot("write", &path, error))?;
+    }
+    Ok(())
+}
+
+/// `git` that looks at no configuration of this machine or its user.
+pub(super) fn git(folder: &Path) -> Command {
+    let mut command = Command::new("git");
+    command.env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", folder).env("GIT_TERMINAL_PROMPT", "0");
+    for who in ["AUTHOR", "COMMITTER"] {
+        command.env(format!("GIT_{who}_NAME"), "bench").env(format!("GIT_{who}_EMAIL"), "bench@localhost");
+        command.env(format!("GIT_{who}_DATE"), "2000-01-01T00:00:00Z");
+    }
+    command
+}
+
+fn repository(folder: &Path) -> Result<(), String> {
+    let repository = folder.join(REPOSITORY);
+    run(git(folder).args(["init", "-q", "-b", "main"]).arg(&repository))?;
+    let ask = |arguments: &[&str]| run(git(folder).arg("-C").arg(&repository).args(arguments));
+    for (version, branch, files) in [(0, "main", FILES), (1, OTHER_BRANCH, FILES_CHANGED)] {
+        if branch != "main" {
+            ask(&["checkout", "-q", "-b", branch])?;
+        }
+        write_tree(&repository.join(TREE), files, version)?;
+        ask(&["add", "."])?;
+        ask(&["commit", "-q", "-m", branch])?;
+    }
+    ask(&["checkout", "-q", "main"])?;
+    ask(&["gc", "-q"]).map(drop)
+}
+
+pub(super) fn source_name(number: u64) -> String {
+    format!("part{number}.c")
+}
+
+/// A program of several files, each of which takes a compiler a moment.
+fn sources(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| super::cannot("make", folder, error))?;
+    for number in 0..SOURCE_FILES {
+        let mut text = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n");
+        for function in 0..40 {
+            text += &format!(
+                "int part{number}_{function}(int a) {{ int s = 0; for (int i = 0; i < a; i++) s += i * {function} ^ a; \
+                 return s; }}\n"
+            );
+        }
+        if number == 0 {
+            text += "int main(void) { return part0_1(0); }\n";
+        }
+        let path = folder.join(source_name(number));
+        fs::write(&path, text).map_err(|error| super::cannot("write", &path, error))?;
+    }
+    Ok(())
+}

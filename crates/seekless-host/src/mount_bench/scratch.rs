@@ -1,0 +1,215 @@
+//! Where the bench works: a directory, an image file in it, and loop devices over the image.
+//!
+//! Invariants
+//!   B1  The directory has a lock that its process holds. A directory whose lock is free is that of a bench that was
+//!       killed: the next one beside it detaches its loop devices and removes it.
+//!   B2  Mounts are in a namespace of the bench, and daemons and clients end with it, so that even SIGKILL leaves none. A
+//!       loop device is detached by the kernel when its last user ends.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use seekless_lab::experiment::{ImageState, MountJob};
+
+use super::process::run;
+use super::{cannot, material};
+use crate::mount_table;
+
+/// How the names of scratch directories begin.
+const PREFIX: &str = "seekless-bench-mount-";
+const LOCK: &str = "lock";
+const IMAGE: &str = "image";
+
+/// The scratch directory. Dropping it removes everything.
+pub(super) struct Scratch {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Scratch {
+    /// Makes one below `parent`, and removes those that killed benches left there.
+    ///
+    /// # Errors
+    /// What could not be made, in words.
+    pub(super) fn new(parent: &Path) -> Result<Scratch, String> {
+        remove_abandoned(parent);
+        let path = parent.join(format!("{PREFIX}{}", std::process::id()));
+        let made = DirBuilder::new().mode(0o755).create(&path);
+        made.map_err(|error| cannot("make the directory", &path, error))?;
+        let file = path.join(LOCK);
+        let lock = File::create_new(&file).map_err(|error| cannot("make", &file, error))?;
+        lock.try_lock().map_err(|error| format!("cannot lock {}: {error}", file.display()))?;
+        let scratch = Scratch { path, _lock: lock };
+        for name in ["mnt", "lower", "plain"] {
+            let directory = scratch.path(name);
+            fs::create_dir(&directory).map_err(|error| cannot("make the directory", &directory, error))?;
+        }
+        material::make(&scratch.path("material"))?;
+        Ok(scratch)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(super) fn image(&self) -> PathBuf {
+        self.path(IMAGE)
+    }
+
+    /// Brings the image into the state that `job` asks for, if it is not in it.
+    ///
+    /// # Errors
+    /// Those of the host's file system, such as no room.
+    pub(super) fn prepare_image(&self, job: &MountJob) -> Result<(), String> {
+        let path = self.image();
+        let failed = |error: io::Error| cannot("write", &path, error);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        match job.image_state {
+            ImageState::Sparse => {
+                file.set_len(0).and_then(|()| file.set_len(job.image)).map_err(failed)?;
+            }
+            // A file system may have given space back.
+            ImageState::Written if metadata.len() == job.image && metadata.blocks() * 512 >= job.image => {}
+            ImageState::Written => {
+                file.set_len(0).map_err(failed)?;
+                write_zeroes(&file, job.image).map_err(failed)?;
+            }
+        }
+        file.sync_all().map_err(failed)
+    }
+}
+
+fn write_zeroes(mut file: &File, bytes: u64) -> io::Result<()> {
+    let zeroes = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let now = left.min(zeroes.len() as u64);
+        file.write_all(&zeroes[..now as usize])?;
+        left -= now;
+    }
+    Ok(())
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        unmount_below(&self.path);
+        remove(&self.path);
+    }
+}
+
+/// Unmounts whatever is mounted below `path`, the last first.
+pub(super) fn unmount_below(path: &Path) {
+    let below: Vec<PathBuf> = mount_table::read().into_iter().map(|mount| mount.mount_point).collect();
+    for mount_point in below.iter().rev().filter(|mount_point| mount_point.starts_with(path)) {
+        // What is still mounted then keeps the directory, which is reported.
+        let _ = rustix::mount::unmount(mount_point, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Removes a scratch directory with its loop devices.
+fn remove(path: &Path) {
+    for device in loop_devices_in(path) {
+        // It may have ended with its last user.
+        let _ = run(Command::new("losetup").arg("-d").arg(&device));
+    }
+    // Anything mounted there would be emptied.
+    if mount_table::read().iter().any(|mount| mount.mount_point.starts_with(path)) {
+        note(&format!("{} has a mount and is left", path.display()));
+    } else if let Err(error) = fs::remove_dir_all(path) {
+        note(&cannot("remove", path, error));
+    }
+}
+
+/// Says what is left, when there is no caller any more that could.
+fn note(text: &str) {
+    // If standard error is gone too, nothing can be said.
+    let _ = writeln!(io::stderr().lock(), "note: {text}");
+}
+
+/// Loop devices over files in `path`.
+fn loop_devices_in(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let is_over = |folder: &Path| {
+        let file = fs::read_to_string(folder.join("loop/backing_file")).unwrap_or_default();
+        Path::new(file.trim_end()).starts_with(path)
+    };
+    entries.filter(|entry| is_over(&entry.path())).map(|entry| Path::new("/dev").join(entry.file_name())).collect()
+}
+
+/// Removes the directories of benches that have ended without doing so (B1).
+fn remove_abandoned(parent: &Path) {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        let path = entry.path();
+        let is_own_directory = path
+            .symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw());
+        let Ok(lock) = File::open(path.join(LOCK)) else { continue };
+        if is_own_directory && lock.try_lock().is_ok() {
+            remove(&path);
+        }
+    }
+}
+
+/// A loop device over the image.
+pub(super) struct LoopDevice {
+    path: PathBuf,
+    /// Keeps the device, which the kernel detaches when its last user ends (B2).
+    _held: File,
+}
+
+impl LoopDevice {
+    /// # Errors
+    /// Why there is none, in words.
+    pub(super) fn attach(image: &Path, direct: bool) -> Result<LoopDevice, String> {
+        let mode = if direct { "--direct-io=on" } else { "--direct-io=off" };
+        let found = run(Command::new("losetup").args(["--find", "--show", mode]).arg(image))?;
+        let path = PathBuf::from(found.trim());
+        let held = File::open(&path).map_err(|error| cannot("open", &path, error))?;
+        // It is in use, so it is only marked.
+        run(Command::new("losetup").arg("-d").arg(&path))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_direct = fs::read_to_string(format!("/sys/block/{name}/loop/dio")).is_ok_and(|mode| mode.trim() == "1");
+        match is_direct == direct {
+            true => Ok(LoopDevice { path, _held: held }),
+            false => Err(format!(
+                "{} has no direct I/O on {}, whose file system may not offer it; leave out --loop-direct",
+                path.display(),
+                image.display()
+            )),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Aim: B1. Method: two directories beside each other, one with a lock that is held and one with a free one, and one
+    /// of something else.
+    #[test]
+    fn only_abandoned_directories_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = parent.path().join(name);
+            fs::create_dir(&path).unwrap();
+            File::create(path.join(LOCK)).unwrap()
+        };
+        let held = make("seekless-bench-mount-1");
+        held.lock().unwrap();
+        drop(make("seekless-bench-mount-2"));
+        drop(make("other"));
+        remove_abandoned(parent.path());
+        let mut left: Vec<_> = fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["other", "seekless-bench-mount-1"]);
+    }
+}
