@@ -39,6 +39,12 @@ pub(super) enum Scope {
     },
 }
 
+/// A checkpoint, as it is written into its slot.
+pub(super) struct SlotWrite {
+    pub serial: u64,
+    pub block: Box<[u8; BLOCK_BYTES]>,
+}
+
 /// A partial segment, as it is written.
 #[derive(Clone, Debug)]
 pub(super) struct PartialWrite {
@@ -54,7 +60,7 @@ pub(super) struct Transaction {
     /// Sequence number after the last of them.
     pub end_sequence: u64,
     /// The block for the checkpoint slot.
-    pub checkpoint: Option<(u64, [u8; BLOCK_BYTES])>,
+    pub checkpoint: Option<SlotWrite>,
 }
 
 /// One entry of a summary, and where its payload comes from.
@@ -493,7 +499,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
     transaction.end_sequence = end_sequence;
     if let Some(serial) = checkpoint_serial {
         let checkpoint = checkpoint_record(state, scope, state.log.end.chain, end_sequence);
-        transaction.checkpoint = Some((serial, checkpoint.to_block()));
+        transaction.checkpoint = Some(SlotWrite { serial, block: checkpoint.to_block().into() });
         state.log.segments.dirty_blocks.clear();
         // By the next checkpoint the log may have left this segment, which may have been empty all along.
         state.log.segments.touch(state.log.end.segment);

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use futures_util::future::join_all;
 
 use super::Lfs;
-use super::assemble::{PartialWrite, Scope, Transaction, assemble};
+use super::assemble::{PartialWrite, Scope, SlotWrite, Transaction, assemble};
 use super::format::*;
 use super::layout::*;
 use super::state::*;
@@ -202,11 +202,11 @@ impl Lfs {
     pub(super) async fn checkpoint(self: &Rc<Self>, clean: bool) -> FsResult<()> {
         let _pass = self.work.checkpoint_gate.enter().await;
         let submitted = self.submit_loading(Scope::Checkpoint { clean }).await?;
-        let Some((serial, block)) = submitted.checkpoint else { return Ok(()) };
+        let Some(SlotWrite { serial, block }) = submitted.checkpoint else { return Ok(()) };
         self.make_durable(submitted.end_sequence).await?; // L2
         let mut copies = Buf::dirty(2 * BLOCK_BYTES);
-        copies[..BLOCK_BYTES].copy_from_slice(&block);
-        copies[BLOCK_BYTES..].copy_from_slice(&block);
+        copies[..BLOCK_BYTES].copy_from_slice(&block[..]);
+        copies[BLOCK_BYTES..].copy_from_slice(&block[..]);
         let number = (serial % 2) as usize;
         let slot = CHECKPOINT_SECTORS[number];
         let other = self.state.borrow().log.slots[1 - number];
@@ -401,7 +401,7 @@ enum Submission {
 pub(super) struct Submitted {
     /// When the log is durable up to this number, so is everything in the scope of the transaction.
     pub end_sequence: u64,
-    pub checkpoint: Option<(u64, [u8; BLOCK_BYTES])>,
+    pub checkpoint: Option<SlotWrite>,
 }
 
 /// Number of clean segments to keep with storage below them.

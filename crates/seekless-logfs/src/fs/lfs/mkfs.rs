@@ -1,6 +1,6 @@
 //! Creating a volume.
 
-use super::assemble::{PartialWrite, Scope, assemble};
+use super::assemble::{PartialWrite, Scope, SlotWrite, assemble};
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
@@ -150,10 +150,10 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     for PartialWrite { at, data, .. } in partials {
         device.write(at, data, WriteFlags::NONE).await?;
     }
-    let (serial, block) = checkpoint;
+    let SlotWrite { serial, block } = checkpoint;
     let mut copies = Buf::dirty(2 * BLOCK_BYTES);
-    copies[..BLOCK_BYTES].copy_from_slice(&block);
-    copies[BLOCK_BYTES..].copy_from_slice(&block);
+    copies[..BLOCK_BYTES].copy_from_slice(&block[..]);
+    copies[BLOCK_BYTES..].copy_from_slice(&block[..]);
     device.write(CHECKPOINT_SECTORS[(serial % 2) as usize], copies.freeze(), WriteFlags::NONE).await?;
     device.flush().await?;
     let block = Data::from_slice(&superblock.to_block());
@@ -165,11 +165,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
 }
 
 /// The log of an empty volume: a root directory and the tables.
-fn first_checkpoint(
-    rt: &Rt,
-    layout: Layout,
-    options: &MkfsOptions,
-) -> FsResult<(Vec<PartialWrite>, (u64, [u8; BLOCK_BYTES]))> {
+fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<(Vec<PartialWrite>, SlotWrite)> {
     let mut segments = Segments::new(&layout);
     segments.ready.extend(2..layout.segment_count());
     let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence: 1, chain: 0 };
