@@ -48,4 +48,5 @@ for folder in experiments docs/samples; do
         install -D -m $mode "$folder/$file" "$share/$(basename "$folder")/$file"
     done
 done
+install -D -m 644 crates/seekless-host/assets/grafana.json "$share/grafana.json"
 echo "installed $bin, manual pages and completions; \`make uninstall\` with the same PREFIX removes them"

@@ -50,18 +50,13 @@ pub(super) struct Args {
     #[arg(short, long)]
     foreground: bool,
 
-    /// Append messages of the daemon to this file; otherwise they go to syslog, in the foreground to standard error
-    #[arg(long, value_name = "FILE")]
-    log_file: Option<PathBuf>,
-
     /// Write the number of the daemon's process into this file while it serves; a file of a process that is gone is
     /// replaced
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 
-    /// Log more; twice, still more
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    logging: logging::Args,
 }
 
 pub(super) fn run(args: &Args) -> Done {
@@ -72,7 +67,7 @@ pub(super) fn run(args: &Args) -> Done {
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
     let places = places(args);
-    logging::start(args.verbose, args.log_file.as_deref())?;
+    logging::start(&args.logging)?;
     let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
     let wish = Wish { stack, places, read_only: args.read_only, pid_file };
     if args.foreground {

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -19,15 +19,43 @@ enum Sink {
     Syslog,
 }
 
-struct Logger(Mutex<Sink>);
+/// How a line looks. Syslog has its own way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(super) enum Format {
+    /// A time, a level and the message
+    #[default]
+    Text,
+    /// An object with `time`, `level`, `pid` and `message`
+    Json,
+}
 
-static LOGGER: Logger = Logger(Mutex::new(Sink::StandardError));
+struct Logger(Mutex<(Sink, Format)>);
+
+static LOGGER: Logger = Logger(Mutex::new((Sink::StandardError, Format::Text)));
+
+/// Options of commands that log.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct Args {
+    /// Append messages of the daemon to this file; otherwise they go to syslog, in the foreground to standard error
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+
+    /// How the lines of a log file or of standard error look
+    #[arg(long, value_enum, default_value_t)]
+    log_format: Format,
+
+    /// Log more; twice, still more
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
 
 /// Starts logging, of warnings or, with `verbosity`, of more. A log file always gets informational messages.
 ///
 /// # Errors
-/// When `file` cannot be written.
-pub(super) fn start(verbosity: u8, file: Option<&Path>) -> Result<(), Failure> {
+/// When the log file cannot be written.
+pub(super) fn start(args: &Args) -> Result<(), Failure> {
+    let (verbosity, file) = (args.verbose, args.log_file.as_deref());
+    LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner).1 = args.log_format;
     if let Some(path) = file {
         let failed = |error| Failure::new(format!("cannot open the log {}: {error}", path.display()));
         // Without NONBLOCK, opening a pipe without a reader would block.
@@ -43,7 +71,7 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>) -> Result<(), Failure> {
         // A terminal is written to as other programs do.
         let flags = rustix::fs::fcntl_getfl(&opened).map_err(|error| failed(error.into()))?;
         rustix::fs::fcntl_setfl(&opened, flags - OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
-        *LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner) = Sink::File(opened);
+        LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner).0 = Sink::File(opened);
     }
     log::set_max_level(match verbosity + u8::from(file.is_some()) {
         0 => LevelFilter::Warn,
@@ -82,11 +110,11 @@ fn check(file: &File, path: &Path) -> Result<(), Failure> {
 
 /// Standard error has no reader any more.
 pub(super) fn leave_terminal() {
-    let mut sink = LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if matches!(*sink, Sink::StandardError) {
+    let mut logger = LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner);
+    if matches!(logger.0, Sink::StandardError) {
         // SAFETY: the name is a string constant, which lives as long as the C library keeps it.
         unsafe { libc::openlog(c"seekless".as_ptr(), libc::LOG_PID, libc::LOG_DAEMON) };
-        *sink = Sink::Syslog;
+        logger.0 = Sink::Syslog;
     }
 }
 
@@ -97,19 +125,26 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         let message = record.args();
-        let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sink, format) = &mut *logger;
         // If the log cannot be written, the message is lost.
-        match &mut *sink {
-            Sink::StandardError => {
+        match (sink, format) {
+            (Sink::StandardError, Format::Text) => {
                 let _ = writeln!(std::io::stderr(), "seekless: {}: {message}", word(record.level()));
             }
-            Sink::File(file) => {
+            (Sink::StandardError, Format::Json) => {
+                let _ = std::io::stderr().write_all(json_line(record).as_bytes());
+            }
+            // One write, so that lines of several daemons do not mix.
+            (Sink::File(file), Format::Text) => {
                 let now = Timestamp::now();
-                // One write, so that lines of several daemons do not mix.
                 let line = format!("{now:.3} [{}] {}: {message}\n", std::process::id(), word(record.level()));
                 let _ = file.write_all(line.as_bytes());
             }
-            Sink::Syslog => {
+            (Sink::File(file), Format::Json) => {
+                let _ = file.write_all(json_line(record).as_bytes());
+            }
+            (Sink::Syslog, _) => {
                 let priority = match record.level() {
                     Level::Error => libc::LOG_ERR,
                     Level::Warn => libc::LOG_WARNING,
@@ -126,6 +161,16 @@ impl Log for Logger {
     }
 
     fn flush(&self) {}
+}
+
+fn json_line(record: &Record<'_>) -> String {
+    let line = serde_json::json!({
+        "time": format!("{:.3}", Timestamp::now()),
+        "level": word(record.level()),
+        "pid": std::process::id(),
+        "message": record.args().to_string(),
+    });
+    format!("{line}\n")
 }
 
 fn word(level: Level) -> &'static str {

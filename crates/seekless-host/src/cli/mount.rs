@@ -5,17 +5,21 @@ use std::rc::Rc;
 
 use clap::ValueEnum;
 use rustix::mount::MountFlags;
+use seekless::fs::Fs;
 use seekless::stack::{Interface, Mounted, Part, Purpose, Stack, Usage};
+
+use serde_json::Value;
 
 use super::daemon::{Report, Side};
 use super::exit::{FAILED, WRONG_USAGE};
 use super::mount_options::{self, MountWords};
 use super::pid_file::PidFile;
+use super::statistics::MountFacts;
 use super::supervise::{self, Life};
 use super::world::{World, identity};
-use super::{Done, Failure, daemon, diagnose, logging, notify, output, read_stack, statistics};
+use super::{Done, Failure, daemon, diagnose, logging, metrics, notify, output, read_stack, statistics};
 use crate::disk_file::DiskFile;
-use crate::fuse::{self, Mount, MountOptions, RemountError, TransportChoice};
+use crate::fuse::{self, Mount, MountOptions, Operations, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::reactor::Signals;
@@ -71,14 +75,15 @@ pub(super) struct Args {
     #[arg(long, value_enum)]
     transport: Option<Transport>,
 
-    /// Append messages of the daemon to this file; otherwise they go to syslog, in the foreground to standard error
-    #[arg(long, value_name = "FILE")]
-    log_file: Option<PathBuf>,
-
     /// Write the number of the daemon's process into this file while it is mounted; a file of a process that is gone is
     /// replaced
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
+
+    /// Tell over HTTP what the mount has counted: /metrics in the format of Prometheus, /statistics as JSON; to every client
+    /// that can connect
+    #[arg(long, value_name = "unix:PATH|tcp:ADDRESS:PORT")]
+    metrics: Option<metrics::Address>,
 
     /// Mount again when the daemon has died: a second process waits for that. After three times within a minute it stays down
     #[arg(long, conflicts_with = "foreground")]
@@ -88,9 +93,8 @@ pub(super) struct Args {
     #[arg(long)]
     replace_dead: bool,
 
-    /// Log more; twice, still more
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    logging: logging::Args,
 
     /// Ignore unknown mount options
     #[arg(long, hide = true)]
@@ -114,12 +118,13 @@ pub(super) fn run(args: &Args) -> Done {
     if args.fake {
         return Ok(0);
     }
-    logging::start(args.verbose, args.log_file.as_deref()).map_err(|failure| failure.code(FAILED))?;
+    logging::start(&args.logging).map_err(|failure| failure.code(FAILED))?;
     if args.supervise {
         return run_supervised(args, stack, options, words.commit.is_some(), place);
     }
     let pid_file = pid_file(args)?;
-    let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file, place };
+    let metrics = args.metrics.clone();
+    let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file, place, metrics };
     if args.foreground {
         return serve(wish, None);
     }
@@ -155,7 +160,8 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
                 return Ok(failure.code);
             }
         };
-        serve_in_background(Wish { stack, options, commit_is_given, pid_file, place: MadeFile(None) }, report)
+        let metrics = args.metrics.clone();
+        serve_in_background(Wish { stack, options, commit_is_given, pid_file, place: MadeFile(None), metrics }, report)
     });
     let is_supervisor = std::process::id() != user && !is_daemon.get();
     if is_supervisor || (std::process::id() == user && outcome.is_err()) {
@@ -238,6 +244,7 @@ struct Wish {
     commit_is_given: bool,
     pid_file: Option<PidFile>,
     place: MadeFile,
+    metrics: Option<metrics::Address>,
 }
 
 fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions {
@@ -280,7 +287,7 @@ fn serve_in_background(wish: Wish, report: Report) -> Done {
 
 /// Mounts, reports that, and serves until the end.
 fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
-    let Wish { stack, mut options, commit_is_given, pid_file, place: made } = wish;
+    let Wish { stack, mut options, commit_is_given, pid_file, place: made, metrics } = wish;
     // Before there are threads, which would otherwise take the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
@@ -316,6 +323,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             // system, which writes it back itself.
             options.commit_interval = None;
         }
+        let metrics = metrics.as_ref().map(metrics::listen).transpose()?;
         options.store = if options.as_file { None } else { store(&leaves, &stack) };
         let mut mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
             Ok(mount) => mount,
@@ -331,8 +339,14 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             let _ = mount.serve(std::future::ready(())).await;
             return Err(failure);
         }
-        let parts = mounted.parts.clone();
-        mount.tell_statistics(move || statistics::of(&parts).to_string());
+        let told = Rc::new(Told::new(&stack, &mounted, &mount));
+        if let Some(listener) = metrics {
+            log::info!("metrics on {}", listener.name);
+            let (rt, reactor, told) = (world.rt.clone(), world.reactor.clone(), told.clone());
+            let tell = move || told.clone().with_space();
+            drop(world.rt.spawn(metrics::serve(rt, reactor, listener, tell)));
+        }
+        mount.tell_statistics(move || told.statistics().to_string());
         let passes = if mount.passes_files_through() { ", files passed through" } else { "" };
         log::info!("mounted on {place} ({}, {}{passes})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
@@ -368,6 +382,39 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     }
     drop(made);
     served.map_err(|failure| failure.code(FAILED))
+}
+
+/// What a mount tells about itself.
+struct Told {
+    facts: MountFacts,
+    parts: Vec<Part>,
+    operations: Rc<Operations>,
+    fs: Fs,
+}
+
+impl Told {
+    fn new(stack: &Stack, mounted: &Mounted, mount: &Mount) -> Told {
+        let facts = MountFacts {
+            stack: stack.to_string(),
+            transport: mount.transport_name(),
+            passthrough: mount.passes_files_through(),
+        };
+        Told { facts, parts: mounted.parts.clone(), operations: mount.operations(), fs: mounted.fs.clone() }
+    }
+
+    fn statistics(&self) -> Value {
+        statistics::of_mount(&self.parts, &self.facts, &self.operations)
+    }
+
+    /// A file system that cannot say how much space it has says nothing about it.
+    async fn with_space(self: Rc<Self>) -> Value {
+        let space = self.fs.statfs().await;
+        let mut statistics = self.statistics();
+        if let Ok(space) = space {
+            statistics["space"] = statistics::space_of(&space);
+        }
+        statistics
+    }
 }
 
 /// Opens a stack of devices as a file system that is one file.

@@ -3,11 +3,12 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use seekless::fs::StatFs;
 use seekless::stack::{Purpose, Usage};
 use serde_json::Value;
 
 use super::world::World;
-use super::{Done, Failure, output, read_volume, statistics};
+use super::{Done, Failure, output, prometheus, read_volume, statistics};
 
 /// Show what a mount has counted, and how full the segments of a log are
 ///
@@ -16,6 +17,7 @@ use super::{Done, Failure, output, read_volume, statistics};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless stat /mnt
+  seekless stat /mnt --prometheus
   seekless stat /mnt --json | jq '.parts[0].counters'
   seekless stat 'lfs / file:a.img'
 
@@ -28,6 +30,11 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Print in the text format of Prometheus, for example for its node exporter; a daemon can also be asked directly, with
+    /// `seekless mount --metrics`
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
 }
 
 pub(super) fn run(args: &Args) -> Done {
@@ -39,18 +46,37 @@ pub(super) fn run(args: &Args) -> Done {
         crate::fuse::statistics(path)?
     };
     let statistics = match mounted {
-        Some(text) => serde_json::from_str(&text)
-            .map_err(|error| Failure::new(format!("{}: the daemon's answer is no JSON: {error}", args.what)))?,
+        Some(text) => {
+            let mut statistics: Value = serde_json::from_str(&text)
+                .map_err(|error| Failure::new(format!("{}: the daemon's answer is no JSON: {error}", args.what)))?;
+            statistics["space"] = space(path)?;
+            statistics
+        }
         None if path.is_dir() => {
             return Err(Failure::new(format!("{} is not inside one of our mounts", args.what)));
         }
         None => of_stack(&args.what)?,
     };
-    match args.json {
-        true => output::print_json(&statistics)?,
-        false => output::print(&statistics::to_text(&statistics))?,
+    match (args.json, args.prometheus) {
+        (true, _) => output::print_json(&statistics)?,
+        (_, true) => output::print(&prometheus::to_text(&statistics))?,
+        _ => output::print(&statistics::to_text(&statistics))?,
     }
     Ok(0)
+}
+
+/// The space of a mount, as its users see it.
+fn space(path: &Path) -> Result<Value, Failure> {
+    let space = rustix::fs::statvfs(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    Ok(statistics::space_of(&StatFs {
+        block_bytes: u32::try_from(space.f_frsize).unwrap_or(u32::MAX),
+        blocks: space.f_blocks,
+        blocks_free: space.f_bfree,
+        blocks_available: space.f_bavail,
+        inodes: space.f_files,
+        inodes_free: space.f_ffree,
+        name_bytes_max: u32::try_from(space.f_namemax).unwrap_or(u32::MAX),
+    }))
 }
 
 /// The statistics of a stack that is not mounted: nothing has been counted, but a log has its segments.

@@ -1,10 +1,14 @@
 //! What the parts of a running stack have counted, as JSON, and as text from that JSON, which may come from another
 //! process.
 
-use seekless::fs::LogUsage;
+use std::time::Duration;
+
+use seekless::fs::{LogUsage, StatFs};
 use seekless::stack::Part;
 use seekless::units::human_bytes;
 use serde_json::{Map, Value, json};
+
+use crate::fuse::{Answers, Operations, class_end};
 
 /// The parts of a stack, top first.
 pub(super) fn of(parts: &[Part]) -> Value {
@@ -24,6 +28,66 @@ pub(super) fn of(parts: &[Part]) -> Value {
     })
 }
 
+/// How a mount works.
+pub(super) struct MountFacts {
+    pub(super) stack: String,
+    pub(super) transport: &'static str,
+    pub(super) passthrough: bool,
+}
+
+/// The statistics of a mount: those of its parts, what it has answered, and what the daemon has used.
+pub(super) fn of_mount(parts: &[Part], facts: &MountFacts, operations: &Operations) -> Value {
+    let mut statistics = of(parts);
+    let MountFacts { stack, transport, passthrough } = facts;
+    statistics["mount"] = json!({ "stack": stack, "transport": transport, "passthrough": passthrough });
+    statistics["operations"] =
+        operations.answered().iter().map(|(name, answers)| operation_of(name, answers)).collect();
+    statistics["process"] = process();
+    statistics
+}
+
+fn operation_of(name: &str, answers: &Answers) -> Value {
+    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let by_time = answers.by_time.iter().enumerate().filter(|(_, count)| **count > 0);
+    json!({
+        "operation": name,
+        "answered": answers.answered,
+        "failed": answers.failed,
+        "total_us": micros(answers.took),
+        "mean_us": micros(answers.mean()),
+        "p50_us": micros(answers.percentile(50)),
+        "p99_us": micros(answers.percentile(99)),
+        "slowest_us": micros(answers.slowest),
+        "by_time": by_time.map(|(class, count)| json!({
+            "at_most_us": class_end(class).map(|end| end.as_micros() as u64),
+            "count": count,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// What this process has used, as far as the system says.
+fn process() -> Value {
+    let cpu = cpu_time::ProcessTime::try_now().ok().map(|time| time.as_duration().as_secs_f64());
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let resident = pages.as_deref().and_then(|text| text.split(' ').nth(1)).and_then(|pages| pages.parse::<u64>().ok());
+    json!({
+        "cpu_seconds": cpu,
+        "resident_bytes": resident.map(|pages| pages * rustix::param::page_size() as u64),
+    })
+}
+
+/// The space of a file system, as df shows it.
+pub(super) fn space_of(space: &StatFs) -> Value {
+    let bytes = |blocks: u64| blocks.saturating_mul(space.block_bytes.into());
+    json!({
+        "total": bytes(space.blocks),
+        "free": bytes(space.blocks_free),
+        "available": bytes(space.blocks_available),
+        "files": space.inodes,
+        "files_free": space.inodes_free,
+    })
+}
+
 fn log_of(log: &LogUsage) -> Value {
     json!({
         "segment_bytes": log.segment_bytes,
@@ -37,7 +101,7 @@ fn log_of(log: &LogUsage) -> Value {
 
 /// The same for people. What a daemon of another version leaves out is left out.
 pub(super) fn to_text(statistics: &Value) -> String {
-    let mut text = String::new();
+    let mut text = operations_text(&statistics["operations"]);
     for part in statistics["parts"].as_array().into_iter().flatten() {
         text += &format!("{}\n", part["part"].as_str().unwrap_or("?"));
         let counter = |name: &str| part["counters"][name].as_u64();
@@ -52,6 +116,33 @@ pub(super) fn to_text(statistics: &Value) -> String {
                 text += &format!("  {:<24} {value}\n", name.replace('_', " "));
             }
         }
+    }
+    text
+}
+
+/// What has been answered, the most frequent first.
+fn operations_text(operations: &Value) -> String {
+    let mut all: Vec<&Value> = operations.as_array().into_iter().flatten().collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let count = |operation: &Value, key: &str| operation[key].as_u64().unwrap_or(0);
+    all.sort_by_key(|operation| std::cmp::Reverse(count(operation, "answered")));
+    let time = |operation: &Value, key: &str| match operation[key].as_f64() {
+        Some(us) if us < 1e3 => format!("{us:.1} us"),
+        Some(us) if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        Some(us) => format!("{:.1} s", us / 1e6),
+        None => "-".to_owned(),
+    };
+    let mut text = format!(
+        "{:<18} {:>12} {:>9} {:>9} {:>9} {:>9}\n",
+        "operations", "answered", "failed", "mean", "p99 up to", "slowest"
+    );
+    for operation in all {
+        let name = operation["operation"].as_str().unwrap_or("?");
+        let [mean, p99, slowest] = ["mean_us", "p99_us", "slowest_us"].map(|key| time(operation, key));
+        let (answered, failed) = (count(operation, "answered"), count(operation, "failed"));
+        text += &format!("  {name:<16} {answered:>12} {failed:>9} {mean:>9} {p99:>9} {slowest:>9}\n");
     }
     text
 }

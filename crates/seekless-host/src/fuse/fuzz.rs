@@ -12,8 +12,9 @@ use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{MIB, Nanos};
 
 use super::abi::{self, InitFlags};
+use super::negotiate::{RequestedFeatures, TRANSFER_BYTES_MAX, negotiate};
 use super::request::{Init, Request};
-use super::session::{RequestedFeatures, Session, TRANSFER_BYTES_MAX, negotiate};
+use super::session::Session;
 
 /// Limit of requests for one input, so that no input takes long.
 const REQUESTS_MAX: usize = 300;

@@ -6,7 +6,8 @@
 //! The engine thread itself reads the requests. Each becomes one task on the engine's executor, so a request that
 //! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
 //!
-//! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `passthrough`,
+//! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `negotiate operations
+//! passthrough`,
 //! `session` (a request in, a
 //! reply out), `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve`
 //! (the life of a mount), `control` (for other processes), `fuzz`.
@@ -24,6 +25,8 @@ mod farewell;
 pub(crate) mod fuzz;
 mod mount;
 mod names;
+mod negotiate;
+mod operations;
 mod options;
 mod passthrough;
 mod reply;
@@ -37,7 +40,8 @@ pub use control::{
 };
 pub use errno::errno_of;
 pub use mount::{MountError, MountOptions};
+pub use negotiate::Negotiated;
+pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};
 pub use reply::CacheTimes;
 pub use serve::{Mount, ServeError};
-pub use session::Negotiated;

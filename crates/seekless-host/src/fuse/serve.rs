@@ -18,10 +18,12 @@ use super::abi::InitFlags;
 use super::farewell::Farewell;
 use super::mount::{Call, MountError, MountOptions, Mounted, mount};
 use super::names::daemon_identity;
+use super::negotiate::{Negotiated, RequestedFeatures, TRANSFER_BYTES_MAX, negotiate};
+use super::operations::Operations;
 use super::options::{InitError, TransportChoice};
 use super::passthrough::Passthrough;
 use super::request::{Operation, Request};
-use super::session::{AtOnce, Negotiated, RequestedFeatures, Session, TRANSFER_BYTES_MAX, negotiate};
+use super::session::{AtOnce, Session};
 use super::transport::{DevFuse, End, Message, Transport, Uring};
 use crate::leaves::{MountMark, OpenedLeaves};
 use crate::reactor::{File, Reactor};
@@ -169,6 +171,11 @@ impl Mount {
     /// What was agreed with the kernel.
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
+    }
+
+    /// What has been answered so far.
+    pub fn operations(&self) -> Rc<Operations> {
+        self.session.operations.clone()
     }
 
     /// Answers [`super::statistics`] by calling `statistics`.

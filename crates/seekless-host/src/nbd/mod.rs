@@ -17,4 +17,6 @@ mod tests;
 mod wire;
 
 pub use export::Export;
+pub(crate) use server::Listener;
 pub use server::{Place, ServeError, Server};
+pub(crate) use stream::{Closed, Stream};

@@ -73,9 +73,9 @@ pub struct Server {
     listeners: Vec<Listener>,
 }
 
-struct Listener {
+pub(crate) struct Listener {
     socket: File,
-    name: String,
+    pub(crate) name: String,
     /// Removed at the end.
     path: Option<PathBuf>,
 }
@@ -165,16 +165,8 @@ impl Server {
     /// Accepts connections; returns the error that ended it.
     async fn accept(&self, listener: &Listener) -> Errno {
         loop {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&*listener.socket, flags) {
+            match listener.accept(&self.rt, &self.reactor).await {
                 Ok(socket) => self.connect(socket),
-                Err(Errno::AGAIN) => self.reactor.readable(&listener.socket).await,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // Others will release theirs.
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    log::warn!("no room for another connection");
-                    self.rt.sleep(Nanos::from_millis(100)).await;
-                }
                 Err(error) => return error,
             }
         }
@@ -203,7 +195,7 @@ impl Server {
 }
 
 impl Listener {
-    fn new(place: &Place) -> Result<Listener, ServeError> {
+    pub(crate) fn new(place: &Place) -> Result<Listener, ServeError> {
         let (socket, name, path): (OwnedFd, String, Option<PathBuf>) = match place {
             Place::Tcp(address) => {
                 let failed = |cause| ServeError::Listen { place: address.to_string(), cause };
@@ -235,6 +227,26 @@ impl Listener {
             }
         };
         Ok(Listener { socket: Arc::new(socket), name, path })
+    }
+
+    /// The next connection, which does not block.
+    ///
+    /// # Errors
+    /// When there will be no further ones.
+    pub(crate) async fn accept(&self, rt: &Rt, reactor: &Reactor) -> Result<OwnedFd, Errno> {
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&*self.socket, flags) {
+                Err(Errno::AGAIN) => reactor.readable(&self.socket).await,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // Others will release theirs.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    log::warn!("no room for another connection");
+                    rt.sleep(Nanos::from_millis(100)).await;
+                }
+                accepted => return accepted,
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::reactor::{File, Reactor};
 
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Closed {
+pub(crate) enum Closed {
     /// The client closed the connection, between messages.
     Orderly,
     /// In the middle of one.
@@ -20,28 +20,36 @@ pub(super) enum Closed {
 }
 
 #[derive(Clone)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     reactor: Reactor,
     socket: File,
 }
 
 impl Stream {
     /// `socket` does not block.
-    pub(super) fn new(reactor: &Reactor, socket: std::os::fd::OwnedFd) -> Stream {
+    pub(crate) fn new(reactor: &Reactor, socket: std::os::fd::OwnedFd) -> Stream {
         Stream { reactor: reactor.clone(), socket: Arc::new(socket) }
+    }
+
+    /// Waits until there is something, and reads what there is, up to the size of `buf`.
+    pub(crate) async fn some(&self, buf: &mut [u8]) -> Result<usize, Closed> {
+        loop {
+            match rustix::io::read(&*self.socket, &mut *buf) {
+                Ok(0) => return Err(Closed::Orderly),
+                Ok(count) => return Ok(count),
+                Err(Errno::AGAIN) => self.reactor.readable(&self.socket).await,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Closed::Failed(error)),
+            }
+        }
     }
 
     /// Fills `buf`. An end before the first byte is orderly.
     pub(super) async fn fill(&self, buf: &mut [u8]) -> Result<(), Closed> {
         let mut filled = 0;
         while filled < buf.len() {
-            match rustix::io::read(&*self.socket, &mut buf[filled..]) {
-                Ok(0) => return Err(if filled == 0 { Closed::Orderly } else { Closed::Short }),
-                Ok(more) => filled += more,
-                Err(Errno::AGAIN) => self.reactor.readable(&self.socket).await,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(Closed::Failed(error)),
-            }
+            let more = self.some(&mut buf[filled..]).await;
+            filled += more.map_err(|closed| if filled == 0 { closed } else { closed.inside() })?;
         }
         Ok(())
     }
@@ -64,7 +72,7 @@ impl Stream {
         Ok(())
     }
 
-    pub(super) async fn send(&self, bytes: &[u8]) -> Result<(), Closed> {
+    pub(crate) async fn send(&self, bytes: &[u8]) -> Result<(), Closed> {
         let mut sent = 0;
         while sent < bytes.len() {
             // A closed connection is an error of this call, not a signal for the process.
@@ -79,7 +87,7 @@ impl Stream {
     }
 
     /// Ends the connection in both directions; pending reads and writes fail.
-    pub(super) fn shut(&self) {
+    pub(crate) fn shut(&self) {
         // It may be gone already.
         let _ = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Both);
     }

@@ -13,6 +13,7 @@ mod experiments;
 mod exports;
 mod in_use;
 mod layers;
+mod metrics;
 mod mounts;
 mod occupied;
 mod output;

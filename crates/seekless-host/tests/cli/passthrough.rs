@@ -98,7 +98,7 @@ fn open_files_need_no_daemon() {
     }
 }
 
-/// A program of another user that has `file` open for writing until it is told to write and end.
+/// A program of another user that has `file` open for writing, until it gets the word to write and end.
 struct Writer(Child);
 
 impl Writer {

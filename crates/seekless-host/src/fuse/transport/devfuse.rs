@@ -12,8 +12,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{End, Transport, answer};
 use crate::fuse::abi;
+use crate::fuse::negotiate::TRANSFER_BYTES_MAX;
 use crate::fuse::reply::{Body, Reply};
-use crate::fuse::session::{Session, TRANSFER_BYTES_MAX};
+use crate::fuse::session::Session;
 use crate::reactor::{File, Reactor};
 
 /// The part before the data of a WRITE. Reads are split here, so that the data starts on its own page.

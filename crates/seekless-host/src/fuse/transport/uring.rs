@@ -22,8 +22,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{DevFuse, End, Transport, answer};
 use crate::fuse::abi;
+use crate::fuse::negotiate::TRANSFER_BYTES_MAX;
 use crate::fuse::reply::{Body, Reply};
-use crate::fuse::session::{Session, TRANSFER_BYTES_MAX};
+use crate::fuse::session::Session;
 use crate::reactor::{File, FuseCommand, LentMemory, Reactor};
 
 /// How long the kernel may take to return the memory after the connection has ended.
