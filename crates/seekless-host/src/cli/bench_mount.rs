@@ -40,9 +40,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = phase_names())]
     phases: Vec<String>,
 
-    /// How often; what counts are medians
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
+    /// How often; what counts are medians. 3 without, 1 with --quick
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
 
     /// Client and daemon on one processor; without this and --natural both are measured
     #[arg(long)]
@@ -64,6 +64,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     syncs: Option<u64>,
 
+    /// A directory whose files `untar`, `read-tree` and `rm-rf` work on, in place of 600 small ones
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
+
     /// Size of the image below each file system
     #[arg(long, value_name = "SIZE")]
     image: Option<Size>,
@@ -76,6 +80,11 @@ pub(super) struct Args {
     #[arg(long)]
     loop_direct: bool,
 
+    /// Everything is on an ext4 of its own, on a loop device in the scratch directory: then flushes and bytes of other programs
+    /// are not counted, and all contestants have one more file system below them
+    #[arg(long)]
+    own_device: bool,
+
     /// Where the scratch directory is made, which decides what stores the images
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     scratch: PathBuf,
@@ -86,7 +95,7 @@ pub(super) struct Args {
 
     /// Little of everything, once, on a sparse image, with ext4, null and lfs, pinned, unless others are named: to see whether it
     /// works, not to conclude from
-    #[arg(long, conflicts_with = "rounds")]
+    #[arg(long)]
     quick: bool,
 
     /// Wait while another one is measuring, which is otherwise an error
@@ -149,10 +158,10 @@ pub(super) fn run(args: &Args) -> Done {
             folder.display()
         ));
     }
+    let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
     let every = vec![true; plan.points.len()];
     let simulated = vec![false; plan.points.len()];
-    let wanted =
-        Wanted::new(&plan, &every, &simulated, &results, if args.quick { 1 } else { usize::from(args.rounds) });
+    let wanted = Wanted::new(&plan, &every, &simulated, &results, usize::from(rounds));
     let (all, to_do) = (wanted.all, wanted.left());
     if to_do < all {
         output::note(&format!("{} of {all} points are measured already", all - to_do));
@@ -160,7 +169,9 @@ pub(super) fn run(args: &Args) -> Done {
     let origin = Origin::new(&experiment, program, 1);
     let bench = match to_do {
         0 => None,
-        _ => Some(MountBench::new(&args.scratch, args.wait).map_err(Failure::new)?),
+        _ => Some(
+            MountBench::new(&args.scratch, args.own_device, args.tree.as_deref(), args.wait).map_err(Failure::new)?,
+        ),
     };
     let stop = AtomicBool::new(false);
     let sweep = Sweep {
@@ -231,10 +242,24 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         sizes,
         sparse: args.sparse || args.quick,
         loop_direct: args.loop_direct,
+        own_device: args.own_device,
+        tree: tree(args)?,
         below: mount_bench::storage_of(&scratch),
         quick: args.quick,
     };
     Ok(describe::experiment(&setting))
+}
+
+/// The directory whose files are unpacked, as it identifies a measurement.
+fn tree(args: &Args) -> Result<String, Failure> {
+    let Some(tree) = &args.tree else { return Ok(String::new()) };
+    match std::fs::canonicalize(tree) {
+        // Braces would name variables of the experiment.
+        Ok(path) if path.is_dir() && !path.to_string_lossy().contains(['{', '}']) => Ok(path.display().to_string()),
+        Ok(_) => Err(Failure::new(format!("--tree {}: name a directory, without braces in its path", tree.display()))),
+        Err(error) => Err(Failure::new(format!("cannot find {}: {error}", tree.display()))),
+    }
+    .map_err(|failure| failure.code(WRONG_USAGE))
 }
 
 /// Those that take part in a quick run where none are named.

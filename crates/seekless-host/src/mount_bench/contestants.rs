@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::client::Settle;
+use super::kernel::EXT4;
 use super::phases::Phase;
 use super::process::is_installed;
 
@@ -58,7 +59,6 @@ pub enum On {
     Loop,
 }
 
-const EXT4: &[&str] = &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
 const BTRFS: &[&str] = &["-q", "-f", "-K"];
 
 const fn volume(name: &'static str, words: &'static str, on: On, help: &'static str) -> Contestant {

@@ -42,6 +42,10 @@ pub struct Setting {
     pub sizes: Sizes,
     pub sparse: bool,
     pub loop_direct: bool,
+    /// The bench has a file system of its own below everything.
+    pub own_device: bool,
+    /// The directory whose files are unpacked; empty for files that the bench makes.
+    pub tree: String,
     /// What stores the scratch directory.
     pub below: String,
     pub quick: bool,
@@ -72,9 +76,10 @@ fn about(setting: &Setting) -> String {
     let Setting { sizes, .. } = setting;
     let state = if setting.sparse { "a hole at first" } else { "written from beginning to end before" };
     let direct = if setting.loop_direct { "with" } else { "without" };
+    let own = if setting.own_device { "an ext4 of the bench's own, on a loop device on " } else { "" };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut about = format!(
-        "{cores} processors. Images of {} on {}, {state}; loop devices {direct} direct I/O. {} small files, large files of {}, \
+        "{cores} processors. Images of {} on {own}{}, {state}; loop devices {direct} direct I/O. {} small files, large files of {}, \
          {} durable operations. Layers, bindfs and gocryptfs are over ext4 on a loop device. `lfs`, `vlfs`, `ffs-softdep` and `fuse2fs` \
          on the image have one file system of the host below them, and so have file systems on a loop device.",
         human_bytes(sizes.image),
@@ -83,6 +88,9 @@ fn about(setting: &Setting) -> String {
         human_bytes(sizes.large),
         sizes.syncs,
     );
+    if !setting.tree.is_empty() {
+        about += &format!(" The tree that is unpacked is {}.", setting.tree);
+    }
     if !setting.left_out.is_empty() {
         about += &format!(" Left out: {}.", setting.left_out.join(", "));
     }
@@ -106,6 +114,8 @@ fn workload(setting: &Setting) -> Table {
         ("image", bytes(image)),
         ("image_state", text(if setting.sparse { "sparse" } else { "written" })),
         ("loop_direct", toml::Value::Boolean(setting.loop_direct)),
+        ("own_device", toml::Value::Boolean(setting.own_device)),
+        ("tree", text(&setting.tree)),
         ("below", text(&setting.below)),
     ]
     .map(|(name, value)| (name.to_owned(), value))

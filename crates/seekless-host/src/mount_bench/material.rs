@@ -2,6 +2,7 @@
 //! directory.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
@@ -17,24 +18,71 @@ pub(super) const SOURCES: &str = "sources";
 /// The branch of the repository that is checked out; of the files of the tree it has changed some.
 pub(super) const OTHER_BRANCH: &str = "other";
 
-/// Files in the tree.
-pub(super) const FILES: u64 = 600;
+/// How many regular files the tree has, as a number.
+const COUNT: &str = "tree.files";
+
+/// Files in the tree that the bench makes.
+const FILES: u64 = 600;
 pub(super) const FILES_CHANGED: u64 = 300;
 pub(super) const SOURCE_FILES: u64 = 8;
 
-/// Makes all of it below `folder`, which it creates.
+/// Makes all of it below `folder`, which it creates. The archive is of the directory `own`, if there is one.
 ///
 /// # Errors
 /// What could not be made, in words.
-pub(super) fn make(folder: &Path) -> Result<(), String> {
-    let tree = folder.join(TREE);
-    write_tree(&tree, FILES, 0)?;
+pub(super) fn make(folder: &Path, own: Option<&Path>) -> Result<(), String> {
+    let made = folder.join(TREE);
+    write_tree(&made, FILES, 0)?;
     sources(&folder.join(SOURCES))?;
+    let tree = own.unwrap_or(&made);
+    let mut files: u64 = 0;
+    each_file(tree, &mut |_| {
+        files += 1;
+        Ok(())
+    })?;
+    if files == 0 {
+        return Err(format!("{} has no files; --tree names a directory with some", tree.display()));
+    }
+    let count = folder.join(COUNT);
+    fs::write(&count, files.to_string()).map_err(|error| super::cannot("write", &count, error))?;
     if is_installed("tar") {
-        run(Command::new("tar").arg("-cf").arg(folder.join(ARCHIVE)).arg("-C").arg(folder).arg(TREE))?;
+        let name = format!("--transform=s,^\\.,{TREE},");
+        run(Command::new("tar").arg("-cf").arg(folder.join(ARCHIVE)).arg("-C").arg(tree).args([&name, "."]))?;
     }
     if is_installed("git") {
         repository(folder)?;
+    }
+    Ok(())
+}
+
+/// Regular files in the archive.
+///
+/// # Errors
+/// When their number is not in the folder.
+pub(super) fn files(folder: &Path) -> Result<u64, String> {
+    let path = folder.join(COUNT);
+    let text = fs::read_to_string(&path).map_err(|error| super::cannot("read", &path, error))?;
+    text.parse().map_err(|_| format!("{} has no number", path.display()))
+}
+
+/// Calls `visit` for each regular file below `directory`; links are not followed.
+///
+/// # Errors
+/// Those of the directories and of `visit`, with the path.
+pub(super) fn each_file(directory: &Path, visit: &mut dyn FnMut(&Path) -> io::Result<()>) -> Result<(), String> {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let entries = fs::read_dir(&directory).map_err(|error| super::cannot("list", &directory, error))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| super::cannot("list", &directory, error))?;
+            let path = entry.path();
+            let kind = entry.file_type().map_err(|error| super::cannot("look at", &path, error))?;
+            if kind.is_dir() {
+                directories.push(path);
+            } else if kind.is_file() {
+                visit(&path).map_err(|error| super::cannot("read", &path, error))?;
+            }
+        }
     }
     Ok(())
 }

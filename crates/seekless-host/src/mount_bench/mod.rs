@@ -11,6 +11,7 @@ mod client;
 mod contestants;
 pub mod describe;
 mod device;
+mod kernel;
 mod material;
 mod null;
 mod phases;
@@ -56,12 +57,13 @@ pub struct MountBench {
 }
 
 impl MountBench {
-    /// Prepares to measure, with a scratch directory below `parent`. The calling thread and those that it starts later get
+    /// Prepares to measure, with a scratch directory below `parent`, and with `own_device` a file system in it that nothing else
+    /// uses. `tree` is a directory whose files are unpacked in place of some that the bench makes. The calling thread and those that it starts later get
     /// mounts of their own. With `waits` this waits for another bench to end.
     ///
     /// # Errors
     /// When the user is not root, another bench is running, or the directory cannot be made; in words.
-    pub fn new(parent: &Path, waits: bool) -> Result<MountBench, String> {
+    pub fn new(parent: &Path, own_device: bool, tree: Option<&Path>, waits: bool) -> Result<MountBench, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("it makes loop devices, mounts file systems and empties caches, which only root may do".into());
         }
@@ -69,8 +71,8 @@ impl MountBench {
         // With links resolved, as the mount table has it.
         let parent = std::fs::canonicalize(parent).map_err(|error| cannot("find", parent, error))?;
         process::own_mounts().map_err(|error| format!("cannot make a namespace for mounts: {error}"))?;
-        let scratch = Scratch::new(&parent)?;
-        let below = Counters::below(&parent);
+        let scratch = Scratch::new(&parent, own_device, tree)?;
+        let below = Counters::below(&scratch.path("plain"));
         Ok(MountBench { scratch, below, _lock: lock })
     }
 

@@ -64,7 +64,7 @@ pub const PHASES: &[Phase] = &[
     Phase { name: "delete", help: "delete each file", ..FILES },
     Phase { name: "names", unit: "name", help: "create 10,000 empty files in one directory", ..FILES },
     Phase { name: "names-1m", unit: "name", help: "create 1,000,000 empty files in one directory", is_long: true, ..FILES },
-    Phase { name: "clients-4", help: "as `create`, four clients at once, each in a directory of its own", ..CLIENTS },
+    Phase { name: "clients-4", help: "as `create`, four clients at once, each a quarter of the files, in a directory of its own", ..CLIENTS },
     Phase { name: "clients-4-fsync", help: "as `create-fsync`, four clients at once", ..CLIENTS },
     Phase { name: "write-8k", help: "write a file in pieces of 8 KiB, until it is durable", ..DATA },
     Phase { name: "write-1m", help: "write a file in pieces of 1 MiB, until it is durable", makes_files: true, ..DATA },
@@ -78,6 +78,7 @@ pub const PHASES: &[Phase] = &[
     Phase { name: "sqlite-rollback", help: "the same with a rollback journal", program: Some("sqlite3"), ..DATABASE },
     Phase { name: "postmark", unit: "transaction", help: "PostMark: small files that live a short time, and their creation and deletion", ..PROGRAMS },
     Phase { name: "untar", help: "unpack an archive of small files with tar", program: Some("tar"), makes_files: true, ..PROGRAMS },
+    Phase { name: "read-tree", help: "read each file of the tree that `untar` made, cold", program: Some("tar"), ..cold(PROGRAMS) },
     Phase { name: "build", help: "compile small C files with cc", program: Some("cc"), ..PROGRAMS },
     Phase { name: "git-checkout", help: "check out another commit with git", program: Some("git"), ..PROGRAMS },
     Phase { name: "rm-rf", help: "delete the tree that `untar` made with rm -rf", program: Some("tar"), ..PROGRAMS },
@@ -126,6 +127,8 @@ mod tests {
             image: 1,
             image_state: ImageState::Sparse,
             loop_direct: false,
+            own_device: false,
+            tree: String::new(),
             below: String::new(),
         }
     }

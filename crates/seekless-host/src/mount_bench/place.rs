@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
 use seekless_lab::experiment::{ImageState, Measure, MountJob, Placement, Value};
 
 use super::client::{READY, Report};
@@ -19,7 +18,7 @@ use super::device::{Counted, Counters};
 use super::phases::Phase;
 use super::process::{self, run};
 use super::scratch::{LoopDevice, Scratch, unmount_below};
-use super::{INTERRUPTED, cannot};
+use super::{INTERRUPTED, cannot, kernel};
 use crate::{fuse, mount_table};
 
 /// A daemon is mounted, or has ended, within this time.
@@ -73,21 +72,27 @@ impl<'a> Place<'a> {
         self.scratch.path("lower")
     }
 
+    /// The file system whose space the contestant fills.
+    fn storing(&self) -> PathBuf {
+        if self.contestant.has_lower() { self.lower() } else { self.directory.clone() }
+    }
+
     fn make_file_system(&self) -> Result<(), String> {
         let device = self.device();
         match self.contestant.kind {
             Kind::Kernel { name, mkfs, .. } => {
-                run(Command::new(format!("mkfs.{name}")).args(mkfs).arg(&device)).map(drop)?;
+                let inodes = if name == "ext4" { kernel::inodes(self.names()) } else { Vec::new() };
+                run(Command::new(format!("mkfs.{name}")).args(mkfs).args(inodes).arg(&device)).map(drop)?;
             }
             Kind::Volume { .. } => {
                 run(seekless().arg("mkfs").arg("--force").arg(self.stack())).map(drop)?;
             }
-            Kind::Fuse2fs => make_ext4(&device)?,
+            Kind::Fuse2fs => kernel::make_ext4(&device, self.names())?,
             _ => {}
         }
         if self.contestant.has_lower() {
-            make_ext4(&device)?;
-            mount_kernel("ext4", "noatime", &device, &self.lower())?;
+            kernel::make_ext4(&device, self.names())?;
+            kernel::mount("ext4", "noatime", &device, &self.lower())?;
             fs::remove_dir(self.lower().join("lost+found"))
                 .map_err(|error| cannot("remove", &self.lower().join("lost+found"), error))?;
         }
@@ -107,6 +112,12 @@ impl<'a> Place<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Files of the suite that has most of them.
+    fn names(&self) -> u64 {
+        let is_large = self.job.phases.iter().any(|name| name == "names-1m");
+        self.job.files * if is_large { 510 } else { 10 }
     }
 
     /// The stack of one of ours.
@@ -136,12 +147,12 @@ impl<'a> Place<'a> {
                 return Ok(());
             }
             Kind::Kernel { name, options, .. } => {
-                mount_kernel(name, options, &device, &directory)?;
+                kernel::mount(name, options, &device, &directory)?;
                 self.is_mounted = true;
                 return Ok(());
             }
             Kind::Squashfs => {
-                mount_kernel("squashfs", "ro,loop", &self.lower().join("image"), &directory)?;
+                kernel::mount("squashfs", "ro,loop", &self.lower().join("image"), &directory)?;
                 self.is_mounted = true;
                 return Ok(());
             }
@@ -213,7 +224,7 @@ impl<'a> Place<'a> {
         if self.contestant.is_ours() {
             fuse::umount(&self.directory, false, PATIENCE, |_| {}).map_err(|error| error.to_string())?;
         } else {
-            unmount_when_free(&self.directory)?;
+            kernel::unmount_when_free(&self.directory)?;
         }
         self.is_mounted = false;
         match &mut self.daemon {
@@ -299,6 +310,8 @@ impl<'a> Place<'a> {
             return Err(format!("the client said `{line}`, not `{READY}`"));
         }
         let daemon = self.daemon.as_ref().map(Child::id);
+        let storing = self.storing();
+        let used = kernel::used_bytes(&storing);
         let before = (below.and_then(Counters::read), daemon.and_then(process::processor_ns));
         writeln!(input, "go").map_err(|error| format!("the client does not listen: {error}"))?;
         let line = self.next_line(client, &mut output)?;
@@ -307,6 +320,7 @@ impl<'a> Place<'a> {
         Ok(Taken {
             report,
             device: before.0.zip(after.0),
+            used: used.zip(kernel::used_bytes(&storing)),
             daemon_ns: before.1.zip(after.1).map(|(before, after)| after.saturating_sub(before)),
         })
     }
@@ -334,7 +348,7 @@ impl<'a> Place<'a> {
     pub(super) fn remove(mut self) -> Result<(), String> {
         self.unmount()?;
         if self.contestant.has_lower() {
-            unmount_when_free(&self.lower())?;
+            kernel::unmount_when_free(&self.lower())?;
         }
         if self.contestant.kind == Kind::Directory {
             self.empty_directory()?;
@@ -367,6 +381,8 @@ impl Drop for Place<'_> {
 struct Taken {
     report: Report,
     device: Option<(Counted, Counted)>,
+    /// Bytes in use before and after.
+    used: Option<(u64, u64)>,
     daemon_ns: Option<u64>,
 }
 
@@ -383,6 +399,8 @@ impl Taken {
         ];
         if phase.writes {
             metrics.push(("durable_us", us(self.report.elapsed_ns + self.report.settle_ns)));
+            let kept = self.used.map(|(before, after)| (after as f64 - before as f64) / 1024.0 / count);
+            metrics.extend(kept.map(|kib| ("kept_kib", kib)));
         }
         metrics.extend(self.daemon_ns.map(|ns| ("daemon_us", us(ns))));
         if let Some((before, after)) = self.device {
@@ -419,27 +437,6 @@ fn part_of(program: &str, arguments: &[&str], last: &Path) -> Command {
     let mut command = part(["bench-part", "exec"], &["--", program]);
     command.args(arguments).arg(last);
     command
-}
-
-fn make_ext4(device: &Path) -> Result<(), String> {
-    let arguments = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
-    run(Command::new("mkfs.ext4").args(arguments).arg(device)).map(drop)
-}
-
-fn mount_kernel(kind: &str, options: &str, device: &Path, directory: &Path) -> Result<(), String> {
-    run(Command::new("mount").args(["-t", kind, "-o", options]).arg(device).arg(directory)).map(drop)
-}
-
-/// Some daemons hold a file a moment longer than their mount.
-fn unmount_when_free(path: &Path) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match unmount(path, UnmountFlags::empty()) {
-            Ok(()) => return Ok(()),
-            Err(Errno::BUSY) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
-            Err(error) => return Err(cannot("unmount", path, error.into())),
-        }
-    }
 }
 
 /// What a client that has ended said.

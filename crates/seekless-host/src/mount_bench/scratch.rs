@@ -15,7 +15,7 @@ use std::process::Command;
 use seekless_lab::experiment::{ImageState, MountJob};
 
 use super::process::run;
-use super::{cannot, material};
+use super::{cannot, kernel, material};
 use crate::mount_table;
 
 /// How the names of scratch directories begin.
@@ -23,18 +23,30 @@ const PREFIX: &str = "seekless-bench-mount-";
 const LOCK: &str = "lock";
 const IMAGE: &str = "image";
 
+/// Room for the image and what is beside it; only what is written takes space.
+const OWN_BYTES: u64 = 64 << 30;
+
 /// The scratch directory. Dropping it removes everything.
 pub(super) struct Scratch {
     path: PathBuf,
+    /// Where everything but the lock is: the same, or a file system of its own in it.
+    home: PathBuf,
+    /// The device of that file system.
+    _device: Option<LoopDevice>,
     _lock: File,
 }
 
+/// The image of the file system that everything is on, where the bench has its own, and where that is mounted.
+const OWN_IMAGE: &str = "device";
+const OWN: &str = "own";
+
 impl Scratch {
-    /// Makes one below `parent`, and removes those that killed benches left there.
+    /// Makes one below `parent`, with `own_device` with a file system of its own, and removes those that killed benches left
+    /// there.
     ///
     /// # Errors
     /// What could not be made, in words.
-    pub(super) fn new(parent: &Path) -> Result<Scratch, String> {
+    pub(super) fn new(parent: &Path, own_device: bool, tree: Option<&Path>) -> Result<Scratch, String> {
         remove_abandoned(parent);
         let path = parent.join(format!("{PREFIX}{}", std::process::id()));
         let made = DirBuilder::new().mode(0o755).create(&path);
@@ -42,17 +54,35 @@ impl Scratch {
         let file = path.join(LOCK);
         let lock = File::create_new(&file).map_err(|error| cannot("make", &file, error))?;
         lock.try_lock().map_err(|error| format!("cannot lock {}: {error}", file.display()))?;
-        let scratch = Scratch { path, _lock: lock };
+        let mut scratch = Scratch { home: path.clone(), path, _device: None, _lock: lock };
+        if own_device {
+            scratch.make_own_device()?;
+        }
         for name in ["mnt", "lower", "plain"] {
             let directory = scratch.path(name);
             fs::create_dir(&directory).map_err(|error| cannot("make the directory", &directory, error))?;
         }
-        material::make(&scratch.path("material"))?;
+        material::make(&scratch.path("material"), tree)?;
         Ok(scratch)
     }
 
+    /// A file system that nothing else uses, on a loop device over a sparse file.
+    fn make_own_device(&mut self) -> Result<(), String> {
+        let image = self.path.join(OWN_IMAGE);
+        let made = File::create_new(&image).and_then(|file| file.set_len(OWN_BYTES));
+        made.map_err(|error| cannot("make", &image, error))?;
+        let device = LoopDevice::attach(&image, false)?;
+        let home = self.path.join(OWN);
+        fs::create_dir(&home).map_err(|error| cannot("make the directory", &home, error))?;
+        kernel::make_ext4(device.path(), 0)?;
+        kernel::mount("ext4", "noatime", device.path(), &home)?;
+        self.home = home;
+        self._device = Some(device);
+        Ok(())
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+        self.home.join(name)
     }
 
     pub(super) fn image(&self) -> PathBuf {

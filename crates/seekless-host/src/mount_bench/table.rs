@@ -7,7 +7,7 @@ use seekless_lab::experiment::Row;
 use super::phases::{PHASES, Phase};
 
 /// One contestant beside others: for each placement the time of an operation, and its rate relative to each of the others;
-/// then what reached the device.
+/// then what reached the device, for all of them, in the first placement.
 pub fn beside(rows: &[Row], ours: &str, others: &[String]) -> String {
     let found = Found { rows };
     let placements = found.placements();
@@ -16,7 +16,10 @@ pub fn beside(rows: &[Row], ours: &str, others: &[String]) -> String {
         header.push(format!("us, {placement}"));
         header.extend(others.iter().map(|other| format!("of {other}")));
     }
-    header.extend(["flushes for 1000".to_owned(), "KiB written".to_owned()]);
+    header.push("flushes for 1000".to_owned());
+    header.extend(others.iter().map(|other| format!("of {other}")));
+    header.push("KiB written".to_owned());
+    header.extend(others.iter().map(|other| format!("of {other}")));
     let mut lines = Vec::new();
     for phase in PHASES.iter().filter(|phase| found.has(phase, ours)) {
         let mut cells = vec![format!("`{}`, one {}", phase.name, phase.unit)];
@@ -28,16 +31,19 @@ pub fn beside(rows: &[Row], ours: &str, others: &[String]) -> String {
                 cells.push(rate.map_or_else(String::new, |(own, other)| ratio(other / own)));
             }
         }
-        let counted = |metric| {
-            let values = placements.iter().filter_map(|placement| found.metric(phase, placement, ours, metric));
-            values.map(number).next().unwrap_or_default()
-        };
-        cells.extend(if phase.writes { [counted("flushes"), counted("written_kib")] } else { Default::default() });
+        for metric in ["flushes", "written_kib"] {
+            let counted = |name: &str| {
+                let values = placements.iter().filter_map(|placement| found.metric(phase, placement, name, metric));
+                values.map(number).next().filter(|_| phase.writes).unwrap_or_default()
+            };
+            cells.push(counted(ours));
+            cells.extend(others.iter().map(|other| counted(other)));
+        }
         lines.push(cells);
     }
     format!(
         "\n`{ours}`: time of an operation, with the quartiles of the rounds, and its rate relative to others (higher is \
-         better).\n\n{}",
+         better). Flushes for 1,000 operations and KiB written for one, of each.\n\n{}",
         markdown(&header, &lines)
     )
 }
@@ -174,8 +180,14 @@ mod tests {
             row("lfs", "delete", "pinned", 20.0),
         ];
         let text = beside(&rows, "lfs", &["ext4".into(), "null".into()]);
-        assert!(text.contains("| `create`, one file | 20.0 (19.0-21.0) | 0.50 | 0.75 | 4.00 |  |"), "{text}");
-        assert!(text.contains("| `delete`, one file | 20.0 (19.0-21.0) | 1.50 |  | 4.00 |  |"), "{text}");
+        assert!(
+            text.contains("| `create`, one file | 20.0 (19.0-21.0) | 0.50 | 0.75 | 4.00 | 4.00 | 4.00 |  |  |  |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| `delete`, one file | 20.0 (19.0-21.0) | 1.50 |  | 4.00 | 4.00 |  |  |  |  |"),
+            "{text}"
+        );
         let text = all(&rows);
         assert!(text.contains("| pinned | ext4, us | lfs | null |\n|---|--:|--:|--:|\n"), "{text}");
         assert!(text.contains("| create | 10.0 | 0.50 | 0.67 |\n| delete | 30.0 | 1.50 |  |\n"), "{text}");

@@ -135,9 +135,10 @@ pub(super) fn names(task: &Task, times: u64) -> Result<Work<'_>, String> {
 
 const CLIENTS: u64 = 4;
 
-/// Clients that create files at the same time, each in a directory of its own; with `syncs` each file is made durable.
+/// Clients that create files at the same time, each its part and in a directory of its own; with `syncs` each file is made
+/// durable.
 pub(super) fn clients(task: &Task, syncs: bool) -> Result<Work<'_>, String> {
-    let each = if syncs { task.syncs } else { task.files };
+    let each = (if syncs { task.syncs } else { task.files }).div_ceil(CLIENTS);
     let home = task.directory.join(if syncs { "clients-fsync" } else { "clients" });
     let trees: Vec<PathBuf> = (0..CLIENTS).map(|client| home.join(format!("c{client}"))).collect();
     trees.iter().try_for_each(|tree| make_directories(tree, each))?;

@@ -142,6 +142,7 @@ fn prepare(task: &Task) -> Result<Work<'_>, String> {
         "sqlite-rollback" => programs::sqlite(task, "delete"),
         "postmark" => programs::postmark(task),
         "untar" => programs::untar(task),
+        "read-tree" => programs::read_tree(task),
         "build" => programs::build(task),
         "git-checkout" => programs::git_checkout(task),
         "rm-rf" => programs::remove(task),
@@ -230,7 +231,7 @@ mod tests {
     fn every_phase_runs_on_a_directory() {
         let scratch = tempfile::tempdir().unwrap();
         let material = scratch.path().join("material");
-        super::super::material::make(&material).unwrap();
+        super::super::material::make(&material, None).unwrap();
         let directory = scratch.path().join("d");
         std::fs::create_dir(&directory).unwrap();
         let ran = Cell::new(0);

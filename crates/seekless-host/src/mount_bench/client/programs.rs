@@ -1,6 +1,6 @@
 //! Phases that are programs of others: SQLite, tar, git, a compiler, and PostMark as the lab has it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -65,7 +65,27 @@ pub(super) fn postmark(task: &Task) -> Result<Work<'_>, String> {
 pub(super) fn untar(task: &Task) -> Result<Work<'_>, String> {
     let mut command = Command::new("tar");
     command.arg("-xf").arg(task.material.join(ARCHIVE)).arg("-C").arg(&task.directory);
-    Ok(Box::new(move || run(&mut command).map(|_| material::FILES)))
+    let files = material::files(&task.material)?;
+    Ok(Box::new(move || run(&mut command).map(|_| files)))
+}
+
+/// Reads what [`untar`] has made.
+pub(super) fn read_tree(task: &Task) -> Result<Work<'_>, String> {
+    let tree = task.directory.join(material::TREE);
+    let files = material::files(&task.material)?;
+    Ok(Box::new(move || {
+        let mut found = 0;
+        material::each_file(&tree, &mut |path| {
+            let mut file = File::open(path)?;
+            std::io::copy(&mut file, &mut std::io::sink())?;
+            found += 1;
+            Ok(())
+        })?;
+        match found == files {
+            true => Ok(found),
+            false => Err(format!("{} has {found} files, and should have {files}", tree.display())),
+        }
+    }))
 }
 
 /// Deletes what [`untar`] has made.
@@ -74,7 +94,8 @@ pub(super) fn remove(task: &Task) -> Result<Work<'_>, String> {
     if !tree.is_dir() {
         return Err(format!("there is no {}, which `untar` makes", tree.display()));
     }
-    Ok(Box::new(move || run(Command::new("rm").arg("-rf").arg(&tree)).map(|_| material::FILES)))
+    let files = material::files(&task.material)?;
+    Ok(Box::new(move || run(Command::new("rm").arg("-rf").arg(&tree)).map(|_| files)))
 }
 
 pub(super) fn build(task: &Task) -> Result<Work<'_>, String> {

@@ -19,6 +19,7 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
         ("daemon_us", "processor time of the daemon for an operation, in us; kernel file systems have none"),
         ("flushes", "flushes that the device below got for 1,000 operations, until everything was durable"),
         ("written_kib", "KiB written to the device below for an operation, until everything was durable"),
+        ("kept_kib", "KiB of the storage below that an operation has filled, in phases that write"),
         ("operations", "operations of the phase"),
     ],
     read: Read::Other(|table| parse::<MountJob>(table).map(|job| Box::new(job) as Box<dyn Workload>)),
@@ -48,6 +49,10 @@ pub struct MountJob {
     pub image_state: ImageState,
     /// Whether loop devices by-pass the page cache of the host.
     pub loop_direct: bool,
+    /// Whether everything is on a loop device of the bench's own.
+    pub own_device: bool,
+    /// The directory whose files are unpacked; empty for files that the bench makes.
+    pub tree: String,
     /// The device that stores the scratch directory, which decides what a flush costs.
     pub below: String,
 }
