@@ -289,3 +289,123 @@ fn check_rings(soft: &Soft, wrong: &mut Vec<String>) {
         wrong.push(format!("records wait for each other in a ring: {:?}", waits.keys().collect::<Vec<_>>()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Aim: a recount notices each wrong book of soft updates, and does not complain about what is left over. Method: a volume on
+    //! which names, blocks and directories wait; each book falsified in memory, one at a time.
+
+    use super::super::super::tests::{fresh, simulate, small_groups};
+    use super::super::super::{Metadata, Options, mount};
+    use super::super::records::{Fresh, Record};
+    use super::*;
+    use crate::fs::client::Client;
+    use crate::units::{MIB, Nanos};
+
+    /// Runs `spoil` on the state of a volume on which much waits.
+    fn spoilt(spoil: impl FnOnce(&mut State)) -> Vec<String> {
+        simulate(1, async |rt| {
+            let (_, device) = fresh(&rt, 12 * MIB, &small_groups()).await;
+            // Nothing is written by itself.
+            let update_interval = Nanos::from_secs(1 << 20);
+            let options = Options { metadata: Metadata::Softdep, update_interval, ..Options::default() };
+            let ffs = mount(rt.clone(), device, options).await.expect("mount");
+            let client = Client::new(ffs.clone());
+            client.mkdir(b"/d").await.expect("made");
+            client.write_file(b"/old", &[1; 50_000]).await.expect("written");
+            client.write_file(b"/gone", &[2; 9_000]).await.expect("written");
+            client.sync().await.expect("synced");
+            client.write_file(b"/new", &[3; 200_000]).await.expect("written");
+            client.unlink(b"/gone").await.expect("removed");
+            client.rename(b"/old", b"/d/old", crate::fs::RenameMode::Replace).await.expect("moved");
+            let mut state = ffs.state.borrow_mut();
+            assert_eq!(state.soft_problems(), Vec::<String>::new(), "before anything is falsified");
+            spoil(&mut state);
+            state.soft_problems()
+        })
+    }
+
+    fn soft(state: &mut State) -> &mut Soft {
+        state.soft().expect("they are on")
+    }
+
+    /// An address of which no write is to come.
+    const NEVER: FragNo = FragNo(1 << 30);
+
+    #[test]
+    fn each_wrong_book_is_noticed() {
+        let cases: &[(&str, fn(&mut State))] = &[
+            ("things, and", |state| {
+                soft(state).records.values_mut().next().expect("a record").unmet += 1;
+            }),
+            ("has everything, and nothing comes of it", |state| {
+                let record = Record { unmet: 0, what: RecordKind::Free(Freeing::default()), dependents: Vec::new() };
+                soft(state).records.insert(u64::MAX, record);
+            }),
+            ("no write of the block at", |state| {
+                let events: Vec<_> = std::mem::take(&mut soft(state).waits).into_values().flatten().collect();
+                let late = events.into_iter().map(|(_, event)| (u64::MAX, event)).collect();
+                soft(state).waits.insert(NEVER, late);
+            }),
+            ("stays fresh", |state| {
+                let fresh = Fresh { owner: InodeNo(2), unwritten: Some(1), untaken: None };
+                soft(state).fresh.insert(NEVER, fresh);
+            }),
+            ("are fresh by owner, and", |state| {
+                soft(state).fresh_of.insert((InodeNo(2), NEVER));
+            }),
+            ("stays unallocated", |state| {
+                soft(state).unallocated_inodes.insert(InodeNo(9999), 1);
+            }),
+            ("are of inodes that are not in memory", |state| {
+                let freeing = Freeing { releases: vec![(InodeNo(9999), 1)], ..Freeing::default() };
+                let record = Record { unmet: 1, what: RecordKind::Free(freeing), dependents: Vec::new() };
+                soft(state).records.insert(u64::MAX, record);
+            }),
+            ("are going to be free, and", |state| soft(state).pending_frags += 1),
+            ("names that are not durable, and", |state| drop(soft(state).new_names.insert(InodeNo(9999), 1))),
+            ("keeps its old name", |state| drop(soft(state).moved.insert((u64::MAX, InodeNo(2))))),
+            ("links held and", |state| {
+                let known = state.inodes.values_mut().find_map(|known| known.soft.as_deref_mut());
+                known.expect("an inode with links that are held").held += 1;
+            }),
+            ("removal of", |state| {
+                let removed = soft(state).removed_names.pop_first().expect("a removed name");
+                // Another one keeps the count.
+                soft(state).removed_names.insert((removed.0.0, b"other".to_vec()), removed.1);
+            }),
+            ("is not on its list", |state| drop(soft(state).entries.pop_first())),
+            ("are listed", |state| drop(soft(state).removals.insert((InodeNo(2), 1 << 40), BTreeSet::new()))),
+            ("in a ring", |state| {
+                let id = *soft(state).records.keys().next().expect("a record");
+                soft(state).records.get_mut(&id).expect("it is there").dependents.push(id);
+            }),
+        ];
+        for (what, spoil) in cases {
+            let found = spoilt(spoil);
+            assert!(found.iter().any(|problem| problem.contains(what)), "{what:?} is not in {found:#?}");
+        }
+    }
+
+    /// What has been overtaken is no problem: an event of an indirect block that waits no longer.
+    #[test]
+    fn what_is_left_over_is_not_noticed() {
+        let found = spoilt(|state| {
+            let event = Event::Indirect { ino: InodeNo(9999), at: NEVER, since: 1 };
+            soft(state).waits.entry(NEVER).or_default().push((u64::MAX, event));
+        });
+        assert_eq!(found, Vec::<String>::new());
+    }
+
+    /// However much is wrong, the list stays short.
+    #[test]
+    fn the_list_is_bounded() {
+        let found = spoilt(|state| {
+            for id in 0..3 * PROBLEMS_MAX as u64 {
+                let record = Record { unmet: 7, what: RecordKind::Free(Freeing::default()), dependents: Vec::new() };
+                soft(state).records.insert(u64::MAX - id, record);
+            }
+        });
+        assert_eq!(found.len(), PROBLEMS_MAX);
+    }
+}

@@ -366,3 +366,47 @@ fn what_cannot_be_cut_stays() {
         assert_clean(&rt, &device).await;
     });
 }
+
+/// A name that has taken the place of another one on the device, and goes before a flush makes that durable, gives up the
+/// links of both. Method: everything but the block is durable; the block is in the device's cache.
+#[test]
+fn a_name_that_goes_before_it_is_durable() {
+    simulate(1, async |rt| {
+        let device = CrashDevice::new(&rt, Image::default(), CrashOptions::volatile(BYTES));
+        mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+        let options =
+            Options { metadata: Metadata::Softdep, update_interval: Nanos::from_secs(1 << 20), ..Options::default() };
+        let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.mkdir(b"/p").await.unwrap();
+        client.mkdir(b"/q").await.unwrap();
+        client.write_file(b"/p/a", &[b'A'; 5000]).await.unwrap();
+        client.write_file(b"/q/b", &[b'B'; 5000]).await.unwrap();
+        client.sync().await.unwrap();
+        let before = client.fs().statfs().await.unwrap().blocks_free;
+        apply(&client, "rename /p/a /q/b").await;
+        let block = {
+            let dir = inner(client.stat(b"/q").await.unwrap().ino).unwrap();
+            ffs.step(|state| state.block_at(dir, 0)).await.unwrap().unwrap()
+        };
+        for _ in 0..3 {
+            let inodes = ffs.state.borrow().dirty_inodes();
+            for ino in inodes {
+                ffs.step(|state| state.update_inode(ino).map(drop)).await.unwrap();
+            }
+            let dirty = ffs.state.borrow().cache.dirty_until(u64::MAX);
+            for at in dirty.into_iter().filter(|&at| at != block) {
+                ffs.write_now(at).await.unwrap();
+            }
+            ffs.flush().await.unwrap();
+        }
+        ffs.write_now(block).await.unwrap();
+        apply(&client, "unlink /q/b").await;
+        assert_eq!(ffs.state.borrow().soft_problems(), Vec::<String>::new());
+        client.sync().await.unwrap();
+        assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new());
+        assert!(client.fs().statfs().await.unwrap().blocks_free > before, "both files are gone");
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &(device as Device)).await;
+    });
+}

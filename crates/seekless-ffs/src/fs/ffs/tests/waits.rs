@@ -395,3 +395,39 @@ fn a_file_in_a_directory_without_a_name() {
         assert_clean(&rt, &device).await;
     });
 }
+
+/// A sync waits for what there is when it begins, and not for what others add while it works. Method: a client that makes and
+/// removes files faster than the device writes, and ends long after the sync.
+#[test]
+fn a_sync_does_not_wait_for_what_comes_later() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let fault = FaultDevice::new(&rt, device.clone(), 1);
+        let ffs = mount(rt.clone(), fault.clone(), softly()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/f", &[1; 5000]).await.unwrap();
+        fault.add(delay(Kinds::WRITE, 1));
+        let ended = Rc::new(std::cell::Cell::new(false));
+        let busy = {
+            let (ffs, ended, clock) = (ffs.clone(), ended.clone(), rt.clone());
+            rt.spawn(async move {
+                let client = Client::new(ffs);
+                for number in 0..5_000u32 {
+                    let path = format!("/n{}", number % 7).into_bytes();
+                    client.write_file(&path, &[2; 3000]).await.expect("written");
+                    client.unlink(&path).await.expect("removed");
+                    clock.sleep(Nanos::from_millis(1)).await;
+                }
+                ended.set(true);
+            })
+        };
+        rt.sleep(Nanos::from_millis(5)).await;
+        client.sync().await.unwrap();
+        assert!(!ended.get(), "it waited for the other client's last change");
+        busy.await;
+        fault.clear();
+        drop(client);
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
