@@ -208,6 +208,22 @@ fn sentence(counts: Counts, what: &str) -> String {
     format!("{} {what}: {holds} hold, {differs} differ, {open} are not measured", counts.all())
 }
 
+/// How many of the results that hold no experiment measured: the paper's own arithmetic, repeated, and what a test of the code shows.
+fn held_without_metric(list: &[Statement]) -> usize {
+    let held = list.iter().filter(|statement| statement.kind.is_result() && statement.judged() == Verdict::Holds);
+    held.filter(|statement| statement.metric.is_empty()).count()
+}
+
+/// Says so, where there are any.
+fn without_metric(list: &[Statement]) -> String {
+    match held_without_metric(list) {
+        0 => String::new(),
+        count => format!(
+            " Of those that hold, {count} without an experiment: by the paper's own arithmetic, repeated, or by a test of the code."
+        ),
+    }
+}
+
 /// Aim: what pages say of how much holds is so. Method: counts and tables from the lists.
 #[test]
 fn pages_have_the_statements() {
@@ -218,8 +234,8 @@ fn pages_have_the_statements() {
     let experiments = experiments();
     let is_setup = |kind| kind == Kind::Setup;
     let mut overview = String::from(
-        "| paper | at hand | results | hold | differ | not measured | set-ups | the same | other | not compared | cited | recalled |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| paper | at hand | results | hold | of these by arithmetic or a test | differ | not measured | set-ups | the same | other | not compared | cited | recalled |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut all: Vec<Statement> = Vec::new();
     for (paper, at_hand) in PAPERS {
@@ -229,9 +245,10 @@ fn pages_have_the_statements() {
         let (cited, recalled) = (others(Kind::Cited), others(Kind::Recalled));
         let _ = writeln!(
             overview,
-            "| [[{paper}]](papers/statements/{paper}.md) | {at_hand} | {} | {} | {} | {} | {} | {} | {} | {} | {cited} | {recalled} |",
+            "| [[{paper}]](papers/statements/{paper}.md) | {at_hand} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {cited} | {recalled} |",
             results.all(),
             results.holds,
+            held_without_metric(&list),
             results.differs,
             results.open,
             setup.all(),
@@ -240,9 +257,10 @@ fn pages_have_the_statements() {
             setup.open,
         );
         let line = format!(
-            "{}. Of {} set-ups ours has {}, {} are other, {} were not compared. [All of them](statements/{paper}.md), with their bounds and \
+            "{}.{} Of {} set-ups ours has {}, {} are other, {} were not compared. [All of them](statements/{paper}.md), with their bounds and \
              what differs.",
             sentence(results, "statements of what comes out"),
+            without_metric(&list),
             setup.all(),
             setup.holds,
             setup.differs,
@@ -250,8 +268,9 @@ fn pages_have_the_statements() {
         );
         check(&format!("papers/{paper}.md"), "statements", &line);
         let mut tables = format!(
-            "{}.\n\n## What comes out\n\n{}",
+            "{}.{}\n\n## What comes out\n\n{}",
             sentence(results, "statements"),
+            without_metric(&list),
             table_of(&list, Kind::is_result, &experiments)
         );
         for (kind, title) in [
@@ -269,8 +288,10 @@ fn pages_have_the_statements() {
     check("papers.md", "statements", &overview);
     let Counts { holds, differs, open } = Counts::of(&all, Kind::is_result);
     let total = holds + differs + open;
+    let arithmetic = held_without_metric(&all);
     let line = format!(
-        "Of {total} quantitative statements in the texts of five papers {holds} hold here, {differs} differ, and {open} are not measured: \
+        "Of {total} quantitative statements in the texts of five papers {holds} hold here, {differs} differ, and {open} are not measured. Of those \
+         that hold, {arithmetic} do so without an experiment, by the papers' own arithmetic, repeated, or by a test of the code: \
          [the lists](docs/papers.md#statement-by-statement) have every one, with its bounds and the reason."
     );
     check("../README.md", "statements", &line);

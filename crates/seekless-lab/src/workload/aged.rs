@@ -1,9 +1,9 @@
 //! The sweep over file sizes on a file system whose free space is fragmented by use.
 //!
-//! Paper: [se95 §5] took the maps of free space of 51 file systems over nine months, copied them onto a test disk, and
-//! compared the sweep, with 25 files in a directory, with that on an empty disk. Those maps are not public. The layout
-//! of files on such systems is: of files of two blocks, 37 % are in one piece; of the blocks of files of 32 blocks, 80
-//! % follow the previous one.
+//! Paper: [se95 §5] collected the maps of free space of 51 file systems over nine months, copied those of six, at four
+//! dates, onto a test disk, and compared three sizes of the sweep, with 25 files in a directory, with those on an empty
+//! disk. Those maps are not public. The layout of files on such systems is: of files of two blocks, 37 % are in one
+//! piece; of the blocks of files of 32 blocks, 80 % follow the previous one.
 //!
 //! So the map is generated, in two phases. `fill`: files of one block, in small directories, nearly as many as the file
 //! system holds. `free`: files are deleted until the file system has the requested utilisation, in runs of random

@@ -1,6 +1,7 @@
 //! The small-file benchmark: many small files are created, read back in the order of their creation, and deleted.
 //!
-//! Paper: [ro92 Fig. 8] uses 10,000 files of 1 KB, [se95 §3] the same with at most 100 files in a directory.
+//! Paper: [ro92 Fig. 8] and [se95 §2] use 10,000 files of 1 KB. At most 100 files are in a directory, as in [se95 §3]: §2 does
+//! not say how many there were.
 //!
 //! Each file is created, written and closed; then everything is made durable and caches are dropped; each file is
 //! opened, read and closed; each is deleted; then everything is made durable again. Making durable belongs to the phase
@@ -58,7 +59,7 @@ impl SmallFile {
 impl Workload for SmallFile {
     const SPEC: WorkloadSpec = WorkloadSpec::of::<SmallFile>(
         "smallfile",
-        "Create, read and delete many small files [ro92 Fig. 8] [se95 §3]",
+        "Create, read and delete many small files [ro92 Fig. 8] [se95 §2]",
         &[
             Key::new("files", Form::Count, "Number of files"),
             Key::new("bytes", Form::Bytes, "Size of each file"),

@@ -81,7 +81,7 @@ fn rows_and_gaps() {
     }
 }
 
-/// The first indirect block, and the data behind it, go to another group [se95 §2].
+/// The first indirect block, and the data behind it, go to another group [se95 §3.2].
 #[test]
 fn indirect_blocks_begin_a_group() {
     on(Profile::M8R0, Options::default(), async |ffs, client| {
