@@ -10,6 +10,7 @@ mod model;
 mod pack;
 mod replaced;
 mod secret;
+mod space;
 mod times;
 mod troubles;
 mod weak_fs;
