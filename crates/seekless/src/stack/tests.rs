@@ -139,8 +139,8 @@ fn errors_point_at_the_mistake() {
             "a quoted value is followed by a comma, or by a blank, a slash and a blank\n  file:\"a\"b\n          ^",
         ),
         (
-            "wrap:x=1 / memfs",
-            "there is no option of `wrap` called `x`\n  wrap:x=1 / memfs\n       ^\n`wrap` has no options",
+            "memfs:x=1",
+            "there is no option of `memfs` called `x`\n  memfs:x=1\n        ^\n`memfs` has no options",
         ),
         (
             "lfs",

@@ -363,8 +363,12 @@ mod tests {
                 soft(state).records.insert(u64::MAX, record);
             }),
             ("are going to be free, and", |state| soft(state).pending_frags += 1),
-            ("names that are not durable, and", |state| drop(soft(state).new_names.insert(InodeNo(9999), 1))),
-            ("keeps its old name", |state| drop(soft(state).moved.insert((u64::MAX, InodeNo(2))))),
+            ("names that are not durable, and", |state| {
+                soft(state).new_names.insert(InodeNo(9999), 1);
+            }),
+            ("keeps its old name", |state| {
+                soft(state).moved.insert((u64::MAX, InodeNo(2)));
+            }),
             ("links held and", |state| {
                 let known = state.inodes.values_mut().find_map(|known| known.soft.as_deref_mut());
                 known.expect("an inode with links that are held").held += 1;
@@ -374,8 +378,12 @@ mod tests {
                 // Another one keeps the count.
                 soft(state).removed_names.insert((removed.0.0, b"other".to_vec()), removed.1);
             }),
-            ("is not on its list", |state| drop(soft(state).entries.pop_first())),
-            ("are listed", |state| drop(soft(state).removals.insert((InodeNo(2), 1 << 40), BTreeSet::new()))),
+            ("is not on its list", |state| {
+                soft(state).entries.pop_first().expect("an entry");
+            }),
+            ("are listed", |state| {
+                soft(state).removals.insert((InodeNo(2), 1 << 40), BTreeSet::new());
+            }),
             ("in a ring", |state| {
                 let id = *soft(state).records.keys().next().expect("a record");
                 soft(state).records.get_mut(&id).expect("it is there").dependents.push(id);
