@@ -30,8 +30,8 @@ impl Sizes {
     /// XFS is at least 300 MiB.
     pub const QUICK: Sizes = Sizes { files: 50, large: 4 << 20, syncs: 10, image: 320 << 20 };
 
-    /// Bytes of an image that long phases need beyond the default: an empty file takes 4 KiB and its name on some file systems,
-    /// and there are 500 for each of `files`.
+    /// Bytes of an image that long phases need beyond the default. There are 500 names for each of `files`, and some file
+    /// systems have as many inodes as their size gives: LFS one for 4 KiB of the volume.
     pub fn room_for(phases: &[&Phase], files: u64) -> u64 {
         const EACH: u64 = 500 * (6 << 10);
         if phases.iter().any(|phase| phase.is_long) { files.saturating_mul(EACH) } else { 0 }
