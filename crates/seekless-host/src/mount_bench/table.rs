@@ -42,6 +42,9 @@ pub fn beside(rows: &[Row], ours: &str, others: &[String], with_device: bool) ->
         }
         lines.push(cells);
     }
+    if lines.is_empty() {
+        return format!("\n`{ours}` was not measured.\n");
+    }
     let of_device = if with_device { " Flushes for 1,000 operations and KiB written for one, of each." } else { "" };
     format!(
         "\n`{ours}`: time of an operation, with the quartiles of the rounds, and its rate relative to others (higher is \
@@ -192,6 +195,7 @@ mod tests {
         );
         let brief = beside(&rows, "lfs", &["ext4".into()], false);
         assert!(brief.contains("| `create`, one file | 20.0 (19.0-21.0) | 0.50 |\n"), "{brief}");
+        assert_eq!(beside(&rows, "vlfs", &["ext4".into()], true), "\n`vlfs` was not measured.\n");
         let text = all(&rows);
         assert!(text.contains("| pinned | ext4, us | lfs | null |\n|---|--:|--:|--:|\n"), "{text}");
         assert!(text.contains("| create | 10.0 | 0.50 | 0.67 |\n| delete | 30.0 | 1.50 |  |\n"), "{text}");
