@@ -68,7 +68,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
 
-    /// Size of the image below each file system
+    /// Size of the image below each file system; by default 1 GiB, and 6 GiB more for a million names
     #[arg(long, value_name = "SIZE")]
     image: Option<Size>,
 
@@ -117,6 +117,10 @@ pub(super) struct Args {
     /// Print contestants and phases, and whether they are possible here
     #[arg(long)]
     list: bool,
+
+    /// Print the first table only, and of it the times
+    #[arg(long)]
+    brief: bool,
 
     /// Print JSON, one line for each row
     #[arg(long)]
@@ -194,10 +198,17 @@ pub(super) fn run(args: &Args) -> Done {
     if ended.failed.is_empty() {
         return Ok(0);
     }
-    let lines: Vec<String> = ended.failed.iter().map(|(name, problem)| format!("{name}: {problem}")).collect();
+    let mut lines: Vec<String> =
+        ended.failed.iter().take(SHOWN).map(|(name, problem)| format!("{name}: {problem}")).collect();
+    if ended.failed.len() > SHOWN {
+        lines.push(format!("{} more points failed", ended.failed.len() - SHOWN));
+    }
     let failure = Failure::new(lines.join("\n"));
     Err(failure.hint(format!("the other points are in {}; the same command tries again", folder.display())))
 }
+
+/// Failures that are printed: where each point fails, for example because the disk is full, they say the same.
+const SHOWN: usize = 10;
 
 fn default_folder(quick: bool) -> PathBuf {
     Path::new("results").join(if quick { "bench-mount-quick" } else { "bench-mount" })
@@ -215,11 +226,12 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
     })?;
     let bytes = |given: Option<Size>, default: u64| given.map_or(default, |size| size.0);
     let sizes = if args.quick { Sizes::QUICK } else { Sizes::DEFAULT };
+    let files = args.files.unwrap_or(sizes.files);
     let sizes = Sizes {
-        files: args.files.unwrap_or(sizes.files),
+        files,
         large: bytes(args.size, sizes.large),
         syncs: args.syncs.unwrap_or(sizes.syncs),
-        image: bytes(args.image, sizes.image),
+        image: bytes(args.image, sizes.image + Sizes::room_for(&phases, files)),
     };
     if sizes.image < 3 * sizes.large {
         let problem = format!(
@@ -332,8 +344,10 @@ fn print(args: &Args, about: &str, rows: &[Row], folder: &Path) -> Result<(), Fa
     let page = seekless::stack::quoted_path(folder);
     let mut text = format!("{about}\n");
     for ours in &args.ours {
-        text += &table::beside(rows, ours, &args.beside);
+        text += &table::beside(rows, ours, &args.beside, !args.brief);
     }
-    text += &table::all(rows);
+    if !args.brief {
+        text += &table::all(rows);
+    }
     output::print(&format!("{text}\nFor a page: seekless report {page} -o bench-mount.html\n"))
 }

@@ -139,8 +139,20 @@ impl Contestant {
         let needs_fuse = self.is_ours() || matches!(self.kind, Kind::Bindfs | Kind::Gocryptfs | Kind::Fuse2fs);
         match () {
             () if needs_fuse && !Path::new("/dev/fuse").exists() => Some("there is no /dev/fuse".into()),
+            () if self.needs_uring() && !offers_uring() => {
+                Some(format!("the kernel offers no FUSE over io_uring; `echo Y > {ENABLE_URING}` may change that"))
+            }
             () if !of_kernel.is_empty() && !kernel_has(of_kernel) => Some(format!("this kernel has no {of_kernel}")),
             () => None,
+        }
+    }
+
+    /// A mount that asks for io_uring does without it where it is switched off, and would be measured under a wrong name.
+    fn needs_uring(&self) -> bool {
+        match self.kind {
+            Kind::Null { arguments } => arguments.contains(&"--uring"),
+            Kind::Volume { mount, .. } => mount.contains(&"uring"),
+            _ => false,
         }
     }
 
@@ -178,6 +190,12 @@ impl Contestant {
     }
 }
 
+const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+fn offers_uring() -> bool {
+    std::fs::read_to_string(ENABLE_URING).is_ok_and(|text| text.trim() == "Y")
+}
+
 /// Whether the kernel has a file system, or a module for it.
 fn kernel_has(name: &str) -> bool {
     let listed = || {
@@ -190,6 +208,14 @@ fn kernel_has(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Contestants that are named for a transport are those that need it.
+    #[test]
+    fn transports_are_needed_by_name() {
+        for contestant in CONTESTANTS {
+            assert_eq!(contestant.needs_uring(), contestant.name.ends_with("-uring"), "{}", contestant.name);
+        }
+    }
 
     /// Names are unique, and can be written in a list with commas.
     #[test]

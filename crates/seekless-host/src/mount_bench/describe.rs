@@ -29,6 +29,13 @@ impl Sizes {
     pub const DEFAULT: Sizes = Sizes { files: 2000, large: 64 << 20, syncs: 200, image: 1 << 30 };
     /// XFS is at least 300 MiB.
     pub const QUICK: Sizes = Sizes { files: 50, large: 4 << 20, syncs: 10, image: 320 << 20 };
+
+    /// Bytes of an image that long phases need beyond the default. There are 500 names for each of `files`, and some file
+    /// systems have as many inodes as their size gives: LFS one for 4 KiB of the volume.
+    pub fn room_for(phases: &[&Phase], files: u64) -> u64 {
+        const EACH: u64 = 500 * (6 << 10);
+        if phases.iter().any(|phase| phase.is_long) { files.saturating_mul(EACH) } else { 0 }
+    }
 }
 
 /// What is measured, and on what.

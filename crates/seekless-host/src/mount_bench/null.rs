@@ -43,6 +43,15 @@ pub fn serve(mount_point: &Path, null: NullOptions) -> Result<(), String> {
     let served = executor.block_on(async {
         let mount = Mount::start(&rt, &reactor, Rc::new(Null::new(&rt)), options).await;
         let mount = mount.map_err(|error| in_words(&error))?;
+        // A mount does without io_uring where the kernel has it switched off; a measurement must not.
+        let wanted = if null.uring { "uring" } else { "devfuse" };
+        let transport = mount.transport_name();
+        if transport != wanted {
+            let problem = format!("the transport is {transport}, not {wanted}");
+            // The first error is the one to report.
+            let _ = mount.serve(std::future::ready(())).await;
+            return Err(problem);
+        }
         let end = async {
             signals.next(&reactor).await;
         };

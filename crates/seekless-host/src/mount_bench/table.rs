@@ -7,19 +7,20 @@ use seekless_lab::experiment::Row;
 use super::phases::{PHASES, Phase};
 
 /// One contestant beside others: for each placement the time of an operation, and its rate relative to each of the others;
-/// then what reached the device, for all of them, in the first placement.
-pub fn beside(rows: &[Row], ours: &str, others: &[String]) -> String {
+/// with `with_device`, then what reached the device, for all of them, in the first placement.
+pub fn beside(rows: &[Row], ours: &str, others: &[String], with_device: bool) -> String {
     let found = Found { rows };
     let placements = found.placements();
     let mut header = vec![ours.to_owned()];
     for placement in &placements {
         header.push(format!("us, {placement}"));
-        header.extend(others.iter().map(|other| format!("of {other}")));
+        header.extend(others.iter().map(|other| format!("rate of {other}")));
     }
-    header.push("flushes for 1000".to_owned());
-    header.extend(others.iter().map(|other| format!("of {other}")));
-    header.push("KiB written".to_owned());
-    header.extend(others.iter().map(|other| format!("of {other}")));
+    let device: &[(&str, &str)] = if with_device { &[("flushes", "flushes"), ("KiB", "written_kib")] } else { &[] };
+    for (title, _) in device {
+        header.push(format!("{title}, {ours}"));
+        header.extend(others.iter().map(|other| format!("{title}, {other}")));
+    }
     let mut lines = Vec::new();
     for phase in PHASES.iter().filter(|phase| found.has(phase, ours)) {
         let mut cells = vec![format!("`{}`, one {}", phase.name, phase.unit)];
@@ -31,7 +32,7 @@ pub fn beside(rows: &[Row], ours: &str, others: &[String]) -> String {
                 cells.push(rate.map_or_else(String::new, |(own, other)| ratio(other / own)));
             }
         }
-        for metric in ["flushes", "written_kib"] {
+        for (_, metric) in device {
             let counted = |name: &str| {
                 let values = placements.iter().filter_map(|placement| found.metric(phase, placement, name, metric));
                 values.map(number).next().filter(|_| phase.writes).unwrap_or_default()
@@ -41,9 +42,13 @@ pub fn beside(rows: &[Row], ours: &str, others: &[String]) -> String {
         }
         lines.push(cells);
     }
+    if lines.is_empty() {
+        return format!("\n`{ours}` was not measured.\n");
+    }
+    let of_device = if with_device { " Flushes for 1,000 operations and KiB written for one, of each." } else { "" };
     format!(
         "\n`{ours}`: time of an operation, with the quartiles of the rounds, and its rate relative to others (higher is \
-         better). Flushes for 1,000 operations and KiB written for one, of each.\n\n{}",
+         better).{of_device}\n\n{}",
         markdown(&header, &lines)
     )
 }
@@ -179,7 +184,7 @@ mod tests {
             row("ext4", "delete", "pinned", 30.0),
             row("lfs", "delete", "pinned", 20.0),
         ];
-        let text = beside(&rows, "lfs", &["ext4".into(), "null".into()]);
+        let text = beside(&rows, "lfs", &["ext4".into(), "null".into()], true);
         assert!(
             text.contains("| `create`, one file | 20.0 (19.0-21.0) | 0.50 | 0.75 | 4.00 | 4.00 | 4.00 |  |  |  |"),
             "{text}"
@@ -188,6 +193,9 @@ mod tests {
             text.contains("| `delete`, one file | 20.0 (19.0-21.0) | 1.50 |  | 4.00 | 4.00 |  |  |  |  |"),
             "{text}"
         );
+        let brief = beside(&rows, "lfs", &["ext4".into()], false);
+        assert!(brief.contains("| `create`, one file | 20.0 (19.0-21.0) | 0.50 |\n"), "{brief}");
+        assert_eq!(beside(&rows, "vlfs", &["ext4".into()], true), "\n`vlfs` was not measured.\n");
         let text = all(&rows);
         assert!(text.contains("| pinned | ext4, us | lfs | null |\n|---|--:|--:|--:|\n"), "{text}");
         assert!(text.contains("| create | 10.0 | 0.50 | 0.67 |\n| delete | 30.0 | 1.50 |  |\n"), "{text}");

@@ -158,6 +158,12 @@ fn along(drawing: &Drawing) -> Result<String, String> {
                     let (zero, end) = (place(bottom), place(value));
                     let bar = Rectangle::new([(zero, y + 3), (end, y + BAR_LINE as i32 - 3)], colour.filled());
                     root.draw(&bar).map_err(cannot)?;
+                    let spread = mark.spread.and_then(|(low, high)| Some((place(axes.y(low)?), place(axes.y(high)?))));
+                    if let Some((low, high)) = spread {
+                        let line = PathElement::new([(low, middle), (high, middle)], INK.stroke_width(2));
+                        root.draw(&line).map_err(cannot)?;
+                    }
+                    let end = spread.map_or(end, |(_, high)| end.max(high));
                     let style = text(12).pos(Pos::new(HPos::Left, VPos::Center));
                     root.draw(&Text::new(digits(mark.y), (end + 6, middle), style)).map_err(cannot)?;
                 }
@@ -492,6 +498,36 @@ mod tests {
                     assert!(pair[0].2 <= pair[1].1, "{:?} is on {:?}: {svg}", pair[1], pair[0]);
                 }
             }
+        }
+    }
+
+    /// Aim: the spread of several rounds is seen, in bars that lie and in bars that stand. Method: each with and without it; what
+    /// it adds is one line, and the number of a bar that lies is behind the line.
+    #[test]
+    fn bars_show_the_spread() {
+        let with = |spread: Option<(f64, f64)>, name: &str| {
+            let mark = Mark { x: Value::Text("one".into()), y: 10.0, spread };
+            let mut figure = drawing(Chart::Bar, false, vec![mark]);
+            figure.panels[0].curves[0].name = name.to_owned();
+            to_svg(&figure).unwrap()
+        };
+        let place_of_number = |svg: &str| spans(svg).into_iter().find(|(text, ..)| text == "10.0").unwrap().1;
+        for name in ["one", "other"] {
+            let (plain, spread) = (with(None, name), with(Some((8.0, 11.0)), name));
+            let lines = |svg: &str| svg.matches("stroke-width=\"2\"").count();
+            assert_eq!(lines(&spread), lines(&plain) + 1, "{name}");
+        }
+        let (narrow, wide) = (with(Some((9.9, 10.0)), "one"), with(Some((9.9, 10.5)), "one"));
+        let end = |svg: &str| {
+            let line = svg.split("<polyline").find(|line| line.contains("stroke-width=\"2\"")).unwrap();
+            let points = line.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+            points
+                .split_whitespace()
+                .map(|point| point.split(',').next().unwrap().parse::<f64>().unwrap())
+                .fold(0.0, f64::max)
+        };
+        for svg in [narrow, wide] {
+            assert!(place_of_number(&svg) > end(&svg), "{svg}");
         }
     }
 
