@@ -19,7 +19,7 @@ use seekless::stack::{Identity, Stack};
 use seekless::units::human_bytes;
 use serde::de::{Deserialize, Deserializer, Error as _};
 
-use super::ExperimentError;
+use super::{ExperimentError, Stop};
 use crate::LabError;
 use crate::run::Run;
 use crate::workload::{Program, WORKLOADS, WorkloadSpec};
@@ -188,6 +188,11 @@ pub trait Outside: Sync {
     /// # Errors
     /// Those of the stack or the directory.
     fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError>;
+
+    /// Ends what is being measured. A kind that measures within seconds may ignore it.
+    fn stop(&self) -> Stop {
+        Stop::default()
+    }
 }
 
 /// Runs `run` in virtual time. The volume's identity, the executor and the last argument's random numbers follow from
@@ -203,7 +208,7 @@ fn in_virtual_time<T>(
     let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
     let executor = Executor::simulated(rng.next_u64(), context.profile);
     let rt = executor.rt().clone();
-    let ended = executor.block_on(run(&rt, &identity, rng));
+    let ended = executor.block_on(context.outside.stop().during(run(&rt, &identity, rng)));
     ended.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
