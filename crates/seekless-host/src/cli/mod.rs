@@ -6,6 +6,8 @@
 mod advise;
 mod arrays;
 mod bench;
+mod caller;
+pub mod calls;
 mod capture;
 mod clean;
 mod completion;
@@ -37,6 +39,7 @@ mod pack;
 mod pid_file;
 mod plot;
 mod replay;
+mod replay_rows;
 mod report;
 mod run;
 mod scrub;
