@@ -109,6 +109,12 @@ impl Simulation {
     }
 }
 
+/// Makes a policy for a log.
+pub type MakePolicy<'a> = &'a dyn Fn(&Shape) -> Result<Box<dyn Policy>, String>;
+
+/// Operations of a trace on numbered blocks, and how many blocks there are.
+type Recorded = (Arc<[u32]>, u32);
+
 /// The pattern that reads a trace.
 const TRACE: &str = "trace";
 
@@ -134,7 +140,7 @@ impl Prepared {
         &self,
         folder: &Path,
         seed: u64,
-        make: &dyn Fn(&Shape) -> Result<Box<dyn Policy>, String>,
+        make: MakePolicy<'_>,
         progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<(Setup, Outcome), String> {
         let (setup, mut pattern) = self.begin(self.recorded(folder)?, seed)?;
@@ -144,7 +150,7 @@ impl Prepared {
     }
 
     /// The operations of the trace that the pattern names.
-    fn recorded(&self, folder: &Path) -> Result<Option<(Arc<[u32]>, u32)>, String> {
+    fn recorded(&self, folder: &Path) -> Result<Option<Recorded>, String> {
         // Only this pattern has a format.
         let read = |file: &str| writes_of(&folder.join(file), self.pattern_options.text("format"));
         self.trace().map(read).transpose()
@@ -156,7 +162,7 @@ impl Prepared {
     /// Why there is no result, in words.
     pub(crate) fn run_on(
         &self,
-        recorded: Option<(Arc<[u32]>, u32)>,
+        recorded: Option<Recorded>,
         seed: u64,
         progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<(Setup, Outcome), String> {
@@ -166,7 +172,7 @@ impl Prepared {
     }
 
     /// The log, and the order in which its blocks are written.
-    fn begin(&self, recorded: Option<(Arc<[u32]>, u32)>, seed: u64) -> Result<(Setup, Box<dyn Pattern>), String> {
+    fn begin(&self, recorded: Option<Recorded>, seed: u64) -> Result<(Setup, Box<dyn Pattern>), String> {
         let blocks = recorded.as_ref().map_or(self.simulation.blocks, |(_, blocks)| *blocks);
         let mut setup = self.setup(blocks, seed);
         if let Some((operations, _)) = &recorded {

@@ -9,13 +9,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser};
+pub use seekless_lab::cleaning::MakePolicy;
 use seekless_lab::experiment::{Checked, Experiment, Measure, Plan, Results, Stop, Stored, Verdict, deviations, draw};
 use seekless_lab::replay::Listener;
 use seekless_lab::trace::Trace;
 use serde_json::{Value, json};
 
 pub use super::caller::{Caller, Step};
-pub use super::clean::MakePolicy;
 use super::conclude::{Origin, digest_of};
 use super::replay::Source;
 use super::run::{Finished, Prepared};

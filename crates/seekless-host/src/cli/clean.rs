@@ -4,9 +4,9 @@ use std::path::Path;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::cleaning::policy::Trigger;
-use seekless::cleaning::{Outcome, PATTERNS, POLICIES, Policy, Setup, Shape};
+use seekless::cleaning::{Outcome, PATTERNS, POLICIES, Setup};
 use seekless::units::counted;
-use seekless_lab::cleaning::{BINS, Prepared, Simulation, distributions, metrics};
+use seekless_lab::cleaning::{BINS, MakePolicy, Prepared, Simulation, distributions, metrics};
 use serde_json::json;
 
 use super::caller::{Caller, Step, Terminal};
@@ -92,9 +92,6 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// Makes a policy for a log.
-pub type MakePolicy<'a> = &'a dyn Fn(&Shape) -> Result<Box<dyn Policy>, String>;
 
 pub(super) fn run(args: &Args) -> Done {
     if args.list {

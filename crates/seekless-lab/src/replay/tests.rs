@@ -388,7 +388,10 @@ fn answers_are_told() {
         let told: [Told; 2] = Default::default();
         let listener = |told: &Told| -> Listener {
             let told = told.clone();
-            Box::new(move |answered| Ok(told.lock().expect("no panic").push(*answered)))
+            Box::new(move |answered| {
+                told.lock().expect("no panic").push(*answered);
+                Ok(())
+            })
         };
         let watch =
             Watch { progress: &|_, _| ControlFlow::Continue(()), listeners: told.iter().map(listener).collect() };
