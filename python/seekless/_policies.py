@@ -13,8 +13,8 @@ class Policy:
     """A policy for ``seekless.clean``: which segment of a log is cleaned, and where blocks go.
 
     A class with this base has the interface of the engine's own policies. ``choose`` is needed; what a class does not define is
-    not called. Time is counted in blocks that the user has written. Each call costs about a microsecond or more, which makes a
-    policy in Python some hundred times slower than one of the engine: simulate tens of thousands of blocks, not millions.
+    not called. Time is counted in blocks that the user has written. Each block is a call,
+    which makes a policy in Python tens of times slower than one of the engine: simulate tens of thousands of blocks, not millions.
     """
 
     #: Segments that are written at the same time, from 0.

@@ -1,6 +1,6 @@
 //! Cleaning policies that are written in Python, behind the interface that those of the engine have.
 //!
-//! Each call takes the interpreter's lock, and makes objects of what it passes: some hundred times slower than a policy of the
+//! Each call takes the interpreter's lock, and makes objects of what it passes: tens of times slower than a policy of the
 //! engine, and enough to try an idea. An exception in a call ends the simulation; until the simulator notices, which is soon, the
 //! oldest segment is cleaned, so that no wrong answer of a policy can break the simulator.
 
