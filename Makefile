@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book deb deb-test install uninstall
+.PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book deb deb-test wheel wheel-test install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,12 +33,13 @@ build: setup ## the program, optimised: target/release/seekless
 
 lint: locks ## format and lints
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path python/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY)
 	@$(if $(DENY),,echo "note: rustc $(RUSTC_VERSION) is not $(LINT_VERSION).x, so lint warnings were not taken as errors")
 
-# Both are outside the workspace, so that nothing else notices when a dependency of the crates that they use has changed.
-locks: ## the lock files of fuzz/ and mutants/ are up to date
-	@for apart in fuzz mutants; do \
+# They are outside the workspace, so that nothing else notices when a dependency of the crates that they use has changed.
+locks: ## the lock files of fuzz/, mutants/ and python/ are up to date
+	@for apart in fuzz mutants python; do \
 		$(CARGO) metadata --quiet --locked --format-version 1 --manifest-path $$apart/Cargo.toml >/dev/null \
 			|| { echo "$$apart/Cargo.lock is out of date:  cargo metadata --manifest-path $$apart/Cargo.toml >/dev/null" >&2; exit 1; }; \
 	done
@@ -72,6 +73,12 @@ deb: build ## a Debian package in target/
 
 deb-test: deb ## the package in a fresh Debian: installed, used, removed (as root, with debootstrap)
 	@scripts/deb-test.sh
+
+wheel: ## a wheel for Python in target/wheels, with the program inside
+	@scripts/wheel.sh
+
+wheel-test: wheel ## the wheel in a fresh virtual environment: installed, tested, the notebook executed
+	@scripts/wheel-test.sh
 
 install: build ## program, manual pages, completions and experiments, under PREFIX=/usr/local
 	@scripts/install.sh "$(DESTDIR)$(PREFIX)"

@@ -8,7 +8,7 @@ use seekless::cleaning::outcome::shares;
 use seekless::cleaning::patterns::{DISCARD, Given};
 use seekless::cleaning::policy::{Limits, Trigger};
 use seekless::cleaning::words::Options as WordOptions;
-use seekless::cleaning::{Outcome, PatternSpec, PolicySpec, Setup};
+use seekless::cleaning::{Outcome, Pattern, PatternSpec, Policy, PolicySpec, Setup, Shape, simulate};
 use seekless::device::trace::{TraceEvent, TraceKind, TraceSink};
 use seekless::units::{FixedMap, SECTOR_BYTES};
 use serde::Deserialize;
@@ -109,6 +109,12 @@ impl Simulation {
     }
 }
 
+/// Makes a policy for a log.
+pub type MakePolicy<'a> = &'a dyn Fn(&Shape) -> Result<Box<dyn Policy>, String>;
+
+/// Operations of a trace on numbered blocks, and how many blocks there are.
+type Recorded = (Arc<[u32]>, u32);
+
 /// The pattern that reads a trace.
 const TRACE: &str = "trace";
 
@@ -123,11 +129,31 @@ impl Prepared {
         seed: u64,
         progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<(Setup, Outcome), String> {
-        let recorded = match self.trace() {
-            Some(file) => Some(writes_of(&folder.join(file), self.pattern_options.text("format"))?),
-            None => None,
-        };
-        self.run_on(recorded, seed, progress)
+        self.run_on(self.recorded(folder)?, seed, progress)
+    }
+
+    /// Simulates a policy that is not in the table, which `make` makes for the log. The policy of the words is not used.
+    ///
+    /// # Errors
+    /// Those of `make`, and as [`Prepared::run`].
+    pub fn run_with(
+        &self,
+        folder: &Path,
+        seed: u64,
+        make: MakePolicy<'_>,
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<(Setup, Outcome), String> {
+        let (setup, mut pattern) = self.begin(self.recorded(folder)?, seed)?;
+        let mut policy = make(&setup.shape())?;
+        let outcome = simulate(&setup, &mut *policy, &mut *pattern, progress).map_err(|error| error.to_string())?;
+        Ok((setup, outcome))
+    }
+
+    /// The operations of the trace that the pattern names.
+    fn recorded(&self, folder: &Path) -> Result<Option<Recorded>, String> {
+        // Only this pattern has a format.
+        let read = |file: &str| writes_of(&folder.join(file), self.pattern_options.text("format"));
+        self.trace().map(read).transpose()
     }
 
     /// Simulates; the pattern is `recorded`, operations on so many blocks, or the pattern that the user asked for.
@@ -136,10 +162,17 @@ impl Prepared {
     /// Why there is no result, in words.
     pub(crate) fn run_on(
         &self,
-        recorded: Option<(Arc<[u32]>, u32)>,
+        recorded: Option<Recorded>,
         seed: u64,
         progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<(Setup, Outcome), String> {
+        let (setup, mut pattern) = self.begin(recorded, seed)?;
+        let outcome = self.policy.simulate(&self.policy_options, &setup, &mut *pattern, progress);
+        outcome.map(|outcome| (setup, outcome)).map_err(|error| error.to_string())
+    }
+
+    /// The log, and the order in which its blocks are written.
+    fn begin(&self, recorded: Option<Recorded>, seed: u64) -> Result<(Setup, Box<dyn Pattern>), String> {
         let blocks = recorded.as_ref().map_or(self.simulation.blocks, |(_, blocks)| *blocks);
         let mut setup = self.setup(blocks, seed);
         if let Some((operations, _)) = &recorded {
@@ -151,9 +184,7 @@ impl Prepared {
             setup.writes = writes - setup.warm_up;
         }
         let given = Given { blocks, seed, recorded: recorded.map(|(operations, _)| operations) };
-        let mut pattern = self.pattern.make(&self.pattern_options, &given)?;
-        let outcome = self.policy.simulate(&self.policy_options, &setup, &mut *pattern, progress);
-        outcome.map(|outcome| (setup, outcome)).map_err(|error| error.to_string())
+        Ok((setup, self.pattern.make(&self.pattern_options, &given)?))
     }
 
     /// The file of a trace.

@@ -136,6 +136,18 @@ pub struct Room {
     pub limits: Limits,
 }
 
+impl Room {
+    /// What the log's limits say: whether a pass begins, or takes one more victim.
+    pub fn is_short(&self) -> bool {
+        match (self.pass, self.limits.trigger) {
+            (Some((victims, live)), _) => victims == 0 || live < self.limits.batch_blocks,
+            (None, Trigger::Clean(reserve)) if self.passes == 0 => self.clean <= reserve,
+            (None, Trigger::Clean(reserve)) => self.clean < self.limits.target || !self.open && self.clean <= reserve,
+            (None, Trigger::Garbage(share)) => self.garbage > share,
+        }
+    }
+}
+
 /// When a log is cleaned, and how much at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Limits {
@@ -182,12 +194,7 @@ pub trait Policy {
 
     /// *When* and *how many*: true when the log should begin a pass, or take one more victim into the pass under way.
     fn wants(&self, room: &Room) -> bool {
-        match (room.pass, room.limits.trigger) {
-            (Some((victims, live)), _) => victims == 0 || live < room.limits.batch_blocks,
-            (None, Trigger::Clean(reserve)) if room.passes == 0 => room.clean <= reserve,
-            (None, Trigger::Clean(reserve)) => room.clean < room.limits.target || !room.open && room.clean <= reserve,
-            (None, Trigger::Garbage(share)) => room.garbage > share,
-        }
+        room.is_short()
     }
 
     /// *Which*: the best victim. `None` when there is no closed segment.

@@ -1,8 +1,7 @@
 //! `seekless bench`
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use clap::error::ErrorKind;
@@ -15,6 +14,7 @@ use seekless_lab::workload::{Data, Form, Key, PhaseProgress, Program, WORKLOADS,
 use toml::Table;
 
 use super::bench_here::{host, run_here_in_a_world};
+use super::caller::{Caller, Step, Terminal};
 use super::size::Size;
 use super::{Done, Failure, WRONG_USAGE, bench_mount, output, read_stack};
 use crate::reactor::Signals;
@@ -183,6 +183,33 @@ fn value_of(key: &Key, matches: &ArgMatches) -> Option<toml::Value> {
 }
 
 pub(super) fn run(bench: &ProgramBench) -> Done {
+    // Before there are threads. Files made on a real mount are deleted even when a signal ends the run.
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+    let terminal = Terminal::of_phases(output::progress(1), Some(&signals));
+    let report = measure(bench, &terminal);
+    terminal.clear();
+    let report = report?;
+    match bench.common.json {
+        true => output::print_json(&report.to_json())?,
+        false if report.runs.is_empty() => {}
+        false => output::print(&report.to_text())?,
+    }
+    match (not_measured(&report), terminal.ended_by()) {
+        (None, _) => Ok(0),
+        (Some(failure), Some(signal)) => Err(failure.code(128 + signal as u8)),
+        (Some(failure), None) => Err(failure),
+    }
+}
+
+/// The contestants without a result, if there are any.
+pub(super) fn not_measured(report: &Report<'_>) -> Option<Failure> {
+    let text = |failed: &Failed| format!("{} was not measured: {}", failed.contestant, failed.error);
+    let failed: Vec<String> = report.failed.iter().map(text).collect();
+    (!failed.is_empty()).then(|| Failure::new(failed.join("\n")))
+}
+
+/// Measures every contestant. An error of one leaves the others their results.
+pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Result<Report<'a>, Failure> {
     let ProgramBench { program, log, common: args } = bench;
     let program = &**program;
     let log = log.as_deref().map(read_stack).transpose()?;
@@ -198,29 +225,15 @@ pub(super) fn run(bench: &ProgramBench) -> Done {
     };
     let contestants: Vec<Contestant> =
         args.on.iter().map(|argument| contestant(argument)).collect::<Result<_, Failure>>()?;
-    check_clocks(args, &contestants)?;
-    // Before there are threads. Files made on a real mount are deleted even when a signal ends the run.
-    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
-    let ended_by = Cell::new(None);
+    check_clocks(args, &contestants, caller)?;
+    let is_ended = Cell::new(false);
     let mut report = Report { spec: program, runs: Vec::new(), failed: Vec::new() };
     for (number, contestant) in contestants.iter().enumerate() {
-        let bar = output::progress(1);
-        let shown = RefCell::new(String::new());
         let watch = |step: PhaseProgress<'_>| {
-            if let Some(signal) = signals.pending() {
-                ended_by.set(Some(signal));
-                return ControlFlow::Break(());
-            }
-            // The total distinguishes phases of the same name.
-            let name = format!("[{}/{}] {}", number + 1, contestants.len(), step.phase);
-            if *shown.borrow() != name || bar.length() != Some(step.total) {
-                bar.reset();
-                bar.set_length(step.total);
-                bar.set_message(name.clone());
-                shown.replace(name);
-            }
-            bar.set_position(step.done);
-            ControlFlow::Continue(())
+            let what = format!("[{}/{}] {}", number + 1, contestants.len(), step.phase);
+            let flow = caller.at(Step { what: &what, done: step.done, total: Some(step.total) });
+            is_ended.set(flow.is_break());
+            flow
         };
         let run = match contestant {
             Contestant::Directory(directory) => {
@@ -228,36 +241,21 @@ pub(super) fn run(bench: &ProgramBench) -> Done {
             }
             Contestant::Stack(stack) => run_stack(stack, log.as_ref(), args.clock, profile, program, &watch),
         };
-        bar.finish_and_clear();
         match run {
             Ok(run) => report.runs.push(run),
             Err(failure) => {
                 report.failed.push(Failed { contestant: contestant.to_string(), error: failure.text });
             }
         }
-        if ended_by.get().is_some() {
+        if is_ended.get() {
             break;
         }
     }
-    match args.json {
-        true => output::print_json(&report.to_json())?,
-        false if report.runs.is_empty() => {}
-        false => output::print(&report.to_text())?,
-    }
-    let failed: Vec<String> = report
-        .failed
-        .iter()
-        .map(|failed| format!("{} was not measured: {}", failed.contestant, failed.error))
-        .collect();
-    match (&failed[..], ended_by.get()) {
-        ([], _) => Ok(0),
-        (_, Some(signal)) => Err(Failure::new(failed.join("\n")).code(128 + signal as u8)),
-        (_, None) => Err(Failure::new(failed.join("\n"))),
-    }
+    Ok(report)
 }
 
 /// Refuses options about virtual time where they would have no effect.
-fn check_clocks(args: &Common, contestants: &[Contestant]) -> Result<(), Failure> {
+fn check_clocks(args: &Common, contestants: &[Contestant], caller: &dyn Caller) -> Result<(), Failure> {
     let wrong = |text: String| Err(Failure::new(text).code(WRONG_USAGE));
     let directory = contestants.iter().find(|contestant| matches!(contestant, Contestant::Directory(_)));
     if let (Clock::Virtual, Some(directory)) = (args.clock, directory) {
@@ -279,7 +277,7 @@ fn check_clocks(args: &Common, contestants: &[Contestant]) -> Result<(), Failure
         )),
         Some(profile) if !in_real_time.is_empty() => {
             let on_this = in_real_time.join(", ");
-            output::note(&format!("note: --profile {profile} is for virtual time and does not concern {on_this}"));
+            caller.note(&format!("note: --profile {profile} is for virtual time and does not concern {on_this}"));
             Ok(())
         }
         _ => Ok(()),

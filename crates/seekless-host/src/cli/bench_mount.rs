@@ -1,11 +1,11 @@
 //! `seekless bench mount`: an experiment about mounts, made of what the command line chooses.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use seekless::units::human_bytes;
-use seekless_lab::experiment::{Experiment, Plan, Results, Row, Stored};
+use seekless_lab::experiment::{Experiment, Plan, Results, Row, Stop, Stored};
 
+use super::caller::Terminal;
 use super::conclude::{self, Origin, this_program};
 use super::size::Size;
 use super::sweep::{INTERRUPTED, Sweep, Wanted};
@@ -177,19 +177,22 @@ pub(super) fn run(args: &Args) -> Done {
             MountBench::new(&args.scratch, args.own_device, args.tree.as_deref(), args.wait).map_err(Failure::new)?,
         ),
     };
-    let stop = AtomicBool::new(false);
+    let stop = Stop::default();
+    let terminal = Terminal::new(output::points(0), Some(&signals));
     let sweep = Sweep {
         experiment: &experiment,
         plan: &plan,
         folder: &folder,
         all,
         stop: &stop,
-        signals: &signals,
+        caller: &terminal,
         origin: &origin,
         mounts: bench.as_ref(),
     };
-    let ended = sweep.measure(wanted, 1, &mut results)?;
+    let ended = sweep.measure(wanted, 1, &mut results);
+    terminal.clear();
     drop(bench);
+    let ended = ended?;
     if ended.interrupted {
         return Ok(INTERRUPTED);
     }

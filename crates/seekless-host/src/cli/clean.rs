@@ -1,15 +1,15 @@
 //! `seekless clean`
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::cleaning::policy::Trigger;
 use seekless::cleaning::{Outcome, PATTERNS, POLICIES, Setup};
 use seekless::units::counted;
-use seekless_lab::cleaning::{BINS, Prepared, Simulation, distributions, metrics};
+use seekless_lab::cleaning::{BINS, MakePolicy, Prepared, Simulation, distributions, metrics};
 use serde_json::json;
 
+use super::caller::{Caller, Step, Terminal};
 use super::{Done, Failure, WRONG_USAGE, output};
 
 /// Simulate how a log is cleaned, and compare policies
@@ -98,27 +98,15 @@ pub(super) fn run(args: &Args) -> Done {
         output::print(&list())?;
         return Ok(0);
     }
-    let usage = |problem: String| Failure::new(problem).code(WRONG_USAGE);
-    let prepared: Vec<Prepared> = args
-        .policies
-        .iter()
-        .map(|policy| args.simulation(policy).prepare().map_err(usage))
-        .collect::<Result<_, Failure>>()?;
     let mut results = Vec::new();
-    for prepared in prepared {
-        let bar = output::progress(0);
-        bar.set_message(prepared.policy());
-        let mut progress = |done, all| {
-            bar.set_length(all);
-            bar.set_position(done);
-            ControlFlow::Continue(())
-        };
-        let result = prepared.run(Path::new(""), args.seed, &mut progress);
-        bar.finish_and_clear();
-        let (setup, outcome) = result.map_err(|problem| Failure::new(format!("{}: {problem}", prepared.policy())))?;
+    for prepared in args.prepare()? {
+        let terminal = Terminal::new(output::progress(0), None);
+        let result = args.simulate(&prepared, &terminal);
+        terminal.clear();
+        let (setup, outcome) = result?;
         match args.json {
             // At once, because the next may take long.
-            true => output::print(&to_json(&prepared, &setup, &outcome))?,
+            true => output::print(&format!("{}\n", to_json(&prepared, &setup, &outcome)))?,
             false => results.push((prepared, setup, outcome)),
         }
     }
@@ -129,6 +117,32 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 impl Args {
+    /// The policies, parsed and checked.
+    pub(super) fn prepare(&self) -> Result<Vec<Prepared>, Failure> {
+        let wrong = |problem: String| Failure::new(problem).code(WRONG_USAGE);
+        self.policies.iter().map(|policy| self.simulation(policy).prepare().map_err(wrong)).collect()
+    }
+
+    pub(super) fn simulate(&self, prepared: &Prepared, caller: &dyn Caller) -> Result<(Setup, Outcome), Failure> {
+        let policy = prepared.policy();
+        let mut progress = |done, all| caller.at(Step { what: &policy, done, total: Some(all) });
+        let result = prepared.run(Path::new(""), self.seed, &mut progress);
+        result.map_err(|problem| Failure::new(format!("{policy}: {problem}")))
+    }
+
+    /// The same with a policy of the caller, called `name`.
+    pub(super) fn simulate_with(
+        &self,
+        prepared: &Prepared,
+        name: &str,
+        make: MakePolicy<'_>,
+        caller: &dyn Caller,
+    ) -> Result<(Setup, Outcome), Failure> {
+        let mut progress = |done, all| caller.at(Step { what: name, done, total: Some(all) });
+        let result = prepared.run_with(Path::new(""), self.seed, make, &mut progress);
+        result.map_err(|problem| Failure::new(format!("{name}: {problem}")))
+    }
+
     fn simulation(&self, policy: &str) -> Simulation {
         Simulation {
             policy: policy.to_owned(),
@@ -164,7 +178,7 @@ fn list() -> String {
     text
 }
 
-fn to_json(prepared: &Prepared, setup: &Setup, outcome: &Outcome) -> String {
+pub(super) fn to_json(prepared: &Prepared, setup: &Setup, outcome: &Outcome) -> serde_json::Value {
     let metrics: serde_json::Map<String, serde_json::Value> =
         metrics(outcome).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
     let (segments, cleaned) = distributions(outcome);
@@ -172,7 +186,7 @@ fn to_json(prepared: &Prepared, setup: &Setup, outcome: &Outcome) -> String {
         Trigger::Clean(reserve) => (Some(reserve), None),
         Trigger::Garbage(share) => (None, Some(share)),
     };
-    let value = json!({
+    json!({
         "kind": "cleaning",
         "seekless": env!("CARGO_PKG_VERSION"),
         "policy": prepared.policy(),
@@ -192,11 +206,10 @@ fn to_json(prepared: &Prepared, setup: &Setup, outcome: &Outcome) -> String {
         "segments_by_utilisation": segments,
         "cleaned_by_utilisation": cleaned,
         "head_blocks": outcome.heads,
-    });
-    format!("{value}\n")
+    })
 }
 
-fn to_text(results: &[(Prepared, Setup, Outcome)], histogram: bool) -> String {
+pub(super) fn to_text(results: &[(Prepared, Setup, Outcome)], histogram: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
         "policy",

@@ -24,8 +24,13 @@ pub(super) struct Show {
 
 /// The digest of the running program: results of another program are not reused.
 pub(super) fn this_program() -> Result<String, Failure> {
-    let bytes = std::fs::read("/proc/self/exe")
-        .map_err(|error| Failure::new(format!("cannot read the program itself: {error}")))?;
+    digest_of(Path::new("/proc/self/exe"))
+}
+
+/// The digest of a program or a library.
+pub(super) fn digest_of(program: &Path) -> Result<String, Failure> {
+    let bytes =
+        std::fs::read(program).map_err(|error| Failure::new(format!("cannot read the program itself: {error}")))?;
     Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

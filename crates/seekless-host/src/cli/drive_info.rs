@@ -8,7 +8,7 @@ use seekless::disk::{
 use seekless::units::{Nanos, SECTOR_BYTES, counted, human_bytes};
 use serde_json::{Value, json};
 
-use super::{Done, drives, list, output};
+use super::{Done, Failure, drives, list, output};
 
 /// Show the parameters of a drive and where they come from
 #[derive(clap::Args)]
@@ -48,6 +48,13 @@ pub(super) fn run(args: &Args) -> Done {
         false => output::print(&to_text(&drive, &seeks))?,
     }
     Ok(0)
+}
+
+/// What `--json` prints of a drive.
+pub(super) fn value_of(drive: &str) -> Result<Value, Failure> {
+    let drive = drives::read_drive(drive)?;
+    let seeks = drive.seek_figures()?;
+    Ok(to_json(&drive, &seeks))
 }
 
 fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {

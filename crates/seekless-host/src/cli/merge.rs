@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use seekless_lab::experiment::Results;
 
 use super::conclude::{self, Origin, Show, missing, this_program};
-use super::run::Which;
+use super::run::{Which, installed};
 use super::sweep::is_simulated;
 use super::{Done, Failure, output};
 
@@ -47,7 +47,7 @@ pub(super) struct Args {
 const NAMED_MAX: usize = 10;
 
 pub(super) fn run(args: &Args) -> Done {
-    let experiment = args.which.read()?;
+    let experiment = args.which.read(installed)?;
     let program = this_program()?;
     let plan = args.which.plan(&experiment, &program)?;
     let folder = args.out.clone().unwrap_or_else(|| args.which.results(&experiment, None));

@@ -1,17 +1,21 @@
 //! `seekless replay`
 
+use std::path::PathBuf;
+
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::stack::Stack;
 use seekless::units::human_bytes;
 use seekless_lab::replay::{
-    COLUMNS, Devices, Map, Outcome, Place, ReplayError, Spec, Timing, check_stack, compare, needs_survey, simulate_all,
-    table,
+    COLUMNS, Devices, Listener, Map, Outcome, Place, ReplayError, Spec, Timing, Watch, check_stack, compare,
+    needs_survey, simulate_all_watched, table,
 };
-use seekless_lab::trace::{Import, time_text};
+use seekless_lab::trace::{Import, Trace, time_text};
 use serde_json::json;
 
+use super::caller::{Caller, Step, Terminal};
+use super::replay_rows::Rows;
 use super::trace::TraceArgs;
-use super::traces::{describe, describe_rest, survey};
+use super::traces::survey_for;
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare
@@ -26,19 +30,20 @@ Examples:
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
   seekless replay hm_0.csv.gz --on disk:cheetah9lp,scheduler=sptf --timing open --map scale
   seekless replay mine.csv --format 'csv:time=1:us,op=2,offset=3:B,length=4:B' --on disk:dec-rz26 --json
+  seekless replay sda.blktrace.0 --on disk:cheetah9lp --timing open --rows answers.csv.zst
 
 Exit codes: 0 replayed, 1 failed, 2 wrong usage")]
 pub(super) struct Args {
     #[command(flatten)]
-    trace: TraceArgs,
+    pub(super) trace: TraceArgs,
 
     /// Storage to replay on: a stack of devices; give it again to compare
     #[arg(long, required = true, value_name = "STACK")]
-    on: Vec<String>,
+    pub(super) on: Vec<String>,
 
     /// When requests are made: window:N, closed, open, open:SPEED or think
     #[arg(long, default_value = "window:1")]
-    timing: Timing,
+    pub(super) timing: Timing,
 
     /// What to do with requests beyond the end of the storage: error, wrap or scale
     #[arg(long, default_value = "error")]
@@ -51,6 +56,15 @@ pub(super) struct Args {
     /// Decides the order of simultaneous events
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// Write every request into this file: where it went, when it was made and answered; .gz and .zst are compressed. Give
+    /// it again for each further stack
+    #[arg(long, value_name = "FILE")]
+    rows: Vec<PathBuf>,
+
+    /// Replace the files of --rows if they are there already
+    #[arg(short, long, requires = "rows")]
+    force: bool,
 
     /// Print JSON, one line for the trace, each stack and the comparison
     #[arg(long)]
@@ -65,75 +79,124 @@ pub(super) fn devices(text: &str) -> Result<Devices, String> {
     }
 }
 
+/// Where the requests come from: files, or another program.
+pub(super) trait Source {
+    fn is_a_stream(&self) -> bool;
+
+    /// Opens it from its beginning, perhaps for the second time.
+    fn open(&self, latency: bool) -> Result<Trace, Failure>;
+}
+
+impl Source for TraceArgs {
+    fn is_a_stream(&self) -> bool {
+        TraceArgs::is_a_stream(self)
+    }
+
+    fn open(&self, latency: bool) -> Result<Trace, Failure> {
+        TraceArgs::open(self, latency)
+    }
+}
+
+/// The result of a replay: how the trace was understood, and an outcome for each stack.
+pub(super) struct Replayed {
+    pub(super) import: Import,
+    /// In the order of the stacks.
+    pub(super) outcomes: Vec<Result<Outcome, Failure>>,
+}
+
+impl Replayed {
+    /// The outcomes that there are.
+    pub(super) fn split(self) -> (Import, Vec<Outcome>, Vec<Failure>) {
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for outcome in self.outcomes {
+            match outcome {
+                Ok(outcome) => good.push(outcome),
+                Err(failure) => bad.push(failure),
+            }
+        }
+        (self.import, good, bad)
+    }
+}
+
 pub(super) fn run(args: &Args) -> Done {
+    let rows = Rows::begin(&args.rows, args.on.len(), &args.trace.files, args.force)?;
+    let total = if args.trace.is_a_stream() { None } else { Some(0) }; // It is known when the files are open.
+    let terminal = Terminal::new(output::bytes(total, "replaying"), None);
+    let replayed = replay(args, &args.trace, rows.listeners(), &terminal);
+    terminal.clear();
+    let replayed = replayed?;
+    rows.finish(|index| replayed.outcomes[index].is_ok())?;
+    let (import, outcomes, mut failed) = replayed.split();
+    let last = failed.pop();
+    // The others have their results.
+    failed.iter().for_each(|failure| output::note(&failure.text));
+    if let (Some(failure), true) = (&last, outcomes.is_empty()) {
+        return Err(Failure::new(&failure.text));
+    }
+    match args.json {
+        true => output::print(&to_json(&import, &outcomes).iter().map(|line| format!("{line}\n")).collect::<String>())?,
+        false => output::print(&to_text(&import, args.timing, &outcomes))?,
+    }
+    last.map_or(Ok(0), Err)
+}
+
+/// Replays the requests of `source` on every stack; each listener, if there are any, learns of the answers of one.
+pub(super) fn replay(
+    args: &Args,
+    source: &dyn Source,
+    listeners: Vec<Listener>,
+    caller: &dyn Caller,
+) -> Result<Replayed, Failure> {
     let stacks = args.on.iter().map(|line| read_stack(line)).collect::<Result<Vec<Stack>, Failure>>()?;
     for stack in &stacks {
         check_stack(stack).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     }
     let latency = args.timing == Timing::Think;
     let survey_first = needs_survey(args.map, &args.devices);
-    if survey_first && args.trace.is_a_stream() {
+    if survey_first && source.is_a_stream() {
         let failure = Failure::new("a stream can be read only once").code(WRONG_USAGE);
         return Err(failure.hint("write it to a file to scale or to concatenate, which need its size beforehand"));
     }
-    let mut trace = args.trace.open(latency)?;
+    let mut trace = source.open(latency)?;
     if latency && !trace.format().has_latency() {
         return Err(Failure::new(ReplayError::NoLatencies).code(WRONG_USAGE));
     }
     let mut spec = Spec { timing: args.timing, map: args.map, place: None, seed: args.seed };
     if survey_first {
-        let summary = survey(&mut trace, "reading")?;
+        let summary = survey_for(&mut trace, "reading", caller)?;
         spec.place = Some(Place::of(&summary, &args.devices, &trace.names())?);
-        trace = args.trace.open(latency)?;
+        trace = source.open(latency)?;
     }
     // How the trace is understood is said at once, because a replay can take long; the counts come at its end.
-    describe(&trace.import(), true);
-    let bar = output::bytes(trace.progress().bytes_total(), "replaying");
-    let read = simulate_all(&stacks, &mut trace, &spec, &|trace, _| bar.set_position(trace.progress().bytes()));
-    bar.finish_and_clear();
-    let (summary, replayed) = read?;
+    trace.import().to_text().lines().take(1).for_each(|line| caller.note(line));
+    let progress = |trace: &Trace, requests| {
+        let (done, total) = match trace.progress().bytes() {
+            0 => (requests, None), // Its requests are in memory.
+            bytes => (bytes, trace.progress().bytes_total()),
+        };
+        caller.at(Step { what: "replaying", done, total })
+    };
+    let (summary, replayed) =
+        simulate_all_watched(&stacks, &mut trace, &spec, Watch { progress: &progress, listeners })?;
     let import = trace.import();
-    describe_rest(&import);
+    import.to_text().lines().skip(1).for_each(|line| caller.note(line));
     for warning in summary.warnings(trace.format(), &import) {
-        output::note(&format!("  warning: {warning}"));
+        caller.note(&format!("  warning: {warning}"));
     }
-    let (mut outcomes, mut failed) = (Vec::new(), None);
-    for (stack, outcome) in stacks.iter().zip(replayed) {
-        match outcome {
-            Ok(outcome) => outcomes.push(outcome),
-            // The others have their results.
-            Err(error) => {
-                if let Some(other) = failed.replace(Failure::new(format!("on {stack}: {error}"))) {
-                    output::note(&other.text);
-                }
-            }
-        }
-    }
-    if let (Some(failure), true) = (&failed, outcomes.is_empty()) {
-        return Err(Failure::new(&failure.text));
-    }
-    match args.json {
-        true => output::print(&to_json(&import, &outcomes))?,
-        false => output::print(&to_text(&import, args.timing, &outcomes))?,
-    }
-    match failed {
-        Some(failure) => Err(failure),
-        None => Ok(0),
-    }
+    let named = |(stack, outcome): (&Stack, Result<Outcome, ReplayError>)| {
+        outcome.map_err(|error| Failure::new(format!("on {stack}: {error}")))
+    };
+    Ok(Replayed { import, outcomes: stacks.iter().zip(replayed).map(named).collect() })
 }
 
-fn to_json(import: &Import, outcomes: &[Outcome]) -> String {
-    let mut text = format!("{}\n", json!({ "kind": "trace", "seekless": env!("CARGO_PKG_VERSION"), "import": import }));
-    for outcome in outcomes {
-        text += &format!("{}\n", json!({ "kind": "outcome", "outcome": outcome.to_json() }));
-    }
-    if let Some(comparison) = compare(outcomes) {
-        text += &format!("{}\n", json!({ "kind": "comparison", "comparison": comparison }));
-    }
-    text
+pub(super) fn to_json(import: &Import, outcomes: &[Outcome]) -> Vec<serde_json::Value> {
+    let trace = json!({ "kind": "trace", "seekless": env!("CARGO_PKG_VERSION"), "import": import });
+    let outcome = |outcome: &Outcome| json!({ "kind": "outcome", "outcome": outcome.to_json() });
+    let comparison = compare(outcomes).map(|it| json!({ "kind": "comparison", "comparison": it }));
+    std::iter::once(trace).chain(outcomes.iter().map(outcome)).chain(comparison).collect()
 }
 
-fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> String {
+pub(super) fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> String {
     let requests = outcomes.first().map_or(0, |outcome| outcome.total().requests);
     let mut text = format!("{requests} requests of {}, timing {timing}\n\n", import.files.join(", "));
     let mut grid = Table::new();

@@ -1,14 +1,14 @@
 //! `seekless run`: an experiment on all cores, continuing where its last run ended.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use seekless::stack::Stack;
-use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, read_costs};
+use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, Stop, read_costs};
 
+use super::caller::{Caller, Terminal};
 use super::conclude::{self, Origin, Show, this_program};
-use super::sweep::{INTERRUPTED, Sweep, Wanted, is_simulated};
+use super::sweep::{Ended, INTERRUPTED, Sweep, Wanted, is_simulated};
 use super::{Done, Failure, WRONG_USAGE, output};
 use crate::reactor::Signals;
 
@@ -37,19 +37,23 @@ fn from_here(lower: &str) -> String {
 }
 
 /// The folder of an experiment. A name alone that is not here can be that of an installed one.
-fn found(experiment: &Path) -> PathBuf {
+fn found(experiment: &Path, installed: impl FnOnce() -> Option<PathBuf>) -> PathBuf {
     let is_name = experiment.components().count() == 1 && !experiment.exists();
-    let installed = || {
-        let program = std::fs::canonicalize("/proc/self/exe").ok()?;
-        let folder = program.parent()?.parent()?.join("share/seekless/experiments").join(experiment);
-        folder.is_dir().then_some(folder)
-    };
-    is_name.then(installed).flatten().unwrap_or_else(|| experiment.to_owned())
+    let folder = || Some(installed()?.join("experiments").join(experiment)).filter(|folder| folder.is_dir());
+    is_name.then(folder).flatten().unwrap_or_else(|| experiment.to_owned())
+}
+
+/// Where experiments and samples are installed with the program.
+pub(super) fn installed() -> Option<PathBuf> {
+    let program = std::fs::canonicalize("/proc/self/exe").ok()?;
+    Some(program.parent()?.parent()?.join("share/seekless"))
 }
 
 impl Which {
-    pub(super) fn read(&self) -> Result<Experiment, Failure> {
-        let read = Experiment::read(&found(&self.experiment)).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    /// `installed` is asked where experiments are installed.
+    pub(super) fn read(&self, installed: impl FnOnce() -> Option<PathBuf>) -> Result<Experiment, Failure> {
+        let read = Experiment::read(&found(&self.experiment, installed))
+            .map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
         let experiment = if self.quick { read.quick() } else { read };
         Ok(match &self.over {
             Some(lower) => experiment.over(&from_here(lower)),
@@ -94,7 +98,7 @@ Examples:
 Exit codes: 0 measured, 1 failed, or with --check a claim did not hold, 2 wrong usage, 130 interrupted")]
 pub(super) struct Args {
     #[command(flatten)]
-    which: Which,
+    pub(super) which: Which,
 
     /// Where the results go; results/NAME without, results/NAME-quick with --quick, and .I-of-N behind with --shard
     #[arg(long, value_name = "DIR")]
@@ -124,68 +128,132 @@ pub(super) struct Args {
     show: Show,
 }
 
-pub(super) fn run(args: &Args) -> Done {
-    let experiment = args.which.read()?;
-    let program = this_program()?;
-    let plan = args.which.plan(&experiment, &program)?;
-    let costs = args.costs.as_deref().map(read_costs).transpose()?.unwrap_or_default();
-    let simulated =
-        plan.points.iter().map(|point| is_simulated(&experiment, point)).collect::<Result<Vec<bool>, Failure>>()?;
-    let mine = match args.shard {
-        Some(shard) => shard.points(&plan, &costs, |point| simulated[point]),
-        None => vec![true; plan.points.len()],
-    };
-    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    if args.dry_run {
-        return dry_run(&plan, &mine, &costs, jobs);
+/// A run that was parsed and checked, before anything is measured.
+pub(super) struct Prepared {
+    pub(super) experiment: Experiment,
+    pub(super) plan: Plan,
+    /// Which points are simulated, and which are part of this shard.
+    pub(super) simulated: Vec<bool>,
+    mine: Vec<bool>,
+    costs: Costs,
+    pub(super) jobs: usize,
+    pub(super) folder: PathBuf,
+    program: String,
+    rounds: usize,
+}
+
+/// What has come of a run: how it ended, and its rows unless it was interrupted.
+pub(super) struct Finished {
+    pub(super) ended: Ended,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Prepared {
+    /// `program` identifies what measures.
+    pub(super) fn new(args: &Args, experiment: Experiment, program: String) -> Result<Prepared, Failure> {
+        let plan = args.which.plan(&experiment, &program)?;
+        let costs = args.costs.as_deref().map(read_costs).transpose()?.unwrap_or_default();
+        let simulated =
+            plan.points.iter().map(|point| is_simulated(&experiment, point)).collect::<Result<Vec<bool>, Failure>>()?;
+        let mine = match args.shard {
+            Some(shard) => shard.points(&plan, &costs, |point| simulated[point]),
+            None => vec![true; plan.points.len()],
+        };
+        let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+        let folder = args.out.clone().unwrap_or_else(|| args.which.results(&experiment, args.shard));
+        let rounds = usize::from(args.rounds);
+        Ok(Prepared { experiment, plan, simulated, mine, costs, jobs, folder, program, rounds })
     }
-    // Before there are threads, so that none of them takes the signals.
-    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
-    let folder = args.out.clone().unwrap_or_else(|| args.which.results(&experiment, args.shard));
-    let mut results = Results::open(&folder)?;
-    let forgotten = results.keep_only(&plan)?;
-    if forgotten > 0 {
-        output::note(&format!(
-            "{forgotten} points in {} belong to another program or another experiment, and are put aside",
-            folder.display()
-        ));
+
+    /// Opens the folder of results. Points that do not belong to this run are put aside.
+    pub(super) fn open(&self, caller: &dyn Caller) -> Result<Results, Failure> {
+        let mut results = Results::open(&self.folder)?;
+        let forgotten = results.keep_only(&self.plan)?;
+        if forgotten > 0 {
+            caller.note(&format!(
+                "{forgotten} points in {} belong to another program or another experiment, and are put aside",
+                self.folder.display()
+            ));
+        }
+        Ok(results)
     }
-    let wanted = Wanted::new(&plan, &mine, &simulated, &results, usize::from(args.rounds));
-    let (all, to_do) = (wanted.all, wanted.left());
-    if to_do < all {
-        output::note(&format!("{} of {all} points are measured already", all - to_do));
+
+    pub(super) fn wanted(&self, results: &Results) -> Wanted {
+        Wanted::new(&self.plan, &self.mine, &self.simulated, results, self.rounds)
     }
-    let origin = Origin::new(&experiment, program, jobs);
-    let stop = AtomicBool::new(false);
-    let sweep = Sweep {
-        experiment: &experiment,
-        plan: &plan,
-        folder: &folder,
-        all,
-        stop: &stop,
-        signals: &signals,
-        origin: &origin,
-        mounts: None,
-    };
-    let ended = sweep.measure(wanted, jobs, &mut results)?;
-    if ended.interrupted {
-        return Ok(INTERRUPTED);
+
+    /// Measures what is not in `results` yet, with as many threads as there are jobs. `before` is how many points this run
+    /// has measured already, by other means.
+    pub(super) fn measure(
+        &self,
+        results: &mut Results,
+        before: usize,
+        caller: &dyn Caller,
+    ) -> Result<Finished, Failure> {
+        let wanted = self.wanted(results);
+        let (all, to_do) = (wanted.all, wanted.left());
+        if to_do < all && before == 0 {
+            caller.note(&format!("{} of {all} points are measured already", all - to_do));
+        }
+        let origin = self.origin();
+        let (experiment, plan, stop) = (&self.experiment, &self.plan, Stop::default());
+        let (folder, stop, origin_of_rows) = (&self.folder, &stop, &origin);
+        let sweep = Sweep { experiment, plan, folder, all, stop, caller, origin: origin_of_rows, mounts: None };
+        let ended = sweep.measure(wanted, self.jobs, results)?;
+        let rows = match ended.interrupted {
+            true => Vec::new(),
+            false => {
+                let provenance = origin.provenance(before + ended.measured, results, plan);
+                results.finish(experiment, plan, &provenance)?
+            }
+        };
+        Ok(Finished { ended, rows })
     }
-    let rows = results.finish(&experiment, &plan, &origin.provenance(ended.measured, &results, &plan))?;
-    if let Some((name, problem)) = ended.failed.first() {
-        let others = match ended.failed.len() {
+
+    /// Where its results come from, when they begin now.
+    pub(super) fn origin(&self) -> Origin {
+        Origin::new(&self.experiment, self.program.clone(), self.jobs)
+    }
+
+    /// The points that failed, if there are any.
+    pub(super) fn failure(&self, failed: &[(String, String)]) -> Option<Failure> {
+        let (name, problem) = failed.first()?;
+        let others = match failed.len() {
             1 => String::new(),
             count => format!("\n{} more points failed", count - 1),
         };
-        let failure = Failure::new(format!("{name}: {problem}{others}"));
-        return Err(failure.hint(format!("the other points are in {}; the same command tries again", folder.display())));
+        let folder = self.folder.display();
+        let hint = format!("the other points are in {folder}; the same command tries again");
+        Some(Failure::new(format!("{name}: {problem}{others}")).hint(hint))
     }
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let experiment = args.which.read(installed)?;
+    let prepared = Prepared::new(args, experiment, this_program()?)?;
+    if args.dry_run {
+        return dry_run(&prepared.plan, &prepared.mine, &prepared.costs, prepared.jobs);
+    }
+    // Before there are threads, so that none of them takes the signals.
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
+    let terminal = Terminal::new(output::points(0), Some(&signals));
+    let mut results = prepared.open(&terminal)?;
+    let finished = prepared.measure(&mut results, 0, &terminal);
+    terminal.clear();
+    let Finished { ended, rows } = finished?;
+    if ended.interrupted {
+        return Ok(INTERRUPTED);
+    }
+    if let Some(failure) = prepared.failure(&ended.failed) {
+        return Err(failure);
+    }
+    let Prepared { experiment, folder, .. } = &prepared;
     match args.shard {
         Some(shard) => {
-            print_shard(args, &experiment, shard, &rows, &folder)?;
+            print_shard(args, experiment, shard, &rows, folder)?;
             Ok(0)
         }
-        None => conclude::print(&experiment, &rows, &folder, args.which.quick, &args.show),
+        None => conclude::print(experiment, &rows, folder, args.which.quick, &args.show),
     }
 }
 

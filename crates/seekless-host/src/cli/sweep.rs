@@ -1,21 +1,19 @@
 //! Measuring the points of an experiment: simulations on all processors, what takes real time one after another.
 
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use seekless_lab::LabError;
-use seekless_lab::experiment::{Experiment, Measure, MountJob, Outside, Plan, Point, Results, RunTarget};
+use seekless_lab::experiment::{Experiment, Measure, MountJob, Outside, Plan, Point, Results, RunTarget, Stop};
 use seekless_lab::run::{Run, run_in_directory};
 use seekless_lab::workload::{PhaseProgress, Program};
 
+use super::caller::{Caller, Step};
 use super::conclude::Origin;
-use super::{Failure, bench_here, output};
+use super::{Failure, bench_here};
 use crate::mount_bench::MountBench;
-use crate::reactor::Signals;
 
 /// Exit code of a run that a signal has ended.
 pub(super) const INTERRUPTED: u8 = 130;
@@ -25,7 +23,7 @@ pub(super) const INTERRUPTED: u8 = 130;
 /// # Errors
 /// When the point is invalid, which making its plan would have reported.
 pub(super) fn is_simulated(experiment: &Experiment, point: &Point) -> Result<bool, Failure> {
-    point.is_simulated(experiment, &World { stop: &AtomicBool::new(false), mounts: None }).map_err(Failure::new)
+    point.is_simulated(experiment, &World { stop: Stop::default(), mounts: None }).map_err(Failure::new)
 }
 
 /// Points still to be measured, by index; a point of several rounds is listed several times.
@@ -58,10 +56,23 @@ impl Wanted {
         wanted
     }
 
+    /// The points in virtual time that are left.
+    pub(super) fn simulated(&self) -> &[usize] {
+        &self.simulated
+    }
+
     /// Measurements that are left.
     pub(super) fn left(&self) -> usize {
         self.simulated.len() + self.real.len()
     }
+}
+
+/// Measures one point in this process; `stop` ends it.
+///
+/// # Errors
+/// Why there is no result, in words.
+pub(super) fn measure(experiment: &Experiment, point: &Point, stop: Stop) -> Result<Vec<Measure>, String> {
+    point.measure(experiment, &World { stop })
 }
 
 /// How points are measured.
@@ -72,21 +83,23 @@ pub(super) struct Sweep<'a> {
     pub folder: &'a Path,
     /// All measurements, including those that are done.
     pub all: usize,
-    /// No point begins any more, and one in real time ends.
-    pub stop: &'a AtomicBool,
-    pub signals: &'a Signals,
+    /// No point begins any more, and those under way end.
+    pub stop: &'a Stop,
+    pub caller: &'a dyn Caller,
     pub origin: &'a Origin,
     /// Where mounts are made, in an experiment about them.
     pub mounts: Option<&'a MountBench>,
 }
 
-/// How long points under way may go on after a signal. A simulation has no moment at which it could be stopped; it leaves
-/// nothing behind, so that the process can end in the middle of it. A point in real time removes its files first.
+/// How long points under way may go on after a signal. A simulation leaves nothing behind, so that the process can end in the
+/// middle of it. A point in real time removes its files first.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// How a sweep ended.
 pub(super) struct Ended {
     pub interrupted: bool,
+    /// Measurements that were left at its beginning.
+    pub to_do: usize,
     /// Points not started, or interrupted while under way.
     pub left: usize,
     pub failed: Vec<(String, String)>,
@@ -105,14 +118,12 @@ impl Sweep<'_> {
     /// Measures: simulations on as many threads as allowed, then points in real time, one after another.
     pub(super) fn measure(&self, wanted: Wanted, jobs: usize, results: &mut Results) -> Result<Ended, Failure> {
         let left = wanted.left();
-        let bar = output::points(left as u64);
-        let mut ended = Ended { interrupted: false, left, failed: Vec::new(), measured: 0 };
+        let mut ended = Ended { interrupted: false, to_do: left, left, failed: Vec::new(), measured: 0 };
         for (points, jobs, grace) in [(wanted.simulated, jobs, Some(GRACE)), (wanted.real, 1, None)] {
             if !ended.interrupted && !points.is_empty() {
-                self.some(&points, jobs, grace, results, &bar, &mut ended)?;
+                self.some(&points, jobs, grace, results, &mut ended)?;
             }
         }
-        bar.finish_and_clear();
         if ended.interrupted {
             self.interrupted(&ended, results);
         }
@@ -124,7 +135,7 @@ impl Sweep<'_> {
         let kept =
             results.finish(self.experiment, self.plan, &self.origin.provenance(ended.measured, results, self.plan));
         if let Err(error) = kept {
-            output::note(&error.to_string());
+            self.caller.note(&error.to_string());
         }
         self.say_interrupted(ended);
     }
@@ -132,7 +143,7 @@ impl Sweep<'_> {
     fn say_interrupted(&self, ended: &Ended) {
         let (all, folder) = (self.all, self.folder.display());
         let done = all - ended.failed.len() - ended.left;
-        output::note(&format!(
+        self.caller.note(&format!(
             "interrupted: {done} of {all} points are in {folder}; the same command continues from there"
         ));
     }
@@ -143,16 +154,17 @@ impl Sweep<'_> {
         jobs: usize,
         grace: Option<Duration>,
         results: &mut Results,
-        bar: &ProgressBar,
         ended: &mut Ended,
     ) -> Result<(), Failure> {
         let next = AtomicUsize::new(0);
-        let world = World { stop: self.stop, mounts: self.mounts };
+        let world = World { stop: self.stop.clone(), mounts: self.mounts };
+        let under_way = Mutex::new(String::new());
+        let under_way = || under_way.lock().unwrap_or_else(PoisonError::into_inner);
         let (send, receive) = mpsc::channel::<Message>();
         let work = |send: mpsc::Sender<Message>| {
-            while !self.stop.load(Ordering::Relaxed) {
+            while !self.stop.is_set() {
                 let Some(&index) = points.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                bar.set_message(self.plan.name_of(index));
+                *under_way() = self.plan.name_of(index);
                 let start = Instant::now();
                 let measured = self.plan.points[index].measure(self.experiment, &world);
                 if send.send(Message { point: index, measured, took: start.elapsed() }).is_err() {
@@ -176,9 +188,8 @@ impl Sweep<'_> {
                             kept.and_then(|()| results.add_seconds(self.plan.name_of(point), took.as_secs_f64()));
                         ended.left -= 1;
                         ended.measured += 1;
-                        bar.inc(1);
                         if let Err(error) = kept {
-                            self.stop.store(true, Ordering::Relaxed);
+                            self.stop.set();
                             outcome = Err(Failure::new(error));
                         }
                     }
@@ -187,26 +198,26 @@ impl Sweep<'_> {
                     Ok(Message { point, measured: Err(problem), .. }) => {
                         ended.left -= 1;
                         ended.failed.push((self.plan.name_of(point), problem));
-                        bar.inc(1);
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                 }
-                let signal = self.signals.pending();
+                let what = under_way().clone();
+                let done = (ended.to_do - ended.left) as u64;
+                let step = Step { what: &what, done, total: Some(ended.to_do as u64) };
+                let is_ended = self.caller.at(step).is_break();
                 let is_late = interrupted_at.zip(grace).is_some_and(|(at, grace)| at.elapsed() >= grace);
-                if interrupted_at.is_some() && (signal.is_some() || is_late) {
-                    bar.finish_and_clear();
+                if interrupted_at.is_some() && (is_ended || is_late) && self.caller.may_exit() {
                     self.interrupted(ended, results);
                     std::process::exit(i32::from(INTERRUPTED));
                 }
-                if signal.is_some() {
+                if is_ended && interrupted_at.is_none() {
                     interrupted_at = Some(Instant::now());
                     ended.interrupted = true;
-                    self.stop.store(true, Ordering::Relaxed);
+                    self.stop.set();
                     if grace.is_none() {
-                        output::note(
-                            "interrupted; the files of the point under way are removed (once more leaves them)",
-                        );
+                        self.caller
+                            .note("interrupted; the files of the point under way are removed (once more leaves them)");
                     }
                 }
             }
@@ -216,17 +227,14 @@ impl Sweep<'_> {
 
 /// Measures in real time the points that cannot be simulated.
 struct World<'a> {
-    stop: &'a AtomicBool,
+    stop: Stop,
     /// Where mounts are made, in an experiment about them.
     mounts: Option<&'a MountBench>,
 }
 
 impl Outside for World<'_> {
     fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError> {
-        let watch = &|_: PhaseProgress<'_>| match self.stop.load(Ordering::Relaxed) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
+        let watch = &|_: PhaseProgress<'_>| self.stop.flow();
         match on {
             RunTarget::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
             RunTarget::Directory(path) => run_in_directory(path, bench_here::host(), program, watch),
@@ -238,6 +246,10 @@ impl Outside for World<'_> {
 
     fn mounts(&self, job: &MountJob) -> Result<Vec<Measure>, String> {
         let bench = self.mounts.ok_or("`seekless bench mount` makes and runs experiments about mounts")?;
-        bench.measure(job, self.stop)
+        bench.measure(job, &self.stop)
+    }
+
+    fn stop(&self) -> Stop {
+        self.stop.clone()
     }
 }

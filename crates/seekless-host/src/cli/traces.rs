@@ -3,19 +3,30 @@
 use seekless::units::Nanos;
 use seekless_lab::trace::{Import, Summary, Trace};
 
+use super::caller::{Caller, Step, Terminal};
 use super::{Failure, output};
 
 /// Reads and counts a whole trace. `what` is shown beside the progress.
 pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, Failure> {
-    let bar = output::counter(what);
+    let terminal = Terminal::new(output::counter(what), None);
+    let summary = survey_for(trace, what, &terminal);
+    terminal.clear();
+    summary
+}
+
+/// The same, as a part of what `caller` waits for.
+pub(super) fn survey_for(trace: &mut Trace, what: &str, caller: &dyn Caller) -> Result<Summary, Failure> {
     let mut summary = Summary::default();
     let mut batch = Vec::new();
+    let mut done = 0;
     while trace.next_batch(&mut batch)? {
         batch.iter().for_each(|request| summary.add(request));
-        bar.inc(batch.len() as u64);
+        done += batch.len() as u64;
         batch.clear();
+        if caller.at(Step { what, done, total: None }).is_break() {
+            return Err(Failure::new("interrupted before the trace was read"));
+        }
     }
-    bar.finish_and_clear();
     Ok(summary)
 }
 

@@ -23,9 +23,8 @@ pub mod table;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
-use seekless_lab::experiment::{Measure, MountJob};
+use seekless_lab::experiment::{Measure, MountJob, Stop};
 
 pub use client::{Settle, Task, run as run_client};
 pub use contestants::{CONTESTANTS, Contestant, find as find_contestant};
@@ -85,7 +84,7 @@ impl MountBench {
     ///
     /// # Errors
     /// What failed, in words. Nothing of the job is left then.
-    pub fn measure(&self, job: &MountJob, stop: &AtomicBool) -> Result<Vec<Measure>, String> {
+    pub fn measure(&self, job: &MountJob, stop: &Stop) -> Result<Vec<Measure>, String> {
         let contestant =
             find_contestant(&job.mount).ok_or_else(|| format!("there is no contestant `{}`", job.mount))?;
         if !phases::to_run(job).iter().any(|(phase, is_wanted)| *is_wanted && contestant.runs(phase)) {

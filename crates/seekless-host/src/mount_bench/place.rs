@@ -4,13 +4,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use seekless_lab::experiment::{ImageState, Measure, MountJob, Placement, Value};
+use seekless_lab::experiment::{ImageState, Measure, MountJob, Placement, Stop, Value};
 
 use super::client::{READY, Report};
 use super::contestants::{Contestant, Kind};
@@ -29,7 +28,7 @@ pub(super) struct Place<'a> {
     scratch: &'a Scratch,
     contestant: &'static Contestant,
     job: &'a MountJob,
-    stop: &'a AtomicBool,
+    stop: &'a Stop,
     loop_device: Option<LoopDevice>,
     daemon: Option<Child>,
     /// Where what it makes is to be mounted.
@@ -46,7 +45,7 @@ impl<'a> Place<'a> {
         scratch: &'a Scratch,
         contestant: &'static Contestant,
         job: &'a MountJob,
-        stop: &'a AtomicBool,
+        stop: &'a Stop,
     ) -> Result<Place<'a>, String> {
         let directory = scratch.path(if contestant.kind == Kind::Directory { "plain" } else { "mnt" });
         let mut place =
@@ -199,7 +198,7 @@ impl<'a> Place<'a> {
             if Instant::now() > deadline {
                 return Err(format!("{} has not mounted after {} s", self.contestant.name, PATIENCE.as_secs()));
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.is_set() {
                 return Err(INTERRUPTED.into());
             }
             thread::sleep(Duration::from_millis(1));
@@ -213,7 +212,7 @@ impl<'a> Place<'a> {
     }
 
     fn check_stop(&self) -> Result<(), String> {
-        if self.stop.load(Ordering::Relaxed) { Err(INTERRUPTED.into()) } else { Ok(()) }
+        if self.stop.is_set() { Err(INTERRUPTED.into()) } else { Ok(()) }
     }
 
     /// Unmounts, and waits until the daemon has written everything and ended.

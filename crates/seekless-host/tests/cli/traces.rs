@@ -73,6 +73,62 @@ fn replays_compare() {
     assert!(both.starts_with("200 requests"), "{both}");
 }
 
+/// Every request of a replay is a row of a file, one file for each stack, whatever the order of answers; the same arguments give
+/// the same bytes. Files are not replaced without permission, and a stack without a result leaves none.
+#[test]
+fn every_request_is_a_row() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    let command = [
+        "replay",
+        "hm.csv",
+        "--device",
+        "hm_0",
+        "--timing",
+        "window:4",
+        "--on",
+        "disk:dec-rz26",
+        "--on",
+        "disk:cheetah9lp",
+    ];
+    let rows = ["--rows", "one.csv", "--rows", "two.csv.gz"];
+    out(&scratch, &[&command[..], &rows].concat());
+    let text = std::fs::read_to_string(scratch.path("one.csv")).unwrap();
+    let mut lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines[0][..3], ["number", "recorded_ns", "operation"]);
+    let lines = lines.split_off(1);
+    let mut numbers: Vec<u64> = lines.iter().map(|line| line[0].parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=100).collect::<Vec<_>>());
+    let time = |line: &[&str], column: usize| line[column].parse::<u64>().unwrap();
+    assert!(lines.iter().all(|line| time(line, 9) > time(line, 8) && line[5] == "5000000"), "{text}");
+    let outcome = json_lines(&out(&scratch, &[&command[..], &["--json"]].concat()));
+    let mean = lines.iter().map(|line| time(line, 9) - time(line, 8)).sum::<u64>() / 100;
+    assert_eq!(outcome[1]["outcome"]["all"]["mean_ns"], mean, "rows and outcome agree");
+    assert!(std::fs::read(scratch.path("two.csv.gz")).unwrap().starts_with(&[0x1f, 0x8b]));
+
+    let again = scratch.run(&[&command[..], &rows].concat());
+    assert!(again.code == 1 && again.err.contains("is there already"), "{}", again.err);
+    out(&scratch, &[&command[..], &rows, &["--force"]].concat());
+    assert_eq!(std::fs::read_to_string(scratch.path("one.csv")).unwrap(), text);
+    for (words, wanted) in [
+        (&["--rows", "three.csv"][..], "--rows is given 1 times for 2 stacks"),
+        (&["--rows", "three.csv", "--rows", "three.csv"], "given twice"),
+        (&["--rows", "hm.csv", "--rows", "three.csv", "--force"], "hm.csv is read by this command"),
+    ] {
+        let ended = scratch.run(&[&command[..], words].concat());
+        assert!(ended.code > 0 && ended.err.contains(wanted), "{}", ended.err);
+    }
+    let small = ["replay", "hm.csv", "--device", "hm_0", "--on", "memory:1MiB", "--on", "disk:dec-rz26"];
+    let ended = scratch.run(&[&small[..], &["--rows", "small.csv", "--rows", "large.csv"]].concat());
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(
+        !scratch.path("small.csv").exists()
+            && scratch.path("large.csv").exists()
+            && !scratch.path("three.csv").exists()
+    );
+}
+
 /// A trace that can be read only once is replayed on several stacks, with the results of a file; what needs its size beforehand is
 /// refused.
 #[test]

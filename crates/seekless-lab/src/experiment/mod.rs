@@ -42,6 +42,7 @@ mod rows;
 mod shard;
 #[cfg(test)]
 mod shard_tests;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -57,6 +58,7 @@ pub use results::{Merged, Results, ResultsError, Stored, files_of, read_costs, t
 pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};
 pub use shard::Shard;
+pub use stop::Stop;
 pub use value::{Unit, Value};
 
 /// What is wrong with an experiment, and where.

@@ -437,6 +437,43 @@ fn measured(workload: &str, on: &str) -> Result<BTreeMap<String, f64>, String> {
     Ok(rows.into_iter().next().expect("a row").metrics)
 }
 
+/// Ends every point before it begins.
+struct Stopped;
+
+impl Outside for Stopped {
+    fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError> {
+        NoOutside.files(on, program)
+    }
+
+    fn stop(&self) -> Stop {
+        let stop = Stop::default();
+        stop.set();
+        stop
+    }
+}
+
+/// A simulated point can be ended. Method: kinds that may take long, as sizes that would take hours, of which each returns at once.
+#[test]
+fn points_can_be_ended() {
+    for (workload, on) in [
+        ("kind = 'smallfile'\nfiles = 1000000", "lfs / disk:hp97560"),
+        (
+            "kind = 'requests'\npattern = 'random'\noperation = 'read'\nbytes = '4KiB'\nspan = '64MiB'\nrequests = 1000000000\ntiming = 'closed'",
+            "disk:hp97560",
+        ),
+        ("kind = 'clean'\nwrites = 10000\nblocks = 100000", ""),
+        ("kind = 'updates'\nfile = '64MiB'\nupdates = 100000000", "ffs / disk:cheetah9lp"),
+    ] {
+        let table: toml::Table = workload.parse().expect("TOML");
+        let kind = kinds().find(|kind| Some(kind.name) == table["kind"].as_str()).expect("a kind");
+        let (read, on) = (kind.read(&table).expect(workload), RunTarget::read(on).expect(on));
+        let (folder, profile, clock) = (Path::new("."), HostProfile::NONE, Clock::Virtual);
+        let context = Context { folder, seed: 1, profile, clock, outside: &Stopped };
+        let ended = read.run(&on, &context).expect_err(workload);
+        assert!(["interrupted", "stopped", "not read to its end"].iter().any(|word| ended.contains(word)), "{ended}");
+    }
+}
+
 /// The wait for a free sector is about the same by calculation, by sampling, and on the modelled drive; invalid
 /// parameters are refused.
 #[test]

@@ -36,6 +36,12 @@ pub enum ReplayError {
     Stalled(#[from] Stalled),
     #[error("{0}")]
     Spec(String),
+    /// What should have been done with an answer failed.
+    #[error("{0}")]
+    Listener(String),
+    /// The caller ended the replay.
+    #[error("the replay was interrupted")]
+    Interrupted,
 }
 
 /// The text of [`ReplayError::TooFar`].

@@ -7,12 +7,15 @@
 //! scaled or devices concatenated ([`needs_survey`]). Then a first pass is inherent. Otherwise the trace is counted in the
 //! same pass, and what errors and warnings say about the whole trace comes from that.
 
+use std::ops::ControlFlow;
+
 use seekless::stack::Stack;
 
+use super::answers::Listener;
 use super::error::ReplayError;
 use super::feed::Feed;
 use super::place::{Devices, Map, Place};
-use super::run::{Outcome, Spec, simulate};
+use super::run::{Outcome, Spec, simulate_heard};
 use crate::trace::{Request, Summary, Trace};
 
 /// Requests of a batch. Threads wait for each other once a batch.
@@ -37,17 +40,48 @@ pub fn simulate_all(
     spec: &Spec,
     progress: &dyn Fn(&Trace, u64),
 ) -> Result<(Summary, Vec<Result<Outcome, ReplayError>>), ReplayError> {
+    let progress = |trace: &Trace, count: u64| {
+        progress(trace, count);
+        ControlFlow::Continue(())
+    };
+    simulate_all_watched(stacks, trace, spec, Watch { progress: &progress, listeners: Vec::new() })
+}
+
+/// What a caller sees of a replay that is under way.
+pub struct Watch<'a> {
+    /// Gets the trace and the number of requests read so far; ends the replay, if it wants.
+    pub progress: &'a dyn Fn(&Trace, u64) -> ControlFlow<()>,
+    /// One for each stack, in their order, or none.
+    pub listeners: Vec<Listener>,
+}
+
+/// The same, watched.
+///
+/// # Errors
+/// As [`simulate_all`], and `Interrupted` when the caller has ended it.
+pub fn simulate_all_watched(
+    stacks: &[Stack],
+    trace: &mut Trace,
+    spec: &Spec,
+    watch: Watch<'_>,
+) -> Result<(Summary, Vec<Result<Outcome, ReplayError>>), ReplayError> {
+    let Watch { progress, listeners } = watch;
+    let listeners = listeners.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
     let (mut feed, fed) = Feed::new(stacks.len());
     let mut summary = Summary::default();
     let mut outcomes = std::thread::scope(|scope| {
         let replays =
-            stacks.iter().zip(fed).map(|(stack, fed)| scope.spawn(move || simulate(stack, fed, spec, &|_| {})));
+            stacks.iter().zip(fed).zip(listeners).map(|((stack, fed), listener)| {
+                scope.spawn(move || simulate_heard(stack, fed, spec, &|_| {}, listener))
+            });
         let replays: Vec<_> = replays.collect();
         let mut count = 0;
         let read = read_all(trace, spec, &mut summary, |trace, batch| {
             count += batch.len() as u64;
-            progress(trace, count);
-            feed.give(batch)
+            match progress(trace, count) {
+                ControlFlow::Continue(()) => Ok(feed.give(batch)),
+                ControlFlow::Break(()) => Err(ReplayError::Interrupted),
+            }
         });
         match read {
             Ok(()) => feed.end(),
@@ -72,7 +106,7 @@ fn read_all(
     trace: &mut Trace,
     spec: &Spec,
     summary: &mut Summary,
-    mut give: impl FnMut(&Trace, Vec<Request>) -> bool,
+    mut give: impl FnMut(&Trace, Vec<Request>) -> Result<bool, ReplayError>,
 ) -> Result<(), ReplayError> {
     let has_end = trace.progress().bytes_total().is_some();
     let mut goes_on = true;
@@ -85,7 +119,7 @@ fn read_all(
         batch.iter().for_each(|request| summary.add(request));
         // With several devices there is no result. The rest is counted for the message.
         let is_one = spec.place.is_some() || summary.devices.len() <= 1;
-        goes_on = goes_on && is_one && give(trace, batch);
+        goes_on = goes_on && is_one && give(trace, batch)?;
         if !goes_on && !has_end {
             break;
         }

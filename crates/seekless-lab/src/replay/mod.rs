@@ -19,6 +19,7 @@
 //!   P1  Requests are made in the order of the trace.
 //!   P2  Every request of the trace is made once, in as many pieces as the device needs, or the replay fails.
 
+mod answers;
 mod blocks;
 mod compare;
 mod error;
@@ -32,13 +33,14 @@ mod stats;
 mod tests;
 mod timing;
 
+pub use answers::{Answered, HEADER, Listener};
 pub use blocks::Blocks;
 pub use compare::{COLUMNS, Comparison, compare, table};
 pub use error::ReplayError;
-pub use many::{needs_survey, simulate_all};
+pub use many::{Watch, needs_survey, simulate_all, simulate_all_watched};
 pub use over_time::{Interval, OverTime};
 pub use place::{Devices, Map, Place};
-pub use run::{Arrivals, Each, Outcome, Spec, check_stack, replay, simulate, timing_only};
+pub use run::{Arrivals, Each, Outcome, Spec, check_stack, replay, simulate, simulate_heard, timing_only};
 pub use stats::OpStats;
 pub(crate) use stats::new_histogram;
 pub use timing::Timing;

@@ -10,6 +10,7 @@ use seekless::rt::{Event, Executor, HostProfile, JoinHandle, Rt};
 use seekless::stack::{Constructor, Interface, Kind, NoLeaves, Purpose, Stack, StackError};
 use seekless::units::{Nanos, SECTOR_BYTES, Sector};
 
+use super::answers::{Answered, Listener};
 use super::error::ReplayError;
 use super::over_time::OverTime;
 use super::place::{Map, Place, Placed, Placer};
@@ -193,6 +194,20 @@ pub fn simulate(
     spec: &Spec,
     progress: &dyn Fn(u64),
 ) -> Result<Outcome, ReplayError> {
+    simulate_heard(stack, requests, spec, progress, None)
+}
+
+/// The same, and `listener` learns of each answer, in the order in which they come.
+///
+/// # Errors
+/// As [`simulate`], and those of the listener.
+pub fn simulate_heard(
+    stack: &Stack,
+    requests: impl Iterator<Item = Result<Request, TraceError>> + 'static,
+    spec: &Spec,
+    progress: &dyn Fn(u64),
+    listener: Option<Listener>,
+) -> Result<Outcome, ReplayError> {
     check_stack(stack)?;
     let (asked, stack) = (stack.to_string(), timing_only(stack)?);
     let executor = Executor::simulated(spec.seed, HostProfile::NONE);
@@ -205,7 +220,7 @@ pub fn simulate(
         let leaves = opened.instances().last().map(Vec::as_slice).unwrap_or_default();
         let counts = |wanted: &str| -> Option<Vec<u64>> { leaves.iter().map(|leaf| count_of(leaf, wanted)).collect() };
         let before = ["busy_ns", "requests"].map(|name| counts(name).unwrap_or_default());
-        let mut outcome = replay(&rt, device, requests, spec, progress).await?;
+        let mut outcome = play(&rt, device, requests, spec, progress, listener).await?;
         let since = |name: &str, before: &[u64]| -> Vec<u64> {
             let after = counts(name).unwrap_or_default();
             after.iter().zip(before).map(|(after, before)| after - before).collect()
@@ -272,9 +287,22 @@ pub async fn replay(
     spec: &Spec,
     progress: &dyn Fn(u64),
 ) -> Result<Outcome, ReplayError> {
+    play(rt, device, requests, spec, progress, None).await
+}
+
+async fn play(
+    rt: &Rt,
+    device: Device,
+    requests: impl Iterator<Item = Result<Request, TraceError>> + 'static,
+    spec: &Spec,
+    progress: &dyn Fn(u64),
+    listener: Option<Listener>,
+) -> Result<Outcome, ReplayError> {
     let placer = Placer::new(spec.map, spec.place.clone(), device.geometry())?;
     let state = State {
         requests: Box::new(requests),
+        listener,
+        start: rt.now(),
         placer,
         made: 0,
         outstanding: 0,
@@ -347,6 +375,8 @@ struct Player {
 
 struct State {
     requests: Box<dyn Iterator<Item = Result<Request, TraceError>>>,
+    listener: Option<Listener>,
+    start: Nanos,
     placer: Placer,
     /// Requests taken from the trace.
     made: u64,
@@ -357,6 +387,18 @@ struct State {
     failure: Option<ReplayError>,
     without_latency: u64,
     arrivals: Option<Arrivals>,
+}
+
+impl State {
+    /// Tells the listener, if there is one, of a request that was made and answered at these times.
+    fn tell(&mut self, taken: &Taken, made: Nanos, done: Nanos) {
+        let Some(listener) = &mut self.listener else { return };
+        let Taken { request, placed: Placed { at, bytes }, number } = *taken;
+        let (made, done) = (made - self.start, done - self.start);
+        if let Err(problem) = listener(&Answered { number, request, at, bytes, made, done }) {
+            self.failure.get_or_insert(ReplayError::Listener(problem));
+        }
+    }
 }
 
 /// A request taken from the trace.
@@ -418,6 +460,7 @@ impl Player {
                 if let (Some(arrivals), Some(arrived)) = (&mut state.arrivals, arrived) {
                     arrivals.over_time.add(arrived, now - start);
                 }
+                state.tell(&taken, start, now);
             }
             Err(cause) if state.failure.is_none() => {
                 state.failure = Some(ReplayError::Device { number: taken.number, cause });

@@ -1,6 +1,7 @@
 //! Replays on storage whose times are known.
 
 use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -374,6 +375,62 @@ fn one_pass_serves_every_stack() {
             assert_eq!(outcome.expect("an outcome").to_json(), alone.expect("an outcome").to_json(), "{timing}");
         }
     }
+}
+
+/// Aim: the listener learns of each answer once, with times that agree with the outcome; another order of answers does not change the
+/// numbers; an error of the listener ends the replay. Method: a mixture on two stacks, as recorded and in a window.
+#[test]
+fn answers_are_told() {
+    type Told = std::sync::Arc<std::sync::Mutex<Vec<Answered>>>;
+    let stacks = ["disk:cheetah9lp,scheduler=sptf", "memory:1GiB"].map(|line| Stack::parse(line).expect("a stack"));
+    let requests = mixture(3000);
+    for timing in [Timing::Window(8), Timing::Open { speed: 0.5 }, Timing::Think] {
+        let told: [Told; 2] = Default::default();
+        let listener = |told: &Told| -> Listener {
+            let told = told.clone();
+            Box::new(move |answered| {
+                told.lock().expect("no panic").push(*answered);
+                Ok(())
+            })
+        };
+        let watch =
+            Watch { progress: &|_, _| ControlFlow::Continue(()), listeners: told.iter().map(listener).collect() };
+        let mut trace =
+            Trace::of_requests("mixture", trace(&requests).into_iter(), &[], &Options::default()).expect("one");
+        let (summary, outcomes) = simulate_all_watched(&stacks, &mut trace, &spec(timing), watch).expect("a trace");
+        assert_eq!((summary.requests(), trace.import().requests), (3000, 3000));
+        for (outcome, told) in outcomes.into_iter().zip(told) {
+            let (outcome, mut told) = (outcome.expect("an outcome"), told.lock().expect("no panic"));
+            let times: u64 = told.iter().map(|answered| (answered.done - answered.made).0).sum();
+            let mean = times as f64 / 3000.0;
+            let total = outcome.total().to_json();
+            assert!((total["mean_ns"].as_f64().expect("a mean") - mean).abs() < 1.0, "{timing}: {total} {mean}");
+            assert_eq!(told.iter().map(|answered| answered.done).max(), Some(outcome.elapsed), "{timing}");
+            assert!(told.is_sorted_by_key(|answered| answered.done), "in the order of answers");
+            told.sort_by_key(|answered| answered.number);
+            let numbers: Vec<u64> = told.iter().map(|answered| answered.number).collect();
+            assert_eq!(numbers, (1..=3000).collect::<Vec<_>>(), "P2, {timing}");
+            assert!(told.is_sorted_by_key(|answered| answered.request.time), "P1, {timing}");
+        }
+    }
+    let full: Listener = Box::new(|answered| match answered.number {
+        7 => Err("no room".to_owned()),
+        _ => Ok(()),
+    });
+    let outcome = simulate_heard(&stacks[0], trace(&requests).into_iter(), &spec(Timing::Closed), &|_| {}, Some(full));
+    assert_eq!(failure(outcome), "no room");
+}
+
+/// A caller can end a replay, which is no result of a part of the trace.
+#[test]
+fn a_replay_can_be_ended() {
+    let stacks = [Stack::parse("disk:cheetah9lp").expect("a stack")];
+    let endless = (0..).map(|n| Ok(read(n, n % 1000 * 512)));
+    let mut trace = Trace::of_requests("endless", endless, &[], &Options::default()).expect("a trace");
+    let progress = |_: &Trace, count| if count > 20_000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let watch = Watch { progress: &progress, listeners: Vec::new() };
+    let ended = simulate_all_watched(&stacks, &mut trace, &Spec::default(), watch);
+    assert!(matches!(ended, Err(ReplayError::Interrupted)));
 }
 
 /// The error of one stack leaves the others their results. An error of the trace is the trace's, and none of a stack.

@@ -4,6 +4,7 @@ use super::detect::{self, Detected};
 use super::format::Format;
 use super::input::{Compression, Input, SAMPLE_BYTES};
 use super::kernel::Wanted;
+use super::published::NATIVE;
 use super::request::Event;
 use super::{Options, TraceError};
 
@@ -67,6 +68,12 @@ impl Beginning {
         notes.extend(format.note());
         let latency = options.latency && format.has_events() && event != Some(Event::Complete);
         Ok(Beginning { format, why, event, latency, notes })
+    }
+
+    /// That of requests which are in memory already, with all fields that a trace of our own format has.
+    pub(super) fn given() -> Beginning {
+        let why = "its requests were given by a program".to_owned();
+        Beginning { format: Format::of(&NATIVE), why, event: None, latency: false, notes: Vec::new() }
     }
 
     /// The events that the readers have to deliver.

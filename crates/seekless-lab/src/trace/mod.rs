@@ -49,6 +49,7 @@ mod published;
 mod records;
 mod report;
 mod request;
+mod requests;
 mod seconds;
 mod select;
 mod spec;
@@ -86,6 +87,7 @@ use input::Input;
 use merge::Merge;
 use names::SharedNames;
 use order::Order;
+use requests::Given;
 use select::Select;
 use spec::ReaderOptions;
 use stage::Stage;
@@ -193,6 +195,33 @@ impl Trace {
             (name, beginning.format.reader(input, &reader_options))
         });
         let merge = Merge::new(readers);
+        Ok(Trace::staged(beginning, names, progress, merge, options))
+    }
+
+    /// A trace of requests that are in memory already, such as a table of another program. `name` is for messages;
+    /// `devices` are the names that [`DeviceId::Named`] refers to.
+    ///
+    /// # Errors
+    /// When there are too many devices, or one has too long a name.
+    pub fn of_requests(
+        name: &str,
+        requests: impl Iterator<Item = Result<Request, TraceError>> + 'static,
+        devices: &[String],
+        options: &Options,
+    ) -> Result<Trace, TraceError> {
+        let mut names = Names::default();
+        for device in devices {
+            let problem =
+                || TraceError::Files(format!("{name} has more than 65536 devices, or a name that is too long"));
+            names.intern(device.as_bytes()).ok_or_else(problem)?;
+        }
+        let beginning = Beginning::given();
+        let reader: Box<dyn text::Reader> = Box::new(Given::new(requests));
+        let merge = Merge::new(std::iter::once((name.to_owned(), reader)));
+        Ok(Trace::staged(beginning, Rc::new(RefCell::new(names)), Progress::default(), merge, options))
+    }
+
+    fn staged(beginning: Beginning, names: SharedNames, progress: Progress, merge: Merge, options: &Options) -> Trace {
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         if !options.devices.is_empty() {
             stages.push(Box::new(Select::new(options.devices.clone(), names.clone())));
@@ -202,7 +231,7 @@ impl Trace {
         }
         stages.push(Box::new(Order::new(options.sort_window)));
         let (requests, phase, batch) = (0, Phase::Reading, Vec::new());
-        Ok(Trace { beginning, names, progress, merge, stages, requests, phase, batch })
+        Trace { beginning, names, progress, merge, stages, requests, phase, batch }
     }
 
     pub fn format(&self) -> &Format {

@@ -84,6 +84,11 @@ impl Op {
         self as usize
     }
 
+    /// An operation by its name or by any of the letters and words that traces use for it.
+    pub fn named(word: &str) -> Option<Op> {
+        Op::from_word(word.as_bytes())
+    }
+
     /// An operation by any of the words that traces use for it.
     pub(super) fn from_word(word: &[u8]) -> Option<Op> {
         let is = |names: &[&str]| names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(word));

@@ -1,6 +1,6 @@
 //! Lists maintained by hand: dependencies with their reasons, variables that tests read, fuzz targets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seekless_tidy::markdown::{Page, Table};
 use seekless_tidy::project::{files_under, read, root, short};
@@ -45,11 +45,37 @@ fn every_dependency_has_its_reason() {
     }
     assert!(used.len() > 20, "only {used:?} were found: the search is broken");
     // Other tables of the page name our own crates, and remarks such as `(tests)` are beside the names.
-    let is_remark =
-        |name: &str| ["tests", "benchmarks", "fuzz/", "mutants/", "outside", "the", "workspace"].contains(&name);
+    let is_remark = |name: &str| {
+        ["tests", "benchmarks", "fuzz/", "mutants/", "python/", "outside", "the", "workspace"].contains(&name)
+    };
     let gone = said.iter().filter(|name| !used.contains(*name) && !is_remark(name));
     problems.extend(gone.map(|name| format!("ARCHITECTURE.md: nothing depends on `{name}`")));
     report(&problems, "Each dependency has a row with its reason in the table at the end of ARCHITECTURE.md.");
+}
+
+/// The packages of a lock file, each with its versions.
+fn locked(path: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let lock: toml::Table = read(&root().join(path)).parse().unwrap_or_else(|error| panic!("{path}: {error}"));
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in lock["package"].as_array().expect("a list of packages") {
+        let text = |key: &str| package[key].as_str().expect("a text").to_owned();
+        found.entry(text("name")).or_default().insert(text("version"));
+    }
+    found
+}
+
+/// Aim: the module for Python has the engine of the program, with the same dependencies. Method: both lock files; a package that
+/// both have is there in the versions of the workspace.
+#[test]
+fn the_python_module_has_the_same_dependencies() {
+    let (ours, python) = (locked("Cargo.lock"), locked("python/Cargo.lock"));
+    let shared = ours.iter().filter_map(|(name, versions)| Some((name, versions, python.get(name)?)));
+    assert!(shared.clone().count() > 50, "the search is broken");
+    let differing = shared.filter(|(_, ours, theirs)| ours.is_disjoint(theirs));
+    let problems: Vec<String> = differing
+        .map(|(name, ours, theirs)| format!("{name}: {ours:?} here, {theirs:?} in python/Cargo.lock"))
+        .collect();
+    report(&problems, "cargo update --manifest-path python/Cargo.toml PACKAGE --precise VERSION");
 }
 
 /// Variables that one of our processes sets for another, never set by hand.

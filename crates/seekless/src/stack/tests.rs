@@ -138,10 +138,7 @@ fn errors_point_at_the_mistake() {
             r#"file:"a"b"#,
             "a quoted value is followed by a comma, or by a blank, a slash and a blank\n  file:\"a\"b\n          ^",
         ),
-        (
-            "memfs:x=1",
-            "there is no option of `memfs` called `x`\n  memfs:x=1\n        ^\n`memfs` has no options",
-        ),
+        ("memfs:x=1", "there is no option of `memfs` called `x`\n  memfs:x=1\n        ^\n`memfs` has no options"),
         (
             "lfs",
             "`lfs` needs a block device below it, but there is nothing\n  lfs\n  ^^^\nadd what is below, for example: lfs / \

@@ -1,7 +1,6 @@
 //! `clean`: what cleaning a log costs, simulated and by formula; `utilisations`: how full the segments are then [ro92 §3].
 
 use std::cell::RefCell;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -88,10 +87,11 @@ impl Recorded {
 
     fn operations(&self, context: &Context<'_>) -> Result<(Arc<[u32]>, u32), String> {
         let recording = Rc::new(RefCell::new(Recording::default()));
-        let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
+        let stop = context.outside.stop();
+        let watch = &|_: PhaseProgress<'_>| stop.flow();
         let program = self.program(context.seed)?;
         let stack = with_drives(self.stack.clone(), context.folder)?;
-        record(&stack, context.profile, &*program, unwatched, recording.clone()).map_err(|error| error.to_string())?;
+        record(&stack, context.profile, &*program, watch, recording.clone()).map_err(|error| error.to_string())?;
         let recording = std::mem::take(&mut *recording.borrow_mut());
         recording.finish().map_err(|problem| format!("[workload]: {} {problem}", self.spec.name))
     }
@@ -137,10 +137,11 @@ impl Clean {
     }
 
     fn simulate(&self, prepared: &Prepared, context: &Context<'_>) -> Result<Outcome, String> {
-        let unwatched = &mut |_, _| ControlFlow::Continue(());
+        let stop = context.outside.stop();
+        let watch = &mut |_, _| stop.flow();
         let simulated = match &self.recorded {
-            Some(recorded) => prepared.run_on(Some(recorded.operations(context)?), context.seed, unwatched),
-            None => prepared.run(context.folder, context.seed, unwatched),
+            Some(recorded) => prepared.run_on(Some(recorded.operations(context)?), context.seed, watch),
+            None => prepared.run(context.folder, context.seed, watch),
         };
         simulated.map(|(_, outcome)| outcome)
     }

@@ -1,6 +1,5 @@
 //! Programs that use files: every one of [`WORKLOADS`](crate::workload::WORKLOADS), by its name.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use seekless::stack::Stack;
@@ -81,11 +80,12 @@ impl Workload for Described {
 
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let program = self.program(context.seed)?;
-        let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
+        let stop = context.outside.stop();
+        let watch = &|_: PhaseProgress<'_>| stop.flow();
         let run = match on {
             RunTarget::Stack(stack) if self.is_simulated(on, context) => {
                 let log = self.log.clone().map(|log| with_drives(log, context.folder)).transpose()?;
-                simulate(stack, log.as_ref(), context.profile, &*program, unwatched)
+                simulate(stack, log.as_ref(), context.profile, &*program, watch)
             }
             _ => context.outside.files(on, &*program),
         };

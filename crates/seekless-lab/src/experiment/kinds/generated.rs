@@ -77,6 +77,7 @@ impl Workload for Generated {
             };
             Ok(Request::new(Nanos::ZERO, op, slot * bytes, bytes))
         });
+        let requests = context.outside.stop().requests(requests);
         let outcome = simulate(stack, requests, &spec, &|_| {}).map_err(|error| error.to_string())?;
         Ok(vec![measure(&outcome)])
     }

@@ -22,7 +22,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 
 pub use mounts::{ImageState, MountJob, Placement};
 
-use super::ExperimentError;
+use super::{ExperimentError, Stop};
 use crate::LabError;
 use crate::run::Run;
 use crate::workload::{Program, WORKLOADS, WorkloadSpec};
@@ -198,6 +198,11 @@ pub trait Outside: Sync {
     /// # Errors
     /// Why there is no result, in words.
     fn mounts(&self, job: &MountJob) -> Result<Vec<Measure>, String>;
+
+    /// Ends what is being measured. A kind that measures within seconds may ignore it.
+    fn stop(&self) -> Stop {
+        Stop::default()
+    }
 }
 
 /// Runs `run` in virtual time. The volume's identity, the executor and the last argument's random numbers follow from
@@ -213,7 +218,7 @@ fn in_virtual_time<T>(
     let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
     let executor = Executor::simulated(rng.next_u64(), context.profile);
     let rt = executor.rt().clone();
-    let ended = executor.block_on(run(&rt, &identity, rng));
+    let ended = executor.block_on(context.outside.stop().during(run(&rt, &identity, rng)));
     ended.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 

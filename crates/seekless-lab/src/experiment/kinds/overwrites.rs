@@ -4,7 +4,6 @@
 //! The writes between two syncs reach the log together, each block once. So the simulator gets each block of a round
 //! once too, in the order of the blocks, which is the order in which the file system writes them.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use seekless::cleaning::patterns::{DISCARD, Given, Pattern};
@@ -206,7 +205,7 @@ impl Workload for Overwrites {
         let Measured { log, counted, recorded, blocks, times } = in_virtual_time(context, measured)?;
         let simulated = match self.simulated.is_empty() {
             true => None,
-            false => Some(self.simulate(log, recorded, blocks, context.seed)?),
+            false => Some(self.simulate(log, recorded, blocks, context)?),
         };
         Ok(vec![self.measure(log, counted, simulated, times)])
     }
@@ -324,7 +323,8 @@ impl Overwrites {
     }
 
     /// The write amplification of the simulator.
-    fn simulate(&self, log: Log, recorded: Recorded, blocks: u32, seed: u64) -> Result<f64, String> {
+    fn simulate(&self, log: Log, recorded: Recorded, blocks: u32, context: &Context<'_>) -> Result<f64, String> {
+        let (seed, stop) = (context.seed, context.outside.stop());
         let warm_up = recorded.warm_up as u64;
         let setup = Setup {
             blocks,
@@ -343,7 +343,7 @@ impl Overwrites {
         let given = Given { blocks, seed, recorded: Some(Arc::from(recorded.blocks)) };
         let mut pattern = trace.make(&options, &given)?;
         let (policy, options) = PolicySpec::parse(&self.simulated)?;
-        let outcome = policy.simulate(&options, &setup, &mut *pattern, &mut |_, _| ControlFlow::Continue(()));
+        let outcome = policy.simulate(&options, &setup, &mut *pattern, &mut |_, _| stop.flow());
         outcome.map(|outcome| outcome.write_amplification()).map_err(|error| error.to_string())
     }
 

@@ -132,7 +132,8 @@ impl Workload for Replay {
             let place = Place::of(&summary, &crate::replay::Devices::One, &Names::default());
             spec.place = Some(place.map_err(|error| error.to_string())?);
         }
-        let outcome = simulate(stack, wanted.open(options)?, &spec, &|_| {}).map_err(|error| error.to_string())?;
+        let requests = context.outside.stop().requests(wanted.open(options)?);
+        let outcome = simulate(stack, requests, &spec, &|_| {}).map_err(|error| error.to_string())?;
         Ok(vec![measure(&outcome)])
     }
 }

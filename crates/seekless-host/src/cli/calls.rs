@@ -1,0 +1,422 @@
+//! Long commands as functions, for programs in other languages: the words of the command line, and a value for an answer.
+//!
+//! The words are parsed by the program's own parser, and the same code measures, so that a function of another language has
+//! the options of its command, refuses what it refuses, and computes nothing of its own. What differs is the caller: it gets
+//! values instead of text, sees the progress, and ends the command without a signal.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use clap::{CommandFactory, Parser};
+pub use seekless_lab::cleaning::MakePolicy;
+use seekless_lab::experiment::{Checked, Experiment, Measure, Plan, Results, Stop, Stored, Verdict, deviations, draw};
+use seekless_lab::replay::Listener;
+use seekless_lab::trace::Trace;
+use serde_json::{Value, json};
+
+pub use super::caller::{Caller, Step};
+use super::conclude::{Origin, digest_of};
+use super::replay::Source;
+use super::run::{Finished, Prepared};
+use super::{Cli, Command, Failure, WRONG_USAGE, bench, clean, drive_info, list, replay, sweep};
+use crate::report::to_svg;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub struct Problem {
+    pub kind: Kind,
+    /// What is wrong, where, and what to do next; in several lines where a stack line has a caret below it.
+    pub text: String,
+    /// The answer for what did not fail, where there is such a thing.
+    pub partial: Option<Box<Answer>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The words are wrong: nothing was done.
+    Usage,
+    Failed,
+    /// The caller ended it.
+    Interrupted,
+}
+
+/// What a command has found.
+#[derive(Debug)]
+pub struct Answer {
+    /// What the command prints with `--json`; its lines are an array.
+    pub value: Value,
+    /// What it prints without.
+    pub text: String,
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        let kind = if failure.code == WRONG_USAGE { Kind::Usage } else { Kind::Failed };
+        Problem { kind, text: failure.text, partial: None }
+    }
+}
+
+/// Where the library is, and what is installed with it.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The file of the library that calls: results of another build are not reused.
+    pub library: PathBuf,
+    /// The folder that has `experiments`.
+    pub share: Option<PathBuf>,
+}
+
+/// Remembers that the caller has ended the command, whose error then says no more than that.
+struct Remembering<'a> {
+    caller: &'a dyn Caller,
+    ended: Cell<bool>,
+}
+
+impl Caller for Remembering<'_> {
+    fn at(&self, step: Step<'_>) -> ControlFlow<()> {
+        let flow = if self.ended.get() { ControlFlow::Break(()) } else { self.caller.at(step) };
+        self.ended.set(flow.is_break());
+        flow
+    }
+
+    fn note(&self, text: &str) {
+        self.caller.note(text);
+    }
+}
+
+/// Calls `command`, whose errors are [`Problem`]s.
+fn called<T>(caller: &dyn Caller, command: impl FnOnce(&dyn Caller) -> Result<T, Problem>) -> Result<T, Problem> {
+    let remembering = Remembering { caller, ended: Cell::new(false) };
+    let result = command(&remembering);
+    match remembering.ended.get() {
+        true => Err(Problem { kind: Kind::Interrupted, text: "it was interrupted".to_owned(), partial: None }),
+        false => result,
+    }
+}
+
+/// An answer, and what failed beside it.
+fn answered(answer: Answer, failure: Option<Failure>) -> Result<Answer, Problem> {
+    match failure {
+        None => Ok(answer),
+        Some(failure) => Err(Problem { partial: Some(Box::new(answer)), ..failure.into() }),
+    }
+}
+
+fn parsed(words: &[String]) -> Result<Command, Problem> {
+    let line = std::iter::once("seekless").chain(words.iter().map(String::as_str));
+    let wrong = |error: clap::Error| Problem { kind: Kind::Usage, text: error.to_string(), partial: None };
+    Cli::try_parse_from(line).map(|cli| cli.command).map_err(wrong)
+}
+
+/// The words are of another command than the function is for.
+fn other_command() -> Problem {
+    Problem { kind: Kind::Usage, text: "these are the words of another command".to_owned(), partial: None }
+}
+
+/// `seekless bench`.
+///
+/// # Errors
+/// With what was measured all the same, where there are several contestants.
+pub fn bench(words: &[String], caller: &dyn Caller) -> Result<Answer, Problem> {
+    let Command::Bench(bench) = parsed(words)? else { return Err(other_command()) };
+    called(caller, |caller| {
+        let report = bench::measure(&bench, caller)?;
+        answered(Answer { value: report.to_json(), text: report.to_text() }, bench::not_measured(&report))
+    })
+}
+
+/// `seekless clean`, with a value for each policy.
+///
+/// # Errors
+/// Those of the words and of the simulation.
+pub fn clean(words: &[String], caller: &dyn Caller) -> Result<Answer, Problem> {
+    let Command::Clean(args) = parsed(words)? else { return Err(other_command()) };
+    called(caller, |caller| {
+        let mut results = Vec::new();
+        for prepared in args.prepare()? {
+            let (setup, outcome) = args.simulate(&prepared, caller)?;
+            results.push((prepared, setup, outcome));
+        }
+        let value = |(prepared, setup, outcome): &_| clean::to_json(prepared, setup, outcome);
+        Ok(Answer { value: results.iter().map(value).collect(), text: clean::to_text(&results, false) })
+    })
+}
+
+/// The same for a policy of the caller, which takes the place of the one that the words have.
+///
+/// # Errors
+/// Those of `make`, too.
+pub fn clean_with(words: &[String], name: &str, make: MakePolicy<'_>, caller: &dyn Caller) -> Result<Answer, Problem> {
+    let Command::Clean(args) = parsed(words)? else { return Err(other_command()) };
+    called(caller, |caller| {
+        let mut values = Vec::new();
+        for prepared in args.prepare()? {
+            let (setup, outcome) = args.simulate_with(&prepared, name, make, caller)?;
+            let mut value = clean::to_json(&prepared, &setup, &outcome);
+            (value["policy"], value["knows_future"]) = (json!(name), Value::Null);
+            values.push(value);
+        }
+        Ok(Answer { value: values.into(), text: String::new() })
+    })
+}
+
+/// Opens requests of the caller as a trace; may be called twice.
+pub type OpenRequests<'a> = &'a dyn Fn() -> Result<Trace, String>;
+
+struct Given<'a>(OpenRequests<'a>);
+
+impl Source for Given<'_> {
+    fn is_a_stream(&self) -> bool {
+        false
+    }
+
+    fn open(&self, _: bool) -> Result<Trace, Failure> {
+        self.0().map_err(|problem| Failure::new(problem).code(WRONG_USAGE))
+    }
+}
+
+/// `seekless replay`, with the command's lines. With `requests`, these take the place of the file that the words name.
+/// `listeners` are one for each stack, or none.
+///
+/// # Errors
+/// With the outcomes of the other stacks, where one has failed.
+pub fn replay(
+    words: &[String],
+    requests: Option<OpenRequests<'_>>,
+    listeners: Vec<Listener>,
+    caller: &dyn Caller,
+) -> Result<Answer, Problem> {
+    let Command::Replay(args) = parsed(words)? else { return Err(other_command()) };
+    called(caller, |caller| {
+        let replayed = match requests {
+            Some(open) => replay::replay(&args, &Given(open), listeners, caller),
+            None => replay::replay(&args, &args.trace, listeners, caller),
+        }?;
+        let (import, outcomes, failed) = replayed.split();
+        let texts: Vec<String> = failed.into_iter().map(|failure| failure.text).collect();
+        let failure = (!texts.is_empty()).then(|| Failure::new(texts.join("\n")));
+        let text = replay::to_text(&import, args.timing, &outcomes);
+        answered(Answer { value: replay::to_json(&import, &outcomes).into(), text }, failure)
+    })
+}
+
+/// `seekless disk list`.
+pub fn drives() -> Value {
+    list::drives_json()
+}
+
+/// `seekless disk info`.
+///
+/// # Errors
+/// When there is no such drive.
+pub fn drive(drive: &str) -> Result<Value, Problem> {
+    drive_info::value_of(drive).map_err(Problem::from)
+}
+
+/// The options of a command, in the words of its help.
+///
+/// # Errors
+/// When there is no such command.
+pub fn options(command: &[String]) -> Result<Value, Problem> {
+    let mut found = Cli::command();
+    for name in command {
+        found = found.find_subcommand(name).cloned().ok_or_else(other_command)?;
+    }
+    let option = |option: &clap::Arg| {
+        let defaults: Vec<String> = option.get_default_values().iter().map(|it| it.to_string_lossy().into()).collect();
+        json!({
+            "name": option.get_id().as_str(),
+            "option": option.get_long(),
+            "help": option.get_help().map(ToString::to_string),
+            "takes_value": option.get_action().takes_values(),
+            "repeats": matches!(option.get_action(), clap::ArgAction::Append),
+            "default": defaults.first(),
+        })
+    };
+    Ok(found.get_arguments().filter(|option| option.get_id() != "help").map(option).collect())
+}
+
+/// An experiment and its plan, as every process makes it that measures a part of it.
+pub struct Study {
+    prepared: Prepared,
+    stop: Stop,
+}
+
+/// A point that is to be measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Task {
+    pub point: usize,
+    /// The same in every process with the same build and the same files.
+    pub key: String,
+    /// For people.
+    pub name: String,
+}
+
+impl Study {
+    /// Reads the words of `seekless run`, and makes the plan.
+    ///
+    /// # Errors
+    /// What is wrong with the words or the experiment.
+    pub fn read(words: &[String], installation: &Installation) -> Result<Study, Problem> {
+        let Command::Run(args) = parsed(words)? else { return Err(other_command()) };
+        let experiment: Experiment = args.which.read(|| installation.share.clone())?;
+        let prepared = Prepared::new(&args, experiment, digest_of(&installation.library)?)?;
+        Ok(Study { prepared, stop: Stop::default() })
+    }
+
+    /// Where the results go.
+    pub fn folder(&self) -> &Path {
+        &self.prepared.folder
+    }
+
+    /// How many points are measured at the same time in this process.
+    pub fn jobs(&self) -> usize {
+        self.prepared.jobs
+    }
+
+    /// Measures a point in this process. Another process may have made the task.
+    ///
+    /// # Errors
+    /// Why there is no result; also when the task was made by another build, or from other files.
+    pub fn measure(&self, task: &Task) -> Result<String, Problem> {
+        let plan: &Plan = &self.prepared.plan;
+        let failed = |text: String| Problem { kind: Kind::Failed, text, partial: None };
+        let point = plan.points.get(task.point).filter(|point| point.key == task.key).ok_or_else(|| {
+            let problem =
+                "here is another build of seekless, or the experiment has other files than where it was planned";
+            failed(format!(
+                "{}: {problem}\ninstall the same wheel everywhere, and let all see the same folder",
+                task.name
+            ))
+        })?;
+        let measures = sweep::measure(&self.prepared.experiment, point, self.stop.clone());
+        measures.map(|measures| json!(measures).to_string()).map_err(|text| failed(format!("{}: {text}", task.name)))
+    }
+
+    /// Ends the points that are being measured in this process. None begins any more.
+    pub fn stop(&self) {
+        self.stop.set();
+    }
+
+    /// Opens the folder of results, for this process alone.
+    ///
+    /// # Errors
+    /// When it cannot be written, or another run writes to it.
+    pub fn open(self, caller: &dyn Caller) -> Result<OpenStudy, Problem> {
+        let results = self.prepared.open(caller)?;
+        Ok(OpenStudy { study: self, results, added: 0, failed: Vec::new() })
+    }
+}
+
+/// A study whose results are being collected.
+pub struct OpenStudy {
+    study: Study,
+    results: Results,
+    /// Points that others have measured.
+    added: usize,
+    failed: Vec<(String, String)>,
+}
+
+impl OpenStudy {
+    /// The simulated points that are not measured yet. What takes real time is left to [`OpenStudy::finish`], because times of
+    /// different machines cannot be compared.
+    pub fn tasks(&self) -> Vec<Task> {
+        let plan = &self.study.prepared.plan;
+        let task = |point: usize| Task { point, key: plan.points[point].key.clone(), name: plan.name_of(point) };
+        self.study.prepared.wanted(&self.results).simulated().iter().copied().map(task).collect()
+    }
+
+    /// Keeps what [`Study::measure`] has returned for a task, here or elsewhere, and how long it took.
+    ///
+    /// # Errors
+    /// When it is not what that returns, or the folder cannot be written.
+    pub fn add(&mut self, task: &Task, measures: &str, seconds: f64) -> Result<(), Problem> {
+        let failed = |text: String| Problem { kind: Kind::Failed, text, partial: None };
+        let measures: Vec<Measure> =
+            serde_json::from_str(measures).map_err(|error| failed(format!("{}: {error}", task.name)))?;
+        let point = self.study.prepared.plan.points.get(task.point).ok_or_else(other_command)?;
+        self.results.add(point, measures).map_err(|error| failed(error.to_string()))?;
+        self.results.add_seconds(task.name.clone(), seconds).map_err(|error| failed(error.to_string()))?;
+        self.added += 1;
+        Ok(())
+    }
+
+    /// Keeps that a task has no result.
+    pub fn add_failure(&mut self, task: &Task, problem: String) {
+        self.failed.push((task.name.clone(), problem));
+    }
+
+    /// Measures what is left, unless something has failed, and writes the rows. The answer is that of [`results`].
+    ///
+    /// # Errors
+    /// The first point that failed; with the answer for the others.
+    pub fn finish(self, caller: &dyn Caller) -> Result<Answer, Problem> {
+        called(caller, |caller| {
+            if !self.failed.is_empty() {
+                self.write()?;
+                let prepared = &self.study.prepared;
+                return answered(results(&prepared.folder)?, prepared.failure(&self.failed));
+            }
+            let OpenStudy { study: Study { prepared, .. }, mut results, added, .. } = self;
+            let Finished { ended, .. } = prepared.measure(&mut results, added, caller)?;
+            match ended.interrupted {
+                true => Err(Failure::new("it was interrupted").into()),
+                false => answered(self::results(&prepared.folder)?, prepared.failure(&ended.failed)),
+            }
+        })
+    }
+
+    /// Writes the rows that there are, and measures nothing.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn write(&self) -> Result<(), Problem> {
+        let prepared = &self.study.prepared;
+        let origin: Origin = prepared.origin();
+        let provenance = origin.provenance(self.added, &self.results, &prepared.plan);
+        let written = self.results.finish(&prepared.experiment, &prepared.plan, &provenance);
+        written.map(drop).map_err(|error| Failure::new(error).into())
+    }
+}
+
+/// What is in a folder of results: rows, claims with their verdicts, published figures, and drawings with their pictures.
+///
+/// # Errors
+/// When it is no folder of results.
+pub fn results(folder: &Path) -> Result<Answer, Problem> {
+    let stored = Stored::read(folder).map_err(Failure::new)?;
+    let Stored { name, description, published, rows, provenance, .. } = &stored;
+    let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows)).collect();
+    let mut figures = Vec::new();
+    for figure in &description.figures {
+        let drawing = draw(figure, description, rows, published);
+        let svg = to_svg(&drawing).map_err(Failure::new)?;
+        figures.push(json!({ "drawing": drawing, "svg": svg }));
+    }
+    let published: Vec<Value> = deviations(published, rows)
+        .iter()
+        .map(|it| json!({ "published": it.published, "measured": it.measured, "deviation": it.relative() }))
+        .collect();
+    let held = claims.iter().filter(|checked| checked.verdict == Verdict::Holds).count();
+    let text = format!(
+        "{} {}\n{} rows in {}; {held} of {} claims hold\n",
+        description.title,
+        description.paper,
+        rows.len(),
+        folder.display(),
+        claims.len()
+    );
+    let value = json!({
+        "name": name,
+        "title": description.title,
+        "paper": description.paper,
+        "about": description.about.trim(),
+        "folder": folder,
+        "rows": rows,
+        "claims": claims,
+        "published": published,
+        "figures": figures,
+        "provenance": provenance,
+    });
+    Ok(Answer { value, text })
+}

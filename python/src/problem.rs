@@ -1,0 +1,19 @@
+//! Errors as exceptions of the package.
+
+use pyo3::prelude::*;
+use seekless_host::cli::calls::{Kind, Problem};
+
+/// The exception for a problem. Its classes are in Python, where one of them has two bases.
+pub(crate) fn raise(py: Python<'_>, problem: Problem) -> PyErr {
+    let class = match problem.kind {
+        Kind::Usage => "UsageError",
+        Kind::Failed => "SeeklessError",
+        Kind::Interrupted => "Interrupted",
+    };
+    let partial = problem.partial.map(|answer| (answer.value.to_string(), answer.text));
+    let made = || py.import("seekless._errors")?.getattr(class)?.call1((problem.text.trim_end(), partial));
+    match made() {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
