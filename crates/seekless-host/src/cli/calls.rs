@@ -118,7 +118,7 @@ fn other_command() -> Problem {
 /// # Errors
 /// With what was measured all the same, where there are several contestants.
 pub fn bench(words: &[String], caller: &dyn Caller) -> Result<Answer, Problem> {
-    let Command::Bench(bench) = parsed(words)? else { return Err(other_command()) };
+    let Command::Bench(bench::Bench::Program(bench)) = parsed(words)? else { return Err(other_command()) };
     called(caller, |caller| {
         let report = bench::measure(&bench, caller)?;
         answered(Answer { value: report.to_json(), text: report.to_text() }, bench::not_measured(&report))

@@ -56,7 +56,7 @@ pub(super) struct Args {
     pid_file: Option<PathBuf>,
 
     #[command(flatten)]
-    logging: logging::Args,
+    logging: logging::LogOptions,
 }
 
 pub(super) fn run(args: &Args) -> Done {

@@ -35,7 +35,7 @@ static LOGGER: Logger = Logger(Mutex::new((Sink::StandardError, Format::Text)));
 
 /// Options of commands that log.
 #[derive(clap::Args, Clone, Debug)]
-pub(super) struct Args {
+pub(super) struct LogOptions {
     /// Append messages of the daemon to this file; otherwise they go to syslog, in the foreground to standard error
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub(super) struct Args {
 ///
 /// # Errors
 /// When the log file cannot be written.
-pub(super) fn start(args: &Args) -> Result<(), Failure> {
+pub(super) fn start(args: &LogOptions) -> Result<(), Failure> {
     let (verbosity, file) = (args.verbose, args.log_file.as_deref());
     LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner).1 = args.log_format;
     if let Some(path) = file {

@@ -94,7 +94,7 @@ pub(super) struct Args {
     replace_dead: bool,
 
     #[command(flatten)]
-    logging: logging::Args,
+    logging: logging::LogOptions,
 
     /// Ignore unknown mount options
     #[arg(long, hide = true)]

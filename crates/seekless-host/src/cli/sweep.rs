@@ -72,7 +72,7 @@ impl Wanted {
 /// # Errors
 /// Why there is no result, in words.
 pub(super) fn measure(experiment: &Experiment, point: &Point, stop: Stop) -> Result<Vec<Measure>, String> {
-    point.measure(experiment, &World { stop })
+    point.measure(experiment, &World { stop, mounts: None })
 }
 
 /// How points are measured.

@@ -445,6 +445,10 @@ impl Outside for Stopped {
         NoOutside.files(on, program)
     }
 
+    fn mounts(&self, job: &MountJob) -> Result<Vec<Measure>, String> {
+        NoOutside.mounts(job)
+    }
+
     fn stop(&self) -> Stop {
         let stop = Stop::default();
         stop.set();
