@@ -10,6 +10,7 @@ mod datasheet;
 mod device;
 mod drive;
 pub mod file;
+pub mod fit;
 pub mod import;
 mod layout;
 mod mechanism;

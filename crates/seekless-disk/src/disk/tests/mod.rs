@@ -3,6 +3,7 @@
 mod device;
 mod disksim;
 mod file;
+mod fit;
 mod import;
 mod layout;
 mod mechanism;
