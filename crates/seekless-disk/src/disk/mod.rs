@@ -13,6 +13,7 @@ pub mod file;
 pub mod fit;
 pub mod import;
 mod layout;
+pub mod measure;
 mod mechanism;
 mod queue;
 mod read;

@@ -6,6 +6,7 @@ mod file;
 mod fit;
 mod import;
 mod layout;
+mod measure;
 mod mechanism;
 mod queue;
 mod validation;
