@@ -59,7 +59,8 @@ pub(super) async fn tracks(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<
     let mut whole: Vec<Search> = searches.iter().filter_map(Search::next_track).collect();
     boundaries(probe, &mut whole).await?;
     let found: Vec<Found> = whole.iter().filter_map(Search::found).collect();
-    match found.len() * 2 < places.len() {
+    // On a busy machine many fail; those that are left agree with each other.
+    match found.len() * 4 < places.len() {
         true => Err(MeasureError::NoTracks { problem: format!("{} of {} places have one", found.len(), places.len()) }),
         false => Ok(found),
     }

@@ -143,3 +143,14 @@ fn what_does_not_rotate_is_refused() {
     let error = measured(&cached, Plan::default()).unwrap_err();
     assert!(matches!(error, MeasureError::NoRotation { .. }), "{error}");
 }
+
+/// A small drive with few places, as it is measured in real time by a test of the program.
+#[test]
+fn a_small_drive_needs_few_places() {
+    let truth = Drive::from_toml(include_str!("../../../../seekless-host/tests/cli/small-disk.toml")).unwrap();
+    let found = measured(&truth, Plan { places: 16, ..Plan::default() }).unwrap();
+    println!("{} reads, {:?}\n{}", found.reads, found.notes, found.drive.to_toml());
+    assert_eq!((found.drive.rpm, found.drive.heads), (truth.rpm, truth.heads));
+    assert_tracks(&found.drive, &truth);
+    assert_times(&found.drive, &truth);
+}
