@@ -18,6 +18,11 @@ pub fn nbd_stream(input: &[u8]) {
     crate::nbd::fuzz::stream(input);
 }
 
+/// The same for bytes that no NBD server sends.
+pub fn nbd_client(input: &[u8]) {
+    crate::nbd::client_fuzz(input);
+}
+
 /// A requirement that a machine may not meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {

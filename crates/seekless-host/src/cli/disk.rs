@@ -8,6 +8,8 @@ pub(super) enum Command {
     List(ListArgs),
     Info(super::drive_info::Args),
     Import(super::drive_import::Args),
+    Fit(super::drive_fit::Args),
+    Measure(super::drive_measure::Args),
     Validate(super::validate::Args),
 }
 

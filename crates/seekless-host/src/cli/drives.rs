@@ -47,3 +47,12 @@ pub(super) fn read_text(path: &str) -> Result<String, String> {
     file.take(file::BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     String::from_utf8(bytes).map_err(|_| failed(&"it is not text in UTF-8"))
 }
+
+/// A name as a drive file has it, for arguments.
+pub(super) fn valid_name(text: &str) -> Result<String, String> {
+    let is_valid = (1..=64).contains(&text.len()) && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-'));
+    match is_valid {
+        true => Ok(text.to_owned()),
+        false => Err("a name has lower case letters, digits and dashes, at most 64".into()),
+    }
+}

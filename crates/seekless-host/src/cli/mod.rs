@@ -18,8 +18,10 @@ mod conclude;
 mod daemon;
 mod diagnose;
 mod disk;
+mod drive_fit;
 mod drive_import;
 mod drive_info;
+mod drive_measure;
 mod drives;
 mod dump;
 mod exit;
@@ -221,6 +223,8 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Disk(disk::Command::List(args)) => disk::list(&args),
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
         Command::Disk(disk::Command::Import(args)) => drive_import::run(&args),
+        Command::Disk(disk::Command::Fit(args)) => drive_fit::run(&args),
+        Command::Disk(disk::Command::Measure(args)) => drive_measure::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
         Command::Flash(flash::Command::List(args)) => flash::list(&args),
         Command::Flash(flash::Command::Validate(args)) => flash::validate(&args),

@@ -99,30 +99,10 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 fn compare(name: String, drive: Cow<'static, Drive>, path: &Path) -> Result<Comparison, Failure> {
-    let trace = match path.to_str() {
-        Some("-") => "standard input".to_owned(),
-        _ => path.display().to_string(),
-    };
+    let trace = trace_name(path);
     let (lines, requests) = read_trace(&trace, &contents(path)?)?;
-    let answers = replay(&drive, &requests).map_err(|error| match error {
-        ReplayError::Drive(error) => Failure::new(error),
-        ReplayError::Request { index, error } => {
-            let outside = matches!(error, DeviceError::OutOfRange { .. });
-            let failure = Failure::new(format!("{trace}, line {}: {error}", lines[index]));
-            match outside {
-                true => failure.hint(format!(
-                    "{name} ends at sector {}, the trace at {}: was it measured on another drive?",
-                    drive.sectors,
-                    end(&requests)
-                )),
-                false => failure,
-            }
-        }
-        ReplayError::TooLong { index } => {
-            let failure = Failure::new(format!("{trace}, line {}: the times add up to a century", lines[index]));
-            failure.hint("service and think times are in microseconds")
-        }
-    })?;
+    let answers =
+        replay(&drive, &requests).map_err(|error| replay_failure(error, &name, &drive, &trace, &lines, &requests))?;
     let nothing = || Failure::new(format!("there is no request in {trace}"));
     let fit = fit(&answers).ok_or_else(nothing)?;
     if fit.measured_mean_ms == 0.0 {
@@ -134,6 +114,44 @@ fn compare(name: String, drive: Cow<'static, Drive>, path: &Path) -> Result<Comp
     Ok(Comparison { name, drive, trace, answers, fit, disksim })
 }
 
+/// The trace's name in messages.
+pub(super) fn trace_name(path: &Path) -> String {
+    match path.to_str() {
+        Some("-") => "standard input".to_owned(),
+        _ => path.display().to_string(),
+    }
+}
+
+/// Why `drive`, which the user calls `name`, cannot replay the requests of those lines.
+pub(super) fn replay_failure(
+    error: ReplayError,
+    name: &str,
+    drive: &Drive,
+    trace: &str,
+    lines: &[usize],
+    requests: &[Measured],
+) -> Failure {
+    match error {
+        ReplayError::Drive(error) => Failure::new(error),
+        ReplayError::Request { index, error } => {
+            let outside = matches!(error, DeviceError::OutOfRange { .. });
+            let failure = Failure::new(format!("{trace}, line {}: {error}", lines[index]));
+            match outside {
+                true => failure.hint(format!(
+                    "{name} ends at sector {}, the trace at {}: was it measured on another drive?",
+                    drive.sectors,
+                    end(requests)
+                )),
+                false => failure,
+            }
+        }
+        ReplayError::TooLong { index } => {
+            let failure = Failure::new(format!("{trace}, line {}: the times add up to a century", lines[index]));
+            failure.hint("service and think times are in microseconds")
+        }
+    }
+}
+
 /// One past the last sector requested.
 fn end(requests: &[Measured]) -> u64 {
     let end = |measured: &Measured| measured.request.sector.0.saturating_add(measured.request.sectors.into());
@@ -142,7 +160,7 @@ fn end(requests: &[Measured]) -> u64 {
 
 /// The requests and their line numbers. Every line must be valid: leaving some out would compare other requests, as the
 /// cache sees them all. Only blank lines are skipped.
-fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Measured>), Failure> {
+pub(super) fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Measured>), Failure> {
     let (mut lines, mut requests) = (Vec::new(), Vec::new());
     let mut bad: Option<(usize, String, usize)> = None;
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {

@@ -6,6 +6,7 @@
 //!
 //! Clients may address any byte; [`Bytewise`](crate::bytewise::Bytewise) handles that.
 
+mod client;
 mod export;
 pub(crate) mod fuzz;
 mod handshake;
@@ -16,6 +17,8 @@ mod stream;
 mod tests;
 mod wire;
 
+pub(crate) use client::any as client_fuzz;
+pub use client::{Address, Client, ClientError, ClientPlace};
 pub use export::Export;
 pub(crate) use server::Listener;
 pub use server::{Place, ServeError, Server};

@@ -272,3 +272,69 @@ fn flash_drives_are_compared() {
         assert!(ended.code != 0 && ended.err.contains(problem), "{arguments:?}: {}", ended.err);
     }
 }
+
+/// A drive is fitted to a trace: what is written is a drive file that describes the trace better than the drive to begin with, also in
+/// the half that was not fitted. Nothing is replaced without --force, and the trace is never the output.
+#[test]
+fn a_drive_is_fitted() {
+    let scratch = Scratch::new();
+    let rz26 = Drive::named("dec-rz26").unwrap();
+    let trace = trace(rz26, 600, Nanos::from_millis(2));
+    scratch.write("slower", &trace);
+    let fit = ["disk", "fit", "slower", "--from", "dec-rz26", "-o", "fitted.toml", "--replays", "200", "--json"];
+    let first = scratch.run(&fit);
+    assert_eq!(first.code, 0, "{}", first.err);
+    let value: Value = serde_json::from_str(&first.out).unwrap();
+    for half in ["fitted_half", "other_half"] {
+        near(&value["before"][half]["demerit_ms"], 2.0);
+        assert!(value["after"][half]["demerit_ms"].as_f64().unwrap() < 0.8, "{value:#}");
+        assert_eq!(value["after"][half]["requests"], 300, "{value:#}");
+    }
+    let validated = json(&scratch, &["disk", "validate", "fitted.toml", "slower", "--json"]);
+    assert!(validated["comparisons"][0]["demerit_ms"].as_f64().unwrap() < 0.8, "{validated:#}");
+    let again = scratch.run(&fit);
+    assert!(again.code == 1 && again.err.contains("--force"), "{}", again.err);
+    let own = scratch.run(&["disk", "fit", "slower", "--from", "dec-rz26", "-o", "slower", "--force"]);
+    assert_ne!(own.code, 0);
+    assert_eq!(std::fs::read_to_string(scratch.path("slower")).unwrap(), trace);
+    // Without -o the drive file is what is printed.
+    let printed = scratch.run(&["disk", "fit", "slower", "--from", "dec-rz26", "--name", "mine", "--replays", "20"]);
+    assert_eq!((printed.code, printed.err.contains("other half")), (0, true), "{}", printed.err);
+    assert_eq!(&*Drive::from_toml(&printed.out).unwrap().name, "mine");
+}
+
+/// What cannot be fitted or measured is refused with the reason and a hint.
+#[test]
+fn what_cannot_be_fitted_or_measured_is_refused() {
+    let scratch = Scratch::new();
+    let rz26 = Drive::named("dec-rz26").unwrap();
+    let right = trace(rz26, 300, Nanos::ZERO);
+    let milliseconds: String = right
+        .lines()
+        .map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let service = fields[4].parse::<f64>().unwrap() / 1000.0;
+            format!("{} {service:.6} {}\n", fields[..4].join(" "), fields[5])
+        })
+        .collect();
+    scratch.write("ms", milliseconds);
+    scratch.write("few", right.lines().take(50).map(|line| format!("{line}\n")).collect::<String>());
+    scratch.write("right", right);
+    scratch.write("image", vec![0; 64 << 20]);
+    for (arguments, code, problem) in [
+        (&["fit", "ms", "--from", "dec-rz26"][..], 1, "microseconds"),
+        (&["fit", "few", "--from", "dec-rz26"], 1, "50 requests are too few"),
+        (&["fit", "right", "--from", "hp97560-wa99"], 1, "was it measured on another drive?"),
+        (&["fit", "right", "--from", "dec-rz62"], 2, "dec-rz26"),
+        (&["fit", "right", "--from", "dec-rz26", "--name", "No Name"], 2, "lower case"),
+        (&["measure", "image"], 1, "no rotation"),
+        (&["measure", "missing"], 1, "missing"),
+        (&["measure", "nbd+unix:///?socket=missing"], 1, "cannot connect"),
+        (&["measure", "nbd+unix:///"], 2, "socket=PATH"),
+        (&["measure", "image", "--places", "2"], 2, "at least 8"),
+    ] {
+        let run = scratch.run(&[&["disk"], arguments].concat());
+        assert!(run.code == code && run.err.contains(problem), "{arguments:?}: {} {}", run.code, run.err);
+        assert!(run.out.is_empty(), "{}", run.out);
+    }
+}

@@ -17,7 +17,7 @@ struct Target {
     bytes_max: u64,
 }
 
-/// The targets that are functions of the engine. `fuse_request`, `nbd_stream` and `experiment` are tested in their own
+/// The targets that are functions of the engine. `fuse_request`, `nbd_client`, `nbd_stream` and `experiment` are tested in their own
 /// crates.
 const TARGETS: &[Target] = &[
     Target { name: "layer_format", body: fuzz::layer::decoders, inputs: 20_000, bytes_max: 600 },
@@ -34,6 +34,7 @@ const TARGETS: &[Target] = &[
     Target { name: "vlfs_format", body: fuzz::vlfs::decoders, inputs: 20_000, bytes_max: 5_000 },
     Target { name: "vlfs_mount", body: fuzz::vlfs::mount, inputs: 100, bytes_max: 120 },
     Target { name: "drive_file", body: seekless::disk::file::fuzz::any, inputs: 10_000, bytes_max: 300 },
+    Target { name: "drive_fit", body: seekless::disk::fit::fuzz::any, inputs: 300, bytes_max: 300 },
     Target { name: "drive_import", body: seekless::disk::import::fuzz::any, inputs: 10_000, bytes_max: 300 },
     Target { name: "stack_line", body: fuzz::stack_line, inputs: 20_000, bytes_max: 120 },
 ];

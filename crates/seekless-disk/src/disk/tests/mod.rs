@@ -3,8 +3,10 @@
 mod device;
 mod disksim;
 mod file;
+mod fit;
 mod import;
 mod layout;
+mod measure;
 mod mechanism;
 mod queue;
 mod validation;

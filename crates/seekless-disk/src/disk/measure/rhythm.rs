@@ -1,0 +1,100 @@
+//! Finding the rotation.
+//!
+//! Reads of one sector complete at times that are whole revolutions apart. The period is the one for which the completions of
+//! all places, each by itself, are in phase.
+
+use std::f64::consts::TAU;
+
+use super::MeasureError;
+use super::angles::{circular_median, median, wrapped};
+use super::clock::Clock;
+use super::probe::Probe;
+
+/// Periods that are looked for: 2,400 to 100,000 revolutions a minute.
+const PERIOD_MIN_SECS: f64 = 0.0006;
+const PERIOD_MAX_SECS: f64 = 0.025;
+
+/// How often each place is read.
+const PASSES: usize = 8;
+
+/// Completions of a disk have a coherence near 1, and less when a busy machine delays some of them. The best of thousands of
+/// frequencies has 0.15 for random completions of the fewest places.
+const COHERENCE_MIN: f64 = 0.3;
+
+/// Half of all reads wait for half a revolution or longer; with jitter, this is the least in revolutions.
+const SERVICE_MIN: f64 = 0.4;
+
+/// Every multiple of the frequency is coherent as well; the lowest is the rotation. A lower one has at most this part of the
+/// best coherence.
+const FUNDAMENTAL: f64 = 0.85;
+
+/// Reads `places` in turn and finds the period.
+pub(super) async fn find(probe: &mut Probe<'_>, places: &[u64]) -> Result<Clock, MeasureError> {
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); places.len()];
+    let mut services = Vec::new();
+    for _ in 0..PASSES {
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        probe.rng.shuffle(&mut order);
+        for index in order {
+            let timed = probe.read(places[index]).await?;
+            times[index].push(timed.done.as_secs_f64());
+            services.push(timed.service().as_secs_f64());
+        }
+    }
+    let (frequency, coherence) = frequency(&times);
+    // Answers that all take the same time are in phase, too, but no medium has passed by.
+    if coherence < COHERENCE_MIN || median(&mut services) * frequency < SERVICE_MIN {
+        return Err(MeasureError::NoRotation { reads: probe.reads, coherence });
+    }
+    let mut clock =
+        Clock { period: 1.0 / frequency, zero: times[0][0], jitter: 0.0, references: Vec::new(), corrected: 0.0 };
+    let mut squares = Vec::new();
+    for (times, &place) in times.iter().zip(places) {
+        let angles: Vec<f64> = times.iter().map(|&time| clock.angle_at(time)).collect();
+        let angle = circular_median(&angles);
+        squares.extend(angles.iter().map(|&one| wrapped(one - angle).powi(2)));
+        clock.references.push((place, angle));
+    }
+    // Outliers are no jitter: a read that missed its revolution by a hair is late by all of one.
+    squares.sort_unstable_by(f64::total_cmp);
+    let usual = &squares[..squares.len() * 9 / 10];
+    clock.jitter = (usual.iter().sum::<f64>() / usual.len().max(1) as f64).sqrt();
+    clock.corrected = probe.rt.now().as_secs_f64();
+    Ok(clock)
+}
+
+/// The frequency for which the completions of each place are in phase, and how much they are: 0 to 1.
+fn frequency(times: &[Vec<f64>]) -> (f64, f64) {
+    let first = times.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+    let last = times.iter().flatten().copied().fold(0.0, f64::max);
+    let span = (last - first).max(1e-3);
+    let (low, high) = (1.0 / PERIOD_MAX_SECS, 1.0 / PERIOD_MIN_SECS);
+    let step = 0.2 / span;
+    let steps = ((high - low) / step) as usize;
+    let scan: Vec<f64> = (0..=steps).map(|index| coherence(times, first, low + index as f64 * step)).collect();
+    let best = scan.iter().copied().fold(0.0, f64::max);
+    let Some(index) = scan.iter().position(|&one| one >= FUNDAMENTAL * best) else { return (low, 0.0) };
+    // The top of that peak, by ever smaller steps.
+    let (mut top, mut width) = (low + index as f64 * step, step);
+    while width > 1e-5 / span {
+        let around = (-4..=4).map(|offset| top + f64::from(offset) * width / 2.0);
+        top = around.max_by(|&a, &b| coherence(times, first, a).total_cmp(&coherence(times, first, b))).unwrap_or(top);
+        width /= 2.0;
+    }
+    (top, coherence(times, first, top))
+}
+
+/// The mean over places of how far their completions are in phase at `frequency`.
+fn coherence(times: &[Vec<f64>], first: f64, frequency: f64) -> f64 {
+    let of = |times: &Vec<f64>| {
+        let (mut cos, mut sin) = (0.0, 0.0);
+        for time in times {
+            let (s, c) = (TAU * ((time - first) * frequency).fract()).sin_cos();
+            (cos, sin) = (cos + c, sin + s);
+        }
+        let count = times.len() as f64;
+        // Without what independent phases have.
+        ((cos * cos + sin * sin - count) / (count * (count - 1.0)).max(1.0)).max(-1.0)
+    };
+    times.iter().map(of).sum::<f64>() / times.len().max(1) as f64
+}

@@ -1,0 +1,202 @@
+//! Tracks: where they begin, how many sectors they have, and by how much each is turned against the one before.
+//!
+//! On a track the angle grows with the sector number, evenly; at a boundary it jumps by the skew. All places are searched at the
+//! same time, one sector of each in a pass (E1).
+
+use super::MeasureError;
+use super::angles::{circular_median, median, wrapped};
+use super::probe::Probe;
+
+/// A whole track, found near a place.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Found {
+    pub(super) first: u64,
+    /// Sectors with an address.
+    pub(super) sectors: u64,
+    /// When the first sector completes, in revolutions.
+    pub(super) angle: f64,
+    /// Angle from a sector to the next, in revolutions.
+    pub(super) slope: f64,
+}
+
+/// What lies between tracks, from one place on.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Skews {
+    /// Place in the list of tracks.
+    pub(super) of: usize,
+    /// Revolutions from each track to the next, 0 to 1.
+    pub(super) jumps: Vec<f64>,
+}
+
+/// Differences from which the first slope follows.
+const FIRST_STEP: u64 = 8;
+/// No drive has longer tracks.
+const TRACK_MAX: u64 = 1 << 15;
+/// A smaller jump is no boundary.
+pub(super) const JUMP_MIN: f64 = 0.012;
+/// Tracks that are followed from each place: two cylinders of the drives with the most heads.
+const TRACKS_FOLLOWED: usize = 44;
+
+/// A search for the first boundary after a sector whose angle is known.
+struct Search {
+    from: u64,
+    angle: f64,
+    slope: f64,
+    /// Sectors after `from` that are on its track, and that are not, with the angle of the latter.
+    good: u64,
+    bad: Option<(u64, f64)>,
+    next: u64,
+    /// It does not end: not a place to learn from.
+    is_lost: bool,
+}
+
+/// The tracks at some places, without those places where the search failed.
+pub(super) async fn tracks(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<Found>, MeasureError> {
+    probe.begin("tracks");
+    let mut searches = slopes(probe, places).await?;
+    boundaries(probe, &mut searches).await?;
+    // The next whole track begins there.
+    let mut whole: Vec<Search> = searches.iter().filter_map(Search::next_track).collect();
+    boundaries(probe, &mut whole).await?;
+    let found: Vec<Found> = whole.iter().filter_map(Search::found).collect();
+    // On a busy machine many fail; those that are left agree with each other.
+    match found.len() * 4 < places.len() {
+        true => Err(MeasureError::NoTracks { problem: format!("{} of {} places have one", found.len(), places.len()) }),
+        false => Ok(found),
+    }
+}
+
+/// The angle of each place, and from the three steps after it the slope.
+async fn slopes(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<Search>, MeasureError> {
+    let step = FIRST_STEP.max(probe.block);
+    let mut angles: Vec<Vec<f64>> = Vec::new();
+    for offset in 0..4 {
+        let sectors: Vec<u64> = places.iter().map(|place| place + offset * step).collect();
+        angles.push(probe.angles(&sectors).await?);
+    }
+    let search = |index: usize| {
+        // Slightly negative differences are jitter.
+        let forward = |difference: f64| (difference + 0.1).rem_euclid(1.0) - 0.1;
+        let mut steps: Vec<f64> = angles.windows(2).map(|pair| forward(pair[1][index] - pair[0][index])).collect();
+        let slope = median(&mut steps) / step as f64;
+        let good = steps.iter().take_while(|&&one| (one - slope * step as f64).abs() < 0.1).count() as u64 * step;
+        let next = (4 * step).max(2 * good);
+        Search { from: places[index], angle: angles[0][index], slope, good: 0, bad: None, next, is_lost: false }
+    };
+    Ok((0..places.len()).map(search).collect())
+}
+
+/// Advances all searches until each has its boundary.
+async fn boundaries(probe: &mut Probe<'_>, searches: &mut [Search]) -> Result<(), MeasureError> {
+    let jump_min = JUMP_MIN.max(5.0 * probe.clock().jitter);
+    loop {
+        let open: Vec<usize> = (0..searches.len()).filter(|&index| !searches[index].is_done(probe.block)).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let sectors: Vec<u64> = open.iter().map(|&index| searches[index].from + searches[index].next).collect();
+        let angles = probe.angles(&sectors).await?;
+        for (&index, angle) in open.iter().zip(angles) {
+            searches[index].learn(angle, jump_min, probe.block, probe.sectors);
+        }
+    }
+}
+
+impl Search {
+    fn is_done(&self, block: u64) -> bool {
+        self.is_lost || self.bad.is_some_and(|(bad, _)| bad - self.good <= block)
+    }
+
+    /// `angle` is that of the sector asked for; says which is next.
+    fn learn(&mut self, angle: f64, jump_min: f64, block: u64, end: u64) {
+        let at = self.next;
+        let late = wrapped(angle - self.angle - self.slope * at as f64);
+        if late.abs() < jump_min {
+            self.good = at;
+            self.slope += late / at as f64;
+        } else {
+            self.bad = Some((at, angle));
+        }
+        self.next = match self.bad {
+            // Whole blocks, at least one from either end.
+            Some((bad, _)) => (self.good + (bad - self.good) / 2 / block * block).max(self.good + block),
+            None => at * 2,
+        };
+        self.is_lost = self.is_lost || self.next > TRACK_MAX || self.from + self.next >= end || self.slope <= 0.0;
+    }
+
+    /// The search for the end of the track that begins at this search's boundary.
+    fn next_track(&self) -> Option<Search> {
+        let (bad, angle) = self.bad.filter(|_| !self.is_lost)?;
+        // A boundary before the slope is known says little, but the next search refines it.
+        let next = (0.9 / self.slope) as u64;
+        (self.slope > 0.0 && next > 0).then_some(Search {
+            from: self.from + bad,
+            angle,
+            slope: self.slope,
+            good: 0,
+            bad: None,
+            next,
+            is_lost: next > TRACK_MAX,
+        })
+    }
+
+    /// The track, if its length fits its slope.
+    fn found(&self) -> Option<Found> {
+        let (sectors, _) = self.bad.filter(|_| !self.is_lost)?;
+        let length = sectors as f64 * self.slope;
+        (0.85..1.05).contains(&length).then_some(Found {
+            first: self.from,
+            sectors,
+            angle: self.angle,
+            slope: self.slope,
+        })
+    }
+}
+
+/// Follows the tracks from each place on.
+pub(super) async fn skews(probe: &mut Probe<'_>, tracks: &[Found]) -> Result<Vec<Skews>, MeasureError> {
+    probe.begin("skews");
+    let mut skews: Vec<Skews> = (0..tracks.len()).map(|of| Skews { of, jumps: Vec::new() }).collect();
+    let mut before: Vec<f64> = tracks.iter().map(|track| track.angle).collect();
+    for count in 1..=TRACKS_FOLLOWED as u64 {
+        let at = |track: &Found| track.first + count * track.sectors;
+        let open: Vec<usize> = (0..tracks.len()).filter(|&index| at(&tracks[index]) < probe.sectors).collect();
+        let sectors: Vec<u64> = open.iter().map(|&index| at(&tracks[index])).collect();
+        let angles = probe.angles(&sectors).await?;
+        for (&index, angle) in open.iter().zip(angles) {
+            skews[index].jumps.push((angle - before[index]).rem_euclid(1.0));
+            before[index] = angle;
+        }
+        let usual = heads(probe, &skews);
+        // Two cylinders at most places say enough.
+        if usual.is_some_and(|heads| count >= 2 * u64::from(heads) + 2) || probe.is_late() {
+            break;
+        }
+    }
+    Ok(skews)
+}
+
+/// The skew of most tracks at a place.
+pub(super) fn usual(jumps: &[f64]) -> f64 {
+    circular_median(jumps)
+}
+
+/// Positions of jumps that differ from the usual one: the first tracks of cylinders.
+pub(super) fn unusual(probe: &Probe<'_>, jumps: &[f64]) -> Vec<usize> {
+    let least = (1.5 * JUMP_MIN).max(5.0 * probe.clock().jitter);
+    let usual = usual(jumps);
+    (0..jumps.len()).filter(|&index| wrapped(jumps[index] - usual).abs() > least).collect()
+}
+
+/// Tracks in a cylinder, which is the distance between unusual jumps at most places.
+pub(super) fn heads(probe: &Probe<'_>, skews: &[Skews]) -> Option<u32> {
+    let mut counts: std::collections::BTreeMap<usize, usize> = std::collections::BTreeMap::new();
+    for one in skews {
+        for pair in unusual(probe, &one.jumps).windows(2) {
+            *counts.entry(pair[1] - pair[0]).or_default() += 1;
+        }
+    }
+    let (&heads, &count) = counts.iter().max_by_key(|&(_, &count)| count)?;
+    (heads >= 2 && count * 3 >= skews.len()).then_some(heads as u32)
+}
