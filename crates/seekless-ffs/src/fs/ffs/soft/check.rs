@@ -332,9 +332,12 @@ mod tests {
     /// An address of which no write is to come.
     const NEVER: FragNo = FragNo(1 << 30);
 
+    /// What a problem says, and what leads to it.
+    type Case = (&'static str, fn(&mut State));
+
     #[test]
     fn each_wrong_book_is_noticed() {
-        let cases: &[(&str, fn(&mut State))] = &[
+        let cases: &[Case] = &[
             ("things, and", |state| {
                 soft(state).records.values_mut().next().expect("a record").unmet += 1;
             }),
