@@ -22,7 +22,8 @@ fn class_of(took: Duration) -> usize {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answers {
     pub answered: u64,
-    /// Of these, with an error; also "there is no such name", which is an ordinary answer to a lookup.
+    /// Of these, with an error; of `hostdir` also "there is no such name". Other file systems answer a lookup of such a name with a
+    /// negative entry, which the kernel caches.
     pub failed: u64,
     /// Time from receiving the requests to having their answers, all together.
     pub took: Duration,

@@ -391,6 +391,15 @@ mod tests {
         }
     }
 
+    /// Inputs that the fuzzer starts from do no harm.
+    #[test]
+    fn kept_bytes_do_no_harm() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/nbd_client");
+        let kept: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!kept.is_empty());
+        kept.iter().for_each(|path| any(&std::fs::read(path).unwrap()));
+    }
+
     /// Random bytes, and the beginnings of a right conversation with one byte changed, do no harm.
     #[test]
     fn bytes_of_a_server_do_no_harm() {

@@ -62,11 +62,12 @@ fn a_mount_tells_about_itself() {
     for file in 0..20 {
         scratch.write(&format!("mnt/{file}"), vec![7; 10_000]);
     }
-    assert!(!scratch.path("mnt/missing").exists());
+    std::fs::create_dir_all(scratch.path("mnt/full/inner")).unwrap();
+    assert!(std::fs::remove_dir(scratch.path("mnt/full")).is_err());
     let text = get(&scratch, "/metrics");
     assert!(sample(&text, "seekless_operation_duration_seconds_count{operation=\"create\"}") >= 20.0);
     assert!(sample(&text, "seekless_operation_duration_seconds_bucket{operation=\"write\",le=\"+Inf\"}") >= 20.0);
-    assert!(sample(&text, "seekless_operation_errors_total{operation=\"lookup\"}") >= 1.0);
+    assert!(sample(&text, "seekless_operation_errors_total{operation=\"rmdir\"}") == 1.0);
     let seconds = "seekless_operation_duration_seconds_sum{operation=\"write\"}";
     assert!(sample(&text, seconds) > 0.0 && !before.contains(seconds));
     let free = "seekless_space_bytes{kind=\"free\"}";
