@@ -335,6 +335,9 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         let mut from = (cookie + 1).saturating_sub(COOKIES_BEFORE);
         loop {
             let (entries, next) = self.operate(|state| Change::new(state).list(ino, from)).await?;
+            if attributes {
+                self.load_inodes(entries.iter().map(|found| found.ino)).await;
+            }
             for found in entries {
                 if !self.list_entry(&found, attributes, sink).await? {
                     return Ok(());

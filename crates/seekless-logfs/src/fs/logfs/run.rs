@@ -1,5 +1,7 @@
 //! Runs steps: from a request to the volume in memory, and on to the blocks that the step needs.
 
+use std::collections::BTreeMap;
+
 use futures_util::future::join_all;
 
 use super::format::*;
@@ -18,12 +20,6 @@ const ATTRIBUTES_BESIDE_SECTORS: u64 = INODE_GROUP_SECTORS * INODES_PER_SECTOR;
 /// Number of recent reads of inodes with attributes before them that are kept: walking a tree reads a directory's inode
 /// between those of two files.
 const ATTRIBUTE_READS_KEPT: usize = 4;
-
-/// Numbers of files that were probably written together with `ino`.
-fn group_around(ino: Ino) -> std::ops::RangeInclusive<Ino> {
-    let reach = INODE_GROUP_SECTORS * INODES_PER_SECTOR - 1;
-    Ino(ino.0.saturating_sub(reach))..=Ino(ino.0.saturating_add(reach))
-}
 
 impl<L: LogBackend> LogFs<L> {
     /// Repeats `step` until it ends with a result, and loads what it asks for.
@@ -194,8 +190,8 @@ impl<L: LogBackend> LogFs<L> {
         };
         let mut read_before = None;
         let (before, first, sectors) = {
-            let state = self.state.borrow();
-            let start = Sector(slot.sector().0 / INODE_GROUP_SECTORS * INODE_GROUP_SECTORS);
+            let mut state = self.state.borrow_mut();
+            let start = state.group_start(ino, slot.sector());
             let is_whole = |start: Sector, sectors| {
                 L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none()
             };
@@ -289,6 +285,27 @@ impl<L: LogBackend> LogFs<L> {
             state.attributes_follow = attributes_found.unwrap_or(true);
         }
         Ok(())
+    }
+
+    /// Reads those of the inodes that are not in memory, all groups at once. An error is left to those who need the inode.
+    pub(in crate::fs) async fn load_inodes(&self, inos: impl Iterator<Item = Ino>) {
+        let missing: Vec<Ino> = {
+            let state = self.state.borrow();
+            inos.filter(|ino| !state.inodes.contains_key(ino)).collect()
+        };
+        let mut groups = BTreeMap::new();
+        for ino in missing {
+            let group = self.run(|state| {
+                let at = state.inode_slot(ino)?.sector();
+                Ok(state.group_start(ino, at))
+            });
+            if let Ok(start) = group.await {
+                groups.insert(start, ino);
+            }
+        }
+        if groups.len() > 1 {
+            join_all(groups.into_values().map(|ino| self.load_inode(ino))).await;
+        }
     }
 
     /// Reads the attributes of a file, and also those of files written beside it that are in memory without theirs: the

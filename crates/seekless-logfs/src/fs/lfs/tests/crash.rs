@@ -372,7 +372,7 @@ fn several_clients_where_room_is_short() {
         promise: Promise::NAMESPACE_PREFIX,
         devices: &CrashOptions::each(CUTS.bytes),
         seeds: 3,
-        positions: 8,
+        positions: 12,
         states_min: 150,
         second_cut: Some(SecondCut { every: 25, ops: 8, positions: 5, effort: Effort::SAMPLED }),
     };

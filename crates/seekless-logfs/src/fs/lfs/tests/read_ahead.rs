@@ -9,8 +9,10 @@ use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::{BlockDevice, Data, WriteFlags};
 use crate::fs::logfs::format::Pointer;
 use crate::fs::logfs::tree::BlockId;
+use crate::fs::{DirEntry, DirSink, FileSystem};
 use crate::rng::Rng;
 use crate::testing::environment::replay;
+use crate::units::Ino;
 
 const BLOCK: usize = format::BLOCK_BYTES;
 
@@ -99,6 +101,48 @@ fn damage_ahead_is_met_where_it_is() {
             }
         });
     }
+}
+
+/// Takes every entry.
+struct CountEntries(usize);
+
+impl DirSink for CountEntries {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        assert!(entry.entry.is_some() || entry.name.starts_with(b"."), "{entry:?}");
+        self.0 += 1;
+        true
+    }
+}
+
+/// Aim: a listing with attributes reads each group of inodes once, and those of a leaf at the same time. Method: small
+/// files, whose inodes lie between their data and so begin at any sector; a cold cache, and reads of a millisecond.
+#[test]
+fn a_listing_reads_groups_of_inodes_together() {
+    const FILES: u64 = 400;
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 64 * MIB).await;
+        let slow = FaultDevice::new(&rt, device, 1);
+        let lfs = open(rt.clone(), slow.clone(), Options::default()).await.expect("mount");
+        let client = Client::new(lfs.clone());
+        for file in 0..FILES {
+            client.write_file(format!("/{file}").as_bytes(), &[7; 1024]).await.expect("write");
+        }
+        client.fs().drop_caches().await.expect("drop");
+        const MILLISECOND: Nanos = Nanos::from_micros(1000);
+        slow.add(Rule::new(Kinds::READ, When::Always, Effect::Delay(MILLISECOND..=MILLISECOND)));
+        let reads = |lfs: &Lfs| (lfs.state.borrow().inode_reads, lfs.state.borrow().block_reads);
+        let (began, before) = (rt.now(), reads(&lfs));
+        let mut listed = CountEntries(0);
+        lfs.readdir(Ino::ROOT, None, 0, true, &mut listed).await.expect("a listing");
+        let (took, after) = (rt.now() - began, reads(&lfs));
+        assert_eq!(listed.0 as u64, FILES + 2);
+        let (inode_reads, block_reads) = (after.0 - before.0, after.1 - before.1);
+        assert!(inode_reads <= FILES / 16 + 8, "{inode_reads} reads of inodes");
+        // The root's inode, blocks one after the other, and for each leaf one time for all groups.
+        let most = Nanos(MILLISECOND.0 * (2 * block_reads + 2));
+        assert!(took <= most, "{took:?} for {inode_reads} reads of inodes and {block_reads} of blocks");
+        client.fs().close().await.expect("close");
+    });
 }
 
 /// Each block holds its file's number, its own, and the number of the write that stored it.
