@@ -246,7 +246,7 @@ impl ChunkedLayer {
             if let Some(file) = node.regular() {
                 file.borrow_mut().changed = true;
             }
-            self.sync_file(lower, None, &node, false).await?;
+            self.settle_file(lower, None, &node).await?;
         }
         Ok(true)
     }

@@ -6,13 +6,15 @@
 //! 3. Write the slot: the commit point.
 //! 4. Sync below, if a caller waits for it. Now the space that only the previous commit used is free.
 //!
-//! A *provisional* commit omits step 2, and its slot says so. It is made when a file replaces another, by a rename or
-//! by being rewritten from nothing: if the daemon is killed then, the new content is below. After a power cut a slot of
-//! this kind counts only if all its records are intact; otherwise the previous one counts, which is durable. The next
-//! commit with a sync confirms it.
+//! A *provisional* commit omits step 2, and its slot says so. After a power cut a slot of this kind counts only if all
+//! records that were written for it are intact; otherwise the previous one counts, which is durable. One is made
+//!   - for an fsync, so that it syncs below once, not twice: that sync makes records and slot durable together;
+//!   - without a sync when a file replaces another, by a rename or by being rewritten from nothing: if the daemon is
+//!     killed then, the new content is below.
+//! A write-back confirms it by a commit of the other kind, so that readers no longer have to look at its records.
 //!
 //! Invariants
-//!   P1  While a provisional commit is not confirmed, the other slot has a durable commit, or the file never had one.
+//!   P1  While a provisional commit is not durable, the other slot has a durable commit, or the file never had one.
 //!   P2  A provisional commit of a file that may have a clean mark extends the lower file by one of its records: then
 //!       either the mark is not trusted, or the commit does not count (M1).
 
@@ -38,7 +40,7 @@ fn is_without_effect(error: &FsError) -> bool {
 }
 
 impl ChunkedLayer {
-    /// Makes one file durable.
+    /// Makes one file durable, with a commit that the next write-back confirms.
     pub(super) async fn sync_file(
         &self,
         lower: &Fs,
@@ -46,13 +48,41 @@ impl ChunkedLayer {
         node: &Rc<Node>,
         data_only: bool,
     ) -> FsResult<()> {
+        if self.options.settle_at_fsync {
+            return self.settle_file(lower, handle, node).await;
+        }
         let turn = CommitTurn::take(node).await;
         let Some(file) = node.regular() else { return lower.fsync(node.ino, handle, data_only).await };
         file.borrow().check()?;
+        self.write_commit(lower, handle, &turn).await?;
+        // Making a mark unclean changes an attribute (M1).
+        let data_only = data_only && file.borrow().mark == Mark::None;
+        self.make_commit_durable(lower, handle, &turn, data_only).await
+    }
+
+    /// Makes one file durable, with a commit that needs no confirmation: nothing of the file is written below until it
+    /// changes again.
+    pub(super) async fn settle_file(&self, lower: &Fs, handle: Option<Handle>, node: &Rc<Node>) -> FsResult<()> {
+        let turn = CommitTurn::take(node).await;
+        if let Some(file) = node.regular() {
+            file.borrow().check()?;
+        }
         if self.prepare(lower, node).await? {
             self.sync_and_write_slot(lower, handle, &turn).await?;
         }
-        let generation = file.borrow().generation;
+        self.make_commit_durable(lower, handle, &turn, false).await
+    }
+
+    /// Step 4.
+    async fn make_commit_durable(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        turn: &CommitTurn,
+        data_only: bool,
+    ) -> FsResult<()> {
+        let node = turn.node();
+        let generation = node.regular().map_or(0, |file| file.borrow().generation);
         self.sync_lower(lower, handle, node, data_only, false).await?;
         self.release_superseded(lower, node, generation).await;
         Ok(())
@@ -73,24 +103,27 @@ impl ChunkedLayer {
     /// Those of writing. What could not be written is still in memory.
     pub(super) async fn pass_down(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let turn = CommitTurn::take(node).await;
+        self.write_commit(lower, None, &turn).await
+    }
+
+    /// Steps 1 to 3 if there are changes; without step 2 wherever possible.
+    async fn write_commit(&self, lower: &Fs, handle: Option<Handle>, turn: &CommitTurn) -> FsResult<()> {
+        let node = turn.node();
         let Some(file) = node.regular() else { return Ok(()) };
         let (has_changes, may_be_provisional) = {
             let file = file.borrow();
             (file.has_changes(), file.may_be_provisional())
         };
-        if !has_changes {
-            return Ok(());
-        }
-        if !self.prepare_as(lower, node, may_be_provisional).await? {
+        if !has_changes || !self.prepare_as(lower, node, may_be_provisional).await? {
             return Ok(());
         }
         let is_provisional = file.borrow().prepared.as_ref().is_some_and(|prepared| prepared.commit.is_provisional);
         match is_provisional {
             true => {
                 count(&self.counts.provisional_commits, 1);
-                self.write_slot(lower, &turn).await?;
+                self.write_slot(lower, turn).await?;
             }
-            false => self.sync_and_write_slot(lower, None, &turn).await?,
+            false => self.sync_and_write_slot(lower, handle, turn).await?,
         }
         self.set_timer();
         Ok(())

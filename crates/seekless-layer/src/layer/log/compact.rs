@@ -56,7 +56,7 @@ impl ChunkedLayer {
         }
         let moved = self.move_records(lower, node).await?;
         if moved {
-            self.sync_file(lower, None, node, false).await?;
+            self.settle_file(lower, None, node).await?;
         }
         Ok(moved)
     }

@@ -180,7 +180,8 @@ pub(super) struct File {
     /// The lower file has been synced since it was loaded, or its mark shows that it was.
     pub(super) is_synced: bool,
     pub(super) live_bytes: u64,
-    /// The last commit is provisional: it was written without a sync before it, and the next one confirms it.
+    /// The last commit is provisional: it was written without a sync before it, and a write-back confirms it. Once it is
+    /// durable a provisional one can follow it.
     pub(super) is_provisional: bool,
     /// The file was truncated to nothing and has not been closed since: the new content replaces the old as a whole.
     pub(super) is_rewritten: bool,
@@ -245,7 +246,8 @@ impl Node {
     pub(super) fn is_unsettled(&self) -> bool {
         self.file.as_ref().is_some_and(|file| {
             let file = file.borrow();
-            file.stopped.is_none() && (file.has_changes() || file.durable_generation < file.generation)
+            file.stopped.is_none()
+                && (file.has_changes() || file.is_provisional || file.durable_generation < file.generation)
         })
     }
 }
@@ -301,7 +303,7 @@ impl File {
         // writes.
         self.durable_generation = commit.generation;
         if commit.is_provisional {
-            // It must be confirmed, and until then the previous commit is the durable one.
+            // It may not be durable; the previous one is.
             self.is_provisional = true;
             self.durable_generation -= 1;
         }
@@ -468,7 +470,7 @@ impl File {
     }
 
     /// Prepares a commit of what was staged at `moment`. A provisional commit takes the slot of the last one if that is
-    /// provisional too: the other slot has the commit to fall back to (L1).
+    /// provisional too and not durable: the other slot has the commit to fall back to (L1).
     pub(super) fn prepare(&mut self, moment: &Moment, is_provisional: bool) {
         assert!(self.prepared.is_none(), "one commit at a time");
         let &Moment { size, times, version } = moment;
@@ -479,7 +481,10 @@ impl File {
             chunk_shift: self.chunk_shift,
             depth: self.index.depth(),
             file_id: self.file_id,
-            generation: if is_provisional && self.is_provisional { self.generation } else { self.next_generation() },
+            generation: match is_provisional && self.durable_generation < self.generation {
+                true => self.generation,
+                false => self.next_generation(),
+            },
             size,
             end: self.live_end(),
             live_bytes: self.live_bytes,

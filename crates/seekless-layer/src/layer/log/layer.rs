@@ -62,10 +62,11 @@ impl ChunkedLayer {
         Ok(())
     }
 
-    /// Writes back waiting changes before an attribute changes that writing would change again.
+    /// Writes what is to be written below before an attribute changes that writing would change again: waiting changes, and
+    /// the confirmation of a provisional commit.
     async fn write_before(&self, at: &At<'_, Node>) -> FsResult<()> {
-        match at.node.has_changes() {
-            true => self.sync_file(at.lower, at.handle, at.node, false).await,
+        match at.node.wants_writer() {
+            true => self.settle_file(at.lower, at.handle, at.node).await,
             false => Ok(()),
         }
     }

@@ -39,8 +39,8 @@ pub(super) const PIECE_BYTES: u32 = 1 << 20;
 /// 1. A file of no bytes is an empty one.
 /// 2. A slot that is damaged, of a later version, or good but of more bytes than there are makes a damaged file. One
 ///    that is not in the slot for its generation is foreign.
-/// 3. Of two good slots, the newer counts; a provisional one only if all its records are intact, and otherwise the
-///    older.
+/// 3. Of two good slots, the newer counts; a provisional one only if the records written for it are intact, and
+///    otherwise the older, which is durable.
 /// 4. Without any slot of ours the file is plain, with one exception: where it begins with zeroes, as before its first
 ///    commit, and contains only records of ours behind them, it is ours: see [`look_behind_zeroes`].
 pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_size: u64) -> FsResult<Content> {
@@ -84,7 +84,11 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
             }
             (false, Some(older)) => {
                 cover("layer: the commit before a provisional one counts");
-                Some(older)
+                if older.is_provisional {
+                    cover("layer: two provisional commits, of which the older counts");
+                }
+                // It was durable before the newer one was written (P1).
+                Some(Commit { is_provisional: false, ..older })
             }
             // Not even its initial commit was durable.
             (false, None) => return Ok(Content::Empty),
@@ -110,7 +114,8 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
     }
 }
 
-/// Whether all records of a provisional commit are intact.
+/// Whether all records that were written for a provisional commit are intact: those of its generation, or of later ones
+/// where a commit failed in between. All others were durable before.
 ///
 /// # Errors
 /// Those of reading: an unreadable record may be intact.
@@ -124,6 +129,13 @@ async fn is_whole(lower: &Fs, ino: Ino, handle: Option<Handle>, commit: &Commit,
             return Ok(false);
         }
         left -= 1;
+        let head = read_lower(lower, ino, handle, entry.offset, Head::BYTES as u32).await?;
+        if let Ok(head) = Head::checked(&head)
+            && (head.head_crc, head.file_id) == (entry.crc, commit.file_id)
+            && head.generation < commit.generation
+        {
+            continue;
+        }
         let bytes = read_lower(lower, ino, handle, entry.offset, entry.bytes).await?;
         let record = match Record::decode(&bytes, &entry) {
             Ok(record) if record.file_id == commit.file_id => record,

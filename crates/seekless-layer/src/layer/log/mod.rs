@@ -68,6 +68,9 @@ pub struct Options {
     pub dirty_bytes_max: u64,
     /// Decoded chunks kept in memory, in bytes.
     pub cache_bytes: u64,
+    /// After an fsync nothing more is written below, for a caller that then changes the lower file itself. It costs a second
+    /// sync of the lower file.
+    pub settle_at_fsync: bool,
 }
 
 impl Options {
@@ -81,6 +84,7 @@ impl Options {
             write_back_interval: Nanos::from_secs(5),
             dirty_bytes_max: 32 * MIB,
             cache_bytes: 8 * MIB,
+            settle_at_fsync: false,
         }
     }
 }

@@ -65,7 +65,7 @@ pub async fn convert(
     tell: &dyn Fn(&Progress, &[u8]),
 ) -> FsResult<Progress> {
     let (is_secret, codec) = (options.codec.is_secret(), options.codec.clone());
-    let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, ..options }).await?;
+    let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, settle_at_fsync: true, ..options }).await?;
     let wants_gain = direction == Direction::Pack && !is_secret;
     let work = PackJob { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction, wants_gain };
     let mut progress = Progress::default();

@@ -6,10 +6,12 @@
 use super::*;
 use crate::fs::FsError;
 use crate::fs::client::Client;
+use crate::rng::Rng;
 use crate::testing::history::Recorder;
 use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::{Generator, MemFsOptions, Op, OpMix, Promise, Runner, Space, Tree, WeakFs};
+use crate::testing::volumes::life::must_have_covered;
+use crate::testing::{Generator, MemFs, MemFsOptions, Op, OpMix, Promise, Runner, Space, Tree, WeakFs};
 
 const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX };
 
@@ -144,4 +146,163 @@ fn a_full_file_system_loses_nothing() {
         }
         assert!(refused > 0);
     }
+}
+
+/// What a file has held since the beginning of a round.
+struct Versions {
+    path: Vec<u8>,
+    /// Its content after each change, the oldest first.
+    contents: Vec<Vec<u8>>,
+    /// Which of these was durable at which position of the journal below.
+    durable: Vec<(usize, usize)>,
+}
+
+impl Versions {
+    /// The content after a power cut at `position`, or what is wrong with it.
+    fn check(&self, position: usize, found: &[u8]) -> Result<(), String> {
+        let synced = self.durable.iter().filter(|(at, _)| *at <= position).map(|(_, version)| *version).max();
+        let allowed = &self.contents[synced.unwrap_or(0)..];
+        match allowed.iter().any(|content| content == found) {
+            true => Ok(()),
+            false => {
+                let older = self.contents.iter().position(|content| content == found);
+                let path = String::from_utf8_lossy(&self.path);
+                Err(format!("{path}: it holds version {older:?}, and {synced:?} was synced"))
+            }
+        }
+    }
+}
+
+/// Aim: what fsync has acknowledged is there after a power cut, after any number of cuts, whether the commit of an fsync has
+/// been confirmed or not, and whatever of it the cut has left. Method: several files on the weak model, changed and synced at
+/// random; each round goes on with what a cut of the round before has left.
+#[test]
+fn a_life_of_fsyncs() {
+    const FILES: usize = 3;
+    let replay = replay("weak_fs::a_life_of_fsyncs");
+    crate::rt::covered();
+    let (mut rounds, mut fsyncs) = (0, 0);
+    for seed in replay.seeds(0..12) {
+        simulate(seed, async |rt| {
+            let mut rng = Rng::new(seed);
+            let options = Options { write_back_interval: Nanos::from_millis(10), ..tiny(Arc::new(Zstd::default())) };
+            let memory = MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() };
+            let mut left = Tree::of(MemFs::with_options(&rt, memory)).await.unwrap();
+            let mut held = vec![Vec::new(); FILES];
+            for round in 0..12 {
+                let lower = WeakFs::new(&rt, memory);
+                left.build(&(lower.clone() as Fs)).await.unwrap();
+                Client::new(lower.clone() as Fs).sync().await.unwrap();
+                let client = Client::new(stack_on(&rt, lower.clone(), options.clone()).await.unwrap());
+                let mut files = Vec::new();
+                for (number, content) in held.iter().enumerate() {
+                    let path = format!("/{number}").into_bytes();
+                    if round == 0 {
+                        client.write_file(&path, b"").await.unwrap();
+                    }
+                    files.push(Versions { path, contents: vec![content.clone()], durable: Vec::new() });
+                }
+                if round == 0 {
+                    client.sync().await.unwrap();
+                }
+                let start = lower.position();
+                for _ in 0..rng.between(1, 40) {
+                    let versions = rng.below(FILES as u64) as usize;
+                    let versions = &mut files[versions];
+                    let mut content = versions.contents[versions.contents.len() - 1].clone();
+                    let file = client.open(&versions.path, crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+                    let at = rng.below(content.len() as u64 + 1);
+                    match rng.below(8) {
+                        0 => {
+                            content.truncate(at as usize);
+                            client.truncate(&versions.path, at).await.unwrap();
+                        }
+                        _ => {
+                            let most = *rng.pick(&[100, 5_000, 40_000]);
+                            let mut bytes = vec![0; rng.between(1, most) as usize];
+                            rng.fill(&mut bytes);
+                            content.resize(content.len().max(at as usize + bytes.len()), 0);
+                            content[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+                            client.write(file, at, &bytes).await.unwrap();
+                        }
+                    }
+                    versions.contents.push(content);
+                    if rng.chance(2, 3) {
+                        client.fsync(file).await.unwrap();
+                        versions.durable.push((lower.position(), versions.contents.len() - 1));
+                        fsyncs += 1;
+                    }
+                    client.close(file).await.unwrap();
+                    if rng.chance(1, 8) {
+                        rt.sleep(Nanos::from_millis(rng.between(1, 40))).await;
+                    }
+                }
+                // The daemon ends with the power; its tasks do no more harm.
+                let position = rng.between(start as u64, lower.position() as u64) as usize;
+                let state = rng.below(6);
+                let cut = lower.cut(position, state).await.unwrap();
+                client.fs().close().await.unwrap();
+                left = Tree::of(cut.clone()).await.unwrap();
+                let after = Client::new(stack_on(&rt, cut.clone(), options.clone()).await.unwrap());
+                for (versions, held) in files.iter().zip(&mut held) {
+                    *held = after.read_file(&versions.path).await.unwrap();
+                    let verdict = versions.check(position, held);
+                    verdict.unwrap_or_else(|what| {
+                        panic!(
+                            "round {round}, cut at {position}, state {state}: {what}\n{}",
+                            replay.command(seed, None, None, None)
+                        )
+                    });
+                }
+                after.fs().close().await.unwrap();
+                // In half of the rounds the next mount finds what the cut left, and otherwise what was closed.
+                if rng.chance(1, 2) {
+                    left = Tree::of(cut).await.unwrap();
+                }
+                rounds += 1;
+            }
+        });
+    }
+    println!("{rounds} power cuts, {fsyncs} fsyncs");
+    if replay.runs_everything() {
+        const POINTS: &[&str] = &[
+            "layer: a provisional commit is whole",
+            "layer: the commit before a provisional one counts",
+            "layer: two provisional commits, of which the older counts",
+        ];
+        must_have_covered("layer::log::tests::weak_fs::a_life_of_fsyncs", POINTS);
+    }
+}
+
+/// Aim: an fsync costs one sync of the lower file, once the file has been synced, and readers do not have to look at its
+/// records for long. Method: syncs counted below; after the next write-back the newest slot is looked at.
+#[test]
+fn an_fsync_syncs_once() {
+    simulate(1, async |rt| {
+        let lower = weak_fs(&rt);
+        let options = tiny(Arc::new(Zstd::default()));
+        let client = Client::new(stack_on(&rt, lower.clone(), options.clone()).await.unwrap());
+        let file = client.create(b"/f").await.unwrap();
+        for round in 0..20_u64 {
+            client.write(file, round * 3_000, &[round as u8; 5_000]).await.unwrap();
+            let before = lower.syncs();
+            client.fsync(file).await.unwrap();
+            assert_eq!(lower.syncs() - before, 1, "round {round}");
+        }
+        let below = Client::new(lower.clone() as Fs);
+        let newest = async || {
+            let bytes = below.read_file(b"/f").await.unwrap();
+            let slots = [0, 512].map(|at| format::Commit::decode(&bytes[at..at + 512]));
+            let good = slots.into_iter().filter_map(|slot| match slot {
+                format::SlotState::Good(commit) => Some(commit),
+                _ => None,
+            });
+            good.max_by_key(|commit| commit.generation).unwrap()
+        };
+        assert!(newest().await.is_provisional);
+        rt.sleep(Nanos(3 * options.write_back_interval.0)).await;
+        assert!(!newest().await.is_provisional);
+        client.close(file).await.unwrap();
+        client.fs().close().await.unwrap();
+    });
 }
