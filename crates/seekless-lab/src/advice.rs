@@ -382,6 +382,8 @@ impl Advice {
             paper: String::new(),
             about: self.sentences().join("\n"),
             seed: 1,
+            seeds: 1,
+            is_quick: false,
             clock: Clock::Virtual,
             profile: "none".to_owned(),
             over: String::new(),

@@ -101,7 +101,8 @@ impl Measured {
         self.share(self.usage.disk?)
     }
 
-    fn share(&self, busy: Nanos) -> Option<f64> {
+    /// `busy` as a part of the time; `None` when the phase took none.
+    pub fn share(&self, busy: Nanos) -> Option<f64> {
         (self.elapsed > Nanos::ZERO).then(|| busy.as_secs_f64() / self.elapsed.as_secs_f64())
     }
 

@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const page = document.getElementById("page");
   const DASHES = ["none", "7 4", "2 3", "9 3 2 3"];
-  const SYMBOLS = ["circle", "triangle", "square", "diamond", "star"];
+  const SYMBOLS = ["circle", "triangle", "square", "diamond", "star", "cross", "triangle2"];
   let marks = 0;
 
   // An element with attributes and children; children that are text are text, whatever is in them.
@@ -57,7 +57,10 @@
     const dashes = distinct((curve) => curve.dash);
     const colour = (curve) => `var(--c${colours.indexOf(curve.colour) % 8})`;
     const dash = (curve) => (curve.source ? "1 4" : DASHES[Math.max(0, dashes.indexOf(curve.dash)) % DASHES.length]);
-    const symbol = (curve) => SYMBOLS[Math.max(0, dashes.indexOf(curve.dash)) % SYMBOLS.length];
+    // By shape as well as by colour; where dashes tell curves apart, the shapes go with them.
+    const symbol = (curve) => SYMBOLS[Math.max(0, dashes.length > 1 ? dashes.indexOf(curve.dash) : colours.indexOf(curve.colour)) % SYMBOLS.length];
+    // What others lie on is wider, so that it is seen beneath them.
+    const wider = (curve) => 3 * Math.min(curve.beneath, 3);
     const state = { xLog: drawing.x_log, yLog: drawing.y_log, hidden: new Set() };
     const panels = make("div", { class: "panels" });
     // One bar for each name: along, so that names can be read, and without a legend, which would repeat them.
@@ -139,15 +142,16 @@
         ? Plot.axisX({ label: drawing.x_label, ticks: width / 80 })
         : Plot.axisX(shown, { text: label, label: drawing.x_label });
       const lines = curves.map((curve) => Plot.line(points.filter((p) => p.curve === curve), {
-        x: "x", y: "y", stroke: colour(curve), strokeWidth: curve.source ? 1.5 : 2, strokeDasharray: dash(curve),
+        x: "x", y: "y", stroke: colour(curve), strokeWidth: (curve.source ? 1.5 : 2) + wider(curve), strokeDasharray: dash(curve),
       }));
+      const spreads = curves.map((curve) => Plot.ruleX(spread.filter((p) => p.curve === curve), { x: "x", y1: low, y2: high, stroke: colour(curve), strokeWidth: 1.5 }));
       const dots = curves.map((curve) => Plot.dot(points.filter((p) => p.curve === curve), {
-        x: "x", y: "y", symbol: symbol(curve), r: curve.source ? 5.5 : 3.5, stroke: colour(curve), strokeWidth: 1.7,
+        x: "x", y: "y", symbol: symbol(curve), r: (curve.source ? 5.5 : 3.5) + wider(curve) * 0.8, stroke: colour(curve), strokeWidth: 1.7,
         fill: curve.source ? "none" : colour(curve),
       }));
       return Plot.plot({
         ...common, x, color: { type: "identity" },
-        marks: [...axes, axisX, Plot.ruleY([y.domain[0]], { strokeOpacity: 0.4 }), ...lines, ...dots, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title }))],
+        marks: [...axes, axisX, Plot.ruleY([y.domain[0]], { strokeOpacity: 0.4 }), ...lines, ...spreads, ...dots, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title }))],
       });
     }
 
@@ -157,7 +161,7 @@
       panels.replaceChildren(...drawing.panels.map((panel) => {
         const svg = plot(panel, room);
         svg.setAttribute("role", "img");
-        svg.setAttribute("aria-label", `${drawing.title} ${panel.name}`);
+        svg.setAttribute("aria-label", `${drawing.title} ${panel.name}`.trim());
         return make("div", {}, panel.name ? make("h4", {}, panel.name) : "", svg);
       }));
     }
@@ -194,7 +198,7 @@
     const controls = make("div", { class: "controls" },
       numeric && drawing.chart !== "bar" ? toggle("log x", "xLog") : "", toggle("log y", "yLog"),
       make("button", { type: "button", onclick: () => download(`${file}.csv`, "text/csv", csv(["panel", "curve", "source", drawing.x_label, drawing.y_label], rows())) }, "CSV"),
-      make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(panels)) }, "SVG"));
+      make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(drawing.title, panels, along ? null : legend)) }, "SVG"));
     draw();
     let drawn = document.documentElement.clientWidth;
     window.addEventListener("resize", () => {
@@ -204,51 +208,71 @@
     });
     return make("figure", { id: `${experiment.name}-${drawing.id}` }, make("h3", {}, drawing.title), controls,
       drawing.panels.length ? panels : make("p", { class: "about" }, "Nothing that it shows was measured."), along ? "" : legend,
+      drawing.coinciding.length ? make("p", { class: "coinciding" }, `${drawing.coinciding.join("; ")}.`) : "",
       drawing.caption ? make("figcaption", {}, ...prose(drawing.caption)) : "");
   }
 
-  // All panels of a figure as one SVG file, with the colours that are seen.
-  function standalone(panels) {
+  // A figure as one SVG file, with the colours that are seen: its title, all panels beside each other, and its legend.
+  function standalone(title, panels, legend) {
     const style = getComputedStyle(document.documentElement);
+    const [ink, paper] = ["--ink", "--paper"].map((name) => style.getPropertyValue(name).trim());
     const resolve = (text) => text.replace(/var\((--[a-z0-9-]+)\)/g, (_, name) => style.getPropertyValue(name).trim() || "black");
+    const write = (element) => resolve(new XMLSerializer().serializeToString(element));
+    const text = (content, x, y, size, weight) => {
+      const element = document.createElementNS("http://www.w3.org/2000/svg", "text");
+      for (const [key, value] of Object.entries({ x, y, "font-size": size, "font-weight": weight })) element.setAttribute(key, value);
+      element.textContent = content;
+      return write(element);
+    };
+    const place = (svg, x, y) => {
+      const copy = svg.cloneNode(true);
+      for (const [key, value] of Object.entries({ x, y, color: ink })) copy.setAttribute(key, value);
+      return write(copy);
+    };
+    const TOP = 34;
+    let inner = text(title, 10, 22, 15, 600);
     let left = 0;
-    let height = 0;
-    let inner = "";
+    let height = TOP;
     for (const div of panels.children) {
-      const svg = div.querySelector("svg").cloneNode(true);
-      const [width, high] = [Number(svg.getAttribute("width")), Number(svg.getAttribute("height"))];
-      svg.setAttribute("x", left);
-      svg.setAttribute("y", 24);
-      svg.setAttribute("color", style.getPropertyValue("--ink").trim());
+      const svg = div.querySelector("svg");
       const name = div.querySelector("h4");
-      if (name) {
-        const text = document.createElementNS("http://www.w3.org/2000/svg", "text");
-        text.setAttribute("x", left + 10);
-        text.setAttribute("y", 16);
-        text.textContent = name.textContent;
-        inner += new XMLSerializer().serializeToString(text);
-      }
-      inner += resolve(new XMLSerializer().serializeToString(svg));
-      left += width + 16;
-      height = Math.max(height, high + 24);
+      if (name) inner += text(name.textContent, left + 10, TOP + 16, 12, 600);
+      inner += place(svg, left, TOP + 24);
+      left += Number(svg.getAttribute("width")) + 16;
+      height = Math.max(height, TOP + 24 + Number(svg.getAttribute("height")));
     }
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${left}" height="${height}" viewBox="0 0 ${left} ${height}" font-family="sans-serif" font-size="12" fill="${style.getPropertyValue("--ink").trim()}"><rect width="100%" height="100%" fill="${style.getPropertyValue("--paper").trim()}"/>${inner}</svg>\n`;
+    // As wide as its letters may be.
+    const width = Math.max(left, 20 + 9 * title.length);
+    let [x, y] = [10, height + 8];
+    for (const button of legend ? legend.children : []) {
+      const swatch = button.querySelector("svg");
+      const name = button.textContent;
+      const wide = Number(swatch.getAttribute("width")) + 24 + 7.5 * name.length;
+      if (x > 10 && x + wide > width) [x, y] = [10, y + 20];
+      inner += place(swatch, x, y) + text(name, x + Number(swatch.getAttribute("width")) + 6, y + 11, 12, 400);
+      x += wide;
+    }
+    if (legend) height = y + 26;
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="12" fill="${ink}"><rect width="100%" height="100%" fill="${paper}"/>${inner}</svg>\n`;
   }
 
-  function table(header, rows) {
+  function table(header, rows, kind) {
     const head = make("tr", {}, ...header.map(([text, kind]) => make("th", { class: kind, scope: "col" }, text)));
-    return make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+    return make("div", { class: "scroll" }, make("table", { class: kind }, make("thead", {}, head), make("tbody", {}, ...rows)));
   }
 
   const VERDICTS = { holds: "\u2713 holds", differs: "\u2717 differs", open: "\u25CB not measured" };
 
-  function claims(checked) {
-    return table([["", ""], ["claim", ""], ["found", ""], ["cases", "number"]], checked.map(({ claim, verdict, cases, held, found }) =>
+  function claims(checked, quick) {
+    const word = (verdict) => VERDICTS[verdict] + (quick && verdict !== "open" ? " (quick)" : "");
+    return table([["", ""], ["claim", ""], ["metric", ""], ["required", ""], ["found", ""], ["cases", "number"]], checked.map(({ claim, verdict, cases, held, required, found }) =>
       make("tr", {},
-        make("td", { class: `badge ${verdict}` }, VERDICTS[verdict]),
+        make("td", { class: `badge ${verdict}` }, word(verdict)),
         make("td", {}, ...prose(claim.text), make("small", {}, claim.source)),
-        make("td", {}, found, claim.note ? make("small", {}, ...prose(claim.note)) : ""),
-        make("td", { class: "number" }, cases ? `${held} of ${cases}` : ""))));
+        make("td", { "data-label": "metric" }, make("code", {}, claim.metric)),
+        make("td", { "data-label": "required" }, required),
+        make("td", { "data-label": "found" }, found, claim.note ? make("small", {}, ...prose(claim.note)) : ""),
+        make("td", { class: "number", "data-label": "cases" }, cases ? `${held} of ${cases}` : ""))), "claims");
   }
 
   function published(rows) {
@@ -264,13 +288,15 @@
   function experiment(one) {
     const held = one.claims.filter((c) => c.verdict === "holds").length;
     const open = one.claims.filter((c) => c.verdict === "open").length;
-    const sentence = `${held} of ${one.claims.length} claims hold` + (open ? `, ${open} not measured` : "") + ".";
+    const sentence = `${held} of ${one.claims.length} claims hold` + (open ? `, ${open} not measured` : "") + (one.quick ? " (quick: not to conclude from)" : "") + ".";
+    const missing = `Interrupted: ${one.missing} point${one.missing === 1 ? "" : "s"} not measured yet. The same command continues.`;
     const save = () => download(`${one.name}.csv`, "text/csv", one.csv);
     return make("section", { class: "experiment", id: one.name },
       make("h2", {}, one.title, " ", make("small", {}, one.paper)),
+      one.missing ? make("p", { class: "missing" }, missing) : "",
       one.about ? make("p", { class: "about" }, ...prose(one.about)) : "",
       one.claims.length ? make("p", { class: "verdict" }, sentence) : "",
-      one.claims.length ? claims(one.claims) : "",
+      one.claims.length ? claims(one.claims, one.quick) : "",
       ...one.figures.map((drawing) => figure(drawing, one)),
       one.published.length ? make("details", { open: one.published.length <= 12 }, make("summary", {}, `published figures beside measured ones (${one.published.length})`), published(one.published)) : "",
       make("div", { class: "controls" }, make("button", { type: "button", onclick: save }, `all ${one.rows} rows as CSV`)),

@@ -95,6 +95,9 @@ pub(super) struct Sweep<'a> {
 /// middle of it. A point in real time removes its files first.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// How often the rows are written while a sweep goes on: what is killed in between can still be reported on.
+const ROWS_EVERY: Duration = Duration::from_secs(10);
+
 /// How a sweep ended.
 pub(super) struct Ended {
     pub interrupted: bool,
@@ -132,12 +135,17 @@ impl Sweep<'_> {
 
     /// Writes the rows that there are, so that they can be looked at, and says so.
     fn interrupted(&self, ended: &Ended, results: &Results) {
-        let kept =
-            results.finish(self.experiment, self.plan, &self.origin.provenance(ended.measured, results, self.plan));
-        if let Err(error) = kept {
-            self.caller.note(&error.to_string());
+        if let Err(failure) = self.keep_rows(ended.measured, results) {
+            self.caller.note(&failure.text);
         }
         self.say_interrupted(ended);
+    }
+
+    /// Writes the rows that there are, and how many points are missing. `measured` is how many this run has added.
+    fn keep_rows(&self, measured: usize, results: &Results) -> Result<(), Failure> {
+        let provenance = self.origin.provenance(measured, results, self.plan);
+        results.finish(self.experiment, self.plan, &provenance)?;
+        Ok(())
     }
 
     fn say_interrupted(&self, ended: &Ended) {
@@ -179,6 +187,7 @@ impl Sweep<'_> {
             }
             drop(send);
             let mut outcome = Ok(());
+            let mut rows_written = Instant::now();
             let mut interrupted_at: Option<Instant> = None;
             loop {
                 match receive.recv_timeout(Duration::from_millis(100)) {
@@ -201,6 +210,10 @@ impl Sweep<'_> {
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
+                }
+                if rows_written.elapsed() >= ROWS_EVERY && outcome.is_ok() {
+                    outcome = self.keep_rows(ended.measured, results);
+                    rows_written = Instant::now();
                 }
                 let what = under_way().clone();
                 let done = (ended.to_do - ended.left) as u64;

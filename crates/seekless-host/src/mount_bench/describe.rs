@@ -66,6 +66,8 @@ pub fn experiment(setting: &Setting) -> Experiment {
         paper: String::new(),
         about: about(setting),
         seed: 1,
+        seeds: 1,
+        is_quick: setting.quick,
         clock: Clock::Real,
         profile: "none".into(),
         over: String::new(),

@@ -7,6 +7,7 @@
 mod svg;
 
 use base64::Engine;
+use seekless::units::counted;
 use seekless_lab::experiment::{Checked, Stored, Verdict, deviations, draw, to_csv};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -76,10 +77,22 @@ fn experiment(stored: &Stored) -> Value {
         "claims": claims,
         "figures": figures,
         "published": published,
+        "quick": description.is_quick,
+        "missing": missing(stored),
         "rows": rows.len(),
         "csv": to_csv(rows),
         "provenance": provenance,
     })
+}
+
+/// What a page says of a run that has not come to its end.
+fn interrupted(missing: u64) -> String {
+    format!("Interrupted: {} not measured yet. The same command continues.", counted(missing, "point"))
+}
+
+/// How many points of an interrupted run are missing.
+fn missing(stored: &Stored) -> u64 {
+    stored.provenance["points_missing"].as_u64().unwrap_or(0)
 }
 
 /// The page for browsers without scripts: the verdicts, and the figures in their initial state.
@@ -88,12 +101,16 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
     for stored in results {
         let description = &stored.description;
         text += &format!("<section><h2>{} {}</h2>\n", escape(&description.title), escape(&description.paper));
+        if let points @ 1.. = missing(stored) {
+            text += &format!("<p class=\"missing\">{}</p>\n", interrupted(points));
+        }
         text += &format!("<p class=\"about\">{}</p>\n<ul>\n", prose(description.about.trim()));
+        let quick = if description.is_quick { " (quick)" } else { "" };
         for claim in &description.claims {
-            let Checked { claim, verdict, found, .. } = claim.verify(&stored.rows);
+            let Checked { claim, verdict, required, found, .. } = claim.verify(&stored.rows);
             let word = match verdict {
                 Verdict::Open => verdict.name().to_owned(),
-                _ => format!("{}: {}", verdict.name(), escape(&found)),
+                _ => format!("{}{quick}: {}; required: {}", verdict.name(), escape(&found), escape(&required)),
             };
             text += &format!("<li>{} {} <b>{word}</b></li>\n", prose(&claim.text), escape(&claim.source));
         }
@@ -156,6 +173,68 @@ mod tests {
             assert!(!ends, "{name} would end the element that it stands in");
         }
         assert!(!SCRIPT.contains("</script") && !SCRIPT.contains("<!--"));
+    }
+
+    /// A small result, as a run stores it.
+    fn stored(quick: bool, missing: u64) -> Stored {
+        let text = r#"
+            title = "t"
+            workload = { kind = "count", trace = "a.csv" }
+            contestant = [{ name = "one" }]
+            [[figure]]
+            id = "f"
+            title = "requests of a trace"
+            x = "contestant"
+            y = "requests"
+            [[claim]]
+            text = "there are some"
+            source = "ours"
+            metric = "requests"
+            test = "value"
+            above = 1.0
+            below = 5.0
+        "#;
+        let mut experiment = seekless_lab::experiment::Experiment {
+            name: "e".into(),
+            folder: "e".into(),
+            description: toml::from_str(text).unwrap(),
+            published: Vec::new(),
+        };
+        if quick {
+            experiment = experiment.quick();
+        }
+        let row = r#"{ "dims": { "contestant": "one", "operation": "read" }, "metrics": { "requests": 3.0 } }"#;
+        Stored {
+            name: experiment.name,
+            description: experiment.description,
+            published: Vec::new(),
+            rows: vec![serde_json::from_str(row).unwrap()],
+            provenance: json!({ "points_missing": missing }),
+            text: text.to_owned(),
+        }
+    }
+
+    /// Aim: a quick look and an interrupted run say so wherever they are shown. Method: the part that is shown without scripts, and the data
+    /// of the part with scripts; each with and without.
+    #[test]
+    fn pages_say_what_they_are_not() {
+        for (quick, missing) in [(false, 0), (true, 0), (false, 2), (true, 1)] {
+            let stored = stored(quick, missing);
+            let text = fallback("t", std::slice::from_ref(&stored)).unwrap();
+            assert!(text.contains("required: 1.00 to 5.00"), "{text}");
+            assert_eq!(text.contains("holds (quick): 3.00"), quick, "{text}");
+            assert_eq!(text.contains("<h2>t (quick)"), quick, "{text}");
+            assert_eq!(
+                text.contains(">requests of a trace (quick)</text>") || text.contains("trace (quick)\n"),
+                quick,
+                "{text}"
+            );
+            assert_eq!(text.contains("Interrupted: "), missing > 0, "{text}");
+            let data = experiment(&stored);
+            assert_eq!((&data["quick"], &data["missing"]), (&json!(quick), &json!(missing)));
+        }
+        let text = fallback("t", &[stored(true, 1)]).unwrap();
+        assert!(text.contains("Interrupted: 1 point not measured yet"), "{text}");
     }
 
     #[test]

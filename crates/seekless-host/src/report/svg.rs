@@ -70,7 +70,8 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
     let width = if count > 1 { PANEL_WIDTH.saturating_mul(count) } else { ALONE_WIDTH };
     let columns = (width.saturating_sub(70) / (54 + letters(names.iter().copied()))).max(1);
     let lines = u32::try_from(names.len()).unwrap_or(u32::MAX).div_ceil(columns);
-    let height = 40 + HEIGHT + LEGEND_LINE.saturating_mul(lines) + 16;
+    let said = u32::try_from(drawing.coinciding.len()).unwrap_or(u32::MAX);
+    let height = 40 + HEIGHT + LEGEND_LINE.saturating_mul(lines.saturating_add(said)) + 16;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
@@ -99,14 +100,68 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
                 let line = PathElement::new([(x + from, y), (x + to, y)], colour.stroke_width(2));
                 legend.draw(&line).map_err(cannot)?;
             }
-            let point = if curve.source.is_empty() { colour.filled() } else { colour.stroke_width(2) };
-            legend.draw(&Circle::new((x + 13, y), 4, point)).map_err(cannot)?;
+            let corners = symbol(symbol_of(drawing, curve), 4.0);
+            let corners: Vec<(i32, i32)> =
+                corners.into_iter().map(|(right, down)| (x + 13 + right, y + down)).collect();
+            match curve.source.is_empty() || drawing.chart == Chart::Bar {
+                true => legend.draw(&Polygon::new(corners, colour.filled())),
+                false => legend.draw(&PathElement::new(corners, colour.stroke_width(2))),
+            }
+            .map_err(cannot)?;
             let style = text(14).pos(Pos::new(HPos::Left, VPos::Center));
             legend.draw(&Text::new((*name).clone(), (x + 34, y), style)).map_err(cannot)?;
+        }
+        for (index, sentence) in (0..).zip(&drawing.coinciding) {
+            let y = (8 + (lines + index) * LEGEND_LINE) as i32;
+            let style = text(13).pos(Pos::new(HPos::Left, VPos::Center));
+            legend.draw(&Text::new(sentence.clone(), (70, y), style)).map_err(cannot)?;
         }
         root.present().map_err(cannot)?;
     }
     Ok(svg)
+}
+
+/// Corners of a curve's symbol around its point, the first one again at the end, so that it can be drawn open too.
+fn symbol(number: usize, radius: f64) -> Vec<(i32, i32)> {
+    /// Corners on a circle, the first one so many eighths of a turn from the top; radii that alternate make a star.
+    fn around(count: usize, eighths: f64, radii: &[f64]) -> Vec<(f64, f64)> {
+        let corner = |index: usize| {
+            let turn = std::f64::consts::TAU * (index as f64 / count as f64 + eighths / 8.0);
+            let radius = radii[index % radii.len()];
+            (radius * turn.sin(), -radius * turn.cos())
+        };
+        (0..=count).map(corner).collect()
+    }
+    let corners = match number % SYMBOLS {
+        0 => around(16, 0.0, &[1.0]),
+        1 => around(3, 0.0, &[1.4]),
+        2 => around(4, 1.0, &[1.3]),
+        3 => around(4, 0.0, &[1.4]),
+        4 => around(10, 0.0, &[1.6, 0.65]),
+        5 => around(12, 0.6, &[1.4, 1.4, 0.6]),
+        _ => around(3, 4.0, &[1.4]),
+    };
+    let pixels = |length: f64| (length * radius).round() as i32;
+    corners.into_iter().map(|(right, down)| (pixels(right), pixels(down))).collect()
+}
+
+/// How many symbols there are, as on the page.
+const SYMBOLS: usize = 7;
+
+/// Shapes go with the dashes where these tell curves apart, and otherwise with the colours.
+fn symbol_of(drawing: &Drawing, curve: &Curve) -> usize {
+    let dashes = distinct(drawing, |curve| &curve.dash);
+    match dashes.len() > 1 {
+        true => dashes.iter().position(|dash| **dash == curve.dash).unwrap_or(0),
+        false => {
+            distinct(drawing, |curve| &curve.colour).iter().position(|colour| **colour == curve.colour).unwrap_or(0)
+        }
+    }
+}
+
+/// Pixels by which a curve is wider on which others lie.
+fn wider(curve: &Curve) -> u32 {
+    3 * u32::try_from(curve.beneath.min(3)).unwrap_or(3)
 }
 
 /// True when there is one bar for each name. They lie along, so that the names can be read.
@@ -374,16 +429,33 @@ impl Axes<'_> {
             let colour = colour(self.drawing, curve);
             let points: Vec<(f64, f64)> =
                 curve.marks.iter().filter_map(|mark| Some((self.x(&mark.x), self.y(mark.y)?))).collect();
-            let style = colour.stroke_width(2);
+            let style = colour.stroke_width(2 + wider(curve));
             match is_solid(self.drawing, curve) {
                 true => chart.draw_series(LineSeries::new(points.clone(), style)).map(|_| ()),
                 false => chart.draw_series(DashedLineSeries::new(points.clone(), 6, 4, style)).map(|_| ()),
             }
             .map_err(cannot)?;
-            let style = if curve.source.is_empty() { colour.filled() } else { colour.stroke_width(2) };
-            let radius = if curve.source.is_empty() { 3 } else { 5 };
-            let dots = points.into_iter().map(|point| Circle::new(point, radius, style));
-            chart.draw_series(dots).map_err(cannot)?;
+            let quartiles = |mark: &seekless_lab::experiment::Mark| {
+                let (low, high) = mark.spread?;
+                let x = self.x(&mark.x);
+                Some(PathElement::new([(x, self.y(low)?), (x, self.y(high)?)], colour.stroke_width(2)))
+            };
+            chart.draw_series(curve.marks.iter().filter_map(quartiles)).map_err(cannot)?;
+            let is_measured = curve.source.is_empty();
+            let radius = if is_measured { 3.0 } else { 5.0 } + f64::from(wider(curve)) * 0.8;
+            let corners = symbol(symbol_of(self.drawing, curve), radius);
+            match is_measured {
+                true => {
+                    let dot = |point| EmptyElement::at(point) + Polygon::new(corners.clone(), colour.filled());
+                    chart.draw_series(points.into_iter().map(dot)).map(|_| ())
+                }
+                false => {
+                    let dot =
+                        |point| EmptyElement::at(point) + PathElement::new(corners.clone(), colour.stroke_width(2));
+                    chart.draw_series(points.into_iter().map(dot)).map(|_| ())
+                }
+            }
+            .map_err(cannot)?;
         }
         Ok(())
     }
@@ -423,6 +495,7 @@ mod tests {
             colour: "a".into(),
             dash: String::new(),
             source: String::new(),
+            beneath: 0,
             marks,
         };
         Drawing {
@@ -438,6 +511,7 @@ mod tests {
             colour_label: String::new(),
             dash_label: String::new(),
             panels: vec![Panel { name: String::new(), curves: vec![curve] }],
+            coinciding: Vec::new(),
         }
     }
 
@@ -541,11 +615,40 @@ mod tests {
         let legend_strokes = |figure: &Drawing| {
             let svg = to_svg(figure).unwrap();
             let (_, legend) = svg.rsplit_once("</text>\n<polyline").unwrap();
-            legend.split("<circle").next().unwrap().matches("stroke-width=\"2\"").count()
+            legend.split("<polygon").next().unwrap().matches("stroke-width=\"2\"").count()
         };
         let solid = legend_strokes(&figure);
         figure.panels[0].curves[1] = other;
         assert!(legend_strokes(&figure) > solid, "the second line is of several strokes");
+    }
+
+    /// Aim: curves differ in shape as well as in colour, and of two on one another both are seen. Method: the corners of the symbols
+    /// of many curves; the width of a curve with another on it, and the sentence that says so.
+    #[test]
+    fn curves_are_told_apart() {
+        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, spread: Some((0.5, 4.0)) }).collect();
+        let mut figure = drawing(Chart::Line, false, marks());
+        let one = figure.panels[0].curves[0].clone();
+        let named = |n: usize| Curve { name: format!("c{n}"), colour: format!("c{n}"), ..one.clone() };
+        figure.panels[0].curves = (0..SYMBOLS).map(named).collect();
+        let shapes: std::collections::BTreeSet<_> = (0..SYMBOLS).map(|n| symbol(n, 10.0)).collect();
+        assert_eq!(shapes.len(), SYMBOLS);
+        let numbers: Vec<usize> = figure.panels[0].curves.iter().map(|curve| symbol_of(&figure, curve)).collect();
+        assert!(numbers.into_iter().eq(0..SYMBOLS));
+        figure.panels[0].curves[0].beneath = 1;
+        figure.coinciding = vec!["c0 and c1 coincide".into()];
+        let svg = to_svg(&figure).unwrap();
+        assert_eq!(svg.matches("stroke-width=\"5\"").count(), 1, "{svg}");
+        assert!(svg.contains("c0 and c1 coincide"), "{svg}");
+        // Each mark has its spread, besides its curve.
+        let without =
+            Curve { marks: one.marks.iter().map(|mark| Mark { spread: None, ..mark.clone() }).collect(), ..one };
+        let count = |curve: &Curve| {
+            let mut figure = drawing(Chart::Line, false, Vec::new());
+            figure.panels[0].curves = vec![curve.clone()];
+            to_svg(&figure).unwrap().matches("stroke-width=\"2\"").count()
+        };
+        assert_eq!(count(&figure.panels[0].curves[1]), count(&without) + 3);
     }
 
     /// Every kind of figure can be drawn, even with no point, one point, zeroes and texts; names appear as text.

@@ -6,6 +6,9 @@
 //! | `spread` | largest less smallest over the mean, along one dimension, is at most `at_most` |
 //! | `value` | the row is within `tolerance`, a share of it, of `expect`; or `above` or `below` |
 //! | `shape` | values along one dimension go as `shape` says: `falls`, `rises`, `valley` (down, then up) |
+//!
+//! With `relative_to` each of them is about ratios: of every row to the one in which something else holds, as in a figure. So
+//! "FFS declines more steeply than LFS" is a `compare` of two such ratios.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +35,9 @@ pub struct Claim {
     pub of: Selection,
     #[serde(default, skip_serializing_if = "Selection::is_empty")]
     pub to: Selection,
+    /// The metric is divided by that of the row in which these conditions hold instead.
+    #[serde(default, skip_serializing_if = "Selection::is_empty")]
+    pub relative_to: Selection,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,6 +87,8 @@ pub struct Checked {
     pub held: usize,
     /// The least and the most that was found; for a shape 1 where it is as said, and 0 where not.
     pub range: Option<(f64, f64)>,
+    /// What it requires, in words.
+    pub required: String,
     /// The result, in words.
     pub found: String,
 }
@@ -119,7 +127,7 @@ impl Claim {
     pub(super) fn check(&self, columns: &Columns) -> Result<(), String> {
         let dims = &columns.dims;
         columns.check_metric(&self.metric)?;
-        for selection in [&self.only, &self.of, &self.to] {
+        for selection in [&self.only, &self.of, &self.to, &self.relative_to] {
             check_selection(selection, dims)?;
         }
         let bound = self.above.or(self.below).is_some();
@@ -139,6 +147,8 @@ impl Claim {
 
     /// Compares the claim with `rows`.
     pub fn verify(&self, rows: &[Row]) -> Checked {
+        let ratios = (!self.relative_to.is_empty()).then(|| self.ratios(rows));
+        let rows = ratios.as_deref().unwrap_or(rows);
         let cases = match self.test {
             Test::Compare => self.compare(rows),
             Test::Spread => self.spread(rows),
@@ -159,7 +169,8 @@ impl Claim {
             let (least, most) = range.unwrap_or((found, found));
             Some((least.min(found), most.max(found)))
         });
-        Checked { claim: self.clone(), verdict, cases: cases.len(), held, range, found: self.in_words(&cases) }
+        let (required, found) = (self.required(), self.in_words(&cases));
+        Checked { claim: self.clone(), verdict, cases: cases.len(), held, range, required, found }
     }
 
     /// What it requires of its metric, or of the ratio: the least and the most. A shape requires 1, a yes.
@@ -173,6 +184,17 @@ impl Claim {
             }
             _ => (self.above, self.below),
         }
+    }
+
+    /// The rows that have a counterpart, with the metric as a ratio to it.
+    fn ratios(&self, rows: &[Row]) -> Vec<Row> {
+        let ratio = |row: &Row| {
+            let other = self.metric_of(counterpart(row, &self.relative_to, rows)?)?;
+            let found = self.metric_of(row)? / other;
+            let metrics = [(self.metric.clone(), found)].into();
+            found.is_finite().then(|| Row { dims: row.dims.clone(), metrics })
+        };
+        rows.iter().filter_map(ratio).collect()
     }
 
     fn metric_of(&self, row: &Row) -> Option<f64> {
@@ -226,11 +248,20 @@ impl Claim {
         self.lines(rows).into_iter().filter_map(case).collect()
     }
 
-    /// Rows that differ along one dimension only, in its order.
+    /// Rows that differ along one dimension only, in its order. A dimension that says the same as that one in every row, such as the variable
+    /// that it follows, is no other one.
     fn lines(&self, rows: &[Row]) -> Vec<Line> {
+        let chosen = self.only.of(rows);
+        let says_the_same = |name: &String| {
+            let same = |row: &&Row| {
+                row.dims.get(&self.along).zip(row.dims.get(name)).is_some_and(|(one, two)| one.is_same(two))
+            };
+            chosen.iter().all(same)
+        };
         let mut lines: Vec<Line> = Vec::new();
-        for row in self.only.of(rows) {
+        for row in &chosen {
             let mut dims = row.dims.clone();
+            dims.retain(|name, _| *name == self.along || !says_the_same(name));
             let (Some(along), Some(metric)) = (dims.remove(&self.along), self.metric_of(row)) else { continue };
             match lines.iter_mut().find(|(theirs, _)| *theirs == dims) {
                 Some((_, line)) => line.push((along, metric)),
@@ -243,19 +274,42 @@ impl Claim {
         lines
     }
 
+    /// Its bounds in words, as they are written beside what was found.
+    fn required(&self) -> String {
+        if let Some(shape) = self.shape.filter(|_| self.test == Test::Shape) {
+            return shape.name().to_owned();
+        }
+        let text = |bound: f64| self.as_text(bound);
+        match self.bounds() {
+            (Some(low), Some(high)) if self.test == Test::Spread && low == 0.0 => format!("at most {}", text(high)),
+            (Some(low), Some(high)) if low == high => text(low),
+            (Some(low), Some(high)) => format!("{} to {}", text(low), text(high)),
+            (Some(low), None) => format!("more than {}", text(low)),
+            (None, Some(high)) => format!("less than {}", text(high)),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// A number that was found, with its unit.
+    fn as_text(&self, found: f64) -> String {
+        match self.test {
+            Test::Compare => format!("{}x", digits(found)),
+            Test::Spread => format!("{} %", digits(found * 100.0)),
+            Test::Value if !self.relative_to.is_empty() => format!("{}x", digits(found)),
+            Test::Value => digits(found),
+            Test::Shape => format!("{}x from end to end", digits(found)),
+        }
+    }
+
     fn in_words(&self, cases: &[ClaimCase]) -> String {
         let by_size = |one: &&ClaimCase, two: &&ClaimCase| one.found.total_cmp(&two.found);
         let (Some(least), Some(most)) = (cases.iter().min_by(by_size), cases.iter().max_by(by_size)) else {
             return "no rows".to_owned();
         };
-        let text = |found: f64| match self.test {
-            Test::Compare => format!("{}x", digits(found)),
-            Test::Spread => format!("{} %", digits(found * 100.0)),
-            Test::Value => digits(found),
-            Test::Shape => format!("{}x from end to end", digits(found)),
-        };
+        let text = |found: f64| self.as_text(found);
         let range = match cases {
             [only] => text(only.found),
+            _ if text(least.found) == text(most.found) => text(least.found),
             _ => format!("{} to {}", text(least.found), text(most.found)),
         };
         let wrong: Vec<&ClaimCase> = cases.iter().filter(|case| !case.held).collect();
@@ -274,6 +328,14 @@ impl Claim {
 }
 
 impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Falls => "falls",
+            Shape::Rises => "rises",
+            Shape::Valley => "falls, then rises",
+        }
+    }
+
     /// Steps against the shape that are within `slack` do not count.
     fn is_of(self, values: &[f64], slack: f64) -> bool {
         let falls = |part: &[f64]| part.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + slack));
@@ -312,5 +374,60 @@ pub fn digits(number: f64) -> String {
             let places = (2.0 - size.log10().floor()).clamp(0.0, 9.0) as usize;
             format!("{number:.places$}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of two contestants along a dimension that a variable follows.
+    fn rows() -> Vec<Row> {
+        let row = |(contestant, size, rate): (&str, i64, f64)| Row {
+            dims: [
+                ("contestant".to_owned(), Value::Text(contestant.to_owned())),
+                ("size".to_owned(), Value::Integer(size)),
+                ("file_bytes".to_owned(), Value::Integer(size)),
+            ]
+            .into(),
+            metrics: [("rate".to_owned(), rate)].into(),
+        };
+        let lfs = [(1, 40.0), (2, 30.0), (4, 20.0), (8, 18.0)].map(|(size, rate)| ("LFS", size, rate));
+        let ffs = [(1, 4.0), (2, 6.0), (4, 10.0), (8, 6.0)].map(|(size, rate)| ("FFS", size, rate));
+        lfs.into_iter().chain(ffs).map(row).collect()
+    }
+
+    fn check(text: &str) -> Checked {
+        let head = "text = \"t\"\nsource = \"ours\"\nmetric = \"rate\"\n";
+        let claim: Claim = toml::from_str(&format!("{head}{text}")).unwrap();
+        claim.verify(&rows())
+    }
+
+    /// Aim: with `relative_to` a claim is about ratios, whatever its test. Method: each test on rows of which the ratios are known: 10, 5, 2
+    /// and 3.
+    #[test]
+    fn claims_about_ratios() {
+        let ratio = "relative_to = { contestant = \"FFS\" }\n";
+        let lfs = |sizes: &str| format!("{ratio}where = {{ contestant = \"LFS\", size = {sizes} }}\n");
+        let falls = "test = \"shape\"\nshape = \"falls\"\nalong = \"file_bytes\"\n";
+        let shape = check(&format!("{falls}{}", lfs("[1, 2, 4]")));
+        assert_eq!((shape.verdict, shape.cases, shape.required.as_str()), (Verdict::Holds, 1, "falls"));
+        assert_eq!(check(&format!("{falls}{}", lfs("\"<=8\""))).verdict, Verdict::Differs);
+        let value = check(&format!("test = \"value\"\nabove = 4.5\nbelow = 5.5\n{}", lfs("2")));
+        assert_eq!(
+            (value.range, value.required.as_str(), value.found.as_str()),
+            (Some((5.0, 5.0)), "4.50x to 5.50x", "5.00x")
+        );
+        let spread = check(&format!("test = \"spread\"\nat_most = 0.3\nalong = \"file_bytes\"\n{}", lfs("\">=4\"")));
+        assert_eq!((spread.range, spread.required.as_str()), (Some((0.4, 0.4)), "at most 30.0 %"));
+        // From 4 to 8 FFS keeps 0.6 of its rate, LFS 0.9.
+        let steeper = "test = \"compare\"\nbelow = 1.0\nwhere = { size = 8 }\nrelative_to = { size = 4, file_bytes = 4 }\n\
+                       of = { contestant = \"FFS\" }\nto = { contestant = \"LFS\" }\n";
+        let steeper = check(steeper);
+        let (least, most) = steeper.range.unwrap();
+        assert!(steeper.verdict == Verdict::Holds && least == most && (least - 0.6 / 0.9).abs() < 1e-12, "{steeper:?}");
+        assert_eq!(steeper.required, "less than 1.00x");
+        let none = check("test = \"value\"\nabove = 0.0\nrelative_to = { contestant = \"ext2\" }\n");
+        assert_eq!((none.verdict, none.found.as_str()), (Verdict::Open, "no rows"));
     }
 }

@@ -15,6 +15,9 @@ use super::value::{Unit, Value};
 /// Name of the file in an experiment's folder.
 pub(super) const FILE: &str = "experiment.toml";
 
+/// Most seeds of a place: quartiles of more say nothing new.
+const SEEDS_MAX: u32 = 100;
+
 /// An experiment, as described in its folder.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +32,12 @@ pub struct Description {
     /// Seed of every random choice of a point.
     #[serde(default = "one")]
     pub seed: u64,
+    /// How many seeds, from `seed` on: each place is measured with each of them, the medians count, and quartiles are shown.
+    #[serde(default = "single", skip_serializing_if = "is_one")]
+    pub seeds: u32,
+    /// True of what [`Experiment::quick`] has made: in stored results, never in an experiment's own file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_quick: bool,
     #[serde(default)]
     pub clock: Clock,
     /// Processor profile in virtual time; see `HostProfile`.
@@ -50,6 +59,14 @@ pub struct Description {
     /// Changes of the workload for a quick look.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub quick: toml::Table,
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+fn single() -> u32 {
+    1
 }
 
 fn one() -> u64 {
@@ -224,6 +241,7 @@ impl Experiment {
         }
         let quick = std::mem::take(&mut self.description.quick);
         self.description.workload.extend(quick);
+        (self.description.is_quick, self.description.seeds) = (true, 1);
         let titles = self.description.figures.iter_mut().map(|figure| &mut figure.title);
         for title in titles.chain([&mut self.description.title]) {
             title.push_str(" (quick)");
@@ -280,6 +298,9 @@ impl Description {
     pub(super) fn check(&self) -> Result<(), String> {
         let columns = self.columns()?;
         let dims = &columns.dims;
+        if !(1..=SEEDS_MAX).contains(&self.seeds) {
+            return Err(format!("seeds: from 1 to {SEEDS_MAX}, not {}", self.seeds));
+        }
         let own = self.kind()?.dims;
         for (name, variable) in &self.variables {
             let at = |problem: &str| format!("[variables.{name}]: {problem}");

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::coincidence::{self, Near};
 use super::description::{Chart, Description, Figure};
 use super::published::Published;
 use super::rounds::{HIGH, LOW};
@@ -24,6 +25,8 @@ pub struct Drawing {
     pub colour_label: String,
     pub dash_label: String,
     pub panels: Vec<Panel>,
+    /// Which curves lie on one another, a sentence for each group.
+    pub coinciding: Vec<String>,
 }
 
 /// One diagram of a figure.
@@ -42,6 +45,8 @@ pub struct Curve {
     pub dash: String,
     /// Its publication; empty for our own measurements.
     pub source: String,
+    /// How many later curves of the panel lie on it. It is drawn as much wider, so that it is seen beneath them.
+    pub beneath: usize,
     pub marks: Vec<Mark>,
 }
 
@@ -106,6 +111,11 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
     }
     let label = |label: &str, instead: String| if label.is_empty() { instead } else { label.to_owned() };
     let colour_label = description.label(&figure.colour);
+    let mut panels = panels(figure, description, all);
+    let coinciding = match figure.chart {
+        Chart::Line => coinciding(&mut panels, figure.y_axis.log),
+        Chart::Bar => Vec::new(),
+    };
     Drawing {
         id: figure.id.clone(),
         title: figure.title.clone(),
@@ -118,8 +128,32 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
         y_from: figure.y_axis.from,
         colour_label,
         dash_label: if figure.dash.is_empty() { String::new() } else { description.label(&figure.dash) },
-        panels: panels(figure, description, all),
+        panels,
+        coinciding,
     }
+}
+
+/// Counts for each curve how many later ones of its panel lie on it, and says which ones coincide. Published points are not compared: they
+/// are drawn open, over what was measured.
+fn coinciding(panels: &mut [Panel], y_log: bool) -> Vec<String> {
+    let marks = panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.marks);
+    let most = marks.map(|mark| mark.y.abs()).fold(0.0, f64::max);
+    let near = if y_log { Near::Log } else { Near::Linear(most) };
+    let mut sentences = Vec::new();
+    for panel in panels {
+        let measured: Vec<usize> = (0..panel.curves.len()).filter(|&at| panel.curves[at].source.is_empty()).collect();
+        let points = |at: &usize| panel.curves[*at].marks.iter().map(|mark| (&mark.x, mark.y)).collect();
+        for group in coincidence::groups(&measured.iter().map(points).collect::<Vec<_>>(), near) {
+            for (above, &index) in group.iter().rev().enumerate() {
+                panel.curves[measured[index]].beneath = above;
+            }
+            let names: Vec<&str> = group.iter().map(|&index| panel.curves[measured[index]].name.as_str()).collect();
+            let place = if panel.name.is_empty() { String::new() } else { format!("{}: ", panel.name) };
+            let Some((last, others)) = names.split_last() else { continue };
+            sentences.push(format!("{place}{} and {last} coincide", others.join(", ")));
+        }
+    }
+    sentences
 }
 
 /// Where a point with these dimensions is drawn; `None` when a dimension that the figure needs is missing.
@@ -168,7 +202,7 @@ fn panels(figure: &Figure, description: &Description, all: Vec<Placed>) -> Vec<P
         match curves.iter_mut().find(|(_, curve)| curve.name == name) {
             Some((_, curve)) => curve.marks.push(placed.mark),
             None => {
-                let curve = Curve { name, colour, dash, source: placed.source, marks: vec![placed.mark] };
+                let curve = Curve { name, colour, dash, source: placed.source, beneath: 0, marks: vec![placed.mark] };
                 curves.push((placed.colour, curve));
             }
         }
@@ -215,5 +249,29 @@ fn named(label: &str, value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),
         number => format!("{label}: {number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Aim: of curves that are on one another each is seen and named, in the panel where they are; published ones are left alone. Method: three
+    /// measured curves and a published one in one panel, two in another.
+    #[test]
+    fn what_coincides_is_said() {
+        let curve = |name: &str, source: &str, y: f64| {
+            let mark = Mark { x: Value::Integer(1), y, spread: None };
+            let [name, source] = [name, source].map(str::to_owned);
+            Curve { colour: name.clone(), name, dash: String::new(), source, beneath: 0, marks: vec![mark] }
+        };
+        let panel = |name: &str, curves: Vec<Curve>| Panel { name: name.to_owned(), curves };
+        let mut panels = [
+            panel("", vec![curve("p", "[x]", 5.0), curve("a", "", 5.0), curve("b", "", 5.0), curve("c", "", 5.0)]),
+            panel("disks: 4", vec![curve("a", "", 5.0), curve("b", "", 6.0), curve("c", "", 6.0)]),
+        ];
+        let beneath = |panel: &Panel| panel.curves.iter().map(|curve| curve.beneath).collect::<Vec<_>>();
+        assert_eq!(coinciding(&mut panels, true), ["a, b and c coincide", "disks: 4: b and c coincide"]);
+        assert_eq!((beneath(&panels[0]), beneath(&panels[1])), (vec![0, 2, 1, 0], vec![0, 1, 0]));
     }
 }

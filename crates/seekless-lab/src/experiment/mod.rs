@@ -27,6 +27,7 @@
 //!       shards that were merged, in whatever order and however often.
 
 mod claim;
+mod coincidence;
 mod costs;
 mod description;
 mod figure;

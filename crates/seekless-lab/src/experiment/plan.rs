@@ -35,8 +35,8 @@ pub struct Point {
 #[derive(Clone, Debug)]
 pub struct PlanCell {
     pub dims: BTreeMap<String, Value>,
-    /// Index into the plan's points.
-    pub point: usize,
+    /// Indices into the plan's points: one for each seed.
+    pub points: Vec<usize>,
 }
 
 /// Everything that an experiment measures.
@@ -67,10 +67,10 @@ impl Plan {
                     values.iter().map(|(name, (value, _))| (name.clone(), value.clone())).collect();
                 dims.insert(CONTESTANT.to_owned(), Value::Text(contestant.name.clone()));
                 let failed = |problem: String| ExperimentError::Point { point: in_words(&dims), problem };
-                let mut point = fill_point(description, contestant, &values).map_err(failed)?;
+                let point = fill_point(description, contestant, &values).map_err(failed)?;
                 let parsed = Parsed::new(kind, &point, &experiment.folder).map_err(failed)?;
                 parsed.workload.check(&parsed.on).map_err(failed)?;
-                let mut text = format!("{program}\n{}", serde_json::json!(point));
+                let mut inputs = String::new();
                 for path in parsed.workload.inputs().into_iter().chain(parsed.on.inputs()) {
                     let digest = match digests.get(&path) {
                         Some(digest) => *digest,
@@ -81,25 +81,35 @@ impl Plan {
                             digest
                         }
                     };
-                    let _ = write!(text, "\n{} {digest:032x}", path.display()); // A String takes everything.
+                    let _ = write!(inputs, "\n{} {digest:032x}", path.display()); // A String takes everything.
                 }
-                point.key = hash(&text);
-                let next = plan.points.len();
-                let index = *known.entry(point.key.clone()).or_insert(next);
-                if index == next {
-                    plan.points.push(point);
-                    plan.first_places.push(plan.places.len());
+                let mut points = Vec::new();
+                for number in 0..u64::from(description.seeds) {
+                    let mut point = Point { seed: point.seed.wrapping_add(number), ..point.clone() };
+                    point.key = hash(&format!("{program}\n{}{inputs}", serde_json::json!(point)));
+                    let next = plan.points.len();
+                    let index = *known.entry(point.key.clone()).or_insert(next);
+                    if index == next {
+                        plan.points.push(point);
+                        plan.first_places.push(plan.places.len());
+                    }
+                    points.push(index);
                 }
-                plan.places.push(PlanCell { dims, point: index });
+                plan.places.push(PlanCell { dims, points });
             }
         }
         Ok(plan)
     }
 
-    /// The rows of the places whose points have been measured, in the order of the plan.
+    /// The rows of the places whose points have all been measured, in the order of the plan.
     pub fn rows(&self, measured: &BTreeMap<String, Vec<Round>>) -> Vec<Row> {
         let of_place = |place: &PlanCell| {
-            let measures = rounds::medians(measured.get(&self.points[place.point].key)?);
+            let rounds = place.points.iter().map(|&point| measured.get(&self.points[point].key));
+            let rounds: Vec<Round> = rounds.collect::<Option<Vec<_>>>()?.into_iter().flatten().cloned().collect();
+            let measures = match place.points.len() {
+                1 => rounds::medians(&rounds),
+                _ => rounds::medians(&rounds::with_quartiles(&rounds)),
+            };
             let row = |measure: &Measure| {
                 let dims = place.dims.clone().into_iter().chain(measure.dims.clone());
                 Row { dims: dims.collect(), metrics: measure.metrics.clone() }

@@ -1,4 +1,4 @@
-//! The same point measured several times, where time is real.
+//! The same point measured several times, where time is real, and the same place with several seeds.
 
 use super::kinds::Measure;
 
@@ -8,6 +8,21 @@ pub(super) const HIGH: &str = "_high";
 
 /// The measurements of a point in one round.
 pub type Round = Vec<Measure>;
+
+/// The same with a lower and an upper quartile for each metric that has none, so that [`medians`] finds them.
+pub(super) fn with_quartiles(rounds: &[Round]) -> Vec<Round> {
+    let add = |measure: &Measure| {
+        let is_quartile = |name: &str| name.ends_with(LOW) || name.ends_with(HIGH);
+        let own = measure.metrics.iter().filter(|(name, _)| !is_quartile(name));
+        let quartiles = own.flat_map(|(name, value)| [LOW, HIGH].map(|end| (format!("{name}{end}"), *value)));
+        let mut all = measure.clone();
+        for (name, value) in quartiles {
+            all.metrics.entry(name).or_insert(value);
+        }
+        all
+    };
+    rounds.iter().map(|round| round.iter().map(add).collect()).collect()
+}
 
 /// The median of each metric; the mean of the two in the middle of an even number. Of a metric whose name ends in `_low` or
 /// `_high` it is the quartile: half of the rounds are between them. The rows are those of the first round.
@@ -65,5 +80,19 @@ mod tests {
         assert_eq!(all(&[5.0, 1.0, 4.0, 2.0, 3.0]), (2.0, 3.0, 4.0));
         assert_eq!(all(&[3.0, 1.0]), (1.0, 2.0, 3.0));
         assert_eq!(all(&[7.0]), (7.0, 7.0, 7.0));
+    }
+
+    /// Aim: with several seeds each metric has its quartiles. Method: five values of one metric.
+    #[test]
+    fn quartiles_of_seeds() {
+        let rounds: Vec<Round> = [5.0, 1.0, 4.0, 2.0, 3.0].iter().map(|value| round(&[*value])).collect();
+        let all = medians(&with_quartiles(&rounds));
+        let metric = |name: &str| all[0].metrics[name];
+        assert_eq!((metric("elapsed_s"), metric("elapsed_s_low"), metric("elapsed_s_high")), (3.0, 2.0, 4.0));
+        assert_eq!(
+            with_quartiles(&with_quartiles(&rounds)),
+            with_quartiles(&rounds),
+            "quartiles have none of their own"
+        );
     }
 }

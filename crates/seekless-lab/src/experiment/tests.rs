@@ -317,6 +317,40 @@ fn other_storage_and_several_rounds() {
     assert_eq!(Stored::read(&out).unwrap().description.over, "wrap / memfs");
 }
 
+/// Aim: with several seeds a place is measured with each, its medians count, and a figure shows quartiles; a place counts once all of its seeds
+/// are there. Method: a random workload with three seeds, interrupted and whole; the same with one.
+#[test]
+fn several_seeds_show_their_spread() {
+    let seeds = |count: u32| {
+        let folder = folder(&EXPERIMENT.replacen("[workload]", &format!("seeds = {count}\n[workload]"), 1), None);
+        let experiment = Experiment::read(folder.path()).unwrap();
+        (folder, experiment)
+    };
+    let (folder, experiment) = seeds(3);
+    let out = folder.path().join("out");
+    let plan = Plan::new(&experiment, "test").unwrap();
+    assert_eq!((plan.points.len(), plan.places.len()), (36, 12));
+    assert!(plan.points[..3].iter().map(|point| point.seed).eq(1..=3));
+    assert_eq!(run(&experiment, &out, 5).1.len(), 1, "of the second place two seeds are there");
+    let (measured, rows) = run(&experiment, &out, usize::MAX);
+    assert_eq!((measured, rows.len()), (31, 12));
+    let metric = |row: &Row, name: &str| row.metrics[name];
+    for row in &rows {
+        let [low, middle, high] =
+            ["requests_per_s_low", "requests_per_s", "requests_per_s_high"].map(|name| metric(row, name));
+        assert!(low <= middle && middle <= high, "{row:?}");
+    }
+    let random = |row: &&Row| row.dims["contestant"].to_string() == "random";
+    let mut spreads = rows.iter().filter(random);
+    assert!(spreads.all(|row| metric(row, "requests_per_s_low") < metric(row, "requests_per_s_high")));
+    let drawing = draw(&experiment.description.figures[0], &experiment.description, &rows, &[]);
+    assert!(drawing.panels[0].curves.iter().flat_map(|curve| &curve.marks).all(|mark| mark.spread.is_some()));
+    let (_one, single) = seeds(1);
+    assert_eq!(Plan::new(&single, "test").unwrap().points[0].key, plan.points[0].key, "the first seed is the only one");
+    let quick = experiment.quick().description;
+    assert_eq!((quick.seeds, quick.is_quick), (1, true));
+}
+
 /// An error in a description is reported with its place. Method: one mistake after another.
 #[test]
 fn wrong_descriptions_are_explained() {
@@ -328,6 +362,7 @@ fn wrong_descriptions_are_explained() {
         ("unit = \"sectors\"", "unit = \"furlongs\"", "unknown variant `furlongs`"),
         ("values = [16, 128]", "values = [16, \"many\"]", "`many` is no number, and has a unit"),
         ("values = [16, 128]", "values = []", "at least one value"),
+        ("[workload]", "seeds = 0\n[workload]", "seeds: from 1 to 100, not 0"),
         ("quick = [1]", "quick = [3]", "3 is among the quick values only"),
         ("span = \"64MiB\"", "span = 64", "invalid type: integer `64`, expected a string"),
         ("span = \"64MiB\"", "span = \"64 parsecs\"", "there is no unit `parsecs`"),

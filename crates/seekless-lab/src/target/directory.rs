@@ -242,6 +242,7 @@ impl Target for Directory {
     fn usage(&self) -> Usage {
         let disk = disk_usage(&self.opened);
         // The program's own usage says little: the kernel, or a daemon, does the work.
-        Usage { processor: None, disk: disk.map(|(busy, _)| busy), disk_requests: disk.map(|(_, requests)| requests) }
+        let (busy, requests) = disk.unzip();
+        Usage { disk: busy, disk_requests: requests, ..Usage::default() }
     }
 }

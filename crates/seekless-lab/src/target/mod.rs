@@ -118,6 +118,43 @@ pub struct Usage {
     pub processor: Option<Nanos>,
     pub disk: Option<Nanos>,
     pub disk_requests: Option<u64>,
+    /// Of these requests, the writes.
+    pub disk_writes: Option<u64>,
+    /// Of the disk's time, what the arm moved, and what it waited for a sector to come round.
+    pub disk_seek: Option<Nanos>,
+    pub disk_rotation: Option<Nanos>,
+    pub log: Option<LogBytes>,
+}
+
+/// Bytes that a log-structured file system wrote and its cleaner read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogBytes {
+    /// New data and metadata.
+    pub new: u64,
+    /// Read by the cleaner, whole segments.
+    pub cleaned: u64,
+    /// Of these, still in use, and so written again.
+    pub moved: u64,
+}
+
+impl LogBytes {
+    /// Bytes read and written for each new byte [ro92 §3.4]; `None` when nothing was written.
+    pub fn write_cost(self) -> Option<f64> {
+        (self.new > 0).then(|| (self.new + self.cleaned + self.moved) as f64 / self.new as f64)
+    }
+
+    /// How full the cleaned segments were; `None` when there were none.
+    pub fn cleaned_utilisation(self) -> Option<f64> {
+        (self.cleaned > 0).then(|| self.moved as f64 / self.cleaned as f64)
+    }
+
+    fn since(self, earlier: LogBytes) -> LogBytes {
+        LogBytes {
+            new: self.new.saturating_sub(earlier.new),
+            cleaned: self.cleaned.saturating_sub(earlier.cleaned),
+            moved: self.moved.saturating_sub(earlier.moved),
+        }
+    }
 }
 
 impl Usage {
@@ -130,6 +167,10 @@ impl Usage {
             processor: less(self.processor, earlier.processor, Nanos::saturating_sub),
             disk: less(self.disk, earlier.disk, Nanos::saturating_sub),
             disk_requests: less(self.disk_requests, earlier.disk_requests, u64::saturating_sub),
+            disk_writes: less(self.disk_writes, earlier.disk_writes, u64::saturating_sub),
+            disk_seek: less(self.disk_seek, earlier.disk_seek, Nanos::saturating_sub),
+            disk_rotation: less(self.disk_rotation, earlier.disk_rotation, Nanos::saturating_sub),
+            log: less(self.log, earlier.log, LogBytes::since),
         }
     }
 }

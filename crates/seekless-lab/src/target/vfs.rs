@@ -18,7 +18,7 @@ use seekless::rt::{Rt, Work};
 use seekless::stack::{Mounted, Part};
 use seekless::units::{Ino, Nanos};
 
-use super::{Coldness, Listed, Space, Target, Usage};
+use super::{Coldness, Listed, LogBytes, Space, Target, Usage};
 use crate::LabError;
 
 /// A program's view of a mounted stack.
@@ -100,6 +100,19 @@ impl Vfs {
     /// With another mounted stack beside it.
     pub fn with_beside(self, beside: Vfs) -> Vfs {
         Vfs { beside: Some(Box::new(beside)), ..self }
+    }
+
+    /// What a log-structured file system of the stack wrote and cleaned, where there is one with a cleaner.
+    fn log_bytes(&self) -> Option<LogBytes> {
+        let file_systems = self.parts.iter().filter(|part| matches!(part, Part::FileSystem(_))).map(Part::counters);
+        file_systems.into_iter().find_map(|counters| {
+            let count = |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+            Some(LogBytes {
+                new: count("log_data_bytes")? + count("log_metadata_bytes")?,
+                cleaned: count("cleaner_read_bytes")?,
+                moved: count("log_cleaned_bytes")?,
+            })
+        })
     }
 
     pub fn fs(&self) -> &Fs {
@@ -460,6 +473,16 @@ impl Target for Vfs {
             Kernel::Modelled => Some(self.rt.cpu_busy()),
             Kernel::Host { .. } => super::directory::process_time(),
         };
-        Usage { processor, disk, disk_requests: disk.and_then(|_| count("requests")) }
+        let of_disk = |name: &str| disk.and_then(|_| count(name));
+        let mean = |name: &str| of_disk(name).map(|all| Nanos(all / disks));
+        Usage {
+            processor,
+            disk,
+            disk_requests: of_disk("requests"),
+            disk_writes: of_disk("writes"),
+            disk_seek: mean("seek_ns"),
+            disk_rotation: mean("rotation_ns"),
+            log: self.log_bytes(),
+        }
     }
 }

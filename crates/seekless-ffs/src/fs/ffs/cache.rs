@@ -392,11 +392,14 @@ impl Cache {
         self.dirty.range(..=until).map(|(_, &at)| at).collect()
     }
 
+    /// The buffer of a file's data that has been dirty for the longest time, of those whose write can begin now. A write to the same
+    /// place may be in flight although the buffer is not: of an earlier buffer, whose file gave the place up.
     pub(super) fn oldest_dirty_data(&self) -> Option<FragNo> {
-        self.dirty
-            .values()
-            .copied()
-            .find(|at| self.buffers.get(at).is_some_and(|buffer| buffer.kind.is_file_data() && !buffer.in_flight))
+        let can_begin = |at: &FragNo| {
+            let Some(buffer) = self.buffers.get(at).filter(|buffer| buffer.kind.is_file_data()) else { return false };
+            !self.is_in_flight(*at, (buffer.data.len() / self.frag_bytes) as u32)
+        };
+        self.dirty.values().copied().find(can_begin)
     }
 }
 

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 
 use seekless::stack::Stack;
+use seekless::units::Nanos;
 
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, with_drives};
 use crate::experiment::Clock;
+use crate::measured::Unit;
 use crate::run::{can_be_simulated, simulate};
+use crate::target::LogBytes;
 use crate::workload::{Measured, PhaseProgress, Program, WorkloadSpec};
 
 /// The kind of experiment that runs this program.
@@ -19,7 +22,14 @@ pub(super) const fn kind(spec: &'static WorkloadSpec) -> WorkloadKind {
         ("disk_busy", "share of the time during which the disk was busy"),
         ("processor_busy", "share of the time during which the processor was busy"),
         ("processor_s", "during which the processor was busy"),
+        ("processor_ms_each", "processor time for each file or transaction"),
         ("disk_requests", "requests that the disk served"),
+        ("disk_requests_each", "for each file or transaction; for each MiB where the phase is about bytes"),
+        ("disk_writes", "of the requests, those that wrote"),
+        ("disk_seek", "share of the time during which the disk moved its arm"),
+        ("rotation_ms", "wait for the first sector to come round, for each request of the disk"),
+        ("write_cost", "bytes that a log reads and writes for each new byte, its cleaner included [ro92 §3.4]"),
+        ("cleaned_utilisation", "how full the segments were that the cleaner of a log read"),
     ];
     WorkloadKind { name: spec.name, help: spec.help, dims: spec.dims, metrics: METRICS, read: Read::Files(spec) }
 }
@@ -95,6 +105,13 @@ impl Workload for Described {
 
 fn measure(measured: &Measured) -> Measure {
     const MIB: f64 = (1 << 20) as f64;
+    let usage = measured.usage;
+    let ms = |time: Nanos| time.as_secs_f64() * 1e3;
+    let of_units = |all: f64, units: f64| (units > 0.0).then(|| all / units);
+    let count = measured.count as f64;
+    let requests = usage.disk_requests.map(|requests| requests as f64);
+    let is_about_bytes = measured.unit == Unit::Bytes;
+    let units = if is_about_bytes { count / MIB } else { count };
     let metrics = [
         ("per_s", measured.per_second()),
         ("mib_per_s", measured.bytes_per_second().map(|rate| rate / MIB).filter(|_| measured.bytes > 0)),
@@ -102,8 +119,15 @@ fn measure(measured: &Measured) -> Measure {
         ("sync_s", Some(measured.sync.as_secs_f64())),
         ("disk_busy", measured.disk_busy()),
         ("processor_busy", measured.processor_busy()),
-        ("processor_s", measured.usage.processor.map(|time| time.as_secs_f64())),
-        ("disk_requests", measured.usage.disk_requests.map(|count| count as f64)),
+        ("processor_s", usage.processor.map(|time| time.as_secs_f64())),
+        ("processor_ms_each", usage.processor.filter(|_| !is_about_bytes).and_then(|time| of_units(ms(time), count))),
+        ("disk_requests", requests),
+        ("disk_requests_each", requests.and_then(|requests| of_units(requests, units))),
+        ("disk_writes", usage.disk_writes.map(|writes| writes as f64)),
+        ("disk_seek", usage.disk_seek.and_then(|time| measured.share(time))),
+        ("rotation_ms", usage.disk_rotation.zip(requests).and_then(|(time, requests)| of_units(ms(time), requests))),
+        ("write_cost", usage.log.and_then(LogBytes::write_cost)),
+        ("cleaned_utilisation", usage.log.and_then(LogBytes::cleaned_utilisation)),
     ];
     let row = Measure::new(metrics).at("phase", &measured.phase);
     match measured.file_bytes {

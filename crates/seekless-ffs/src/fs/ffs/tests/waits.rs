@@ -78,6 +78,37 @@ fn space_that_is_being_given_back() {
     });
 }
 
+/// Aim: a writer that is to wait until less is dirty waits, also where the oldest dirty block cannot be written yet. Method: a file is removed
+/// while its blocks are being written, and the next ones get them.
+#[test]
+fn blocks_of_an_earlier_file_that_are_being_written() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let fault = FaultDevice::new(&rt, device.clone(), 1);
+        let options =
+            Options { metadata: Metadata::Async, cache_bytes: 1, dirty_bytes_max: 64 << 10, ..Options::default() };
+        let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        fault.add(delay(Kinds::WRITE, 50));
+        client.write_file(b"/old", &[1; 16_000]).await.unwrap();
+        let syncing = {
+            let ffs = ffs.clone();
+            rt.spawn(async move { ffs.sync().await })
+        };
+        rt.sleep(Nanos::from_millis(1)).await;
+        assert!(ffs.state.borrow().cache.any_in_flight());
+        client.unlink(b"/old").await.unwrap();
+        for number in 0..10 {
+            client.write_file(format!("/new{number}").as_bytes(), &[2; 30_000]).await.unwrap();
+        }
+        syncing.await.unwrap();
+        fault.clear();
+        assert!(client.read_file(b"/new0").await.unwrap() == [2; 30_000]);
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
+
 /// A name can be created again as soon as the old one is out of its block, which is a job of another task.
 #[test]
 fn a_job_of_another_task() {
