@@ -19,6 +19,7 @@ mod occupied;
 mod output;
 mod outputs;
 mod passthrough;
+mod same_folder;
 mod supervised;
 mod sweeps;
 mod traces;
