@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use seekless::cleaning::policy::{self as engine, Needs, Note, Order, Place, Policy, SegmentNo, Ticks};
+use seekless::cleaning::policy::{self as engine, Destination, Needs, Note, Order, Policy, SegmentNo, Ticks};
 use seekless_host::cli::calls::{self, Caller, Kind, Problem, Step};
 
 use crate::watch::{Told, answered};
@@ -167,7 +167,7 @@ impl Own {
     }
 
     /// A place, as a method returns it: a head, or a head and a note.
-    fn place(&self, place: &Bound<'_, PyAny>) -> PyResult<Place> {
+    fn place(&self, place: &Bound<'_, PyAny>) -> PyResult<Destination> {
         let (head, note): (u8, Note) = match place.extract::<u8>() {
             Ok(head) => (head, 0),
             Err(_) => place.extract().map_err(|_| {
@@ -175,7 +175,7 @@ impl Own {
             })?,
         };
         match head < self.heads {
-            true => Ok(Place { head, note }),
+            true => Ok(Destination { head, note }),
             false => Err(PyValueError::new_err(format!("head {head}: the policy has {}, from 0", self.heads))),
         }
     }
@@ -196,19 +196,19 @@ impl Policy for Own {
         self.needs
     }
 
-    fn write(&mut self, block: &engine::Fresh) -> Place {
+    fn write(&mut self, block: &engine::Fresh) -> Destination {
         let (now, before) = (block.now, block.before);
         let (written, note) = before.map_or((None, 0), |before| (Some(before.written), before.note));
         let block = Fresh { now, written, note, dies: known(block.dies) };
         let place = self.call(|policy| self.place(&policy.call_method1("write", (block,))?));
-        place.unwrap_or(Place::at(0))
+        place.unwrap_or(Destination::at(0))
     }
 
-    fn relocate(&mut self, block: &engine::Moved) -> Place {
+    fn relocate(&mut self, block: &engine::Moved) -> Destination {
         let engine::Moved { now, written, note, head, dies } = *block;
         let block = Moved { now, written, note, head, dies: known(dies) };
         let place = self.call(|policy| self.place(&policy.call_method1("relocate", (block,))?));
-        place.unwrap_or(Place::at(0))
+        place.unwrap_or(Destination::at(0))
     }
 
     fn order(&self) -> Order {
