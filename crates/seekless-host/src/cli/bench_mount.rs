@@ -336,7 +336,7 @@ fn list() -> String {
 
 fn print(args: &Args, about: &str, rows: &[Row], folder: &Path) -> Result<(), Failure> {
     if args.json {
-        return output::print(&conclude::to_json(rows, &[], &[]));
+        return output::print_raw(&conclude::to_json(rows, &[], &[]));
     }
     let page = seekless::stack::quoted_path(folder);
     let mut text = format!("{about}\n");

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Done {
         return conclude::print(&experiment, &rows, &folder, args.which.quick, &args.show);
     }
     if args.show.json {
-        output::print(&conclude::to_json(&rows, &[], &[]))?;
+        output::print_raw(&conclude::to_json(&rows, &[], &[]))?;
     }
     let named: Vec<String> = missing.iter().take(NAMED_MAX).map(|&point| plan.name_of(point)).collect();
     let others = match missing.len() - named.len() {

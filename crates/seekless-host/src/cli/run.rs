@@ -267,7 +267,7 @@ pub(super) fn run(args: &Args) -> Done {
 /// Claims need the other shards: only rows are printed, and what to do with them.
 fn print_shard(args: &Args, experiment: &Experiment, shard: Shard, rows: &[Row], folder: &Path) -> Result<(), Failure> {
     if args.show.json {
-        return output::print(&conclude::to_json(rows, &[], &[]));
+        return output::print_raw(&conclude::to_json(rows, &[], &[]));
     }
     let quick = if args.which.quick { " --quick" } else { "" };
     let experiment_folder = seekless::stack::quoted_path(args.which.folder());

@@ -277,7 +277,7 @@ impl Part<'_> {
     fn look_for_a_signal(&mut self, what: &str) {
         let Part { sweep, ended, .. } = self;
         let done = (ended.to_do - ended.left) as u64;
-        let is_ended = sweep.caller.at(Step { what, done, total: Some(ended.to_do as u64) }).is_break();
+        let is_ended = sweep.caller.at(Step { what, done, total: Some(ended.to_do as u64), rate: None }).is_break();
         let is_late = self.interrupted_at.zip(self.grace).is_some_and(|(at, grace)| at.elapsed() >= grace);
         if self.interrupted_at.is_some() && (is_ended || is_late) && sweep.caller.may_exit() {
             sweep.interrupted(ended, self.results);
