@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use seekless::cleaning::policy::{self as engine, Needs, Note, Order, Destination, Policy, SegmentNo, Ticks};
+use seekless::cleaning::policy::{self as engine, Destination, Needs, Note, Order, Policy, SegmentNo, Ticks};
 use seekless_host::cli::calls::{self, Caller, Kind, Problem, Step};
 
 use crate::watch::{Told, answered};

@@ -63,7 +63,7 @@ impl OpenStudy {
 
 #[pymethods]
 impl OpenStudy {
-    /// As that of `Study`. The folder of results is this object's alone until it is finished.
+    /// As that of `Study`. Other runs may write to the folder of results, too.
     #[new]
     fn new(py: Python<'_>, words: Vec<String>, library: PathBuf, share: Option<PathBuf>) -> PyResult<OpenStudy> {
         let installation = Installation { library, share };
@@ -72,9 +72,9 @@ impl OpenStudy {
         Ok(OpenStudy(Mutex::new(Some(open))))
     }
 
-    /// The simulated points that are not measured yet.
+    /// The simulated points that are not measured yet; no other run measures them now.
     fn tasks(&self, py: Python<'_>) -> PyResult<Vec<Point>> {
-        self.with(py, |study| Ok(study.tasks().into_iter().map(|task| (task.point, task.key, task.name)).collect()))
+        self.with(py, |study| Ok(study.tasks()?.into_iter().map(|task| (task.point, task.key, task.name)).collect()))
     }
 
     /// Keeps a result, and how long it took.

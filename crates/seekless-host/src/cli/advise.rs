@@ -110,7 +110,7 @@ pub(super) fn run(args: &Args) -> Done {
     let page = report::page("Seekless: advice", &[advice.to_stored(provenance)]).map_err(Failure::new)?;
     files::write(&args.output, page.as_bytes(), &wish)?;
     match args.json {
-        true => output::print(&advice.to_json().iter().map(|line| format!("{line}\n")).collect::<String>())?,
+        true => output::print_raw(&advice.to_json().iter().map(|line| format!("{line}\n")).collect::<String>())?,
         false => output::print(&format!(
             "{}\n{}\nThe page: {}\n",
             table(&advice),

@@ -1,6 +1,6 @@
 //! `seekless bench`
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::path::Path;
 
@@ -14,6 +14,7 @@ use seekless_lab::workload::{Data, Form, Key, PhaseProgress, Program, WORKLOADS,
 use toml::Table;
 
 use super::bench_here::{host, run_here_in_a_world};
+use super::bench_speed::Speed;
 use super::caller::{Caller, Step, Terminal};
 use super::size::Size;
 use super::{Done, Failure, WRONG_USAGE, bench_mount, output, read_stack};
@@ -185,7 +186,7 @@ fn value_of(key: &Key, matches: &ArgMatches) -> Option<toml::Value> {
 pub(super) fn run(bench: &ProgramBench) -> Done {
     // Before there are threads. Files made on a real mount are deleted even when a signal ends the run.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
-    let terminal = Terminal::of_phases(output::progress(1), Some(&signals));
+    let terminal = Terminal::of_phases(output::phases(), Some(&signals));
     let report = measure(bench, &terminal);
     terminal.clear();
     let report = report?;
@@ -229,9 +230,13 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
     let is_ended = Cell::new(false);
     let mut report = Report { spec: program, runs: Vec::new(), failed: Vec::new() };
     for (number, contestant) in contestants.iter().enumerate() {
+        let is_simulated = matches!(contestant, Contestant::Stack(stack) if is_virtual(stack, args.clock));
+        let speed = RefCell::new(Speed::new(is_simulated));
         let watch = |step: PhaseProgress<'_>| {
             let what = format!("[{}/{}] {}", number + 1, contestants.len(), step.phase);
-            let flow = caller.at(Step { what: &what, done: step.done, total: Some(step.total) });
+            let mut speed = speed.borrow_mut();
+            let rate = Some(speed.at(&step));
+            let flow = caller.at(Step { what: &what, done: step.done, total: Some(step.total), rate });
             is_ended.set(flow.is_break());
             flow
         };

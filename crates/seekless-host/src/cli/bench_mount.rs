@@ -154,14 +154,7 @@ pub(super) fn run(args: &Args) -> Done {
     // Before there are threads, so that none of them takes the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let folder = args.out.clone().unwrap_or_else(|| default_folder(args.quick));
-    let mut results = Results::open(&folder)?;
-    let put_aside = results.keep_only(&plan)?;
-    if put_aside > 0 {
-        output::note(&format!(
-            "{put_aside} points in {} are of another program or another choice, and are put aside",
-            folder.display()
-        ));
-    }
+    let mut results = Results::open(&folder, &plan)?;
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
     let every = vec![true; plan.points.len()];
     let simulated = vec![false; plan.points.len()];
@@ -196,7 +189,8 @@ pub(super) fn run(args: &Args) -> Done {
     if ended.interrupted {
         return Ok(INTERRUPTED);
     }
-    let rows = results.finish(&experiment, &plan, &origin.provenance(ended.measured, &results, &plan))?;
+    let provenance = origin.provenance(ended.measured, &results, &plan);
+    let rows = results.finish(&experiment, &plan, &provenance)?;
     print(args, &experiment.description.about, &rows, &folder)?;
     if ended.failed.is_empty() {
         return Ok(0);
@@ -342,7 +336,7 @@ fn list() -> String {
 
 fn print(args: &Args, about: &str, rows: &[Row], folder: &Path) -> Result<(), Failure> {
     if args.json {
-        return output::print(&conclude::to_json(rows, &[], &[]));
+        return output::print_raw(&conclude::to_json(rows, &[], &[]));
     }
     let page = seekless::stack::quoted_path(folder);
     let mut text = format!("{about}\n");

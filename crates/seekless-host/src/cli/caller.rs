@@ -18,6 +18,8 @@ pub struct Step<'a> {
     pub done: u64,
     /// `None` for a stream without a known end.
     pub total: Option<u64>,
+    /// How far and how fast in words, where its speed is not that of this program: simulated files a second.
+    pub rate: Option<&'a str>,
 }
 
 /// What has called a command. All calls are on the thread that called it.
@@ -71,7 +73,7 @@ impl Caller for Terminal<'_> {
             self.ended_by.set(Some(signal));
             return ControlFlow::Break(());
         }
-        let Step { what, done, total } = step;
+        let Step { what, done, total, rate } = step;
         let total = total.or(self.bar.length());
         if self.of_phases && (*self.shown.borrow() != what || self.bar.length() != total) {
             self.bar.reset();
@@ -82,6 +84,9 @@ impl Caller for Terminal<'_> {
         if *self.shown.borrow() != what {
             self.bar.set_message(what.to_owned());
             self.shown.replace(what.to_owned());
+        }
+        if let Some(rate) = rate {
+            self.bar.set_prefix(rate.to_owned());
         }
         self.bar.set_position(done);
         ControlFlow::Continue(())

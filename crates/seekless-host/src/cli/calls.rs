@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser};
 pub use seekless_lab::cleaning::MakePolicy;
-use seekless_lab::experiment::{Checked, Experiment, Measure, Plan, Results, Stop, Stored, Verdict, deviations, draw};
+use seekless_lab::experiment::{
+    Checked, Experiment, Measure, Plan, PointClaim, Results, Stop, Stored, Verdict, deviations, draw,
+};
 use seekless_lab::replay::Listener;
 use seekless_lab::trace::Trace;
 use serde_json::{Value, json};
@@ -298,10 +300,10 @@ impl Study {
         self.stop.set();
     }
 
-    /// Opens the folder of results, for this process alone.
+    /// Opens the folder of results. Other runs may write to it, too.
     ///
     /// # Errors
-    /// When it cannot be written, or another run writes to it.
+    /// When it cannot be written.
     pub fn open(self, caller: &dyn Caller) -> Result<OpenStudy, Problem> {
         let results = self.prepared.open(caller)?;
         Ok(OpenStudy { study: self, results, added: 0, failed: Vec::new() })
@@ -318,12 +320,32 @@ pub struct OpenStudy {
 }
 
 impl OpenStudy {
-    /// The simulated points that are not measured yet. What takes real time is left to [`OpenStudy::finish`], because times of
-    /// different machines cannot be compared.
-    pub fn tasks(&self) -> Vec<Task> {
-        let plan = &self.study.prepared.plan;
-        let task = |point: usize| Task { point, key: plan.points[point].key.clone(), name: plan.name_of(point) };
-        self.study.prepared.wanted(&self.results).simulated().iter().copied().map(task).collect()
+    /// The simulated points that are not measured yet, and that no other run is measuring. What takes real time is left to
+    /// [`OpenStudy::finish`], because times of different machines cannot be compared. No other run measures these points until
+    /// they are added, or this is dropped.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn tasks(&mut self) -> Result<Vec<Task>, Problem> {
+        let OpenStudy { study: Study { prepared, .. }, results, .. } = self;
+        let mut tasks = Vec::new();
+        let candidates: Vec<usize> = prepared.wanted(results).simulated().collect();
+        let mut claimed = Vec::new();
+        for point in candidates {
+            if results.claim(&prepared.plan.points[point], PointClaim::Point).map_err(Failure::new)? {
+                claimed.push(point);
+            }
+        }
+        // Another run may have measured some before they were claimed here.
+        results.refresh().map_err(Failure::new)?;
+        for index in claimed {
+            let point = &prepared.plan.points[index];
+            match results.rounds(point) {
+                0 => tasks.push(Task { point: index, key: point.key.clone(), name: prepared.plan.name_of(index) }),
+                _ => results.release(point, PointClaim::Point).map_err(Failure::new)?,
+            }
+        }
+        Ok(tasks)
     }
 
     /// Keeps what [`Study::measure`] has returned for a task, here or elsewhere, and how long it took.
@@ -337,6 +359,7 @@ impl OpenStudy {
         let point = self.study.prepared.plan.points.get(task.point).ok_or_else(other_command)?;
         self.results.add(point, measures).map_err(|error| failed(error.to_string()))?;
         self.results.add_seconds(task.name.clone(), seconds).map_err(|error| failed(error.to_string()))?;
+        self.results.release(point, PointClaim::Point).map_err(|error| failed(error.to_string()))?;
         self.added += 1;
         Ok(())
     }
@@ -350,7 +373,7 @@ impl OpenStudy {
     ///
     /// # Errors
     /// The first point that failed; with the answer for the others.
-    pub fn finish(self, caller: &dyn Caller) -> Result<Answer, Problem> {
+    pub fn finish(mut self, caller: &dyn Caller) -> Result<Answer, Problem> {
         called(caller, |caller| {
             if !self.failed.is_empty() {
                 self.write()?;
@@ -370,7 +393,7 @@ impl OpenStudy {
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn write(&self) -> Result<(), Problem> {
+    pub fn write(&mut self) -> Result<(), Problem> {
         let prepared = &self.study.prepared;
         let origin: Origin = prepared.origin();
         let provenance = origin.provenance(self.added, &self.results, &prepared.plan);

@@ -100,13 +100,13 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let mut results = Vec::new();
     for prepared in args.prepare()? {
-        let terminal = Terminal::new(output::progress(0), None);
+        let terminal = Terminal::new(output::progress(0, "writes"), None);
         let result = args.simulate(&prepared, &terminal);
         terminal.clear();
         let (setup, outcome) = result?;
         match args.json {
             // At once, because the next may take long.
-            true => output::print(&format!("{}\n", to_json(&prepared, &setup, &outcome)))?,
+            true => output::print_raw(&format!("{}\n", to_json(&prepared, &setup, &outcome)))?,
             false => results.push((prepared, setup, outcome)),
         }
     }
@@ -125,7 +125,7 @@ impl Args {
 
     pub(super) fn simulate(&self, prepared: &Prepared, caller: &dyn Caller) -> Result<(Setup, Outcome), Failure> {
         let policy = prepared.policy();
-        let mut progress = |done, all| caller.at(Step { what: &policy, done, total: Some(all) });
+        let mut progress = |done, all| caller.at(Step { what: &policy, done, total: Some(all), rate: None });
         let result = prepared.run(Path::new(""), self.seed, &mut progress);
         result.map_err(|problem| Failure::new(format!("{policy}: {problem}")))
     }
@@ -138,7 +138,7 @@ impl Args {
         make: MakePolicy<'_>,
         caller: &dyn Caller,
     ) -> Result<(Setup, Outcome), Failure> {
-        let mut progress = |done, all| caller.at(Step { what: name, done, total: Some(all) });
+        let mut progress = |done, all| caller.at(Step { what: name, done, total: Some(all), rate: None });
         let result = prepared.run_with(Path::new(""), self.seed, make, &mut progress);
         result.map_err(|problem| Failure::new(format!("{name}: {problem}")))
     }

@@ -94,7 +94,7 @@ pub(super) fn print(experiment: &Experiment, rows: &[Row], folder: &Path, is_qui
     let claims: Vec<Checked> = experiment.description.claims.iter().map(|claim| claim.verify(rows)).collect();
     let published = deviations(&experiment.published, rows);
     match show.json {
-        true => output::print(&to_json(rows, &claims, &published))?,
+        true => output::print_raw(&to_json(rows, &claims, &published))?,
         false => output::print(&to_text(experiment, rows, &claims, &published, folder, is_quick))?,
     }
     let differs = claims.iter().any(|checked| checked.verdict == Verdict::Differs);

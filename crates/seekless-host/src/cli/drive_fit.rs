@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Done {
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
     let trace = validate::trace_name(&args.trace);
     let (lines, requests) = validate::read_trace(&trace, &contents(&args.trace)?)?;
-    let bar = output::progress(args.replays.into()).with_message("replays");
+    let bar = output::progress(args.replays.into(), "replays");
     let mut interrupted = false;
     let fitted = fit_drive(&start, &requests, Effort { replays_max: args.replays }, &mut |replays, error_ms| {
         bar.set_position(replays.into());
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> Done {
         }
         None => {
             output::note(&to_text(&start, &fitted));
-            output::print(&text)?;
+            output::print_raw(&text)?;
         }
     }
     Ok(0)

@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let text = imported.to_toml();
     match &args.output {
-        None => output::print(&text)?,
+        None => output::print_raw(&text)?,
         Some(path) => {
             let sources = Sources::of(&read_files.into_inner());
             files::write(path, text.as_bytes(), &Wish::new(Replace::forced(args.force)).sources(sources))?;

@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Done {
     if args.toml {
         // With its comments, where it has some.
         let text = Drive::file_text(&args.drive).map_or_else(|| drive.to_toml(), str::to_owned);
-        output::print(&text)?;
+        output::print_raw(&text)?;
         return Ok(0);
     }
     let seeks = drive.seek_figures()?;

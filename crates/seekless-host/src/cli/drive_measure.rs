@@ -116,7 +116,7 @@ pub(super) fn run(args: &Args) -> Done {
         }
         None => {
             output::note(&to_text(&found)?);
-            output::print(&text)?;
+            output::print_raw(&text)?;
         }
     }
     Ok(0)

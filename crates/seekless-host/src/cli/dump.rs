@@ -35,6 +35,6 @@ pub(super) fn run(args: &Args) -> Done {
 
         Ok(opened.dump(args.what.as_deref()).await?)
     })?;
-    output::print(&text)?;
+    output::print_raw(&text)?;
     Ok(0)
 }

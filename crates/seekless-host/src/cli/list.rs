@@ -56,14 +56,15 @@ pub(super) fn run(args: &Args) -> Done {
         output::print_json(&value)?;
         return Ok(0);
     }
-    output::print(&match args.what {
-        What::Words if args.markdown => stack::markdown(),
+    let text = match args.what {
+        What::Words if args.markdown => return output::print_raw(&stack::markdown()).map(|()| 0),
         What::Words => stack::help(),
         What::Drives => drives(),
         What::Profiles => profiles().to_string(),
-        What::Workloads if args.markdown => workloads_markdown(),
+        What::Workloads if args.markdown => return output::print_raw(&workloads_markdown()).map(|()| 0),
         What::Workloads => workloads(),
-    })?;
+    };
+    output::print(&text)?;
     Ok(0)
 }
 

@@ -43,7 +43,7 @@ pub(super) struct ManArgs {
 }
 
 pub(super) fn completions(args: &CompletionsArgs) -> Done {
-    output::print(&completion::script(&args.shell.to_string())?)?;
+    output::print_raw(&completion::script(&args.shell.to_string())?)?;
     Ok(0)
 }
 

@@ -51,15 +51,14 @@ pub(super) fn run(args: &Args) -> Done {
     let program = this_program()?;
     let plan = args.which.plan(&experiment, &program)?;
     let folder = args.out.clone().unwrap_or_else(|| args.which.results(&experiment, None));
-    let mut results = Results::open(&folder)?;
-    results.keep_only(&plan)?;
-    let (mut added, mut foreign, mut origins) = (0, 0, Vec::new());
+    let mut results = Results::open(&folder, &plan)?;
+    let (mut added, mut only_foreign, mut origins) = (0, false, Vec::new());
     let bar = output::points(args.from.len() as u64);
     for from in &args.from {
         bar.set_message(from.display().to_string());
         let merged = results.merge(from, &plan, |point| is_simulated(&experiment, point).unwrap_or(false))?;
         added += merged.added;
-        foreign += merged.foreign;
+        only_foreign |= merged.known == 0 && merged.foreign > 0;
         if merged.foreign > 0 {
             output::note(&format!(
                 "{}: {} points belong to another program or another experiment, and are left out",
@@ -72,13 +71,14 @@ pub(super) fn run(args: &Args) -> Done {
     }
     bar.finish_and_clear();
     let origin = Origin::new(&experiment, program, 0).merged(origins);
-    let rows = results.finish(&experiment, &plan, &origin.provenance(added, &results, &plan))?;
+    let provenance = origin.provenance(added, &results, &plan);
+    let rows = results.finish(&experiment, &plan, &provenance)?;
     let missing = missing(&results, &plan);
     if missing.is_empty() {
         return conclude::print(&experiment, &rows, &folder, args.which.quick, &args.show);
     }
     if args.show.json {
-        output::print(&conclude::to_json(&rows, &[], &[]))?;
+        output::print_raw(&conclude::to_json(&rows, &[], &[]))?;
     }
     let named: Vec<String> = missing.iter().take(NAMED_MAX).map(|&point| plan.name_of(point)).collect();
     let others = match missing.len() - named.len() {
@@ -87,14 +87,14 @@ pub(super) fn run(args: &Args) -> Done {
     };
     let text =
         format!("{} of {} points are missing:\n  {}{others}", missing.len(), plan.points.len(), named.join("\n  "));
-    let hint = match foreign {
-        0 => format!(
+    let hint = match only_foreign {
+        false => format!(
             "merge the other shards too, or measure them here: seekless run {}{} --out {}",
             seekless::stack::quoted_path(args.which.folder()),
             if args.which.quick { " --quick" } else { "" },
             seekless::stack::quoted_path(&folder)
         ),
-        _ => "run the shards with this program, and with the same --quick and --over".to_owned(),
+        true => "run the shards with this program, and with the same --quick and --over".to_owned(),
     };
     Err(Failure::new(text).hint(hint))
 }

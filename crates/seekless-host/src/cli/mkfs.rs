@@ -37,10 +37,6 @@ pub(super) struct Args {
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
 
-    /// Print nothing unless it fails
-    #[arg(short, long, conflicts_with = "json")]
-    quiet: bool,
-
     /// Print what was made as JSON
     #[arg(long)]
     json: bool,
@@ -77,7 +73,7 @@ pub(super) fn run(args: &Args) -> Done {
     };
     if args.json {
         output::print_json(&info::to_json(&stack, &probed))?;
-    } else if !args.quiet {
+    } else if !output::is_quiet() {
         output::print(&info::to_text(&stack, &probed))?;
         let line = quoted(&stack.after_mkfs().to_string());
         let next = match stack.is() {

@@ -9,6 +9,7 @@ mod bench;
 mod bench_here;
 mod bench_mount;
 mod bench_part;
+mod bench_speed;
 mod caller;
 pub mod calls;
 mod capture;
@@ -26,6 +27,7 @@ mod drives;
 mod dump;
 mod exit;
 mod export;
+mod fit;
 mod flash;
 mod fsck;
 mod info;
@@ -94,6 +96,10 @@ A stack line names the parts of a stack, top first: wrap / lfs:cleaner=greedy / 
 
 Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount, fsck and scrub have their own, see their help.")]
 struct Cli {
+    /// Print results, warnings and errors only: no progress and no notes
+    #[arg(short, long, global = true)]
+    quiet: bool,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -187,7 +193,12 @@ pub fn main() -> ExitCode {
 fn run(arguments: Vec<OsString>) -> Done {
     let arguments = without_help_for_help(arguments);
     let command = match Cli::try_parse_from(&arguments) {
-        Ok(cli) => cli.command,
+        Ok(Cli { quiet, command }) => {
+            if quiet {
+                output::set_quiet();
+            }
+            command
+        }
         Err(error) => return wrong_usage(&error, arguments.get(1)),
     };
     match command {

@@ -129,12 +129,14 @@ pub(super) fn run(args: &Args) -> Done {
     let (import, outcomes, mut failed) = replayed.split();
     let last = failed.pop();
     // The others have their results.
-    failed.iter().for_each(|failure| output::note(&failure.text));
+    failed.iter().for_each(|failure| output::warn(&failure.text));
     if let (Some(failure), true) = (&last, outcomes.is_empty()) {
         return Err(Failure::new(&failure.text));
     }
     match args.json {
-        true => output::print(&to_json(&import, &outcomes).iter().map(|line| format!("{line}\n")).collect::<String>())?,
+        true => {
+            output::print_raw(&to_json(&import, &outcomes).iter().map(|line| format!("{line}\n")).collect::<String>())?
+        }
         false => output::print(&to_text(&import, args.timing, &outcomes))?,
     }
     last.map_or(Ok(0), Err)
@@ -174,7 +176,7 @@ pub(super) fn replay(
             0 => (requests, None), // Its requests are in memory.
             bytes => (bytes, trace.progress().bytes_total()),
         };
-        caller.at(Step { what: "replaying", done, total })
+        caller.at(Step { what: "replaying", done, total, rate: None })
     };
     let (summary, replayed) =
         simulate_all_watched(&stacks, &mut trace, &spec, Watch { progress: &progress, listeners })?;

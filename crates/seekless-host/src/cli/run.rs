@@ -86,7 +86,8 @@ impl Which {
 #[derive(clap::Args)]
 #[command(after_help = "The results' folder holds rows.jsonl and rows.csv (what was measured), resolved.toml (the \
                         experiment with everything filled in) and provenance.json (which program, when, where). Points \
-                        that another build of the program has measured are measured again.
+                        that another build of the program has measured are measured again. Several runs may write to \
+                        one folder at the same time: each point is measured by one of them.
 
 Examples:
   seekless run experiments/st05-fig6
@@ -165,14 +166,20 @@ impl Prepared {
         Ok(Prepared { experiment, plan, simulated, mine, costs, jobs, folder, program, rounds })
     }
 
-    /// Opens the folder of results. Points that do not belong to this run are put aside.
+    /// Opens the folder of results.
     pub(super) fn open(&self, caller: &dyn Caller) -> Result<Results, Failure> {
-        let mut results = Results::open(&self.folder)?;
-        let forgotten = results.keep_only(&self.plan)?;
-        if forgotten > 0 {
+        let results = Results::open(&self.folder, &self.plan)?;
+        let folder = self.folder.display();
+        if let Some(other) = results.rows_of_another(&self.experiment) {
             caller.note(&format!(
-                "{forgotten} points in {} belong to another program or another experiment, and are put aside",
-                self.folder.display()
+                "{folder} holds the rows of {other}, which this run replaces when it ends; the points of {other} stay, and \
+                 `seekless run` with it and this folder writes its rows again"
+            ));
+        }
+        let foreign = results.foreign(&self.plan);
+        if foreign > 0 && self.plan.points.iter().all(|point| results.rounds(point) == 0) {
+            caller.note(&format!(
+                "{foreign} points in {folder} belong to another program or another experiment; they stay, and are not used"
             ));
         }
         Ok(results)
@@ -260,7 +267,7 @@ pub(super) fn run(args: &Args) -> Done {
 /// Claims need the other shards: only rows are printed, and what to do with them.
 fn print_shard(args: &Args, experiment: &Experiment, shard: Shard, rows: &[Row], folder: &Path) -> Result<(), Failure> {
     if args.show.json {
-        return output::print(&conclude::to_json(rows, &[], &[]));
+        return output::print_raw(&conclude::to_json(rows, &[], &[]));
     }
     let quick = if args.which.quick { " --quick" } else { "" };
     let experiment_folder = seekless::stack::quoted_path(args.which.folder());

@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Done {
     let world = World::new().map_err(|failure| failure.code(fsck::OPERATIONAL))?;
     let leaves = world.leaves();
     let purpose = if args.no_changes { Purpose::Inspect } else { Purpose::Use };
-    let bar = output::progress(0);
+    let bar = output::progress(0, "rows");
     let found = world.run(async {
         let opened = stack.open(&world.rt, &leaves, purpose).await.map_err(failed)?;
         let arrays = opened.arrays();

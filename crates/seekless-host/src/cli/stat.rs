@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Done {
     };
     match (args.json, args.prometheus) {
         (true, _) => output::print_json(&statistics)?,
-        (_, true) => output::print(&prometheus::to_text(&statistics))?,
+        (_, true) => output::print_raw(&prometheus::to_text(&statistics))?,
         _ => output::print(&statistics::to_text(&statistics))?,
     }
     Ok(0)

@@ -204,7 +204,7 @@ fn log_text(log: &Map<String, Value>) -> String {
 }
 
 /// Characters of the longest bar.
-const BAR: u64 = 40;
+const BAR: u64 = 30;
 
 #[cfg(test)]
 mod tests {
@@ -224,7 +224,7 @@ mod tests {
         let value = json!({ "parts": [{ "part": "lfs", "counters": counters, "log": log_of(&log) }] });
         let text = to_text(&value);
         for wanted in
-            ["16 segments of 512 KiB: 4 clean, 2 empty", "50.0 % of the log", "15 to  20 %            2 ##########\n"]
+            ["16 segments of 512 KiB: 4 clean, 2 empty", "50.0 % of the log", "15 to  20 %            2 ########\n"]
         {
             assert!(text.contains(wanted), "{wanted}:\n{text}");
         }

@@ -1,12 +1,16 @@
-//! Measuring the points of an experiment: simulations on all processors, what takes real time one after another.
+//! Measuring the points of an experiment: simulations on all processors, what takes real time one after another. Other
+//! processes may measure points of the same folder at the same time.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use seekless_lab::LabError;
-use seekless_lab::experiment::{Experiment, Measure, MountJob, Outside, Plan, Point, Results, RunTarget, Stop};
+use seekless_lab::experiment::{
+    Experiment, Measure, MountJob, Outside, Plan, Point, PointClaim, Results, RunTarget, Stop,
+};
 use seekless_lab::run::{Run, run_in_directory};
 use seekless_lab::workload::{PhaseProgress, Program};
 
@@ -26,11 +30,18 @@ pub(super) fn is_simulated(experiment: &Experiment, point: &Point) -> Result<boo
     point.is_simulated(experiment, &World { stop: Stop::default(), mounts: None }).map_err(Failure::new)
 }
 
-/// Points still to be measured, by index; a point of several rounds is listed several times.
+/// A point to be measured, by index, and how often it has been before.
+#[derive(Clone, Copy)]
+struct Job {
+    point: usize,
+    round: usize,
+}
+
+/// Points still to be measured.
 pub(super) struct Wanted {
-    simulated: Vec<usize>,
+    simulated: Vec<Job>,
     /// Round after round, so that other load on the machine disturbs all points alike.
-    real: Vec<usize>,
+    real: Vec<Job>,
     /// All measurements, including those that are done.
     pub(super) all: usize,
 }
@@ -49,7 +60,7 @@ impl Wanted {
                 wanted.all += 1;
                 if results.rounds(point) <= round {
                     let list = if is_simulated { &mut wanted.simulated } else { &mut wanted.real };
-                    list.push(index);
+                    list.push(Job { point: index, round });
                 }
             }
         }
@@ -57,8 +68,8 @@ impl Wanted {
     }
 
     /// The points in virtual time that are left.
-    pub(super) fn simulated(&self) -> &[usize] {
-        &self.simulated
+    pub(super) fn simulated(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.simulated.iter().map(|job| job.point)
     }
 
     /// Measurements that are left.
@@ -122,9 +133,14 @@ impl Sweep<'_> {
     pub(super) fn measure(&self, wanted: Wanted, jobs: usize, results: &mut Results) -> Result<Ended, Failure> {
         let left = wanted.left();
         let mut ended = Ended { interrupted: false, to_do: left, left, failed: Vec::new(), measured: 0 };
-        for (points, jobs, grace) in [(wanted.simulated, jobs, Some(GRACE)), (wanted.real, 1, None)] {
+        let simulated = (wanted.simulated, jobs, PointClaim::Point, Some(GRACE));
+        let real = (wanted.real, 1, PointClaim::RealTime, None);
+        for (points, jobs, claim, grace) in [simulated, real] {
             if !ended.interrupted && !points.is_empty() {
-                self.some(&points, jobs, grace, results, &mut ended)?;
+                let queue = Queue { ready: points.into(), elsewhere: Vec::new(), running: BTreeMap::new(), claim };
+                let (interrupted_at, rows_written) = (None, Instant::now());
+                Part { sweep: self, results, ended: &mut ended, queue, jobs, grace, interrupted_at, rows_written }
+                    .measure()?;
             }
         }
         if ended.interrupted {
@@ -134,7 +150,7 @@ impl Sweep<'_> {
     }
 
     /// Writes the rows that there are, so that they can be looked at, and says so.
-    fn interrupted(&self, ended: &Ended, results: &Results) {
+    fn interrupted(&self, ended: &Ended, results: &mut Results) {
         if let Err(failure) = self.keep_rows(ended.measured, results) {
             self.caller.note(&failure.text);
         }
@@ -142,7 +158,7 @@ impl Sweep<'_> {
     }
 
     /// Writes the rows that there are, and how many points are missing. `measured` is how many this run has added.
-    fn keep_rows(&self, measured: usize, results: &Results) -> Result<(), Failure> {
+    fn keep_rows(&self, measured: usize, results: &mut Results) -> Result<(), Failure> {
         let provenance = self.origin.provenance(measured, results, self.plan);
         results.finish(self.experiment, self.plan, &provenance)?;
         Ok(())
@@ -155,86 +171,162 @@ impl Sweep<'_> {
             "interrupted: {done} of {all} points are in {folder}; the same command continues from there"
         ));
     }
+}
 
-    fn some(
-        &self,
-        points: &[usize],
-        jobs: usize,
-        grace: Option<Duration>,
-        results: &mut Results,
-        ended: &mut Ended,
-    ) -> Result<(), Failure> {
-        let next = AtomicUsize::new(0);
-        let world = World { stop: self.stop.clone(), mounts: self.mounts };
-        let under_way = Mutex::new(String::new());
-        let under_way = || under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let (send, receive) = mpsc::channel::<Message>();
-        let work = |send: mpsc::Sender<Message>| {
-            while !self.stop.is_set() {
-                let Some(&index) = points.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-                *under_way() = self.plan.name_of(index);
-                let start = Instant::now();
-                let measured = self.plan.points[index].measure(self.experiment, &world);
-                if send.send(Message { point: index, measured, took: start.elapsed() }).is_err() {
-                    break;
-                }
+/// Jobs that are not done.
+struct Queue {
+    ready: VecDeque<Job>,
+    /// Another process is measuring these points. It may fail or die, so they are looked at again.
+    elsewhere: Vec<Job>,
+    /// By point.
+    running: BTreeMap<usize, Job>,
+    claim: PointClaim,
+}
+
+impl Queue {
+    /// Takes a job that this process is to measure; none when all that are ready are done or under way elsewhere. Counts those
+    /// that others have done.
+    fn next(&mut self, plan: &Plan, results: &mut Results, left: &mut usize) -> Result<Option<Job>, Failure> {
+        while let Some(job) = self.ready.pop_front() {
+            let point = &plan.points[job.point];
+            if !results.claim(point, self.claim)? {
+                self.elsewhere.push(job);
+                continue;
             }
-        };
+            // Another process may have measured it before it was claimed here.
+            results.refresh()?;
+            if results.rounds(point) <= job.round {
+                self.running.insert(job.point, job);
+                return Ok(Some(job));
+            }
+            results.release(point, self.claim)?;
+            *left -= 1;
+        }
+        Ok(None)
+    }
+}
+
+/// What is measured in the same manner: all of a sweep in virtual time, or all in real time.
+struct Part<'a> {
+    sweep: &'a Sweep<'a>,
+    results: &'a mut Results,
+    ended: &'a mut Ended,
+    queue: Queue,
+    jobs: usize,
+    grace: Option<Duration>,
+    interrupted_at: Option<Instant>,
+    rows_written: Instant,
+}
+
+impl Part<'_> {
+    /// Each point has a thread of its own, at most `jobs` at a time.
+    fn measure(mut self) -> Result<(), Failure> {
+        let sweep = self.sweep;
+        let (experiment, plan) = (sweep.experiment, sweep.plan);
+        let world = &World { stop: sweep.stop.clone(), mounts: sweep.mounts };
         std::thread::scope(|scope| {
-            for _ in 0..jobs.min(points.len()) {
+            let (send, receive) = mpsc::channel::<Message>();
+            let begin = |job: Job| {
                 let send = send.clone();
-                scope.spawn(|| work(send));
+                scope.spawn(move || measure_and_send(experiment, plan, job.point, world, &send));
+            };
+            let ended = self.dispatch(&receive, begin);
+            if ended.is_err() {
+                sweep.stop.set();
             }
-            drop(send);
-            let mut outcome = Ok(());
-            let mut rows_written = Instant::now();
-            let mut interrupted_at: Option<Instant> = None;
-            loop {
-                match receive.recv_timeout(Duration::from_millis(100)) {
-                    Ok(Message { point, measured: Ok(measures), took }) => {
-                        let kept = results.add(&self.plan.points[point], measures);
-                        let kept =
-                            kept.and_then(|()| results.add_seconds(self.plan.name_of(point), took.as_secs_f64()));
-                        ended.left -= 1;
-                        ended.measured += 1;
-                        if let Err(error) = kept {
-                            self.stop.set();
-                            outcome = Err(Failure::new(error));
-                        }
-                    }
-                    // It was stopped, and is measured next time.
-                    Ok(Message { measured: Err(_), .. }) if ended.interrupted => {}
-                    Ok(Message { point, measured: Err(problem), .. }) => {
-                        ended.left -= 1;
-                        ended.failed.push((self.plan.name_of(point), problem));
-                    }
-                    Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
-                    Err(mpsc::RecvTimeoutError::Timeout) => {}
-                }
-                if rows_written.elapsed() >= ROWS_EVERY && outcome.is_ok() {
-                    outcome = self.keep_rows(ended.measured, results);
-                    rows_written = Instant::now();
-                }
-                let what = under_way().clone();
-                let done = (ended.to_do - ended.left) as u64;
-                let step = Step { what: &what, done, total: Some(ended.to_do as u64) };
-                let is_ended = self.caller.at(step).is_break();
-                let is_late = interrupted_at.zip(grace).is_some_and(|(at, grace)| at.elapsed() >= grace);
-                if interrupted_at.is_some() && (is_ended || is_late) && self.caller.may_exit() {
-                    self.interrupted(ended, results);
-                    std::process::exit(i32::from(INTERRUPTED));
-                }
-                if is_ended && interrupted_at.is_none() {
-                    interrupted_at = Some(Instant::now());
-                    ended.interrupted = true;
-                    self.stop.set();
-                    if grace.is_none() {
-                        self.caller
-                            .note("interrupted; the files of the point under way are removed (once more leaves them)");
-                    }
-                }
-            }
+            ended
         })
+    }
+
+    fn dispatch(&mut self, receive: &mpsc::Receiver<Message>, begin: impl Fn(Job)) -> Result<(), Failure> {
+        const TICK: Duration = Duration::from_millis(100);
+        let mut what = String::new();
+        loop {
+            while !self.sweep.stop.is_set() && self.queue.running.len() < self.jobs {
+                let next = self.queue.next(self.sweep.plan, self.results, &mut self.ended.left)?;
+                let Some(job) = next else { break };
+                what = self.sweep.plan.name_of(job.point);
+                begin(job);
+            }
+            let Queue { elsewhere, running, .. } = &mut self.queue;
+            if running.is_empty() && (elsewhere.is_empty() || self.sweep.stop.is_set()) {
+                return Ok(());
+            }
+            if running.is_empty() {
+                what = "another run measures what is left".to_owned();
+            }
+            match receive.recv_timeout(TICK) {
+                Ok(message) => self.settle(message)?,
+                Err(_) => self.queue.ready.extend(self.queue.elsewhere.drain(..)),
+            }
+            if self.rows_written.elapsed() >= ROWS_EVERY {
+                self.sweep.keep_rows(self.ended.measured, self.results)?;
+                self.rows_written = Instant::now();
+            }
+            self.look_for_a_signal(&what);
+        }
+    }
+
+    /// Keeps what a thread has measured.
+    fn settle(&mut self, Message { point: index, measured, took }: Message) -> Result<(), Failure> {
+        let plan = self.sweep.plan;
+        let point = &plan.points[index];
+        match measured {
+            Ok(measures) => {
+                self.results.add(point, measures)?;
+                self.results.add_seconds(plan.name_of(index), took.as_secs_f64())?;
+                self.ended.left -= 1;
+                self.ended.measured += 1;
+            }
+            // It was stopped, and is measured next time.
+            Err(_) if self.ended.interrupted => {}
+            Err(problem) => {
+                self.ended.left -= 1;
+                self.ended.failed.push((plan.name_of(index), problem));
+            }
+        }
+        self.queue.running.remove(&index);
+        Ok(self.results.release(point, self.queue.claim)?)
+    }
+
+    fn look_for_a_signal(&mut self, what: &str) {
+        let Part { sweep, ended, .. } = self;
+        let done = (ended.to_do - ended.left) as u64;
+        let is_ended = sweep.caller.at(Step { what, done, total: Some(ended.to_do as u64), rate: None }).is_break();
+        let is_late = self.interrupted_at.zip(self.grace).is_some_and(|(at, grace)| at.elapsed() >= grace);
+        if self.interrupted_at.is_some() && (is_ended || is_late) && sweep.caller.may_exit() {
+            sweep.interrupted(ended, self.results);
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        if is_ended && self.interrupted_at.is_none() {
+            self.interrupted_at = Some(Instant::now());
+            ended.interrupted = true;
+            sweep.stop.set();
+            if self.grace.is_none() && !self.queue.running.is_empty() {
+                sweep.caller.note("interrupted; the files of the point under way are removed (once more leaves them)");
+            }
+        }
+    }
+}
+
+/// Measures a point, and sends what has come of it.
+fn measure_and_send(
+    experiment: &Experiment,
+    plan: &Plan,
+    point: usize,
+    world: &World<'_>,
+    send: &mpsc::Sender<Message>,
+) {
+    let start = Instant::now();
+    let measure = || plan.points[point].measure(experiment, world);
+    let (measured, panic) = match catch_unwind(AssertUnwindSafe(measure)) {
+        Ok(measured) => (measured, None),
+        Err(panic) => (Err("the program has panicked".to_owned()), Some(panic)),
+    };
+    // The receiver goes when the sweep has failed, and needs no more results.
+    let _ = send.send(Message { point, measured, took: start.elapsed() });
+    if let Some(panic) = panic {
+        resume_unwind(panic); // Ends the program, when the points under way are kept.
     }
 }
 

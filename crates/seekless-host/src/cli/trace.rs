@@ -140,7 +140,10 @@ pub(super) fn head(args: &HeadArgs) -> Done {
             false => request_text(request, first, &trace),
         };
     }
-    output::print(&text)?;
+    match args.json {
+        true => output::print_raw(&text)?,
+        false => output::print(&text)?,
+    }
     describe(&trace.import(), false);
     Ok(0)
 }

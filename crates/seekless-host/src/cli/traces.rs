@@ -23,7 +23,7 @@ pub(super) fn survey_for(trace: &mut Trace, what: &str, caller: &dyn Caller) -> 
         batch.iter().for_each(|request| summary.add(request));
         done += batch.len() as u64;
         batch.clear();
-        if caller.at(Step { what, done, total: None }).is_break() {
+        if caller.at(Step { what, done, total: None, rate: None }).is_break() {
             return Err(Failure::new("interrupted before the trace was read"));
         }
     }

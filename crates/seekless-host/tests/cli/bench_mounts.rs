@@ -150,7 +150,7 @@ fn an_interrupted_run_is_continued() {
     let other = scratch.run(&["bench", "mount", "--quick", "--scratch", ".", "--out", "other"]);
     assert!(other.code == 1 && other.err.contains("another `seekless bench mount` is running"), "{}", other.err);
     let same = scratch.measure(&[]);
-    assert!(same.code == 1 && same.err.contains("another run is writing to found"), "{}", same.err);
+    assert!(same.code == 1 && same.err.contains("another `seekless bench mount` is running"), "{}", same.err);
     kill_process(Pid::from_child(&bench), Signal::INT).unwrap();
     let ended = scratch.ended(&bench.wait_with_output().unwrap());
     let done = points(&scratch);

@@ -19,8 +19,10 @@ mod occupied;
 mod output;
 mod outputs;
 mod passthrough;
+mod same_folder;
 mod supervised;
 mod sweeps;
+mod terminal;
 mod traces;
 
 use std::ffi::OsStr;
@@ -60,7 +62,7 @@ impl Scratch {
     /// The program, to be run here.
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_seekless"));
-        command.current_dir(self.0.path());
+        command.current_dir(self.0.path()).env_remove("COLUMNS");
         command
     }
 

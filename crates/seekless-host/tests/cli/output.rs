@@ -139,6 +139,6 @@ fn the_program_describes_itself() {
     }
     let page = std::fs::read_to_string(scratch.path("man/seekless-fsck.1")).unwrap();
     assert!(page.contains(".SH \"EXAMPLES\"\n.RS 4\n.nf\nseekless fsck ") && page.contains(".SH \"EXIT STATUS\"\n"));
-    assert!(scratch.good(&["help", "--help"]).contains("Usage: seekless <COMMAND>"));
+    assert!(scratch.good(&["help", "--help"]).contains("Usage: seekless [OPTIONS] <COMMAND>"));
     assert!(scratch.good(&["--version"]).starts_with("seekless "));
 }

@@ -190,13 +190,19 @@ fn results_replace_no_other_files() {
         assert_eq!(std::fs::read(scratch.path(&format!("mine/{name}"))).unwrap(), b"a letter");
         std::fs::remove_dir_all(scratch.path("mine")).unwrap();
     }
-    // Points of an earlier experiment are put aside.
+    // Points of an earlier experiment stay, and count again for it.
+    let points = || std::fs::read_to_string(scratch.path("r/points.jsonl")).unwrap();
     assert_eq!(scratch.run(&["run", "sweep", "--out", "r"]).code, 0);
-    let points = std::fs::read_to_string(scratch.path("r/points.jsonl")).unwrap();
+    let first = points();
     scratch.write("sweep/a.csv", trace(30));
-    assert_eq!(scratch.run(&["run", "sweep", "--out", "r"]).code, 0);
-    assert_eq!(std::fs::read_to_string(scratch.path("r/points.old.jsonl")).unwrap(), points);
-    assert_ne!(std::fs::read_to_string(scratch.path("r/points.jsonl")).unwrap(), points);
+    let other = scratch.run(&["run", "sweep", "--out", "r"]);
+    assert_eq!(other.code, 0, "{}", other.err);
+    assert!(other.err.contains("1 points in r belong to another program or another experiment"), "{}", other.err);
+    let second = points();
+    assert_eq!((second.starts_with(&first), second.lines().count()), (true, 2));
+    scratch.write("sweep/a.csv", trace(20));
+    let back = scratch.run(&["run", "sweep", "--out", "r"]);
+    assert_eq!((back.code, back.err.as_str(), points()), (0, "1 of 1 points are measured already\n", second));
 }
 
 /// A key is for its owner alone and is never written over, not even by another key.

@@ -11,8 +11,7 @@
 //!
 //! | file of the results | holds |
 //! |---|---|
-//! | `points.jsonl` | a line for each finished point, and for each round of it; a killed sweep continues from it |
-//! | `points.old.jsonl` | such lines of another program, or of points no longer needed |
+//! | `points.jsonl` | a line for each finished point, and for each round of it, of all programs and experiments that have run into the folder; a killed sweep continues from it |
 //! | `rows.jsonl`, `rows.csv` | the measurements, in the order of the plan |
 //! | `resolved.toml` | the description with everything filled in, the published points too |
 //! | `seconds.jsonl` | how long each point took, for [`Shard`]s of the same size |
@@ -25,6 +24,8 @@
 //!       the point, the contents of the files that it reads and the program.
 //!   E3  A sweep that was killed and continued ends with the same rows as an uninterrupted one, and so does one in
 //!       shards that were merged, in whatever order and however often.
+//!   E4  Any number of runs write to one folder at the same time. None measures a point that another is measuring, and none
+//!       waits for one that has died.
 
 mod claim;
 mod coincidence;
@@ -32,12 +33,19 @@ mod costs;
 mod description;
 mod figure;
 pub mod fuzz;
+// Results are files.
+#[allow(clippy::disallowed_types)]
+mod journal;
+#[cfg(test)]
+#[allow(clippy::disallowed_types)]
+mod journal_tests;
 mod kinds;
 mod plan;
 mod published;
 // Results are files.
 #[allow(clippy::disallowed_types)]
 mod results;
+mod results_error;
 mod rounds;
 mod rows;
 mod shard;
@@ -55,7 +63,8 @@ pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use kinds::{Context, ImageState, Measure, MountJob, Outside, Placement, RunTarget, Workload, WorkloadKind, kinds};
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};
-pub use results::{Merged, Results, ResultsError, Stored, files_of, read_costs, to_csv};
+pub use results::{Claim as PointClaim, Merged, Results, Stored, files_of, read_costs, to_csv};
+pub use results_error::ResultsError;
 pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};
 pub use shard::Shard;

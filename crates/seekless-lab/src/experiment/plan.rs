@@ -46,6 +46,7 @@ pub struct Plan {
     pub places: Vec<PlanCell>,
     /// The first place of each point, by its index.
     first_places: Vec<usize>,
+    program: String,
 }
 
 impl Plan {
@@ -59,7 +60,8 @@ impl Plan {
         let wrong = |problem: String| ExperimentError::Point { point: experiment.name.clone(), problem };
         let kind = description.kind().map_err(wrong)?;
         let mut digests = BTreeMap::new();
-        let mut plan = Plan { points: Vec::new(), places: Vec::new(), first_places: Vec::new() };
+        let mut plan =
+            Plan { points: Vec::new(), places: Vec::new(), first_places: Vec::new(), program: program.to_owned() };
         let mut known = BTreeMap::new();
         for values in combinations(description).map_err(wrong)? {
             for contestant in &description.contestants {
@@ -117,6 +119,11 @@ impl Plan {
             Some(measures.iter().map(row).collect::<Vec<_>>())
         };
         self.places.iter().filter_map(of_place).flatten().collect()
+    }
+
+    /// The beginning of what identifies the program: enough to tell builds apart.
+    pub(super) fn program_in_short(&self) -> String {
+        self.program.chars().take(12).collect()
     }
 
     /// The first place of a point, in words.

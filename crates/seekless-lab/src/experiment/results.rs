@@ -1,25 +1,24 @@
-//! Results in a folder: finished points are kept, whatever happens next.
+//! Results in a folder: finished points are kept, whatever happens next, and any number of runs write to it at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::output::{self, NewFile, OutputError, Replace, Wish};
+use crate::output::{self, Replace, Wish};
 
 use super::costs::{Costs, Spent};
 use super::description::{Description, Experiment};
+use super::journal::{self, Journal, Line, Points, Turn};
 use super::plan::{Plan, Point};
 use super::published::Published;
+use super::results_error::{ResultsError, failed};
 use super::rounds::Round;
 use super::rows::Row;
 
 const POINTS: &str = "points.jsonl";
-/// Points of other programs and other experiments, which are measured again but not deleted.
-const OLD_POINTS: &str = "points.old.jsonl";
 const ROWS: &str = "rows.jsonl";
 const TABLE: &str = "rows.csv";
 const RESOLVED: &str = "resolved.toml";
@@ -27,27 +26,23 @@ const PROVENANCE: &str = "provenance.json";
 /// How long each point took. Beside the points, which are the same every time.
 const SECONDS: &str = "seconds.jsonl";
 
-/// Why results cannot be kept or read.
-#[derive(Debug, thiserror::Error)]
-pub enum ResultsError {
-    #[error("cannot {action} {path}: {cause}")]
-    Io { action: &'static str, path: String, cause: io::Error },
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    #[error("{path}: {problem}")]
-    Content { path: String, problem: String },
-    /// Another process writes there.
-    #[error("another run is writing to {path}")]
-    Busy { path: String },
-}
-
-/// A folder into which a run writes.
+/// A folder into which a run of one plan writes, perhaps beside others.
 pub struct Results {
     folder: PathBuf,
-    /// Held as long as this lives, so that there is one writer.
-    points: File,
-    /// Measurements of earlier runs, by key.
+    journal: Journal,
+    /// What has been measured, by this and other runs, of this and other plans.
     done: Points,
+    /// Goes into the journal.
+    program: String,
+}
+
+/// Which other measurements one excludes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// That of the same point by another run: in virtual time.
+    Point,
+    /// All others in real time: they would disturb each other.
+    RealTime,
 }
 
 /// What came of another folder's points.
@@ -55,18 +50,10 @@ pub struct Results {
 pub struct Merged {
     /// Rounds that were not there yet.
     pub added: usize,
+    /// Points of the plan, there already or not.
+    pub known: usize,
     /// Points that are not in the plan: of another program, or another experiment.
     pub foreign: usize,
-}
-
-/// Points by key, each with its rounds.
-type Points = BTreeMap<String, Vec<Round>>;
-
-/// A line of `points.jsonl`.
-#[derive(Serialize, Deserialize)]
-struct Done {
-    key: String,
-    measures: Round,
 }
 
 /// Contents of `resolved.toml`: the description, and what it resolved to.
@@ -81,57 +68,63 @@ struct Resolved {
 }
 
 impl Results {
-    /// Opens the folder, creating it if necessary, and reads the finished points. A line that a kill left incomplete is
-    /// removed.
+    /// Opens the folder, creating it if necessary, and reads what has been measured.
     ///
     /// # Errors
-    /// When it cannot be written, holds something else, or another run writes there.
-    pub fn open(folder: &Path) -> Result<Results, ResultsError> {
+    /// When it cannot be written, or holds something else.
+    pub fn open(folder: &Path, plan: &Plan) -> Result<Results, ResultsError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
-        let path = folder.join(POINTS);
         check_folder(folder)?;
-        let points = locked(folder, &path)?;
-        let text = fs::read(&path).map_err(failed("read", &path))?;
-        let (done, whole) = parse_points(&path, &text)?;
-        if whole < text.len() {
-            points.set_len(whole as u64).map_err(failed("shorten", &path))?;
-        }
-        Ok(Results { folder: folder.to_owned(), points, done })
+        let (journal, done) = Journal::open(&folder.join(POINTS))?;
+        Ok(Results { folder: folder.to_owned(), journal, done, program: plan.program_in_short() })
     }
 
-    /// How often a point has been measured.
+    /// How often a point has been measured, as far as this run knows: see [`Results::refresh`].
     pub fn rounds(&self, point: &Point) -> usize {
         self.done.get(&point.key).map_or(0, Vec::len)
     }
 
-    /// Puts aside points that are not in the plan, such as those of another program; returns their number. A kill at
-    /// any moment loses none.
+    /// Learns what other runs have measured since.
     ///
     /// # Errors
-    /// When the folder cannot be written.
-    pub fn keep_only(&mut self, plan: &Plan) -> Result<usize, ResultsError> {
-        let keys: BTreeSet<&String> = plan.points.iter().map(|point| &point.key).collect();
-        let is_wanted = |key: &String| keys.contains(key);
-        let (kept, old): (Points, Points) = self.done.clone().into_iter().partition(|(key, _)| is_wanted(key));
-        if !old.is_empty() {
-            self.put_aside(&old)?;
-            // The lock belongs to the file under the name: the new file is locked before it gets the name.
-            let path = self.folder.join(POINTS);
-            let mut new = NewFile::begin(&path, &Wish::new(Replace::Always))?;
-            new.write_all(lines_of(&kept).as_bytes()).map_err(failed("write", &path))?;
-            new.file().lock().map_err(failed("lock", &path))?;
-            self.points = new.commit()?;
-            self.done = kept;
-        }
-        Ok(old.len())
+    /// When the folder cannot be read.
+    pub fn refresh(&mut self) -> Result<(), ResultsError> {
+        self.journal.refresh(&mut self.done)
     }
 
-    /// Appends points to those of earlier programs.
-    fn put_aside(&self, points: &Points) -> Result<(), ResultsError> {
-        let path = self.folder.join(OLD_POINTS);
-        let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed("open", &path))?;
-        file.write_all(lines_of(points).as_bytes()).map_err(failed("write", &path))?;
-        file.sync_all().map_err(failed("sync", &path))
+    /// The number of points that are not in the plan, such as those of another program. They stay, and count again in a run
+    /// of that program.
+    pub fn foreign(&self, plan: &Plan) -> usize {
+        let keys: BTreeSet<&String> = plan.points.iter().map(|point| &point.key).collect();
+        self.done.keys().filter(|key| !keys.contains(key)).count()
+    }
+
+    /// The name of the experiment whose rows are in the folder, where it is another one.
+    pub fn rows_of_another(&self, experiment: &Experiment) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        let text = fs::read_to_string(self.folder.join(RESOLVED)).ok()?;
+        let Named { name } = toml::from_str(&text).ok()?;
+        (name != experiment.name).then_some(name)
+    }
+
+    /// Takes a point that is to be measured, so that no other run does, until [`Results::release`] or the end of this process.
+    /// False when another run has it: when it is released, the other has measured it, or failed, or died.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn claim(&self, point: &Point, claim: Claim) -> Result<bool, ResultsError> {
+        self.journal.claim(name_of(point, claim))
+    }
+
+    /// Gives up a claim.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn release(&self, point: &Point, claim: Claim) -> Result<(), ResultsError> {
+        self.journal.release(name_of(point, claim))
     }
 
     /// Stores one round of a point. When this returns, a kill of the program does not lose it.
@@ -139,9 +132,8 @@ impl Results {
     /// # Errors
     /// When the folder cannot be written.
     pub fn add(&mut self, point: &Point, measures: Round) -> Result<(), ResultsError> {
-        self.append(&Done { key: point.key.clone(), measures: measures.clone() })?;
-        self.done.entry(point.key.clone()).or_default().push(measures);
-        Ok(())
+        let line = Line { key: point.key.clone(), program: self.program.clone(), measures };
+        self.journal.append(line, &mut self.done)
     }
 
     /// Adds what another folder has of the plan's points: those of a shard, finished or not. That folder is only read,
@@ -156,9 +148,7 @@ impl Results {
         is_simulated: impl Fn(&Point) -> bool,
     ) -> Result<Merged, ResultsError> {
         let path = folder.join(POINTS);
-        let text = fs::read(&path).map_err(failed("read", &path))?;
-        // A kill, or a run under way, may have left part of a line.
-        let (found, _) = parse_points(&path, &text)?;
+        let found = journal::read(&path)?;
         let points: BTreeMap<&String, &Point> = plan.points.iter().map(|point| (&point.key, point)).collect();
         let mut merged = Merged::default();
         let mut new = Vec::new();
@@ -167,6 +157,7 @@ impl Results {
                 merged.foreign += 1;
                 continue;
             };
+            merged.known += 1;
             let here = self.done.get(key).map_or(&[][..], Vec::as_slice);
             let others = || here.iter().chain(rounds).any(|round| *round != rounds[0]);
             if is_simulated(point) && others() {
@@ -206,8 +197,10 @@ impl Results {
 
     fn append_seconds(&mut self, lines: &[u8]) -> Result<(), ResultsError> {
         let path = self.folder.join(SECONDS);
-        let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed("open", &path))?;
-        file.write_all(lines).map_err(failed("write", &path))
+        self.journal.alone(Turn::Append, |_| {
+            let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed("open", &path))?;
+            file.write_all(lines).map_err(failed("write", &path))
+        })
     }
 
     /// The provenance of what another folder holds, if a run came to its end there.
@@ -226,73 +219,60 @@ impl Results {
         }
     }
 
-    fn append(&mut self, done: &Done) -> Result<(), ResultsError> {
-        let path = self.folder.join(POINTS);
-        let line = line_of(done);
-        // A single write, so that a kill nearly always leaves a line or nothing; a partial line is detected.
-        self.points.write_all(line.as_bytes()).map_err(failed("write", &path))
-    }
-
-    /// Writes rows, description and provenance. Each file is replaced as a whole.
+    /// Writes rows, description and provenance, with what other runs have measured by now: of runs at the same time, the
+    /// last one to end writes the rows of all. Each file is replaced as a whole.
     ///
     /// # Errors
     /// When the folder cannot be written.
     pub fn finish(
-        &self,
+        &mut self,
         experiment: &Experiment,
         plan: &Plan,
         provenance: &serde_json::Value,
     ) -> Result<Vec<Row>, ResultsError> {
-        let rows = plan.rows(&self.done);
-        let resolved = Resolved {
-            name: experiment.name.clone(),
-            experiment: experiment.description.clone(),
-            published: experiment.published.clone(),
-            point: plan.points.clone(),
-        };
-        let resolved = toml::to_string_pretty(&resolved).map_err(|error| ResultsError::Content {
-            path: RESOLVED.to_owned(),
-            problem: format!("the description cannot be written: {error}"),
-        })?;
-        let lines: String = rows.iter().map(|row| format!("{}\n", serde_json::json!(row))).collect();
-        self.replace(RESOLVED, &resolved)?;
-        self.replace(ROWS, &lines)?;
-        self.replace(TABLE, &to_csv(&rows))?;
-        self.replace(PROVENANCE, &format!("{provenance:#}\n"))?;
-        Ok(rows)
+        let (folder, done) = (&self.folder, &mut self.done);
+        self.journal.alone(Turn::Finish, |journal| {
+            journal.refresh(done)?;
+            let rows = plan.rows(done);
+            write_files(folder, experiment, plan, &rows, provenance)?;
+            Ok(rows)
+        })
     }
+}
 
-    fn replace(&self, name: &str, text: &str) -> Result<(), ResultsError> {
+/// What is made from the journal.
+fn write_files(
+    folder: &Path,
+    experiment: &Experiment,
+    plan: &Plan,
+    rows: &[Row],
+    provenance: &serde_json::Value,
+) -> Result<(), ResultsError> {
+    let resolved = Resolved {
+        name: experiment.name.clone(),
+        experiment: experiment.description.clone(),
+        published: experiment.published.clone(),
+        point: plan.points.clone(),
+    };
+    let resolved = toml::to_string_pretty(&resolved).map_err(|error| ResultsError::Content {
+        path: RESOLVED.to_owned(),
+        problem: format!("the description cannot be written: {error}"),
+    })?;
+    let lines: String = rows.iter().map(|row| format!("{}\n", serde_json::json!(row))).collect();
+    let files = [(RESOLVED, resolved), (ROWS, lines), (TABLE, to_csv(rows)), (PROVENANCE, format!("{provenance:#}\n"))];
+    for (name, text) in files {
         // The folder holds results, so files with these names in it are results.
-        Ok(output::write(&self.folder.join(name), text.as_bytes(), &Wish::new(Replace::Always))?)
+        output::write(&folder.join(name), text.as_bytes(), &Wish::new(Replace::Always))?;
     }
+    Ok(())
 }
 
-/// How each line of the journal begins.
-const LINE_START: &[u8] = b"{\"key\":";
-
-fn line_of(done: &Done) -> String {
-    format!("{}\n", serde_json::json!(done))
-}
-
-/// Parses the journal: its points, and the length of its whole lines.
-fn parse_points(path: &Path, text: &[u8]) -> Result<(Points, usize), ResultsError> {
-    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    let mut done = Points::new();
-    for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
-        let read: Done = serde_json::from_slice(line).map_err(|error| ResultsError::Content {
-            path: format!("{}, line {}", path.display(), number + 1),
-            problem: format!("this is no measured point ({error}); remove the folder to begin again"),
-        })?;
-        done.entry(read.key).or_default().push(read.measures);
+/// What a claim is on.
+fn name_of(point: &Point, claim: Claim) -> &str {
+    match claim {
+        Claim::Point => &point.key,
+        Claim::RealTime => "real time",
     }
-    let torn = &text[whole..];
-    if !torn.is_empty() && !torn.starts_with(LINE_START) && !LINE_START.starts_with(torn) {
-        let path = path.display().to_string();
-        let problem = "its end is no measured point; name another folder for the results".to_owned();
-        return Err(ResultsError::Content { path, problem });
-    }
-    Ok((done, whole))
 }
 
 /// Reads how long the points of a run took, from its folder of results. The run may be one of another program, or with
@@ -316,11 +296,6 @@ pub fn read_costs(folder: &Path) -> Result<Costs, ResultsError> {
     Ok(costs)
 }
 
-fn lines_of(points: &Points) -> String {
-    let rounds = points.iter().flat_map(|(key, rounds)| rounds.iter().map(move |measures| (key, measures)));
-    rounds.map(|(key, measures)| line_of(&Done { key: key.clone(), measures: measures.clone() })).collect()
-}
-
 /// Refuses a folder whose files have the names of results and are not results: a run creates the journal first.
 fn check_folder(folder: &Path) -> Result<(), ResultsError> {
     let is_there = |name: &&str| folder.join(name).symlink_metadata().is_ok();
@@ -339,39 +314,9 @@ fn check_folder(folder: &Path) -> Result<(), ResultsError> {
     }
 }
 
-/// Opens and locks the journal, so that no other run writes to it.
-fn locked(folder: &Path, path: &Path) -> Result<File, ResultsError> {
-    let busy = || ResultsError::Busy { path: folder.display().to_string() };
-    match path.symlink_metadata() {
-        Ok(metadata) if !metadata.is_file() => {
-            let problem = "this is no regular file; name another folder for the results".to_owned();
-            return Err(ResultsError::Content { path: path.display().to_string(), problem });
-        }
-        _ => {}
-    }
-    let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
-    let points = opened.map_err(failed("open", path))?;
-    match points.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => return Err(busy()),
-        Err(fs::TryLockError::Error(cause)) => return Err(failed("lock", path)(cause)),
-    }
-    // Another run may have replaced the file between opening and locking it.
-    let (locked, named) = (points.metadata(), fs::metadata(path));
-    match (locked, named) {
-        (Ok(locked), Ok(named)) if (locked.dev(), locked.ino()) == (named.dev(), named.ino()) => Ok(points),
-        _ => Err(busy()),
-    }
-}
-
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ResultsError + use<> {
-    let path = path.display().to_string();
-    move |cause| ResultsError::Io { action, path, cause }
-}
-
 /// The files of a folder of results, existing or not.
 pub fn files_of(folder: &Path) -> Vec<PathBuf> {
-    [POINTS, OLD_POINTS, ROWS, TABLE, RESOLVED, PROVENANCE, SECONDS].map(|name| folder.join(name)).into()
+    [POINTS, ROWS, TABLE, RESOLVED, PROVENANCE, SECONDS].map(|name| folder.join(name)).into()
 }
 
 /// Stored results, read for display.

@@ -105,7 +105,7 @@ fn shards_are_merged() {
     let plan = Plan::new(&experiment, "test").unwrap();
     let path = |name: &str| folder.path().join(name);
     let store = |name: &str, points: &[usize]| {
-        let mut results = Results::open(&path(name)).unwrap();
+        let mut results = Results::open(&path(name), &plan).unwrap();
         for &point in points {
             results.add(&plan.points[point], measure(point as f64)).unwrap();
             results.add_seconds(plan.name_of(point), 1.5).unwrap();
@@ -121,24 +121,24 @@ fn shards_are_merged() {
     let mut seen = Vec::new();
     for order in [["a", "b", "c"], ["c", "b", "a"]] {
         let out = format!("out-{}", order[0]);
-        let mut results = Results::open(&path(&out)).unwrap();
+        let mut results = Results::open(&path(&out), &plan).unwrap();
         let added: usize = order.iter().map(|from| results.merge(&path(from), &plan, always).unwrap().added).sum();
         assert_eq!(added, 7, "three is there twice, six is torn");
         let rows = results.finish(&experiment, &plan, &serde_json::json!({})).unwrap();
         drop(results);
         // Again, and into the same folder: nothing is added.
-        let mut results = Results::open(&path(&out)).unwrap();
+        let mut results = Results::open(&path(&out), &plan).unwrap();
         for from in order {
-            assert_eq!(results.merge(&path(from), &plan, always).unwrap(), Merged::default(), "{from}");
+            assert_eq!(results.merge(&path(from), &plan, always).unwrap().added, 0, "{from}");
         }
         seen.push((rows, read_costs(&path(&out)).unwrap().of(&plan)));
     }
     assert_eq!(seen[0], seen[1], "whatever the order");
     assert_eq!(seen[0].0.len(), 7);
 
-    let mut results = Results::open(&path("other")).unwrap();
+    let mut results = Results::open(&path("other"), &plan).unwrap();
     let other = Plan::new(&experiment, "another program").unwrap();
-    assert_eq!(results.merge(&path("a"), &other, always).unwrap(), Merged { added: 0, foreign: 3 });
+    assert_eq!(results.merge(&path("a"), &other, always).unwrap(), Merged { added: 0, known: 0, foreign: 3 });
     results.merge(&path("nowhere"), &plan, always).unwrap_err();
     results.add(&plan.points[0], measure(77.0)).unwrap();
     let error = results.merge(&path("a"), &plan, always).unwrap_err().to_string();

@@ -58,8 +58,9 @@ impl<'a, T: Target> Meter<'a, T> {
     pub(super) fn step(&self, running: &mut Running, count: u64, bytes: u64) -> Result<(), LabError> {
         running.done += count;
         running.bytes += bytes;
-        let Running { phase, done, total, .. } = *running;
-        match (self.watch)(PhaseProgress { phase, done, total }) {
+        let Running { phase, unit, done, total, began, .. } = *running;
+        let elapsed = self.target.now().saturating_sub(began);
+        match (self.watch)(PhaseProgress { phase, unit, done, total, elapsed }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(LabError::Interrupted),
         }

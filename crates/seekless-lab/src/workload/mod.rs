@@ -23,6 +23,7 @@ use std::ops::ControlFlow;
 
 use async_trait::async_trait;
 pub use contents::Data;
+use seekless::units::Nanos;
 use serde::Serialize;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
 pub use spec::{DATA, Form, Key, WorkloadSpec};
@@ -155,8 +156,11 @@ impl<W: Workload> Program for W {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PhaseProgress<'a> {
     pub phase: &'a str,
+    pub unit: Unit,
     pub done: u64,
     pub total: u64,
+    /// Time since the phase began, by the clock of the run.
+    pub elapsed: Nanos,
 }
 
 /// Receives the progress of a run, and decides whether to continue.

@@ -11,6 +11,7 @@
 //!   - for an fsync, so that it syncs below once, not twice: that sync makes records and slot durable together;
 //!   - without a sync when a file replaces another, by a rename or by being rewritten from nothing: if the daemon is
 //!     killed then, the new content is below.
+//!
 //! A write-back confirms it by a commit of the other kind, so that readers no longer have to look at its records.
 //!
 //! Invariants

@@ -1,0 +1,243 @@
+//! The journal of a folder of results: a line for each measured round of a point, which any number of runs append to at the
+//! same time.
+//!
+//! Invariants
+//!   J1  A line is never changed and never removed. What a killed run has left of a line is removed by the next one.
+//!   J2  At most one run holds the claim on a name. The system drops the claims of a process that ends, however it ends.
+//!   J3  Lines are appended, and other files of the folder written, by one run at a time.
+//!
+//! Claims are locks on single bytes far behind the end of the file ("open file description locks", fcntl(2)), so that a claim
+//! needs no file of its own that a kill would leave behind, and a run can hold as many as there are points.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::hash::Hasher;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
+
+use super::results_error::{ResultsError, failed};
+use super::rounds::Round;
+
+/// Points by key, each with its rounds.
+pub(super) type Points = BTreeMap<String, Vec<Round>>;
+
+/// An open journal.
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+    /// Bytes that have been read: whole lines.
+    read: u64,
+}
+
+/// A line.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Line {
+    pub key: String,
+    /// Beginning of the digest of the program that measured, to tell builds apart.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub program: String,
+    pub measures: Round,
+}
+
+/// How each line begins.
+const LINE_START: &[u8] = b"{\"key\":";
+
+impl Journal {
+    /// Opens it, making it if necessary, and reads its points. A line that a kill left incomplete is removed.
+    ///
+    /// # Errors
+    /// When it cannot be written, or is something else.
+    pub(super) fn open(path: &Path) -> Result<(Journal, Points), ResultsError> {
+        if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(content(path, "this is no regular file; name another folder for the results"));
+        }
+        let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
+        let mut journal = Journal { file: opened.map_err(failed("open", path))?, path: path.to_owned(), read: 0 };
+        let mut points = Points::new();
+        journal.alone(Turn::Append, |journal| journal.catch_up(&mut points, Rest::IsTorn))?;
+        Ok((journal, points))
+    }
+
+    /// Adds to `points` what others have appended.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or another program has changed it.
+    pub(super) fn refresh(&mut self, points: &mut Points) -> Result<(), ResultsError> {
+        self.catch_up(points, Rest::IsBeingWritten)
+    }
+
+    /// Appends a line, after adding to `points` those of others before it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn append(&mut self, line: Line, points: &mut Points) -> Result<(), ResultsError> {
+        self.alone(Turn::Append, |journal| {
+            journal.catch_up(points, Rest::IsTorn)?;
+            let text = format!("{}\n", serde_json::json!(line));
+            // A single write, so that a kill nearly always leaves a line or nothing; a partial line is detected.
+            journal.file.write_all(text.as_bytes()).map_err(failed("write", &journal.path))?;
+            journal.read += text.len() as u64;
+            points.entry(line.key).or_default().push(line.measures);
+            Ok(())
+        })
+    }
+
+    /// Runs `work` while no other run does so in this turn.
+    ///
+    /// # Errors
+    /// Those of `work`, and when the file system has no locks.
+    pub(super) fn alone<T>(
+        &mut self,
+        turn: Turn,
+        work: impl FnOnce(&mut Journal) -> Result<T, ResultsError>,
+    ) -> Result<T, ResultsError> {
+        self.lock(turn.byte(), libc::F_WRLCK, Wait::Yes)?;
+        let result = work(self);
+        self.lock(turn.byte(), libc::F_UNLCK, Wait::Yes)?;
+        result
+    }
+
+    /// Claims a name until it is released, or this is dropped. False when another run has it (J2).
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub(super) fn claim(&self, name: &str) -> Result<bool, ResultsError> {
+        self.lock(byte_of(name), libc::F_WRLCK, Wait::No)
+    }
+
+    /// Ends a claim.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub(super) fn release(&self, name: &str) -> Result<(), ResultsError> {
+        self.lock(byte_of(name), libc::F_UNLCK, Wait::No).map(drop)
+    }
+
+    fn catch_up(&mut self, points: &mut Points, rest: Rest) -> Result<(), ResultsError> {
+        let io = |action| failed(action, &self.path);
+        let length = self.file.metadata().map_err(io("look at"))?.len();
+        if length < self.read {
+            return Err(content(&self.path, "another program has shortened it; remove the folder to begin again"));
+        }
+        let mut text = vec![0; usize::try_from(length - self.read).unwrap_or(usize::MAX)];
+        self.file.read_exact_at(&mut text, self.read).map_err(io("read"))?;
+        let whole = parse(&self.path, &text, points)?;
+        self.read += whole as u64;
+        if whole < text.len() && rest == Rest::IsTorn {
+            check_torn(&self.path, &text[whole..])?;
+            self.file.set_len(self.read).map_err(io("shorten"))?;
+        }
+        Ok(())
+    }
+
+    /// Locks or unlocks a byte. False when another run has it.
+    fn lock(&self, byte: i64, kind: libc::c_int, wait: Wait) -> Result<bool, ResultsError> {
+        let range = libc::flock {
+            // These constants fit: POSIX has them in a `short`.
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: byte,
+            l_len: 1,
+            l_pid: 0,
+        };
+        loop {
+            let request = match wait {
+                Wait::Yes => FcntlArg::F_OFD_SETLKW(&range),
+                Wait::No => FcntlArg::F_OFD_SETLK(&range),
+            };
+            match fcntl(self.file.as_fd(), request) {
+                Ok(_) => return Ok(true),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN | Errno::EACCES) if wait == Wait::No => return Ok(false),
+                Err(errno) => return Err(failed("lock", &self.path)(io::Error::from(errno))),
+            }
+        }
+    }
+}
+
+/// What one run does at a time (J3).
+#[derive(Clone, Copy)]
+pub(super) enum Turn {
+    /// Appending lines.
+    Append,
+    /// Writing the files of the folder that are made from the journal.
+    Finish,
+}
+
+/// Bytes of turns and claims: behind the end of any journal.
+const TURNS: i64 = 1 << 61;
+const CLAIMS: i64 = 1 << 62;
+
+impl Turn {
+    fn byte(self) -> i64 {
+        TURNS + self as i64
+    }
+}
+
+/// The byte of a claim. Two names share one by a chance of 2^-61; then one waits for the other.
+fn byte_of(name: &str) -> i64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(name.as_bytes());
+    CLAIMS | (hasher.finish() >> 3) as i64
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Yes,
+    No,
+}
+
+/// What the bytes behind the last whole line are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// What a kill has left: no other run is appending.
+    IsTorn,
+    /// Perhaps a line that another run is writing.
+    IsBeingWritten,
+}
+
+/// Reads a journal that is not written here: of a shard, finished or not.
+///
+/// # Errors
+/// When there is none, or it is something else.
+pub(super) fn read(path: &Path) -> Result<Points, ResultsError> {
+    let text = std::fs::read(path).map_err(failed("read", path))?;
+    let mut points = Points::new();
+    let whole = parse(path, &text, &mut points)?;
+    // A kill, or a run under way, may have left part of a line.
+    check_torn(path, &text[whole..])?;
+    Ok(points)
+}
+
+/// Adds the points of whole lines; returns their length.
+fn parse(path: &Path, text: &[u8], points: &mut Points) -> Result<usize, ResultsError> {
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
+        let read: Line = serde_json::from_slice(line).map_err(|error| ResultsError::Content {
+            path: format!("{}, line {}", path.display(), number + 1),
+            problem: format!("this is no measured point ({error}); remove the folder to begin again"),
+        })?;
+        points.entry(read.key).or_default().push(read.measures);
+    }
+    Ok(whole)
+}
+
+/// Refuses what is no beginning of a line.
+fn check_torn(path: &Path, torn: &[u8]) -> Result<(), ResultsError> {
+    match torn.is_empty() || torn.starts_with(LINE_START) || LINE_START.starts_with(torn) {
+        true => Ok(()),
+        false => Err(content(path, "its end is no measured point; name another folder for the results")),
+    }
+}
+
+fn content(path: &Path, problem: &str) -> ResultsError {
+    ResultsError::Content { path: path.display().to_string(), problem: problem.to_owned() }
+}

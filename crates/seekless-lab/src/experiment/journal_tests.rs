@@ -1,0 +1,110 @@
+//! Several runs in one folder. Here they are several open journals of one process, whose locks exclude each other like those of
+//! processes.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use super::journal::{Journal, Line, Points};
+use super::results_error::ResultsError;
+use super::{Measure, Round};
+
+fn measures(value: f64) -> Round {
+    vec![Measure { dims: [].into(), metrics: [("n".to_owned(), value)].into() }]
+}
+
+fn line(key: &str, value: f64) -> Line {
+    Line { key: key.to_owned(), program: "build".to_owned(), measures: measures(value) }
+}
+
+fn open(folder: &Path) -> (Journal, Points) {
+    Journal::open(&folder.join("points.jsonl")).unwrap()
+}
+
+/// J2: a claim is held by one, and ends when it is released or its holder is gone.
+#[test]
+fn claims_exclude_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, _) = open(folder.path());
+    let (other, _) = open(folder.path());
+    assert!(one.claim("a").unwrap());
+    assert!(one.claim("a").unwrap(), "its own claim is no obstacle");
+    assert!(!other.claim("a").unwrap());
+    assert!(other.claim("b").unwrap(), "another name");
+    assert!(!one.claim("b").unwrap());
+    one.release("a").unwrap();
+    assert!(other.claim("a").unwrap());
+    drop(other);
+    assert!(one.claim("a").unwrap() && one.claim("b").unwrap());
+}
+
+/// A run can claim as many points as a plan has.
+#[test]
+fn ten_thousand_claims() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, _) = open(folder.path());
+    let (other, _) = open(folder.path());
+    let names: Vec<String> = (0..10_000).map(|number| format!("{number:032x}")).collect();
+    assert!(names.iter().all(|name| one.claim(name).unwrap()));
+    assert!(!names.iter().any(|name| other.claim(name).unwrap()));
+    names.iter().for_each(|name| one.release(name).unwrap());
+    assert!(names.iter().all(|name| other.claim(name).unwrap()));
+}
+
+/// J1, J3: lines of several runs come whole into the journal, and each run learns those of the others. Method: threads append
+/// at the same time, and read now and then.
+#[test]
+fn all_lines_of_all_runs_are_there() {
+    const RUNS: usize = 4;
+    const LINES: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for run in 0..RUNS {
+            let folder = folder.path();
+            scope.spawn(move || {
+                let (mut journal, mut points) = open(folder);
+                for number in 0..LINES {
+                    journal.append(line(&format!("{run} {number}"), number as f64), &mut points).unwrap();
+                    if number % 7 == 0 {
+                        journal.refresh(&mut points).unwrap();
+                    }
+                }
+                let mine = points.keys().filter(|key| key.starts_with(&format!("{run} "))).count();
+                assert_eq!(mine, LINES);
+            });
+        }
+    });
+    let (mut journal, mut points) = open(folder.path());
+    assert_eq!(points.len(), RUNS * LINES);
+    assert!(points.values().all(|rounds| rounds.len() == 1));
+    let whole = points.clone();
+    journal.refresh(&mut points).unwrap();
+    assert_eq!(points, whole, "nothing is read twice");
+}
+
+/// Part of a line is what another run is writing, or what a kill has left of one: the next line to be appended removes it. What
+/// could not be such a part is refused.
+#[test]
+fn a_torn_line_is_removed_by_the_next_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("points.jsonl");
+    let (mut one, mut points) = open(folder.path());
+    one.append(line("a", 1.0), &mut points).unwrap();
+    let tear = |text: &str| File::options().append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+    tear("{\"key\":\"b\",\"meas");
+    let whole = std::fs::read(&path).unwrap();
+    one.refresh(&mut points).unwrap();
+    assert_eq!((points.len(), std::fs::read(&path).unwrap()), (1, whole), "readers leave it alone");
+    one.append(line("c", 2.0), &mut points).unwrap();
+    let (_, found) = open(folder.path());
+    assert_eq!(found, points);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "c"]);
+
+    tear("a letter");
+    let refused = one.append(line("d", 3.0), &mut points);
+    assert!(matches!(refused, Err(ResultsError::Content { .. })));
+    assert!(std::fs::read_to_string(&path).unwrap().ends_with("a letter"));
+    std::fs::write(&path, "").unwrap();
+    let error = one.refresh(&mut points).unwrap_err().to_string();
+    assert!(error.contains("another program has shortened it"), "{error}");
+}
