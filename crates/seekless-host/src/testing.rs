@@ -54,10 +54,12 @@ pub enum Need {
     Overlay,
     /// What runs sweeps: Slurm, Snakemake, Dask.
     Schedulers,
+    /// A browser that draws pages without a display: `chromium`.
+    Browser,
 }
 
 impl Need {
-    pub const ALL: [Need; 14] = [
+    pub const ALL: [Need; 15] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -72,6 +74,7 @@ impl Need {
         Need::AclTools,
         Need::Overlay,
         Need::Schedulers,
+        Need::Browser,
     ];
 
     /// Its word in `SEEKLESS_REQUIRE`.
@@ -91,6 +94,7 @@ impl Need {
             Need::AclTools => "acl-tools",
             Need::Overlay => "overlay",
             Need::Schedulers => "schedulers",
+            Need::Browser => "browser",
         }
     }
 }

@@ -159,9 +159,9 @@ fn symbol_of(drawing: &Drawing, curve: &Curve) -> usize {
     }
 }
 
-/// Pixels by which a curve is wider on which others lie.
-fn wider(curve: &Curve) -> u32 {
-    3 * u32::try_from(curve.beneath.min(3)).unwrap_or(3)
+/// Pixels by which a curve or a point is wider that has so many others on it.
+fn wider(beneath: usize) -> u32 {
+    3 * u32::try_from(beneath.min(3)).unwrap_or(3)
 }
 
 /// True when there is one bar for each name. They lie along, so that the names can be read.
@@ -429,7 +429,7 @@ impl Axes<'_> {
             let colour = colour(self.drawing, curve);
             let points: Vec<(f64, f64)> =
                 curve.marks.iter().filter_map(|mark| Some((self.x(&mark.x), self.y(mark.y)?))).collect();
-            let style = colour.stroke_width(2 + wider(curve));
+            let style = colour.stroke_width(2 + wider(curve.beneath));
             match is_solid(self.drawing, curve) {
                 true => chart.draw_series(LineSeries::new(points.clone(), style)).map(|_| ()),
                 false => chart.draw_series(DashedLineSeries::new(points.clone(), 6, 4, style)).map(|_| ()),
@@ -442,20 +442,23 @@ impl Axes<'_> {
             };
             chart.draw_series(curve.marks.iter().filter_map(quartiles)).map_err(cannot)?;
             let is_measured = curve.source.is_empty();
-            let radius = if is_measured { 3.0 } else { 5.0 } + f64::from(wider(curve)) * 0.8;
-            let corners = symbol(symbol_of(self.drawing, curve), radius);
-            match is_measured {
-                true => {
-                    let dot = |point| EmptyElement::at(point) + Polygon::new(corners.clone(), colour.filled());
-                    chart.draw_series(points.into_iter().map(dot)).map(|_| ())
+            for mark in &curve.marks {
+                let Some(y) = self.y(mark.y) else { continue };
+                let point = (self.x(&mark.x), y);
+                let radius = if is_measured { 3.0 } else { 5.0 } + f64::from(wider(mark.beneath)) * 0.8;
+                let corners = symbol(symbol_of(self.drawing, curve), radius);
+                match is_measured {
+                    true => {
+                        let dot = EmptyElement::at(point) + Polygon::new(corners, colour.filled());
+                        chart.draw_series(std::iter::once(dot)).map(|_| ())
+                    }
+                    false => {
+                        let dot = EmptyElement::at(point) + PathElement::new(corners, colour.stroke_width(2));
+                        chart.draw_series(std::iter::once(dot)).map(|_| ())
+                    }
                 }
-                false => {
-                    let dot =
-                        |point| EmptyElement::at(point) + PathElement::new(corners.clone(), colour.stroke_width(2));
-                    chart.draw_series(points.into_iter().map(dot)).map(|_| ())
-                }
+                .map_err(cannot)?;
             }
-            .map_err(cannot)?;
         }
         Ok(())
     }
@@ -555,6 +558,7 @@ mod tests {
                 let mark = |(n, name): (usize, &String)| Mark {
                     x: Value::Text(name.clone()),
                     y: 0.5 + n as f64,
+                    beneath: 0,
                     spread: None,
                 };
                 let mut figure = drawing(chart, false, names.iter().enumerate().map(mark).collect());
@@ -580,7 +584,7 @@ mod tests {
     #[test]
     fn bars_show_the_spread() {
         let with = |spread: Option<(f64, f64)>, name: &str| {
-            let mark = Mark { x: Value::Text("one".into()), y: 10.0, spread };
+            let mark = Mark { x: Value::Text("one".into()), y: 10.0, beneath: 0, spread };
             let mut figure = drawing(Chart::Bar, false, vec![mark]);
             figure.panels[0].curves[0].name = name.to_owned();
             to_svg(&figure).unwrap()
@@ -608,7 +612,7 @@ mod tests {
     /// A curve with dashes has them in the legend, too. Method: the strokes of a figure with and without a second dash.
     #[test]
     fn the_legend_has_the_dashes() {
-        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, spread: None }).collect();
+        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, beneath: 0, spread: None }).collect();
         let mut figure = drawing(Chart::Line, false, marks());
         let other = Curve { name: "other".into(), dash: "b".into(), ..figure.panels[0].curves[0].clone() };
         figure.panels[0].curves.push(Curve { dash: String::new(), ..other.clone() });
@@ -626,7 +630,9 @@ mod tests {
     /// of many curves; the width of a curve with another on it, and the sentence that says so.
     #[test]
     fn curves_are_told_apart() {
-        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, spread: Some((0.5, 4.0)) }).collect();
+        let marks = || {
+            (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, beneath: 0, spread: Some((0.5, 4.0)) }).collect()
+        };
         let mut figure = drawing(Chart::Line, false, marks());
         let one = figure.panels[0].curves[0].clone();
         let named = |n: usize| Curve { name: format!("c{n}"), colour: format!("c{n}"), ..one.clone() };
@@ -655,7 +661,7 @@ mod tests {
     /// Method: all combinations, and a search for what must not be in the picture.
     #[test]
     fn everything_can_be_drawn() {
-        let mark = |x: Value, y: f64| Mark { x, y, spread: (y > 1.0).then_some((y / 2.0, y * 2.0)) };
+        let mark = |x: Value, y: f64| Mark { x, y, beneath: 0, spread: (y > 1.0).then_some((y / 2.0, y * 2.0)) };
         let cases: [Vec<Mark>; 5] = [
             vec![],
             vec![mark(Value::Integer(8), 1.0)],
