@@ -92,22 +92,10 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
             let (row, column) = (index as u32 / columns, index as u32 % columns);
             let (x, y) = ((70 + column * ((width - 70) / columns)) as i32, (8 + row * LEGEND_LINE) as i32);
             let colour = colour(drawing, curve);
-            let dashes: &[(i32, i32)] = match drawing.chart == Chart::Bar || is_solid(drawing, curve) {
-                true => &[(0, 26)],
-                false => &[(0, 6), (10, 16), (20, 26)],
-            };
-            for (from, to) in dashes {
-                let line = PathElement::new([(x + from, y), (x + to, y)], colour.stroke_width(2));
-                legend.draw(&line).map_err(cannot)?;
+            match drawing.chart {
+                Chart::Bar => bar_swatch(&legend, (x, y), colour, curve)?,
+                Chart::Line => line_swatch(&legend, (x, y), drawing, curve)?,
             }
-            let corners = symbol(symbol_of(drawing, curve), 4.0);
-            let corners: Vec<(i32, i32)> =
-                corners.into_iter().map(|(right, down)| (x + 13 + right, y + down)).collect();
-            match curve.source.is_empty() || drawing.chart == Chart::Bar {
-                true => legend.draw(&Polygon::new(corners, colour.filled())),
-                false => legend.draw(&PathElement::new(corners, colour.stroke_width(2))),
-            }
-            .map_err(cannot)?;
             let style = text(14).pos(Pos::new(HPos::Left, VPos::Center));
             legend.draw(&Text::new((*name).clone(), (x + 34, y), style)).map_err(cannot)?;
         }
@@ -119,6 +107,31 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
         root.present().map_err(cannot)?;
     }
     Ok(svg)
+}
+
+/// A bar's part of the legend: its colour, as pale as it is drawn.
+fn bar_swatch(legend: &Area<'_>, (x, y): (i32, i32), colour: RGBColor, curve: &Curve) -> Result<(), String> {
+    let colour = colour.mix(if curve.source.is_empty() { 1.0 } else { 0.45 });
+    legend.draw(&Rectangle::new([(x + 10, y - 7), (x + 24, y + 7)], colour.filled())).map_err(cannot)
+}
+
+/// A curve's part of the legend: its line with its dashes, and its symbol.
+fn line_swatch(legend: &Area<'_>, (x, y): (i32, i32), drawing: &Drawing, curve: &Curve) -> Result<(), String> {
+    let colour = colour(drawing, curve);
+    let dashes: &[(i32, i32)] = match is_solid(drawing, curve) {
+        true => &[(0, 26)],
+        false => &[(0, 6), (10, 16), (20, 26)],
+    };
+    for (from, to) in dashes {
+        legend.draw(&PathElement::new([(x + from, y), (x + to, y)], colour.stroke_width(2))).map_err(cannot)?;
+    }
+    let corners = symbol(symbol_of(drawing, curve), 4.0);
+    let corners: Vec<(i32, i32)> = corners.into_iter().map(|(right, down)| (x + 13 + right, y + down)).collect();
+    match curve.source.is_empty() {
+        true => legend.draw(&Polygon::new(corners, colour.filled())),
+        false => legend.draw(&PathElement::new(corners, colour.stroke_width(2))),
+    }
+    .map_err(cannot)
 }
 
 /// Corners of a curve's symbol around its point, the first one again at the end, so that it can be drawn open too.
