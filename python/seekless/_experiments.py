@@ -37,6 +37,7 @@ class Results(Result):
                 "verdict": claim["verdict"],
                 "claim": claim["claim"]["text"],
                 "source": claim["claim"]["source"],
+                "required": claim["required"],
                 "found": claim["found"],
                 "held": claim["held"],
                 "cases": claim["cases"],

@@ -56,6 +56,8 @@ pub enum Need {
     Schedulers,
     /// `script`, which gives a program a terminal.
     Terminal,
+    /// A browser that draws pages without a display: `chromium`.
+    Browser,
 }
 
 impl Need {
@@ -75,6 +77,7 @@ impl Need {
         Need::Overlay,
         Need::Schedulers,
         Need::Terminal,
+        Need::Browser,
     ];
 
     /// Its word in `SEEKLESS_REQUIRE`.
@@ -95,6 +98,7 @@ impl Need {
             Need::Overlay => "overlay",
             Need::Schedulers => "schedulers",
             Need::Terminal => "terminal",
+            Need::Browser => "browser",
         }
     }
 }

@@ -67,3 +67,16 @@ pub fn write_cost(cleaned_utilisation: f64) -> f64 {
 pub fn write_amplification(cleaned_utilisation: f64) -> f64 {
     1.0 / (1.0 - cleaned_utilisation)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::write_cost;
+
+    /// Aim: formula 1 of [ro92 §3.4], with its case of its own. Method: an empty segment, which is not read, and two that are read whole.
+    #[test]
+    fn an_empty_segment_costs_no_reading() {
+        for (utilisation, cost) in [(0.0, 1.0), (0.5, 4.0), (0.75, 8.0)] {
+            assert_eq!(write_cost(utilisation), cost, "{utilisation}");
+        }
+    }
+}

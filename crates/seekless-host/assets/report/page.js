@@ -60,7 +60,7 @@
     // By shape as well as by colour; where dashes tell curves apart, the shapes go with them.
     const symbol = (curve) => SYMBOLS[Math.max(0, dashes.length > 1 ? dashes.indexOf(curve.dash) : colours.indexOf(curve.colour)) % SYMBOLS.length];
     // What others lie on is wider, so that it is seen beneath them.
-    const wider = (curve) => 3 * Math.min(curve.beneath, 3);
+    const wider = (one) => 3 * Math.min(one.beneath, 3);
     const state = { xLog: drawing.x_log, yLog: drawing.y_log, hidden: new Set() };
     const panels = make("div", { class: "panels" });
     // One bar for each name: along, so that names can be read, and without a legend, which would repeat them.
@@ -146,11 +146,11 @@
       }));
       const spreads = curves.map((curve) => Plot.ruleX(spread.filter((p) => p.curve === curve), { x: "x", y1: low, y2: high, stroke: colour(curve), strokeWidth: 1.5 }));
       const dots = curves.map((curve) => Plot.dot(points.filter((p) => p.curve === curve), {
-        x: "x", y: "y", symbol: symbol(curve), r: (curve.source ? 5.5 : 3.5) + wider(curve) * 0.8, stroke: colour(curve), strokeWidth: 1.7,
+        x: "x", y: "y", symbol: symbol(curve), r: (p) => (curve.source ? 5.5 : 3.5) + wider(p) * 0.8, stroke: colour(curve), strokeWidth: 1.7,
         fill: curve.source ? "none" : colour(curve),
       }));
       return Plot.plot({
-        ...common, x, color: { type: "identity" },
+        ...common, x, r: { type: "identity" }, color: { type: "identity" },
         marks: [...axes, axisX, Plot.ruleY([y.domain[0]], { strokeOpacity: 0.4 }), ...lines, ...spreads, ...dots, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title }))],
       });
     }
@@ -198,7 +198,7 @@
     const controls = make("div", { class: "controls" },
       numeric && drawing.chart !== "bar" ? toggle("log x", "xLog") : "", toggle("log y", "yLog"),
       make("button", { type: "button", onclick: () => download(`${file}.csv`, "text/csv", csv(["panel", "curve", "source", drawing.x_label, drawing.y_label], rows())) }, "CSV"),
-      make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(drawing.title, panels, along ? null : legend)) }, "SVG"));
+      make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(drawing, panels, along ? null : legend)) }, "SVG"));
     draw();
     let drawn = document.documentElement.clientWidth;
     window.addEventListener("resize", () => {
@@ -213,7 +213,7 @@
   }
 
   // A figure as one SVG file, with the colours that are seen: its title, all panels beside each other, and its legend.
-  function standalone(title, panels, legend) {
+  function standalone(drawing, panels, legend) {
     const style = getComputedStyle(document.documentElement);
     const [ink, paper] = ["--ink", "--paper"].map((name) => style.getPropertyValue(name).trim());
     const resolve = (text) => text.replace(/var\((--[a-z0-9-]+)\)/g, (_, name) => style.getPropertyValue(name).trim() || "black");
@@ -230,7 +230,7 @@
       return write(copy);
     };
     const TOP = 34;
-    let inner = text(title, 10, 22, 15, 600);
+    let inner = text(drawing.title, 10, 22, 15, 600);
     let left = 0;
     let height = TOP;
     for (const div of panels.children) {
@@ -242,17 +242,23 @@
       height = Math.max(height, TOP + 24 + Number(svg.getAttribute("height")));
     }
     // As wide as its letters may be.
-    const width = Math.max(left, 20 + 9 * title.length);
+    const width = Math.max(left, 20 + 9 * drawing.title.length, ...drawing.coinciding.map((sentence) => 20 + 7 * sentence.length));
     let [x, y] = [10, height + 8];
-    for (const button of legend ? legend.children : []) {
+    const shown = [...(legend ? legend.children : [])].filter((button) => button.getAttribute("aria-pressed") === "true");
+    for (const button of shown) {
       const swatch = button.querySelector("svg");
-      const name = button.textContent;
+      // Beside the name a button has the style of its swatch.
+      const name = button.lastChild.textContent;
       const wide = Number(swatch.getAttribute("width")) + 24 + 7.5 * name.length;
       if (x > 10 && x + wide > width) [x, y] = [10, y + 20];
       inner += place(swatch, x, y) + text(name, x + Number(swatch.getAttribute("width")) + 6, y + 11, 12, 400);
       x += wide;
     }
     if (legend) height = y + 26;
+    for (const sentence of drawing.coinciding) {
+      inner += text(sentence, 10, height + 6, 12, 400);
+      height += 20;
+    }
     return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="12" fill="${ink}"><rect width="100%" height="100%" fill="${paper}"/>${inner}</svg>\n`;
   }
 

@@ -214,6 +214,24 @@ mod tests {
         }
     }
 
+    /// Aim: a page is printed in light colours, also where the screen is dark. Method: the rules for paper name what the dark ones name, as
+    /// selectors and as colours; and they come later, so that they win.
+    #[test]
+    fn pages_are_printed_light() {
+        let (screen, paper) = STYLE.split_once("@media print").unwrap();
+        let dark: Vec<&str> =
+            screen.lines().filter(|line| line.contains(":root") && line.contains("data-theme")).collect();
+        let dark = dark.into_iter().filter(|line| !line.trim().starts_with(":root[data-theme=\"light\"]"));
+        let selectors: Vec<&str> = dark.map(|line| line.trim().trim_end_matches(" {")).collect();
+        assert_eq!(selectors.len(), 2, "{selectors:?}");
+        assert!(selectors.iter().all(|selector| paper.contains(selector)), "{selectors:?}");
+        let (_, colours) = screen.split_once(":root[data-theme=\"dark\"] {").unwrap();
+        let colours = colours.split_once('}').unwrap().0;
+        let names = colours.split(';').filter_map(|part| Some(part.split_once(':')?.0.trim()));
+        let missing: Vec<&str> = names.filter(|name| !paper.contains(&format!("{name}: "))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
     /// Aim: a quick look and an interrupted run say so wherever they are shown. Method: the part that is shown without scripts, and the data
     /// of the part with scripts; each with and without.
     #[test]

@@ -92,22 +92,10 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
             let (row, column) = (index as u32 / columns, index as u32 % columns);
             let (x, y) = ((70 + column * ((width - 70) / columns)) as i32, (8 + row * LEGEND_LINE) as i32);
             let colour = colour(drawing, curve);
-            let dashes: &[(i32, i32)] = match drawing.chart == Chart::Bar || is_solid(drawing, curve) {
-                true => &[(0, 26)],
-                false => &[(0, 6), (10, 16), (20, 26)],
-            };
-            for (from, to) in dashes {
-                let line = PathElement::new([(x + from, y), (x + to, y)], colour.stroke_width(2));
-                legend.draw(&line).map_err(cannot)?;
+            match drawing.chart {
+                Chart::Bar => bar_swatch(&legend, (x, y), colour, curve)?,
+                Chart::Line => line_swatch(&legend, (x, y), drawing, curve)?,
             }
-            let corners = symbol(symbol_of(drawing, curve), 4.0);
-            let corners: Vec<(i32, i32)> =
-                corners.into_iter().map(|(right, down)| (x + 13 + right, y + down)).collect();
-            match curve.source.is_empty() || drawing.chart == Chart::Bar {
-                true => legend.draw(&Polygon::new(corners, colour.filled())),
-                false => legend.draw(&PathElement::new(corners, colour.stroke_width(2))),
-            }
-            .map_err(cannot)?;
             let style = text(14).pos(Pos::new(HPos::Left, VPos::Center));
             legend.draw(&Text::new((*name).clone(), (x + 34, y), style)).map_err(cannot)?;
         }
@@ -119,6 +107,31 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
         root.present().map_err(cannot)?;
     }
     Ok(svg)
+}
+
+/// A bar's part of the legend: its colour, as pale as it is drawn.
+fn bar_swatch(legend: &Area<'_>, (x, y): (i32, i32), colour: RGBColor, curve: &Curve) -> Result<(), String> {
+    let colour = colour.mix(if curve.source.is_empty() { 1.0 } else { 0.45 });
+    legend.draw(&Rectangle::new([(x + 10, y - 7), (x + 24, y + 7)], colour.filled())).map_err(cannot)
+}
+
+/// A curve's part of the legend: its line with its dashes, and its symbol.
+fn line_swatch(legend: &Area<'_>, (x, y): (i32, i32), drawing: &Drawing, curve: &Curve) -> Result<(), String> {
+    let colour = colour(drawing, curve);
+    let dashes: &[(i32, i32)] = match is_solid(drawing, curve) {
+        true => &[(0, 26)],
+        false => &[(0, 6), (10, 16), (20, 26)],
+    };
+    for (from, to) in dashes {
+        legend.draw(&PathElement::new([(x + from, y), (x + to, y)], colour.stroke_width(2))).map_err(cannot)?;
+    }
+    let corners = symbol(symbol_of(drawing, curve), 4.0);
+    let corners: Vec<(i32, i32)> = corners.into_iter().map(|(right, down)| (x + 13 + right, y + down)).collect();
+    match curve.source.is_empty() {
+        true => legend.draw(&Polygon::new(corners, colour.filled())),
+        false => legend.draw(&PathElement::new(corners, colour.stroke_width(2))),
+    }
+    .map_err(cannot)
 }
 
 /// Corners of a curve's symbol around its point, the first one again at the end, so that it can be drawn open too.
@@ -159,9 +172,9 @@ fn symbol_of(drawing: &Drawing, curve: &Curve) -> usize {
     }
 }
 
-/// Pixels by which a curve is wider on which others lie.
-fn wider(curve: &Curve) -> u32 {
-    3 * u32::try_from(curve.beneath.min(3)).unwrap_or(3)
+/// Pixels by which a curve or a point is wider that has so many others on it.
+fn wider(beneath: usize) -> u32 {
+    3 * u32::try_from(beneath.min(3)).unwrap_or(3)
 }
 
 /// True when there is one bar for each name. They lie along, so that the names can be read.
@@ -429,7 +442,7 @@ impl Axes<'_> {
             let colour = colour(self.drawing, curve);
             let points: Vec<(f64, f64)> =
                 curve.marks.iter().filter_map(|mark| Some((self.x(&mark.x), self.y(mark.y)?))).collect();
-            let style = colour.stroke_width(2 + wider(curve));
+            let style = colour.stroke_width(2 + wider(curve.beneath));
             match is_solid(self.drawing, curve) {
                 true => chart.draw_series(LineSeries::new(points.clone(), style)).map(|_| ()),
                 false => chart.draw_series(DashedLineSeries::new(points.clone(), 6, 4, style)).map(|_| ()),
@@ -442,20 +455,23 @@ impl Axes<'_> {
             };
             chart.draw_series(curve.marks.iter().filter_map(quartiles)).map_err(cannot)?;
             let is_measured = curve.source.is_empty();
-            let radius = if is_measured { 3.0 } else { 5.0 } + f64::from(wider(curve)) * 0.8;
-            let corners = symbol(symbol_of(self.drawing, curve), radius);
-            match is_measured {
-                true => {
-                    let dot = |point| EmptyElement::at(point) + Polygon::new(corners.clone(), colour.filled());
-                    chart.draw_series(points.into_iter().map(dot)).map(|_| ())
+            for mark in &curve.marks {
+                let Some(y) = self.y(mark.y) else { continue };
+                let point = (self.x(&mark.x), y);
+                let radius = if is_measured { 3.0 } else { 5.0 } + f64::from(wider(mark.beneath)) * 0.8;
+                let corners = symbol(symbol_of(self.drawing, curve), radius);
+                match is_measured {
+                    true => {
+                        let dot = EmptyElement::at(point) + Polygon::new(corners, colour.filled());
+                        chart.draw_series(std::iter::once(dot)).map(|_| ())
+                    }
+                    false => {
+                        let dot = EmptyElement::at(point) + PathElement::new(corners, colour.stroke_width(2));
+                        chart.draw_series(std::iter::once(dot)).map(|_| ())
+                    }
                 }
-                false => {
-                    let dot =
-                        |point| EmptyElement::at(point) + PathElement::new(corners.clone(), colour.stroke_width(2));
-                    chart.draw_series(points.into_iter().map(dot)).map(|_| ())
-                }
+                .map_err(cannot)?;
             }
-            .map_err(cannot)?;
         }
         Ok(())
     }
@@ -555,6 +571,7 @@ mod tests {
                 let mark = |(n, name): (usize, &String)| Mark {
                     x: Value::Text(name.clone()),
                     y: 0.5 + n as f64,
+                    beneath: 0,
                     spread: None,
                 };
                 let mut figure = drawing(chart, false, names.iter().enumerate().map(mark).collect());
@@ -580,7 +597,7 @@ mod tests {
     #[test]
     fn bars_show_the_spread() {
         let with = |spread: Option<(f64, f64)>, name: &str| {
-            let mark = Mark { x: Value::Text("one".into()), y: 10.0, spread };
+            let mark = Mark { x: Value::Text("one".into()), y: 10.0, beneath: 0, spread };
             let mut figure = drawing(Chart::Bar, false, vec![mark]);
             figure.panels[0].curves[0].name = name.to_owned();
             to_svg(&figure).unwrap()
@@ -608,7 +625,7 @@ mod tests {
     /// A curve with dashes has them in the legend, too. Method: the strokes of a figure with and without a second dash.
     #[test]
     fn the_legend_has_the_dashes() {
-        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, spread: None }).collect();
+        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, beneath: 0, spread: None }).collect();
         let mut figure = drawing(Chart::Line, false, marks());
         let other = Curve { name: "other".into(), dash: "b".into(), ..figure.panels[0].curves[0].clone() };
         figure.panels[0].curves.push(Curve { dash: String::new(), ..other.clone() });
@@ -626,7 +643,9 @@ mod tests {
     /// of many curves; the width of a curve with another on it, and the sentence that says so.
     #[test]
     fn curves_are_told_apart() {
-        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, spread: Some((0.5, 4.0)) }).collect();
+        let marks = || {
+            (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, beneath: 0, spread: Some((0.5, 4.0)) }).collect()
+        };
         let mut figure = drawing(Chart::Line, false, marks());
         let one = figure.panels[0].curves[0].clone();
         let named = |n: usize| Curve { name: format!("c{n}"), colour: format!("c{n}"), ..one.clone() };
@@ -655,7 +674,7 @@ mod tests {
     /// Method: all combinations, and a search for what must not be in the picture.
     #[test]
     fn everything_can_be_drawn() {
-        let mark = |x: Value, y: f64| Mark { x, y, spread: (y > 1.0).then_some((y / 2.0, y * 2.0)) };
+        let mark = |x: Value, y: f64| Mark { x, y, beneath: 0, spread: (y > 1.0).then_some((y / 2.0, y * 2.0)) };
         let cases: [Vec<Mark>; 5] = [
             vec![],
             vec![mark(Value::Integer(8), 1.0)],

@@ -7,6 +7,7 @@ mod arrays;
 mod as_disk;
 mod bad_input;
 mod bench_mounts;
+mod browser;
 mod cleaning;
 mod disks;
 mod experiments;

@@ -1,4 +1,4 @@
-//! Curves that lie on one another, of which only the last would be seen.
+//! Curves and points that lie on one another, of which only the last would be seen.
 
 use super::value::Value;
 
@@ -42,11 +42,23 @@ pub(super) fn groups(curves: &[Points<'_>], near: Near) -> Vec<Vec<usize>> {
     groups
 }
 
+/// For each point of each curve, how many later curves have a point on it.
+pub(super) fn beneath(curves: &[Points<'_>], near: Near) -> Vec<Vec<usize>> {
+    let above = |index: usize, x: &Value, y: f64| {
+        curves[index + 1..].iter().filter(|curve| has_point(curve, x, y, near)).count()
+    };
+    let counts = |(index, curve): (usize, &Points<'_>)| curve.iter().map(|&(x, y)| above(index, x, y)).collect();
+    curves.iter().enumerate().map(counts).collect()
+}
+
+fn has_point(curve: &Points<'_>, x: &Value, y: f64, near: Near) -> bool {
+    curve.iter().any(|(other, high)| other.is_same(x) && near.holds(y, *high))
+}
+
 /// True when every point of the one with fewer points is on a point of the other.
 fn coincide(one: &Points<'_>, two: &Points<'_>, near: Near) -> bool {
     let (few, many) = if one.len() <= two.len() { (one, two) } else { (two, one) };
-    let is_there = |(x, y): &(&Value, f64)| many.iter().any(|(other, high)| other.is_same(x) && near.holds(*y, *high));
-    !few.is_empty() && few.iter().all(is_there)
+    !few.is_empty() && few.iter().all(|(x, y)| has_point(many, x, *y, near))
 }
 
 #[cfg(test)]
@@ -69,5 +81,6 @@ mod tests {
         assert_eq!(groups(&curves, Near::Log), [[0, 2]]);
         assert_eq!(groups(&curves, Near::Linear(300.0)), [[0, 2, 3]]);
         assert!(groups(&[], Near::Log).is_empty());
+        assert_eq!(beneath(&curves, Near::Log), [vec![2, 3, 1], vec![1, 2, 0], vec![0, 1, 0], vec![0, 0], vec![]]);
     }
 }

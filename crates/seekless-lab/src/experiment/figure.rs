@@ -54,6 +54,8 @@ pub struct Curve {
 pub struct Mark {
     pub x: Value,
     pub y: f64,
+    /// How many later curves of the panel have a point on this one. Its symbol is as much larger.
+    pub beneath: usize,
     /// The quartiles of several rounds, where the metric has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<(f64, f64)>,
@@ -133,7 +135,7 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
     }
 }
 
-/// Counts for each curve how many later ones of its panel lie on it, and says which ones coincide. Published points are not compared: they
+/// Counts for each curve and each point how many later ones of its panel lie on it, and says which curves coincide. Published points are not compared: they
 /// are drawn open, over what was measured.
 fn coinciding(panels: &mut [Panel], y_log: bool) -> Vec<String> {
     let marks = panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.marks);
@@ -143,7 +145,14 @@ fn coinciding(panels: &mut [Panel], y_log: bool) -> Vec<String> {
     for panel in panels {
         let measured: Vec<usize> = (0..panel.curves.len()).filter(|&at| panel.curves[at].source.is_empty()).collect();
         let points = |at: &usize| panel.curves[*at].marks.iter().map(|mark| (&mark.x, mark.y)).collect();
-        for group in coincidence::groups(&measured.iter().map(points).collect::<Vec<_>>(), near) {
+        let all: Vec<coincidence::Points<'_>> = measured.iter().map(points).collect();
+        let (groups, beneath) = (coincidence::groups(&all, near), coincidence::beneath(&all, near));
+        for (&curve, counts) in measured.iter().zip(beneath) {
+            for (mark, count) in panel.curves[curve].marks.iter_mut().zip(counts) {
+                mark.beneath = count;
+            }
+        }
+        for group in groups {
             for (above, &index) in group.iter().rev().enumerate() {
                 panel.curves[measured[index]].beneath = above;
             }
@@ -174,7 +183,7 @@ fn place(
         dash: optional(&figure.dash)?,
         rest,
         source,
-        mark: Mark { x: dims.get(&figure.x)?.clone(), y, spread },
+        mark: Mark { x: dims.get(&figure.x)?.clone(), y, beneath: 0, spread },
     })
 }
 
@@ -261,7 +270,7 @@ mod tests {
     #[test]
     fn what_coincides_is_said() {
         let curve = |name: &str, source: &str, y: f64| {
-            let mark = Mark { x: Value::Integer(1), y, spread: None };
+            let mark = Mark { x: Value::Integer(1), y, beneath: 0, spread: None };
             let [name, source] = [name, source].map(str::to_owned);
             Curve { colour: name.clone(), name, dash: String::new(), source, beneath: 0, marks: vec![mark] }
         };
@@ -273,5 +282,7 @@ mod tests {
         let beneath = |panel: &Panel| panel.curves.iter().map(|curve| curve.beneath).collect::<Vec<_>>();
         assert_eq!(coinciding(&mut panels, true), ["a, b and c coincide", "disks: 4: b and c coincide"]);
         assert_eq!((beneath(&panels[0]), beneath(&panels[1])), (vec![0, 2, 1, 0], vec![0, 1, 0]));
+        let marks = panels[0].curves.iter().map(|curve| curve.marks[0].beneath);
+        assert!(marks.eq([0, 2, 1, 0]));
     }
 }

@@ -148,6 +148,11 @@ impl LogBytes {
         (self.cleaned > 0).then(|| self.moved as f64 / self.cleaned as f64)
     }
 
+    /// Bytes of space that cleaning gained for each new byte; `None` when nothing was written.
+    pub fn cleaned_for_new(self) -> Option<f64> {
+        (self.new > 0).then(|| (self.cleaned as f64 - self.moved as f64) / self.new as f64)
+    }
+
     fn since(self, earlier: LogBytes) -> LogBytes {
         LogBytes {
             new: self.new.saturating_sub(earlier.new),

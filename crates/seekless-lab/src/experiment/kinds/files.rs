@@ -30,6 +30,7 @@ pub(super) const fn kind(spec: &'static WorkloadSpec) -> WorkloadKind {
         ("rotation_ms", "wait for the first sector to come round, for each request of the disk"),
         ("write_cost", "bytes that a log reads and writes for each new byte, its cleaner included [ro92 §3.4]"),
         ("cleaned_utilisation", "how full the segments were that the cleaner of a log read"),
+        ("cleaned_for_new", "bytes of space that the cleaner gained for each new byte"),
     ];
     WorkloadKind { name: spec.name, help: spec.help, dims: spec.dims, metrics: METRICS, read: Read::Files(spec) }
 }
@@ -128,6 +129,7 @@ fn measure(measured: &Measured) -> Measure {
         ("rotation_ms", usage.disk_rotation.zip(requests).and_then(|(time, requests)| of_units(ms(time), requests))),
         ("write_cost", usage.log.and_then(LogBytes::write_cost)),
         ("cleaned_utilisation", usage.log.and_then(LogBytes::cleaned_utilisation)),
+        ("cleaned_for_new", usage.log.and_then(LogBytes::cleaned_for_new)),
     ];
     let row = Measure::new(metrics).at("phase", &measured.phase);
     match measured.file_bytes {

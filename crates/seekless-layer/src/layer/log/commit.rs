@@ -399,6 +399,7 @@ impl ChunkedLayer {
             file.prepared = None;
             file.changed = false;
             file.durable_generation = file.generation;
+            file.is_provisional = false;
         }
         gone
     }

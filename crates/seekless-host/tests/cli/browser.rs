@@ -1,0 +1,102 @@
+//! Pages of `seekless report` in a browser, narrow and wide: what the scripts draw, and the file that a page saves.
+
+use std::process::Command;
+
+use seekless_host::testing::{Need, skip};
+
+use crate::Scratch;
+
+/// Two contestants that are the same, and so coincide, and one that is not.
+const EXPERIMENT: &str = r#"
+title = "Readers"
+workload = { kind = "requests", pattern = "random", operation = "read", bytes = "4KiB", span = "64MiB", requests = 400, timing = "window:4" }
+contestant = [
+    { name = "one reader", on = "raid0:n={n} / disk:cheetah9lp" },
+    { name = "another", on = "raid0:n={n} / disk:cheetah9lp" },
+    { name = "fcfs", on = "raid0:n={n} / disk:cheetah9lp,scheduler=fcfs" },
+]
+quick = { requests = 50 }
+
+[variables.n]
+values = [1, 2, 4]
+
+[[figure]]
+id = "rate"
+title = "A rate"
+x = "n"
+y = "requests_per_s"
+
+[[claim]]
+text = "it is fast"
+source = "ours"
+metric = "requests_per_s"
+test = "value"
+above = 1.0
+"#;
+
+/// In place of the policy that allows the page's own scripts only: a script of the test, which notes how wide the page became, saves the first
+/// figure, and leaves both in the page.
+const NOTES: &str = r#"<script>
+addEventListener("load", () => {
+  const note = (id, text) => { const pre = document.createElement("pre"); pre.id = id; pre.textContent = text; document.body.append(pre); };
+  URL.createObjectURL = (blob) => { blob.text().then((text) => note("saved", text)); return "about:blank#"; };
+  HTMLAnchorElement.prototype.click = () => {};
+  note("wide", `${document.documentElement.scrollWidth} of ${document.documentElement.clientWidth}`);
+  [...document.querySelectorAll("button")].find((button) => button.textContent === "SVG").click();
+});
+</script>"#;
+
+/// What a browser makes of `page`: its elements, as text.
+fn drawn(scratch: &Scratch, page: &str, width: u32) -> Option<String> {
+    let out = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"])
+        .arg(format!("--window-size={width},2000"))
+        .arg(format!("--user-data-dir={}", scratch.path("profile").display()))
+        .arg(format!("file://{}", scratch.path(page).display()))
+        .output();
+    let out = out.ok()?;
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Some(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// The text of the element `id`.
+fn text_of<'a>(page: &'a str, id: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("<pre id=\"{id}\">")).unwrap_or_else(|| panic!("no {id}: {page}"));
+    rest.split_once("</pre>").unwrap().0
+}
+
+/// Aim: a page of a quick look is drawn without errors and fits a narrow window; it says `quick` and what coincides; and the file that it saves
+/// has title, legend and all that is said. Method: the page in a browser, as it is and with a script that saves a figure.
+#[test]
+fn pages_are_drawn() {
+    if Command::new("chromium").arg("--version").output().is_err() {
+        return skip(Need::Browser, "chromium is not installed");
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("readers");
+    scratch.write("readers/experiment.toml", EXPERIMENT);
+    scratch.good(&["run", "readers", "--quick"]);
+    scratch.good(&["report", "results/readers-quick", "-o", "page.html"]);
+    let page = std::fs::read_to_string(scratch.path("page.html")).unwrap();
+    let (before, rest) =
+        page.split_once("<meta http-equiv=\"Content-Security-Policy\"").expect("the page has a policy");
+    let (_, after) = rest.split_once('>').unwrap();
+    scratch.write("noted.html", format!("{before}{NOTES}{after}"));
+    for width in [400, 1280] {
+        let drawn = |page: &str| drawn(&scratch, page, width).expect("the browser is there");
+        let plain = drawn("page.html");
+        assert!(plain.contains("id=\"seekless-done\"") && !plain.contains("id=\"seekless-error\""), "{plain}");
+        for said in ["holds (quick)", "A rate (quick)", "more than 1.00", "one reader and another coincide"] {
+            assert!(plain.contains(said), "{said}: {plain}");
+        }
+        let noted = drawn("noted.html");
+        let (wide, room) = text_of(&noted, "wide").split_once(" of ").unwrap();
+        assert!(wide.parse::<u32>().unwrap() <= room.parse().unwrap(), "{wide} of {room} pixels");
+        let saved = text_of(&noted, "saved");
+        assert!(saved.starts_with("&lt;svg xmlns="), "{saved}");
+        for said in ["A rate (quick)", "one reader", "another", "fcfs", "one reader and another coincide"] {
+            assert!(saved.contains(&format!("&gt;{said}&lt;/text&gt;")), "{said}: {saved}");
+        }
+        assert!(!saved.contains("var(--"), "colours are those of the page: {saved}");
+    }
+}
