@@ -305,6 +305,7 @@
       one.claims.length ? claims(one.claims, one.quick) : "",
       ...one.figures.map((drawing) => figure(drawing, one)),
       one.published.length ? make("details", { open: one.published.length <= 12 }, make("summary", {}, `published figures beside measured ones (${one.published.length})`), published(one.published)) : "",
+      one.rows ? explore({ make, digits, download, csv }, one) : "",
       make("div", { class: "controls" }, make("button", { type: "button", onclick: save }, `all ${one.rows} rows as CSV`)),
       make("details", {}, make("summary", {}, "how it was made"), make("pre", {}, JSON.stringify(one.provenance, null, 2)), make("pre", {}, one.description)));
   }
@@ -326,7 +327,9 @@
       ...data.experiments.map(experiment));
     const figures = data.experiments.reduce((sum, one) => sum + one.figures.length, 0);
     page.append(make("pre", { id: "seekless-done", "data-figures": figures, "data-marks": marks, hidden: "" }));
-    if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+    const wanted = location.hash ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+    if (wanted?.tagName === "DETAILS") wanted.open = true;
+    wanted?.scrollIntoView();
   } catch (error) {
     page.prepend(make("pre", { id: "seekless-error" }, `The page could not be drawn: ${error.stack || error}`));
   }

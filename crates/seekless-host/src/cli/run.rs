@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use seekless::stack::Stack;
-use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, Stop, read_costs};
+use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, Stop, has_costs, read_costs};
 
 use super::caller::{Caller, Terminal};
 use super::conclude::{self, Origin, Show, this_program};
@@ -109,7 +109,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
 
-    /// Results of an earlier run, perhaps with --quick or of another build, whose times balance the shards
+    /// Results of an earlier run, perhaps with --quick or of another build, whose times balance the shards and say how long it
+    /// takes; without, those that come with the experiment
     #[arg(long, value_name = "RESULTS")]
     costs: Option<PathBuf>,
 
@@ -153,7 +154,11 @@ impl Prepared {
     /// `program` identifies what measures.
     pub(super) fn new(args: &Args, experiment: Experiment, program: String) -> Result<Prepared, Failure> {
         let plan = args.which.plan(&experiment, &program)?;
-        let costs = args.costs.as_deref().map(read_costs).transpose()?.unwrap_or_default();
+        // All shards see the experiment's folder, so that what it says balances them, too.
+        let costs = match args.costs.as_deref() {
+            Some(folder) => read_costs(folder)?,
+            None => costs_in(&experiment.folder)?,
+        };
         let simulated =
             plan.points.iter().map(|point| is_simulated(&experiment, point)).collect::<Result<Vec<bool>, Failure>>()?;
         let mine = match args.shard {
@@ -202,6 +207,9 @@ impl Prepared {
         if to_do < all && before == 0 {
             caller.note(&format!("{} of {all} points are measured already", all - to_do));
         }
+        if before == 0 {
+            self.estimate(&wanted)?.into_iter().for_each(|text| caller.note(&text));
+        }
         let origin = self.origin();
         let (experiment, plan, stop) = (&self.experiment, &self.plan, Stop::default());
         let (folder, stop, origin_of_rows) = (&self.folder, &stop, &origin);
@@ -215,6 +223,19 @@ impl Prepared {
             }
         };
         Ok(Finished { ended, rows })
+    }
+
+    /// How long it will take, where that is known and worth saying: from `--costs`, from the experiment's folder, or from what
+    /// this folder of results has already.
+    fn estimate(&self, wanted: &Wanted) -> Result<Option<String>, Failure> {
+        const SHORT: Duration = Duration::from_secs(60);
+        let costs = if self.costs.is_empty() { costs_in(&self.folder)? } else { self.costs.clone() };
+        if costs.is_empty() {
+            return Ok(None);
+        }
+        let times = Times::of(&self.plan, &costs, wanted.simulated(), wanted.real(), self.jobs);
+        let left = wanted.left();
+        Ok((times.elapsed >= SHORT).then(|| format!("{left} points to measure, {times}, as far as earlier runs tell")))
     }
 
     /// Where its results come from, when they begin now.
@@ -239,7 +260,7 @@ pub(super) fn run(args: &Args) -> Done {
     let experiment = args.which.read(installed)?;
     let prepared = Prepared::new(args, experiment, this_program()?)?;
     if args.dry_run {
-        return dry_run(&prepared.plan, &prepared.mine, &prepared.costs, prepared.jobs);
+        return dry_run(&prepared);
     }
     // Before there are threads, so that none of them takes the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
@@ -282,31 +303,74 @@ fn print_shard(args: &Args, experiment: &Experiment, shard: Shard, rows: &[Row],
     ))
 }
 
-fn dry_run(plan: &Plan, mine: &[bool], costs: &Costs, jobs: usize) -> Done {
+fn dry_run(prepared: &Prepared) -> Done {
+    let Prepared { plan, mine, costs, simulated: is_simulated, jobs, .. } = prepared;
+    let jobs = *jobs;
     let mut text = String::new();
     let is_mine = |point: &usize| mine[*point];
-    for index in (0..plan.points.len()).filter(is_mine) {
+    let points = || (0..plan.points.len()).filter(is_mine);
+    for index in points() {
         let on = match plan.points[index].on.as_str() {
             "" => "nothing",
             on => on,
         };
         text += &format!("{}: {on}\n", plan.name_of(index));
     }
-    let points = mine.iter().filter(|&&mine| mine).count();
-    text += &match points == plan.points.len() {
-        true => format!("{points} points for {} places\n", plan.places.len()),
-        false => format!("{points} of {} points for {} places\n", plan.points.len(), plan.places.len()),
+    let count = points().count();
+    text += &match count == plan.points.len() {
+        true => format!("{count} points for {} places\n", plan.places.len()),
+        false => format!("{count} of {} points for {} places\n", plan.points.len(), plan.places.len()),
     };
     if !costs.is_empty() {
-        let seconds: f64 = costs.of(plan).iter().zip(mine).filter(|&(_, &mine)| mine).map(|(cost, _)| cost).sum();
-        let each = seconds / jobs.clamp(1, points.max(1)) as f64;
-        let (total, each) = (Duration::from_secs_f64(seconds), Duration::from_secs_f64(each));
-        text += &format!(
-            "about {} of processor time, {} with --jobs {jobs}\n",
-            indicatif::HumanDuration(total),
-            indicatif::HumanDuration(each)
-        );
+        let (simulated, real) = points().partition::<Vec<usize>, _>(|&point| is_simulated[point]);
+        text += &format!("{}\n", Times::of(plan, costs, simulated, real, jobs));
     }
     output::print(&text)?;
     Ok(0)
+}
+
+/// The seconds of points that a folder has, if it has any.
+fn costs_in(folder: &Path) -> Result<Costs, Failure> {
+    match has_costs(folder) {
+        true => Ok(read_costs(folder)?),
+        false => Ok(Costs::default()),
+    }
+}
+
+/// How long points take.
+struct Times {
+    processor: Duration,
+    elapsed: Duration,
+    jobs: usize,
+}
+
+impl Times {
+    /// Simulations take `jobs` processors, points in real time one after another.
+    fn of(
+        plan: &Plan,
+        costs: &Costs,
+        simulated: impl IntoIterator<Item = usize>,
+        real: impl IntoIterator<Item = usize>,
+        jobs: usize,
+    ) -> Times {
+        let of_points = costs.of(plan);
+        let (mut count, mut parallel) = (0, 0.0);
+        for point in simulated {
+            count += 1;
+            parallel += of_points[point];
+        }
+        let serial: f64 = real.into_iter().map(|point| of_points[point]).sum();
+        Times {
+            processor: Duration::from_secs_f64(parallel + serial),
+            elapsed: Duration::from_secs_f64(parallel / jobs.clamp(1, count.max(1)) as f64 + serial),
+            jobs,
+        }
+    }
+}
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (processor, elapsed) = (indicatif::HumanDuration(self.processor), indicatif::HumanDuration(self.elapsed));
+        write!(f, "about {processor} of processor time, {elapsed} with --jobs {}", self.jobs)
+    }
 }

@@ -72,6 +72,11 @@ impl Wanted {
         self.simulated.iter().map(|job| job.point)
     }
 
+    /// The points in real time that are left, one for each round.
+    pub(super) fn real(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.real.iter().map(|job| job.point)
+    }
+
     /// Measurements that are left.
     pub(super) fn left(&self) -> usize {
         self.simulated.len() + self.real.len()

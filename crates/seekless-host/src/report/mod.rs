@@ -6,6 +6,8 @@
 
 mod svg;
 
+use std::collections::BTreeSet;
+
 use base64::Engine;
 use seekless::units::counted;
 use seekless_lab::experiment::{Checked, Stored, Verdict, deviations, draw, to_csv};
@@ -17,6 +19,7 @@ pub use svg::to_svg;
 const PAGE: &str = include_str!("../../assets/report/page.html");
 const STYLE: &str = include_str!("../../assets/report/page.css");
 const SCRIPT: &str = include_str!("../../assets/report/page.js");
+const EXPLORE: &str = include_str!("../../assets/report/explore.js");
 const D3: &str = include_str!("../../assets/report/vendor/d3.min.js");
 const PLOT: &str = include_str!("../../assets/report/vendor/plot.umd.min.js");
 
@@ -27,7 +30,8 @@ const PLOT: &str = include_str!("../../assets/report/vendor/plot.umd.min.js");
 pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
     let experiments: Vec<Value> = results.iter().map(experiment).collect();
     let data = json!({ "title": title, "experiments": experiments }).to_string();
-    let hashes: Vec<String> = [D3, PLOT, SCRIPT].iter().map(|script| format!("'{}'", integrity(script))).collect();
+    let hashes: Vec<String> =
+        [D3, PLOT, EXPLORE, SCRIPT].iter().map(|script| format!("'{}'", integrity(script))).collect();
     let text = fallback(title, results)?;
     // Inserted text is not searched for further marks, as data may contain anything.
     let marks = [
@@ -39,6 +43,7 @@ pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
         ("@DATA@", harmless(&data)),
         ("@D3@", D3.to_owned()),
         ("@PLOT@", PLOT.to_owned()),
+        ("@EXPLORE@", EXPLORE.to_owned()),
         ("@SCRIPT@", SCRIPT.to_owned()),
     ];
     let mut page = String::new();
@@ -73,13 +78,15 @@ fn experiment(stored: &Stored) -> Value {
         "title": description.title,
         "paper": description.paper,
         "about": description.about.trim(),
-        "description": text,
+        "description": without_points(text),
         "claims": claims,
         "figures": figures,
         "published": published,
         "quick": description.is_quick,
         "missing": missing(stored),
         "rows": rows.len(),
+        "dims": dims(stored),
+        "metric": description.figures.first().map(|figure| &figure.y),
         "csv": to_csv(rows),
         "provenance": provenance,
     })
@@ -93,6 +100,26 @@ fn interrupted(missing: u64) -> String {
 /// How many points of an interrupted run are missing.
 fn missing(stored: &Stored) -> u64 {
     stored.provenance["points_missing"].as_u64().unwrap_or(0)
+}
+
+/// A description without its points where they are many: those of a large study are megabytes, and follow from the rest.
+fn without_points(text: &str) -> String {
+    const POINTS_MAX: usize = 200;
+    const POINT: &str = "\n[[point]]\n";
+    match (text.matches(POINT).count(), text.find(POINT)) {
+        (count, Some(at)) if count > POINTS_MAX => format!("{}\n# and {count} points, in resolved.toml\n", &text[..at]),
+        _ => text.to_owned(),
+    }
+}
+
+/// The dimensions of the rows, with the words for them.
+fn dims(stored: &Stored) -> Vec<Value> {
+    let names: BTreeSet<&String> = stored.rows.iter().flat_map(|row| row.dims.keys()).collect();
+    let label = |name: &str| {
+        let label = stored.description.variables.get(name).map(|variable| variable.label.clone());
+        label.filter(|label| !label.is_empty()).unwrap_or_else(|| name.to_owned())
+    };
+    names.into_iter().map(|name| json!({ "name": name, "label": label(name) })).collect()
 }
 
 /// The page for browsers without scripts: the verdicts, and the figures in their initial state.
@@ -172,7 +199,7 @@ mod tests {
             let ends = text.contains("</script") || text.contains("<!--");
             assert!(!ends, "{name} would end the element that it stands in");
         }
-        assert!(!SCRIPT.contains("</script") && !SCRIPT.contains("<!--"));
+        assert!([SCRIPT, EXPLORE].iter().all(|script| !script.contains("</script") && !script.contains("<!--")));
     }
 
     /// A small result, as a run stores it.

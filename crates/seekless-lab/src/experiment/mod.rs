@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `experiment.toml` | the [`Description`]: workload, variables, contestants, figures, claims |
 //! | `published.csv` | the [`published`] points, each with its source |
+//! | `seconds.jsonl` | of a large one: how long some points took on one machine |
 //!
 //! | file of the results | holds |
 //! |---|---|
@@ -63,7 +64,7 @@ pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use kinds::{Context, ImageState, Measure, MountJob, Outside, Placement, RunTarget, Workload, WorkloadKind, kinds};
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};
-pub use results::{Claim as PointClaim, Merged, Results, Stored, files_of, read_costs, to_csv};
+pub use results::{Claim as PointClaim, Merged, Results, Stored, files_of, has_costs, read_costs, to_csv};
 pub use results_error::ResultsError;
 pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};

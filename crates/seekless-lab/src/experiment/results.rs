@@ -275,6 +275,11 @@ fn name_of(point: &Point, claim: Claim) -> &str {
     }
 }
 
+/// Whether a folder says how long points took.
+pub fn has_costs(folder: &Path) -> bool {
+    folder.join(SECONDS).is_file()
+}
+
 /// Reads how long the points of a run took, from its folder of results. The run may be one of another program, or with
 /// `--quick`. An incomplete last line is ignored.
 ///
