@@ -61,7 +61,7 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Need; 15] = [
+    pub const ALL: [Need; 16] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,

@@ -149,7 +149,7 @@ fn an_interrupted_run_is_continued() {
     wait_until("a point is measured", || points(&scratch) > 0 || bench.try_wait().unwrap().is_some());
     let other = scratch.run(&["bench", "mount", "--quick", "--scratch", ".", "--out", "other"]);
     assert!(other.code == 1 && other.err.contains("another `seekless bench mount` is running"), "{}", other.err);
-    let same = scratch.measure(&[]);
+    let same = scratch.run(&["bench", "mount", "--quick", "--scratch", ".", "--out", "found"]);
     assert!(same.code == 1 && same.err.contains("another `seekless bench mount` is running"), "{}", same.err);
     kill_process(Pid::from_child(&bench), Signal::INT).unwrap();
     let ended = scratch.ended(&bench.wait_with_output().unwrap());
