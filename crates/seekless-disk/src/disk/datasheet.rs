@@ -1,7 +1,10 @@
 //! Drives known only from a data sheet.
 //!
-//! A sheet has the figures that sell a drive; a model needs more. The rest follows from rules that hold for the
-//! measured drives of the catalogue, each stated where it is used. The result is marked [`Evidence::DataSheet`].
+//! A sheet has the figures that sell a drive; a model needs more. The rest are [`Habits`]: medians over measured drives
+//! of the catalogue, of those whose media are about as fast. The result is marked [`Evidence::DataSheet`].
+//!
+//! A test compares the medians with the catalogue, and each measured drive with the sheet that the other drives and its
+//! own four figures make (`disk/tests/datasheet.rs`).
 
 use super::drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, WriteBehind, Zone,
@@ -23,14 +26,19 @@ pub struct DataSheet {
     pub sectors_per_track_outer: u32,
     pub sectors_per_track_inner: u32,
     pub seek_average: Nanos,
-    /// Seek to the next cylinder. The measured drives have a median of 0.15 average seeks.
+    /// Seek to the next cylinder.
     pub seek_one: Nanos,
-    /// Seek over all cylinders. The measured drives have a median of 1.87 average seeks.
+    /// Seek over all cylinders.
     pub seek_full: Nanos,
-    /// The measured drives have a median of two thirds of a one-cylinder seek.
     pub head_switch: Nanos,
-    /// Command overhead. 0.3 ms is about the median of the measured Ultra SCSI drives.
-    pub overhead: Nanos,
+    /// Before a read that the buffer answers.
+    pub read_hit: Nanos,
+    /// Before a read from the media.
+    pub read_miss: Nanos,
+    /// Before a write that the buffer takes.
+    pub write_hit: Nanos,
+    /// Before a write for which the arm moves first.
+    pub write_miss: Nanos,
     /// Bus rate in bytes per second; `None` for one that is never the bottleneck.
     pub bus_rate: Option<u64>,
     /// The drive's memory, in segments of one outer track; at least one segment, at most 32.
@@ -42,13 +50,97 @@ pub struct DataSheet {
 /// drives whose density varies by as much.
 const ZONES: u32 = 8;
 
+/// What drives have in common whose media are about as fast: medians over the measured drives of the catalogue.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Habits {
+    /// Media rates below this, in bytes a second, on the outermost track.
+    pub rate_below: u64,
+    /// Sectors of an innermost track for each of an outermost one.
+    pub inner_share: f64,
+    /// Seek to the next cylinder, in average seeks.
+    pub seek_one: f64,
+    /// Seek over all cylinders, in average seeks.
+    pub seek_full: f64,
+    /// In average seeks.
+    pub head_switch: f64,
+    pub read_hit: Nanos,
+    pub read_miss: Nanos,
+    pub write_hit: Nanos,
+    pub write_miss: Nanos,
+    /// Rate of bus and host together, in bytes a second.
+    pub bus_rate: Option<u64>,
+    /// Parts of the drive's memory, each of an outermost track.
+    pub segments: u32,
+    pub write_behind: WriteBehind,
+}
+
+impl Habits {
+    /// By media rate, slowest first. Medians of: hp97560, dec-rz26, st41601n, hp-c2247a, hp-c3323a, hp-c2490a (2.5 to
+    /// 5.9 MB/s, 1990 to 1993); barracuda, atlas3, cheetah4lp, cheetah9lp, ultrastar18es, atlas10k (11 to 29 MB/s, 1996 to
+    /// 1999). Of faster drives the catalogue has one that was measured, nearline-4tb (189 MB/s).
+    pub const ALL: [Habits; 3] = [
+        Habits {
+            rate_below: 8_000_000,
+            inner_share: 0.67,
+            seek_one: 0.14,
+            seek_full: 1.87,
+            head_switch: 0.08,
+            read_hit: Nanos::from_micros(910),
+            read_miss: Nanos::from_micros(1_840),
+            write_hit: Nanos::from_micros(2_050),
+            write_miss: Nanos::from_micros(2_050),
+            bus_rate: Some(4_200_000),
+            segments: 1,
+            write_behind: WriteBehind::None,
+        },
+        Habits {
+            rate_below: 40_000_000,
+            inner_share: 0.66,
+            seek_one: 0.18,
+            seek_full: 1.91,
+            head_switch: 0.02,
+            read_hit: Nanos::from_micros(180),
+            read_miss: Nanos::from_micros(270),
+            write_hit: Nanos::from_micros(350),
+            write_miss: Nanos::from_micros(560),
+            bus_rate: Some(4_900_000),
+            segments: 4,
+            write_behind: WriteBehind::One,
+        },
+        Habits {
+            rate_below: u64::MAX,
+            inner_share: 0.51,
+            seek_one: 0.16,
+            seek_full: 1.92,
+            head_switch: 0.0,
+            read_hit: Nanos::from_micros(160),
+            read_miss: Nanos::from_micros(50),
+            write_hit: Nanos::from_micros(370),
+            write_miss: Nanos::from_micros(430),
+            bus_rate: None,
+            segments: 32,
+            write_behind: WriteBehind::Stream,
+        },
+    ];
+
+    /// Those of drives with this media rate, in bytes a second.
+    pub fn of_rate(media_rate: u64) -> &'static Habits {
+        let [.., last] = &Habits::ALL;
+        Habits::ALL.iter().find(|habits| media_rate < habits.rate_below).unwrap_or(last)
+    }
+}
+
 impl DataSheet {
     /// A drive of `bytes` at `rpm` revolutions per minute, with an average seek of `seek_average` and a maximum media
     /// rate of `media_rate` bytes a second.
     pub fn new(rpm: u32, seek_average: Nanos, bytes: u64, media_rate: u64) -> DataSheet {
-        // Inner tracks hold 0.66 of the sectors of outer ones: the median of the measured drives.
+        DataSheet::with_habits(rpm, seek_average, bytes, media_rate, Habits::of_rate(media_rate))
+    }
+
+    /// The same, with the rest as in drives of other habits.
+    pub fn with_habits(rpm: u32, seek_average: Nanos, bytes: u64, media_rate: u64, habits: &Habits) -> DataSheet {
         let outer = (media_rate.saturating_mul(60) / SECTOR_BYTES / u64::from(rpm.max(1))).min(1 << 20) as u32;
-        let seek_one = Nanos(seek_average.0 * 15 / 100);
+        let seeks = |share: f64| Nanos((seek_average.0 as f64 * share) as u64);
         DataSheet {
             name: "generic".into(),
             product: format!("{rpm} rpm, {} ms seek", seek_average.as_millis_f64()),
@@ -58,15 +150,18 @@ impl DataSheet {
             // Matters little: skew hides head switches and one-cylinder seeks alike.
             heads: 4,
             sectors_per_track_outer: outer,
-            sectors_per_track_inner: outer * 66 / 100,
+            sectors_per_track_inner: (f64::from(outer) * habits.inner_share) as u32,
             seek_average,
-            seek_one,
-            seek_full: Nanos(seek_average.0 * 187 / 100),
-            head_switch: Nanos(seek_one.0 * 2 / 3),
-            overhead: Nanos::from_micros(300),
-            bus_rate: None,
-            buffer_bytes: 0,
-            write_behind: WriteBehind::None,
+            seek_one: seeks(habits.seek_one),
+            seek_full: seeks(habits.seek_full),
+            head_switch: seeks(habits.head_switch),
+            read_hit: habits.read_hit,
+            read_miss: habits.read_miss,
+            write_hit: habits.write_hit,
+            write_miss: habits.write_miss,
+            bus_rate: habits.bus_rate,
+            buffer_bytes: u64::from(habits.segments) * u64::from(outer) * SECTOR_BYTES,
+            write_behind: habits.write_behind,
         }
     }
 
@@ -129,10 +224,10 @@ impl DataSheet {
             head_switch: self.head_switch,
             scheduler: None,
             overhead: Overhead {
-                read_hit: AfterPair::always(self.overhead),
-                read_miss: AfterPair::always(self.overhead),
-                write_hit: AfterPair::always(self.overhead),
-                write_miss: AfterPair::always(self.overhead),
+                read_hit: AfterPair::always(self.read_hit),
+                read_miss: AfterPair::always(self.read_miss),
+                write_hit: AfterPair::always(self.write_hit),
+                write_miss: AfterPair::always(self.write_miss),
                 ..Overhead::NONE
             },
             bus: Bus {

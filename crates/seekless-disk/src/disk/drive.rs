@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use super::scheduler::Scheduler;
-use crate::units::Nanos;
+use crate::units::{Nanos, SECTOR_BYTES};
 
 /// Everything the model needs to know about a drive.
 #[derive(Clone, PartialEq, Debug)]
@@ -270,6 +270,14 @@ pub enum ReadAhead {
     /// To the end of the track of the sector after the request, and one track further when the segment started on an
     /// earlier track, which indicates sequential reads.
     NextTrack,
+}
+
+impl Drive {
+    /// Bytes a second that pass under a head on the densest tracks.
+    pub fn media_rate(&self) -> u64 {
+        let densest = self.zones.iter().map(|zone| zone.sectors_per_track).max().unwrap_or(0);
+        u64::from(densest) * SECTOR_BYTES * u64::from(self.rpm) / 60
+    }
 }
 
 impl AfterPair {

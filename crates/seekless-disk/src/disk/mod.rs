@@ -26,7 +26,7 @@ mod tests;
 pub mod validation;
 mod write;
 
-pub use datasheet::DataSheet;
+pub use datasheet::{DataSheet, Habits};
 pub use device::{Disk, Options};
 pub use drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteBehind,

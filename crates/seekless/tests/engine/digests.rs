@@ -117,7 +117,19 @@ struct Stores(RefCell<BTreeMap<String, Store>>);
 /// The drive whose name is a prefix of the leaf's name, if any.
 fn disk(rt: &Rt, word: &Word, path: &str) -> Option<Disk> {
     let sheet = || {
-        let sheet = DataSheet::new(5400, Nanos::from_millis(12), word.bytes("size"), 4 * MIB);
+        let overhead = Nanos::from_micros(300);
+        let sheet = DataSheet {
+            sectors_per_track_inner: 60,
+            seek_one: Nanos::from_micros(1_800),
+            seek_full: Nanos::from_micros(22_440),
+            head_switch: Nanos::from_micros(1_200),
+            read_hit: overhead,
+            read_miss: overhead,
+            write_hit: overhead,
+            write_miss: overhead,
+            bus_rate: None,
+            ..DataSheet::new(5400, Nanos::from_millis(12), word.bytes("size"), 4 * MIB)
+        };
         sheet.drive().expect("a drive can be made of the sheet")
     };
     let known = Drive::names().find(|name| path.starts_with(name));

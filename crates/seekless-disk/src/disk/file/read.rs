@@ -83,10 +83,16 @@ fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> Found<Drive> {
     let bytes = sheet.need("capacity_bytes")?.whole(1 << 20, 1 << 50)?;
     let seek = sheet.need("seek_average_ms")?.ms(TIME_MAX_MS)?;
     let rate = |field: Field<'_>| field.whole(1 << 10, 1 << 40);
-    let tracks = sheet.get("sectors_per_track");
-    let media = match (sheet.get("media_bytes_per_second"), &tracks) {
+    let tracks = match sheet.get("sectors_per_track") {
+        Some(field) => {
+            let [outer, inner] = field.pair("sectors on an outer and on an inner track")?;
+            Some((outer.count(1, SECTORS_PER_TRACK_MAX)?, inner.count(1, SECTORS_PER_TRACK_MAX)?))
+        }
+        None => None,
+    };
+    let media = match (sheet.get("media_bytes_per_second"), tracks) {
         (Some(field), None) => rate(field)?,
-        (None, Some(_)) => 0,
+        (None, Some((outer, _))) => u64::from(outer) * SECTOR_BYTES * u64::from(rpm) / 60,
         (Some(field), Some(_)) => return Err(field.error("it follows from `sectors_per_track`; leave one of them out")),
         (None, None) => {
             return Err(sheet.error("", "`media_bytes_per_second` or `sectors_per_track` is missing"));
@@ -98,20 +104,25 @@ fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> Found<Drive> {
         source: top.need("source")?.text(TEXT_CHARS_MAX)?.to_owned(),
         ..DataSheet::new(rpm, seek, bytes, media)
     };
-    if let Some(field) = tracks {
-        let [outer, inner] = field.pair("sectors on an outer and on an inner track")?;
-        figures.sectors_per_track_outer = outer.count(1, SECTORS_PER_TRACK_MAX)?;
-        figures.sectors_per_track_inner = inner.count(1, SECTORS_PER_TRACK_MAX)?;
+    if let Some((outer, inner)) = tracks {
+        figures.sectors_per_track_outer = outer;
+        figures.sectors_per_track_inner = inner;
     }
     let time = |key: &str, default: Nanos| sheet.get(key).map_or(Ok(default), |field| field.ms(TIME_MAX_MS));
     figures.seek_one = time("seek_one_ms", figures.seek_one)?;
     figures.seek_full = time("seek_full_ms", figures.seek_full)?;
     figures.head_switch = time("head_switch_ms", figures.head_switch)?;
-    figures.overhead = time("overhead_ms", figures.overhead)?;
+    if let Some(field) = sheet.get("overhead_ms") {
+        let overhead = field.ms(TIME_MAX_MS)?;
+        (figures.read_hit, figures.read_miss) = (overhead, overhead);
+        (figures.write_hit, figures.write_miss) = (overhead, overhead);
+    }
     if let Some(field) = sheet.get("heads") {
         figures.heads = field.count(1, HEADS_MAX)?;
     }
-    figures.bus_rate = sheet.get("bus_bytes_per_second").map(rate).transpose()?;
+    if let Some(field) = sheet.get("bus_bytes_per_second") {
+        figures.bus_rate = Some(rate(field)?);
+    }
     if let Some(field) = sheet.get("buffer_bytes") {
         figures.buffer_bytes = field.whole(0, u64::from(CACHE_SECTORS_MAX) * SECTOR_BYTES)?;
     }

@@ -1,5 +1,6 @@
 //! Tests of the room: mapping, closed forms, the device, and comparisons with DiskSim and with real drives.
 
+mod datasheet;
 mod device;
 mod disksim;
 mod file;
