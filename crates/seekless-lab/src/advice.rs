@@ -107,7 +107,7 @@ fn busiest(outcome: &Outcome) -> Option<(&'static str, f64)> {
         // Counters of drives below an array are sums.
         let parts = match count {
             Some(count) => *counters.get(count)?,
-            None => outcome.disks,
+            None => outcome.drives.len() as u64,
         };
         let all = elapsed * parts as f64;
         let busy = *counters.get(busy)? as f64 / 1e9;

@@ -46,6 +46,7 @@ mod output;
 mod pack;
 mod pid_file;
 mod plot;
+mod plot_replay;
 mod prometheus;
 mod replay;
 mod replay_rows;

@@ -18,15 +18,15 @@ pub(super) struct Panel {
     pub(super) modelled_ms: Vec<f64>,
 }
 
-const WIDTH: u32 = 860;
+pub(super) const WIDTH: u32 = 860;
 const HEIGHT: u32 = 480;
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 /// The measured curve is broad and pale and the modelled one thin and dark, so that both are visible where they meet,
 /// also in print and for colour-blind readers.
 const MEASURED: RGBColor = RGBColor(134, 182, 239);
 const MODELLED: RGBColor = RGBColor(140, 20, 40);
-const INK: RGBColor = RGBColor(30, 30, 30);
-const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(super) const INK: RGBColor = RGBColor(30, 30, 30);
+pub(super) const GRID: RGBColor = RGBColor(225, 225, 225);
 
 /// Points of a curve: more than the pixels of its width.
 const POINTS: usize = 2000;
@@ -37,7 +37,7 @@ pub(super) fn distributions(panels: &[Panel]) -> Result<String, Failure> {
 }
 
 /// Draws panels of `height` one below the other.
-fn stacked<P>(
+pub(super) fn stacked<P>(
     panels: &[P],
     height: u32,
     draw: impl Fn(&P, &Area<'_>) -> Result<(), Failure>,
@@ -55,11 +55,11 @@ fn stacked<P>(
     Ok(svg)
 }
 
-fn cannot(error: impl std::fmt::Display) -> Failure {
+pub(super) fn cannot(error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("cannot draw: {error}"))
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
     let text = |size: i32| TextStyle::from((FONT, size).into_font()).color(&INK);

@@ -1,22 +1,23 @@
 //! `seekless replay`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::stack::Stack;
 use seekless::units::human_bytes;
+use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::replay::{
     COLUMNS, Devices, Listener, Map, Outcome, Place, ReplayError, Spec, Timing, Watch, check_stack, compare,
-    needs_survey, simulate_all_watched, table,
+    describe_loads, needs_survey, simulate_all_watched, table,
 };
-use seekless_lab::trace::{Import, Trace, time_text};
+use seekless_lab::trace::{self, Import, Trace, time_text};
 use serde_json::json;
 
 use super::caller::{Caller, Step, Terminal};
 use super::replay_rows::Rows;
 use super::trace::TraceArgs;
 use super::traces::survey_for;
-use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+use super::{Done, Failure, WRONG_USAGE, output, plot_replay, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare
 #[derive(clap::Args)]
@@ -31,6 +32,7 @@ Examples:
   seekless replay hm_0.csv.gz --on disk:cheetah9lp,scheduler=sptf --timing open --map scale
   seekless replay mine.csv --format 'csv:time=1:us,op=2,offset=3:B,length=4:B' --on disk:dec-rz26 --json
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --timing open --rows answers.csv.zst
+  seekless replay sda.blktrace.0 --on disk:cheetah9lp --on ssd:nvme-a --svg before-after.svg
 
 Exit codes: 0 replayed, 1 failed, 2 wrong usage")]
 pub(super) struct Args {
@@ -62,8 +64,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     rows: Vec<PathBuf>,
 
-    /// Replace the files of --rows if they are there already
-    #[arg(short, long, requires = "rows")]
+    /// Draw the distributions of response times into this file, a curve for each stack, and with --timing open how
+    /// they change over the trace
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Replace the files of --rows and --svg if they are there already
+    #[arg(short, long)]
     force: bool,
 
     /// Print JSON, one line for the trace, each stack and the comparison
@@ -119,6 +126,10 @@ impl Replayed {
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    let picture = match &args.svg {
+        Some(path) => Some((path, picture_wish(args, path)?)),
+        None => None,
+    };
     let rows = Rows::begin(&args.rows, args.on.len(), &args.trace.files, args.force)?;
     let total = if args.trace.is_a_stream() { None } else { Some(0) }; // It is known when the files are open.
     let terminal = Terminal::new(output::bytes(total, "replaying"), None);
@@ -133,6 +144,9 @@ pub(super) fn run(args: &Args) -> Done {
     if let (Some(failure), true) = (&last, outcomes.is_empty()) {
         return Err(Failure::new(&failure.text));
     }
+    if let Some((path, wish)) = picture {
+        files::write(path, output::signed(&plot_replay::responses(&outcomes)?).as_bytes(), &wish)?;
+    }
     match args.json {
         true => {
             output::print_raw(&to_json(&import, &outcomes).iter().map(|line| format!("{line}\n")).collect::<String>())?
@@ -140,6 +154,18 @@ pub(super) fn run(args: &Args) -> Done {
         false => output::print(&to_text(&import, args.timing, &outcomes))?,
     }
     last.map_or(Ok(0), Err)
+}
+
+/// Whether the picture may be written there. Said before the replay, which can take long.
+fn picture_wish(args: &Args, path: &Path) -> Result<Wish, Failure> {
+    if args.rows.iter().any(|rows| rows == path) {
+        let failure = Failure::new(format!("{} is the file of --rows and of --svg", path.display()));
+        return Err(failure.code(WRONG_USAGE));
+    }
+    let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
+    let wish = Wish::new(replace).sources(Sources::of(&trace::files(&args.trace.files)?));
+    files::check(path, &wish)?;
+    Ok(wish)
 }
 
 /// Replays the requests of `source` on every stack; each listener, if there are any, learns of the answers of one.
@@ -230,6 +256,9 @@ pub(super) fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> 
             }
         }
         text += &format!("{line}\n");
+        if let Some(loads) = describe_loads(&outcome.drives, outcome.elapsed) {
+            text += &format!("    {loads}\n");
+        }
         if let Some(arrivals) = outcome.arrivals.as_ref().filter(|arrivals| arrivals.is_saturated()) {
             let highest = arrivals.over_time.intervals.iter().map(|interval| interval.mean()).max().unwrap_or_default();
             text += &format!(

@@ -100,6 +100,7 @@ fn only_regular_files_are_written() {
             &["trace", "slice", "in.csv", "--force", "-o", target],
             &["report", "d", "--force", "-o", target],
             &["disk", "validate", "dec-rz26", "validate", "--force", "--svg", target],
+            &["replay", "in.csv", "--on", "disk:dec-rz26", "--force", "--svg", target],
             &["disk", "import", DISKSPECS, "--force", "-o", target],
             &["key", target],
             &["export", "memory:64MiB", "--socket", "s", "--pid-file", target],

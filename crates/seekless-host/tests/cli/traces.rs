@@ -129,6 +129,37 @@ fn every_request_is_a_row() {
     );
 }
 
+/// The picture has a panel for each kind of request and one for the time of arrival, with a curve for each stack. It replaces
+/// its like alone, and never the trace. The text has a line about the drives of each stack.
+#[test]
+fn a_replay_is_drawn() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    scratch.write("letter", "a letter");
+    let array = "raid0:n=3 / disk:cheetah9lp";
+    let stacks = ["replay", "hm.csv", "--device", "hm_1", "--on", "disk:dec-rz26", "--on", array, "--timing", "open"];
+    let drawn = |more: &[&str]| scratch.run(&[&stacks[..], more].concat());
+    for _ in 0..2 {
+        let ended = drawn(&["--svg", "a.svg"]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(ended.out.contains("requests waiting on average") && ended.out.contains("3 drives, "), "{}", ended.out);
+    }
+    let svg = std::fs::read_to_string(scratch.path("a.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("<!-- made by seekless -->"), "{svg}");
+    for text in ["Response times of reads", "Mean response by time of arrival", "[1] disk:dec-rz26", "[2] raid0"] {
+        assert!(svg.contains(text), "{text}");
+    }
+    for (target, wanted) in [("letter", "is no picture of this program"), ("hm.csv", "is read by this command")] {
+        let ended = drawn(&["--svg", target]);
+        assert!(ended.code == 1 && ended.out.is_empty() && ended.err.contains(wanted), "{}", ended.err);
+    }
+    let twice = drawn(&["--svg", "b.csv", "--rows", "b.csv", "--rows", "c.csv"]);
+    assert!(twice.code == 2 && twice.err.contains("b.csv is the file of --rows and of --svg"), "{}", twice.err);
+    assert!(!scratch.path("b.csv").exists() && !scratch.path("c.csv").exists());
+    drawn(&["--svg", "letter", "--force"]);
+    assert!(std::fs::read_to_string(scratch.path("letter")).unwrap().starts_with("<svg"));
+}
+
 /// A trace that can be read only once is replayed on several stacks, with the results of a file; what needs its size beforehand is
 /// refused.
 #[test]

@@ -12,6 +12,7 @@ use seekless::units::{Nanos, SECTOR_BYTES, Sector};
 
 use super::answers::{Answered, Listener};
 use super::error::ReplayError;
+use super::load::{DriveLoad, Meter};
 use super::over_time::OverTime;
 use super::place::{Map, Place, Placed, Placer};
 use super::stats::OpStats;
@@ -51,11 +52,8 @@ pub struct Outcome {
     pub outstanding_max: u64,
     /// How the storage kept up, where requests arrived as recorded.
     pub arrivals: Option<Arrivals>,
-    /// Time during which drives served requests, all drives together, and how many there are.
-    pub disk_time: Option<Nanos>,
-    pub disks: u64,
-    /// Requests served by each drive, where individual drives are known.
-    pub disk_requests: Vec<u64>,
+    /// What each drive did; empty for storage without modelled drives.
+    pub drives: Vec<DriveLoad>,
     /// Requests that were widened to whole blocks of the storage.
     pub widened: u64,
     /// Requests moved by the mapping.
@@ -114,8 +112,8 @@ pub struct Each {
 impl Outcome {
     /// Requests served by drives; `None` when there are no drives.
     pub fn requests_of_disks(&self) -> Option<Each> {
-        let count = self.disk_requests.len() as f64;
-        let values = || self.disk_requests.iter().map(|&requests| requests as f64);
+        let count = self.drives.len() as f64;
+        let values = || self.drives.iter().map(|drive| drive.requests as f64);
         let sum: f64 = values().sum();
         let mean = sum / count;
         let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
@@ -141,10 +139,15 @@ impl Outcome {
         (self.elapsed > Nanos::ZERO).then(|| bytes as f64 / self.elapsed.as_secs_f64())
     }
 
+    /// Time during which drives served requests, all drives together; `None` when there are no drives.
+    pub fn disk_time(&self) -> Option<Nanos> {
+        (!self.drives.is_empty()).then(|| Nanos(self.drives.iter().map(|drive| drive.busy.0).sum()))
+    }
+
     /// Share of the time during which a drive was busy, on average.
     pub fn disk_busy(&self) -> Option<f64> {
-        let all = self.elapsed.as_secs_f64() * self.disks as f64;
-        self.disk_time.filter(|_| all > 0.0).map(|time| time.as_secs_f64() / all)
+        let all = self.elapsed.as_secs_f64() * self.drives.len() as f64;
+        self.disk_time().filter(|_| all > 0.0).map(|time| time.as_secs_f64() / all)
     }
 
     /// Everything, for programs.
@@ -172,10 +175,11 @@ impl Outcome {
             "operations": ops,
             "outstanding_max": self.outstanding_max,
             "arrivals": self.arrivals.as_ref().map(Arrivals::to_json),
-            "disk_time_ns": self.disk_time.map(|time| time.0),
-            "disks": self.disks,
-            "disk_requests": self.disk_requests,
+            "disk_time_ns": self.disk_time().map(|time| time.0),
+            "disks": self.drives.len(),
+            "disk_requests": self.drives.iter().map(|drive| drive.requests).collect::<Vec<u64>>(),
             "disk_busy": self.disk_busy(),
+            "drives": self.drives.iter().map(|drive| drive.to_json(self.elapsed)).collect::<Vec<_>>(),
             "widened": self.widened,
             "moved": self.moved,
             "without_latency": self.without_latency,
@@ -218,26 +222,12 @@ pub fn simulate_heard(
         // Only the members of an array know how busy they were. What opening took, such as making a virtual log disk, does
         // not count.
         let leaves = opened.instances().last().map(Vec::as_slice).unwrap_or_default();
-        let counts = |wanted: &str| -> Option<Vec<u64>> { leaves.iter().map(|leaf| count_of(leaf, wanted)).collect() };
-        let before = ["busy_ns", "requests"].map(|name| counts(name).unwrap_or_default());
-        let mut outcome = play(&rt, device, requests, spec, progress, listener).await?;
-        let since = |name: &str, before: &[u64]| -> Vec<u64> {
-            let after = counts(name).unwrap_or_default();
-            after.iter().zip(before).map(|(after, before)| after - before).collect()
-        };
-        let [busy, requests] = [since("busy_ns", &before[0]), since("requests", &before[1])];
-        if !busy.is_empty() {
-            outcome.disk_time = Some(Nanos(busy.iter().sum()));
-            outcome.disks = busy.len() as u64;
-            outcome.disk_requests = requests;
-        }
+        let meter = Meter::new(leaves);
+        let outcome = play(&rt, device, requests, spec, progress, listener).await?;
+        let drives = Some(meter.since()).filter(|drives| !drives.is_empty()).unwrap_or(outcome.drives);
         let counters = opened.parts().iter().map(|part| (part.describe(), part.counters())).collect();
-        Ok(Outcome { stack: asked, counters, ..outcome })
+        Ok(Outcome { stack: asked, counters, drives, ..outcome })
     })?
-}
-
-fn count_of(device: &Device, wanted: &str) -> Option<u64> {
-    device.counters().into_iter().find(|(name, _)| *name == wanted).map(|(_, count)| count)
 }
 
 /// Checks that a block trace can be replayed on `stack`.
@@ -319,6 +309,8 @@ async fn play(
         idle: Event::new(),
         room: Event::new(),
     });
+    let one = [device.clone()];
+    let meter = Meter::new(&one);
     let start = rt.now();
     match spec.timing {
         Timing::Window(count) => player.window(count, progress).await,
@@ -334,9 +326,6 @@ async fn play(
     if spec.timing == Timing::Think && state.without_latency == state.made {
         return Err(ReplayError::NoLatencies);
     }
-    let counters = device.counters();
-    let busy = counters.iter().filter(|(name, _)| *name == "busy_ns");
-    let (disks, disk_ns) = busy.fold((0, 0), |(disks, sum), (_, busy)| (disks + 1, sum + busy));
     Ok(Outcome {
         stack: device.describe(),
         describes: device.describe(),
@@ -350,13 +339,11 @@ async fn play(
             .arrivals
             .take()
             .map(|arrivals| Arrivals { behind: elapsed.saturating_sub(arrivals.span), ..arrivals }),
-        disk_time: (disks > 0).then_some(Nanos(disk_ns)),
-        disks,
-        disk_requests: Vec::new(),
+        drives: meter.since(),
         widened: state.placer.widened,
         moved: state.placer.moved,
         without_latency: if spec.timing == Timing::Think { state.without_latency } else { 0 },
-        counters: vec![(device.describe(), counters)],
+        counters: vec![(device.describe(), device.counters())],
     })
 }
 

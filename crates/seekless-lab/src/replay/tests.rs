@@ -169,7 +169,7 @@ fn several_devices() {
     let stack = Stack::parse("memory:4MiB").expect("a stack");
     let with = Spec { place: Some(place), ..Spec::default() };
     let outcome = simulate(&stack, trace(&requests).into_iter(), &with, &|_| {}).expect("an outcome");
-    assert_eq!((outcome.total().requests, outcome.moved, outcome.disk_time), (2, 0, None));
+    assert_eq!((outcome.total().requests, outcome.moved, outcome.disk_time()), (2, 0, None));
     let without = simulate(&stack, trace(&requests).into_iter(), &Spec::default(), &|_| {});
     assert!(failure(without).contains("had not before"));
 }
@@ -482,4 +482,31 @@ fn words() {
         assert_eq!(text.parse::<Map>().expect(text).to_string(), text);
     }
     assert!("fold".parse::<Map>().is_err());
+}
+
+/// Each drive of an array counts for itself: requests go to the first of two stripes three times as often as to the second.
+#[test]
+fn the_load_of_each_drive() {
+    let stack = Stack::parse("raid0:n=2,stripe=64KiB / disk:hp97560").expect("a stack");
+    let requests = (0..400_u64).map(|n| {
+        let row = n * 7919 % 1000 * 2;
+        let unit = row + u64::from(n % 4 == 3);
+        Request::new(Nanos(0), Op::Read, unit * 65_536, 4096)
+    });
+    let requests = trace(&requests.collect::<Vec<_>>());
+    let outcome = simulate(&stack, requests.into_iter(), &spec(Timing::Window(8)), &|_| {}).expect("an outcome");
+    let counts: Vec<u64> = outcome.drives.iter().map(|drive| drive.requests).collect();
+    assert_eq!(counts, [300, 100]);
+    let shares: Vec<f64> = outcome.drives.iter().filter_map(|drive| drive.busy_share(outcome.elapsed)).collect();
+    assert!(shares[0] > 0.95 && (0.2..0.6).contains(&shares[1]), "{shares:?}");
+    assert!((outcome.disk_busy().expect("disks") - (shares[0] + shares[1]) / 2.0).abs() < 1e-9);
+    // Eight are under way: one is served by the first drive, and most of the others wait for it.
+    let queues: Vec<f64> = outcome.drives.iter().filter_map(|drive| drive.queue_mean(outcome.elapsed)).collect();
+    assert!(queues[0] > 3.0 && queues[1] < 2.0 && queues.iter().sum::<f64>() < 7.0, "{queues:?}");
+    let text = describe_loads(&outcome.drives, outcome.elapsed).expect("a line");
+    assert!(text.starts_with("2 drives, ") && text.contains("requests waiting on average: "), "{text}");
+    assert_eq!(text.chars().filter(|c| ('▁'..='█').contains(c)).count(), 2, "{text}");
+    let json = outcome.to_json();
+    assert_eq!((&json["drives"][0]["requests"], &json["disks"]), (&300.into(), &2.into()));
+    assert_eq!(describe_loads(&[], outcome.elapsed), None);
 }
