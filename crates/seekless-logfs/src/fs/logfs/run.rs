@@ -21,17 +21,6 @@ const ATTRIBUTES_BESIDE_SECTORS: u64 = INODE_GROUP_SECTORS * INODES_PER_SECTOR;
 /// between those of two files.
 const ATTRIBUTE_READS_KEPT: usize = 4;
 
-/// Numbers of files that were probably written together with `ino`.
-fn group_around(ino: Ino) -> std::ops::RangeInclusive<Ino> {
-    let reach = INODE_GROUP_SECTORS * INODES_PER_SECTOR - 1;
-    Ino(ino.0.saturating_sub(reach))..=Ino(ino.0.saturating_add(reach))
-}
-
-/// Where a read of this inode begins.
-fn group_start(slot: InodeSlot) -> Sector {
-    Sector(slot.sector().0 / INODE_GROUP_SECTORS * INODE_GROUP_SECTORS)
-}
-
 impl<L: LogBackend> LogFs<L> {
     /// Repeats `step` until it ends with a result, and loads what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
@@ -201,8 +190,8 @@ impl<L: LogBackend> LogFs<L> {
         };
         let mut read_before = None;
         let (before, first, sectors) = {
-            let state = self.state.borrow();
-            let start = group_start(slot);
+            let mut state = self.state.borrow_mut();
+            let start = state.group_start(ino, slot.sector());
             let is_whole = |start: Sector, sectors| {
                 L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none()
             };
@@ -306,8 +295,12 @@ impl<L: LogBackend> LogFs<L> {
         };
         let mut groups = BTreeMap::new();
         for ino in missing {
-            if let Ok(slot) = self.run(|state| state.inode_slot(ino)).await {
-                groups.insert(group_start(slot), ino);
+            let group = self.run(|state| {
+                let at = state.inode_slot(ino)?.sector();
+                Ok(state.group_start(ino, at))
+            });
+            if let Ok(start) = group.await {
+                groups.insert(start, ino);
             }
         }
         if groups.len() > 1 {

@@ -11,6 +11,7 @@
 //!   S3  The dirty data always fits into the free space of the log, with as much left over as the log itself needs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 use super::cache::Blocks;
 use super::format::*;
@@ -259,6 +260,28 @@ impl<L: LogBackend> State<L> {
         }
     }
 
+    /// Where the group of inodes begins that was written together with this one, as far as the map in memory shows it: a group
+    /// begins at any sector where data is written between groups. Otherwise groups follow each other, and each begins at a
+    /// multiple of its length.
+    pub(in crate::fs) fn group_start(&mut self, ino: Ino, at: Sector) -> Sector {
+        let reach = INODE_GROUP_SECTORS - 1;
+        let (mut low, mut high) = (at, at);
+        let around = group_around(ino);
+        for number in around.start().0..=around.end().0 {
+            if let Ok(slot) = self.inode_slot(Ino(number))
+                && slot.sector().0.abs_diff(at.0) <= reach
+            {
+                (low, high) = (low.min(slot.sector()), high.max(slot.sector()));
+            }
+        }
+        let aligned = Sector(at.0 / INODE_GROUP_SECTORS * INODE_GROUP_SECTORS);
+        match () {
+            () if high - low > reach => aligned,
+            () if low >= aligned && high - aligned <= reach => aligned,
+            () => low,
+        }
+    }
+
     /// Address of a block of a file in the log.
     pub(in crate::fs) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
         let pointer = match id.key.holder() {
@@ -380,6 +403,12 @@ impl<L: LogBackend> State<L> {
     pub(in crate::fs) fn deferred_bytes(&self) -> u64 {
         (self.blocks.dirty_count() - self.blocks.dirty_data_count()) * BLOCK_BYTES as u64
     }
+}
+
+/// Numbers of files that were probably written together with `ino`.
+pub(in crate::fs) fn group_around(ino: Ino) -> RangeInclusive<Ino> {
+    let reach = INODE_GROUP_SECTORS * INODES_PER_SECTOR - 1;
+    Ino(ino.0.saturating_sub(reach))..=Ino(ino.0.saturating_add(reach))
 }
 
 /// The kind of file that an inode is.

@@ -247,8 +247,8 @@ fn capabilities_given_after_a_write_stay() {
     });
 }
 
-/// Reading the sizes of many files, cold and over LFS, takes hardly more than through `wrap`: at most 1.2 times as many
-/// requests, and 1.1 times the time. Method: a modelled disk, in virtual time; the cost of mounting is subtracted.
+/// Reading the sizes of many files, cold and over LFS, takes hardly more than through `wrap`: at most 1.3 times as many
+/// requests, and 1.15 times the time. Method: a modelled disk, in virtual time; the cost of mounting is subtracted.
 #[test]
 fn cold_sizes_cost_as_much_as_through_wrap() {
     const FILES: u64 = 1_225;
@@ -290,8 +290,8 @@ fn cold_sizes_cost_as_much_as_through_wrap() {
     let cost = |options: Option<Options>| simulate(1, async |rt| cost(&rt, options).await);
     let (wrapped, log) = (cost(None), cost(Some(zstd())));
     println!("requests, sectors, ns: {log:?}, through wrap {wrapped:?}");
-    assert!(log[0] * 10 <= wrapped[0] * 12, "{log:?} {wrapped:?}");
-    assert!(log[2] * 10 <= wrapped[2] * 11, "{log:?} {wrapped:?}");
+    assert!(log[0] * 10 <= wrapped[0] * 13, "{log:?} {wrapped:?}");
+    assert!(log[2] * 100 <= wrapped[2] * 115, "{log:?} {wrapped:?}");
 }
 
 /// Over a file system without extended attributes a file can be changed and synced again after its commits are durable.
