@@ -17,8 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::*;
 use super::layout::*;
+use super::payload_sum::PayloadSum;
 use super::state::*;
 use super::victims::Victims;
+use crate::codec::crc32c;
 use crate::device::{Buf, Data};
 use crate::fs::logfs::backend::InodeMap;
 use crate::fs::logfs::change::{Change, Hole, ReserveAccess};
@@ -441,7 +443,10 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         flags |= if number + 1 == count { SUMMARY_COMMIT } else { 0 };
         flags |= if checkpoint_serial.is_some() { SUMMARY_CHECKPOINT } else { 0 };
         let start = state.log.layout.segment_start(partial.segment) + partial.offset;
-        let mut buf = Buf::zeroed((partial.sectors * SECTOR_BYTES) as usize);
+        let mut buf = Buf::dirty((partial.sectors * SECTOR_BYTES) as usize);
+        let payload_from = (partial.summary_sectors * SECTOR_BYTES) as usize;
+        buf[..payload_from].fill(0);
+        let mut sum = PayloadSum::default();
         let mut at = partial.summary_sectors;
         let written = &pieces[partial.first..partial.end];
         for (index, piece) in written.iter().enumerate() {
@@ -452,18 +457,31 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
             let target = &mut buf[bytes..end];
             match &piece.source {
                 Source::Record => {}
-                Source::Block(id) => lay_block(state, *id, start + at, target),
-                Source::Inodes(inodes) => lay_inodes(state, inodes, start + at, target),
-                Source::Xattr(ino) => lay_xattr(state, *ino, start + at, target),
+                Source::Block(id) => {
+                    let crc = lay_block(state, *id, start + at, target);
+                    sum.add_summed(target, crc);
+                }
+                Source::Inodes(inodes) => {
+                    lay_inodes(state, inodes, start + at, target);
+                    sum.add(target);
+                }
+                Source::Xattr(ino) => {
+                    lay_xattr(state, *ino, start + at, target);
+                    sum.add(target);
+                }
                 Source::Checkpoint => {
                     // The copy in the log cannot hold the checksum of the partial segment around it; the copy in the
                     // slot does.
                     let checkpoint = checkpoint_record(state, scope, 0, end_sequence);
                     target.copy_from_slice(&checkpoint.to_block()[..target.len()]);
+                    sum.add(target);
                 }
             }
             at += piece.item.sectors();
         }
+        let padding = &mut buf[(at * SECTOR_BYTES) as usize..];
+        padding.fill(0);
+        sum.add(padding);
         let summary = Summary {
             magic: SUMMARY_MAGIC,
             crc: 0,
@@ -485,7 +503,12 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
             unwritten_bytes: state.log.unwritten_logged,
         };
         summary.encode(&mut buf);
-        state.log.end.chain = seal_partial(&mut buf);
+        state.log.end.chain = sum.behind(&buf[SUMMARY_CRC_FROM..payload_from]);
+        put_partial_crc(&mut buf, state.log.end.chain);
+        debug_assert!(
+            partial_is_sealed(&buf, &Summary { crc: state.log.end.chain, ..summary }),
+            "sums of sums are right"
+        );
         let sequence = state.log.end.sequence;
         state.log.end.sequence += 1;
         let data = buf.freeze();
@@ -652,7 +675,8 @@ fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
     state.freed_pending_bytes -= counted;
 }
 
-fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
+/// Puts a block into its place, and its address into what points to it. Returns the checksum of its bytes there.
+fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) -> u32 {
     if id.ino == USAGE_INO && id.key.is_data() {
         if let Some(bytes) = state.blocks.dirty_bytes_mut(id) {
             state.log.segments.store_block(id.key.0, bytes);
@@ -673,7 +697,8 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
         Some(data) => target.copy_from_slice(&data[..target.len()]),
         None => unreachable!("a block that was collected is in memory"),
     }
-    let pointer = Pointer::to(at, target);
+    let crc = crc32c(target);
+    let pointer = Pointer::summed(at, target.len(), crc);
     match id.key.holder() {
         Holder::Inode(slot) => {
             if let Some(known) = state.inodes.get_mut(&id.ino) {
@@ -705,9 +730,11 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
         }
     }
     state.blocks.mark_clean(id);
+    crc
 }
 
 fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) {
+    target.fill(0);
     for (index, &ino) in inodes.iter().enumerate() {
         let slot = InodeSlot::new(at + index as u64 / INODES_PER_SECTOR, index as u64 % INODES_PER_SECTOR);
         if let Some(known) = state.inodes.get_mut(&ino) {
@@ -728,6 +755,7 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) 
 }
 
 fn lay_xattr(state: &mut State, ino: Ino, at: Sector, target: &mut [u8]) {
+    target.fill(0);
     let Some(known) = state.inodes.get_mut(&ino) else { return };
     if let Some(data) = &known.xattr {
         target.copy_from_slice(data);
