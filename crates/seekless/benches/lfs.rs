@@ -1,5 +1,5 @@
 //! Speed of LFS on a device in memory, in processor time, and what its cleaner costs: `cargo bench -p seekless --bench
-//! lfs [-- directory|overwrite|recovery]`.
+//! lfs [-- directory|writes|overwrite|recovery]`.
 //!
 //! `cargo bench -p seekless --bench lfs -- cost volume=1GiB full=75,80,85,90 pattern=zipf cleaner=greedy` compares what
 //! the log writes for each byte of the user with the simulator of the same policy at the same utilisation.
@@ -15,10 +15,10 @@ use cpu_time::ProcessTime;
 use seekless::cleaning::patterns::Given;
 use seekless::cleaning::policy::{Limits, Trigger};
 use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
-use seekless::device::{Device, Memory};
+use seekless::device::{Data, Device, Memory};
 use seekless::fs::client::{Client, OpenFile};
 use seekless::fs::lfs::{self, CleanerPolicy, MkfsOptions, Options};
-use seekless::fs::{Fs, FsResult, NewNode, NodeKind};
+use seekless::fs::{Fs, FsResult, NewNode, NodeKind, WriteMode};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::units::{GIB, KIB, MIB, Nanos};
@@ -88,6 +88,33 @@ fn directory(files: u64, cache_bytes: u64) {
             cache_bytes / MIB
         );
         client.forget(directory).await;
+        fs.close().await
+    });
+}
+
+/// A file of 256 MiB written in order, in writes of `unit` bytes as a mount gets them: each in a buffer of its own, and other
+/// tasks run between two of them. The kernel caches what is read, so the file system does not.
+///
+/// The processor time includes two copies for each byte that a mount leaves to the kernel: into the buffer, and to the device. It
+/// is short, so count instructions where few per cent matter: `valgrind --tool=callgrind target/release/deps/lfs-… writes 1024`
+/// (of 1024 KiB each).
+fn writes(unit: usize) {
+    const FILE: u64 = 256 * MIB;
+    run(async |rt| {
+        let (_memory, fs) = fresh(&rt, GIB, Options { cache_data: false, ..Options::default() }).await?;
+        let client = Client::new(fs.clone());
+        let mut piece = vec![0; unit];
+        Rng::new(1).fill(&mut piece);
+        let file = client.create(b"/file").await?;
+        let start = ProcessTime::now();
+        for at in (0..FILE).step_by(unit) {
+            piece[..8].copy_from_slice(&at.to_le_bytes());
+            fs.write(file.ino, None, at, Data::from_slice(&piece), WriteMode::default()).await?;
+            rt.yield_now().await;
+        }
+        fs.fsync(file.ino, None, false).await?;
+        let taken = start.elapsed();
+        println!("writes of {:>4} KiB: {:>6.1} us for each MiB", unit as u64 / KIB, taken.as_secs_f64() * 1e6 / 256.0);
         fs.close().await
     });
 }
@@ -361,6 +388,12 @@ fn main() {
             for files in [1_000, 10_000, 100_000, 1_000_000] {
                 directory(files, cache_bytes);
             }
+        }
+    }
+    if is_wanted("writes") {
+        let units: Vec<u64> = wanted.iter().filter_map(|word| word.parse().ok()).collect();
+        for unit in if units.is_empty() { vec![4, 8, 128, 1024] } else { units } {
+            writes((unit * KIB) as usize);
         }
     }
     if is_wanted("overwrite") {

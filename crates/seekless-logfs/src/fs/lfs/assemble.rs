@@ -17,10 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::*;
 use super::layout::*;
+use super::payload_sum::PayloadSum;
 use super::state::*;
 use super::victims::Victims;
+use crate::codec::crc32c;
 use crate::device::{Buf, Data};
 use crate::fs::logfs::backend::InodeMap;
+use crate::fs::logfs::cache::Dirty;
 use crate::fs::logfs::change::{Change, Hole, ReserveAccess};
 use crate::fs::{FileKind, FsError};
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
@@ -71,10 +74,34 @@ struct SummaryPiece {
 
 enum Source {
     Record,
-    Block(BlockId),
+    Block(WrittenBlock),
     Inodes(Vec<Ino>),
     Xattr(Ino),
     Checkpoint,
+}
+
+/// A dirty block that the transaction writes.
+#[derive(Clone, Copy)]
+struct WrittenBlock {
+    id: BlockId,
+    /// Where it is until then.
+    old: Pointer,
+    /// Dirty only because the cleaner moves it.
+    cleaned: bool,
+}
+
+impl WrittenBlock {
+    /// Lists a dirty block, and what writing it frees.
+    fn collect(
+        state: &mut State,
+        id: BlockId,
+        dirty: Dirty,
+        freed: &mut BTreeMap<SegmentNo, u64>,
+    ) -> Step<WrittenBlock> {
+        let old = state.pointer(id)?;
+        free_pointer(&state.log.layout, old, freed);
+        Ok(WrittenBlock { id, old, cleaned: dirty.cleaned })
+    }
 }
 
 /// A partial segment before it has bytes.
@@ -267,16 +294,18 @@ fn collect_blocks(
 ) -> Step<()> {
     let layout = state.log.layout;
     let inode = state.inode(ino)?.inode;
-    let mut ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|id| with_indirect || id.key.is_data()).collect();
-    ids.retain(|&id| !is_moved(state, id));
+    let is_listed =
+        |&(id, dirty): &(BlockId, Dirty)| (with_indirect || id.key.is_data()) && !is_moved(id, dirty.cleaned);
+    let blocks: Vec<(BlockId, Dirty)> = state.blocks.dirty_of(ino).filter(is_listed).collect();
     let written = layout.stamp(now_nanos(state));
-    for id in ids {
-        free_pointer(&layout, state.pointer(id)?, freed);
+    pieces.reserve(blocks.len());
+    for (id, dirty) in blocks {
+        let block = WrittenBlock::collect(state, id, dirty, freed)?;
         let sectors = stored_sectors(&inode, id.key) as u16;
         let written = if is_user_data(id) { written } else { 0 };
         pieces.push(SummaryPiece {
             item: Item::Block { ino, key: id.key.0, sectors, written },
-            source: Source::Block(id),
+            source: Source::Block(block),
         });
     }
     Ok(())
@@ -292,30 +321,31 @@ fn collect_moved(
 ) -> Step<()> {
     let layout = state.log.layout;
     let now = now_nanos(state);
-    let mut moved: Vec<(u32, BlockId, i64)> = Vec::new();
+    let mut moved: Vec<(u32, (BlockId, Dirty), i64)> = Vec::new();
     for &ino in inodes {
-        let ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|&id| is_moved(state, id)).collect();
-        for id in ids {
+        let is_listed = |&(id, dirty): &(BlockId, Dirty)| is_moved(id, dirty.cleaned);
+        let blocks: Vec<(BlockId, Dirty)> = state.blocks.dirty_of(ino).filter(is_listed).collect();
+        for (id, dirty) in blocks {
             let written = written_before(state, id).unwrap_or(now);
-            moved.push((age_class(now, written), id, written));
+            moved.push((age_class(now, written), (id, dirty), written));
         }
     }
     if state.log.segments.victims.as_ref().is_some_and(Victims::sorts) {
         // Blocks of an age stay in the order of their files.
         moved.sort_by_key(|&(class, ..)| std::cmp::Reverse(class));
     }
-    for (_, id, written) in moved {
-        free_pointer(&layout, state.pointer(id)?, freed);
+    for (_, (id, dirty), written) in moved {
+        let block = WrittenBlock::collect(state, id, dirty, freed)?;
         let sectors = stored_sectors(&state.inode(id.ino)?.inode, id.key) as u16;
         let item = Item::Block { ino: id.ino, key: id.key.0, sectors, written: layout.stamp(written) };
-        pieces.push(SummaryPiece { item, source: Source::Block(id) });
+        pieces.push(SummaryPiece { item, source: Source::Block(block) });
     }
     Ok(())
 }
 
 /// A block of file data that is dirty only because the cleaner moves it.
-fn is_moved(state: &State, id: BlockId) -> bool {
-    is_user_data(id) && state.blocks.dirty(id).is_some_and(|dirty| dirty.cleaned)
+fn is_moved(id: BlockId, cleaned: bool) -> bool {
+    is_user_data(id) && cleaned
 }
 
 /// When a user wrote a block that is moved: its own time, or that of the youngest block in its segment.
@@ -441,7 +471,10 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         flags |= if number + 1 == count { SUMMARY_COMMIT } else { 0 };
         flags |= if checkpoint_serial.is_some() { SUMMARY_CHECKPOINT } else { 0 };
         let start = state.log.layout.segment_start(partial.segment) + partial.offset;
-        let mut buf = Buf::zeroed((partial.sectors * SECTOR_BYTES) as usize);
+        let mut buf = Buf::dirty((partial.sectors * SECTOR_BYTES) as usize);
+        let payload_from = (partial.summary_sectors * SECTOR_BYTES) as usize;
+        buf[..payload_from].fill(0);
+        let mut sum = PayloadSum::default();
         let mut at = partial.summary_sectors;
         let written = &pieces[partial.first..partial.end];
         for (index, piece) in written.iter().enumerate() {
@@ -452,18 +485,31 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
             let target = &mut buf[bytes..end];
             match &piece.source {
                 Source::Record => {}
-                Source::Block(id) => lay_block(state, *id, start + at, target),
-                Source::Inodes(inodes) => lay_inodes(state, inodes, start + at, target),
-                Source::Xattr(ino) => lay_xattr(state, *ino, start + at, target),
+                Source::Block(block) => {
+                    let crc = lay_block(state, block, start + at, target);
+                    sum.add_summed(target, crc);
+                }
+                Source::Inodes(inodes) => {
+                    lay_inodes(state, inodes, start + at, target);
+                    sum.add(target);
+                }
+                Source::Xattr(ino) => {
+                    lay_xattr(state, *ino, start + at, target);
+                    sum.add(target);
+                }
                 Source::Checkpoint => {
                     // The copy in the log cannot hold the checksum of the partial segment around it; the copy in the
                     // slot does.
                     let checkpoint = checkpoint_record(state, scope, 0, end_sequence);
                     target.copy_from_slice(&checkpoint.to_block()[..target.len()]);
+                    sum.add(target);
                 }
             }
             at += piece.item.sectors();
         }
+        let padding = &mut buf[(at * SECTOR_BYTES) as usize..];
+        padding.fill(0);
+        sum.add(padding);
         let summary = Summary {
             magic: SUMMARY_MAGIC,
             crc: 0,
@@ -485,7 +531,12 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
             unwritten_bytes: state.log.unwritten_logged,
         };
         summary.encode(&mut buf);
-        state.log.end.chain = seal_partial(&mut buf);
+        state.log.end.chain = sum.behind(&buf[SUMMARY_CRC_FROM..payload_from]);
+        put_partial_crc(&mut buf, state.log.end.chain);
+        debug_assert!(
+            partial_is_sealed(&buf, &Summary { crc: state.log.end.chain, ..summary }),
+            "sums of sums are right"
+        );
         let sequence = state.log.end.sequence;
         state.log.end.sequence += 1;
         let data = buf.freeze();
@@ -552,12 +603,11 @@ fn count_usage(
                 state.log.segments.add_live(partial.segment, live, youngest);
                 count_kind(state, piece, live, scope);
             }
-            if let Source::Block(id) = &piece.source
-                && !is_user_data(*id)
+            if let Source::Block(WrittenBlock { id, old, .. }) = piece.source
+                && !is_user_data(id)
             {
                 state.log.segments.add_tree(partial.segment, live);
-                // The block's pointer still leads to its former place.
-                if let Ok(old @ Pointer::Mapped { at, .. }) = state.pointer(*id)
+                if let Pointer::Mapped { at, .. } = old
                     && let Some(from) = state.log.layout.segment_of(at)
                 {
                     state.log.segments.remove_tree(from, old.live_bytes());
@@ -580,11 +630,11 @@ fn is_user_data(id: BlockId) -> bool {
 
 fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope) {
     let is_data = match &piece.source {
-        Source::Block(id) => id.key.is_data() && !is_internal(id.ino),
+        Source::Block(block) => is_user_data(block.id),
         _ => false,
     };
     let cleaned = match &piece.source {
-        Source::Block(id) => state.blocks.dirty(*id).is_some_and(|dirty| dirty.cleaned),
+        Source::Block(block) => block.cleaned,
         _ => scope == Scope::Cleaned,
     };
     let counters = &mut state.log.counters;
@@ -600,11 +650,11 @@ fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope)
 fn youngest_of(state: &mut State, pieces: &[SummaryPiece], now: i64) -> i64 {
     let mut youngest = None;
     for piece in pieces {
-        let Source::Block(id) = piece.source else { continue };
+        let Source::Block(WrittenBlock { id, cleaned, .. }) = piece.source else { continue };
         if !is_user_data(id) {
             continue;
         }
-        let before = if is_moved(state, id) { written_before(state, id) } else { None };
+        let before = if is_moved(id, cleaned) { written_before(state, id) } else { None };
         youngest = youngest.max(Some(before.unwrap_or(now)));
     }
     let all_moved = |piece: &SummaryPiece| match &piece.source {
@@ -652,7 +702,9 @@ fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
     state.freed_pending_bytes -= counted;
 }
 
-fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
+/// Puts a block into its place, and its address into what points to it. Returns the checksum of its bytes there.
+fn lay_block(state: &mut State, block: &WrittenBlock, at: Sector, target: &mut [u8]) -> u32 {
+    let WrittenBlock { id, old, .. } = *block;
     if id.ino == USAGE_INO && id.key.is_data() {
         if let Some(bytes) = state.blocks.dirty_bytes_mut(id) {
             state.log.segments.store_block(id.key.0, bytes);
@@ -665,15 +717,12 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
     }
     state.log.moving.remove(&id);
     id.key.cover_written();
-    let old = match state.pointer(id) {
-        Ok(pointer) => pointer,
-        Err(_) => unreachable!("S1: the holder of a dirty block is in memory"),
-    };
     match state.blocks.peek(id) {
         Some(data) => target.copy_from_slice(&data[..target.len()]),
         None => unreachable!("a block that was collected is in memory"),
     }
-    let pointer = Pointer::to(at, target);
+    let crc = crc32c(target);
+    let pointer = Pointer::summed(at, target.len(), crc);
     match id.key.holder() {
         Holder::Inode(slot) => {
             if let Some(known) = state.inodes.get_mut(&id.ino) {
@@ -705,9 +754,11 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
         }
     }
     state.blocks.mark_clean(id);
+    crc
 }
 
 fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) {
+    target.fill(0);
     for (index, &ino) in inodes.iter().enumerate() {
         let slot = InodeSlot::new(at + index as u64 / INODES_PER_SECTOR, index as u64 % INODES_PER_SECTOR);
         if let Some(known) = state.inodes.get_mut(&ino) {
@@ -728,6 +779,7 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) 
 }
 
 fn lay_xattr(state: &mut State, ino: Ino, at: Sector, target: &mut [u8]) {
+    target.fill(0);
     let Some(known) = state.inodes.get_mut(&ino) else { return };
     if let Some(data) = &known.xattr {
         target.copy_from_slice(data);

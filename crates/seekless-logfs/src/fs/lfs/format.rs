@@ -356,15 +356,20 @@ impl Checkpoint {
     }
 }
 
-/// Bytes of a partial segment that its checksum covers.
-const SUMMARY_CRC_FROM: usize = 8;
+/// Where the bytes of a partial segment begin that its checksum covers.
+pub const SUMMARY_CRC_FROM: usize = 8;
 
 /// Seals a partial segment whose summary is encoded at the start of `partial`. Returns the checksum, which is
 /// the next link of the chain.
 pub fn seal_partial(partial: &mut [u8]) -> u32 {
     let crc = crc32c(&partial[SUMMARY_CRC_FROM..]);
-    codec::put_at(partial, offset_of(Summary::FIELDS, "crc"), crc);
+    put_partial_crc(partial, crc);
     crc
+}
+
+/// Puts the checksum of the bytes from [`SUMMARY_CRC_FROM`] on into a partial segment.
+pub fn put_partial_crc(partial: &mut [u8], crc: u32) {
+    codec::put_at(partial, offset_of(Summary::FIELDS, "crc"), crc);
 }
 
 /// True when `partial`, all of a partial segment, is as it was sealed.

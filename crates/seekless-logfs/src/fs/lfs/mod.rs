@@ -29,6 +29,7 @@ pub mod layout;
 mod log;
 mod mkfs;
 mod ops;
+mod payload_sum;
 mod recovery;
 mod salvage;
 mod segments;

@@ -2,8 +2,10 @@
 //!
 //! Clean blocks are evicted in clock order (second chance). The choice never changes a result, only the time it takes.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
+use super::block_map::BlockMap;
 use super::format::{BLOCK_BYTES, POINTERS_PER_BLOCK};
 use super::is_internal;
 use super::tree::{BlockId, BlockKey};
@@ -24,19 +26,23 @@ const CLOCK_SPARE: usize = 1024;
 
 struct Cached {
     data: Data,
-    dirty: Option<Dirty>,
+    is_dirty: bool,
     referenced: bool,
     /// The block is on the clock list. Each block is there at most once.
     in_clock: bool,
 }
+
+/// The keys of all blocks of a file.
+const ALL: RangeInclusive<BlockKey> = BlockKey(0)..=BlockKey(u64::MAX);
 
 fn is_data(id: BlockId) -> bool {
     id.key.is_data() && !is_internal(id.ino)
 }
 
 pub(in crate::fs) struct Blocks {
-    blocks: BTreeMap<BlockId, Cached>,
-    dirty: BTreeSet<BlockId>,
+    blocks: BlockMap<Cached>,
+    /// Those of them whose content is not in the log yet.
+    dirty: BlockMap<Dirty>,
     /// Number of dirty blocks that are data of users' files and directories.
     dirty_data: u64,
     clock: VecDeque<BlockId>,
@@ -50,8 +56,8 @@ impl Blocks {
     pub(in crate::fs) fn new(clean_bytes_max: u64) -> Blocks {
         let clean_max = (clean_bytes_max as usize / BLOCK_BYTES).max(64);
         Blocks {
-            blocks: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            blocks: BlockMap::default(),
+            dirty: BlockMap::default(),
             dirty_data: 0,
             clock: VecDeque::new(),
             clean_max,
@@ -60,25 +66,25 @@ impl Blocks {
     }
 
     pub(in crate::fs) fn get(&mut self, id: BlockId) -> Option<&Data> {
-        let cached = self.blocks.get_mut(&id)?;
+        let cached = self.blocks.get_mut(id)?;
         cached.referenced = true;
         Some(&cached.data)
     }
 
     /// As [`Blocks::get`], without counting as an access.
     pub(in crate::fs) fn peek(&self, id: BlockId) -> Option<&Data> {
-        self.blocks.get(&id).map(|cached| &cached.data)
+        self.blocks.get(id).map(|cached| &cached.data)
     }
 
     pub(in crate::fs) fn dirty(&self, id: BlockId) -> Option<Dirty> {
-        self.blocks.get(&id)?.dirty
+        self.dirty.get(id).copied()
     }
 
     /// Adds a block just read. A block that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_clean(&mut self, id: BlockId, data: Data) {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
-        if let btree_map::Entry::Vacant(vacant) = self.blocks.entry(id) {
-            vacant.insert(Cached { data, dirty: None, referenced: false, in_clock: true });
+        if !self.blocks.contains(id) {
+            self.blocks.insert(id, Cached { data, is_dirty: false, referenced: false, in_clock: true });
             self.enter_clock(id);
             self.evict();
         }
@@ -87,41 +93,37 @@ impl Blocks {
     pub(in crate::fs) fn insert_dirty(&mut self, id: BlockId, data: Data, dirty: Dirty) {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
         self.growth_bytes += dirty.growth_bytes;
-        let new = Cached { data, dirty: Some(dirty), referenced: true, in_clock: false };
-        match self.blocks.entry(id) {
-            btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(new);
+        match self.blocks.get_mut(id) {
+            None => {
+                self.blocks.insert(id, Cached { data, is_dirty: true, referenced: true, in_clock: false });
             }
-            btree_map::Entry::Occupied(mut occupied) => {
-                let in_clock = occupied.get().in_clock;
-                let old = occupied.insert(Cached { in_clock, ..new });
-                self.growth_bytes -= old.dirty.map_or(0, |dirty| dirty.growth_bytes);
-            }
+            Some(cached) => (cached.data, cached.is_dirty, cached.referenced) = (data, true, true),
         }
-        if self.dirty.insert(id) {
-            self.dirty_data += u64::from(is_data(id));
+        match self.dirty.insert(id, dirty) {
+            Some(old) => self.growth_bytes -= old.growth_bytes,
+            None => self.dirty_data += u64::from(is_data(id)),
         }
         debug_assert!(self.dirty_data <= self.dirty.len() as u64, "dirty blocks of data are dirty blocks");
     }
 
     fn remove_dirty(&mut self, id: BlockId) {
-        if self.dirty.remove(&id) {
+        if let Some(dirty) = self.dirty.remove(id) {
+            self.growth_bytes -= dirty.growth_bytes;
             self.dirty_data -= u64::from(is_data(id));
         }
     }
 
     /// Bytes of a dirty block, to change them in place.
     pub(in crate::fs) fn dirty_bytes_mut(&mut self, id: BlockId) -> Option<&mut [u8]> {
-        let cached = self.blocks.get_mut(&id)?;
-        cached.dirty.is_some().then(|| cached.data.make_mut())
+        let cached = self.blocks.get_mut(id)?;
+        cached.is_dirty.then(|| cached.data.make_mut())
     }
 
     /// The block has been put into the log.
     pub(in crate::fs) fn mark_clean(&mut self, id: BlockId) {
-        if let Some(cached) = self.blocks.get_mut(&id)
-            && let Some(dirty) = cached.dirty.take()
+        if let Some(cached) = self.blocks.get_mut(id)
+            && std::mem::replace(&mut cached.is_dirty, false)
         {
-            self.growth_bytes -= dirty.growth_bytes;
             if !std::mem::replace(&mut cached.in_clock, true) {
                 self.enter_clock(id);
             }
@@ -131,10 +133,7 @@ impl Blocks {
     }
 
     pub(in crate::fs) fn remove(&mut self, id: BlockId) {
-        if let Some(cached) = self.blocks.remove(&id)
-            && let Some(dirty) = cached.dirty
-        {
-            self.growth_bytes -= dirty.growth_bytes;
+        if self.blocks.remove(id).is_some_and(|cached| cached.is_dirty) {
             self.remove_dirty(id);
         }
     }
@@ -146,25 +145,23 @@ impl Blocks {
 
     /// Forgets the blocks of `ino` for whose keys `is_gone` is true, dirty ones too.
     pub(in crate::fs) fn remove_where(&mut self, ino: Ino, is_gone: impl Fn(BlockKey) -> bool) {
-        let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
-        let ids: Vec<BlockId> = self.blocks.range(all).map(|(&id, _)| id).filter(|id| is_gone(id.key)).collect();
+        let ids: Vec<BlockId> = self.blocks.of_file(ino, ALL).map(|(id, _)| id).filter(|id| is_gone(id.key)).collect();
         ids.into_iter().for_each(|id| self.remove(id));
     }
 
     /// Dirty blocks of `ino`, data first, then indirect blocks by tree and level.
-    pub(in crate::fs) fn dirty_of(&self, ino: Ino) -> impl Iterator<Item = BlockId> + '_ {
-        let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
-        self.dirty.range(all).copied()
+    pub(in crate::fs) fn dirty_of(&self, ino: Ino) -> impl Iterator<Item = (BlockId, Dirty)> + '_ {
+        self.dirty.of_file(ino, ALL).map(|(id, &dirty)| (id, dirty))
     }
 
     /// Whether a block that `node` points to is dirty.
     pub(in crate::fs) fn is_dirty_below(&self, node: BlockId) -> bool {
-        let child = |slot| BlockId { ino: node.ino, key: node.key.child(slot) };
-        self.dirty.range(child(0)..=child(POINTERS_PER_BLOCK - 1)).next().is_some()
+        let children = node.key.child(0)..=node.key.child(POINTERS_PER_BLOCK - 1);
+        self.dirty.of_file(node.ino, children).next().is_some()
     }
 
     pub(in crate::fs) fn dirty_ids(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.dirty.iter().copied()
+        self.dirty.iter().map(|(id, _)| id)
     }
 
     pub(in crate::fs) fn dirty_data_count(&self) -> u64 {
@@ -177,9 +174,9 @@ impl Blocks {
 
     /// Forgets every clean block but those of `keep`.
     pub(in crate::fs) fn drop_clean(&mut self, keep: impl Fn(Ino) -> bool) {
-        self.blocks.retain(|id, cached| cached.dirty.is_some() || keep(id.ino));
+        self.blocks.retain(|id, cached| cached.is_dirty || keep(id.ino));
         let blocks = &self.blocks;
-        self.clock.retain(|id| blocks.contains_key(id));
+        self.clock.retain(|id| blocks.contains(*id));
     }
 
     /// Recounts the dirty blocks.
@@ -187,8 +184,8 @@ impl Blocks {
     /// # Errors
     /// The count that is wrong.
     pub(in crate::fs) fn check(&self) -> Result<(), String> {
-        let dirty = self.blocks.iter().filter(|(_, cached)| cached.dirty.is_some()).map(|(&id, _)| id);
-        if !dirty.eq(self.dirty.iter().copied()) {
+        let dirty = self.blocks.iter().filter(|(_, cached)| cached.is_dirty).map(|(id, _)| id);
+        if !dirty.eq(self.dirty_ids()) {
             return Err("the list of dirty blocks does not have the dirty blocks".to_string());
         }
         let clock: BTreeSet<BlockId> = self.clock.iter().copied().collect();
@@ -204,7 +201,7 @@ impl Blocks {
         // A removed block leaves its clock entry behind.
         if self.clock.len() > 2 * self.blocks.len() + CLOCK_SPARE {
             let (blocks, mut seen) = (&self.blocks, BTreeSet::new());
-            self.clock.retain(|id| blocks.get(id).is_some_and(|cached| cached.in_clock) && seen.insert(*id));
+            self.clock.retain(|id| blocks.get(*id).is_some_and(|cached| cached.in_clock) && seen.insert(*id));
         }
     }
 
@@ -213,16 +210,16 @@ impl Blocks {
         while self.blocks.len() - self.dirty.len() > self.clean_max && turns > 0 {
             turns -= 1;
             let Some(id) = self.clock.pop_front() else { return };
-            match self.blocks.get_mut(&id) {
+            match self.blocks.get_mut(id) {
                 None => {}
                 // It returns to the clock when it becomes clean.
-                Some(cached) if cached.dirty.is_some() => cached.in_clock = false,
+                Some(cached) if cached.is_dirty => cached.in_clock = false,
                 Some(cached) if cached.referenced => {
                     cached.referenced = false;
                     self.clock.push_back(id);
                 }
                 Some(_) => {
-                    self.blocks.remove(&id);
+                    self.blocks.remove(id);
                 }
             }
         }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::block_map::BlockMap;
 use super::cache::Dirty;
 use super::format::*;
 use super::state::*;
@@ -50,7 +51,7 @@ struct InodeChange {
 
 pub(in crate::fs) struct Change<'a, L: LogTypes> {
     pub state: &'a mut State<L>,
-    blocks: BTreeMap<BlockId, Data>,
+    blocks: BlockMap<Data>,
     removed: BTreeSet<BlockId>,
     inodes: BTreeMap<Ino, InodeChange>,
     /// Inodes that no longer exist.
@@ -64,7 +65,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
     pub(in crate::fs) fn new(state: &'a mut State<L>) -> Change<'a, L> {
         Change {
             state,
-            blocks: BTreeMap::new(),
+            blocks: BlockMap::default(),
             removed: BTreeSet::new(),
             inodes: BTreeMap::new(),
             freed_inodes: Vec::new(),
@@ -120,20 +121,30 @@ impl<'a, L: LogBackend> Change<'a, L> {
     pub(in crate::fs) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
         let pointer = match id.key.holder() {
             Holder::Inode(slot) => self.inode(id.ino)?.pointer(slot),
-            Holder::Node(node, slot) => {
-                let node = BlockId { ino: id.ino, key: node };
-                match self.block(node)? {
-                    None => Some(Pointer::Hole),
-                    Some(block) => pointer_in_block(&block, slot),
-                }
-            }
+            Holder::Node(node, slot) => self.pointer_in(BlockId { ino: id.ino, key: node }, slot)?,
         };
         self.state.check_pointer(id, pointer)
     }
 
+    /// The pointer in a slot of an indirect block: a hole, where there is no such block.
+    fn pointer_in(&mut self, node: BlockId, slot: usize) -> Step<Option<Pointer>> {
+        if let Some(block) = self.blocks.get(node) {
+            return Ok(pointer_in_block(block, slot));
+        }
+        if !self.removed.contains(&node)
+            && let Some(block) = self.state.blocks.get(node)
+        {
+            return Ok(pointer_in_block(block, slot));
+        }
+        match self.pointer(node)? {
+            Pointer::Mapped { .. } => need(Load::Block(node)),
+            _ => Ok(Some(Pointer::Hole)),
+        }
+    }
+
     /// A block; `None` where it reads as zeroes and has no bytes.
     pub(in crate::fs) fn block(&mut self, id: BlockId) -> Step<Option<Data>> {
-        if let Some(data) = self.blocks.get(&id) {
+        if let Some(data) = self.blocks.get(id) {
             return Ok(Some(data.clone()));
         }
         if !self.removed.contains(&id)
@@ -149,7 +160,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// True when the block has bytes of its own, in memory or in the log. Needs only the blocks above it.
     pub(in crate::fs) fn block_exists(&mut self, id: BlockId) -> Step<bool> {
-        if self.blocks.contains_key(&id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some()) {
+        if self.blocks.contains(id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some()) {
             return Ok(true);
         }
         Ok(self.pointer(id)?.is_mapped())
@@ -157,7 +168,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// Makes the block dirty, and everything that writing it needs (S1).
     pub(in crate::fs) fn touch(&mut self, id: BlockId) -> Step<()> {
-        if self.blocks.contains_key(&id) {
+        if self.blocks.contains(id) {
             return Ok(());
         }
         let data = self.block(id)?.unwrap_or_else(|| Data::zeroes(BLOCK_BYTES));
@@ -176,7 +187,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// The block's bytes, to be changed. A hole becomes a block of zeroes.
     pub(in crate::fs) fn block_mut(&mut self, id: BlockId) -> Step<&mut [u8]> {
         self.touch(id)?;
-        match self.blocks.get_mut(&id) {
+        match self.blocks.get_mut(id) {
             Some(data) => Ok(data.make_mut()),
             None => unreachable!("it was just touched"),
         }
@@ -216,7 +227,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
     pub(in crate::fs) fn unmap(&mut self, id: BlockId) -> Step<bool> {
         let pointer = self.pointer(id)?;
         let in_memory =
-            self.blocks.contains_key(&id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some());
+            self.blocks.contains(id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some());
         if pointer == Pointer::Hole && !in_memory {
             return Ok(false);
         }
@@ -239,7 +250,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
             take_used(&mut change.inode, pointer.used_bytes() + growth)?;
         }
         add_hole(&mut change.holes, Hole { first: id.key.0, count: 1, reserved: false });
-        self.blocks.remove(&id);
+        self.blocks.remove(id);
         self.removed.insert(id);
         Ok(true)
     }
@@ -393,11 +404,10 @@ impl<'a, L: LogBackend> Change<'a, L> {
     }
 
     /// Bytes by which live data will grow when `id` is written, and whether only the cleaner made it dirty.
-    fn dirt_of(&mut self, id: BlockId, access: ReserveAccess) -> Step<Dirty> {
+    /// `known` says the same of the block as it is before the change, if it is dirty.
+    fn dirt_of(&mut self, id: BlockId, known: Option<Dirty>, access: ReserveAccess) -> Step<Dirty> {
         let cleaned = access == ReserveAccess::Internal;
-        if !self.removed.contains(&id)
-            && let Some(dirty) = self.state.blocks.dirty(id)
-        {
+        if let Some(dirty) = known {
             return Ok(Dirty { growth_bytes: dirty.growth_bytes, cleaned: dirty.cleaned && cleaned });
         }
         let growth_bytes = match self.pointer(id)? {
@@ -423,22 +433,20 @@ impl<'a, L: LogBackend> Change<'a, L> {
         if self.state.read_only && access != ReserveAccess::Internal {
             return fail(FsError::ReadOnly);
         }
-        let ids: Vec<BlockId> = self.blocks.keys().copied().collect();
-        let mut dirt = BTreeMap::new();
+        let ids = self.blocks.iter().map(|(id, _)| id).filter(|id| !self.freed_inodes.contains(&id.ino));
+        let mut dirt: Vec<(BlockId, Dirty)> = ids.map(|id| (id, Dirty::default())).collect();
         let mut growth = 0i64;
-        for id in ids {
-            if self.freed_inodes.contains(&id.ino) {
-                continue;
-            }
+        for (id, dirty) in &mut dirt {
+            let id = *id;
             let known = if self.removed.contains(&id) { None } else { self.state.blocks.dirty(id) };
-            let new = self.dirt_of(id, access)?;
+            let new = self.dirt_of(id, known, access)?;
             if known.is_none() {
                 growth += new.growth_bytes as i64;
                 if id.key.is_data() && !is_internal(id.ino) {
                     self.change_of(id.ino, InodeDirt::Own)?.inode.bytes_used += new.growth_bytes;
                 }
             }
-            dirt.insert(id, new);
+            *dirty = new;
         }
         for id in &self.removed {
             growth -= self.state.blocks.dirty(*id).map_or(0, |dirty| dirty.growth_bytes as i64);
@@ -479,16 +487,19 @@ impl<'a, L: LogBackend> Change<'a, L> {
         Ok(growth)
     }
 
-    fn apply(self, dirt: BTreeMap<BlockId, Dirty>, access: ReserveAccess) {
+    /// `dirt` has the blocks of inodes that go on existing, in order.
+    fn apply(self, dirt: Vec<(BlockId, Dirty)>, access: ReserveAccess) {
         let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor } = self;
         for id in removed {
             state.blocks.remove(id);
         }
-        for (id, data) in blocks {
-            if let Some(&dirty) = dirt.get(&id) {
+        let mut kept = dirt.iter().peekable();
+        for (id, data) in blocks.into_iter() {
+            if let Some(&(_, dirty)) = kept.next_if(|(kept, _)| *kept == id) {
                 state.blocks.insert_dirty(id, data, dirty);
             }
         }
+        debug_assert!(kept.next().is_none(), "what the change has made dirty is in it");
         state.generation += new_inodes.len() as u64;
         state.inode_count += new_inodes.len() as u64;
         if let Some(cursor) = ino_cursor {
@@ -500,7 +511,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         for (ino, add) in orphans {
             L::set_orphan(state, ino, add);
         }
-        for id in dirt.keys() {
+        for (id, _) in &dirt {
             debug_assert!(state.can_lead_to(*id), "S1: what leads to a dirty block is in memory, and dirty");
         }
         for ino in freed_inodes {

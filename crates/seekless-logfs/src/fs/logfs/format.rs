@@ -168,9 +168,14 @@ impl Pointer {
 
     /// The pointer to `bytes`, a whole number of sectors stored at `at`.
     pub fn to(at: Sector, bytes: &[u8]) -> Pointer {
-        let sectors = bytes.len() as u64 / SECTOR_BYTES;
+        Pointer::summed(at, bytes.len(), crc32c(bytes))
+    }
+
+    /// The pointer to `bytes` bytes, a whole number of sectors stored at `at`, whose checksum is `crc`.
+    pub fn summed(at: Sector, bytes: usize, crc: u32) -> Pointer {
+        let sectors = bytes as u64 / SECTOR_BYTES;
         assert!((1..=255).contains(&sectors));
-        Pointer::Mapped { at, sectors: sectors as u8, crc: crc32c(bytes) }
+        Pointer::Mapped { at, sectors: sectors as u8, crc }
     }
 
     pub fn is_mapped(self) -> bool {

@@ -7,6 +7,7 @@
 //! segments, `fs/vlfs` the virtual log.
 
 pub(in crate::fs) mod backend;
+mod block_map;
 pub(in crate::fs) mod books;
 pub(in crate::fs) mod cache;
 pub(in crate::fs) mod change;

@@ -286,15 +286,20 @@ impl<L: LogBackend> State<L> {
     pub(in crate::fs) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
         let pointer = match id.key.holder() {
             Holder::Inode(slot) => self.inode(id.ino)?.inode.pointer(slot),
-            Holder::Node(node, slot) => {
-                let node = BlockId { ino: id.ino, key: node };
-                match self.block(node)? {
-                    None => Some(Pointer::Hole),
-                    Some(block) => pointer_in_block(&block, slot),
-                }
-            }
+            Holder::Node(node, slot) => self.pointer_in(BlockId { ino: id.ino, key: node }, slot)?,
         };
         self.check_pointer(id, pointer)
+    }
+
+    /// The pointer in a slot of an indirect block: a hole, where there is no such block.
+    pub(in crate::fs) fn pointer_in(&mut self, node: BlockId, slot: usize) -> Step<Option<Pointer>> {
+        if let Some(block) = self.blocks.get(node) {
+            return Ok(pointer_in_block(block, slot));
+        }
+        match self.pointer(node)? {
+            Pointer::Mapped { .. } => need(Load::Block(node)),
+            _ => Ok(Some(Pointer::Hole)),
+        }
     }
 
     /// Refuses a pointer that no writer can have produced.

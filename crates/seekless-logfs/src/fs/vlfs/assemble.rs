@@ -187,7 +187,7 @@ fn attribute_blocks(bytes: usize) -> usize {
 
 fn lay_file(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) -> Step<()> {
     // In the order of their names, data comes before indirect blocks, and these come from the bottom up.
-    let ids: Vec<BlockId> = state.blocks.dirty_of(ino).collect();
+    let ids: Vec<BlockId> = state.blocks.dirty_of(ino).map(|(id, _)| id).collect();
     for id in ids {
         lay_block(state, id, places.next(), laid);
     }
