@@ -130,7 +130,10 @@ fn take_results(results: &std::path::Path) {
     for (name, experiment) in experiments() {
         let Some(rows) = rows_of(results, &name) else { continue };
         for claim in &experiment.description.claims {
-            let Checked { range: Some((least, most)), .. } = claim.verify(&rows) else { continue };
+            let Checked { range: Some((least, most)), .. } = claim.verify(&rows) else {
+                assert!(claim.statements.is_empty(), "{name}: no row answers `{}`: {:?}", claim.text, claim.statements);
+                continue;
+            };
             let (least, most) = (rounded(least), rounded(most));
             for key in &claim.statements {
                 let range = found.entry(key.clone()).or_insert((least, most));
