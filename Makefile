@@ -20,10 +20,10 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book deb deb-test wheel wheel-test install uninstall
+.PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book deb deb-test tarball tarball-test wheel wheel-test release-check install uninstall
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (as root), or say what to install
 	@scripts/setup.sh
@@ -74,11 +74,20 @@ deb: build ## a Debian package in target/
 deb-test: deb ## the package in a fresh Debian: installed, used, removed (as root, with debootstrap)
 	@scripts/deb-test.sh
 
+tarball: ## the program for any Linux, linked statically, in target/
+	@scripts/tarball.sh
+
+tarball-test: tarball ## the tarball where there is nothing else: used, and mounted (as root)
+	@scripts/tarball-test.sh
+
 wheel: ## a wheel for Python in target/wheels, with the program inside
 	@scripts/wheel.sh
 
 wheel-test: wheel ## the wheel in a fresh virtual environment: installed, tested, the notebook executed
 	@scripts/wheel-test.sh
+
+release-check: ## everything that must be right before a version gets its tag (as root, about two hours)
+	@scripts/release-check.sh
 
 install: build ## program, manual pages, completions and experiments, under PREFIX=/usr/local
 	@scripts/install.sh "$(DESTDIR)$(PREFIX)"

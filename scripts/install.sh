@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs or removes the program, its manual pages, its completions, the experiments and the samples:
-# scripts/install.sh [--remove] PREFIX.
+# scripts/install.sh [--remove] PREFIX. PROGRAM names another than that of `make build`.
 #
 # Pages and completions come from the program itself, so they say what it does.
 set -eu -o pipefail
@@ -12,7 +12,7 @@ if [ "${1:-}" = --remove ]; then
     shift
 fi
 prefix=${1:?where to, for example /usr/local}
-program=target/release/seekless
+program=${PROGRAM:-target/release/seekless}
 bin=$prefix/bin/seekless
 man=$prefix/share/man/man1
 man5=$prefix/share/man/man5

@@ -103,7 +103,7 @@ def test_disks():
 
 #: Options of the commands that say what is printed or written, which a function returns; and the arguments of functions that
 #: no option is for.
-PRINTED = {"json", "list", "histogram", "check", "dry_run", "rows", "force"}
+PRINTED = {"json", "list", "histogram", "check", "dry_run", "rows", "svg", "force"}
 ADDED = {"progress", "requests", "executor", "batch"}
 POSITIONAL = {"files": "trace", "policies": "policies", "experiment": "experiment"}
 
