@@ -415,3 +415,42 @@ fn a_name_that_goes_before_it_is_durable() {
         assert_clean(&rt, &(device as Device)).await;
     });
 }
+
+/// A sync waits for what was changed before it, and not for what others go on changing.
+#[test]
+fn a_sync_ends_while_others_write() {
+    simulate(1, async |rt| {
+        let device = FaultDevice::new(&rt, fresh(&rt, BYTES, &small_groups()).await.1, 1);
+        const MILLISECOND: Nanos = Nanos::from_micros(1000);
+        device.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(MILLISECOND..=MILLISECOND)));
+        let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+        let ffs = mount(rt.clone(), device, options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.mkdir(b"/mine").await.unwrap();
+        client.mkdir(b"/other").await.unwrap();
+        const CHANGES: u32 = 2_000;
+        let made = Rc::new(Cell::new(0));
+        let other = rt.spawn({
+            let (rt, made, client) = (rt.clone(), made.clone(), Client::new(ffs.clone()));
+            async move {
+                for number in 0..CHANGES {
+                    let path = format!("/other/{}", number % 50).into_bytes();
+                    client.write_file(&path, &[1; 3_000]).await.unwrap();
+                    if number % 3 == 0 {
+                        client.unlink(&path).await.unwrap();
+                    }
+                    rt.sleep(MILLISECOND).await;
+                    made.set(number + 1);
+                }
+            }
+        });
+        for round in 0..3 {
+            let before = made.get();
+            client.write_file(format!("/mine/{round}").as_bytes(), &[2; 9_000]).await.unwrap();
+            client.sync().await.unwrap();
+            assert!(made.get() - before < CHANGES / 4, "sync {round} took as long as {} changes", made.get() - before);
+        }
+        other.await;
+        ffs.close().await.unwrap();
+    });
+}

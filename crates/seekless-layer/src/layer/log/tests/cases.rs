@@ -208,6 +208,40 @@ fn space_is_used_again() {
     });
 }
 
+/// The first sync of a file of which nothing says that it was synced tells what is free in it, and its space is reused.
+/// Method: a lower file system that keeps no marks.
+#[test]
+fn space_is_used_again_after_the_first_sync() {
+    simulate(1, async |rt| {
+        let device: Device = Rc::new(Memory::new(16 << 20));
+        ffs::mkfs(&rt, &device, &ffs::MkfsOptions::new([1, 2])).await.unwrap();
+        let lower: Fs = ffs::mount(rt.clone(), device.clone(), ffs::Options::default()).await.unwrap();
+        let fs = stack_on(&rt, lower, tiny(Arc::new(Copy))).await.unwrap();
+        let client = Client::new(fs.clone());
+        client.write_file(b"/f", &noise(800_000)).await.unwrap();
+        client.fsync_path(b"/f").await.unwrap();
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 0, &vec![0; 400_000]).await.unwrap(); // Holes in both files.
+        client.fsync(file).await.unwrap();
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        drop((client, fs));
+        let lower: Fs = ffs::mount(rt.clone(), device, ffs::Options::default()).await.unwrap();
+        let fs = stack_on(&rt, lower.clone(), tiny(Arc::new(Copy))).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        for piece in 0..80 {
+            client.write(file, piece * 5_000, &noise(5_000)).await.unwrap();
+            client.fsync(file).await.unwrap();
+        }
+        let below = Client::new(lower);
+        let size = below.stat(b"/f").await.unwrap().size;
+        assert!(size < 900_000, "{size} bytes for 800000");
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+    });
+}
+
 /// Holes take no storage, wherever they are.
 #[test]
 fn holes_cost_nothing() {
