@@ -136,24 +136,6 @@ impl<V> BlockMap<V> {
         Some(value)
     }
 
-    /// Keeps only what `keeps` returns true for.
-    pub(in crate::fs) fn retain(&mut self, mut keeps: impl FnMut(BlockId, &V) -> bool) {
-        let len = &mut self.len;
-        self.groups.retain(|id, group| {
-            let mut left = 0;
-            let mut numbers = bits(group.present);
-            group.values.retain(|value| {
-                let Some(number) = numbers.next() else { unreachable!("B1: a bit for each value") };
-                let keeps = keeps(id.block(number), value);
-                left |= u32::from(keeps) << number;
-                keeps
-            });
-            *len -= (group.present.count_ones() - left.count_ones()) as usize;
-            group.present = left;
-            left != 0
-        });
-    }
-
     pub(in crate::fs) fn iter(&self) -> impl Iterator<Item = (BlockId, &V)> {
         self.groups.iter().flat_map(|(id, group)| group.blocks(*id))
     }
@@ -202,11 +184,6 @@ mod tests {
                     14 => {
                         assert_eq!(map.get_mut(id), tree.get_mut(&id));
                         assert_eq!((map.get(id), map.contains(id)), (tree.get(&id), tree.contains_key(&id)));
-                    }
-                    _ if rng.below(50) == 0 => {
-                        let keeps = |id: BlockId, value: &u64| !(id.key.0 + value).is_multiple_of(3);
-                        map.retain(keeps);
-                        tree.retain(|id, value| keeps(*id, value));
                     }
                     _ => {
                         let keys = BlockKey(rng.below(60))..=[key, BlockKey(u64::MAX)][rng.below(2) as usize];
