@@ -99,7 +99,7 @@ impl<V> BlockMap<V> {
 
     fn recent(&self, id: GroupId) -> &Cell<Option<(GroupId, usize)>> {
         let BlockId { ino, key } = id.0;
-        &self.recent[((ino.0 ^ key.0 / GROUP_BLOCKS ^ key.0 >> 56) % RECENT as u64) as usize]
+        &self.recent[((ino.0 ^ (key.0 / GROUP_BLOCKS) ^ (key.0 >> 56)) % RECENT as u64) as usize]
     }
 
     fn place(&self, id: GroupId) -> Option<usize> {
