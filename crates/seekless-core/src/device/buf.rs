@@ -151,6 +151,13 @@ pub struct Data {
     end: usize,
 }
 
+/// What [`Data::zeroes`] shares.
+static ZEROES: OnceLock<Data> = OnceLock::new();
+
+/// Tells buffers apart. Which one is which differs from run to run, so nothing may depend on an order of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BufferId(usize);
+
 impl Data {
     pub fn empty() -> Data {
         Buf::dirty(0).freeze()
@@ -159,7 +166,6 @@ impl Data {
     /// `len` zero bytes. Up to 1 MiB this shares one buffer and costs no memory.
     pub fn zeroes(len: usize) -> Data {
         const SHARED_BYTES: usize = 1 << 20;
-        static ZEROES: OnceLock<Data> = OnceLock::new();
         if len > SHARED_BYTES {
             return Buf::zeroed(len).freeze();
         }
@@ -179,9 +185,23 @@ impl Data {
         Data { buf: self.buf.clone(), start: self.start + range.start, end: self.start + range.end }
     }
 
-    /// Bytes of memory that this slice keeps in use.
+    /// Bytes of memory that this slice keeps in use, together with all others of the same [`Data::buffer`]. None for
+    /// [`Data::zeroes`], whose memory is always there.
     pub fn pinned_bytes(&self) -> usize {
-        self.buf.pages.len() * ALIGN_BYTES
+        match ZEROES.get() {
+            Some(zeroes) if Arc::ptr_eq(&zeroes.buf, &self.buf) => 0,
+            _ => self.buf.pages.len() * ALIGN_BYTES,
+        }
+    }
+
+    /// The buffer that this is a slice of. As long as one of its slices exists, no other buffer is equal to it.
+    pub fn buffer(&self) -> BufferId {
+        BufferId(Arc::as_ptr(&self.buf) as usize)
+    }
+
+    /// Where in its buffer this slice begins.
+    pub fn buffer_offset(&self) -> usize {
+        self.start
     }
 
     /// The bytes for writing: in place when they are not shared, otherwise in a copy.
@@ -228,6 +248,16 @@ mod tests {
             assert_eq!(buf.as_ptr() as usize % ALIGN_BYTES, 0);
             buf.fill(0xff);
         }
+    }
+
+    /// Slices know their buffer, what it takes, and where in it they are; zeroes take nothing.
+    #[test]
+    fn slices_know_their_buffer() {
+        let (one, two) = (Buf::zeroed(3 * ALIGN_BYTES).freeze(), Buf::zeroed(1).freeze());
+        let slice = one.slice(100..9_000).slice(20..30);
+        assert_eq!((slice.buffer(), slice.buffer_offset(), slice.pinned_bytes()), (one.buffer(), 120, 4 * ALIGN_BYTES));
+        assert_ne!(one.buffer(), two.buffer());
+        assert_eq!((two.pinned_bytes(), Data::zeroes(5).pinned_bytes()), (ALIGN_BYTES, 0));
     }
 
     /// Shared data is copied before it changes; other holders keep what they had.

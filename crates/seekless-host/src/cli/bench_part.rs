@@ -21,6 +21,8 @@ pub(super) enum Command {
         messages: bool,
         #[arg(long)]
         writeback: bool,
+        #[arg(long)]
+        names: Option<PathBuf>,
         directory: PathBuf,
     },
     /// Do a phase
@@ -55,9 +57,10 @@ pub(super) fn run(command: &Command) -> Done {
             let error = mount_bench::become_part(command);
             return Err(Failure::new(format!("cannot run {}: {error}", command.join(" "))));
         }
-        Command::Null { uring, messages, writeback, directory } => {
+        Command::Null { uring, messages, writeback, names, directory } => {
             mount_bench::end_with_parent()?;
-            let options = NullOptions { uring: *uring, messages: *messages, writeback: *writeback };
+            let (uring, messages, writeback) = (*uring, *messages, *writeback);
+            let options = NullOptions { uring, messages, writeback, names: names.clone() };
             mount_bench::serve_null(directory, options).map_err(Failure::new)?;
         }
         Command::Client(client) => {

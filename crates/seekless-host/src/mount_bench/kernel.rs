@@ -52,3 +52,12 @@ pub(super) fn used_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
 }
+
+/// Empties the kernel's caches of files, names and inodes, after it has written what is in them.
+///
+/// # Errors
+/// Only root may.
+pub(super) fn forget() -> Result<(), String> {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("cannot drop caches: {error}"))
+}

@@ -1,8 +1,12 @@
 //! A file system that costs nothing: names in memory, data discarded. What remains is the cost of the mount itself.
+//!
+//! Between two mounts its names are in a file, which is read before the mount begins, so that a new mount of it is as cold as
+//! one of the others: a new process, a new connection, and nothing in the caches of the kernel.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -10,12 +14,13 @@ use seekless::device::Data;
 use seekless::fs::*;
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, WallTime};
+use serde_json::{Value, json};
 
 use crate::fuse::{Mount, MountOptions, TransportChoice};
 use crate::reactor::{Reactor, ReactorOptions, Signals};
 
 /// How the file system that stores nothing is mounted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NullOptions {
     /// FUSE over io_uring, which the kernel must offer.
     pub uring: bool,
@@ -23,25 +28,29 @@ pub struct NullOptions {
     pub messages: bool,
     /// The kernel collects writes.
     pub writeback: bool,
+    /// Where names are from one mount to the next; without it they are lost.
+    pub names: Option<PathBuf>,
 }
 
 /// Mounts it at `mount_point`, and serves it until it is unmounted or the process gets SIGTERM.
 ///
 /// # Errors
-/// When it cannot be mounted, in words.
+/// When it cannot be mounted, or its names cannot be read or kept, in words.
 pub fn serve(mount_point: &Path, null: NullOptions) -> Result<(), String> {
     let mut options = MountOptions::new(mount_point, "null");
     options.transport = if null.uring { TransportChoice::Uring } else { TransportChoice::DevFuse };
     options.zero_message_open = !null.messages;
     options.writeback_cache = null.writeback;
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
+    let known = null.names.as_deref().map(read_names).transpose()?.flatten();
     // Before there are threads.
     let signals = Signals::new(&[libc::SIGTERM]).map_err(|error| in_words(&error))?;
     let reactor = Reactor::new(ReactorOptions::default()).map_err(|error| in_words(&error))?;
     let executor = reactor.executor();
     let rt = executor.rt().clone();
     let served = executor.block_on(async {
-        let mount = Mount::start(&rt, &reactor, Rc::new(Null::new(&rt)), options).await;
+        let fs = Rc::new(Null::new(&rt, known));
+        let mount = Mount::start(&rt, &reactor, fs.clone(), options).await;
         let mount = mount.map_err(|error| in_words(&error))?;
         // A mount does without io_uring where the kernel has it switched off; a measurement must not.
         let wanted = if null.uring { "uring" } else { "devfuse" };
@@ -55,15 +64,66 @@ pub fn serve(mount_point: &Path, null: NullOptions) -> Result<(), String> {
         let end = async {
             signals.next(&reactor).await;
         };
-        mount.serve(end).await.map_err(|error| in_words(&error))
+        mount.serve(end).await.map_err(|error| in_words(&error))?;
+        null.names.as_deref().map_or(Ok(()), |path| fs.keep_names(path))
     });
-    served.map_err(|error| in_words(&error))?.map(drop)
+    served.map_err(|error| in_words(&error))?
+}
+
+/// What an earlier mount left.
+fn read_names(path: &Path) -> Result<Option<Names>, String> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
+    };
+    let value: Option<Value> = serde_json::from_slice(&text).ok();
+    let names = value.as_ref().and_then(Names::from_json);
+    names.map(Some).ok_or_else(|| format!("{} is not what a mount of null has written", path.display()))
 }
 
 struct Node {
     kind: FileKind,
     size: u64,
     children: BTreeMap<Vec<u8>, Ino>,
+}
+
+impl Node {
+    fn to_json(&self) -> Value {
+        let children: Vec<Value> = self.children.iter().map(|(name, ino)| json!([name, ino.0])).collect();
+        json!([self.kind == FileKind::Directory, self.size, children])
+    }
+
+    fn from_json(value: &Value) -> Option<Node> {
+        let child = |value: &Value| {
+            let name = value.get(0)?.as_array()?.iter().map(|byte| u8::try_from(byte.as_u64()?).ok());
+            Some((name.collect::<Option<Vec<u8>>>()?, Ino(value.get(1)?.as_u64()?)))
+        };
+        Some(Node {
+            kind: if value.get(0)?.as_bool()? { FileKind::Directory } else { FileKind::Regular },
+            size: value.get(1)?.as_u64()?,
+            children: value.get(2)?.as_array()?.iter().map(child).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// Every name, and the next number of an inode.
+struct Names {
+    nodes: FixedMap<u64, Node>,
+    next: u64,
+}
+
+impl Names {
+    fn to_json(&self) -> Value {
+        let nodes: Vec<Value> = self.nodes.iter().map(|(ino, node)| json!([ino, node.to_json()])).collect();
+        json!({ "next": self.next, "nodes": nodes })
+    }
+
+    fn from_json(value: &Value) -> Option<Names> {
+        let node = |value: &Value| Some((value.get(0)?.as_u64()?, Node::from_json(value.get(1)?)?));
+        let nodes = value.get("nodes")?.as_array()?.iter().map(node).collect::<Option<_>>()?;
+        Some(Names { nodes, next: value.get("next")?.as_u64()? })
+    }
 }
 
 struct Null {
@@ -73,10 +133,21 @@ struct Null {
 }
 
 impl Null {
-    fn new(rt: &Rt) -> Null {
-        let null = Null { rt: rt.clone(), nodes: RefCell::default(), next: Cell::new(1) };
-        null.add(FileKind::Directory);
+    fn new(rt: &Rt, known: Option<Names>) -> Null {
+        let is_new = known.is_none();
+        let Names { nodes, next } = known.unwrap_or_else(|| Names { nodes: FixedMap::default(), next: 1 });
+        let null = Null { rt: rt.clone(), nodes: RefCell::new(nodes), next: Cell::new(next) };
+        if is_new {
+            null.add(FileKind::Directory);
+        }
         null
+    }
+
+    /// Leaves the names to the next mount.
+    fn keep_names(&self, path: &Path) -> Result<(), String> {
+        let names = Names { nodes: self.nodes.take(), next: self.next.get() };
+        fs::write(path, names.to_json().to_string())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
     fn add(&self, kind: FileKind) -> Ino {
@@ -300,5 +371,48 @@ impl FileSystem for Null {
     }
     async fn removexattr(&self, _: Ino, _: &[u8]) -> FsResult<()> {
         Err(FsError::NoAttribute)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::fs::client::Client;
+    use seekless::rt::{Executor, HostProfile};
+
+    use super::*;
+
+    /// Aim: what a mount leaves is what the next one has. Method: names of both kinds, one that is no text, a size, and a
+    /// name that was removed; the next new inode has a number of its own.
+    #[test]
+    fn names_outlive_a_mount() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("names");
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        assert!(read_names(&path).unwrap().is_none());
+        let made = Rc::new(Null::new(&rt, None));
+        executor
+            .block_on(async {
+                let client = Client::new(made.clone());
+                client.mkdir(b"/d").await.unwrap();
+                client.write_file(b"/d/f\xff", &[1; 5_000]).await.unwrap();
+                client.write_file(b"/gone", b"").await.unwrap();
+                client.unlink(b"/gone").await.unwrap();
+            })
+            .unwrap();
+        let new = made.next.get();
+        made.keep_names(&path).unwrap();
+        let again = Rc::new(Null::new(&rt, read_names(&path).unwrap()));
+        executor
+            .block_on(async {
+                let client = Client::new(again.clone());
+                let file = client.resolve(b"/d/f\xff").await.unwrap();
+                assert_eq!(again.getattr(file, None).await.unwrap().size, 5_000);
+                assert_eq!(client.resolve(b"/gone").await.unwrap_err(), FsError::NotFound);
+                assert_eq!(again.make(Ino::ROOT, b"new", FileKind::Regular).unwrap().attr.ino, Ino(new));
+            })
+            .unwrap();
+        fs::write(&path, "{}").unwrap();
+        assert!(read_names(&path).is_err_and(|problem| problem.contains("names")));
     }
 }

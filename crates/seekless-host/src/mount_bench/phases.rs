@@ -15,6 +15,8 @@ pub struct Phase {
     pub help: &'static str,
     /// Begins with a new mount of the same file system, and with the kernel's caches empty.
     pub is_cold: bool,
+    /// Begins with the kernel's caches empty, on the same mount: the daemon still has in memory what it had.
+    pub kernel_forgets: bool,
     pub writes: bool,
     /// Makes files that later phases of its suite need, and so runs for those too.
     pub makes_files: bool,
@@ -40,6 +42,7 @@ const READS: Phase = Phase {
     unit: "file",
     help: "",
     is_cold: true,
+    kernel_forgets: false,
     writes: false,
     makes_files: false,
     reads_back: false,
@@ -60,6 +63,8 @@ pub const PHASES: &[Phase] = &[
     Phase { name: "create", help: "create a file, write 1 KB, close it; 100 files in a directory", makes_files: true, ..FILES },
     Phase { name: "stat", help: "stat of each file by its path, cold, in random order", ..cold(FILES) },
     Phase { name: "tree", help: "readdir of a tree and stat of each file, cold", ..cold(FILES) },
+    Phase { name: "stat-known", help: "as `stat`, cold for the kernel alone: the daemon had the files in memory before", ..forgotten(FILES) },
+    Phase { name: "tree-known", help: "as `tree`, cold for the kernel alone", ..forgotten(FILES) },
     Phase { name: "read", help: "open and read a file of 1 KB, cold, in random order", reads_back: true, ..cold(FILES) },
     Phase { name: "delete", help: "delete each file", ..FILES },
     Phase { name: "names", unit: "name", help: "create 10,000 empty files in one directory", ..FILES },
@@ -86,6 +91,10 @@ pub const PHASES: &[Phase] = &[
 
 const fn cold(phase: Phase) -> Phase {
     Phase { is_cold: true, writes: false, ..phase }
+}
+
+const fn forgotten(phase: Phase) -> Phase {
+    Phase { kernel_forgets: true, writes: false, ..phase }
 }
 
 /// The phase with this name.

@@ -71,6 +71,11 @@ impl<'a> Place<'a> {
         self.scratch.path("lower")
     }
 
+    /// Where the file system that stores nothing has its names between two mounts.
+    fn names_of_null(&self) -> PathBuf {
+        self.scratch.path("null-names")
+    }
+
     /// The file system whose space the contestant fills.
     fn storing(&self) -> PathBuf {
         if self.contestant.has_lower() { self.lower() } else { self.directory.clone() }
@@ -87,6 +92,12 @@ impl<'a> Place<'a> {
                 run(seekless().arg("mkfs").arg("--force").arg(self.stack())).map(drop)?;
             }
             Kind::Fuse2fs => kernel::make_ext4(&device, self.names())?,
+            Kind::Null { .. } => {
+                let names = self.names_of_null();
+                if names.exists() {
+                    fs::remove_file(&names).map_err(|error| cannot("remove", &names, error))?;
+                }
+            }
             _ => {}
         }
         if self.contestant.has_lower() {
@@ -157,7 +168,11 @@ impl<'a> Place<'a> {
             }
             Kind::Volume { mount, .. } => self.daemon_of_ours(mount),
             Kind::Layer { .. } => self.daemon_of_ours(&[]),
-            Kind::Null { arguments } => part(["bench-part", "null"], arguments),
+            Kind::Null { arguments } => {
+                let mut command = part(["bench-part", "null"], arguments);
+                command.arg("--names").arg(self.names_of_null());
+                command
+            }
             Kind::Bindfs => part_of("bindfs", &["-f"], &self.lower()),
             Kind::Gocryptfs => {
                 let mut command =
@@ -232,16 +247,15 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A new mount and empty caches of the kernel. What stores nothing stays mounted.
+    /// A new mount and empty caches of the kernel. A directory of the host stays where it is.
     pub(super) fn make_cold(&mut self) -> Result<(), String> {
-        let stays = matches!(self.contestant.kind, Kind::Directory | Kind::Null { .. });
+        let stays = self.contestant.kind == Kind::Directory;
         if self.contestant.kind == Kind::Squashfs && !self.is_mounted {
             self.make_squashfs()?;
         } else if !stays {
             self.unmount()?;
         }
-        rustix::fs::sync();
-        fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| format!("cannot drop caches: {error}"))?;
+        kernel::forget()?;
         if stays { Ok(()) } else { self.mount() }
     }
 
@@ -256,6 +270,9 @@ impl<'a> Place<'a> {
         let in_words = |problem: String| format!("{}: {problem}", phase.name);
         if phase.is_cold {
             self.make_cold().map_err(in_words)?;
+        }
+        if phase.kernel_forgets {
+            kernel::forget().map_err(in_words)?;
         }
         let directory = match self.contestant.kind {
             Kind::Squashfs if !self.is_mounted => {

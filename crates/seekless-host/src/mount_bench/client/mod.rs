@@ -122,8 +122,8 @@ pub fn run(task: &Task) -> Result<(), String> {
 fn prepare(task: &Task) -> Result<Work<'_>, String> {
     match task.phase.as_str() {
         "create" => files::create(task),
-        "stat" => files::stat(task),
-        "tree" => files::tree(task),
+        "stat" | "stat-known" => files::stat(task),
+        "tree" | "tree-known" => files::tree(task),
         "read" => files::read(task),
         "delete" => files::delete(task),
         "names" => files::names(task, 5),

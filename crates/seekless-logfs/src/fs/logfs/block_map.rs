@@ -5,10 +5,12 @@
 //! each block would have, and a file of a single block takes no more memory than there.
 //!
 //! Invariants
-//!   B1  A group has as many values as bits, and at least one.
+//!   B1  A group has as many values as bits, and at least one if it has a place.
 //!   B2  `len` is the number of all bits.
+//!   B3  Every group is at one place or free, and `recent` knows no other place of it.
 
-use std::collections::{BTreeMap, btree_map};
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::tree::{BlockId, BlockKey};
@@ -38,6 +40,12 @@ struct Group<V> {
     values: Vec<V>,
 }
 
+impl<V> Default for Group<V> {
+    fn default() -> Group<V> {
+        Group { present: 0, values: Vec::new() }
+    }
+}
+
 impl<V> Group<V> {
     fn has(&self, number: u32) -> bool {
         self.present >> number & 1 == 1
@@ -62,15 +70,25 @@ fn bits(mut mask: u32) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Number of groups that are found without the tree.
+const RECENT: usize = 16;
+
 /// Values by block.
 pub(in crate::fs) struct BlockMap<V> {
-    groups: BTreeMap<GroupId, Group<V>>,
+    /// Where the groups are, in order.
+    places: BTreeMap<GroupId, usize>,
+    /// The groups, and empty ones for those to come.
+    groups: Vec<Group<V>>,
+    free: Vec<usize>,
+    /// Groups that were asked for lately, each in the slot that follows from its name. Callers go through neighbours, with
+    /// the indirect block above them and the inode's block of the map, and evict others in between.
+    recent: [Cell<Option<(GroupId, usize)>>; RECENT],
     len: usize,
 }
 
 impl<V> Default for BlockMap<V> {
     fn default() -> BlockMap<V> {
-        BlockMap { groups: BTreeMap::new(), len: 0 }
+        BlockMap { places: BTreeMap::new(), groups: Vec::new(), free: Vec::new(), recent: Default::default(), len: 0 }
     }
 }
 
@@ -79,89 +97,87 @@ impl<V> BlockMap<V> {
         self.len
     }
 
-    pub(in crate::fs) fn is_empty(&self) -> bool {
-        self.len == 0
+    fn recent(&self, id: GroupId) -> &Cell<Option<(GroupId, usize)>> {
+        let BlockId { ino, key } = id.0;
+        &self.recent[((ino.0 ^ (key.0 / GROUP_BLOCKS) ^ (key.0 >> 56)) % RECENT as u64) as usize]
+    }
+
+    fn place(&self, id: GroupId) -> Option<usize> {
+        match self.recent(id).get() {
+            Some((known, place)) if known == id => Some(place),
+            _ => {
+                let place = *self.places.get(&id)?;
+                self.recent(id).set(Some((id, place)));
+                Some(place)
+            }
+        }
+    }
+
+    /// The place of a block's group, and the index of the block in it.
+    fn find(&self, id: BlockId) -> Option<(usize, usize)> {
+        let (group, number) = GroupId::of(id);
+        let place = self.place(group)?;
+        let group = &self.groups[place];
+        group.has(number).then(|| (place, group.index(number)))
     }
 
     pub(in crate::fs) fn contains(&self, id: BlockId) -> bool {
-        let (group, number) = GroupId::of(id);
-        self.groups.get(&group).is_some_and(|group| group.has(number))
+        self.find(id).is_some()
     }
 
     pub(in crate::fs) fn get(&self, id: BlockId) -> Option<&V> {
-        let (group, number) = GroupId::of(id);
-        let group = self.groups.get(&group)?;
-        group.has(number).then(|| &group.values[group.index(number)])
+        let (place, index) = self.find(id)?;
+        Some(&self.groups[place].values[index])
     }
 
     pub(in crate::fs) fn get_mut(&mut self, id: BlockId) -> Option<&mut V> {
-        let (group, number) = GroupId::of(id);
-        let group = self.groups.get_mut(&group)?;
-        let index = group.has(number).then(|| group.index(number))?;
-        Some(&mut group.values[index])
+        let (place, index) = self.find(id)?;
+        Some(&mut self.groups[place].values[index])
     }
 
     /// Adds a value. Returns the one that was there before.
     pub(in crate::fs) fn insert(&mut self, id: BlockId, value: V) -> Option<V> {
-        let (group, number) = GroupId::of(id);
-        match self.groups.entry(group) {
-            btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(Group { present: 1 << number, values: vec![value] });
-            }
-            btree_map::Entry::Occupied(mut occupied) => {
-                let group = occupied.get_mut();
-                let index = group.index(number);
-                if group.has(number) {
-                    return Some(std::mem::replace(&mut group.values[index], value));
-                }
-                group.present |= 1 << number;
-                group.values.insert(index, value);
-            }
+        let (group_id, number) = GroupId::of(id);
+        let place = self.place(group_id).unwrap_or_else(|| self.add_group(group_id));
+        let group = &mut self.groups[place];
+        let index = group.index(number);
+        if group.has(number) {
+            return Some(std::mem::replace(&mut group.values[index], value));
         }
+        group.present |= 1 << number;
+        group.values.insert(index, value);
         self.len += 1;
         None
     }
 
+    fn add_group(&mut self, id: GroupId) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.groups.push(Group::default());
+            self.groups.len() - 1
+        });
+        self.places.insert(id, place);
+        self.recent(id).set(Some((id, place)));
+        place
+    }
+
     pub(in crate::fs) fn remove(&mut self, id: BlockId) -> Option<V> {
-        let (group, number) = GroupId::of(id);
-        let btree_map::Entry::Occupied(mut occupied) = self.groups.entry(group) else { return None };
-        let group = occupied.get_mut();
-        let index = group.has(number).then(|| group.index(number))?;
+        let (place, index) = self.find(id)?;
+        let (group_id, number) = GroupId::of(id);
+        let group = &mut self.groups[place];
         group.present &= !(1 << number);
         let value = group.values.remove(index);
         if group.present == 0 {
-            occupied.remove();
+            *group = Group::default();
+            self.free.push(place);
+            self.places.remove(&group_id);
+            self.recent(group_id).set(None);
         }
         self.len -= 1;
         Some(value)
     }
 
-    /// Keeps only what `keeps` returns true for.
-    pub(in crate::fs) fn retain(&mut self, mut keeps: impl FnMut(BlockId, &V) -> bool) {
-        let len = &mut self.len;
-        self.groups.retain(|id, group| {
-            let mut left = 0;
-            let mut numbers = bits(group.present);
-            group.values.retain(|value| {
-                let Some(number) = numbers.next() else { unreachable!("B1: a bit for each value") };
-                let keeps = keeps(id.block(number), value);
-                left |= u32::from(keeps) << number;
-                keeps
-            });
-            *len -= (group.present.count_ones() - left.count_ones()) as usize;
-            group.present = left;
-            left != 0
-        });
-    }
-
     pub(in crate::fs) fn iter(&self) -> impl Iterator<Item = (BlockId, &V)> {
-        self.groups.iter().flat_map(|(id, group)| group.blocks(*id))
-    }
-
-    pub(in crate::fs) fn into_iter(self) -> impl Iterator<Item = (BlockId, V)> {
-        self.groups
-            .into_iter()
-            .flat_map(|(id, group)| bits(group.present).map(move |number| id.block(number)).zip(group.values))
+        self.places.iter().flat_map(|(&id, &place)| self.groups[place].blocks(id))
     }
 
     /// The blocks of a file whose keys are in `keys`.
@@ -171,8 +187,8 @@ impl<V> BlockMap<V> {
         keys: RangeInclusive<BlockKey>,
     ) -> impl Iterator<Item = (BlockId, &V)> {
         let (first, last) = (BlockId { ino, key: *keys.start() }, BlockId { ino, key: *keys.end() });
-        let groups = self.groups.range(GroupId::of(first).0..=GroupId::of(last).0);
-        let blocks = groups.flat_map(|(id, group)| group.blocks(*id));
+        let groups = self.places.range(GroupId::of(first).0..=GroupId::of(last).0);
+        let blocks = groups.flat_map(|(&id, &place)| self.groups[place].blocks(id));
         blocks.filter(move |(id, _)| (first..=last).contains(id))
     }
 }
@@ -195,18 +211,13 @@ mod tests {
                     1 => BlockKey::data(4 * GROUP_BLOCKS * rng.below(3) + rng.below(3)),
                     _ => BlockKey::node(2, 1, rng.below(70)),
                 };
-                let id = BlockId { ino: Ino(5 + rng.below(3)), key };
+                let id = BlockId { ino: Ino(4 + rng.below(3)), key };
                 match rng.below(16) {
                     0..9 => assert_eq!(map.insert(id, step), tree.insert(id, step)),
                     9..14 => assert_eq!(map.remove(id), tree.remove(&id)),
                     14 => {
                         assert_eq!(map.get_mut(id), tree.get_mut(&id));
                         assert_eq!((map.get(id), map.contains(id)), (tree.get(&id), tree.contains_key(&id)));
-                    }
-                    _ if rng.below(50) == 0 => {
-                        let keeps = |id: BlockId, value: &u64| !(id.key.0 + value).is_multiple_of(3);
-                        map.retain(keeps);
-                        tree.retain(|id, value| keeps(*id, value));
                     }
                     _ => {
                         let keys = BlockKey(rng.below(60))..=[key, BlockKey(u64::MAX)][rng.below(2) as usize];
@@ -218,11 +229,13 @@ mod tests {
                         }
                     }
                 }
-                assert_eq!((map.len(), map.is_empty()), (tree.len(), tree.is_empty()), "seed {seed}, step {step}");
+                assert_eq!(map.len(), tree.len(), "seed {seed}, step {step}");
             }
             assert!(map.iter().eq(tree.iter().map(|(&id, value)| (id, value))), "seed {seed}");
-            assert!(map.groups.values().all(|group| group.values.len() == group.present.count_ones() as usize), "B1");
-            assert!(map.into_iter().eq(tree), "seed {seed}");
+            assert_eq!(map.places.len() + map.free.len(), map.groups.len(), "B3, seed {seed}");
+            let bits = |place: &usize| map.groups[*place].present.count_ones() as usize;
+            assert!(map.places.values().all(|place| map.groups[*place].values.len() == bits(place)), "B1, seed {seed}");
+            assert!(map.places.values().all(|place| bits(place) > 0), "B1, seed {seed}");
         }
     }
 }

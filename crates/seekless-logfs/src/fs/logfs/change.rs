@@ -4,11 +4,11 @@
 //! it was. So an operation can stop anywhere (because something is not in memory, a name exists, space is short)
 //! without undoing anything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::block_map::BlockMap;
 use super::cache::Dirty;
 use super::format::*;
+use super::sorted_vec::SortedVec;
 use super::state::*;
 use super::tree::*;
 use super::{LogBackend, LogTypes, is_internal};
@@ -51,9 +51,9 @@ struct InodeChange {
 
 pub(in crate::fs) struct Change<'a, L: LogTypes> {
     pub state: &'a mut State<L>,
-    blocks: BlockMap<Data>,
+    blocks: SortedVec<BlockId, Data>,
     removed: BTreeSet<BlockId>,
-    inodes: BTreeMap<Ino, InodeChange>,
+    inodes: SortedVec<Ino, InodeChange>,
     /// Inodes that no longer exist.
     freed_inodes: Vec<Ino>,
     new_inodes: Vec<Ino>,
@@ -65,9 +65,9 @@ impl<'a, L: LogBackend> Change<'a, L> {
     pub(in crate::fs) fn new(state: &'a mut State<L>) -> Change<'a, L> {
         Change {
             state,
-            blocks: BlockMap::default(),
+            blocks: SortedVec::default(),
             removed: BTreeSet::new(),
-            inodes: BTreeMap::new(),
+            inodes: SortedVec::default(),
             freed_inodes: Vec::new(),
             new_inodes: Vec::new(),
             orphans: Vec::new(),
@@ -83,7 +83,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         if self.freed_inodes.contains(&ino) {
             return fail(FsError::Stale);
         }
-        if let Some(change) = self.inodes.get(&ino) {
+        if let Some(change) = self.inodes.get(ino) {
             return Ok(&change.inode);
         }
         Ok(&self.state.inode(ino)?.inode)
@@ -95,14 +95,14 @@ impl<'a, L: LogBackend> Change<'a, L> {
     }
 
     fn change_of(&mut self, ino: Ino, dirt: InodeDirt) -> Step<&mut InodeChange> {
-        if !self.inodes.contains_key(&ino) {
+        if !self.inodes.contains(ino) {
             let inode = *self.inode(ino)?;
             if !is_internal(ino) {
                 L::touch_imap(self, ino)?; // S1
             }
             self.insert_inode(inode);
         }
-        match self.inodes.get_mut(&ino) {
+        match self.inodes.get_mut(ino) {
             Some(change) => {
                 change.dirt = change.dirt.max(dirt);
                 Ok(change)
@@ -275,7 +275,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// The stored attributes, padded to sectors.
     pub(in crate::fs) fn xattr(&mut self, ino: Ino) -> Step<Option<Data>> {
-        if let Some(InodeChange { xattr: Some(new), .. }) = self.inodes.get(&ino) {
+        if let Some(InodeChange { xattr: Some(new), .. }) = self.inodes.get(ino) {
             return Ok(new.clone());
         }
         if self.new_inodes.contains(&ino) {
@@ -310,7 +310,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
             }
             let ino = Ino(number);
             number += 1;
-            let taken = self.inodes.contains_key(&ino) || self.state.inodes.contains_key(&ino);
+            let taken = self.inodes.contains(ino) || self.state.inodes.contains_key(&ino);
             if !taken && L::imap_entry(self.state, ino)?.is_none() && !self.state.in_use(ino) {
                 self.ino_cursor = Some(number);
                 return Ok(ino);
@@ -433,8 +433,9 @@ impl<'a, L: LogBackend> Change<'a, L> {
         if self.state.read_only && access != ReserveAccess::Internal {
             return fail(FsError::ReadOnly);
         }
-        let ids = self.blocks.iter().map(|(id, _)| id).filter(|id| !self.freed_inodes.contains(&id.ino));
-        let mut dirt: Vec<(BlockId, Dirty)> = ids.map(|id| (id, Dirty::default())).collect();
+        let ids = self.blocks.keys().filter(|id| !self.freed_inodes.contains(&id.ino));
+        let mut dirt: Vec<(BlockId, Dirty)> = Vec::with_capacity(self.blocks.len());
+        dirt.extend(ids.map(|id| (id, Dirty::default())));
         let mut growth = 0i64;
         for (id, dirty) in &mut dirt {
             let id = *id;
@@ -470,7 +471,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// Accounts for new extended attributes. Returns the growth of live bytes.
     fn prepare_xattrs(&mut self) -> Step<i64> {
         let mut growth = 0;
-        for (&ino, change) in &mut self.inodes {
+        for (ino, change) in self.inodes.iter_mut() {
             let Some(new) = &change.xattr else { continue };
             let old = change.inode.xattr_pointer().unwrap_or_default();
             let (pending, pending_growth) = match self.state.inodes.get(&ino) {
@@ -505,7 +506,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         if let Some(cursor) = ino_cursor {
             state.ino_cursor = cursor;
         }
-        for (ino, change) in inodes {
+        for (ino, change) in inodes.into_iter() {
             apply_inode(state, ino, change, access);
         }
         for (ino, add) in orphans {

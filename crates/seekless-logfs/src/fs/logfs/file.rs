@@ -181,11 +181,6 @@ fn plan_block<L: LogBackend>(
     Ok(Planned::Read { extent, block: extents[extent].blocks.len() - 1 })
 }
 
-/// A write whose data keeps at most this much memory in use is stored as the blocks that it consists of, without a copy. One
-/// block of it may stay in the cache when the others have been replaced, so this bounds the memory of the cache to eight
-/// times what it counts.
-const SHARED_BYTES_MAX: usize = 8 * BLOCK_BYTES;
-
 /// Stores `data` at `offset`.
 pub(in crate::fs) fn write<L: LogBackend>(
     state: &mut State<L>,
@@ -205,13 +200,14 @@ pub(in crate::fs) fn write<L: LogBackend>(
     }
     wait_for_reclaim(&change, ino, end)?;
     drop_capabilities(&mut change, ino)?;
+    let is_shared = is_shareable(&change, offset, data);
     for index in offset / BLOCK..=(end - 1) / BLOCK {
         let block_start = index * BLOCK;
         let (from, to) = (offset.max(block_start), end.min(block_start + BLOCK));
         let source = &data[(from - offset) as usize..(to - offset) as usize];
         let (from, to) = ((from - block_start) as usize, (to - block_start) as usize);
         let id = BlockId::data(ino, index);
-        if from == 0 && to == BLOCK_BYTES && data.pinned_bytes() <= SHARED_BYTES_MAX {
+        if from == 0 && to == BLOCK_BYTES && is_shared {
             let start = (block_start - offset) as usize;
             change.replace_block(id, data.slice(start..start + BLOCK_BYTES))?;
             continue;
@@ -236,6 +232,13 @@ pub(in crate::fs) fn write<L: LogBackend>(
         kill_privileges(inode);
     }
     change.commit(ReserveAccess::User)
+}
+
+/// Whether the blocks that `data` covers as a whole are kept as slices of it, without a copy: when they are half of the memory
+/// that this keeps in use or more, and none of them is there already. So the blocks of one buffer are neighbours in one file.
+fn is_shareable<L: LogBackend>(change: &Change<'_, L>, offset: u64, data: &Data) -> bool {
+    let whole_blocks = ((offset + data.len() as u64) / BLOCK).saturating_sub(offset.div_ceil(BLOCK));
+    2 * whole_blocks * BLOCK >= data.pinned_bytes() as u64 && !change.state.blocks.has_buffer_of(data)
 }
 
 fn kill_privileges(inode: &mut Inode) {

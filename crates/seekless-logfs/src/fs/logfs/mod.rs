@@ -20,6 +20,8 @@ mod namespace;
 mod ops;
 pub(in crate::fs) mod read_ahead;
 pub(in crate::fs) mod run;
+mod shared_buffers;
+mod sorted_vec;
 pub(in crate::fs) mod state;
 pub(in crate::fs) mod tree;
 pub mod xattr;
