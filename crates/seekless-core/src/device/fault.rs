@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, WriteFlags};
+use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, Spans, WriteFlags};
 use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
@@ -283,6 +283,10 @@ impl BlockDevice for FaultDevice {
         Geometry { zones: None, ..self.inner.geometry() }
     }
 
+    fn spans(&self) -> Option<Spans> {
+        self.inner.spans()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }
@@ -320,7 +324,12 @@ impl BlockDevice for FaultDevice {
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         let gate = self.gate(Kinds::WRITE, at, data.len() as u64).await;
         if let Err(DeviceError::Io { .. } | DeviceError::NoSpace { .. }) = gate {
+            let mut end = 0;
             for block in self.surviving_blocks(data.len()) {
+                // What is written in order survives up to some place.
+                if self.inner.spans().is_some() && std::mem::replace(&mut end, block.end) != block.start {
+                    break;
+                }
                 self.inner.write(at + block.start as u64 / SECTOR_BYTES, data.slice(block), WriteFlags::NONE).await?;
             }
         }

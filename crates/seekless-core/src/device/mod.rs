@@ -27,7 +27,7 @@ pub use memory::{Image, Memory};
 pub use readings::{read_checked, read_right, read_span};
 pub use redundancy::{MemberState, MemberStatus, Redundancy, RedundancyStatus, Scrubbed, news};
 pub use snapshots::{SnapshotError, SnapshotInfo, Snapshots};
-pub use zones::{ZoneAction, ZoneInfo, ZoneState, Zoned, Zones};
+pub use zones::{Spans, ZoneAction, ZoneInfo, ZoneState, Zoned, Zones};
 
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
@@ -202,7 +202,8 @@ pub type Counter = (&'static str, u64);
 ///   `readings`, `read_as`, `correct`   passes them on, or checksums above cannot reach the other copies below
 ///   `provision`, `release`             passes them on
 ///   `head`                             passes it on if it changes no addresses and takes no time
-///   `zoned`                            leaves it, and says `zones: None` in its geometry
+///   `zoned`                            leaves it, and says `zones: None` in its geometry, unless it changes no addresses
+///   `spans`                            passes it on if it changes no addresses
 ///   `redundancy`, `snapshots`          leaves them: whatever builds a stack asks each of its devices
 ///   `counters`                         returns its own alone, for the same reason
 #[async_trait(?Send)]
@@ -288,6 +289,11 @@ pub trait BlockDevice {
 
     /// What its zones need beside reads and writes, where [`Geometry::zones`] has some.
     fn zoned(&self) -> Option<&dyn Zoned> {
+        None
+    }
+
+    /// The part of it that must be written in order, where there is one.
+    fn spans(&self) -> Option<Spans> {
         None
     }
 

@@ -6,7 +6,10 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, WriteFlags};
+use super::{
+    BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, Spans, WriteFlags,
+    ZoneAction, ZoneInfo, Zoned,
+};
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
@@ -118,7 +121,15 @@ impl Drop for UnderWay<'_> {
 #[async_trait(?Send)]
 impl BlockDevice for TraceDevice {
     fn geometry(&self) -> Geometry {
-        Geometry { zones: None, ..self.inner.geometry() }
+        self.inner.geometry()
+    }
+
+    fn zoned(&self) -> Option<&dyn Zoned> {
+        self.inner.zoned().map(|_| self as &dyn Zoned)
+    }
+
+    fn spans(&self) -> Option<Spans> {
+        self.inner.spans()
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -179,6 +190,43 @@ impl BlockDevice for TraceDevice {
 
     fn describe(&self) -> String {
         format!("trace / {}", self.inner.describe())
+    }
+}
+
+/// Appends are recorded as writes, where they went, and resets as discards.
+#[async_trait(?Send)]
+impl Zoned for TraceDevice {
+    fn zone(&self, zone: u32) -> Result<ZoneInfo, DeviceError> {
+        self.zones_below()?.zone(zone)
+    }
+
+    async fn append(&self, zone: u32, data: Data, flags: WriteFlags) -> Result<Sector, DeviceError> {
+        let kind = if flags.fua { TraceKind::WriteThrough } else { TraceKind::Write };
+        let mut request = self.begin(kind, self.start_of(zone), data.len() as u64);
+        let result = self.zones_below()?.append(zone, data, flags).await;
+        if let Ok(at) = result {
+            request.event.at = at;
+        }
+        request.end(result)
+    }
+
+    async fn manage(&self, zone: u32, action: ZoneAction) -> Result<(), DeviceError> {
+        if action != ZoneAction::Reset {
+            return self.zones_below()?.manage(zone, action).await;
+        }
+        let sectors = self.inner.geometry().zones.map_or(0, |zones| zones.zone_sectors);
+        let request = self.begin(TraceKind::Discard, self.start_of(zone), sectors * SECTOR_BYTES);
+        request.end(self.zones_below()?.manage(zone, action).await)
+    }
+}
+
+impl TraceDevice {
+    fn zones_below(&self) -> Result<&dyn Zoned, DeviceError> {
+        self.inner.zoned().ok_or(DeviceError::Gone("its zones have gone"))
+    }
+
+    fn start_of(&self, zone: u32) -> Sector {
+        self.inner.geometry().zones.map_or(Sector::ZERO, |zones| zones.start(zone))
     }
 }
 

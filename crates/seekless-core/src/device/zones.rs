@@ -72,6 +72,21 @@ pub enum ZoneAction {
     Reset,
 }
 
+/// The part of a device that is written in order though it has no zones of its own: spans of one size, one behind the other.
+///
+/// A span is written as a zone is: each write begins where the one before ended, otherwise it fails with
+/// [`DeviceError::NotAtWritePointer`], which calls the span a zone and has changed nothing. A discard from a place to the end of the span makes
+/// that place the one where the next write begins. What lies outside of all spans can be written anywhere. Writes to spans that
+/// are outstanding at once may take effect in any order; so the caller waits for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spans {
+    /// First sector of the first span.
+    pub first: Sector,
+    /// Length of a span.
+    pub sectors: u64,
+    pub count: u64,
+}
+
 /// What zones need beside reads and writes.
 #[async_trait(?Send)]
 pub trait Zoned {

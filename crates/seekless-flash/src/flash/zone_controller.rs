@@ -329,6 +329,7 @@ impl ZoneController {
             ("zones_closed", counts.closed),
             ("zones_finished", counts.finished),
             ("zones_reset", counts.reset),
+            ("units_written", counts.sectors_written / UNIT_SECTORS),
             ("units_padded", counts.units_padded),
             ("page_reads", cells.page_reads),
             ("programs", cells.programs),

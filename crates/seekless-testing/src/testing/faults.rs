@@ -191,6 +191,9 @@ impl Faults<'_> {
         let mut rng = Rng::new(self.cuts.seed);
         let mut faults = Vec::new();
         for (_, make) in Fault::WORDS {
+            if make(1).is_no_space() && !self.cuts.subject.meets_no_space() {
+                continue;
+            }
             let total = match make(1) {
                 Fault::NoSpaceOnce(_) | Fault::NoSpaceFrom(_) | Fault::WriteError(_) => counts.writes,
                 Fault::FlushError(_) => counts.flushes,

@@ -20,6 +20,8 @@ pub mod programs;
 pub mod replay;
 pub mod runner;
 pub mod scripts;
+#[doc(hidden)]
+pub mod stored_zones;
 pub mod subject;
 pub mod tree;
 #[doc(hidden)]

@@ -37,6 +37,11 @@ pub trait FsUnderTest {
         true
     }
 
+    /// False when the device below never says `NoSpace`; the explorer of faults then leaves that out.
+    fn meets_no_space(&self) -> bool {
+        true
+    }
+
     /// True when the file system detects damaged metadata. Without checksums, damage can look like a name.
     fn knows_damage(&self) -> bool {
         true

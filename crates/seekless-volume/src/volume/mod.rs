@@ -15,6 +15,7 @@ mod permutation;
 pub mod raid;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod zoned;
 
 pub use mapped::{Mapped, concat, permute, raid0, remap, volume};
 pub use members::{ShapeError, counters_of};

@@ -36,6 +36,11 @@ pub trait FileSystemKind: Sync {
         false
     }
 
+    /// True when it can be on a device with [spans](crate::device::Spans), which it writes in order.
+    fn writes_in_order(&self) -> bool {
+        false
+    }
+
     /// True when all stored data has checksums that a check compares.
     fn has_checksums(&self) -> bool {
         false

@@ -203,7 +203,7 @@ const LIMIT: Kind = Kind::Integer { min: 0, max: 1 << 20 };
 
 pub(super) const ZNS: WordSpec = WordSpec {
     name: "zns",
-    help: "a modelled flash drive with zones, which are written in order; file systems here do not use zones yet",
+    help: "a modelled flash drive with zones, which are written in order; lfs can be on it, with zoned between them",
     argument: Some(
         &Param::new(
             "drive",
@@ -282,7 +282,7 @@ fn zns(word: &Word) -> Result<Zns, BuildError> {
 
 pub(super) const SMR: WordSpec = WordSpec {
     name: "smr",
-    help: "zones over a modelled disk, as a host-managed shingled disk has them; file systems here do not use zones yet",
+    help: "zones over a modelled disk, as a host-managed shingled disk has them; lfs can be on it, with zoned between them",
     argument: None,
     options: &[
         Param::new("zone", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "size of a zone").default("256MiB"),

@@ -137,6 +137,10 @@ impl FileSystemKind for Lfs {
         Ok(checked(lfs::fsck(rt.clone(), device, options).await?))
     }
 
+    fn writes_in_order(&self) -> bool {
+        true
+    }
+
     fn has_checksums(&self) -> bool {
         true
     }

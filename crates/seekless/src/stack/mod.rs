@@ -58,6 +58,7 @@ mod value;
 mod vld;
 mod vlfs;
 mod words;
+mod zoned;
 
 use std::fmt;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! A stack whose devices are open: what can be done with it.
 
 use super::error::{BuildError, StackError};
-use super::file_systems::{CheckOptions, Checked, Finding, Identity, Probed, Usage, Verdict};
+use super::file_systems::{CheckOptions, Checked, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 use super::part::Part;
 use super::spec::{
     Constructor, LayerSpec, LeafOpener, ProgressFn, Purpose, Sharing, Spread, StoredArray, StoredDevice,
@@ -77,7 +77,11 @@ impl<'a> Opened<'a> {
             };
         }
         let (word, kind) = self.stack.kind("make")?;
-        let made = kind.mkfs(self.rt, self.device_below(word)?, word, identity).await;
+        let device = self.device_below(word)?;
+        let made = match in_order_only(&device, word, kind) {
+            Ok(()) => kind.mkfs(self.rt, device, word, identity).await,
+            Err(cause) => Err(cause),
+        };
         made.map_err(|cause| self.stack.blame(word, "make", cause))
     }
 
@@ -294,4 +298,20 @@ impl<'a> Opened<'a> {
             None => unreachable!("`{}` is on a device", word.name()),
         }
     }
+}
+
+/// Checks that a file system can be on a device that may have to be written in order.
+fn in_order_only(device: &Device, word: &Word, kind: &dyn FileSystemKind) -> Result<(), BuildError> {
+    let name = word.name();
+    let (problem, hint) = match (device.geometry().zones, device.spans(), kind.writes_in_order()) {
+        (Some(_), _, true) => {
+            (format!("`{name}` needs `zoned` between it and zones"), format!("{name} / zoned / zns:zns-a"))
+        }
+        (Some(_), _, false) | (_, Some(_), false) => {
+            let problem = format!("`{name}` writes anywhere, and a device with zones only at write pointers");
+            (problem, "lfs / zoned / zns:zns-a".to_owned())
+        }
+        _ => return Ok(()),
+    };
+    Err(BuildError::other(problem).hint(format!("for example: {hint}")))
 }

@@ -5,7 +5,7 @@
 
 use super::spec::{Constructor, Param, WordSpec};
 use super::value::Kind;
-use super::{arrays, devices, ffs, flash, layers, lfs, vld, vlfs};
+use super::{arrays, devices, ffs, flash, layers, lfs, vld, vlfs, zoned};
 
 /// Every word of the stack line.
 pub const WORDS: &[&WordSpec] = &[
@@ -29,6 +29,7 @@ pub const WORDS: &[&WordSpec] = &[
     &arrays::PERMUTE,
     &arrays::VOLUME,
     &vld::VLD,
+    &zoned::ZONED,
     &flash::SMR,
     &devices::FORK,
     &devices::FAULT,

@@ -3,7 +3,7 @@
 //!
 //! `golden/lfs-1.img.gz` is an LFS volume of 16 MiB as a crash leaves it, and `golden/lfs-1.txt` its content; `lfs-2`
 //! is one with access-control lists. So are `vlfs-1` and `vlfs-2` (see `logs`), and `ffs-1` and `ffs-2`, with metadata
-//! in order and with soft updates (see `ffs`). `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden` creates
+//! in order and with soft updates (see `ffs`), and `zones-1`, LFS on zones (see `zoned`). `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden` creates
 //! all again. Before the bytes change in a way that was released, keep the old pair under another name: every pair in the
 //! folder is tested.
 
@@ -11,6 +11,7 @@ mod ffs;
 mod lfs;
 mod logs;
 mod vlfs;
+mod zoned;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};

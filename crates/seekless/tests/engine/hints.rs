@@ -56,10 +56,10 @@ impl LeafOpener for Files {
 /// Names that must be quoted for a stack line, for a shell, or for both.
 const NAMES: &[&str] = &["a", "b c", "d, e", "it's", "f \"g\"", "h = i", "j / k", "$HOME;`x`", "\\"];
 
-/// Words from which mkfs makes nothing permanent: there is no line after it. On zones no file system can be made yet.
+/// Words from which mkfs makes nothing permanent: there is no line after it. Devices with zones are models.
 fn keeps_nothing(spec: &WordSpec) -> bool {
     matches!(spec.constructor, Constructor::VolatileDevice(_) | Constructor::FileSystemLeaf)
-        || matches!(spec.name, "fork" | "smr")
+        || matches!(spec.name, "fork" | "smr" | "zoned")
 }
 
 /// A value that mkfs is likely to accept. The test skips refused ones; the coverage at its end shows that every option

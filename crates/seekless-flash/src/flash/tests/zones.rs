@@ -1,9 +1,11 @@
 //! Drives with zones: states, limits, write pointers, and the costs of changes as they were measured.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::small;
+use crate::device::trace::{TraceDevice, TraceKind};
 use crate::device::{BlockDevice, Buf, Data, DeviceError, Memory, WriteFlags, ZoneAction, ZoneState, Zoned};
 use crate::flash::validation::MEASURED_ZONES;
 use crate::flash::{Fill, HostManaged, Known, Options, WriteBuffer, Zns, ZnsDevice, ZoneController, ZoneCosts};
@@ -281,4 +283,30 @@ fn disks_have_zones() {
     executor.block_on(run).expect("it ends");
     assert!(HostManaged::new(Rc::new(Memory::new(MIB)), 2 * MIB, 0).is_err());
     assert!(HostManaged::new(Rc::new(Memory::new(MIB)), 1000, 0).is_err());
+}
+
+/// Aim: a traced drive is the drive. Method: writes, appends and changes of zones through the trace, and what it recorded.
+#[test]
+fn a_trace_passes_zones_on() {
+    run(zoned(true), async |device, rt| {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let traced = TraceDevice::new(&rt, device.clone(), log.clone());
+        assert_eq!(traced.geometry(), device.geometry());
+        let zoned = traced.zoned().expect("it has zones");
+        traced.write(Sector(0), data(1, 1), WriteFlags::NONE).await.expect("at the pointer");
+        assert_eq!(zoned.append(0, data(2, 2), WriteFlags::NONE).await, Ok(Sector(8)));
+        zoned.manage(0, ZoneAction::Finish).await.expect("allowed");
+        zoned.append(0, data(2, 1), WriteFlags::NONE).await.expect_err("it is full");
+        zoned.manage(0, ZoneAction::Reset).await.expect("allowed");
+        assert_eq!(zoned.zone(0), device.zone(0));
+        let recorded: Vec<_> =
+            log.borrow().iter().map(|event| (event.kind, event.at, event.sectors, event.ok)).collect();
+        let expected = [
+            (TraceKind::Write, Sector(0), 8, true),
+            (TraceKind::Write, Sector(8), 16, true),
+            (TraceKind::Write, Sector(0), 8, false),
+            (TraceKind::Discard, Sector(0), 2048, true),
+        ];
+        assert_eq!(recorded, expected);
+    });
 }

@@ -12,7 +12,7 @@ use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
 use seekless::rng::Rng;
 use seekless::rt::Rt;
 use seekless::stack::{Identity, Part, Stack, Usage};
-use seekless::units::{KIB, Nanos};
+use seekless::units::{KIB, Nanos, SECTOR_BYTES};
 use serde::Deserialize;
 
 use super::replay::FlashCounts;
@@ -39,7 +39,11 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
         ),
         ("over_simulated", "write amplification divided by that of the simulator"),
         ("flash_amplification", "units that a flash drive below programmed for each unit that reached it"),
-        ("whole_amplification", "write amplification of the log times that of the flash drive below"),
+        ("zones_amplification", "bytes that a store on zones wrote for each byte that the log wrote to it"),
+        (
+            "whole_amplification",
+            "write amplification of the log times that of the store on zones and of the flash drive below",
+        ),
         ("sync_ms", "time of a sync, on average"),
         ("sync_p50_ms", "the median"),
         ("sync_p99_ms", "99 of 100 take no longer"),
@@ -128,7 +132,29 @@ struct Counted {
     read: u64,
     segments_read: u64,
     live: u64,
+    store: StoreCounts,
     flash: FlashCounts,
+}
+
+/// What a store on zones has counted, in sectors.
+#[derive(Clone, Copy, Default)]
+struct StoreCounts {
+    stored: u64,
+    /// Moved to gain or cut off spans, padded, and records in two copies.
+    added: u64,
+}
+
+impl StoreCounts {
+    fn of(parts: &[Part]) -> StoreCounts {
+        let value = |name| counter(parts, name).unwrap_or(0);
+        let added = value("sectors_moved") + value("sectors_padded") + value("record_bytes") / SECTOR_BYTES;
+        StoreCounts { stored: value("sectors_stored"), added }
+    }
+
+    /// Sectors that reached the zones for each that was written to a span; `None` without a store that was written.
+    fn amplification(&self) -> Option<f64> {
+        (self.stored > 0).then(|| (self.stored + self.added) as f64 / self.stored as f64)
+    }
 }
 
 /// The counter `name` of the part that has it.
@@ -147,6 +173,7 @@ impl Counted {
             read: value("cleaner_read_bytes"),
             segments_read: value("cleaner_segments_read"),
             live: value("live_bytes"),
+            store: StoreCounts::of(parts),
             flash: {
                 let counters = parts.iter().map(|part| (String::new(), part.counters()));
                 FlashCounts::of(&counters.collect::<Vec<_>>())
@@ -163,6 +190,10 @@ impl Counted {
             read: self.read - earlier.read,
             segments_read: self.segments_read - earlier.segments_read,
             live: self.live,
+            store: StoreCounts {
+                stored: self.store.stored - earlier.store.stored,
+                added: self.store.added - earlier.store.added,
+            },
             flash: self.flash.since(earlier.flash),
         }
     }
@@ -355,6 +386,8 @@ impl Overwrites {
         let mean = times.iter().map(|time| time.as_millis_f64()).sum::<f64>() / times.len() as f64;
         let of_data = |bytes: u64| Some(bytes as f64 / counted.data as f64);
         let amplification = of_data(counted.log);
+        let (store, flash) = (counted.store.amplification(), counted.flash.amplification());
+        let below = (store.is_some() || flash.is_some()).then(|| store.unwrap_or(1.0) * flash.unwrap_or(1.0));
         Measure::new([
             ("write_amplification", amplification),
             ("write_cost", of_data(counted.log + counted.read)),
@@ -365,8 +398,9 @@ impl Overwrites {
             ("live_share", Some(counted.live as f64 / (log.segments * log.segment_bytes) as f64)),
             ("simulated_amplification", simulated),
             ("over_simulated", amplification.zip(simulated).map(|(real, simulated)| real / simulated)),
-            ("flash_amplification", counted.flash.amplification()),
-            ("whole_amplification", amplification.zip(counted.flash.amplification()).map(|(log, drive)| log * drive)),
+            ("flash_amplification", flash),
+            ("zones_amplification", store),
+            ("whole_amplification", amplification.zip(below).map(|(log, below)| log * below)),
             ("sync_ms", Some(mean)),
             ("sync_p50_ms", permille(500)),
             ("sync_p99_ms", permille(990)),

@@ -19,7 +19,7 @@ use super::victims::Victims;
 use crate::device::{Buf, DeviceError, Discard, WriteFlags};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
-use crate::units::{Nanos, SECTOR_BYTES};
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
@@ -81,11 +81,59 @@ impl Lfs {
             let lfs = &self;
             async move {
                 let bytes = data.len() as u64;
-                let result = lfs.write_with_retry(sequence, at, data, WriteFlags::NONE).await;
+                let result = match lfs.in_order(sequence, at).await {
+                    Ok(()) => lfs.write_with_retry(sequence, at, data, WriteFlags::NONE).await,
+                    Err(error) => Err(error),
+                };
                 lfs.partial_written(sequence, bytes, result);
             }
         });
         join_all(writes).await;
+    }
+
+    /// On a device that is written in order, waits until the partial segments before `sequence` are written, and empties the segment
+    /// that begins with it.
+    ///
+    /// # Errors
+    /// `Gone` when an earlier write failed, for which this one would wait without end.
+    async fn in_order(&self, sequence: u64, at: Sector) -> Result<(), DeviceError> {
+        if self.device.spans().is_none() {
+            return Ok(());
+        }
+        loop {
+            let progress = self.log_progress.wait();
+            {
+                let state = self.state.borrow();
+                if state.in_flight.iter().all(|flight| flight.sequence >= sequence) {
+                    break;
+                }
+                if state.stopped.is_some() {
+                    return Err(DeviceError::Gone("an earlier write of the log has failed"));
+                }
+            }
+            progress.await;
+        }
+        let layout = self.state.borrow().log.layout;
+        match layout.segment_of(at) {
+            Some(segment) if layout.segment_start(segment) == at => {
+                self.device.discard(at, layout.segment_sectors()).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// On a device that is written in order, cuts off what the last life of the volume left behind the end of its log: the log goes
+    /// on there.
+    async fn cut_behind_end(&self) -> FsResult<()> {
+        let (layout, end) = {
+            let state = self.state.borrow();
+            (state.log.layout, state.log.end)
+        };
+        if self.device.spans().is_none() || end.offset == layout.segment_sectors() {
+            return Ok(());
+        }
+        let at = layout.segment_start(end.segment) + end.offset;
+        Ok(self.device.discard(at, layout.segment_sectors() - end.offset).await?)
     }
 
     fn partial_written(&self, sequence: u64, bytes: u64, result: Result<(), DeviceError>) {
@@ -342,6 +390,7 @@ impl Lfs {
         // declares it durable.
         self.flush_device().await?;
         self.pass_over_torn();
+        self.cut_behind_end().await?;
         {
             let mut state = self.state.borrow_mut();
             let (cleaner, kept) = (state.log.options.cleaner, [state.log.end.segment, state.log.end.next_segment]);

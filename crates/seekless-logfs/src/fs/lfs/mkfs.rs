@@ -6,11 +6,11 @@ use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
 use super::{Options, default_segment_bytes};
-use crate::device::{Buf, Data, Device, Discard, WriteFlags};
+use crate::device::{Buf, Data, Device, Discard, Spans, WriteFlags};
 use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
-use crate::units::{Ino, SECTOR_BYTES};
+use crate::units::{Ino, SECTOR_BYTES, Sector};
 
 /// Parameters of a new volume.
 #[derive(Clone, Debug)]
@@ -58,6 +58,21 @@ const RESERVE_SEGMENTS_MIN: u64 = 20;
 /// Segments reserved when `permille` of `segment_count` is requested.
 pub fn reserve_segments(segment_count: u64, permille: u32) -> u64 {
     (segment_count * u64::from(permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN)
+}
+
+/// `options` for a device that is written in order: a segment is a span.
+///
+/// # Errors
+/// `Invalid` when that cannot be.
+fn one_span_each(options: &MkfsOptions, spans: Spans) -> FsResult<MkfsOptions> {
+    let span_bytes = spans.sectors * SECTOR_BYTES;
+    if options.segment_bytes.is_some_and(|bytes| bytes != span_bytes) {
+        return Err(FsError::Invalid("a segment is as large as a span of the device; leave `segment` out"));
+    }
+    if spans.first != Sector(HEAD_SECTORS) {
+        return Err(FsError::Invalid("the first span of the device is not where the first segment is"));
+    }
+    Ok(MkfsOptions { segment_bytes: Some(span_bytes), ..options.clone() })
 }
 
 /// The superblock that follows from `options` on a device of `sectors` sectors.
@@ -129,6 +144,14 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     if geometry.block_bytes as usize > BLOCK_BYTES {
         return Err(FsError::Invalid("the device's blocks are larger than 4 KiB"));
     }
+    let fitted;
+    let (spans, options) = match device.spans() {
+        Some(spans) => {
+            fitted = one_span_each(options, spans)?;
+            (true, &fitted)
+        }
+        None => (false, options),
+    };
     let superblock = superblock(options, geometry.sectors, geometry.block_bytes, rt.wall().seconds)?;
     let layout = Layout::new(superblock, geometry.sectors)?;
 
@@ -141,7 +164,8 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         device.write(slot, Data::zeroes(2 * BLOCK_BYTES), WriteFlags::NONE).await?;
     }
     device.flush().await?;
-    if options.discard && device.guarantees().discard != Discard::Ignored {
+    // Spans can be written again only when they are empty.
+    if spans || options.discard && device.guarantees().discard != Discard::Ignored {
         let sectors = layout.segment_count() * layout.segment_sectors();
         device.discard(layout.segment_start(0), sectors).await?;
     }

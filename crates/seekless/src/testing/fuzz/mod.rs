@@ -13,6 +13,7 @@ pub mod raid;
 pub mod vld;
 pub mod vlfs;
 mod volume;
+pub mod zoned;
 
 use bench::Bench;
 pub use bytes::Bytes;

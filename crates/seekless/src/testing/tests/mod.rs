@@ -6,5 +6,6 @@ mod arrays;
 mod ffs_damage;
 mod silent;
 mod vld;
+mod zoned;
 
 use super::environment::replay;

@@ -1,0 +1,176 @@
+//! The word of the store on zones.
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::Word;
+use super::arrays::new_uuid;
+use super::error::BuildError;
+use super::file_systems::{Checked, Fact, Finding, Probed};
+use super::spec::{Constructor, OpenContext, Param, StoredDevice, WordSpec};
+use super::value::{Kind, Percent};
+use crate::device::Device;
+use crate::rt::Rt;
+use crate::units::{KIB, MIB, SECTOR_BYTES};
+use crate::volume::zoned::{Layout, Plan, Store, ZonedError, check, probe};
+
+pub(super) const ZONED: WordSpec = WordSpec {
+    name: "zoned",
+    help: "for lfs on a device with zones: its segments in zones, its superblocks and checkpoints in a log of their own",
+    argument: None,
+    options: &[
+        Param::new(
+            "span",
+            Kind::Bytes { min: 128 * KIB, max: 32 * MIB },
+            "what is written in order and emptied as a whole, a segment of lfs (default a zone, or a part of it of at most 32 MiB)",
+        )
+        .fixed(),
+        Param::new(
+            "spare",
+            Kind::Percent { max: Percent { hundredths: 9_000 } },
+            "share of the zones that is not offered; at least three. Matters where a zone has several spans",
+        )
+        .default("5%")
+        .only_mkfs(),
+    ],
+    constructor: Constructor::StoredDevice(&ZonedKind),
+};
+
+struct ZonedKind;
+
+impl From<ZonedError> for BuildError {
+    fn from(error: ZonedError) -> BuildError {
+        match error {
+            ZonedError::Device(error) => BuildError::Device(error),
+            ZonedError::Nothing => BuildError::other(error.to_string())
+                .hint("is this the right device, and the stack that it was made with? Nothing was changed"),
+            ZonedError::Plan(_) => BuildError::other(error.to_string())
+                .hint("for example: lfs / zoned / zns:zns-a, or lfs / zoned / smr:zone=32MiB / disk:nearline-4tb"),
+            ZonedError::Damaged(_) => BuildError::other(error.to_string()),
+        }
+    }
+}
+
+/// What a reader of the line may want to know of the shape.
+fn facts(layout: &Layout) -> Vec<(&'static str, Fact)> {
+    vec![
+        ("size", Fact::Bytes(layout.sectors() * SECTOR_BYTES)),
+        ("span", Fact::Bytes(layout.span_sectors * SECTOR_BYTES)),
+        ("spans", Fact::Count(layout.span_count.into())),
+        ("zones", Fact::Count(layout.zones.count.into())),
+        ("spans_per_zone", Fact::Count(layout.zone_slots())),
+    ]
+}
+
+#[async_trait(?Send)]
+impl StoredDevice for ZonedKind {
+    /// Always a new one.
+    async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError> {
+        if !context.is_volatile {
+            let problem = "zones here are models, whose write pointers are in memory: nothing could be opened again";
+            let hint = "put it on something that keeps nothing: lfs / zoned / smr:zone=32MiB / disk:nearline-4tb";
+            return Err(BuildError::other(problem).hint(hint));
+        }
+        let uuid = match context.random {
+            Some([one, two, ..]) => {
+                uuid::Builder::from_random_bytes((u128::from(one) << 64 | u128::from(two)).to_be_bytes())
+                    .into_uuid()
+                    .into_bytes()
+            }
+            None => new_uuid(rt, std::slice::from_ref(&below)),
+        };
+        let span_bytes = word.given("span").map(|_| word.bytes("span"));
+        Ok(Store::create(below, &Plan { uuid, span_bytes, spare: word.percent("spare").hundredths }).await?)
+    }
+
+    async fn probe(&self, below: Device) -> Result<Option<Probed>, BuildError> {
+        let Some(info) = probe(&below).await? else { return Ok(None) };
+        let mut facts = facts(&info.layout);
+        facts.extend([("spans_used", Fact::Count(info.spans_used)), ("records", Fact::Count(info.records))]);
+        Ok(Some(Probed { uuid: Uuid::from_bytes(info.uuid), label: None, facts }))
+    }
+
+    async fn check(&self, below: Device) -> Result<Checked, BuildError> {
+        let checkup = check(&below).await?;
+        let finding = |text: String| Finding { text, repaired: false };
+        Ok(Checked {
+            findings: checkup.errors.into_iter().map(finding).collect(),
+            notes: checkup.notes,
+            counts: vec![("records", checkup.records), ("spans_used", checkup.spans_used)],
+            ..Checked::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rt::{Executor, HostProfile};
+    use crate::stack::{Identity, NoLeaves, Purpose, Stack, Usage};
+    use crate::units::MIB;
+
+    /// Aim: LFS runs on both kinds of zones, with spans of its own choice and of the user's, and below devices that pass spans on. Method: a
+    /// file is written, made durable and read again; twice, with the same nanoseconds.
+    #[test]
+    fn lfs_runs_on_zones() {
+        for (line, segment_bytes) in [
+            ("lfs / zoned / zns:zones=80,zone=1MiB,capacity=768KiB,open=4,active=4", 768 * KIB),
+            ("lfs / zoned:span=256KiB / zns:zones=40,zone=1MiB,capacity=768KiB", 256 * KIB),
+            ("lfs / fault:delay=1us / zoned:span=1MiB,spare=20% / zns:zones=40,zone=4MiB,capacity=4MiB", MIB),
+            ("lfs / zoned / smr:zone=1MiB / disk:size=96MiB,rpm=7200,seek=8ms,rate=100MB", MIB),
+        ] {
+            let run = || {
+                let executor = Executor::simulated(1, HostProfile::NONE);
+                let rt = executor.rt().clone();
+                let stack = Stack::parse(line).unwrap();
+                assert!(stack.is_volatile());
+                let run = async {
+                    let identity = Identity::new([1, 2, 3, 4]);
+                    let mounted = stack.mount(&rt, &NoLeaves, &identity, Usage::default()).await.unwrap();
+                    let client = crate::fs::client::Client::new(mounted.fs.clone());
+                    client.write_file(b"f", &[1; 3_000_000]).await.unwrap();
+                    client.sync().await.unwrap();
+                    assert_eq!(client.read_file(b"f").await.unwrap(), [1; 3_000_000]);
+                    assert!(mounted.fs.check().await.unwrap().is_empty());
+                    mounted.fs.close().await.unwrap();
+                    let counters: Vec<_> = mounted.parts.iter().flat_map(|part| part.counters()).collect();
+                    let count =
+                        |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).map(|(_, count)| *count);
+                    assert!(count("spans_begun").unwrap() >= 3_000_000 / segment_bytes, "{line}: {counters:?}");
+                    rt.now()
+                };
+                executor.block_on(run).unwrap()
+            };
+            assert_eq!(run(), run(), "{line}");
+        }
+    }
+
+    /// Aim: what cannot be is refused before anything is written, with a line that works. Method: each mistake.
+    #[test]
+    fn other_lines_are_refused() {
+        let zns = "zns:zones=80,zone=1MiB,capacity=768KiB";
+        for (line, problem, hint) in [
+            (format!("lfs / {zns}"), "needs `zoned`", "lfs / zoned / zns:zns-a"),
+            (format!("ffs / {zns}"), "writes anywhere", "lfs / zoned / zns:zns-a"),
+            (format!("vlfs / {zns}"), "writes anywhere", "lfs / zoned / zns:zns-a"),
+            (format!("ffs / zoned / {zns}"), "writes anywhere", "lfs / zoned / zns:zns-a"),
+            (format!("vlfs / zoned / {zns}"), "writes anywhere", "lfs / zoned / zns:zns-a"),
+            (format!("lfs:segment=256KiB / zoned / {zns}"), "as large as a span", ""),
+            (format!("lfs / zoned:span=800KiB / {zns}"), "no larger than what a zone holds", "lfs / zoned"),
+            (format!("lfs / zoned / {zns},open=3,active=12"), "4 zones must be open", "lfs / zoned"),
+            ("lfs / zoned / memory:64MiB".to_owned(), "no zones", "lfs / zoned"),
+            ("lfs / zoned / zns:zones=20,zone=1MiB,capacity=768KiB".to_owned(), "too small", ""),
+            (format!("lfs / zoned / fault / {zns}"), "no zones", "lfs / zoned"),
+        ] {
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let stack = Stack::parse(&line).unwrap();
+            let made = executor.block_on(async {
+                let opened = stack.open(&rt, &NoLeaves, Purpose::Format).await?;
+                opened.mkfs(&Identity::new([1, 2, 3, 4])).await
+            });
+            let error = made.unwrap().expect_err(&line).to_string();
+            assert!(error.contains(problem) && error.contains(hint), "{line}: {error}");
+        }
+    }
+}
