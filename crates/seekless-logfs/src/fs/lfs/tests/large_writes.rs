@@ -47,7 +47,8 @@ async fn act(fs: &Fs, rng: &mut Rng, file: &mut File) {
             let write = fs.write(file.ino, None, offset, data.clone(), WriteMode::default());
             if rng.chance(1, 3) {
                 let (written, synced) = join(write, fs.fsync(file.ino, None, false)).await;
-                (written.unwrap(), synced.unwrap());
+                written.unwrap();
+                synced.unwrap();
             } else {
                 write.await.unwrap();
             }
