@@ -15,7 +15,7 @@ fn check(scratch: &Scratch, cases: &[Case<'_>]) {
 }
 
 const WORDS: &str = "words: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, vlfs, ffs, hostdir, memfs, concat, raid0, \
-                     raid1, raid5, remap, permute, volume, vld, smr, fork, fault, memory, file, disk, ssd, zns";
+                     raid1, raid5, remap, permute, volume, vld, zoned, smr, fork, fault, memory, file, disk, ssd, zns";
 
 /// An invalid stack line is shown with the place of the mistake, by every command that takes one, with the command's
 /// exit code for wrong usage.
