@@ -34,7 +34,7 @@ const TARGETS: &[Target] = &[
     Target { name: "vlfs_format", body: fuzz::vlfs::decoders, inputs: 20_000, bytes_max: 5_000 },
     Target { name: "vlfs_mount", body: fuzz::vlfs::mount, inputs: 100, bytes_max: 120 },
     Target { name: "zoned_format", body: fuzz::zoned::decoders, inputs: 10_000, bytes_max: 200 },
-    Target { name: "zoned_open", body: fuzz::zoned::open, inputs: 300, bytes_max: 160 },
+    Target { name: "zoned_open", body: fuzz::zoned::open, inputs: 2_000, bytes_max: 160 },
     Target { name: "drive_file", body: seekless::disk::file::fuzz::any, inputs: 10_000, bytes_max: 300 },
     Target { name: "drive_fit", body: seekless::disk::fit::fuzz::any, inputs: 300, bytes_max: 300 },
     Target { name: "drive_import", body: seekless::disk::import::fuzz::any, inputs: 10_000, bytes_max: 300 },

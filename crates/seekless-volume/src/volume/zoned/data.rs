@@ -102,7 +102,10 @@ impl Store {
     /// Nothing more is written to the zone of a head.
     async fn leave(&self, head: usize) -> Result<(), DeviceError> {
         let Some(Head { zone, .. }) = self.room().heads[head] else { return Ok(()) };
-        let is_used = !self.room().spans_in(zone).is_empty();
+        let is_used = self.room().is_used(zone);
+        if is_used && self.room().spans_in(zone).is_empty() {
+            cover("zoned: a zone is left that holds only what is being moved");
+        }
         if is_used && zoned(self.below())?.zone(zone)?.state != ZoneState::Full {
             zoned(self.below())?.manage(zone, ZoneAction::Finish).await?;
             self.count(|counts| counts.zones_finished += 1);
@@ -175,12 +178,23 @@ impl Store {
         self.relocate(&[(span, keep)], USER).await
     }
 
-    /// Copies the first sectors of spans, at least one of each, to other slots, which are theirs from then on.
+    /// Moves the first sectors of spans, at least one of each, to other slots, which are theirs from then on.
     async fn relocate(&self, spans: &[(u32, u64)], head: usize) -> Result<(), DeviceError> {
-        let mut slots = Vec::new();
+        let copied = self.copy(spans, head).await;
+        self.room().filled();
+        let changes = {
+            let mut room = self.room();
+            copied?.into_iter().map(|(span, slot, keep)| room.assign(span, slot, keep)).collect()
+        };
+        self.record(changes).await
+    }
+
+    /// Copies spans; returns where they are, durably (Z3).
+    async fn copy(&self, spans: &[(u32, u64)], head: usize) -> Result<Vec<(u32, u32, u64)>, DeviceError> {
+        let mut copies = Vec::new();
         for &(span, keep) in spans {
             let target = self.begin_slot(head).await?;
-            // Read again with each span: making room may have moved it.
+            self.room().fill(target);
             let Some((source, _)) = self.room().slot_of(span) else {
                 unreachable!("a span that is moved is somewhere")
             };
@@ -193,11 +207,10 @@ impl Store {
                 done += count;
             }
             self.count(|counts| counts.sectors_moved += keep);
-            slots.push((span, target, keep));
+            copies.push((span, target, keep));
         }
-        self.metadata().flush().await?; // Z3
-        let changes = slots.iter().map(|&(span, slot, keep)| self.room().assign(span, slot, keep)).collect();
-        self.record(changes).await
+        self.metadata().flush().await?;
+        Ok(copies)
     }
 
     /// `sectors` from `at`; blocks that cannot be read are zeroes, which checksums above find.

@@ -128,7 +128,8 @@ impl Reader<'_> {
             found = self.record_at(next, Some(&loaded)).await?;
         }
         loaded.is_worn |= loaded.end != self.end;
-        loaded.check_map().map_err(|what| self.damaged(loaded.end, &what))?;
+        let block_sectors = u64::from(self.device.geometry().block_bytes) / SECTOR_BYTES;
+        loaded.check_map(block_sectors).map_err(|what| self.damaged(loaded.end, &what))?;
         Ok(Some(loaded))
     }
 
@@ -229,6 +230,10 @@ impl Loaded {
         if record.head.flags & SNAPSHOT != 0 && self.records > 0 {
             return Err("a snapshot that is not the first record".into());
         }
+        // Numbers of records last for ages; the next ones must not overflow.
+        if record.head.sequence >= u64::MAX / 2 {
+            return Err(format!("record {} cannot have been reached", record.head.sequence));
+        }
         for Change { span, slot, sectors } in record.changes {
             let Some(place) = self.map.get_mut(span as usize) else {
                 return Err(format!("there is no span {span}"));
@@ -253,8 +258,14 @@ impl Loaded {
         Ok(())
     }
 
-    /// No two spans are in one slot.
-    fn check_map(&self) -> Result<(), String> {
+    /// No two spans are in one slot, and each ends with a block of the device.
+    fn check_map(&self, block_sectors: u64) -> Result<(), String> {
+        for (span, &sectors) in &self.sealed {
+            let sectors = u64::from(sectors);
+            if sectors > self.layout.span_sectors || !sectors.is_multiple_of(block_sectors) {
+                return Err(format!("span {span} cannot end at {sectors} sectors"));
+            }
+        }
         let mut owners = BTreeMap::new();
         for (span, &slot) in self.map.iter().enumerate().filter(|(_, slot)| **slot != NO_SLOT) {
             if let Some(other) = owners.insert(slot, span) {

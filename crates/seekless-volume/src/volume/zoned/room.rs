@@ -28,6 +28,8 @@ pub(super) struct Room {
     owners: BTreeMap<u32, u32>,
     /// Spans that do not go on where they are, though they are not full: others follow in their zone.
     sealed: BTreeSet<u32>,
+    /// Slots into which spans are being copied: theirs when the copies are durable.
+    filling: BTreeSet<u32>,
     pub(super) heads: [Option<Head>; 2],
     /// Zones that are empty, durably (Z2).
     pub(super) free: BTreeSet<u32>,
@@ -47,6 +49,7 @@ impl Room {
             lengths: vec![0; map.len()],
             map,
             sealed: BTreeSet::new(),
+            filling: BTreeSet::new(),
             heads: [None; 2],
             free: BTreeSet::new(),
             blocks,
@@ -116,6 +119,23 @@ impl Room {
         self.owners.range(first..next).map(|(_, span)| *span).collect()
     }
 
+    /// Something is in the zone, or is being copied there.
+    pub(super) fn is_used(&self, zone: u32) -> bool {
+        let slots = self.layout.slot(zone, 0)..self.layout.slot(zone, self.layout.zone_slots());
+        self.owners.range(slots.clone()).next().is_some() || self.filling.range(slots).next().is_some()
+    }
+
+    /// A span is being copied to `slot`.
+    pub(super) fn fill(&mut self, slot: u32) {
+        assert!(!self.owners.contains_key(&slot), "a slot holds one span");
+        self.filling.insert(slot);
+    }
+
+    /// Nothing is being copied any more.
+    pub(super) fn filled(&mut self) {
+        self.filling.clear();
+    }
+
     fn is_in(&self, slot: u32, zone: u32) -> bool {
         self.layout.slot_place(slot).0 == zone
     }
@@ -147,7 +167,7 @@ impl Room {
 
     /// Zones that hold no span and were written since their last reset.
     pub(super) fn dead(&self) -> Vec<u32> {
-        let is_dead = |&zone: &u32| !self.free.contains(&zone) && !self.is_head(zone) && self.spans_in(zone).is_empty();
+        let is_dead = |&zone: &u32| !self.free.contains(&zone) && !self.is_head(zone) && !self.is_used(zone);
         self.zones().filter(is_dead).collect()
     }
 
@@ -175,9 +195,10 @@ impl Room {
             assert!(slot != NO_SLOT || self.lengths[span] == 0, "span {span} is nowhere and has a length");
             assert!(slot != NO_SLOT || !self.sealed.contains(&(span as u32)), "span {span} is nowhere and sealed");
         }
+        assert!(self.filling.is_empty(), "nothing is being copied between two requests");
         assert_eq!(self.owners.len(), self.map.iter().filter(|slot| **slot != NO_SLOT).count());
         for &zone in &self.free {
-            assert!(self.spans_in(zone).is_empty() && !self.is_head(zone), "zone {zone} is not free");
+            assert!(!self.is_used(zone) && !self.is_head(zone), "zone {zone} is not free");
         }
         let [user, moved] = self.heads.map(|head| head.map(|head| head.zone));
         assert!(user.is_none() || user != moved, "two heads in one zone");

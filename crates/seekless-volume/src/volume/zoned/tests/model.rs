@@ -5,12 +5,16 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::device::Memory;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::testing::volumes::life::must_have_covered;
+
+const POINTS: &[&str] = &["zoned: a zone is left that holds only what is being moved"];
 
 /// What was written is there, whether the store is opened again or not, and the counters say that every path was taken.
 #[test]
 fn spans_hold_what_was_written() {
+    crate::rt::covered();
     for (number, shape) in SHAPES.into_iter().enumerate() {
-        for seed in 0..4 {
+        for seed in 0..16 {
             run(seed, async |_| {
                 let below: Device = Rc::new(Memory::new(shape.bytes()));
                 let mut store = shape.create(below.clone()).await;
@@ -36,6 +40,7 @@ fn spans_hold_what_was_written() {
             });
         }
     }
+    must_have_covered("spans_hold_what_was_written", POINTS);
 }
 
 fn count(store: &Store, totals: &mut BTreeMap<&'static str, u64>) {
