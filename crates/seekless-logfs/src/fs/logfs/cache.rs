@@ -11,6 +11,7 @@ use super::is_internal;
 use super::shared_buffers::SharedBuffers;
 use super::tree::{BlockId, BlockKey};
 use crate::device::Data;
+use crate::rt::cover;
 use crate::units::Ino;
 
 /// A block whose current content is not in the log yet.
@@ -148,6 +149,7 @@ impl Blocks {
         if !self.shared.leave(&data) {
             return;
         }
+        cover("logfs: what is left of a large write moves out of its buffer");
         // They are neighbours in the file as they are in the buffer.
         let before = (data.buffer_offset() / BLOCK_BYTES) as u64;
         let behind = ((data.pinned_bytes() - data.buffer_offset()) / BLOCK_BYTES) as u64;

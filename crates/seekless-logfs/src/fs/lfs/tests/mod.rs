@@ -5,6 +5,7 @@ mod books;
 mod crafted;
 mod crash;
 mod damage;
+mod large_writes;
 mod log;
 mod model;
 mod read_ahead;
