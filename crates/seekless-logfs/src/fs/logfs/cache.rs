@@ -341,7 +341,7 @@ mod tests {
             for index in (0..4096).map(order).filter(|index| index % 16 != 3) {
                 blocks.remove(BlockId::data(INO, index));
                 let counted = blocks.blocks.len() * BLOCK_BYTES;
-                assert!(blocks.shared.spare_bytes() <= counted + (4 << 20), "twice, and a quarter of the cache");
+                assert!(blocks.shared.spare_bytes() <= counted / 3 + (4 << 20), "a third, and a quarter of the cache");
             }
             assert_eq!(blocks.check(), Ok(()));
             assert_eq!(blocks.blocks.len(), 256);

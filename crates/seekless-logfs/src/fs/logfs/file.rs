@@ -234,11 +234,14 @@ pub(in crate::fs) fn write<L: LogBackend>(
     change.commit(ReserveAccess::User)
 }
 
-/// Whether the blocks that `data` covers as a whole are kept as slices of it, without a copy: when they are half of the memory
-/// that this keeps in use or more, and none of them is there already. So the blocks of one buffer are neighbours in one file.
+/// Whether the blocks that `data` covers as a whole are kept as slices of it, without a copy: when little else is kept in
+/// memory with them, and none of them is there already. So the blocks of one buffer are neighbours in one file.
 fn is_shareable<L: LogBackend>(change: &Change<'_, L>, offset: u64, data: &Data) -> bool {
     let whole_blocks = ((offset + data.len() as u64) / BLOCK).saturating_sub(offset.div_ceil(BLOCK));
-    2 * whole_blocks * BLOCK >= data.pinned_bytes() as u64 && !change.state.blocks.has_buffer_of(data)
+    let spare_bytes = data.pinned_bytes().saturating_sub((whole_blocks * BLOCK) as usize);
+    // A quarter is what a buffer of three blocks takes beside them.
+    let is_dense = spare_bytes * 4 <= data.pinned_bytes();
+    is_dense && !change.state.blocks.has_buffer_of(data)
 }
 
 fn kill_privileges(inode: &mut Inode) {

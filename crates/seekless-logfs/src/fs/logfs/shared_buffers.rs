@@ -1,10 +1,10 @@
 //! What cached blocks share memory: a large write is kept as the blocks that it consists of, without a copy, and then one
 //! block that is left keeps the memory of all in use.
 //!
-//! Such memory is *spare*. The blocks that are left of a buffer move out of it, each into memory of its own, when half of the
-//! buffer or more is spare, and more is spare in all buffers together than the cache grants. What is written in order is
+//! Such memory is *spare*. The blocks that are left of a buffer move out of it, each into memory of its own, when a quarter of
+//! the buffer or more is spare, and more is spare in all buffers together than the cache grants. What is written in order is
 //! evicted in order, so of it hardly any is ever spare, and nothing is copied. Whatever happens, the cache takes at most that
-//! grant more than twice what its blocks count, and copies at most one block for each that was replaced or evicted.
+//! grant and a third more than its blocks count, and copies at most three blocks for each that was replaced or evicted.
 
 use std::collections::hash_map::Entry;
 
@@ -18,6 +18,11 @@ pub(in crate::fs) struct SharedBuffers {
     blocks: FixedMap<BufferId, usize>,
     spare_bytes: usize,
     spare_bytes_max: usize,
+}
+
+/// Whether so much of a buffer is spare that blocks are better in memory of their own.
+fn is_sparse(spare_bytes: usize, buffer_bytes: usize) -> bool {
+    4 * spare_bytes >= buffer_bytes
 }
 
 /// Bytes of the buffer of `data` that are in no block when `blocks` are cached.
@@ -74,7 +79,7 @@ impl SharedBuffers {
         }
         let spare = spare_of(data, left);
         self.spare_bytes += spare;
-        self.spare_bytes > self.spare_bytes_max && 2 * spare >= data.pinned_bytes()
+        self.spare_bytes > self.spare_bytes_max && left > 0 && is_sparse(spare, data.pinned_bytes())
     }
 
     /// Recounts from all cached blocks.
