@@ -237,8 +237,13 @@ pub(in crate::fs) fn write<L: LogBackend>(
 /// Whether the blocks that `data` covers as a whole are kept as slices of it, without a copy: when little else is kept in
 /// memory with them, and none of them is there already. So the blocks of one buffer are neighbours in one file.
 fn is_shareable<L: LogBackend>(change: &Change<'_, L>, offset: u64, data: &Data) -> bool {
-    let whole_blocks = ((offset + data.len() as u64) / BLOCK).saturating_sub(offset.div_ceil(BLOCK));
-    let spare_bytes = data.pinned_bytes().saturating_sub((whole_blocks * BLOCK) as usize);
+    let (first, end) = (offset.div_ceil(BLOCK), (offset + data.len() as u64) / BLOCK);
+    if end <= first {
+        return false;
+    }
+    let Some(spare_bytes) = data.pinned_bytes().checked_sub(((end - first) * BLOCK) as usize) else {
+        return true; // Zeroes, which take no memory.
+    };
     // A quarter is what a buffer of three blocks takes beside them.
     let is_dense = spare_bytes * 4 <= data.pinned_bytes();
     is_dense && !change.state.blocks.has_buffer_of(data)

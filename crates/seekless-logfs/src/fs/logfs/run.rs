@@ -293,13 +293,15 @@ impl<L: LogBackend> LogFs<L> {
             let state = self.state.borrow();
             inos.filter(|ino| !state.inodes.contains_key(ino)).collect()
         };
-        let mut groups = BTreeMap::new();
+        let mut groups: BTreeMap<Sector, Ino> = BTreeMap::new();
         for ino in missing {
             let group = self.run(|state| {
                 let at = state.inode_slot(ino)?.sector();
-                Ok(state.group_start(ino, at))
+                let before = groups.range(..=at).next_back();
+                let is_known = before.is_some_and(|(&start, _)| at - start < INODE_GROUP_SECTORS);
+                Ok(if is_known { None } else { Some(state.group_start(ino, at)) })
             });
-            if let Ok(start) = group.await {
+            if let Ok(Some(start)) = group.await {
                 groups.insert(start, ino);
             }
         }

@@ -25,11 +25,12 @@ fn is_sparse(spare_bytes: usize, buffer_bytes: usize) -> bool {
     4 * spare_bytes >= buffer_bytes
 }
 
-/// Bytes of the buffer of `data` that are in no block when `blocks` are cached.
+/// Bytes of the buffer of `data` that are in no block when `blocks` are cached. Cached blocks are different parts of it, so
+/// they are no more than it has.
 fn spare_of(data: &Data, blocks: usize) -> usize {
     match blocks {
         0 => 0,
-        blocks => data.pinned_bytes().saturating_sub(blocks * BLOCK_BYTES),
+        blocks => data.pinned_bytes() - blocks * BLOCK_BYTES,
     }
 }
 
