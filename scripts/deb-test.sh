@@ -23,6 +23,7 @@ inside() { chroot "$system" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin H
 # Without what changes by itself, and what dpkg keeps of any package.
 files() { (cd "$system" && find . -path ./proc -prune -o -path ./dev -prune -o -path ./tmp -prune -o -path ./root -prune -o -path './var/*' -prune -o -print | sort); }
 
+[ -n "${ROOT:-}" ] || command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
 say "a fresh $suite"
 if [ -n "${ROOT:-}" ]; then
     cp -a "$ROOT" "$system"

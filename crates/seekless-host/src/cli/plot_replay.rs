@@ -9,19 +9,9 @@ use seekless_lab::trace::Op;
 
 use super::Failure;
 use super::plot::{Area, FONT, GRID, INK, WIDTH, cannot, stacked};
+use crate::report::COLOURS;
 
 const HEIGHT: u32 = 480;
-
-/// Colours that colour-blind readers tell apart (Okabe and Ito, 2008), without the yellow that white paper swallows.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(30, 30, 30),
-];
 
 /// Responses in one diagram: milliseconds, on a logarithmic axis, over or under another quantity.
 struct Panel {
@@ -148,18 +138,16 @@ where
         .draw()
         .map_err(cannot)?;
     for (index, (name, points)) in panel.curves.iter().enumerate() {
-        let style = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(2);
+        // Every other curve is thin and dashed, so that two that coincide are both seen.
+        let is_dashed = index % 2 == 1;
+        let style = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(if is_dashed { 2 } else { 4 });
         let points = points.iter().map(|&point| turn(point));
-        // Every other curve is dashed, so that two that coincide are both seen.
-        let series = match index % 2 {
-            0 => chart.draw_series(LineSeries::new(points, style.stroke_width(4))),
-            _ => chart.draw_series(DashedLineSeries::new(points, 9, 5, style)),
+        let series = match is_dashed {
+            false => chart.draw_series(LineSeries::new(points, style)),
+            true => chart.draw_series(DashedLineSeries::new(points, 9, 5, style)),
         };
-        let width = if index % 2 == 0 { 4 } else { 2 };
-        series
-            .map_err(cannot)?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], style.stroke_width(width)));
+        let legend = move |(x, y)| PathElement::new([(x, y), (x + 28, y)], style);
+        series.map_err(cannot)?.label(name).legend(legend);
     }
     chart
         .configure_series_labels()

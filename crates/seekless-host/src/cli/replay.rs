@@ -21,6 +21,7 @@ use super::{Done, Failure, WRONG_USAGE, output, plot_replay, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("written").multiple(true))]
 #[command(after_help = "Timings:
   window:N  N requests are under way at any time, in the order of the trace
   closed    one after another: window:1
@@ -61,16 +62,16 @@ pub(super) struct Args {
 
     /// Write every request into this file: where it went, when it was made and answered; .gz and .zst are compressed. Give
     /// it again for each further stack
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "written")]
     rows: Vec<PathBuf>,
 
     /// Draw the distributions of response times into this file, a curve for each stack, and with --timing open how
     /// they change over the trace
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "written")]
     svg: Option<PathBuf>,
 
     /// Replace the files of --rows and --svg if they are there already
-    #[arg(short, long)]
+    #[arg(short, long, requires = "written")]
     force: bool,
 
     /// Print JSON, one line for the trace, each stack and the comparison
@@ -144,14 +145,14 @@ pub(super) fn run(args: &Args) -> Done {
     if let (Some(failure), true) = (&last, outcomes.is_empty()) {
         return Err(Failure::new(&failure.text));
     }
-    if let Some((path, wish)) = picture {
-        files::write(path, output::signed(&plot_replay::responses(&outcomes)?).as_bytes(), &wish)?;
-    }
     match args.json {
         true => {
             output::print_raw(&to_json(&import, &outcomes).iter().map(|line| format!("{line}\n")).collect::<String>())?
         }
         false => output::print(&to_text(&import, args.timing, &outcomes))?,
+    }
+    if let Some((path, wish)) = picture {
+        files::write(path, output::signed(&plot_replay::responses(&outcomes)?).as_bytes(), &wish)?;
     }
     last.map_or(Ok(0), Err)
 }

@@ -14,6 +14,7 @@ use seekless_lab::experiment::{Checked, Stored, Verdict, deviations, draw, to_cs
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+pub(crate) use svg::COLOURS;
 pub use svg::to_svg;
 
 const PAGE: &str = include_str!("../../assets/report/page.html");

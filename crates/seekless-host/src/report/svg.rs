@@ -13,7 +13,7 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(30, 30, 30);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Okabe and Ito's colours, which most colour-blind readers can distinguish, without the light ones.
-const COLOURS: [RGBColor; 8] = [
+pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),

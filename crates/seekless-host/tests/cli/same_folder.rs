@@ -71,37 +71,48 @@ fn runs_share_the_points() {
     }
 }
 
+/// Points that are there.
+fn count(scratch: &Scratch) -> usize {
+    read(scratch, "found/points.jsonl").lines().count()
+}
+
+/// Two runs of the sweep of ten points: the first one is halted while it measures two of them, and the second one has measured
+/// all others.
+fn halted_beside_another(scratch: &Scratch) -> [Child; 2] {
+    let run = ["run", "sweep", "--jobs", "2", "--out", "found"];
+    let mut first = begin(scratch, &run);
+    wait_until("a point is there", || count(scratch) > 0 || first.try_wait().unwrap().is_some());
+    let pid = Pid::from_child(&first);
+    kill_process(pid, Signal::STOP).unwrap();
+    let second = begin(scratch, &run);
+    // It may have been halted while it adds to the results, and then the second run waits for that.
+    let mut halted = Instant::now();
+    wait_until("only the points of the halted run are left", || {
+        if count(scratch) < 8 && halted.elapsed() > Duration::from_secs(5) {
+            kill_process(pid, Signal::CONT).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+            kill_process(pid, Signal::STOP).unwrap();
+            halted = Instant::now();
+        }
+        count(scratch) >= 8
+    });
+    [first, second]
+}
+
 /// Aim: a run that dies in the middle of points leaves them to the other. Method: one run is halted with two points under way; a
 /// second measures the other eight, and waits; the first is killed.
 #[test]
 fn points_of_a_killed_run_are_measured_by_the_other() {
     let scratch = scratch();
     scratch.good(&["run", "sweep", "--out", "whole"]);
-    let run = ["run", "sweep", "--jobs", "2", "--out", "found"];
-    let mut first = begin(&scratch, &run);
-    let count = || read(&scratch, "found/points.jsonl").lines().count();
-    wait_until("a point is there", || count() > 0 || first.try_wait().unwrap().is_some());
-    let pid = Pid::from_child(&first);
-    kill_process(pid, Signal::STOP).unwrap();
-    let mut second = begin(&scratch, &run);
-    // It may have been halted while it adds to the results, and then the second run waits for that.
-    let mut halted = Instant::now();
-    wait_until("only the points of the halted run are left", || {
-        if count() < 8 && halted.elapsed() > Duration::from_secs(5) {
-            kill_process(Pid::from_child(&first), Signal::CONT).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-            kill_process(Pid::from_child(&first), Signal::STOP).unwrap();
-            halted = Instant::now();
-        }
-        count() >= 8
-    });
+    let [mut first, mut second] = halted_beside_another(&scratch);
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!((count(), second.try_wait().unwrap()), (8, None));
-    kill_process(pid, Signal::KILL).unwrap();
+    assert_eq!((count(&scratch), second.try_wait().unwrap()), (8, None));
+    kill_process(Pid::from_child(&first), Signal::KILL).unwrap();
     first.wait().unwrap();
     let ended = end(&scratch, second);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    assert_eq!((rounds(&scratch, "found").len(), count()), (10, 10));
+    assert_eq!((rounds(&scratch, "found").len(), count(&scratch)), (10, 10));
     check_rows_of_one_run(&scratch, "found");
 }
 
@@ -109,23 +120,7 @@ fn points_of_a_killed_run_are_measured_by_the_other() {
 #[test]
 fn a_waiting_run_can_be_interrupted() {
     let scratch = scratch();
-    let run = ["run", "sweep", "--jobs", "2", "--out", "found"];
-    let mut first = begin(&scratch, &run);
-    let count = || read(&scratch, "found/points.jsonl").lines().count();
-    wait_until("a point is there", || count() > 0 || first.try_wait().unwrap().is_some());
-    kill_process(Pid::from_child(&first), Signal::STOP).unwrap();
-    let second = begin(&scratch, &run);
-    // It may have been halted while it adds to the results, and then the second run waits for that.
-    let mut halted = Instant::now();
-    wait_until("only the points of the halted run are left", || {
-        if count() < 8 && halted.elapsed() > Duration::from_secs(5) {
-            kill_process(Pid::from_child(&first), Signal::CONT).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-            kill_process(Pid::from_child(&first), Signal::STOP).unwrap();
-            halted = Instant::now();
-        }
-        count() >= 8
-    });
+    let [first, second] = halted_beside_another(&scratch);
     kill_process(Pid::from_child(&second), Signal::INT).unwrap();
     let ended = end(&scratch, second);
     let some =
@@ -133,7 +128,7 @@ fn a_waiting_run_can_be_interrupted() {
     assert!(ended.code == 130 && some, "{}", ended.err);
     kill_process(Pid::from_child(&first), Signal::CONT).unwrap();
     let ended = end(&scratch, first);
-    assert_eq!((ended.code, count()), (0, 10), "{}", ended.err);
+    assert_eq!((ended.code, count(&scratch)), (0, 10), "{}", ended.err);
 }
 
 /// Aim: two experiments in one folder lose no point of each other. Method: at the same time, then each again, which measures

@@ -3,6 +3,8 @@
 use seekless::device::{BlockDevice, Device};
 use seekless::units::Nanos;
 
+use super::bars::bar;
+
 /// What one drive did.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DriveLoad {
@@ -79,7 +81,6 @@ fn reading(device: &dyn BlockDevice) -> Option<DriveLoad> {
 /// What people read of several drives: how busy they were, from the idlest to the busiest, their queues, and a bar for
 /// each drive. One drive has its queue alone, as the table of outcomes has the rest.
 pub fn describe_loads(drives: &[DriveLoad], elapsed: Nanos) -> Option<String> {
-    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shares: Vec<f64> = drives.iter().map(|drive| drive.busy_share(elapsed)).collect::<Option<_>>()?;
     let queues: Option<Vec<f64>> = drives.iter().map(|drive| drive.queue_mean(elapsed)).collect();
     let span = |values: &[f64], show: &dyn Fn(f64) -> String| {
@@ -92,7 +93,7 @@ pub fn describe_loads(drives: &[DriveLoad], elapsed: Nanos) -> Option<String> {
         return waiting;
     }
     let busy = span(&shares, &|share| format!("{:.0}", share * 100.0));
-    let bars: String = shares.iter().map(|share| BARS[((share * 8.0) as usize).min(7)]).collect();
+    let bars: String = drives.iter().map(|drive| bar(drive.busy.0.into(), elapsed.0.into())).collect();
     let waiting = waiting.map_or(String::new(), |text| format!(", {text}"));
     (!drives.is_empty()).then(|| format!("{} drives, {busy} % busy{waiting}: {bars}", drives.len()))
 }

@@ -20,6 +20,7 @@
 //!   P2  Every request of the trace is made once, in as many pieces as the device needs, or the replay fails.
 
 mod answers;
+mod bars;
 mod blocks;
 mod compare;
 mod error;

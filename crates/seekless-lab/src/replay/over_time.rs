@@ -2,6 +2,8 @@
 
 use seekless::units::Nanos;
 
+use super::bars::bar;
+
 /// Most intervals. When a trace goes on beyond the last, two become one.
 const INTERVALS_MAX: usize = 60;
 
@@ -65,14 +67,13 @@ impl OverTime {
 
     /// A line of bars as high as the mean response, the highest one full; empty where everything is answered at once.
     pub fn bars(&self) -> String {
-        const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let most = self.intervals.iter().map(|interval| interval.mean().0).max().unwrap_or(0);
         if most == 0 {
             return String::new();
         }
         let bar = |interval: &Interval| match interval.requests {
             0 => ' ',
-            _ => BARS[(u128::from(interval.mean().0) * 7 / u128::from(most)) as usize],
+            _ => bar(interval.mean().0.into(), most.into()),
         };
         self.intervals.iter().map(bar).collect()
     }

@@ -8,14 +8,13 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-use super::replay;
+use super::{replay, some_scripts};
 use crate::device::crash::CrashOptions;
 use crate::device::{BlockDevice, Buf, Data, Device, DeviceError, Geometry, Guarantees, Memory, WriteFlags};
 use crate::fs::client::Client;
 use crate::fs::{Fs, FsResult, lfs};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
-use crate::testing::scripts::SCRIPTS;
 use crate::testing::{CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, Space};
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level};
@@ -148,15 +147,7 @@ fn scripts_on_arrays() {
     let replay = replay("testing::tests::arrays::scripts_on_arrays");
     let mut total = CrashReport::default();
     for subject in subjects() {
-        for (index, script) in SCRIPTS.iter().enumerate() {
-            if index % 4 != subject.members as usize % 4 {
-                continue;
-            }
-            let device = CrashOptions::volatile(subject.bytes());
-            let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay.clone());
-            let cuts = PowerCuts { positions_max: 25, ..cuts };
-            total.add(cuts.run(&script.setup_ops(), &script.body_ops()).unwrap_or_else(|report| panic!("{report}")));
-        }
+        total.add(some_scripts(&subject, subject.bytes(), subject.members as usize % 4, 4, 25, &replay));
     }
     println!("{total}");
     assert!(total.states > 200 || !replay.runs_everything(), "{total}");

@@ -4,12 +4,11 @@
 
 use async_trait::async_trait;
 
-use super::replay;
+use super::{replay, some_scripts};
 use crate::device::crash::CrashOptions;
 use crate::device::{Device, DeviceError};
 use crate::fs::{Fs, FsResult, lfs};
 use crate::rt::Rt;
-use crate::testing::scripts::SCRIPTS;
 use crate::testing::{CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, Space};
 use crate::units::{KIB, MIB, Sector};
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check};
@@ -80,15 +79,7 @@ fn scripts_on_vld() {
     let replay = replay("testing::tests::vld::scripts_on_vld");
     let mut total = CrashReport::default();
     for (number, subject) in subjects().into_iter().enumerate() {
-        for (index, script) in SCRIPTS.iter().enumerate() {
-            if index % 4 != number {
-                continue;
-            }
-            let device = CrashOptions::volatile(BYTES);
-            let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay.clone());
-            let cuts = PowerCuts { positions_max: 20, ..cuts };
-            total.add(cuts.run(&script.setup_ops(), &script.body_ops()).unwrap_or_else(|report| panic!("{report}")));
-        }
+        total.add(some_scripts(&subject, BYTES, number, 4, 20, &replay));
     }
     println!("{total}");
     assert!(total.states > 150 || !replay.runs_everything(), "{total}");

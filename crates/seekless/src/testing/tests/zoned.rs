@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use async_trait::async_trait;
 
-use super::replay;
+use super::{replay, some_scripts};
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::device::{Device, DeviceError, Zones};
@@ -13,7 +13,6 @@ use crate::fs::client::Client;
 use crate::fs::{Fs, FsResult, OpenFlags, lfs};
 use crate::rng::Rng;
 use crate::rt::Rt;
-use crate::testing::scripts::SCRIPTS;
 use crate::testing::stored_zones::StoredZones;
 use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::{Lives, Manner, must_have_covered};
@@ -128,15 +127,7 @@ fn scripts_on_zones() {
     let replay = replay("testing::tests::zoned::scripts_on_zones");
     let mut total = CrashReport::default();
     for (number, subject) in subjects().into_iter().enumerate() {
-        for (index, script) in SCRIPTS.iter().enumerate() {
-            if index % 3 != number {
-                continue;
-            }
-            let device = CrashOptions::volatile(subject.bytes());
-            let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay.clone());
-            let cuts = PowerCuts { positions_max: 20, ..cuts };
-            total.add(cuts.run(&script.setup_ops(), &script.body_ops()).unwrap_or_else(|report| panic!("{report}")));
-        }
+        total.add(some_scripts(&subject, subject.bytes(), number, 3, 20, &replay));
     }
     println!("{total}");
     assert!(total.states > 150 || !replay.runs_everything(), "{total}");
