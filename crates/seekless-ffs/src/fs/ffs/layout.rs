@@ -124,115 +124,105 @@ fn read_tables(superblock: &Superblock, raw: &[u8]) -> Option<(Vec<i16>, Vec<u8>
     Some((first, raw[next_at as usize..][..blocks_per_cycle as usize].to_vec()))
 }
 
-impl Layout {
-    /// Checks everything in `superblock` that the arithmetic relies on. `raw` is the block in which it was found.
-    ///
-    /// # Errors
-    /// `Corrupt`, with the field that is impossible.
-    pub fn new(superblock: &Superblock, raw: &[u8], device_bytes: u64) -> FsResult<Layout> {
-        let sb = superblock;
-        let bad = |field: &str, value: u64, wanted: &str| {
-            Err(FsError::corrupt(
-                "superblock",
-                format_args!("field {field}"),
-                format_args!("it is {value}, not {wanted}"),
-            ))
-        };
-        // Checked one after the other, so that each check may rely on the earlier ones.
-        if !sb.bsize.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&sb.bsize) {
-            return bad("bsize", sb.bsize.into(), "a power of two from 4096 to 65536");
-        }
-        if !sb.fsize.is_power_of_two() || u64::from(sb.fsize) < SECTOR_BYTES || sb.fsize > sb.bsize {
-            return bad("fsize", sb.fsize.into(), "a power of two from 512 to the size of a block");
-        }
-        let frag = sb.bsize / sb.fsize;
-        if sb.frag != frag || frag as usize > FRAGS_MAX {
-            return bad("frag", sb.frag.into(), "the fragments of a block, at most 8");
-        }
-        let size = if sb.is_updated() && sb.old_size == 0 { sb.size } else { sb.old_size.into() };
-        if size == 0 || size > i32::MAX as u64 || size * u64::from(sb.fsize) > device_bytes {
-            return bad("size", size, "within the device");
-        }
-        if sb.is_updated() && sb.size != size {
-            return bad("size", sb.size, "the same in both places");
-        }
-        if sb.is_updated() && sb.csaddr != 0 && sb.csaddr != u64::from(sb.old_csaddr) {
-            return bad("csaddr", sb.csaddr, "the same in both places");
-        }
-        let size = size as u32;
-        if sb.fpg == 0 || !sb.fpg.is_multiple_of(frag) {
-            return bad("fpg", sb.fpg.into(), "a multiple of a block's fragments");
-        }
-        if sb.ncg == 0 || sb.ncg != size.div_ceil(sb.fpg) {
-            return bad("ncg", sb.ncg.into(), "the groups that cover the volume");
-        }
-        if sb.inopb != sb.bsize / Inode::BYTES as u32 {
-            return bad("inopb", sb.inopb.into(), "the inodes of a block");
-        }
-        if sb.nindir != sb.bsize / 4 {
-            return bad("nindir", sb.nindir.into(), "the pointers of a block");
-        }
-        if sb.ipg == 0 || !sb.ipg.is_multiple_of(sb.inopb) || u64::from(sb.ipg) * u64::from(sb.ncg) > u32::MAX.into() {
-            return bad("ipg", sb.ipg.into(), "a multiple of a block's inodes, and within 32 bits for all groups");
-        }
-        let superblock_frags = (SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
-        let boot_end = (SUPERBLOCK_OFFSET as u32 + SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
-        if sb.sblkno < boot_end.min(size) || !sb.sblkno.is_multiple_of(frag) || sb.sblkno > sb.fpg {
-            return bad("sblkno", sb.sblkno.into(), "behind the first superblock");
-        }
-        if sb.cblkno < sb.sblkno + superblock_frags || !sb.cblkno.is_multiple_of(frag) || sb.cblkno > sb.fpg {
-            return bad("cblkno", sb.cblkno.into(), "behind the copy of the superblock");
-        }
-        if sb.iblkno < sb.cblkno + frag || !sb.iblkno.is_multiple_of(frag) || sb.iblkno > sb.fpg {
-            return bad("iblkno", sb.iblkno.into(), "behind the group's block");
-        }
-        let inode_frags = sb.ipg / sb.inopb * frag;
-        if sb.dblkno != sb.iblkno.saturating_add(inode_frags) || sb.dblkno > sb.fpg {
-            return bad("dblkno", sb.dblkno.into(), "right behind the inodes");
-        }
-        let furthest = u64::from(sb.cgoffset) * u64::from(!sb.cgmask) + u64::from(sb.dblkno);
-        if !sb.cgoffset.is_multiple_of(frag) || sb.cgoffset > 0 && sb.ncg > 1 && furthest > u64::from(sb.fpg) {
-            return bad("cgoffset", sb.cgoffset.into(), "small enough for the bookkeeping to stay in its group");
-        }
-        if sb.contigsumsize > CONTIG_SUM_MAX {
-            return bad("contigsumsize", sb.contigsumsize.into(), "at most 16");
-        }
-        if sb.cgsize > sb.bsize || (sb.cgsize as usize) < Group::BYTES {
-            return bad("cgsize", sb.cgsize.into(), "at most a block, and at least a group's head");
-        }
-        let csaddr = if sb.is_updated() && sb.csaddr != 0 { sb.csaddr } else { sb.old_csaddr.into() };
-        let cs_frags = u64::from(sb.cssize.div_ceil(sb.fsize));
-        let summaries = u64::from(sb.ncg) * Csum::BYTES as u64;
-        if !(summaries..summaries + u64::from(sb.bsize)).contains(&sb.cssize.into()) {
-            return bad("cssize", sb.cssize.into(), "room for a summary of each group, and little more");
-        }
-        if csaddr < u64::from(sb.dblkno) || csaddr + cs_frags > u64::from(sb.fpg.min(size)) {
-            return bad("csaddr", csaddr, "among the data of the first group");
-        }
-        if sb.minfree > 99 {
-            return bad("minfree", sb.minfree.into(), "a percentage");
-        }
-        if sb.maxcontig == 0 || sb.maxcontig > i32::MAX as u32 {
-            return bad("maxcontig", sb.maxcontig.into(), "at least 1");
-        }
-        if sb.maxbpg == 0 {
-            return bad("maxbpg", 0, "at least 1");
-        }
-        if sb.maxsymlinklen as usize > INLINE_BYTES {
-            return bad("maxsymlinklen", sb.maxsymlinklen.into(), "at most 60");
-        }
-        let dsize = if sb.is_updated() && sb.dsize != 0 { sb.dsize } else { sb.old_dsize.into() };
-        if dsize > u64::from(size) {
-            return bad("dsize", dsize, "at most the size of the volume");
-        }
-        if sb.nspf == 0 || sb.spc == 0 || sb.nsect == 0 || sb.npsect == 0 || sb.nsect > sb.spc || sb.cpg == 0 {
-            return bad("spc", sb.spc.into(), "a cylinder with whole tracks");
-        }
+/// Reports `field` as impossible unless `holds`; `wanted` says what it has to be.
+fn require(holds: bool, field: &str, value: impl Into<u64>, wanted: &str) -> FsResult<()> {
+    if holds {
+        return Ok(());
+    }
+    let found = format_args!("it is {}, not {wanted}", value.into()).to_string();
+    Err(FsError::corrupt("superblock", format_args!("field {field}"), found))
+}
+
+/// Sizes of blocks and fragments (L1).
+fn check_units(sb: &Superblock) -> FsResult<()> {
+    let is_block = sb.bsize.is_power_of_two() && (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&sb.bsize);
+    require(is_block, "bsize", sb.bsize, "a power of two from 4096 to 65536")?;
+    let is_frag = sb.fsize.is_power_of_two() && u64::from(sb.fsize) >= SECTOR_BYTES && sb.fsize <= sb.bsize;
+    require(is_frag, "fsize", sb.fsize, "a power of two from 512 to the size of a block")?;
+    let frag = sb.bsize / sb.fsize;
+    require(sb.frag == frag && frag as usize <= FRAGS_MAX, "frag", sb.frag, "the fragments of a block, at most 8")?;
+    require(sb.inopb == sb.bsize / Inode::BYTES as u32, "inopb", sb.inopb, "the inodes of a block")?;
+    require(sb.nindir == sb.bsize / 4, "nindir", sb.nindir, "the pointers of a block")
+}
+
+/// Fragments of the volume. A superblock with 64-bit counts has its numbers in two places.
+fn check_size(sb: &Superblock, device_bytes: u64) -> FsResult<u32> {
+    let size = if sb.is_updated() && sb.old_size == 0 { sb.size } else { sb.old_size.into() };
+    let is_inside = size > 0 && size <= i32::MAX as u64 && size * u64::from(sb.fsize) <= device_bytes;
+    require(is_inside, "size", size, "within the device")?;
+    require(!sb.is_updated() || sb.size == size, "size", sb.size, "the same in both places")?;
+    let is_same = !sb.is_updated() || sb.csaddr == 0 || sb.csaddr == u64::from(sb.old_csaddr);
+    require(is_same, "csaddr", sb.csaddr, "the same in both places")?;
+    Ok(size as u32)
+}
+
+/// Sizes of groups (L2).
+fn check_groups(sb: &Superblock, size: u32) -> FsResult<()> {
+    require(sb.fpg > 0 && sb.fpg.is_multiple_of(sb.frag), "fpg", sb.fpg, "a multiple of a block's fragments")?;
+    require(sb.ncg > 0 && sb.ncg == size.div_ceil(sb.fpg), "ncg", sb.ncg, "the groups that cover the volume")?;
+    let fits = u64::from(sb.ipg) * u64::from(sb.ncg) <= u32::MAX.into();
+    let is_whole = sb.ipg > 0 && sb.ipg.is_multiple_of(sb.inopb);
+    require(is_whole && fits, "ipg", sb.ipg, "a multiple of a block's inodes, and within 32 bits for all groups")
+}
+
+/// Positions in a group, in their order (L3).
+fn check_positions(sb: &Superblock, size: u32) -> FsResult<()> {
+    let superblock_frags = (SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
+    let boot_end = (SUPERBLOCK_OFFSET as u32 + SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
+    let is_block_from = |at: u32, first: u32| at >= first && at.is_multiple_of(sb.frag) && at <= sb.fpg;
+    require(is_block_from(sb.sblkno, boot_end.min(size)), "sblkno", sb.sblkno, "behind the first superblock")?;
+    let after_copy = sb.sblkno + superblock_frags;
+    require(is_block_from(sb.cblkno, after_copy), "cblkno", sb.cblkno, "behind the copy of the superblock")?;
+    require(is_block_from(sb.iblkno, sb.cblkno + sb.frag), "iblkno", sb.iblkno, "behind the group's block")?;
+    let inode_frags = sb.ipg / sb.inopb * sb.frag;
+    let is_behind = sb.dblkno == sb.iblkno.saturating_add(inode_frags) && sb.dblkno <= sb.fpg;
+    require(is_behind, "dblkno", sb.dblkno, "right behind the inodes")?;
+    let furthest = u64::from(sb.cgoffset) * u64::from(!sb.cgmask) + u64::from(sb.dblkno);
+    let stays = sb.cgoffset == 0 || sb.ncg == 1 || furthest <= u64::from(sb.fpg);
+    let wanted = "small enough for the bookkeeping to stay in its group";
+    require(sb.cgoffset.is_multiple_of(sb.frag) && stays, "cgoffset", sb.cgoffset, wanted)
+}
+
+/// The maps of a group and the summaries of all (L3). Returns the first fragment of the summaries.
+fn check_maps(sb: &Superblock, size: u32) -> FsResult<FragNo> {
+    require(sb.contigsumsize <= CONTIG_SUM_MAX, "contigsumsize", sb.contigsumsize, "at most 16")?;
+    let fits = sb.cgsize <= sb.bsize && sb.cgsize as usize >= Group::BYTES;
+    require(fits, "cgsize", sb.cgsize, "at most a block, and at least a group's head")?;
+    let csaddr = if sb.is_updated() && sb.csaddr != 0 { sb.csaddr } else { sb.old_csaddr.into() };
+    let cs_frags = u64::from(sb.cssize.div_ceil(sb.fsize));
+    let summaries = u64::from(sb.ncg) * Csum::BYTES as u64;
+    let is_enough = (summaries..summaries + u64::from(sb.bsize)).contains(&sb.cssize.into());
+    require(is_enough, "cssize", sb.cssize, "room for a summary of each group, and little more")?;
+    let is_data = csaddr >= u64::from(sb.dblkno) && csaddr + cs_frags <= u64::from(sb.fpg.min(size));
+    require(is_data, "csaddr", csaddr, "among the data of the first group")?;
+    Ok(FragNo(csaddr as u32))
+}
+
+/// What the allocator and the inodes go by. Returns the fragments for data.
+fn check_policies(sb: &Superblock, size: u32) -> FsResult<u32> {
+    require(sb.minfree <= 99, "minfree", sb.minfree, "a percentage")?;
+    require((1..=i32::MAX as u32).contains(&sb.maxcontig), "maxcontig", sb.maxcontig, "at least 1")?;
+    require(sb.maxbpg > 0, "maxbpg", sb.maxbpg, "at least 1")?;
+    require(sb.maxsymlinklen as usize <= INLINE_BYTES, "maxsymlinklen", sb.maxsymlinklen, "at most 60")?;
+    let dsize = if sb.is_updated() && sb.dsize != 0 { sb.dsize } else { sb.old_dsize.into() };
+    require(dsize <= u64::from(size), "dsize", dsize, "at most the size of the volume")?;
+    Ok(dsize as u32)
+}
+
+impl Rotation {
+    /// Checks what the superblock says about the drive, and reads the tables behind its fields.
+    fn new(sb: &Superblock, raw: &[u8]) -> FsResult<Rotation> {
+        let has_tracks = sb.nspf > 0 && sb.spc > 0 && sb.nsect > 0 && sb.npsect > 0 && sb.nsect <= sb.spc && sb.cpg > 0;
+        require(has_tracks, "spc", sb.spc, "a cylinder with whole tracks")?;
         // Counted in 16 bits by the tables.
-        if sb.nrpos > u16::MAX.into() {
-            return bad("nrpos", sb.nrpos.into(), "a number of 16 bits");
-        }
-        let mut rotation = Rotation {
+        require(sb.nrpos <= u16::MAX.into(), "nrpos", sb.nrpos, "a number of 16 bits")?;
+        let tables = match sb.cpc > 0 && sb.nrpos > 1 {
+            true => read_tables(sb, &raw[..SUPERBLOCK_BYTES.min(raw.len())]),
+            false => Some((Vec::new(), Vec::new())),
+        };
+        require(tables.is_some(), "cpc", sb.cpc, "a cycle whose tables fit behind the superblock")?;
+        let (first, next) = tables.unwrap_or_default();
+        Ok(Rotation {
             rotdelay: sb.rotdelay,
             rps: sb.rps,
             nspf: sb.nspf,
@@ -244,26 +234,41 @@ impl Layout {
             cpg: sb.cpg,
             nrpos: sb.nrpos.max(1),
             cpc: sb.cpc,
-            first: Vec::new(),
-            next: Vec::new(),
-        };
-        if sb.cpc > 0 && sb.nrpos > 1 {
-            match read_tables(sb, &raw[..SUPERBLOCK_BYTES.min(raw.len())]) {
-                Some((first, next)) => (rotation.first, rotation.next) = (first, next),
-                None => return bad("cpc", sb.cpc.into(), "a cycle whose tables fit behind the superblock"),
-            }
-        }
-        // Pointers have 31 bits, for blocks of a file and on the volume.
-        let block = u64::from(sb.bsize);
-        let nindir = u64::from(sb.nindir);
-        let blocks = DIRECT as u64 + nindir + nindir * nindir + nindir * nindir * nindir;
-        let addressable_bytes = (blocks.min(1 << 30) * block - 1).min(i64::MAX as u64);
+            first,
+            next,
+        })
+    }
+}
+
+/// Most bytes that pointers can address: they have 31 bits, for blocks of a file and on the volume.
+fn addressable_bytes(sb: &Superblock) -> u64 {
+    let (block, nindir) = (u64::from(sb.bsize), u64::from(sb.nindir));
+    let blocks = DIRECT as u64 + nindir + nindir * nindir + nindir * nindir * nindir;
+    (blocks.min(1 << 30) * block - 1).min(i64::MAX as u64)
+}
+
+impl Layout {
+    /// Checks everything in `superblock` that the arithmetic relies on. `raw` is the block in which it was found.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the field that is impossible.
+    pub fn new(superblock: &Superblock, raw: &[u8], device_bytes: u64) -> FsResult<Layout> {
+        let sb = superblock;
+        // In this order: each check relies on the earlier ones.
+        check_units(sb)?;
+        let size = check_size(sb, device_bytes)?;
+        check_groups(sb, size)?;
+        check_positions(sb, size)?;
+        let csaddr = check_maps(sb, size)?;
+        let dsize = check_policies(sb, size)?;
+        let rotation = Rotation::new(sb, raw)?;
+        let addressable_bytes = addressable_bytes(sb);
         let layout = Layout {
             block_bytes: sb.bsize,
             frag_bytes: sb.fsize,
-            frag,
+            frag: sb.frag,
             size,
-            dsize: dsize as u32,
+            dsize,
             groups: sb.ncg,
             frags_per_group: sb.fpg,
             inodes_per_group: sb.ipg,
@@ -275,7 +280,7 @@ impl Layout {
             dblkno: sb.dblkno,
             cgoffset: sb.cgoffset,
             cgmask: sb.cgmask,
-            csaddr: FragNo(csaddr as u32),
+            csaddr,
             cssize: sb.cssize,
             cgsize: sb.cgsize,
             minfree: sb.minfree,
@@ -287,10 +292,9 @@ impl Layout {
             addressable_bytes,
             rotation,
         };
-        let last = GroupNo(layout.groups - 1);
-        if (layout.group_start(last) + layout.dblkno).0 > size {
-            return bad("size", size.into(), "large enough for the bookkeeping of the last group");
-        }
+        let last = layout.group_start(GroupNo(layout.groups - 1));
+        let has_room = (last + layout.dblkno).0 <= size;
+        require(has_room, "size", size, "large enough for the bookkeeping of the last group")?;
         Ok(layout)
     }
 

@@ -123,8 +123,142 @@ impl MkfsOptions {
     }
 }
 
-fn divide_up(value: u64, by: u64) -> u64 {
-    value.div_ceil(by)
+impl MkfsOptions {
+    /// Checks each option, and those that limit each other.
+    fn check(&self) -> FsResult<()> {
+        let MkfsOptions { block_bytes: bsize, frag_bytes: fsize, drive, .. } = *self;
+        let (nsect, ntrak) = (drive.sectors_per_track, drive.tracks_per_cylinder);
+        if !bsize.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&bsize) {
+            return Err(FsError::Invalid("a block is a power of two, from 4 KiB to 64 KiB"));
+        }
+        let is_frag = fsize.is_power_of_two() && u64::from(fsize) >= SECTOR_BYTES && fsize <= bsize;
+        if !is_frag || bsize / fsize > FRAGS_MAX as u32 {
+            return Err(FsError::Invalid(
+                "a fragment is a power of two, at least 512 bytes, and a block has at most 8",
+            ));
+        }
+        if nsect == 0 || ntrak == 0 || u64::from(nsect) * u64::from(ntrak) > 1 << 24 {
+            return Err(FsError::Invalid("a cylinder has at least one sector, and less than 8 GiB"));
+        }
+        if self.bytes_per_inode() < 128 || self.minfree > 50 || self.maxcontig == 0 || self.maxcontig > 1 << 16 {
+            return Err(FsError::Invalid("reserve, contiguous blocks or bytes of an inode are out of range"));
+        }
+        if self.cylinders_per_group == 0 || self.cylinders_per_group > 1 << 15 {
+            return Err(FsError::Invalid("a group has from 1 to 32768 cylinders"));
+        }
+        let label = self.label.as_bytes();
+        if label.len() > 31 || label.contains(&0) || self.lite2 && !label.is_empty() {
+            return Err(FsError::Invalid("a label is at most 31 bytes long, and 4.4BSD-Lite2 has none"));
+        }
+        Ok(())
+    }
+
+    fn bytes_per_inode(&self) -> u32 {
+        self.bytes_per_inode.unwrap_or(4 * self.frag_bytes)
+    }
+
+    /// Inodes for `frags` fragments: whole blocks, and at most what the group's block counts in 16 bits.
+    fn inodes_for(&self, frags: u64) -> u64 {
+        let inopb = self.block_bytes / Inode::BYTES as u32;
+        let inodes = (frags * u64::from(self.frag_bytes)).div_ceil(self.bytes_per_inode().into());
+        inodes.next_multiple_of(inopb.into()).min(u64::from(32_767 / inopb * inopb))
+    }
+}
+
+/// What all groups of a volume have in common, named as in the superblock. Positions are in fragments from the start of a
+/// group.
+struct GroupShape {
+    /// Sectors of a fragment and of a cylinder.
+    nspf: u32,
+    spc: u32,
+    /// The smallest number of cylinders that has whole blocks. Groups begin at such a cylinder, and positions repeat.
+    cpc: u32,
+    nrpos: u32,
+    contigsumsize: u32,
+    cpg: u32,
+    ipg: u32,
+    fpg: u32,
+    sblkno: u32,
+    cblkno: u32,
+    iblkno: u32,
+    dblkno: u32,
+    cgoffset: u32,
+    cgmask: u32,
+    /// Bytes of the group's block.
+    cgsize: u32,
+}
+
+impl GroupShape {
+    /// For checked `options` and a volume of at most `size` fragments.
+    fn new(options: &MkfsOptions, size: u32) -> FsResult<GroupShape> {
+        let MkfsOptions { block_bytes: bsize, frag_bytes: fsize, drive, .. } = *options;
+        let (nsect, ntrak) = (drive.sectors_per_track, drive.tracks_per_cylinder);
+        let (frag, inopb) = (bsize / fsize, bsize / Inode::BYTES as u32);
+        let (nspf, spc) = (fsize / SECTOR_BYTES as u32, nsect * ntrak);
+        let (mut cpc, mut rest) = (nspf * frag, spc);
+        while cpc > 1 && rest.is_multiple_of(2) {
+            (cpc, rest) = (cpc / 2, rest / 2);
+        }
+        let contigsumsize = if options.maxcontig > 1 { options.maxcontig.min(CONTIG_SUM_MAX) } else { 0 };
+        let nrpos = if options.tables && ntrak > 1 { options.positions.clamp(1, 255) } else { 1 };
+        let mut cpg = options.cylinders_per_group.next_multiple_of(cpc);
+        let (ipg, fpg, cgsize) = loop {
+            let fpg = u64::from(cpg) * u64::from(spc) / u64::from(nspf);
+            let ipg = options.inodes_for(fpg.min(size.into())).max(inopb.into());
+            let offsets = Offsets::new(cpg, nrpos, ipg, fpg, frag, contigsumsize);
+            if u64::from(offsets.end) <= bsize.into() && fpg <= i32::MAX as u64 {
+                break (ipg as u32, fpg as u32, offsets.end.next_multiple_of(fsize));
+            }
+            if cpg <= cpc {
+                return Err(FsError::Invalid(
+                    "a group's maps do not fit into a block: larger blocks or smaller cylinders are needed",
+                ));
+            }
+            cpg -= cpc;
+        };
+        let sblkno = ((SUPERBLOCK_OFFSET as u32 + SUPERBLOCK_BYTES as u32).div_ceil(fsize)).next_multiple_of(frag);
+        let cblkno = sblkno + (SUPERBLOCK_BYTES as u32).div_ceil(fsize).next_multiple_of(frag);
+        let iblkno = cblkno + frag;
+        let dblkno = iblkno + ipg / inopb * frag;
+        // The bookkeeping moves by a track with each group, so that no platter has all of it.
+        let cgoffset = nsect.div_ceil(nspf).next_multiple_of(frag);
+        let cgmask = u32::MAX << ntrak.next_power_of_two().ilog2();
+        let furthest = u64::from(cgoffset) * u64::from(!cgmask) + u64::from(dblkno);
+        if furthest + u64::from(frag) > u64::from(fpg) {
+            return Err(FsError::Invalid("a group has no room besides its own bookkeeping: more cylinders are needed"));
+        }
+        Ok(GroupShape {
+            nspf,
+            spc,
+            cpc,
+            nrpos,
+            contigsumsize,
+            cpg,
+            ipg,
+            fpg,
+            sblkno,
+            cblkno,
+            iblkno,
+            dblkno,
+            cgoffset,
+            cgmask,
+            cgsize,
+        })
+    }
+
+    /// Groups, and the fragments that they cover, of at most `size`: a last group without room for its bookkeeping is left out.
+    fn groups(&self, size: u32, frag: u32) -> (u32, u32) {
+        let (mut size, mut ncg) = (size, size.div_ceil(self.fpg));
+        while ncg > 0 {
+            let start = (ncg - 1) * self.fpg + self.cgoffset.wrapping_mul((ncg - 1) & !self.cgmask);
+            if start + self.dblkno + frag <= size {
+                break;
+            }
+            ncg -= 1;
+            size = size.min(ncg * self.fpg);
+        }
+        (ncg, size)
+    }
 }
 
 /// The superblock that follows from `options` on a device of `sectors` sectors, with the tables behind its fields.
@@ -132,154 +266,94 @@ fn divide_up(value: u64, by: u64) -> u64 {
 /// # Errors
 /// `Invalid` when they do not fit together.
 fn superblock(options: &MkfsOptions, sectors: u64, now: WallTime) -> FsResult<(Superblock, Vec<u8>)> {
-    let MkfsOptions { block_bytes: bsize, frag_bytes: fsize, drive, .. } = *options;
-    let (nsect, ntrak) = (drive.sectors_per_track, drive.tracks_per_cylinder);
-    if !bsize.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&bsize) {
-        return Err(FsError::Invalid("a block is a power of two, from 4 KiB to 64 KiB"));
-    }
-    if !fsize.is_power_of_two() || u64::from(fsize) < SECTOR_BYTES || fsize > bsize || bsize / fsize > FRAGS_MAX as u32
-    {
-        return Err(FsError::Invalid("a fragment is a power of two, at least 512 bytes, and a block has at most 8"));
-    }
-    if nsect == 0 || ntrak == 0 || u64::from(nsect) * u64::from(ntrak) > 1 << 24 {
-        return Err(FsError::Invalid("a cylinder has at least one sector, and less than 8 GiB"));
-    }
-    let bytes_per_inode = options.bytes_per_inode.unwrap_or(4 * fsize);
-    if bytes_per_inode < 128 || options.minfree > 50 || options.maxcontig == 0 || options.maxcontig > 1 << 16 {
-        return Err(FsError::Invalid("reserve, contiguous blocks or bytes of an inode are out of range"));
-    }
-    if options.cylinders_per_group == 0 || options.cylinders_per_group > 1 << 15 {
-        return Err(FsError::Invalid("a group has from 1 to 32768 cylinders"));
-    }
-    let label = options.label.as_bytes();
-    if label.len() > 31 || label.contains(&0) || options.lite2 && !label.is_empty() {
-        return Err(FsError::Invalid("a label is at most 31 bytes long, and 4.4BSD-Lite2 has none"));
-    }
+    options.check()?;
+    let MkfsOptions { block_bytes: bsize, frag_bytes: fsize, .. } = *options;
     let frag = bsize / fsize;
-    let nspf = fsize / SECTOR_BYTES as u32;
-    let nspb = nspf * frag;
-    let spc = nsect * ntrak;
-    let size = (sectors / u64::from(nspf)).min(i32::MAX as u64) as u32;
-    let sblkno = ((SUPERBLOCK_OFFSET as u32 + SUPERBLOCK_BYTES as u32).div_ceil(fsize)).next_multiple_of(frag);
-    let cblkno = sblkno + (SUPERBLOCK_BYTES as u32).div_ceil(fsize).next_multiple_of(frag);
-    let iblkno = cblkno + frag;
-    // The bookkeeping moves by a track with each group, so that no platter has all of it.
-    let cgoffset = nsect.div_ceil(nspf).next_multiple_of(frag);
-    let mut cgmask = u32::MAX;
-    let mut tracks = ntrak;
-    while tracks > 1 {
-        cgmask <<= 1;
-        tracks >>= 1;
-    }
-    if !ntrak.is_power_of_two() {
-        cgmask <<= 1;
-    }
-    // Groups begin at a block: the smallest number of cylinders that has whole blocks.
-    let (mut cpc, mut rest) = (nspb, spc);
-    while cpc > 1 && rest.is_multiple_of(2) {
-        (cpc, rest) = (cpc / 2, rest / 2);
-    }
-    let inopb = bsize / Inode::BYTES as u32;
-    let contigsumsize = if options.maxcontig > 1 { options.maxcontig.min(CONTIG_SUM_MAX) } else { 0 };
-    let nrpos = if options.tables && ntrak > 1 { options.positions.clamp(1, 255) } else { 1 };
-    let inodes_for = |frags: u64| {
-        let inodes = divide_up(frags * u64::from(fsize), bytes_per_inode.into());
-        // The group's block counts them in 16 bits.
-        (inodes.next_multiple_of(inopb.into())).min(u64::from(32_767 / inopb * inopb))
-    };
-    let mut cpg = options.cylinders_per_group.next_multiple_of(cpc);
-    let (ipg, fpg, offsets) = loop {
-        let fpg = u64::from(cpg) * u64::from(spc) / u64::from(nspf);
-        let ipg = inodes_for(fpg.min(size.into())).max(inopb.into());
-        let offsets = Offsets::new(cpg, nrpos, ipg, fpg, frag, contigsumsize);
-        if u64::from(offsets.end) <= bsize.into() && fpg <= i32::MAX as u64 {
-            break (ipg as u32, fpg as u32, offsets);
-        }
-        if cpg <= cpc {
-            return Err(FsError::Invalid(
-                "a group's maps do not fit into a block: larger blocks or smaller cylinders are needed",
-            ));
-        }
-        cpg -= cpc;
-    };
-    let inode_frags = ipg / inopb * frag;
-    let dblkno = iblkno + inode_frags;
-    let furthest = u64::from(cgoffset) * u64::from(!cgmask) + u64::from(dblkno);
-    if furthest + u64::from(frag) > u64::from(fpg) {
-        return Err(FsError::Invalid("a group has no room besides its own bookkeeping: more cylinders are needed"));
-    }
-    let mut size = size;
-    let mut ncg = size.div_ceil(fpg);
-    // A last group without room for its bookkeeping is left out.
-    while ncg > 0 {
-        let start = (ncg - 1) * fpg + cgoffset.wrapping_mul((ncg - 1) & !cgmask);
-        if start + dblkno + frag <= size {
-            break;
-        }
-        ncg -= 1;
-        size = size.min(ncg * fpg);
-    }
+    let size = (sectors / (u64::from(fsize) / SECTOR_BYTES)).min(i32::MAX as u64) as u32;
+    let shape = GroupShape::new(options, size)?;
+    let (ncg, size) = shape.groups(size, frag);
     let cssize = (ncg * Csum::BYTES as u32).next_multiple_of(fsize);
     let csfrags = cssize / fsize;
-    if ncg == 0 || u64::from(dblkno + csfrags + frag) > u64::from(fpg.min(size)) {
+    if ncg == 0 || u64::from(shape.dblkno + csfrags + frag) > u64::from(shape.fpg.min(size)) {
         return Err(FsError::Invalid("the device is too small for a volume of this shape"));
     }
-    let dsize = size - sblkno - ncg * (dblkno - sblkno) - csfrags;
     let mut raw = vec![0; SUPERBLOCK_BYTES];
-    let mut cpc = if options.tables && ntrak > 1 && nrpos > 1 { cpc } else { 0 };
-    let blocks_per_cycle = cpc * spc / nspb;
-    let (postbloff, rotbloff) = (Superblock::BYTES as u32, Superblock::BYTES as u32 + 2 * nrpos * cpc);
-    if rotbloff + blocks_per_cycle > SUPERBLOCK_BYTES as u32 || nsect > 256 * nspb {
-        cpc = 0;
-    }
-    let sbsize = if cpc > 0 { rotbloff + blocks_per_cycle } else { Superblock::BYTES as u32 + 1 };
-    let mut volname = [0; 32];
-    volname[..label.len()].copy_from_slice(label);
-    let nindir = bsize / 4;
-    let pointed = [1, 2, 3].map(|level| u64::from(bsize).saturating_mul(u64::from(nindir).pow(level)));
-    let maxfilesize = pointed.iter().fold(u64::from(bsize) * DIRECT as u64 - 1, |sum, more| sum.saturating_add(*more));
     let mut sb = Superblock::decode(&raw).unwrap_or_else(|| unreachable!("the size is right"));
-    (sb.sblkno, sb.cblkno, sb.iblkno, sb.dblkno) = (sblkno, cblkno, iblkno, dblkno);
-    (sb.cgoffset, sb.cgmask) = (cgoffset, cgmask);
-    (sb.old_size, sb.old_dsize, sb.ncg) = (size, dsize, ncg);
-    (sb.bsize, sb.fsize, sb.frag) = (bsize, fsize, frag);
-    (sb.minfree, sb.rotdelay, sb.rps) = (options.minfree, options.rotdelay, drive.revolutions_per_minute / 60);
-    (sb.bmask, sb.fmask) = (!(bsize - 1), !(fsize - 1));
-    (sb.bshift, sb.fshift, sb.fragshift) = (bsize.ilog2(), fsize.ilog2(), frag.ilog2());
-    (sb.maxcontig, sb.maxbpg) = (options.maxcontig, options.maxbpg.unwrap_or(bsize / 4).max(1));
-    (sb.fsbtodb, sb.sbsize) = (nspf.ilog2(), sbsize.next_multiple_of(fsize).min(SUPERBLOCK_BYTES as u32));
-    (sb.nindir, sb.inopb, sb.nspf) = (nindir, inopb, nspf);
-    sb.optim = OPTIM_TIME;
-    (sb.npsect, sb.interleave, sb.trackskew) = (nsect, 1, 0);
-    sb.id = options.id;
-    (sb.old_csaddr, sb.cssize) = (dblkno, cssize);
-    sb.cgsize = offsets.end.next_multiple_of(fsize);
-    (sb.ntrak, sb.nsect, sb.spc) = (ntrak, nsect, spc);
-    sb.ncyl = divide_up(u64::from(size) * u64::from(nspf), spc.into()) as u32;
-    (sb.cpg, sb.ipg, sb.fpg) = (cpg, ipg, fpg);
-    sb.clean = CLEAN;
-    sb.cpc = cpc;
-    (sb.contigsumsize, sb.maxsymlinklen, sb.inodefmt) = (contigsumsize, INLINE_BYTES as u32, INODE_FORMAT_44);
-    sb.maxfilesize = maxfilesize.min(i64::MAX as u64);
-    (sb.qbmask, sb.qfmask) = (u64::from(bsize - 1), u64::from(fsize - 1));
-    (sb.postblformat, sb.nrpos) = (POSTBL_DYNAMIC, nrpos);
-    if cpc > 0 {
-        (sb.postbloff, sb.rotbloff) = (postbloff, rotbloff);
-    }
     sb.magic = UFS1_MAGIC;
+    sb.id = options.id;
+    sb.clean = CLEAN;
     sb.old_time = now.seconds as u32;
+    put_sizes(&mut sb, bsize, fsize);
+    put_groups(&mut sb, &shape);
+    put_policies(&mut sb, options);
+    put_drive(&mut sb, options, &shape);
+    (sb.old_size, sb.ncg) = (size, ncg);
+    sb.old_dsize = size - shape.sblkno - ncg * (shape.dblkno - shape.sblkno) - csfrags;
+    (sb.old_csaddr, sb.cssize) = (shape.dblkno, cssize);
+    sb.ncyl = (u64::from(size) * u64::from(shape.nspf)).div_ceil(shape.spc.into()) as u32;
     if !options.lite2 {
         sb.old_flags = FLAGS_UPDATED;
-        sb.volname = volname;
+        sb.volname[..options.label.len()].copy_from_slice(options.label.as_bytes());
         (sb.maxbsize, sb.sblockloc) = (bsize, SUPERBLOCK_OFFSET);
-        (sb.size, sb.dsize, sb.csaddr) = (size.into(), dsize.into(), dblkno.into());
+        (sb.size, sb.dsize, sb.csaddr) = (sb.old_size.into(), sb.old_dsize.into(), sb.old_csaddr.into());
         (sb.avgfilesize, sb.avgfpdir) = (16_384, 64);
     }
     sb.encode(&mut raw);
-    if cpc > 0 {
+    if sb.cpc > 0 {
         write_tables(&sb, &mut raw, sectors)?;
     }
     Ok((sb, raw))
+}
+
+/// Sizes of blocks and fragments, in all the forms that the superblock has them in.
+fn put_sizes(sb: &mut Superblock, bsize: u32, fsize: u32) {
+    let frag = bsize / fsize;
+    let nspf = fsize / SECTOR_BYTES as u32;
+    let nindir = bsize / 4;
+    (sb.bsize, sb.fsize, sb.frag) = (bsize, fsize, frag);
+    (sb.bmask, sb.fmask) = (!(bsize - 1), !(fsize - 1));
+    (sb.qbmask, sb.qfmask) = (u64::from(bsize - 1), u64::from(fsize - 1));
+    (sb.bshift, sb.fshift, sb.fragshift) = (bsize.ilog2(), fsize.ilog2(), frag.ilog2());
+    (sb.fsbtodb, sb.nspf) = (nspf.ilog2(), nspf);
+    (sb.nindir, sb.inopb) = (nindir, bsize / Inode::BYTES as u32);
+    (sb.maxsymlinklen, sb.inodefmt) = (INLINE_BYTES as u32, INODE_FORMAT_44);
+    let pointed = [1, 2, 3].map(|level| u64::from(bsize).saturating_mul(u64::from(nindir).pow(level)));
+    let maxfilesize = pointed.iter().fold(u64::from(bsize) * DIRECT as u64 - 1, |sum, more| sum.saturating_add(*more));
+    sb.maxfilesize = maxfilesize.min(i64::MAX as u64);
+}
+
+fn put_groups(sb: &mut Superblock, shape: &GroupShape) {
+    (sb.sblkno, sb.cblkno, sb.iblkno, sb.dblkno) = (shape.sblkno, shape.cblkno, shape.iblkno, shape.dblkno);
+    (sb.cgoffset, sb.cgmask) = (shape.cgoffset, shape.cgmask);
+    (sb.cpg, sb.ipg, sb.fpg) = (shape.cpg, shape.ipg, shape.fpg);
+    (sb.cgsize, sb.contigsumsize) = (shape.cgsize, shape.contigsumsize);
+}
+
+fn put_policies(sb: &mut Superblock, options: &MkfsOptions) {
+    let maxbpg = options.maxbpg.unwrap_or(options.block_bytes / 4).max(1);
+    (sb.minfree, sb.rotdelay) = (options.minfree, options.rotdelay);
+    (sb.maxcontig, sb.maxbpg) = (options.maxcontig, maxbpg);
+    sb.optim = OPTIM_TIME;
+}
+
+/// What allocation knows about the drive, and where its tables of rotational positions are, if it has any.
+fn put_drive(sb: &mut Superblock, options: &MkfsOptions, shape: &GroupShape) {
+    let DriveShape { sectors_per_track: nsect, tracks_per_cylinder: ntrak, revolutions_per_minute } = options.drive;
+    (sb.ntrak, sb.nsect, sb.spc) = (ntrak, nsect, shape.spc);
+    (sb.npsect, sb.interleave, sb.trackskew) = (nsect, 1, 0);
+    sb.rps = revolutions_per_minute / 60;
+    (sb.postblformat, sb.nrpos) = (POSTBL_DYNAMIC, shape.nrpos);
+    let fields = Superblock::BYTES as u32;
+    let nspb = shape.nspf * sb.frag;
+    let (postbloff, rotbloff) = (fields, fields + 2 * shape.nrpos * shape.cpc);
+    let end = rotbloff + shape.cpc * shape.spc / nspb;
+    let has_tables =
+        options.tables && ntrak > 1 && shape.nrpos > 1 && end <= SUPERBLOCK_BYTES as u32 && nsect <= 256 * nspb;
+    let sbsize = if has_tables { end } else { fields + 1 };
+    sb.sbsize = sbsize.next_multiple_of(sb.fsize).min(SUPERBLOCK_BYTES as u32);
+    if has_tables {
+        (sb.cpc, sb.postbloff, sb.rotbloff) = (shape.cpc, postbloff, rotbloff);
+    }
 }
 
 /// Where the maps of a group are in its block.
