@@ -299,22 +299,14 @@ impl ArrayInfo {
 /// # Errors
 /// When the members contradict each other: they are of two arrays.
 pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayError> {
-    let mut found: Vec<(usize, FoundMember)> = Vec::new();
-    let mut members: Vec<MemberInfo> = Vec::new();
-    for (index, device) in given.iter().enumerate() {
-        let nothing = |why: String| MemberInfo { slot: None, generation: 0, why: Some(why) };
-        members.push(match device {
-            None => nothing("it could not be opened".to_string()),
-            Some(device) => match look(device).await {
-                Ok(Membership::Member(superblock)) => {
-                    found.push((index, FoundMember { device: device.clone(), superblock: *superblock }));
-                    MemberInfo { slot: Some(superblock.slot as usize), generation: superblock.generation, why: None }
-                }
-                Ok(Membership::None(NoSuperblock::Bad(why))) => nothing(why),
-                Ok(Membership::None(NoSuperblock::Other)) => nothing(NO_ARRAY.to_string()),
-                Err(error) => nothing(error.to_string()),
-            },
-        });
+    let Discovered { found, unknown } = discover(given).await;
+    let mut members: BTreeMap<usize, MemberInfo> = BTreeMap::new();
+    for (index, why) in unknown {
+        members.insert(index, MemberInfo { slot: None, generation: 0, why: Some(why) });
+    }
+    for (index, FoundMember { superblock, .. }) in &found {
+        let (slot, generation) = (Some(superblock.slot as usize), superblock.generation);
+        members.insert(*index, MemberInfo { slot, generation, why: None });
     }
     let slots = by_slot(found)?;
     let Some(truth) = slots.values().map(|found| found.superblock).max_by_key(|found| found.generation) else {
@@ -344,7 +336,7 @@ pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayEr
         rows: shape.rows,
         rebuilt_rows: truth.rebuilt_rows,
         dirty_regions: dirty.len() as u64,
-        given: members,
+        given: members.into_values().collect(),
     }))
 }
 
@@ -368,91 +360,163 @@ fn numbers(truth: &Superblock) -> (Shape, Layout) {
     (shape, layout)
 }
 
-/// Assembles an array.
+/// The superblocks of the devices that are given, and why others are no members.
+struct Discovered {
+    found: Vec<(usize, FoundMember)>,
+    unknown: Vec<(usize, String)>,
+}
+
+/// Reads the superblocks of all devices.
+async fn discover(given: &[Option<Device>]) -> Discovered {
+    let mut discovered = Discovered { found: Vec::new(), unknown: Vec::new() };
+    for (index, device) in given.iter().enumerate() {
+        let why = match device {
+            None => "it could not be opened".to_string(),
+            Some(device) => match look(device).await {
+                Ok(Membership::Member(superblock)) => {
+                    let member = FoundMember { device: device.clone(), superblock: *superblock };
+                    discovered.found.push((index, member));
+                    continue;
+                }
+                Ok(Membership::None(NoSuperblock::Bad(why))) => format!("it holds an array, but {why}"),
+                Ok(Membership::None(NoSuperblock::Other)) => NO_ARRAY.to_string(),
+                Err(error) => error.to_string(),
+            },
+        };
+        discovered.unknown.push((index, why));
+    }
+    discovered
+}
+
+/// What the superblocks say about the array, and which of its members take part from now on.
+struct Judgement {
+    /// That of the highest generation.
+    truth: Superblock,
+    shape: Shape,
+    layout: Layout,
+    recorded: Vec<MemberState>,
+    now: Vec<MemberState>,
+    /// By number; `None` for one that is missing or failed.
+    members: Vec<Option<Device>>,
+    /// The power failed while superblocks were being written. A member that lags must not be left alone until all agree: it
+    /// names another copy of the bitmap than the one used from now on.
+    lagging: Vec<(usize, Device)>,
+}
+
+/// Decides which members are valid. `given` is the number of devices.
+///
+/// # Errors
+/// When there is no array, when its superblocks contradict each other or the options, or when too few members are valid; when
+/// one that should be valid is not and `options` do not allow that.
+fn judge(discovered: Discovered, given: usize, options: &ArrayOptions) -> Result<Judgement, ArrayError> {
+    let Discovered { found, unknown } = discovered;
+    let slots = by_slot(found)?;
+    let Some(truth) = slots.values().map(|found| found.superblock).max_by_key(|found| found.generation) else {
+        let why = unknown.into_iter().map(|(member, why)| format!("member {member}: {why}")).collect::<Vec<_>>();
+        return Err(ArrayError::Nothing { why: why.join("; ") });
+    };
+    check_truth(&truth, &slots, given, options)?;
+    let (shape, layout) = numbers(&truth);
+    let recorded: Vec<MemberState> =
+        truth.states[..shape.members].iter().map(|&state| MemberState::from_byte(state)).collect();
+    let is_current = |found: &&FoundMember| found.superblock.generation + 1 >= truth.generation;
+    let end = shape.data_start + shape.rows * shape.unit;
+    let fits = |found: &&FoundMember| found.device.geometry().sectors >= end;
+    let mut judgement = Judgement {
+        truth,
+        recorded: recorded.clone(),
+        now: Vec::new(),
+        members: Vec::new(),
+        lagging: Vec::new(),
+        shape,
+        layout,
+    };
+    let mut missing = Vec::new();
+    for (slot, &member_state) in recorded.iter().enumerate() {
+        let found = slots.get(&slot);
+        let valid = found.filter(|_| member_state != MemberState::Failed).filter(is_current).filter(fits);
+        if valid.is_none() && member_state == MemberState::Active {
+            missing.push((slot, why_missing(found, found.as_ref().is_some_and(is_current), &unknown)));
+        }
+        if let Some(member) = valid.filter(|member| member.superblock.generation < truth.generation) {
+            judgement.lagging.push((slot, member.device.clone()));
+        }
+        judgement.now.push(if valid.is_some() { member_state } else { MemberState::Failed });
+        judgement.members.push(valid.map(|found| found.device.clone()));
+    }
+    let active = judgement.active().count();
+    let needed = if judgement.shape.level == Level::Mirror { 1 } else { judgement.shape.members - 1 };
+    if active < needed {
+        let is_lost = |slot: &usize| judgement.now[*slot] != MemberState::Active;
+        let lost = (0..judgement.shape.members).filter(is_lost).collect();
+        return Err(ArrayError::TooFew { active, needed, lost });
+    }
+    match missing.into_iter().next() {
+        Some((slot, why)) if !options.degraded => Err(ArrayError::Missing { slot, why }),
+        _ => Ok(judgement),
+    }
+}
+
+/// Why a member that should be valid is not. `unknown` are devices that are no members, with the reason.
+fn why_missing(found: Option<&FoundMember>, is_current: bool, unknown: &[(usize, String)]) -> String {
+    match found {
+        Some(_) if !is_current => "it is out of date".to_string(),
+        Some(_) => "it is smaller than it was".to_string(),
+        None if unknown.is_empty() => "it is not among them".to_string(),
+        // Any of them may be it.
+        None => unknown.iter().map(|(_, why)| why.as_str()).collect::<Vec<_>>().join("; "),
+    }
+}
+
+impl Judgement {
+    /// Members that are valid in every row.
+    fn active(&self) -> impl Iterator<Item = (usize, &Device)> {
+        let is_active = |slot: &usize| self.now[*slot] == MemberState::Active;
+        (0..self.shape.members).filter(is_active).filter_map(|slot| Some((slot, self.members[slot].as_ref()?)))
+    }
+
+    /// Rows that a power cut may have left inconsistent: those of the `dirty` regions, without what is `known`.
+    fn out_of_sync(&self, dirty: &BTreeSet<u64>, known: &Ranges) -> RowSet {
+        let (unit, region_rows) = (self.shape.unit, self.layout.region_rows);
+        let mut out_of_sync = RowSet::default();
+        for &region in dirty {
+            let rows = region * region_rows..((region + 1) * region_rows).min(self.shape.rows);
+            let is_open = |row: &u64| !known.contains(row * unit..(row + 1) * unit);
+            rows.filter(is_open).for_each(|row| out_of_sync.insert(row));
+        }
+        out_of_sync
+    }
+}
+
+/// Assembles an array: discovers its members, judges them, and makes them agree.
 pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOptions) -> Result<Rc<Array>, ArrayError> {
     let given: Vec<Option<Device>> = match options.read_only {
         // Recovery then happens in memory.
         true => given.into_iter().map(|device| device.map(|device| ForkDevice::new(device) as Device)).collect(),
         false => given,
     };
-    let mut found: Vec<(usize, FoundMember)> = Vec::new();
-    let mut unknown: Vec<(usize, String)> = Vec::new();
-    for (index, device) in given.iter().enumerate() {
-        let Some(device) = device else {
-            unknown.push((index, "it could not be opened".to_string()));
-            continue;
-        };
-        match look(device).await {
-            Ok(Membership::Member(superblock)) => {
-                found.push((index, FoundMember { device: device.clone(), superblock: *superblock }));
-            }
-            Ok(Membership::None(NoSuperblock::Bad(why))) => {
-                unknown.push((index, format!("it holds an array, but {why}")));
-            }
-            Ok(Membership::None(NoSuperblock::Other)) => unknown.push((index, NO_ARRAY.to_string())),
-            Err(error) => unknown.push((index, error.to_string())),
-        }
+    let judgement = judge(discover(&given).await, given.len(), options)?;
+    let array = recover(rt, judgement, options).await?;
+    if !options.read_only {
+        array.start();
     }
-    let slots = by_slot(found)?;
-    let Some(truth) = slots.values().map(|found| found.superblock).max_by_key(|found| found.generation) else {
-        let why = unknown.into_iter().map(|(member, why)| format!("member {member}: {why}")).collect::<Vec<_>>();
-        return Err(ArrayError::Nothing { why: why.join("; ") });
-    };
-    check_truth(&truth, &slots, given.len(), options)?;
-    let (shape, layout) = numbers(&truth);
-    let mut now: Vec<MemberState> = Vec::new();
-    let recorded: Vec<MemberState> =
-        truth.states[..shape.members].iter().map(|&state| MemberState::from_byte(state)).collect();
-    let mut members: Vec<Option<Device>> = Vec::new();
-    let mut missing = Vec::new();
-    for (slot, &member_state) in recorded.iter().enumerate() {
-        let found = slots
-            .get(&slot)
-            .filter(|found| found.superblock.generation + 1 >= truth.generation && member_state != MemberState::Failed);
-        let fits = |found: &&FoundMember| found.device.geometry().sectors >= shape.data_start + shape.rows * shape.unit;
-        let found = found.filter(fits);
-        if found.is_none() && member_state == MemberState::Active {
-            let why = match slots.get(&slot) {
-                Some(found) if found.superblock.generation + 1 < truth.generation => "it is out of date".to_string(),
-                Some(_) => "it is smaller than it was".to_string(),
-                None if unknown.is_empty() => "it is not among them".to_string(),
-                // Any of them may be it.
-                None => unknown.iter().map(|(_, why)| why.as_str()).collect::<Vec<_>>().join("; "),
-            };
-            missing.push((slot, why));
-        }
-        now.push(if found.is_some() { member_state } else { MemberState::Failed });
-        members.push(found.map(|found| found.device.clone()));
-    }
-    let active = now.iter().filter(|member_state| **member_state == MemberState::Active).count();
-    let needed = if shape.level == Level::Mirror { 1 } else { shape.members - 1 };
-    if active < needed {
-        let lost = (0..shape.members).filter(|&slot| now[slot] != MemberState::Active).collect();
-        return Err(ArrayError::TooFew { active, needed, lost });
-    }
-    if let Some((slot, why)) = missing.into_iter().next()
-        && !options.degraded
-    {
-        return Err(ArrayError::Missing { slot, why });
-    }
-    let in_use: Vec<(usize, Device)> = (0..shape.members)
-        .filter(|&slot| now[slot] == MemberState::Active)
-        .filter_map(|slot| Some((slot, members[slot].clone()?)))
-        .collect();
-    let dirty = read_bitmap(&in_use, &layout, &shape, truth.bitmap_epoch).await;
+    Ok(array)
+}
+
+/// Builds the array from what its members hold, replays the journal, and records what has changed.
+async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Result<Rc<Array>, ArrayError> {
+    let in_use: Vec<(usize, Device)> = judgement.active().map(|(slot, device)| (slot, device.clone())).collect();
+    let truth = judgement.truth;
+    let dirty = read_bitmap(&in_use, &judgement.layout, &judgement.shape, truth.bitmap_epoch).await;
     let mut known = Ranges::default();
     for range in truth.known.chunks(2) {
         known.insert(range[0]..range[1]);
     }
-    let known = still_known(&known, &recorded, truth.rebuilt_rows, shape.unit);
-    let mut out_of_sync = RowSet::default();
-    for &region in &dirty {
-        let rows = region * layout.region_rows..((region + 1) * layout.region_rows).min(shape.rows);
-        let is_open = |row: &u64| !known.contains(row * shape.unit..(row + 1) * shape.unit);
-        rows.filter(is_open).for_each(|row| out_of_sync.insert(row));
-    }
+    let known = still_known(&known, &judgement.recorded, truth.rebuilt_rows, judgement.shape.unit);
+    let out_of_sync = judgement.out_of_sync(&dirty, &known);
+    let Judgement { shape, layout, recorded, now, members, lagging, .. } = judgement;
     let tail = (truth.journal_sequence, truth.journal_position);
-    let devices: Vec<Device> = in_use.iter().map(|(_, device)| device.clone()).collect();
+    let devices: Vec<Device> = in_use.into_iter().map(|(_, device)| device).collect();
     let sectors_max = request_sectors_max(&devices);
     let (records, next) = match shape.level {
         Level::Mirror => (Vec::new(), tail),
@@ -461,12 +525,6 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         }
     };
     let mut changed = !records.is_empty() || now != recorded;
-    // The power failed while superblocks were being written. A member that lags must not be left alone until all agree:
-    // it names another copy of the bitmap than the one used from now on.
-    let lagging: Vec<(usize, Device)> = (0..shape.members)
-        .filter(|slot| slots.get(slot).is_some_and(|found| found.superblock.generation < truth.generation))
-        .filter_map(|slot| Some((slot, members[slot].clone()?)))
-        .collect();
     let state = State {
         now,
         recorded,
@@ -478,16 +536,8 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
     };
     // One number is skipped: half of a record with the next one may be on a member.
     let next = if changed { (next.0 + 1, next.1) } else { next };
-    let array = build(
-        rt,
-        shape,
-        Some(layout),
-        members,
-        state,
-        Bitmap::new(truth.bitmap_epoch, dirty),
-        Journal::new(next),
-        options,
-    );
+    let bitmap = Bitmap::new(truth.bitmap_epoch, dirty);
+    let array = build(rt, shape, Some(layout), members, state, bitmap, Journal::new(next), options);
     let core = array.core();
     for (slot, device) in lagging {
         // Over the older of the two: if this is torn, the member lags as before.
@@ -503,9 +553,6 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
     replay(&core, records).await?;
     if changed {
         core.record(true).await.map_err(of_member(0))?;
-    }
-    if !options.read_only {
-        array.start();
     }
     Ok(array)
 }
