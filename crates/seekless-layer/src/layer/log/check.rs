@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::file::{File, Form, Node, Tail};
+use super::file::{File, Form, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, SizeMark, kinds};
 use super::index::{Index, Step};
 use super::load::{Content, PIECE_BYTES, look, read_record};
+use super::node::{Node, OpenFile};
 use super::space::{Extent, Space};
 use super::{ChunkedLayer, Options, Plain, mark};
 use crate::fs::client::Client;
@@ -108,9 +109,9 @@ impl ChunkedLayer {
         report: &mut Report,
         problems: &mut Problems,
     ) -> FsResult<()> {
-        let node = Node::new(ino, 0, Some(File::unread(0, commit.chunk_shift)));
-        self.ensure_loaded(lower, None, &node).await?;
-        let Some(file) = node.regular() else { return Ok(()) };
+        let node = Rc::new(Node::regular(ino, 0, File::unread(0, commit.chunk_shift)));
+        let Some(file) = node.open(lower) else { return Ok(()) };
+        self.ensure_loaded(file).await?;
         if let Form::Broken(error) = &file.borrow().form {
             return Err(error.clone());
         }
@@ -119,11 +120,11 @@ impl ChunkedLayer {
         let mut last_bytes: Option<(u64, u64)> = None;
         // Numbers in a damaged file need not make sense.
         let start_of = |chunk: u64| chunk.saturating_mul(1 << commit.chunk_shift);
-        while let Some((chunk, entry)) = self.with_index(lower, None, &node, |file| file.index.next(from)).await? {
+        while let Some((chunk, entry)) = self.with_index(file, |file| file.index.next(from)).await? {
             from = chunk + 1;
             used.push(Extent::from(entry));
             report.records += 1;
-            match self.check_chunk(lower, &node, chunk, entry).await {
+            match self.check_chunk(file, chunk, entry).await {
                 Ok(raw_bytes) => last_bytes = Some((chunk, raw_bytes.into())),
                 Err(error @ FsError::Corrupt { .. }) => {
                     let start = start_of(chunk);
@@ -137,7 +138,7 @@ impl ChunkedLayer {
         if let Some(tail) = tail {
             used.push(tail.entry.into());
             report.records += 1;
-            let record = read_record(lower, ino, None, "tail", tail.entry).await?;
+            let record = file.read_record("tail", tail.entry).await?;
             last_bytes = Some((tail.chunk, u64::from(tail.start) + record.body.len() as u64));
         }
         if let Some((chunk, bytes)) = last_bytes
@@ -156,12 +157,10 @@ impl ChunkedLayer {
         Ok(())
     }
 
-    async fn check_chunk(&self, lower: &Fs, node: &Node, chunk: u64, entry: Entry) -> FsResult<u32> {
-        let record = read_record(lower, node.ino, None, "chunk", entry).await?;
-        let wrong = |problem: String| super::load::damaged("chunk", node.ino, entry, problem);
-        if let Some(file) = node.regular() {
-            file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
-        }
+    async fn check_chunk(&self, file: OpenFile<'_>, chunk: u64, entry: Entry) -> FsResult<u32> {
+        let record = file.read_record("chunk", entry).await?;
+        let wrong = |problem: String| super::load::damaged("chunk", file.ino(), entry, problem);
+        file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
         let position = Position { file_id: record.file_id, chunk, generation: record.generation };
         let codec = self.codec_of(record.codec).map_err(wrong)?;
         codec.decode(&record.body, record.raw_bytes as usize, &position).map_err(wrong)?;
@@ -241,12 +240,11 @@ impl ChunkedLayer {
             mark: super::file::Mark::Clean,
             ..File::empty(newest.chunk_shift, newest.file_id)
         };
-        let node = Rc::new(Node::new(attr.ino, 0, Some(file)));
+        let node = Rc::new(Node::regular(attr.ino, 0, file));
+        let Some(file) = node.open(lower) else { return Ok(false) };
         for _slot in 0..2 {
-            if let Some(file) = node.regular() {
-                file.borrow_mut().changed = true;
-            }
-            self.settle_file(lower, None, &node).await?;
+            file.borrow_mut().changed = true;
+            self.settle_file(file).await?;
         }
         Ok(true)
     }
@@ -257,20 +255,19 @@ impl ChunkedLayer {
 ///
 /// # Errors
 /// What is wrong, as text.
-/// What is wrong, as text.
 #[cfg(test)]
 pub(super) async fn books(stacked: &crate::layer::Stacked<ChunkedLayer>) -> Result<(), String> {
     let (log, lower) = (stacked.layer(), stacked.lower());
     let mut dirty_bytes = 0;
     for (ino, node) in stacked.nodes().all() {
-        let Some(file) = node.regular() else { continue };
-        dirty_bytes += file.borrow().dirty.values().map(|dirty| dirty.bytes.len() as u64).sum::<u64>();
+        let Some(file) = node.open(lower) else { continue };
+        dirty_bytes += file.borrow().dirty_bytes();
         if file.borrow().form != Form::Log {
             continue;
         }
         let (mut entries, mut from) = (Vec::new(), 0);
         loop {
-            let next = log.with_index(lower, None, &node, |file| file.index.next(from)).await;
+            let next = log.with_index(file, |file| file.index.next(from)).await;
             let Some((chunk, entry)) = next.map_err(|error| error.to_string())? else { break };
             entries.push(entry);
             from = chunk + 1;

@@ -19,14 +19,13 @@
 //!   P2  A provisional commit of a file that may have a clean mark extends the lower file by one of its records: then
 //!       either the mark is not trusted, or the commit does not count (M1).
 
-use std::rc::Rc;
-
 use super::compact::Urgency;
-use super::file::{CommitTurn, Form, Mark, Node, Times};
+use super::file::{Form, Mark, Times};
 use super::format::{RECORD_ALIGN, RECORDS_START};
+use super::node::{CommitTurn, Node, OpenFile};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{Fs, FsError, FsResult, Handle, SetAttr, SetTime};
+use crate::fs::{Fs, FsError, FsResult, SetAttr, SetTime};
 use crate::layer::Nodes;
 
 /// Truncating a lower file by less is not worth a call.
@@ -42,112 +41,88 @@ fn is_without_effect(error: &FsError) -> bool {
 
 impl ChunkedLayer {
     /// Makes one file durable, with a commit that the next write-back confirms.
-    pub(super) async fn sync_file(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Rc<Node>,
-        data_only: bool,
-    ) -> FsResult<()> {
+    pub(super) async fn sync_file(&self, file: OpenFile<'_>, data_only: bool) -> FsResult<()> {
         if self.options.settle_at_fsync {
-            return self.settle_file(lower, handle, node).await;
+            return self.settle_file(file).await;
         }
-        let turn = CommitTurn::take(node).await;
-        let Some(file) = node.regular() else { return lower.fsync(node.ino, handle, data_only).await };
+        let turn = file.commit_turn().await;
         file.borrow().check()?;
-        self.write_commit(lower, handle, &turn).await?;
+        self.write_commit(&turn).await?;
         // Making a mark unclean changes an attribute (M1).
         let data_only = data_only && file.borrow().mark == Mark::None;
-        self.make_commit_durable(lower, handle, &turn, data_only).await
+        self.make_commit_durable(&turn, data_only).await
     }
 
     /// Makes one file durable, with a commit that needs no confirmation: nothing of the file is written below until it
     /// changes again.
-    pub(super) async fn settle_file(&self, lower: &Fs, handle: Option<Handle>, node: &Rc<Node>) -> FsResult<()> {
-        let turn = CommitTurn::take(node).await;
-        if let Some(file) = node.regular() {
-            file.borrow().check()?;
+    pub(super) async fn settle_file(&self, file: OpenFile<'_>) -> FsResult<()> {
+        let turn = file.commit_turn().await;
+        file.borrow().check()?;
+        if self.prepare(file).await? {
+            self.sync_and_write_slot(&turn).await?;
         }
-        if self.prepare(lower, node).await? {
-            self.sync_and_write_slot(lower, handle, &turn).await?;
-        }
-        self.make_commit_durable(lower, handle, &turn, false).await
+        self.make_commit_durable(&turn, false).await
     }
 
     /// Step 4.
-    async fn make_commit_durable(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        turn: &CommitTurn,
-        data_only: bool,
-    ) -> FsResult<()> {
-        let node = turn.node();
-        let generation = node.regular().map_or(0, |file| file.borrow().generation);
-        self.sync_lower(lower, handle, node, data_only, false).await?;
-        self.release_superseded(lower, node, generation).await;
+    async fn make_commit_durable(&self, turn: &CommitTurn, data_only: bool) -> FsResult<()> {
+        let file = turn.file();
+        let generation = file.borrow().generation;
+        self.sync_lower(file, data_only, false).await?;
+        self.release_superseded(file, generation).await;
         Ok(())
     }
 
     /// Steps 2 and 3.
-    async fn sync_and_write_slot(&self, lower: &Fs, handle: Option<Handle>, turn: &CommitTurn) -> FsResult<()> {
-        let node = turn.node();
+    async fn sync_and_write_slot(&self, turn: &CommitTurn) -> FsResult<()> {
+        let file = turn.file();
         // Making a mark unclean changes an attribute (M1); otherwise records are data.
-        let records_only = node.regular().is_none_or(|file| file.borrow().mark == Mark::None);
-        self.sync_lower(lower, handle, node, records_only, true).await?;
-        self.write_slot(lower, turn).await
+        let records_only = file.borrow().mark == Mark::None;
+        self.sync_lower(file, records_only, true).await?;
+        self.write_slot(turn).await
     }
 
     /// Writes changes below, as a commit. It is a provisional one, without a sync, wherever possible.
     ///
     /// # Errors
     /// Those of writing. What could not be written is still in memory.
-    pub(super) async fn pass_down(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let turn = CommitTurn::take(node).await;
-        self.write_commit(lower, None, &turn).await
+    pub(super) async fn pass_down(&self, file: OpenFile<'_>) -> FsResult<()> {
+        let turn = file.by_inode().commit_turn().await;
+        self.write_commit(&turn).await
     }
 
     /// Steps 1 to 3 if there are changes; without step 2 wherever possible.
-    async fn write_commit(&self, lower: &Fs, handle: Option<Handle>, turn: &CommitTurn) -> FsResult<()> {
-        let node = turn.node();
-        let Some(file) = node.regular() else { return Ok(()) };
+    async fn write_commit(&self, turn: &CommitTurn) -> FsResult<()> {
+        let file = turn.file();
         let (has_changes, may_be_provisional) = {
             let file = file.borrow();
             (file.has_changes(), file.may_be_provisional())
         };
-        if !has_changes || !self.prepare_as(lower, node, may_be_provisional).await? {
+        if !has_changes || !self.prepare_as(file, may_be_provisional).await? {
             return Ok(());
         }
         let is_provisional = file.borrow().prepared.as_ref().is_some_and(|prepared| prepared.commit.is_provisional);
         match is_provisional {
             true => {
                 count(&self.counts.provisional_commits, 1);
-                self.write_slot(lower, turn).await?;
+                self.write_slot(turn).await?;
             }
-            false => self.sync_and_write_slot(lower, handle, turn).await?,
+            false => self.sync_and_write_slot(turn).await?,
         }
         self.set_timer();
         Ok(())
     }
 
     /// Syncs one lower file. `before_slot`: the content that the sync makes durable can still be written again.
-    async fn sync_lower(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Rc<Node>,
-        data_only: bool,
-        before_slot: bool,
-    ) -> FsResult<()> {
-        let synced = lower.fsync(node.ino, handle, data_only).await;
-        self.synced(lower, node, &synced, data_only, before_slot);
+    async fn sync_lower(&self, file: OpenFile<'_>, data_only: bool, before_slot: bool) -> FsResult<()> {
+        let synced = file.fsync(data_only).await;
+        self.synced(file, &synced, data_only, before_slot);
         synced
     }
 
     /// Records the outcome of a sync.
-    fn synced(&self, lower: &Fs, node: &Node, outcome: &FsResult<()>, data_only: bool, before_slot: bool) {
-        let exclusive = lower.traits().exclusive;
-        let Some(file) = node.regular() else { return };
+    fn synced(&self, file: OpenFile<'_>, outcome: &FsResult<()>, data_only: bool, before_slot: bool) {
+        let exclusive = file.lower.traits().exclusive;
         let mut file = file.borrow_mut();
         match outcome {
             Ok(()) => {
@@ -170,14 +145,14 @@ impl ChunkedLayer {
     }
 
     /// Step 1. Returns false when the last commit has everything.
-    async fn prepare(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
-        self.prepare_as(lower, node, false).await
+    async fn prepare(&self, file: OpenFile<'_>) -> FsResult<bool> {
+        self.prepare_as(file, false).await
     }
 
     /// Step 1. The commit is provisional if requested and if P2 can be kept.
-    async fn prepare_as(&self, lower: &Fs, node: &Rc<Node>, provisional: bool) -> FsResult<bool> {
-        let Some(file) = node.regular() else { return Ok(false) };
-        let relocation = node.relocation_gate.enter().await;
+    async fn prepare_as(&self, file: OpenFile<'_>, provisional: bool) -> FsResult<bool> {
+        let file = file.by_inode();
+        let relocation = file.node.relocation_gate.enter().await;
         {
             let file = file.borrow();
             file.check()?;
@@ -185,22 +160,22 @@ impl ChunkedLayer {
                 return Ok(false);
             }
         }
-        self.hold_times(lower, node).await?;
+        self.hold_times(file).await?;
         let behind = match provisional && file.borrow().mark != Mark::None {
-            true => Some(lower.getattr(node.ino, None).await?.size.next_multiple_of(RECORD_ALIGN)),
+            true => Some(file.getattr().await?.size.next_multiple_of(RECORD_ALIGN)),
             false => None,
         };
         file.borrow_mut().behind = behind;
-        let staged = match self.stage_all(lower, node).await {
-            Ok(moment) => self.stage_index(lower, node).await.map(|()| moment),
+        let staged = match self.stage_all(file).await {
+            Ok(moment) => self.stage_index(file).await.map(|()| moment),
             Err(error) => Err(error),
         };
         file.borrow_mut().behind = None;
         let moment = staged?;
         if file.borrow().generation == 0 {
-            self.write_initial_commit(lower, node).await?;
+            self.write_initial_commit(file).await?;
         }
-        self.unmark(lower, node.ino, node).await?;
+        self.unmark(file).await?;
         let mut file = file.borrow_mut();
         let keeps_mark_away = behind.is_none_or(|behind| file.space.end() > behind); // P2
         file.prepare(&moment, provisional && keeps_mark_away);
@@ -211,10 +186,9 @@ impl ChunkedLayer {
     /// Records the times to restore after writing. For a file that no user has changed, such as one whose records are
     /// about to be moved, these are its present times. Renames and attribute changes may have changed them below since
     /// the last write.
-    pub(super) async fn hold_times(&self, lower: &Fs, node: &Node) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
-        let _pass = node.attributes.enter().await;
-        let attr = lower.getattr(node.ino, None).await?;
+    pub(super) async fn hold_times(&self, file: OpenFile<'_>) -> FsResult<()> {
+        let _pass = file.node.attributes.enter().await;
+        let attr = file.by_inode().getattr().await?;
         let mut file = file.borrow_mut();
         let times = file.times.unwrap_or(Times { mtime: attr.mtime, ctime: attr.ctime });
         file.times = Some(Times { ctime: times.ctime.max(attr.ctime), ..times });
@@ -223,9 +197,8 @@ impl ChunkedLayer {
 
     /// Restores the times below after a write, for readers of the lower file and for later mounts. `committed` are
     /// those of the content that was written, for a file that has changed again since.
-    async fn restore_times(&self, lower: &Fs, node: &Node, committed: Times) {
-        let Some(file) = node.regular() else { return };
-        let _pass = node.attributes.enter().await;
+    async fn restore_times(&self, file: OpenFile<'_>, committed: Times) {
+        let _pass = file.node.attributes.enter().await;
         let times = {
             let file = file.borrow();
             // They may have been set since the commit was prepared (L3).
@@ -233,24 +206,22 @@ impl ChunkedLayer {
         };
         let back = SetAttr { mtime: Some(SetTime::At(times.mtime)), ctime: Some(times.ctime), ..SetAttr::default() };
         // Where that is not permitted, readers of the lower file see the time of the write-back.
-        let _ = lower.setattr(node.ino, None, back).await;
+        let _ = file.by_inode().setattr(back).await;
     }
 
     /// Writes the initial commit of a file without records.
-    async fn write_initial_commit(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
+    async fn write_initial_commit(&self, file: OpenFile<'_>) -> FsResult<()> {
         let mut start = file.borrow().initial_commit().encode().to_vec();
         start.resize(RECORDS_START as usize, 0);
-        self.write_lower(lower, node, 0, Data::from_slice(&start)).await?;
+        file.write(0, Data::from_slice(&start)).await?;
         let mut file = file.borrow_mut();
         (file.generation, file.durable_generation, file.is_touched) = (1, 1, true);
         Ok(())
     }
 
     /// Step 3.
-    async fn write_slot(&self, lower: &Fs, turn: &CommitTurn) -> FsResult<()> {
-        let node = turn.node();
-        let Some(file) = node.regular() else { return Ok(()) };
+    async fn write_slot(&self, turn: &CommitTurn) -> FsResult<()> {
+        let file = turn.file();
         let slot = {
             let mut file = file.borrow_mut();
             if let Some(error) = &file.stopped {
@@ -261,7 +232,7 @@ impl ChunkedLayer {
             let Some(prepared) = &file.prepared else { return Ok(()) };
             (prepared.commit.slot_offset(), Data::from_slice(&prepared.commit.encode()))
         };
-        if let Err(error) = self.write_lower(lower, node, slot.0, slot.1).await {
+        if let Err(error) = file.write(slot.0, slot.1).await {
             let mut file = file.borrow_mut();
             file.unprepare();
             if !is_without_effect(&error) {
@@ -272,15 +243,15 @@ impl ChunkedLayer {
         count(&self.counts.commits, 1);
         let times = file.borrow_mut().written();
         if let Some(times) = times {
-            self.restore_times(lower, node, times).await;
+            self.restore_times(file, times).await;
         }
         Ok(())
     }
 
     /// The commit of `generation` is durable: frees the space that it does not use.
-    async fn release_superseded(&self, lower: &Fs, node: &Rc<Node>, generation: u64) {
-        let Some(file) = node.regular() else { return };
+    async fn release_superseded(&self, file: OpenFile<'_>, generation: u64) {
         file.borrow_mut().commit_durable(generation);
+        let node = file.node;
         let relocation = node.relocation_gate.enter().await;
         let end = {
             let file = file.borrow();
@@ -290,7 +261,7 @@ impl ChunkedLayer {
         };
         let pass = node.attributes.enter().await;
         if let Some(end) = end
-            && let Ok(attr) = lower.getattr(node.ino, None).await
+            && let Ok(attr) = file.by_inode().getattr().await
             && attr.size >= end + CUT_BYTES_MIN
         {
             let handle = node.writer.get().map(|writer| writer.handle);
@@ -301,7 +272,7 @@ impl ChunkedLayer {
                 ..SetAttr::default()
             };
             // A failure costs storage only, and the next commit tries again.
-            let _ = lower.setattr(node.ino, handle, cut).await;
+            let _ = file.through(handle).setattr(cut).await;
         }
         drop(pass);
         drop(relocation);
@@ -309,7 +280,7 @@ impl ChunkedLayer {
             && let Some(writer) = node.writer.take()
         {
             match writer.is_ours {
-                true => drop(lower.release(node.ino, writer.handle).await),
+                true => drop(file.lower.release(node.ino, writer.handle).await),
                 false => node.writer.set(Some(writer)),
             }
         }
@@ -329,17 +300,15 @@ impl ChunkedLayer {
             // A file closed while others were prepared has nothing left to commit: it was removed, or its commit
             // completed. Below, its inode may be forgotten, or reused for another file.
             let is_closed = || !nodes.holds(ino, &node);
-            if !node.is_unsettled() || is_closed() {
+            let Some(file) = node.open(lower).filter(|_| node.is_unsettled() && !is_closed()) else { continue };
+            if !nodes.is_in_use(ino) && self.is_gone(file).await {
                 continue;
             }
-            if !nodes.is_in_use(ino) && self.is_gone(lower, &node).await {
-                continue;
-            }
-            let turn = CommitTurn::take(&node).await;
+            let turn = file.commit_turn().await;
             if is_closed() {
                 continue;
             }
-            match self.prepare(lower, &node).await {
+            match self.prepare(file).await {
                 Ok(true) => prepared.push(turn),
                 Ok(false) => written.push(turn),
                 Err(_) if is_closed() => {}
@@ -349,14 +318,14 @@ impl ChunkedLayer {
         // With `durable`, one more sync at the end covers files without a new slot.
         if !prepared.is_empty() || !durable && !written.is_empty() {
             let synced = self.sync_many(lower, &prepared, &written).await;
-            prepared.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, true));
-            written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
+            prepared.iter().for_each(|turn| self.synced(turn.file(), &synced, false, true));
+            written.iter().for_each(|turn| self.synced(turn.file(), &synced, false, false));
             synced?;
             for turn in written.drain(..) {
-                self.release_and_mark(lower, &turn).await;
+                self.release_and_mark(&turn).await;
             }
             for turn in &prepared {
-                let slot = self.write_slot(lower, turn).await;
+                let slot = self.write_slot(turn).await;
                 if nodes.holds(turn.node().ino, turn.node()) {
                     result = result.and(slot);
                 }
@@ -365,35 +334,35 @@ impl ChunkedLayer {
         if durable {
             written.append(&mut prepared);
             let synced = lower.syncfs().await;
-            written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
+            written.iter().for_each(|turn| self.synced(turn.file(), &synced, false, false));
             synced?;
             for turn in &written {
-                self.release_and_mark(lower, turn).await;
+                self.release_and_mark(turn).await;
             }
         }
         result
     }
 
     /// The last commit of a file is durable: frees its space and sets its mark.
-    async fn release_and_mark(&self, lower: &Fs, turn: &CommitTurn) {
-        let node = turn.node();
-        let generation = node.regular().map_or(0, |file| file.borrow().generation);
-        self.release_superseded(lower, node, generation).await;
-        self.mark(lower, node.ino, node).await;
+    async fn release_and_mark(&self, turn: &CommitTurn) {
+        let file = turn.file();
+        let generation = file.borrow().generation;
+        self.release_superseded(file, generation).await;
+        self.mark(file).await;
     }
 
     /// A single file is synced by itself, which may cost the file system below less than syncing everything.
     async fn sync_many(&self, lower: &Fs, prepared: &[CommitTurn], written: &[CommitTurn]) -> FsResult<()> {
         match (prepared, written) {
-            ([turn], []) | ([], [turn]) => lower.fsync(turn.node().ino, None, false).await,
+            ([turn], []) | ([], [turn]) => turn.file().fsync(false).await,
             _ => lower.syncfs().await,
         }
     }
 
     /// True when the file has neither a name nor a user, so that its changes in memory are useless.
-    pub(super) async fn is_gone(&self, lower: &Fs, node: &Rc<Node>) -> bool {
-        let gone = lower.getattr(node.ino, None).await.is_ok_and(|attr| attr.links == 0);
-        if gone && let Some(file) = node.regular() {
+    pub(super) async fn is_gone(&self, file: OpenFile<'_>) -> bool {
+        let gone = file.by_inode().getattr().await.is_ok_and(|attr| attr.links == 0);
+        if gone {
             let mut file = file.borrow_mut();
             self.forget_chunks(&mut file, 0);
             file.prepared = None;
@@ -405,12 +374,12 @@ impl ChunkedLayer {
     }
 
     /// Commits waiting changes, for a caller that needs memory or space.
-    pub(super) async fn write_back_from(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+    pub(super) async fn write_back_from(&self, file: OpenFile<'_>) -> FsResult<()> {
         let stacked = self.stacked.borrow().upgrade();
         self.room.set(0);
         match stacked {
-            Some(stacked) => self.commit_all(lower, stacked.nodes(), false).await,
-            None => self.sync_file(lower, None, node, true).await,
+            Some(stacked) => self.commit_all(file.lower, stacked.nodes(), false).await,
+            None => self.sync_file(file.by_inode(), true).await,
         }
     }
 
@@ -434,8 +403,10 @@ impl ChunkedLayer {
             // An error that matters stops the file; after lack of space it is tried again, and fsync will report it.
             let _ = log.commit_all(stacked.lower(), stacked.nodes(), false).await;
             for (_, node) in stacked.nodes().all() {
-                if log.wants_compaction(&node, Urgency::Bound) {
-                    let _ = log.compact(stacked.lower(), &node).await;
+                if log.wants_compaction(&node, Urgency::Bound)
+                    && let Some(file) = node.open(stacked.lower())
+                {
+                    let _ = log.compact(file).await;
                 }
             }
             stacked.sweep().await;

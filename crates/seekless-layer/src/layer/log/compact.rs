@@ -3,15 +3,13 @@
 //! New records use free space first, so compaction is for files that have shrunk or are no longer written. A record
 //! does not contain its own offset, and moves unchanged.
 
-use std::rc::Rc;
-
-use super::file::{CommitTurn, Form, Node, Tail};
+use super::file::{Form, Tail};
 use super::format::{Entry, Record};
 use super::load::damaged;
+use super::node::{Node, OpenFile};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{Fs, FsResult, XATTR_CAPABILITY};
-use crate::layer::read_lower;
+use crate::fs::{FsResult, XATTR_CAPABILITY};
 use crate::units::{KIB, MIB};
 
 /// Smallest share of free space that is worth compacting in idle time: an eighth of the space in use, and enough to
@@ -36,7 +34,7 @@ pub(super) enum Urgency {
 impl ChunkedLayer {
     /// True when the file has more free space in it than it should.
     pub(super) fn wants_compaction(&self, node: &Node, urgency: Urgency) -> bool {
-        let Some(file) = node.regular() else { return false };
+        let Some(file) = node.file() else { return false };
         let file = file.borrow();
         if file.form != Form::Log || file.stopped.is_some() || file.is_space_partial || self.read_only {
             return false;
@@ -49,27 +47,26 @@ impl ChunkedLayer {
     }
 
     /// Moves some records towards the start, and commits. Returns false when nothing could be moved.
-    pub(super) async fn compact(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
-        if lower.getxattr(node.ino, XATTR_CAPABILITY).await.is_ok() {
+    pub(super) async fn compact(&self, file: OpenFile<'_>) -> FsResult<bool> {
+        if file.lower.getxattr(file.ino(), XATTR_CAPABILITY).await.is_ok() {
             // Writing below would remove it.
             return Ok(false);
         }
-        let moved = self.move_records(lower, node).await?;
+        let moved = self.move_records(file).await?;
         if moved {
-            self.settle_file(lower, None, node).await?;
+            self.settle_file(file).await?;
         }
         Ok(moved)
     }
 
-    async fn move_records(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
-        let Some(file) = node.regular() else { return Ok(false) };
-        let _turn = CommitTurn::take(node).await;
-        let _relocation = node.relocation_gate.enter().await;
+    async fn move_records(&self, file: OpenFile<'_>) -> FsResult<bool> {
+        let _turn = file.commit_turn().await;
+        let _relocation = file.node.relocation_gate.enter().await;
         // Before anything is written (L3).
-        self.hold_times(lower, node).await?;
+        self.hold_times(file).await?;
         let mut records: Vec<(u64, Entry)> = Vec::new();
         let mut from = 0;
-        while let Some((chunk, entry)) = self.with_index(lower, None, node, |file| file.index.next(from)).await? {
+        while let Some((chunk, entry)) = self.with_index(file, |file| file.index.next(from)).await? {
             records.push((chunk, entry));
             from = chunk + 1;
         }
@@ -82,7 +79,7 @@ impl ChunkedLayer {
                 file.space.allocate_below(tail.entry.bytes.into(), tail.entry.offset)
             }
         {
-            let moved = self.move_record(lower, node, tail.entry, place.offset).await;
+            let moved = self.move_record(file, tail.entry, place.offset).await;
             let mut file = file.borrow_mut();
             if let Err(error) = moved {
                 file.space.free(place);
@@ -101,7 +98,7 @@ impl ChunkedLayer {
             }
             let place = file.borrow_mut().space.allocate_below(entry.bytes.into(), entry.offset);
             let Some(place) = place else { continue };
-            let moved = self.move_record(lower, node, entry, place.offset).await;
+            let moved = self.move_record(file, entry, place.offset).await;
             let mut file = file.borrow_mut();
             if let Err(error) = moved {
                 file.space.free(place);
@@ -132,9 +129,9 @@ impl ChunkedLayer {
         Ok(bytes_moved > 0 || !misplaced.is_empty())
     }
 
-    async fn move_record(&self, lower: &Fs, node: &Node, entry: Entry, to: u64) -> FsResult<()> {
-        let bytes = read_lower(lower, node.ino, None, entry.offset, entry.bytes).await?;
-        Record::decode(&bytes, &entry).map_err(|problem| damaged("chunk", node.ino, entry, problem))?;
-        self.write_lower(lower, node, to, Data::from_slice(&bytes)).await
+    async fn move_record(&self, file: OpenFile<'_>, entry: Entry, to: u64) -> FsResult<()> {
+        let bytes = file.read(entry.offset, entry.bytes).await?;
+        Record::decode(&bytes, &entry).map_err(|problem| damaged("chunk", file.ino(), entry, problem))?;
+        file.write(to, Data::from_slice(&bytes)).await
     }
 }

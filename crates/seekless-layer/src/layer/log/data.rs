@@ -3,19 +3,19 @@
 //! Reading and changing chunks needs no locks: data read from below is used only if the index still has the same entry
 //! when it arrives, and changes are made in one synchronous step.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use lru::LruCache;
 
-use super::file::{Dirty, File, Form, Node, Tail};
+use super::file::{Dirty, File, Form, Tail};
 use super::format::{Entry, kinds};
 use super::index::{Index, Step};
-use super::load::{damaged, read_record};
+use super::load::damaged;
+use super::node::OpenFile;
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{AllocateMode, FileRange, Fs, FsError, FsResult, Handle, SeekTo};
+use crate::fs::{AllocateMode, FileRange, FsError, FsResult, SeekTo};
 use crate::layer::codecs::{self, Codec, Position};
 use crate::layer::work;
 use crate::rt::Work;
@@ -89,23 +89,14 @@ impl ChunkedLayer {
     }
 
     /// Reads and decodes the record of `chunk`.
-    async fn decode(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Node,
-        chunk: u64,
-        entry: Entry,
-    ) -> FsResult<Arc<Vec<u8>>> {
-        let key = (node.serial, chunk);
+    async fn decode(&self, file: OpenFile<'_>, chunk: u64, entry: Entry) -> FsResult<Arc<Vec<u8>>> {
+        let key = (file.node.serial, chunk);
         if let Some(bytes) = self.cache.borrow_mut().get(key, entry) {
             return Ok(bytes);
         }
-        let record = read_record(lower, node.ino, handle, "chunk", entry).await?;
-        let wrong = |problem: String| damaged("chunk", node.ino, entry, problem);
-        if let Some(file) = node.regular() {
-            file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
-        }
+        let record = file.read_record("chunk", entry).await?;
+        let wrong = |problem: String| damaged("chunk", file.ino(), entry, problem);
+        file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
         let codec = self.codec_of(record.codec).map_err(wrong)?;
         let raw_bytes = record.raw_bytes as usize;
         let cycles = codec.cost().decode_cycles_per_kib * raw_bytes as u64 / 1024;
@@ -120,12 +111,11 @@ impl ChunkedLayer {
     }
 
     /// The stored bytes of `chunk`, including the tail; not those in `dirty`.
-    async fn load_chunk(&self, lower: &Fs, handle: Option<Handle>, node: &Node, chunk: u64) -> FsResult<Loaded> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+    async fn load_chunk(&self, file: OpenFile<'_>, chunk: u64) -> FsResult<Loaded> {
         loop {
-            let entry = self.with_index(lower, handle, node, |file| file.index.get(chunk)).await?;
+            let entry = self.with_index(file, |file| file.index.get(chunk)).await?;
             let tail = file.borrow().tail.filter(|tail| tail.chunk == chunk);
-            let loaded = self.load_as(lower, handle, node, chunk, entry, tail).await;
+            let loaded = self.load_as(file, chunk, entry, tail).await;
             // During the read, the record may have been replaced and its space reused: then the bytes may be anything.
             let is_current = {
                 let file = file.borrow();
@@ -137,35 +127,24 @@ impl ChunkedLayer {
         }
     }
 
-    async fn load_as(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Node,
-        chunk: u64,
-        entry: Entry,
-        tail: Option<Tail>,
-    ) -> FsResult<Loaded> {
+    async fn load_as(&self, file: OpenFile<'_>, chunk: u64, entry: Entry, tail: Option<Tail>) -> FsResult<Loaded> {
         let (bytes, base) = match entry.is_hole() {
             true => (Arc::new(Vec::new()), None),
             false => {
-                let bytes = self.decode(lower, handle, node, chunk, entry).await?;
+                let bytes = self.decode(file, chunk, entry).await?;
                 let base = bytes.len() as u32;
                 (bytes, Some(base))
             }
         };
         let Some(tail) = tail else { return Ok(Loaded { bytes, base }) };
-        let record = read_record(lower, node.ino, handle, "tail", tail.entry).await?;
-        let wrong = |problem: String| damaged("tail", node.ino, tail.entry, problem);
+        let record = file.read_record("tail", tail.entry).await?;
+        let wrong = |problem: String| damaged("tail", file.ino(), tail.entry, problem);
         if self.options.codec.is_secret() {
             return Err(wrong("it is not encrypted".to_string()));
         }
-        if let Some(file) = node.regular() {
-            let file = file.borrow();
-            file.check_record(&record, kinds::TAIL, chunk).map_err(wrong)?;
-            if u64::from(tail.start) + record.body.len() as u64 > file.chunk_bytes() {
-                return Err(wrong(format!("{} bytes at {} of the chunk", record.body.len(), tail.start)));
-            }
+        file.borrow().check_record(&record, kinds::TAIL, chunk).map_err(wrong)?;
+        if u64::from(tail.start) + record.body.len() as u64 > file.borrow().chunk_bytes() {
+            return Err(wrong(format!("{} bytes at {} of the chunk", record.body.len(), tail.start)));
         }
         let mut all = bytes[..bytes.len().min(tail.start as usize)].to_vec();
         all.resize(tail.start as usize, 0);
@@ -174,13 +153,12 @@ impl ChunkedLayer {
     }
 
     /// The present bytes of `chunk`; those behind them are zero.
-    async fn chunk(&self, lower: &Fs, handle: Option<Handle>, node: &Node, chunk: u64) -> FsResult<Arc<Vec<u8>>> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+    async fn chunk(&self, file: OpenFile<'_>, chunk: u64) -> FsResult<Arc<Vec<u8>>> {
         let in_memory = |file: &File| file.dirty.get(&chunk).map(|dirty| dirty.bytes.clone());
         if let Some(bytes) = in_memory(&file.borrow()) {
             return Ok(bytes);
         }
-        let loaded = self.load_chunk(lower, handle, node, chunk).await;
+        let loaded = self.load_chunk(file, chunk).await;
         // L2: it may have been changed in the meantime.
         match in_memory(&file.borrow()) {
             Some(bytes) => Ok(bytes),
@@ -189,18 +167,11 @@ impl ChunkedLayer {
     }
 
     /// Makes `chunk` dirty, so that it can be changed.
-    pub(super) async fn ensure_dirty(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Node,
-        chunk: u64,
-    ) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+    pub(super) async fn ensure_dirty(&self, file: OpenFile<'_>, chunk: u64) -> FsResult<()> {
         if file.borrow().dirty.contains_key(&chunk) {
             return Ok(());
         }
-        let Loaded { bytes, base } = self.load_chunk(lower, handle, node, chunk).await?;
+        let Loaded { bytes, base } = self.load_chunk(file, chunk).await?;
         let mut file = file.borrow_mut();
         let version = file.version;
         if let std::collections::btree_map::Entry::Vacant(vacant) = file.dirty.entry(chunk) {
@@ -211,18 +182,10 @@ impl ChunkedLayer {
     }
 
     /// Reads a consistent state of the range.
-    pub(super) async fn read_log(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Node,
-        offset: u64,
-        bytes: u32,
-    ) -> FsResult<Vec<Data>> {
+    pub(super) async fn read_log(&self, file: OpenFile<'_>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
         /// Attempts of a read that meets concurrent changes; the last one returns what it has, as other file systems
         /// do.
         const TRIES: u32 = 4;
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         for again in (0..TRIES).rev() {
             let (size, shift, version) = {
                 let file = file.borrow();
@@ -233,7 +196,7 @@ impl ChunkedLayer {
                 return Ok(Vec::new());
             }
             let chunks = offset >> shift..=(end - 1) >> shift;
-            let loads = chunks.clone().map(|chunk| self.chunk(lower, handle, node, chunk));
+            let loads = chunks.clone().map(|chunk| self.chunk(file, chunk));
             let loaded = try_join_all(loads).await?;
             if file.borrow().version != version && again > 0 {
                 continue;
@@ -258,16 +221,12 @@ impl ChunkedLayer {
     ///
     /// # Errors
     /// `NoSpace` when waiting changes could not be written below.
-    async fn ensure_room(&self, lower: &Fs, node: &Rc<Node>, bytes: u64) -> FsResult<()> {
-        let waiting = |node: &Node| {
-            let Some(file) = node.regular() else { return 0 };
-            file.borrow().dirty.values().map(|dirty| dirty.bytes.len() as u64).sum::<u64>()
-        };
-        if waiting(node) > DIRTY_BYTES_PER_FILE {
-            self.stage_full_chunks(lower, node).await?;
+    async fn ensure_room(&self, file: OpenFile<'_>, bytes: u64) -> FsResult<()> {
+        if file.borrow().dirty_bytes() > DIRTY_BYTES_PER_FILE {
+            self.stage_full_chunks(file).await?;
         }
         if self.dirty_bytes.get() > self.options.dirty_bytes_max {
-            self.write_back_from(lower, node).await?;
+            self.write_back_from(file).await?;
         }
         let needed = bytes + bytes / 2 + OVERHEAD_BYTES;
         if self.room.get() >= needed {
@@ -275,7 +234,7 @@ impl ChunkedLayer {
             return Ok(());
         }
         for last in [false, true] {
-            let stat = lower.statfs().await?;
+            let stat = file.lower.statfs().await?;
             let free = stat.blocks_available.saturating_mul(stat.block_bytes.into());
             let promised = self.dirty_bytes.get() + self.dirty_bytes.get() / 2;
             // Other users share the space, so only a part of the answer is relied on.
@@ -286,27 +245,19 @@ impl ChunkedLayer {
             }
             if !last && self.dirty_bytes.get() > 0 {
                 // Written data needs no promise.
-                self.write_back_from(lower, node).await?;
+                self.write_back_from(file).await?;
             }
         }
         Err(FsError::NoSpace)
     }
 
     /// Writes, in one synchronous step.
-    pub(super) async fn write_log(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Rc<Node>,
-        offset: u64,
-        data: &[u8],
-    ) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+    pub(super) async fn write_log(&self, file: OpenFile<'_>, offset: u64, data: &[u8]) -> FsResult<()> {
         let end = check_end(&file.borrow(), offset, data.len() as u64)?;
         if data.is_empty() {
             return Ok(());
         }
-        self.ensure_room(lower, node, data.len() as u64).await?;
+        self.ensure_room(file, data.len() as u64).await?;
         self.rt.charge(Work::Copy { bytes: data.len() as u64 }).await;
         let shift = file.borrow().chunk_shift;
         let chunks = offset >> shift..=(end - 1) >> shift;
@@ -319,7 +270,7 @@ impl ChunkedLayer {
             for chunk in chunks.clone() {
                 let whole = is_whole(&file.borrow(), chunk);
                 if !whole {
-                    self.ensure_dirty(lower, handle, node, chunk).await?;
+                    self.ensure_dirty(file, chunk).await?;
                 }
             }
             let mut file = file.borrow_mut();
@@ -354,10 +305,9 @@ impl ChunkedLayer {
     }
 
     /// Truncates or extends the file to `size`.
-    pub(super) async fn resize_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, size: u64) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+    pub(super) async fn resize_log(&self, file: OpenFile<'_>, size: u64) -> FsResult<()> {
         check_end(&file.borrow(), size, 0)?;
-        let _relocation = node.relocation_gate.enter().await;
+        let _relocation = file.node.relocation_gate.enter().await;
         if size == 0 {
             let mut file = file.borrow_mut();
             file.check()?;
@@ -374,9 +324,9 @@ impl ChunkedLayer {
             let shrinks = size < file.borrow().size;
             if shrinks {
                 if within > 0 {
-                    self.ensure_dirty(lower, handle, node, chunk).await?;
+                    self.ensure_dirty(file, chunk).await?;
                 }
-                self.load_entries(lower, handle, node, chunk..u64::MAX).await?;
+                self.load_entries(file, chunk..u64::MAX).await?;
             }
             let mut file = file.borrow_mut();
             file.check()?;
@@ -402,9 +352,8 @@ impl ChunkedLayer {
     }
 
     /// Makes `range` a hole, up to the end of the file.
-    async fn punch_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, range: FileRange) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
-        let _relocation = node.relocation_gate.enter().await;
+    async fn punch_log(&self, file: OpenFile<'_>, range: FileRange) -> FsResult<()> {
+        let _relocation = file.node.relocation_gate.enter().await;
         loop {
             let (shift, size) = {
                 let file = file.borrow();
@@ -421,9 +370,9 @@ impl ChunkedLayer {
             let edges: Vec<u64> =
                 [start >> shift, (end - 1) >> shift].into_iter().filter(|chunk| !whole.contains(chunk)).collect();
             for &chunk in &edges {
-                self.ensure_dirty(lower, handle, node, chunk).await?;
+                self.ensure_dirty(file, chunk).await?;
             }
-            self.load_entries(lower, handle, node, whole.clone()).await?;
+            self.load_entries(file, whole.clone()).await?;
             let mut file = file.borrow_mut();
             file.check()?;
             if file.size != size || !edges.iter().all(|chunk| file.dirty.contains_key(chunk)) {
@@ -450,15 +399,7 @@ impl ChunkedLayer {
         }
     }
 
-    pub(super) async fn allocate_log(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Rc<Node>,
-        range: FileRange,
-        mode: AllocateMode,
-    ) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+    pub(super) async fn allocate_log(&self, file: OpenFile<'_>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
         if range.bytes == 0 {
             return Err(FsError::Invalid("an empty range"));
         }
@@ -469,11 +410,11 @@ impl ChunkedLayer {
         };
         if !matches!(mode, AllocateMode::PunchHole) {
             // Space cannot be reserved for bytes whose encoded size is unknown; but there must be enough of it.
-            let holes = self.missing_bytes(lower, handle, node, range).await?;
-            self.ensure_room(lower, node, holes).await?;
+            let holes = self.missing_bytes(file, range).await?;
+            self.ensure_room(file, holes).await?;
         }
         if !matches!(mode, AllocateMode::Allocate { .. }) {
-            self.punch_log(lower, handle, node, range).await?;
+            self.punch_log(file, range).await?;
         }
         let mut file = file.borrow_mut();
         file.check()?;
@@ -488,12 +429,11 @@ impl ChunkedLayer {
     }
 
     /// Bytes of `range` without a record.
-    async fn missing_bytes(&self, lower: &Fs, handle: Option<Handle>, node: &Node, range: FileRange) -> FsResult<u64> {
-        let Some(file) = node.regular() else { return Ok(0) };
+    async fn missing_bytes(&self, file: OpenFile<'_>, range: FileRange) -> FsResult<u64> {
         let shift = file.borrow().chunk_shift;
         let (mut from, end) = (range.offset >> shift, (range.offset + range.bytes).div_ceil(1 << shift));
         let mut missing = end - from;
-        while let Some((chunk, _)) = self.with_index(lower, handle, node, |file| file.index.next(from)).await? {
+        while let Some((chunk, _)) = self.with_index(file, |file| file.index.next(from)).await? {
             if chunk >= end {
                 break;
             }
@@ -503,15 +443,7 @@ impl ChunkedLayer {
         Ok(missing.saturating_mul(1 << shift).min(range.bytes))
     }
 
-    pub(super) async fn seek_log(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Node,
-        offset: u64,
-        seek: SeekTo,
-    ) -> FsResult<u64> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+    pub(super) async fn seek_log(&self, file: OpenFile<'_>, offset: u64, seek: SeekTo) -> FsResult<u64> {
         let (size, shift) = {
             let file = file.borrow();
             (file.size, file.chunk_shift)
@@ -524,7 +456,7 @@ impl ChunkedLayer {
         loop {
             // The first chunk at or after `at` that has data.
             let next = self
-                .with_index(lower, handle, node, |file| {
+                .with_index(file, |file| {
                     let in_memory = file.dirty.range(at..).next().map(|(chunk, _)| *chunk);
                     let tail = file.tail.map(|tail| tail.chunk).filter(|chunk| *chunk >= at);
                     let others = in_memory.into_iter().chain(tail).min();
@@ -545,15 +477,9 @@ impl ChunkedLayer {
     }
 
     /// Reads the part of the index with the entries of `chunks`.
-    async fn load_entries(
-        &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Node,
-        chunks: std::ops::Range<u64>,
-    ) -> FsResult<()> {
+    async fn load_entries(&self, file: OpenFile<'_>, chunks: std::ops::Range<u64>) -> FsResult<()> {
         let mut from = chunks.start;
-        while let Some((chunk, _)) = self.with_index(lower, handle, node, |file| file.index.next(from)).await? {
+        while let Some((chunk, _)) = self.with_index(file, |file| file.index.next(from)).await? {
             if chunk >= chunks.end {
                 break;
             }

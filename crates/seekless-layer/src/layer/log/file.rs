@@ -10,77 +10,14 @@
 //!   L3  From before the layer's first write, `times` are those that the file must have; a commit restores them below.
 //!       They stay as long as the node does: attributes that were read below during the write may be shown later.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::format::{Commit, Entry, RECORD_ALIGN, RECORDS_START, Record, kinds};
 use super::index::Index;
 use super::space::{Extent, Space};
-use crate::fs::{Attr, FsError, FsResult, Handle};
-use crate::rt::{Event, Gate};
-use crate::units::{Ino, SECTOR_BYTES, WallTime};
-
-/// The layer's state of an inode in use.
-pub struct Node {
-    pub(super) ino: Ino,
-    /// Distinguishes it from every other node that this layer has ever had.
-    pub(super) serial: u64,
-    /// `None` for anything but a regular file.
-    pub(super) file: Option<RefCell<File>>,
-    /// Held by operations that move records: staging, truncating, compacting.
-    pub(super) relocation_gate: Gate,
-    pub(super) committing: CommitTurns,
-    /// Held from reading attributes to writing them back, and from changing attributes below to recording that: so no
-    /// change gets lost. Its holder awaits only the file system below.
-    pub(super) attributes: Gate,
-    /// A lower handle that can write, for as long as there is something to write.
-    pub(super) writer: Cell<Option<Writer>>,
-    /// The file is known to have no capabilities that a change would have to remove.
-    pub(super) is_plain_program: Cell<bool>,
-}
-
-/// A lower handle that the layer may still use for writing after its user has released it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Writer {
-    pub(super) handle: Handle,
-    /// The user has released it: the layer must release it.
-    pub(super) is_ours: bool,
-}
-
-/// One commit of a file at a time. Like a [`Gate`], but a turn can be kept together with its node.
-#[derive(Default)]
-pub(super) struct CommitTurns {
-    taken: Cell<bool>,
-    ended: Event,
-}
-
-/// A turn in [`CommitTurns`] of a node.
-pub(super) struct CommitTurn(std::rc::Rc<Node>);
-
-impl CommitTurn {
-    pub(super) async fn take(node: &std::rc::Rc<Node>) -> CommitTurn {
-        while node.committing.taken.replace(true) {
-            node.committing.ended.wait().await;
-        }
-        CommitTurn(node.clone())
-    }
-
-    pub(super) fn node(&self) -> &std::rc::Rc<Node> {
-        &self.0
-    }
-}
-
-impl Drop for CommitTurn {
-    fn drop(&mut self) {
-        // An abandoned commit becomes part of the next one.
-        if let Some(file) = self.0.regular() {
-            file.borrow_mut().unprepare();
-        }
-        self.0.committing.taken.set(false);
-        self.0.committing.ended.notify();
-    }
-}
+use crate::fs::{Attr, FsError, FsResult};
+use crate::units::{SECTOR_BYTES, WallTime};
 
 /// What a lower file was found to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -202,56 +139,6 @@ pub(super) struct File {
     pub(super) stopped: Option<FsError>,
 }
 
-impl Node {
-    pub(super) fn new(ino: Ino, serial: u64, file: Option<File>) -> Node {
-        Node {
-            ino,
-            serial,
-            file: file.map(RefCell::new),
-            relocation_gate: Gate::new(),
-            committing: CommitTurns::default(),
-            attributes: Gate::new(),
-            writer: Cell::new(None),
-            is_plain_program: Cell::new(false),
-        }
-    }
-
-    /// The file, for operations on data.
-    pub(super) fn regular(&self) -> Option<&RefCell<File>> {
-        self.file.as_ref()
-    }
-
-    /// True when something is only in memory.
-    pub(super) fn has_changes(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.borrow().has_changes())
-    }
-
-    /// The file is closed. Returns whether it was truncated to nothing before, and has changes that are only in memory.
-    pub(super) fn end_rewriting(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| {
-            let mut file = file.borrow_mut();
-            std::mem::take(&mut file.is_rewritten) && file.has_changes()
-        })
-    }
-
-    /// True when something has to be written below, now or to confirm it later.
-    pub(super) fn wants_writer(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| {
-            let file = file.borrow();
-            file.has_changes() || file.is_provisional
-        })
-    }
-
-    /// True when something has to be written or waited for.
-    pub(super) fn is_unsettled(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| {
-            let file = file.borrow();
-            file.stopped.is_none()
-                && (file.has_changes() || file.is_provisional || file.durable_generation < file.generation)
-        })
-    }
-}
-
 impl File {
     /// A file of which only the size is known.
     pub(super) fn unread(size: u64, chunk_shift: u8) -> File {
@@ -317,6 +204,11 @@ impl File {
         self.is_space_partial = lower_end - RECORDS_START != commit.live_bytes;
     }
 
+    /// Changed bytes in memory.
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        self.dirty.values().map(|dirty| dirty.bytes.len() as u64).sum()
+    }
+
     pub(super) fn chunk_bytes(&self) -> u64 {
         1 << self.chunk_shift
     }
@@ -346,12 +238,11 @@ impl File {
         if matches!(self.form, Form::Plain | Form::Broken(_)) {
             return lower;
         }
-        let waiting: u64 = self.dirty.values().map(|dirty| dirty.bytes.len() as u64).sum();
         let times = self.times.unwrap_or(Times { mtime: lower.mtime, ctime: lower.ctime });
         Attr {
             size: self.size,
             // Waiting data counts: programs take a file without storage to be one large hole.
-            sectors: lower.sectors + waiting.div_ceil(SECTOR_BYTES),
+            sectors: lower.sectors + self.dirty_bytes().div_ceil(SECTOR_BYTES),
             mtime: times.mtime,
             // Other changes, such as renames, are made below at once.
             ctime: times.ctime.max(lower.ctime),

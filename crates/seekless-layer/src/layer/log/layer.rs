@@ -1,10 +1,12 @@
 //! The operations of the layer.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::compact::Urgency;
-use super::file::{File, Form, Node, Times, Writer};
+use super::file::{File, Form, Times};
 use super::mark;
+use super::node::{Node, OpenFile, Writer};
 use super::{ChunkedLayer, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
@@ -19,26 +21,27 @@ const SET_ID_BITS: u16 = 0o6000;
 
 impl ChunkedLayer {
     /// Opens a file for access to its data: `None` where the file is passed through.
-    async fn open_data<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
-        let Some(file) = at.node.regular() else { return Ok(None) };
-        self.ensure_loaded(at.lower, at.handle, at.node).await?;
-        let file = file.borrow();
-        if let Form::Broken(error) = &file.form {
+    async fn open_data<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<OpenFile<'a>>> {
+        let Some(file) = at.node.open(at.lower) else { return Ok(None) };
+        let file = file.through(at.handle);
+        self.ensure_loaded(file).await?;
+        let state = file.borrow();
+        if let Form::Broken(error) = &state.form {
             return Err(error.clone());
         }
-        Ok((file.form == Form::Log).then_some(at.node))
+        Ok((state.form == Form::Log).then_some(file))
     }
 
-    /// As [`Log::open_data`], for an operation that changes the file.
-    async fn open_to_change<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
+    /// As [`ChunkedLayer::open_data`], for an operation that changes the file.
+    async fn open_to_change<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<OpenFile<'a>>> {
         if self.read_only {
             return Err(FsError::ReadOnly);
         }
-        let node = self.open_data(at).await?;
-        if let Some(file) = node.and_then(|node| node.regular()) {
+        let file = self.open_data(at).await?;
+        if let Some(file) = file {
             file.borrow().check()?;
         }
-        Ok(node)
+        Ok(file)
     }
 
     /// Removes the privileges that a change of data removes at once, since the change itself comes below later.
@@ -65,9 +68,9 @@ impl ChunkedLayer {
     /// Writes what is to be written below before an attribute changes that writing would change again: waiting changes, and
     /// the confirmation of a provisional commit.
     async fn write_before(&self, at: &At<'_, Node>) -> FsResult<()> {
-        match at.node.wants_writer() {
-            true => self.settle_file(at.lower, at.handle, at.node).await,
-            false => Ok(()),
+        match at.node.open(at.lower).filter(|_| at.node.wants_writer()) {
+            Some(file) => self.settle_file(file.through(at.handle)).await,
+            None => Ok(()),
         }
     }
 
@@ -88,28 +91,28 @@ impl Layer for ChunkedLayer {
         let serial = self.next_serial.get();
         self.next_serial.set(serial + 1);
         if attr.kind != FileKind::Regular {
-            return Ok(Node::new(attr.ino, serial, None));
+            return Ok(Node::other(attr.ino, serial));
         }
         let shift = self.options.chunk_shift;
         // Also for an empty lower file: another program may have truncated it.
         let (marked, mark) = self.marked(lower, attr).await;
         if attr.size == 0 {
             let file = File { mark, ..File::empty(shift, self.new_file_id(attr.ino)) };
-            return Ok(Node::new(attr.ino, serial, Some(file)));
+            return Ok(Node::regular(attr.ino, serial, file));
         }
         if let Some(found) = marked {
             count(&self.counts.sizes_from_marks, 1);
             let marked_generation = Some(found.generation);
             let file = File { mark, marked_generation, ..File::unread(found.size, shift) };
-            return Ok(Node::new(attr.ino, serial, Some(file)));
+            return Ok(Node::regular(attr.ino, serial, file));
         }
-        let node = Node::new(attr.ino, serial, Some(File { mark, ..File::unread(attr.size, shift) }));
-        self.ensure_loaded(lower, None, &node).await?;
-        Ok(node)
+        let file = RefCell::new(File { mark, ..File::unread(attr.size, shift) });
+        self.load(lower, attr.ino, None, &file).await?;
+        Ok(Node::regular(attr.ino, serial, file.into_inner()))
     }
 
     async fn close_node(&self, lower: &Fs, ino: Ino, node: Rc<Node>) -> FsResult<()> {
-        let lost = match node.regular() {
+        let lost = match node.file() {
             Some(file) => {
                 let mut file = file.borrow_mut();
                 let lost = file.has_changes() && file.form == Form::Log;
@@ -118,8 +121,10 @@ impl Layer for ChunkedLayer {
             }
             None => None,
         };
-        if lost.is_none() {
-            self.mark(lower, ino, &node).await;
+        if let Some(file) = node.open(lower)
+            && lost.is_none()
+        {
+            self.mark(file).await;
         }
         if let Some(writer) = node.writer.take()
             && writer.is_ours
@@ -135,11 +140,13 @@ impl Layer for ChunkedLayer {
     }
 
     async fn give_up(&self, lower: &Fs, node: &Rc<Node>) {
-        self.is_gone(lower, node).await;
+        if let Some(file) = node.open(lower) {
+            self.is_gone(file).await;
+        }
     }
 
     fn show(&self, node: &Node, lower: Attr) -> Attr {
-        match node.regular() {
+        match node.file() {
             Some(file) => file.borrow().show(lower),
             None => lower,
         }
@@ -163,9 +170,12 @@ impl Layer for ChunkedLayer {
         let Some(handle) = at.handle else { return Ok(()) };
         // A handle that the layer has taken over belonged to an earlier writer.
         let writes = at.node.writer.get().is_some_and(|writer| writer.handle == handle || writer.is_ours);
-        if writes && at.node.end_rewriting() {
+        if writes
+            && at.node.end_rewriting()
+            && let Some(file) = at.node.open(at.lower)
+        {
             // What could not be written waits in memory, and an fsync reports it.
-            let _ = self.pass_down(at.lower, at.node).await;
+            let _ = self.pass_down(file).await;
         }
         if let Some(writer) = at.node.writer.get().filter(|writer| writer.handle == handle) {
             if at.node.wants_writer() {
@@ -178,7 +188,7 @@ impl Layer for ChunkedLayer {
     }
 
     async fn setattr(&self, at: At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
-        if at.node.regular().is_none() {
+        if at.node.file().is_none() {
             return at.lower.setattr(at.ino, at.handle, changes).await;
         }
         let gives_privileges = changes.permissions.is_some_and(|permissions| permissions & SET_ID_BITS != 0);
@@ -188,10 +198,10 @@ impl Layer for ChunkedLayer {
         let Some(size) = changes.size else {
             return self.set_attributes(&at, changes).await;
         };
-        let Some(node) = self.open_to_change(&at).await? else {
+        let Some(file) = self.open_to_change(&at).await? else {
             let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
             if attr.size == 0
-                && let Some(file) = at.node.regular()
+                && let Some(file) = at.node.file()
             {
                 // An empty file can become one of this layer.
                 let (_, mark) = self.marked(at.lower, &attr).await;
@@ -200,9 +210,9 @@ impl Layer for ChunkedLayer {
             }
             return Ok(attr);
         };
-        self.resize_log(at.lower, at.handle, node, size).await?;
+        self.resize_log(file, size).await?;
         // Without the handle: for truncate(2) the kernel gives one that cannot write.
-        self.changed(node, None);
+        self.changed(at.node, None);
         self.take_privileges(&at, changes.kill_privileges).await?;
         let others = SetAttr { size: None, ..changes };
         let attr = match others == (SetAttr { kill_privileges: changes.kill_privileges, ..SetAttr::default() }) {
@@ -214,35 +224,35 @@ impl Layer for ChunkedLayer {
 
     async fn read(&self, at: At<'_, Node>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
         match self.open_data(&at).await? {
-            Some(node) => self.read_log(at.lower, at.handle, node, offset, bytes).await,
+            Some(file) => self.read_log(file, offset, bytes).await,
             None => at.lower.read(at.ino, at.handle, offset, bytes).await,
         }
     }
 
     async fn write(&self, at: At<'_, Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
-        let Some(node) = self.open_to_change(&at).await? else {
+        let Some(file) = self.open_to_change(&at).await? else {
             return at.lower.write(at.ino, at.handle, offset, data, mode).await;
         };
         if data.is_empty() {
             return Ok(());
         }
-        self.write_log(at.lower, at.handle, node, offset, &data).await?;
-        self.changed(node, at.handle);
+        self.write_log(file, offset, &data).await?;
+        self.changed(at.node, at.handle);
         self.take_privileges(&at, mode.kill_privileges).await
     }
 
     async fn fallocate(&self, at: At<'_, Node>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
-        let Some(node) = self.open_to_change(&at).await? else {
+        let Some(file) = self.open_to_change(&at).await? else {
             return at.lower.fallocate(at.ino, at.handle, range, mode).await;
         };
-        self.allocate_log(at.lower, at.handle, node, range, mode).await?;
-        self.changed(node, at.handle);
+        self.allocate_log(file, range, mode).await?;
+        self.changed(at.node, at.handle);
         self.take_privileges(&at, false).await
     }
 
     async fn lseek(&self, at: At<'_, Node>, offset: u64, seek: SeekTo) -> FsResult<u64> {
         match self.open_data(&at).await? {
-            Some(node) => self.seek_log(at.lower, at.handle, node, offset, seek).await,
+            Some(file) => self.seek_log(file, offset, seek).await,
             None => at.lower.lseek(at.ino, at.handle, offset, seek).await,
         }
     }
@@ -301,7 +311,7 @@ impl Layer for ChunkedLayer {
 
     async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
         match self.open_data(&at).await {
-            Ok(Some(node)) => self.sync_file(at.lower, at.handle, node, data_only).await,
+            Ok(Some(file)) => self.sync_file(file, data_only).await,
             // An unreadable file still has attributes.
             _ => at.lower.fsync(at.ino, at.handle, data_only).await,
         }
@@ -319,8 +329,10 @@ impl Layer for ChunkedLayer {
 
     async fn idle(&self, lower: &Fs, nodes: &Nodes<Node>, until: Nanos) -> FsResult<bool> {
         for (_, node) in nodes.all() {
-            while self.wants_compaction(&node, Urgency::Idle) {
-                if !self.compact(lower, &node).await? {
+            while self.wants_compaction(&node, Urgency::Idle)
+                && let Some(file) = node.open(lower)
+            {
+                if !self.compact(file).await? {
                     break;
                 }
                 if self.rt.now() >= until {
@@ -370,10 +382,10 @@ impl ChunkedLayer {
         let ino = entry.attr.ino;
         let node = nodes.get(ino).ok().or_else(|| nodes.lingering(ino)).filter(|node| node.has_changes());
         let mut passed = Ok(());
-        if let Some(node) = node
+        if let Some(file) = node.as_ref().and_then(|node| node.open(lower))
             && let Ok(replaced) = lower.lookup(target.parent, target.name).await
         {
-            passed = self.pass_down(lower, &node).await;
+            passed = self.pass_down(file).await;
             lower.forget(replaced.attr.ino, 1).await;
         }
         lower.forget(ino, 1).await;
@@ -383,7 +395,7 @@ impl ChunkedLayer {
     /// Records the times after an operation below has changed those of a file that shows others until it is written
     /// back.
     fn note_times(&self, node: &Node, changes: &SetAttr) {
-        let Some(file) = node.regular() else { return };
+        let Some(file) = node.file() else { return };
         let mut file = file.borrow_mut();
         let Some(times) = file.times else { return };
         let mtime = match changes.mtime {

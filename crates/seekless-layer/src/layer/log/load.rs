@@ -1,9 +1,12 @@
 //! Reading a lower file: its kind, its slots, its records.
 
-use super::file::{File, Form, Node, Tail};
+use std::cell::RefCell;
+
+use super::file::{File, Form, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SizeMark, SlotState, kinds};
 use super::index::{NodeAt, Step};
 use super::mark::NAME;
+use super::node::OpenFile;
 use super::{ChunkedLayer, Plain, count};
 use crate::codec::is_zero;
 use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
@@ -239,6 +242,16 @@ pub(super) async fn read_record(
     Record::decode(&bytes, &entry).map_err(|problem| damaged(what, ino, entry, problem))
 }
 
+impl OpenFile<'_> {
+    /// Reads the record of `entry` in the lower file.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is missing or not intact.
+    pub(super) async fn read_record(&self, what: &'static str, entry: Entry) -> FsResult<Record> {
+        read_record(self.lower, self.ino(), self.handle, what, entry).await
+    }
+}
+
 pub(super) fn damaged(what: &'static str, ino: Ino, entry: Entry, problem: String) -> FsError {
     FsError::corrupt(what, format_args!("byte {} of the lower file of inode {ino}", entry.offset), problem)
 }
@@ -262,16 +275,26 @@ impl ChunkedLayer {
     ///
     /// # Errors
     /// Those of reading. An error in the file itself becomes its form, and callers that ask for its data get it.
-    pub(super) async fn ensure_loaded(&self, lower: &Fs, handle: Option<Handle>, node: &Node) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
+    pub(super) async fn ensure_loaded(&self, file: OpenFile<'_>) -> FsResult<()> {
+        self.load(file.lower, file.ino(), file.handle, file.state).await
+    }
+
+    /// As [`ChunkedLayer::ensure_loaded`], for the state of a lower file that no node has yet.
+    pub(super) async fn load(
+        &self,
+        lower: &Fs,
+        ino: Ino,
+        handle: Option<Handle>,
+        file: &RefCell<File>,
+    ) -> FsResult<()> {
         if file.borrow().form != Form::Unread {
             return Ok(());
         }
-        let lower_size = lower.getattr(node.ino, handle).await?.size;
-        let content = look(lower, node.ino, handle, lower_size).await?;
+        let lower_size = lower.getattr(ino, handle).await?.size;
+        let content = look(lower, ino, handle, lower_size).await?;
         let tail = match &content {
             Content::Log(commit) if !commit.tail.is_hole() => {
-                Some(read_record(lower, node.ino, handle, "tail", commit.tail).await.map(|record| Tail {
+                Some(read_record(lower, ino, handle, "tail", commit.tail).await.map(|record| Tail {
                     entry: commit.tail,
                     chunk: record.number,
                     start: record.raw_bytes,
@@ -284,8 +307,8 @@ impl ChunkedLayer {
         if file.form != Form::Unread {
             return Ok(()); // Another task was faster, and may have changed it since.
         }
-        let file_id = self.new_file_id(node.ino);
-        let corrupt = |problem: &str| FsError::corrupt("compressed file", format_args!("inode {}", node.ino), problem);
+        let file_id = self.new_file_id(ino);
+        let corrupt = |problem: &str| FsError::corrupt("compressed file", format_args!("inode {ino}"), problem);
         let mark = file.mark;
         match (content, tail) {
             (Content::Log(_), Some(Err(error))) => file.form = Form::Broken(error),
@@ -321,18 +344,15 @@ impl ChunkedLayer {
     /// Those of reading; `Corrupt` when a node is damaged.
     pub(super) async fn with_index<T>(
         &self,
-        lower: &Fs,
-        handle: Option<Handle>,
-        node: &Node,
+        file: OpenFile<'_>,
         mut ask: impl FnMut(&mut File) -> Step<T>,
     ) -> FsResult<T> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         loop {
             let at = match ask(&mut file.borrow_mut()) {
                 Step::Done(answer) => return Ok(answer),
                 Step::Load(at) => at,
             };
-            let entries = read_node(lower, handle, node, at).await;
+            let entries = read_node(file, at).await;
             // During the read, the node may have been replaced and its space reused.
             let is_current = match ask(&mut file.borrow_mut()) {
                 Step::Done(answer) => return Ok(answer),
@@ -346,10 +366,9 @@ impl ChunkedLayer {
 }
 
 /// Reads a node of the index.
-async fn read_node(lower: &Fs, handle: Option<Handle>, node: &Node, at: NodeAt) -> FsResult<Vec<Entry>> {
-    let record = read_record(lower, node.ino, handle, "index", at.entry).await?;
-    let wrong = |problem: String| damaged("index", node.ino, at.entry, problem);
-    let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+async fn read_node(file: OpenFile<'_>, at: NodeAt) -> FsResult<Vec<Entry>> {
+    let record = file.read_record("index", at.entry).await?;
+    let wrong = |problem: String| damaged("index", file.ino(), at.entry, problem);
     let file = file.borrow();
     file.check_record(&record, kinds::NODE, at.number).map_err(wrong)?;
     if record.codec != at.level {

@@ -7,11 +7,11 @@
 //! like this one does, it gets a `+` below; one that already has a `+` gets another, and so on.
 
 use super::ChunkedLayer;
-use super::file::{File, Mark, Node};
+use super::file::{File, Mark};
 use super::format::SizeMark;
+use super::node::OpenFile;
 use crate::fs::{Attr, Fs, FsError, FsResult, SetAttr, XattrMode};
 use crate::layer::directory;
-use crate::units::Ino;
 
 /// Names of the layer's own attributes.
 const NAMES: [&[u8]; 2] = [NAME, directory::NAME];
@@ -55,15 +55,14 @@ impl ChunkedLayer {
 
     /// Makes a clean mark unclean. The caller makes that durable, which takes a sync of attributes too, before it
     /// changes a slot (M1).
-    pub(super) async fn unmark(&self, lower: &Fs, ino: Ino, node: &Node) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
+    pub(super) async fn unmark(&self, file: OpenFile<'_>) -> FsResult<()> {
         if file.borrow().mark != Mark::Clean {
             return Ok(());
         }
         let mark = SizeMark::new(false, 0, 0, 0).to_bytes();
-        if let Err(error) = lower.setxattr(ino, NAME, &mark, XattrMode::Set).await {
+        if let Err(error) = file.lower.setxattr(file.ino(), NAME, &mark, XattrMode::Set).await {
             // When attributes have no room, or are not supported, it is enough that there is no mark.
-            match lower.removexattr(ino, NAME).await {
+            match file.lower.removexattr(file.ino(), NAME).await {
                 Ok(()) | Err(FsError::NoAttribute | FsError::Unsupported) => {}
                 Err(_) => return Err(error),
             }
@@ -74,8 +73,7 @@ impl ChunkedLayer {
 
     /// Marks a file whose commits are durable, if it has changed since it was opened. The mark only saves time: where
     /// the file system below has no room for attributes, or no support for them, there is none.
-    pub(super) async fn mark(&self, lower: &Fs, ino: Ino, node: &Node) {
-        let Some(file) = node.regular() else { return };
+    pub(super) async fn mark(&self, file: OpenFile<'_>) {
         let wants_mark = |file: &File| {
             let is_durable = !file.has_changes() && file.durable_generation == file.generation && file.generation > 0;
             is_durable && file.mark != Mark::Clean && file.is_touched && file.stopped.is_none()
@@ -83,8 +81,8 @@ impl ChunkedLayer {
         if self.read_only || !wants_mark(&file.borrow()) {
             return;
         }
-        let _pass = node.attributes.enter().await;
-        let Ok(attr) = lower.getattr(ino, None).await else { return };
+        let _pass = file.node.attributes.enter().await;
+        let Ok(attr) = file.by_inode().getattr().await else { return };
         let (size, generation, version) = {
             let file = file.borrow();
             (file.size, file.generation, file.version)
@@ -94,11 +92,12 @@ impl ChunkedLayer {
         if wants_mark(&file.borrow()) && version == file.borrow().version {
             file.borrow_mut().mark = Mark::Clean;
             // After an error it must be made unclean later, which costs little if it does not exist.
-            if lower.setxattr(ino, NAME, &mark, XattrMode::Set).await.is_ok() {
+            if file.lower.setxattr(file.ino(), NAME, &mark, XattrMode::Set).await.is_ok() {
                 file.borrow_mut().is_touched = false;
-                if lower.traits().exclusive {
+                if file.lower.traits().exclusive {
                     // The mark is invisible above, so it must not change the time of the last change.
-                    let _ = lower.setattr(ino, None, SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() }).await;
+                    let back = SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() };
+                    let _ = file.by_inode().setattr(back).await;
                 }
             }
         }

@@ -32,6 +32,7 @@ mod index;
 mod layer;
 mod load;
 pub(super) mod mark;
+mod node;
 pub mod pack;
 mod space;
 mod stage;
@@ -52,7 +53,7 @@ use crate::rt::{Gate, Rt};
 use crate::units::{MIB, Nanos};
 
 use data::Cache;
-pub use file::Node;
+pub use node::Node;
 
 /// Options of the layer. None of them is needed to read existing files.
 #[derive(Clone)]

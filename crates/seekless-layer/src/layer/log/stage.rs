@@ -1,17 +1,17 @@
 //! Staging: writes changed chunks as records into free space of the lower file. They mean nothing until a slot refers
 //! to them.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::file::{File, Form, Moment, Node, Tail};
+use super::file::{File, Form, Moment, Tail};
 use super::format::{Commit, Entry, NODE_ENTRIES, RECORDS_START, Record, entries_to_bytes, kinds};
+use super::node::OpenFile;
 use super::space::{Extent, Space};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{Fs, FsError, FsResult, WriteMode};
+use crate::fs::{FsError, FsResult};
 use crate::layer::codecs::{Position, ids};
 use crate::layer::work;
 use crate::rt::{Work, cover};
@@ -43,52 +43,50 @@ impl ChunkedLayer {
     ///
     /// # Errors
     /// Chunks that have not been staged are still in memory; nothing is lost.
-    pub(super) async fn stage_all(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<Moment> {
-        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
-        self.ensure_space(lower, node).await?;
-        self.fold_tail(lower, node).await?;
+    pub(super) async fn stage_all(&self, file: OpenFile<'_>) -> FsResult<Moment> {
+        self.ensure_space(file).await?;
+        self.fold_tail(file).await?;
         let (snapshots, moment) = {
             let file = file.borrow();
             let moment = Moment { size: file.size, times: file.times, version: file.version };
             (file.snapshots(u64::MAX), moment)
         };
-        self.stage(lower, node, &snapshots).await?;
+        self.stage(file, &snapshots).await?;
         Ok(moment)
     }
 
     /// Stages the changed chunks that are not likely to change again soon: all but the last.
-    pub(super) async fn stage_full_chunks(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
-        let _relocation = node.relocation_gate.enter().await;
+    pub(super) async fn stage_full_chunks(&self, file: OpenFile<'_>) -> FsResult<()> {
+        let file = file.by_inode();
+        let _relocation = file.node.relocation_gate.enter().await;
         file.borrow().check()?;
-        self.ensure_space(lower, node).await?;
+        self.ensure_space(file).await?;
         let snapshots = {
             let file = file.borrow();
             let last = file.dirty.keys().next_back().copied().unwrap_or(0);
             file.snapshots(last)
         };
-        self.stage(lower, node, &snapshots).await
+        self.stage(file, &snapshots).await
     }
 
-    async fn stage(&self, lower: &Fs, node: &Rc<Node>, snapshots: &[Snapshot]) -> FsResult<()> {
+    async fn stage(&self, file: OpenFile<'_>, snapshots: &[Snapshot]) -> FsResult<()> {
         for batch in snapshots.chunks(BATCH_CHUNKS) {
-            let staged = join_all(batch.iter().map(|snapshot| self.encode(node, snapshot))).await;
+            let staged = join_all(batch.iter().map(|snapshot| self.encode(file, snapshot))).await;
             let records: Vec<&Record> = staged.iter().filter_map(Staged::record).collect();
-            let mut entries = self.place(lower, node, &records).await?.into_iter();
+            let mut entries = self.place(file, &records).await?.into_iter();
             for (snapshot, staged) in batch.iter().zip(&staged) {
                 let entry = match staged {
                     Staged::Hole => Entry::HOLE,
                     _ => entries.next().unwrap_or(Entry::HOLE),
                 };
-                self.install(lower, node, snapshot, staged, entry).await?;
+                self.install(file, snapshot, staged, entry).await?;
             }
         }
         Ok(())
     }
 
     /// Encodes a chunk for storage.
-    async fn encode(&self, node: &Rc<Node>, snapshot: &Snapshot) -> Staged {
-        let Some(file) = node.regular() else { return Staged::Hole };
+    async fn encode(&self, file: OpenFile<'_>, snapshot: &Snapshot) -> Staged {
         // Zeroes at the end are implied and not stored.
         let length = snapshot.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         if length == 0 {
@@ -132,8 +130,7 @@ impl ChunkedLayer {
     ///
     /// # Errors
     /// After an error none of the space is used.
-    pub(super) async fn place(&self, lower: &Fs, node: &Rc<Node>, records: &[&Record]) -> FsResult<Vec<Entry>> {
-        let Some(file) = node.regular() else { return Ok(Vec::new()) };
+    pub(super) async fn place(&self, file: OpenFile<'_>, records: &[&Record]) -> FsResult<Vec<Entry>> {
         if records.is_empty() {
             return Ok(Vec::new());
         }
@@ -169,7 +166,7 @@ impl ChunkedLayer {
         for (offset, run) in runs {
             self.rt.charge(Work::Copy { bytes: run.len() as u64 }).await;
             count(&self.counts.bytes_written, run.len() as u64);
-            if let Err(error) = self.write_lower(lower, node, offset, Data::from_slice(&run)).await {
+            if let Err(error) = file.write(offset, Data::from_slice(&run)).await {
                 let mut file = file.borrow_mut();
                 entries.iter().for_each(|entry| file.space.free(Extent::from(*entry)));
                 return Err(error);
@@ -185,28 +182,15 @@ impl ChunkedLayer {
         Ok(entries)
     }
 
-    /// Writes through the handle of a writer, or without one.
-    pub(super) async fn write_lower(&self, lower: &Fs, node: &Node, offset: u64, data: Data) -> FsResult<()> {
-        let handle = node.writer.get().map(|writer| writer.handle);
-        lower.write(node.ino, handle, offset, data, WriteMode::default()).await
-    }
-
     /// Makes a written record part of the file.
-    async fn install(
-        &self,
-        lower: &Fs,
-        node: &Rc<Node>,
-        snapshot: &Snapshot,
-        staged: &Staged,
-        entry: Entry,
-    ) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
+    async fn install(&self, file: OpenFile<'_>, snapshot: &Snapshot, staged: &Staged, entry: Entry) -> FsResult<()> {
+        let serial = file.node.serial;
         if let Staged::Tail(record) = staged {
             let mut file = file.borrow_mut();
             file.drop_tail();
             file.tail = Some(Tail { entry, chunk: snapshot.chunk, start: record.raw_bytes });
         } else {
-            let before = self.with_index(lower, None, node, |file| file.index.set(snapshot.chunk, entry)).await?;
+            let before = self.with_index(file, |file| file.index.set(snapshot.chunk, entry)).await?;
             let mut file = file.borrow_mut();
             file.drop_record(before);
             if file.tail.is_some_and(|tail| tail.chunk == snapshot.chunk) {
@@ -222,7 +206,7 @@ impl ChunkedLayer {
                 if bytes.len() != record.raw_bytes as usize {
                     bytes = Arc::new(bytes[..record.raw_bytes as usize].to_vec());
                 }
-                self.cache.borrow_mut().put((node.serial, snapshot.chunk), entry, bytes);
+                self.cache.borrow_mut().put((serial, snapshot.chunk), entry, bytes);
             }
         } else if let Some(dirty) = file.dirty.get_mut(&snapshot.chunk) {
             // It has been changed in the meantime, and from where is unknown; a whole record is always right.
@@ -232,13 +216,12 @@ impl ChunkedLayer {
     }
 
     /// Only the last chunk has a tail: an earlier tail is merged into its chunk.
-    async fn fold_tail(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
+    async fn fold_tail(&self, file: OpenFile<'_>) -> FsResult<()> {
         let Some(tail) = file.borrow().tail else { return Ok(()) };
         if tail.chunk == file.borrow().last_chunk() {
             return Ok(());
         }
-        self.ensure_dirty(lower, None, node, tail.chunk).await?;
+        self.ensure_dirty(file, tail.chunk).await?;
         cover("layer: a tail becomes a chunk");
         if let Some(dirty) = file.borrow_mut().dirty.get_mut(&tail.chunk) {
             dirty.base = None;
@@ -247,8 +230,7 @@ impl ChunkedLayer {
     }
 
     /// Writes the changed nodes of the index. The caller holds `relocation_gate`.
-    pub(super) async fn stage_index(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
+    pub(super) async fn stage_index(&self, file: OpenFile<'_>) -> FsResult<()> {
         let depth = file.borrow().index.depth();
         for level in 1..=depth {
             let (changed, records) = {
@@ -264,7 +246,7 @@ impl ChunkedLayer {
                 (changed, records)
             };
             count(&self.counts.nodes_written, records.len() as u64);
-            let placed = self.place(lower, node, &records.iter().collect::<Vec<_>>()).await?;
+            let placed = self.place(file, &records.iter().collect::<Vec<_>>()).await?;
             let mut file = file.borrow_mut();
             for ((number, _), entry) in changed.into_iter().zip(placed) {
                 let before = file.index.written(level, number, entry);
@@ -275,8 +257,7 @@ impl ChunkedLayer {
     }
 
     /// Reads what is needed to know the free space.
-    pub(super) async fn ensure_space(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let Some(file) = node.regular() else { return Ok(()) };
+    pub(super) async fn ensure_space(&self, file: OpenFile<'_>) -> FsResult<()> {
         {
             let file = file.borrow();
             if file.form != Form::Log || !file.is_space_partial || !file.is_synced {
@@ -285,10 +266,11 @@ impl ChunkedLayer {
         }
         let mut used = Vec::new();
         let mut from = 0;
-        while let Some((chunk, entry)) = self.with_index(lower, None, node, |file| file.index.next(from)).await? {
+        while let Some((chunk, entry)) = self.with_index(file, |file| file.index.next(from)).await? {
             used.push(Extent::from(entry));
             from = chunk + 1;
         }
+        let ino = file.ino();
         let mut file = file.borrow_mut();
         used.extend(file.index.node_entries().into_iter().map(|(_, _, entry)| Extent::from(entry)));
         used.extend(file.tail.map(|tail| Extent::from(tail.entry)));
@@ -302,7 +284,7 @@ impl ChunkedLayer {
             }
             Err((one, two)) => {
                 let problem = format!("records at {} and {} overlap", one.offset, two.offset);
-                let error = FsError::corrupt("index", format_args!("inode {}", node.ino), problem);
+                let error = FsError::corrupt("index", format_args!("inode {ino}"), problem);
                 file.form = Form::Broken(error.clone());
                 Err(error)
             }

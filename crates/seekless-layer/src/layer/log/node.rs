@@ -1,0 +1,204 @@
+//! An inode in use, and a regular file in one operation.
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::rc::Rc;
+
+use super::file::File;
+use crate::device::Data;
+use crate::fs::{Attr, Fs, FsResult, Handle, SetAttr, WriteMode};
+use crate::layer::read_lower;
+use crate::rt::{Event, Gate};
+use crate::units::Ino;
+
+/// The layer's state of an inode in use.
+pub struct Node {
+    pub(super) ino: Ino,
+    /// Distinguishes it from every other node that this layer has ever had.
+    pub(super) serial: u64,
+    /// `None` for anything but a regular file.
+    file: Option<Rc<RefCell<File>>>,
+    /// Held by operations that move records: staging, truncating, compacting.
+    pub(super) relocation_gate: Gate,
+    committing: CommitTurns,
+    /// Held from reading attributes to writing them back, and from changing attributes below to recording that: so no
+    /// change gets lost. Its holder awaits only the file system below.
+    pub(super) attributes: Gate,
+    /// A lower handle that can write, for as long as there is something to write.
+    pub(super) writer: Cell<Option<Writer>>,
+    /// The file is known to have no capabilities that a change would have to remove.
+    pub(super) is_plain_program: Cell<bool>,
+}
+
+/// A lower handle that the layer may still use for writing after its user has released it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Writer {
+    pub(super) handle: Handle,
+    /// The user has released it: the layer must release it.
+    pub(super) is_ours: bool,
+}
+
+/// A regular file in one operation: the layer's state of it, and how to reach it on the file system below.
+#[derive(Clone, Copy)]
+pub(super) struct OpenFile<'a> {
+    pub(super) lower: &'a Fs,
+    /// The caller's handle there, if the operation has one.
+    pub(super) handle: Option<Handle>,
+    pub(super) node: &'a Rc<Node>,
+    pub(super) state: &'a Rc<RefCell<File>>,
+}
+
+/// One commit of a file at a time. Like a [`Gate`], but a turn can be kept together with its file.
+#[derive(Default)]
+struct CommitTurns {
+    taken: Cell<bool>,
+    ended: Event,
+}
+
+/// A turn to commit a file, which no other task then commits.
+pub(super) struct CommitTurn {
+    lower: Fs,
+    handle: Option<Handle>,
+    node: Rc<Node>,
+    state: Rc<RefCell<File>>,
+}
+
+impl Node {
+    /// The node of something other than a regular file.
+    pub(super) fn other(ino: Ino, serial: u64) -> Node {
+        Node {
+            ino,
+            serial,
+            file: None,
+            relocation_gate: Gate::new(),
+            committing: CommitTurns::default(),
+            attributes: Gate::new(),
+            writer: Cell::new(None),
+            is_plain_program: Cell::new(false),
+        }
+    }
+
+    /// The node of a regular file.
+    pub(super) fn regular(ino: Ino, serial: u64, file: File) -> Node {
+        Node { file: Some(Rc::new(RefCell::new(file))), ..Node::other(ino, serial) }
+    }
+
+    /// The layer's state of a regular file; `None` for anything else.
+    pub(super) fn file(&self) -> Option<&RefCell<File>> {
+        self.file.as_deref()
+    }
+
+    /// The file, for an operation that has no handle; `None` for anything but a regular file.
+    pub(super) fn open<'a>(self: &'a Rc<Node>, lower: &'a Fs) -> Option<OpenFile<'a>> {
+        self.file.as_ref().map(|state| OpenFile { lower, handle: None, node: self, state })
+    }
+
+    /// True when something is only in memory.
+    pub(super) fn has_changes(&self) -> bool {
+        self.file().is_some_and(|file| file.borrow().has_changes())
+    }
+
+    /// The file is closed. Returns whether it was truncated to nothing before, and has changes that are only in memory.
+    pub(super) fn end_rewriting(&self) -> bool {
+        self.file().is_some_and(|file| {
+            let mut file = file.borrow_mut();
+            std::mem::take(&mut file.is_rewritten) && file.has_changes()
+        })
+    }
+
+    /// True when something has to be written below, now or to confirm it later.
+    pub(super) fn wants_writer(&self) -> bool {
+        self.file().is_some_and(|file| {
+            let file = file.borrow();
+            file.has_changes() || file.is_provisional
+        })
+    }
+
+    /// True when something has to be written or waited for.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.file().is_some_and(|file| {
+            let file = file.borrow();
+            file.stopped.is_none()
+                && (file.has_changes() || file.is_provisional || file.durable_generation < file.generation)
+        })
+    }
+}
+
+impl<'a> OpenFile<'a> {
+    /// The same file, reached through `handle`.
+    pub(super) fn through(self, handle: Option<Handle>) -> OpenFile<'a> {
+        OpenFile { handle, ..self }
+    }
+
+    /// The same file, reached by its inode alone: for work that is not the caller's own.
+    pub(super) fn by_inode(self) -> OpenFile<'a> {
+        self.through(None)
+    }
+
+    pub(super) fn ino(&self) -> Ino {
+        self.node.ino
+    }
+
+    pub(super) fn borrow(&self) -> Ref<'a, File> {
+        self.state.borrow()
+    }
+
+    pub(super) fn borrow_mut(&self) -> RefMut<'a, File> {
+        self.state.borrow_mut()
+    }
+
+    /// Attributes of the lower file.
+    pub(super) async fn getattr(&self) -> FsResult<Attr> {
+        self.lower.getattr(self.ino(), self.handle).await
+    }
+
+    pub(super) async fn setattr(&self, changes: SetAttr) -> FsResult<Attr> {
+        self.lower.setattr(self.ino(), self.handle, changes).await
+    }
+
+    /// Bytes of the lower file, fewer at its end.
+    pub(super) async fn read(&self, offset: u64, bytes: u32) -> FsResult<Vec<u8>> {
+        read_lower(self.lower, self.ino(), self.handle, offset, bytes).await
+    }
+
+    /// Writes to the lower file: through the handle of a writer, or without one.
+    pub(super) async fn write(&self, offset: u64, data: Data) -> FsResult<()> {
+        let handle = self.node.writer.get().map(|writer| writer.handle);
+        self.lower.write(self.ino(), handle, offset, data, WriteMode::default()).await
+    }
+
+    pub(super) async fn fsync(&self, data_only: bool) -> FsResult<()> {
+        self.lower.fsync(self.ino(), self.handle, data_only).await
+    }
+
+    /// Waits for the turn to commit the file.
+    pub(super) async fn commit_turn(self) -> CommitTurn {
+        while self.node.committing.taken.replace(true) {
+            self.node.committing.ended.wait().await;
+        }
+        CommitTurn {
+            lower: self.lower.clone(),
+            handle: self.handle,
+            node: self.node.clone(),
+            state: self.state.clone(),
+        }
+    }
+}
+
+impl CommitTurn {
+    pub(super) fn node(&self) -> &Rc<Node> {
+        &self.node
+    }
+
+    pub(super) fn file(&self) -> OpenFile<'_> {
+        OpenFile { lower: &self.lower, handle: self.handle, node: &self.node, state: &self.state }
+    }
+}
+
+impl Drop for CommitTurn {
+    fn drop(&mut self) {
+        // An abandoned commit becomes part of the next one.
+        self.state.borrow_mut().unprepare();
+        self.node.committing.taken.set(false);
+        self.node.committing.ended.notify();
+    }
+}
