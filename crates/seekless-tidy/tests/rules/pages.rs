@@ -208,3 +208,51 @@ fn wrong_pages_are_noticed() {
     assert_eq!(is_known(&["fs", "lfs", "no_such_thing"], &engine), Some(false));
     assert_eq!(is_known(&["std", "rc"], &engine), None);
 }
+
+/// The keys of papers in `text`, such as `[ro92]` and `[ro92 §3.4]`, in their order, with their places.
+fn keys(text: &str) -> Vec<(usize, &str)> {
+    let is_key = |key: &str| {
+        key.len() == 4
+            && key[..2].bytes().all(|c| c.is_ascii_lowercase())
+            && key[2..].bytes().all(|c| c.is_ascii_digit())
+    };
+    let brackets = text.match_indices('[').filter_map(|(at, _)| Some((at, text.get(at + 1..at + 5)?)));
+    brackets.filter(|&(at, key)| is_key(key) && text[at + 5..].starts_with([']', ' '])).collect()
+}
+
+/// True when the end of `text` names a year, as in "Stein 2005, ".
+fn ends_with_year(text: &str) -> bool {
+    let from = (text.len().saturating_sub(60)..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+    let words = text[from..].split(|c: char| !c.is_ascii_alphanumeric());
+    words.into_iter().any(|word| word.len() == 4 && (word.starts_with("19") || word.starts_with("20")))
+}
+
+/// Aim: a reader who does not know the papers can follow. Method: before a page uses a key for the first time, it names the paper
+/// with its year, or links to the list of papers; or the key is itself a link to the paper's page. Pages about papers are the list.
+#[test]
+fn keys_of_papers_are_explained() {
+    let is_about_papers = |name: &str| name.starts_with("docs/papers") || name == "docs/SUMMARY.md";
+    let is_ours = |name: &str| name.starts_with("docs/") || matches!(name, "README.md" | "ARCHITECTURE.md");
+    let (mut checked, mut problems) = (0, Vec::new());
+    for path in files_under(&root(), &[".md"]) {
+        let name = short(&path);
+        if is_about_papers(&name) || !is_ours(&name) {
+            continue;
+        }
+        let text = read(&path);
+        let mut explained = BTreeSet::new();
+        for (at, key) in keys(&text) {
+            checked += 1;
+            // The end of the paragraph explains it as well.
+            let paragraph = text[at..].split("\n\n").next().unwrap_or_default();
+            let links = [&text[..at], paragraph].into_iter().any(|text| text.contains("papers.md)"));
+            let is_link = paragraph.split_once(']').is_some_and(|(_, rest)| rest.starts_with('('));
+            if explained.insert(key) && !(is_link || links || ends_with_year(&text[..at])) {
+                let line = text[..at].lines().count();
+                problems.push(format!("{name}:{line}: [{key}] is used before the page says which paper that is"));
+            }
+        }
+    }
+    assert!(checked > 0, "no page cites a paper: the search is broken");
+    report(&problems, "Name the paper and its year, as in `Stein 2005, [st05]`, or link to docs/papers.md before.");
+}
