@@ -54,7 +54,7 @@ struct State {
     mechanism: Mechanism,
     /// The drive is serving a request.
     busy: bool,
-    queue: Queue<Rc<Place>>,
+    queue: Queue<Rc<Completion>>,
     /// End of the request that was served last.
     position: u64,
     /// Services of `counts`, but not of its times. Usually one; more when callers have left while they waited.
@@ -75,7 +75,7 @@ struct Spent {
 
 /// Where a waiting request learns when it will have been served.
 #[derive(Default)]
-struct Place {
+struct Completion {
     done: Cell<Option<Nanos>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -161,11 +161,11 @@ impl Disk {
         let now = self.rt.now();
         let mut state = self.state.borrow_mut();
         let hold = if state.busy {
-            let place = Rc::new(Place::default());
+            let completion = Rc::new(Completion::default());
             let State { queue, mechanism, counts, .. } = &mut *state;
-            let ticket = queue.push(Waiting { arrived: now, request, who: place.clone() }, mechanism);
+            let ticket = queue.push(Waiting { arrived: now, request, who: completion.clone() }, mechanism);
             counts.waiting_max = counts.waiting_max.max(queue.len() as u64);
-            Hold::Place(place, ticket)
+            Hold::Queue(completion, ticket)
         } else {
             state.busy = true;
             Hold::Drive(state.start(now, now, now, request))
@@ -289,14 +289,14 @@ struct Turn<'a> {
 enum Hold {
     /// It is being served until then.
     Drive(Nanos),
-    Place(Rc<Place>, Ticket),
+    Queue(Rc<Completion>, Ticket),
 }
 
 impl Turn<'_> {
     fn done(&self) -> Option<Nanos> {
         match &self.hold {
             Hold::Drive(done) => Some(*done),
-            Hold::Place(place, _) => place.done.get(),
+            Hold::Queue(completion, _) => completion.done.get(),
         }
     }
 
@@ -305,8 +305,8 @@ impl Turn<'_> {
         if let Some(done) = self.done() {
             return Poll::Ready(done);
         }
-        if let Hold::Place(place, _) = &self.hold {
-            *place.waker.borrow_mut() = Some(waker.clone());
+        if let Hold::Queue(completion, _) = &self.hold {
+            *completion.waker.borrow_mut() = Some(waker.clone());
         }
         Poll::Pending
     }
@@ -316,7 +316,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         match (self.done(), &self.hold) {
             (Some(done), _) => self.disk.leave(done),
-            (None, Hold::Place(_, ticket)) => {
+            (None, Hold::Queue(_, ticket)) => {
                 self.disk.state.borrow_mut().queue.remove(*ticket);
             }
             (None, Hold::Drive(_)) => unreachable!("a command that holds the drive has its time"),

@@ -29,7 +29,7 @@ pub enum Part {
 
 /// An LBN's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct SectorPlace {
     pub(super) cylinder: u32,
     pub(super) head: u32,
     /// Angle of the sector's leading edge.
@@ -148,7 +148,7 @@ impl Layout {
     }
 
     /// `lbn` is below [`Layout::sectors`].
-    pub(super) fn locate(&self, lbn: u64) -> Place {
+    pub(super) fn locate(&self, lbn: u64) -> SectorPlace {
         let zone = self.zone_of(lbn);
         zone.locate((lbn - zone.first_lbn) as u32)
     }
@@ -315,7 +315,7 @@ impl ZoneTable {
         (physical, left)
     }
 
-    fn locate(&self, lbn: u32) -> Place {
+    fn locate(&self, lbn: u32) -> SectorPlace {
         let (physical, left) = self.physical(lbn);
         let spt = self.sectors_per_track;
         let track = physical / spt;
@@ -335,7 +335,7 @@ impl ZoneTable {
         };
         let position = u64::from(self.first_sector_angle + sector + turned) + skew;
         let angle = self.sector_turn.times((position % u64::from(spt)) as u32);
-        Place {
+        SectorPlace {
             cylinder: self.first_cylinder + relative,
             head,
             angle: if angle >= TURN { 0 } else { angle },

@@ -44,22 +44,22 @@ pub(super) struct Queue<T> {
     len: usize,
     arrivals: u64,
     /// Slots by their places.
-    order: BTreeMap<Place, u32>,
+    order: BTreeMap<QueueKey, u32>,
 }
 
 /// Where `order` has a request: its address or cylinder, above the number of its arrival. One number is compared faster than
 /// two.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place(u128);
+struct QueueKey(u128);
 
-impl Place {
-    fn new(key: u64, arrival: u64) -> Place {
-        Place(u128::from(key) << 64 | u128::from(arrival))
+impl QueueKey {
+    fn new(key: u64, arrival: u64) -> QueueKey {
+        QueueKey(u128::from(key) << 64 | u128::from(arrival))
     }
 
     /// Before all requests of `key`.
-    fn start(key: u64) -> Place {
-        Place::new(key, 0)
+    fn start(key: u64) -> QueueKey {
+        QueueKey::new(key, 0)
     }
 
     fn key(self) -> u64 {
@@ -77,7 +77,7 @@ struct Slot<T> {
     waiting: Option<Waiting<T>>,
     /// Where its first sector lies, for schedulers that go by that.
     spot: Spot,
-    place: Place,
+    place: QueueKey,
     earlier: u32,
     later: u32,
 }
@@ -111,7 +111,7 @@ impl<T> Queue<T> {
         let slot = if self.free == NONE { self.slots.len() as u32 } else { self.free };
         let arrival = self.arrivals;
         self.arrivals += 1;
-        let place = Place::new(key, arrival);
+        let place = QueueKey::new(key, arrival);
         let filled = Slot { waiting: Some(waiting), spot, place, earlier: self.newest, later: NONE };
         match self.slots.get_mut(slot as usize) {
             Some(empty) => {
@@ -142,7 +142,7 @@ impl<T> Queue<T> {
         let best = match self.scheduler {
             Scheduler::Fcfs => Some(self.oldest).filter(|&slot| slot != NONE),
             Scheduler::CLook => {
-                let ahead = self.order.range(Place::start(position)..).next();
+                let ahead = self.order.range(QueueKey::start(position)..).next();
                 ahead.or_else(|| self.order.first_key_value()).map(|(_, &slot)| slot)
             }
             Scheduler::Sstf => self.nearest(mechanism.cylinder()),
@@ -153,12 +153,12 @@ impl<T> Queue<T> {
 
     /// The request with the nearest cylinder; of equally near ones the oldest.
     fn nearest(&self, cylinder: u32) -> Option<u32> {
-        let here = Place::start(cylinder.into());
+        let here = QueueKey::start(cylinder.into());
         let below = self.order.range(..here).next_back();
         let Some(above) = self.order.range(here..).next() else {
             return below.map(|below| self.oldest_beside(below));
         };
-        let distance = |(place, _): (&Place, &u32)| place.key().abs_diff(cylinder.into());
+        let distance = |(place, _): (&QueueKey, &u32)| place.key().abs_diff(cylinder.into());
         let Some(below) = below.filter(|&below| distance(below) <= distance(above)) else {
             return Some(*above.1);
         };
@@ -169,8 +169,8 @@ impl<T> Queue<T> {
     }
 
     /// The oldest request of a key, of which `youngest` is the youngest.
-    fn oldest_beside(&self, (place, youngest): (&Place, &u32)) -> u32 {
-        self.order.range(Place::start(place.key())..).next().map_or(*youngest, |(_, &slot)| slot)
+    fn oldest_beside(&self, (place, youngest): (&QueueKey, &u32)) -> u32 {
+        self.order.range(QueueKey::start(place.key())..).next().map_or(*youngest, |(_, &slot)| slot)
     }
 
     /// The request with the shortest time to its first sector, less what its age counts; of equal ones the oldest.
@@ -189,9 +189,9 @@ impl<T> Queue<T> {
             (i128::from(time.0) - credit(waiting), place.arrival(), slot)
         };
         let here = u64::from(mechanism.cylinder());
-        let distance = |(place, _): &(&Place, &u32)| place.key().abs_diff(here);
-        let mut above = self.order.range(Place::start(here)..).peekable();
-        let mut below = self.order.range(..Place::start(here)).rev().peekable();
+        let distance = |(place, _): &(&QueueKey, &u32)| place.key().abs_diff(here);
+        let mut above = self.order.range(QueueKey::start(here)..).peekable();
+        let mut below = self.order.range(..QueueKey::start(here)).rev().peekable();
         let mut older = self.oldest;
         let mut best = (i128::MAX, u64::MAX, NONE);
         while let (Some(oldest), up, down) = (self.slot(older), above.peek().map(distance), below.peek().map(distance))

@@ -3,7 +3,7 @@
 use super::drive::{Drive, ReadAhead};
 use super::mechanism::{Command, Hit, Mechanism, Service, times};
 use super::rotation::SectorTurn;
-use super::tables::{Extent, Track};
+use super::tables::{Track, TrackRun};
 use crate::units::Nanos;
 
 /// Reading from the medium into a segment; after its request is complete, read-ahead.
@@ -11,7 +11,7 @@ use crate::units::Nanos;
 pub(super) struct Reader {
     pub(super) slot: usize,
     /// The sectors passing now, or that the heads are moving to.
-    pub(super) extent: Extent,
+    pub(super) extent: TrackRun,
     /// Sectors after `extent` that come in before it, see [`super::Cache::read_on_arrival`].
     early: u32,
 }
@@ -146,7 +146,7 @@ impl Mechanism {
 
     /// Starts to read into a segment from `lbn` on; the host waits for the sectors before `request_end`.
     fn start_reading(&mut self, slot: usize, lbn: u64, arm: Nanos, request_end: u64) -> Reader {
-        let mut reader = Reader { slot, extent: Extent::empty(self.track, arm, lbn), early: 0 };
+        let mut reader = Reader { slot, extent: TrackRun::empty(self.track, arm, lbn), early: 0 };
         self.next_extent(&mut reader, Some(request_end));
         reader
     }
@@ -154,7 +154,7 @@ impl Mechanism {
     /// Resumes read-ahead in a segment that is not being read into.
     fn resume_reading(&mut self, slot: usize, arm: Nanos) {
         let end = self.segments.get(slot).end;
-        let mut reader = Reader { slot, extent: Extent::empty(self.track, arm, end), early: 0 };
+        let mut reader = Reader { slot, extent: TrackRun::empty(self.track, arm, end), early: 0 };
         if self.next_extent(&mut reader, None) {
             self.reader = Some(reader);
         }
@@ -168,7 +168,7 @@ impl Mechanism {
         if reader.early > 0 {
             let len = std::mem::take(&mut reader.early);
             let track = reader.extent.track;
-            reader.extent = Extent { len, ..Extent::empty(track, at, lbn) };
+            reader.extent = TrackRun { len, ..TrackRun::empty(track, at, lbn) };
             return true;
         }
         let request_end = request_end.filter(|&end| lbn < end);
@@ -274,9 +274,9 @@ fn watermark(drive: &Drive, count: u64) -> u64 {
     (count.min(u64::from(drive.cache.segment_sectors)) * percent / 100).clamp(1, count)
 }
 
-impl Extent {
+impl TrackRun {
     /// An empty extent, after which reading continues at `lbn` with the heads on `track` at `at`.
-    pub(super) fn empty(track: Track, at: Nanos, lbn: u64) -> Extent {
-        Extent { first: lbn, len: 0, on_track: at, begin: at, track, angle: 0, sector_turn: SectorTurn::ZERO }
+    pub(super) fn empty(track: Track, at: Nanos, lbn: u64) -> TrackRun {
+        TrackRun { first: lbn, len: 0, on_track: at, begin: at, track, angle: 0, sector_turn: SectorTurn::ZERO }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::drive::Drive;
-use super::layout::{DriveError, Layout, Part, Place};
+use super::layout::{DriveError, Layout, Part, SectorPlace};
 use super::rotation::{Rotation, SectorTurn, TURN};
 use super::seek;
 use crate::units::Nanos;
@@ -29,7 +29,7 @@ pub(super) struct Track {
 
 /// Sectors that pass under a head one after another.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct TrackRun {
     pub(super) first: u64,
     pub(super) len: u32,
     /// When the heads have reached the track.
@@ -42,7 +42,7 @@ pub(super) struct Extent {
     pub(super) sector_turn: SectorTurn,
 }
 
-impl Extent {
+impl TrackRun {
     pub(super) fn end(&self) -> u64 {
         self.first + u64::from(self.len)
     }
@@ -109,11 +109,11 @@ impl Tables {
     }
 
     /// The extent that starts with `lbn`, for heads that leave `from` at `at`. At most `limit` sectors.
-    pub(super) fn extent(&self, from: Track, at: Nanos, lbn: u64, limit: u64, write: bool) -> Extent {
+    pub(super) fn extent(&self, from: Track, at: Nanos, lbn: u64, limit: u64, write: bool) -> TrackRun {
         let place = self.layout.locate(lbn);
         let track = place.track();
         let on_track = at + self.reposition(from, track, write);
-        Extent {
+        TrackRun {
             first: lbn,
             len: u64::from(place.run).min(limit) as u32,
             on_track,
@@ -125,12 +125,12 @@ impl Tables {
     }
 
     /// When the first `sectors` of an extent have passed.
-    pub(super) fn passed(&self, extent: &Extent, sectors: u32) -> Nanos {
+    pub(super) fn passed(&self, extent: &TrackRun, sectors: u32) -> Nanos {
         extent.begin + self.rotation.time(extent.sector_turn.times(sectors))
     }
 
     /// Sectors of an extent that have passed at `at`.
-    pub(super) fn sectors_by(&self, extent: &Extent, at: Nanos) -> u32 {
+    pub(super) fn sectors_by(&self, extent: &TrackRun, at: Nanos) -> u32 {
         if at < extent.begin || extent.len == 0 {
             return 0;
         }
@@ -150,19 +150,19 @@ impl Tables {
 
     /// The sector of an extent, counted from its first, whose leading edge is the next to pass at `at`, when the
     /// heads are on the track. Counts on past the extent's end.
-    pub(super) fn next_edge(&self, extent: &Extent, at: Nanos) -> u32 {
+    pub(super) fn next_edge(&self, extent: &TrackRun, at: Nanos) -> u32 {
         let turned = (self.rotation.angle(at) + TURN - extent.angle) % TURN;
         let sectors = extent.sector_turn.sectors_in(turned);
         if extent.sector_turn.times(sectors) == turned { sectors } else { sectors + 1 }
     }
 
     /// Postpones the rotation to `extent`: the heads are on its track, and must not start before `at`.
-    pub(super) fn postpone(&self, extent: &mut Extent, at: Nanos) {
+    pub(super) fn postpone(&self, extent: &mut TrackRun, at: Nanos) {
         extent.begin = at + self.rotation.wait(at, extent.angle);
     }
 }
 
-impl Place {
+impl SectorPlace {
     pub(super) fn track(&self) -> Track {
         Track { cylinder: self.cylinder, head: self.head }
     }

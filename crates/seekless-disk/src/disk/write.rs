@@ -2,7 +2,7 @@
 
 use super::drive::WriteBehind;
 use super::mechanism::{Command, Hit, Mechanism, Service, times};
-use super::tables::Extent;
+use super::tables::TrackRun;
 use crate::units::{Nanos, Sector};
 
 /// Writing from a segment to the medium after the write completed for the host.
@@ -208,7 +208,7 @@ impl Mechanism {
 
     /// Writes an extent from its first sector on, as far as the data is there in time; a late sector costs a
     /// revolution. Returns how many sectors were written, at least one.
-    fn write_in_order(&self, extent: &Extent, sent: u64, feed: &Feed) -> u32 {
+    fn write_in_order(&self, extent: &TrackRun, sent: u64, feed: &Feed) -> u32 {
         let tables = &*self.tables;
         let in_time = |sector: u32| feed.there(sent + u64::from(sector) + 1) <= tables.passed(extent, sector);
         if in_time(extent.len - 1) {
@@ -226,7 +226,7 @@ impl Mechanism {
 
     /// Writes an extent from where the heads land, if that is inside it and all its data is there in time: it ends a
     /// revolution later.
-    fn write_on_arrival(&self, extent: &mut Extent, at: Nanos, sent: u64, feed: &Feed) -> Option<(u32, Nanos)> {
+    fn write_on_arrival(&self, extent: &mut TrackRun, at: Nanos, sent: u64, feed: &Feed) -> Option<(u32, Nanos)> {
         let tables = &*self.tables;
         let edge = tables.next_edge(extent, at);
         if edge == 0 || edge >= extent.len {

@@ -12,7 +12,7 @@ use super::DriveFileError;
 use super::section::{Field, Section, Source};
 use crate::units::{Nanos, SECTOR_BYTES};
 
-type Found<T> = Result<T, DriveFileError>;
+type DriveFileResult<T> = Result<T, DriveFileError>;
 
 /// No seek, overhead or switch takes longer.
 pub(super) const TIME_MAX_MS: f64 = 1000.0;
@@ -41,7 +41,7 @@ pub(super) const WRITE_BEHIND: [(&str, WriteBehind); 3] =
 
 const ABOUT: [&str; 4] = ["name", "product", "source", "known_from"];
 
-pub(super) fn drive(text: &str) -> Found<Drive> {
+pub(super) fn drive(text: &str) -> DriveFileResult<Drive> {
     let source = Source(text);
     let table = source.parse()?;
     let top = Section::new(source, "", &table);
@@ -51,7 +51,7 @@ pub(super) fn drive(text: &str) -> Found<Drive> {
     }
 }
 
-fn name(top: &Section<'_>) -> Found<String> {
+fn name(top: &Section<'_>) -> DriveFileResult<String> {
     let field = top.need("name")?;
     let name = field.text(NAME_CHARS_MAX)?;
     match name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-')) {
@@ -61,7 +61,7 @@ fn name(top: &Section<'_>) -> Found<String> {
 }
 
 /// A drive of which a few figures are known.
-fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> Found<Drive> {
+fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> DriveFileResult<Drive> {
     let keys: Vec<&str> = ABOUT[..3].iter().copied().chain(["data_sheet", "scheduler", "scheduler_age"]).collect();
     top.only(&keys)?;
     sheet.only(&[
@@ -136,7 +136,7 @@ fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> Found<Drive> {
 }
 
 /// A drive of which everything is said.
-fn full(top: &Section<'_>) -> Found<Drive> {
+fn full(top: &Section<'_>) -> DriveFileResult<Drive> {
     let keys = [
         "heads",
         "cylinders",
@@ -216,7 +216,7 @@ pub(super) const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("sptf", Scheduler::Sptf { age_micros: 0 }),
 ];
 
-fn scheduler(top: &Section<'_>) -> Found<Option<Scheduler>> {
+fn scheduler(top: &Section<'_>) -> DriveFileResult<Option<Scheduler>> {
     let found = top.get("scheduler").map(|field| field.choice(&SCHEDULERS)).transpose()?;
     match (found, top.get("scheduler_age")) {
         (found, None) => Ok(found),
@@ -228,7 +228,7 @@ fn scheduler(top: &Section<'_>) -> Found<Option<Scheduler>> {
 }
 
 /// The number at `key`, which goes with the `word` of `of` and no other.
-fn beside(top: &Section<'_>, of: &str, word: &str, key: &str, is_word: bool, max: u32) -> Found<u32> {
+fn beside(top: &Section<'_>, of: &str, word: &str, key: &str, is_word: bool, max: u32) -> DriveFileResult<u32> {
     match (is_word, top.get(key)) {
         (true, Some(field)) => field.count(1, max),
         (true, None) => Err(top.error(key, format!("this key is missing, which `{of} = \"{word}\"` needs"))),
@@ -237,7 +237,7 @@ fn beside(top: &Section<'_>, of: &str, word: &str, key: &str, is_word: bool, max
     }
 }
 
-fn surfaces(top: &Section<'_>, cylinders: u32) -> Found<SurfaceOrder> {
+fn surfaces(top: &Section<'_>, cylinders: u32) -> DriveFileResult<SurfaceOrder> {
     let bands = SurfaceOrder::Bands { cylinders: 1 };
     let words = [("forward", SurfaceOrder::Forward), ("serpentine", SurfaceOrder::Serpentine), ("bands", bands)];
     let found = top.get("surfaces").map_or(Ok(SurfaceOrder::Forward), |field| field.choice(&words))?;
@@ -245,7 +245,7 @@ fn surfaces(top: &Section<'_>, cylinders: u32) -> Found<SurfaceOrder> {
     Ok(if found == bands { SurfaceOrder::Bands { cylinders } } else { found })
 }
 
-fn sparing(top: &Section<'_>, cylinders: u32) -> Found<Sparing> {
+fn sparing(top: &Section<'_>, cylinders: u32) -> DriveFileResult<Sparing> {
     let range = Sparing::SectorsPerRange { cylinders: 1 };
     let words = [
         ("none", Sparing::None),
@@ -261,7 +261,7 @@ fn sparing(top: &Section<'_>, cylinders: u32) -> Found<Sparing> {
     Ok(if found == range { Sparing::SectorsPerRange { cylinders } } else { found })
 }
 
-fn zones<'a>(top: &Section<'a>, cylinders: u32) -> Found<(Vec<Zone>, Vec<Field<'a>>)> {
+fn zones<'a>(top: &Section<'a>, cylinders: u32) -> DriveFileResult<(Vec<Zone>, Vec<Field<'a>>)> {
     let fields = top.need("zone")?.items("tables: [[zone]]")?;
     let zone = |field: &Field<'a>| {
         let section = field.section("zone.")?;
@@ -294,7 +294,7 @@ fn zones<'a>(top: &Section<'a>, cylinders: u32) -> Found<(Vec<Zone>, Vec<Field<'
             slips: slips?.into(),
         })
     };
-    Ok((fields.iter().map(zone).collect::<Found<_>>()?, fields))
+    Ok((fields.iter().map(zone).collect::<DriveFileResult<_>>()?, fields))
 }
 
 #[derive(Clone, Copy)]
@@ -306,7 +306,7 @@ enum Curve {
     SquareRoot,
 }
 
-fn seek(section: &Section<'_>) -> Found<Seek> {
+fn seek(section: &Section<'_>) -> DriveFileResult<Seek> {
     let words = [
         ("constant", Curve::Constant),
         ("table", Curve::Table),
@@ -364,7 +364,7 @@ fn seek(section: &Section<'_>) -> Found<Seek> {
     }
 }
 
-fn overhead(section: &Section<'_>) -> Found<Overhead> {
+fn overhead(section: &Section<'_>) -> DriveFileResult<Overhead> {
     section.only(&[
         "read_hit_ms",
         "read_miss_ms",
@@ -403,7 +403,7 @@ fn overhead(section: &Section<'_>) -> Found<Overhead> {
 /// Longest time in which a bus moves a sector.
 const SECTOR_MAX_MS: f64 = 100.0;
 
-fn bus(section: &Section<'_>) -> Found<Bus> {
+fn bus(section: &Section<'_>) -> DriveFileResult<Bus> {
     section.only(&["read_sector_ms", "write_sector_ms", "disconnect_until_percent", "tagged_queueing"])?;
     let time = |key: &str| section.get(key).map_or(Ok(Nanos::ZERO), |field| field.ms(SECTOR_MAX_MS));
     Ok(Bus {
@@ -426,7 +426,7 @@ enum Ahead {
     NextTrack,
 }
 
-fn cache(section: &Section<'_>) -> Found<Cache> {
+fn cache(section: &Section<'_>) -> DriveFileResult<Cache> {
     section.only(&[
         "segments",
         "segment_sectors",
@@ -492,7 +492,7 @@ fn cache(section: &Section<'_>) -> Found<Cache> {
     })
 }
 
-fn write_start(section: &Section<'_>) -> Found<Option<WriteStart>> {
+fn write_start(section: &Section<'_>) -> DriveFileResult<Option<WriteStart>> {
     let long = ["write_start_long_sectors", "write_start_long_from"];
     let count = |field: Field<'_>| field.count(1, CACHE_SECTORS_MAX);
     let Some(field) = section.get("write_start_sectors") else {

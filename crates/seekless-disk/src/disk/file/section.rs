@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::{BYTES_MAX, DriveFileError};
 use crate::units::Nanos;
 
-type Found<T> = Result<T, DriveFileError>;
+type DriveFileResult<T> = Result<T, DriveFileError>;
 
 /// A text, for lines.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ pub(super) struct Source<'a>(pub(super) &'a str);
 
 impl Source<'_> {
     /// Checks the length, and parses.
-    pub(super) fn parse(&self) -> Found<Spanned<DeTable<'_>>> {
+    pub(super) fn parse(&self) -> DriveFileResult<Spanned<DeTable<'_>>> {
         if self.0.len() > BYTES_MAX {
             let problem = format!("the text has {} bytes; a drive file has at most {BYTES_MAX}", self.0.len());
             return Err(DriveFileError { line: 1, key: String::new(), problem });
@@ -59,7 +59,7 @@ impl<'a> Section<'a> {
 
     /// # Errors
     /// A key that is not one of `keys`.
-    pub(super) fn only(&self, keys: &[&str]) -> Found<()> {
+    pub(super) fn only(&self, keys: &[&str]) -> DriveFileResult<()> {
         match self.table.keys().find(|key| !keys.contains(&&**key.get_ref())) {
             None => Ok(()),
             Some(key) => {
@@ -76,7 +76,7 @@ impl<'a> Section<'a> {
 
     /// # Errors
     /// When the key is missing.
-    pub(super) fn need(&self, key: &str) -> Found<Field<'a>> {
+    pub(super) fn need(&self, key: &str) -> DriveFileResult<Field<'a>> {
         self.get(key).ok_or_else(|| self.error(key, "this key is missing"))
     }
 
@@ -97,7 +97,7 @@ impl<'a> Field<'a> {
     }
 
     /// A whole number.
-    pub(super) fn whole(&self, min: u64, max: u64) -> Found<u64> {
+    pub(super) fn whole(&self, min: u64, max: u64) -> DriveFileResult<u64> {
         let Some(integer) = self.value.get_ref().as_integer() else {
             return Err(self.wrong_type(&format!("a whole number from {min} to {max}")));
         };
@@ -109,12 +109,12 @@ impl<'a> Field<'a> {
     }
 
     /// The same where 32 bits are enough.
-    pub(super) fn count(&self, min: u32, max: u32) -> Found<u32> {
+    pub(super) fn count(&self, min: u32, max: u32) -> DriveFileResult<u32> {
         Ok(self.whole(min.into(), max.into())? as u32)
     }
 
     /// Any number.
-    pub(super) fn number(&self, min: f64, max: f64) -> Found<f64> {
+    pub(super) fn number(&self, min: f64, max: f64) -> DriveFileResult<f64> {
         let number = match self.value.get_ref() {
             DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().parse::<f64>(),
             DeValue::Float(float) => float.as_str().parse(),
@@ -127,12 +127,12 @@ impl<'a> Field<'a> {
     }
 
     /// Milliseconds, to the nearest nanosecond.
-    pub(super) fn ms(&self, max_ms: f64) -> Found<Nanos> {
+    pub(super) fn ms(&self, max_ms: f64) -> DriveFileResult<Nanos> {
         Ok(super::super::drive::ms(self.number(0.0, max_ms)?))
     }
 
     /// Text for people, on one line.
-    pub(super) fn text(&self, chars_max: usize) -> Found<&'a str> {
+    pub(super) fn text(&self, chars_max: usize) -> DriveFileResult<&'a str> {
         let Some(text) = self.value.get_ref().as_str() else {
             return Err(self.wrong_type("text in quotes"));
         };
@@ -143,7 +143,7 @@ impl<'a> Field<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Found<T> {
+    pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> DriveFileResult<T> {
         let all = || words.iter().map(|word| word.0).collect::<Vec<_>>().join(", ");
         let Some(text) = self.value.get_ref().as_str() else {
             return Err(self.wrong_type(&format!("a word in quotes, one of {},", all())));
@@ -154,12 +154,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn switch(&self) -> Found<bool> {
+    pub(super) fn switch(&self) -> DriveFileResult<bool> {
         self.value.get_ref().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }
 
     /// The items of an array.
-    pub(super) fn items(&self, what: &str) -> Found<Vec<Field<'a>>> {
+    pub(super) fn items(&self, what: &str) -> DriveFileResult<Vec<Field<'a>>> {
         let Some(array) = self.value.get_ref().as_array() else {
             return Err(self.wrong_type(&format!("an array of {what}")));
         };
@@ -167,7 +167,7 @@ impl<'a> Field<'a> {
     }
 
     /// Two items of an array.
-    pub(super) fn pair(&self, what: &str) -> Found<[Field<'a>; 2]> {
+    pub(super) fn pair(&self, what: &str) -> DriveFileResult<[Field<'a>; 2]> {
         let items = self.items(what)?;
         let count = items.len();
         items.try_into().map_err(|_| self.error(format!("{what} is expected here, not {count} items")))
@@ -178,7 +178,7 @@ impl<'a> Field<'a> {
     }
 
     /// A table, whose keys are shown after `prefix`.
-    pub(super) fn section(&self, prefix: &str) -> Found<Section<'a>> {
+    pub(super) fn section(&self, prefix: &str) -> DriveFileResult<Section<'a>> {
         let Some(table) = self.value.get_ref().as_table() else {
             return Err(self.wrong_type("a table"));
         };

@@ -10,7 +10,7 @@ use super::knobs::{
     WRITE_SETTLE, density_is_free, other_caches,
 };
 
-pub(super) struct Found {
+pub(super) struct FittedPoint {
     pub(super) point: Point,
     pub(super) is_early: bool,
 }
@@ -30,10 +30,10 @@ const CACHE_ROUNDS: u32 = 3;
 /// A round that gains less than this part is the last, once the steps are small.
 const ROUND_GAIN: f64 = 1e-3;
 
-pub(super) fn search(problem: &mut Problem<'_>) -> Found {
+pub(super) fn search(problem: &mut Problem<'_>) -> FittedPoint {
     let mut point = Point::start(problem.start);
     let outcome = descend(problem, &mut point);
-    Found { point, is_early: outcome.is_none() }
+    FittedPoint { point, is_early: outcome.is_none() }
 }
 
 /// Leaves the best point found in `best`. `None` when the problem wants no more points.

@@ -6,11 +6,11 @@ use super::super::drive::{
 };
 use super::super::layout::{Layout, Part as DrivePart};
 use super::super::tables::Tables;
-use super::syntax::{Block, Param, Part, Place, Read, Spec, Value};
+use super::syntax::{Block, Param, Part, Read, SourceLine, Spec, Value};
 use super::{ImportError, Imported};
 use crate::units::Nanos;
 
-type Found<T> = Result<T, ImportError>;
+type ImportResult<T> = Result<T, ImportError>;
 
 const CYLINDERS_MAX: u32 = 1 << 24;
 
@@ -18,9 +18,9 @@ const CYLINDERS_MAX: u32 = 1 << 24;
 /// parameter for it: the numbers are in DiskSim's code.
 const EXTRA_DISCONNECT: WriteStart = WriteStart { sectors: 10, long_sectors: 15, long_from: 45 };
 
-pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read<'_>) -> Found<Imported> {
+pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read<'_>) -> ImportResult<Imported> {
     let mut notes = Vec::new();
-    let whole = Place { file: file.into(), line: 1 };
+    let whole = SourceLine { file: file.into(), line: 1 };
     // An instance in the topology has a name of its own.
     let instance = |name: &str| spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
     let wanted = wanted.map(|name| instance(name).map_or(name, |(_, block)| block));
@@ -97,7 +97,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
 }
 
 /// The block that is wanted, or the only one.
-fn choose<'a>(blocks: &[&'a Block], wanted: Option<&str>, at: &Place, what: &str) -> Found<&'a Block> {
+fn choose<'a>(blocks: &[&'a Block], wanted: Option<&str>, at: &SourceLine, what: &str) -> ImportResult<&'a Block> {
     let names = || blocks.iter().map(|block| &*block.name).collect::<Vec<_>>().join(", ");
     match (wanted, blocks) {
         (_, []) => Err(at.error(format!("there is no {what} here"))),
@@ -123,7 +123,7 @@ fn drive_name(name: &str) -> String {
     if made.is_empty() { "imported".to_owned() } else { made.to_owned() }
 }
 
-fn zones(layout: &Block, model: &Block, notes: &mut Vec<String>) -> Found<(Vec<Zone>, u32)> {
+fn zones(layout: &Block, model: &Block, notes: &mut Vec<String>) -> ImportResult<(Vec<Zone>, u32)> {
     if layout.kind != "dm_layout_g1" {
         return Err(layout.place.error(format!(
             "the layout {} lists the drive track by track; only dm_layout_g1, which describes zones, can be imported",
@@ -145,7 +145,7 @@ fn zones(layout: &Block, model: &Block, notes: &mut Vec<String>) -> Found<(Vec<Z
             Some((_, Ok("revolutions"))) => true,
             Some((param, _)) => return Err(param.error("one of sectors, revolutions")),
         };
-        let mut angle = |key: &str| -> Found<u32> {
+        let mut angle = |key: &str| -> ImportResult<u32> {
             let Some(param) = block.get(key) else { return Ok(0) };
             let given = param.number()?;
             // DiskSim cuts off fractions of a sector, but not of a revolution.
@@ -192,7 +192,7 @@ fn zones(layout: &Block, model: &Block, notes: &mut Vec<String>) -> Found<(Vec<Z
     Ok((zones, stated.max(reached)))
 }
 
-fn surfaces(layout: &Block, zones: &[Zone], notes: &mut Vec<String>) -> Found<SurfaceOrder> {
+fn surfaces(layout: &Block, zones: &[Zone], notes: &mut Vec<String>) -> ImportResult<SurfaceOrder> {
     let param = layout.need("LBN-to-PBN mapping scheme")?;
     match param.whole()? {
         0 => Ok(SurfaceOrder::Forward),
@@ -210,7 +210,7 @@ fn surfaces(layout: &Block, zones: &[Zone], notes: &mut Vec<String>) -> Found<Su
     }
 }
 
-fn sparing(layout: &Block, drive: &mut Drive, notes: &mut Vec<String>) -> Found<()> {
+fn sparing(layout: &Block, drive: &mut Drive, notes: &mut Vec<String>) -> ImportResult<()> {
     let param = layout.need("Sparing scheme used")?;
     let scheme = param.whole()?;
     drive.sparing = match scheme {
@@ -246,9 +246,9 @@ fn seek(
     read: Read<'_>,
     files: &mut Vec<String>,
     notes: &mut Vec<String>,
-) -> Found<Seek> {
+) -> ImportResult<Seek> {
     let kind = mechanics.need("Seek type")?;
-    let figures = || -> Found<[Nanos; 3]> {
+    let figures = || -> ImportResult<[Nanos; 3]> {
         Ok([
             mechanics.need("Single cylinder seek time")?.time()?,
             mechanics.need("Average seek time")?.time()?,
@@ -282,7 +282,8 @@ fn seek(
         "hplplus10" => {
             let (curve, _) = two_piece(mechanics)?;
             let param = mechanics.need("First ten seek times")?;
-            let short: Vec<Nanos> = param.list()?.iter().map(|time| param.time_of(time)).collect::<Found<_>>()?;
+            let short: Vec<Nanos> =
+                param.list()?.iter().map(|time| param.time_of(time)).collect::<ImportResult<_>>()?;
             Ok(Seek::TwoPiece(TwoPiece { short: short.into(), ..curve }))
         }
         "extracted" => extracted(mechanics.need("Full seek curve")?, read, files, notes),
@@ -294,9 +295,9 @@ fn seek(
 }
 
 /// The curve of the six values, and the sixth, which is the seek over one cylinder unless it is -1.
-fn two_piece(mechanics: &Block) -> Found<(TwoPiece, Option<Nanos>)> {
+fn two_piece(mechanics: &Block) -> ImportResult<(TwoPiece, Option<Nanos>)> {
     let param = mechanics.need("HPL seek equation values")?;
-    let values: Vec<f64> = param.list()?.iter().map(|value| param.number_of(value)).collect::<Found<_>>()?;
+    let values: Vec<f64> = param.list()?.iter().map(|value| param.number_of(value)).collect::<ImportResult<_>>()?;
     let &[from, root_base_ms, root_ms, line_base_ms, line_ms, single] = &values[..] else {
         return Err(param.error(&format!("six numbers are expected, not {}", values.len())));
     };
@@ -313,7 +314,7 @@ fn two_piece(mechanics: &Block) -> Found<(TwoPiece, Option<Nanos>)> {
 const DISTANCES_MAX: usize = 1 << 17;
 
 /// A file of distances and times: `Seek distances measured: 64`, then `1, 1.014`.
-fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut Vec<String>) -> Found<Seek> {
+fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut Vec<String>) -> ImportResult<Seek> {
     let file = param.text()?;
     let text = read(file).map_err(|problem| param.error(&problem))?;
     files.push(file.to_owned());
@@ -354,7 +355,7 @@ fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut
     Ok(Seek::Table(table.into()))
 }
 
-fn mechanics_notes(mechanics: &Block, notes: &mut Vec<String>) -> Found<()> {
+fn mechanics_notes(mechanics: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
     let access = mechanics.get("Access time type");
     match access.map(Param::text).transpose()? {
         None | Some("trackSwitchPlusRotation") => {}
@@ -372,12 +373,12 @@ fn mechanics_notes(mechanics: &Block, notes: &mut Vec<String>) -> Found<()> {
     Ok(())
 }
 
-fn overhead(disk: &Block) -> Found<Overhead> {
+fn overhead(disk: &Block) -> ImportResult<Overhead> {
     let scale = disk.number("Time scale for overheads", 1.0)?.clamp(0.0, 1000.0);
     let scaled = |time: Nanos| Nanos((time.0 as f64 * scale).round() as u64);
     let each = scaled(disk.time("Per-request overhead time")?);
     let time = |key: &str| disk.time(key).map(scaled);
-    let pair = |key: &str| -> Found<AfterPair> {
+    let pair = |key: &str| -> ImportResult<AfterPair> {
         Ok(AfterPair {
             after_read: each + time(&format!("{key} over. after read"))?,
             after_write: each + time(&format!("{key} over. after write"))?,
@@ -397,7 +398,7 @@ fn overhead(disk: &Block) -> Found<Overhead> {
     })
 }
 
-fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> Found<Bus> {
+fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> ImportResult<Bus> {
     let own = match disk.number("Bulk sector transfer time", 0.0)? < 0.0 {
         true => {
             notes.push("The bulk sector transfer time is negative, and counts as none.".to_owned());
@@ -409,7 +410,7 @@ fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> Found<Bus> {
     // A transfer takes as long as the slowest component on its way.
     for name in way(disk, spec) {
         let Some(block) = spec.blocks.iter().find(|block| block.name == name) else { continue };
-        let slowest = |now: Nanos, key: &str| -> Found<Nanos> { Ok(now.max(block.time(key)?)) };
+        let slowest = |now: Nanos, key: &str| -> ImportResult<Nanos> { Ok(now.max(block.time(key)?)) };
         match &*block.kind {
             "disksim_bus" => {
                 read_sector = slowest(read_sector, "Read block transfer time")?;
@@ -474,7 +475,7 @@ fn way<'a>(disk: &Block, spec: &'a Spec) -> Vec<&'a str> {
     way.into_iter().map(of).collect()
 }
 
-fn cache(disk: &Block, notes: &mut Vec<String>) -> Found<Cache> {
+fn cache(disk: &Block, notes: &mut Vec<String>) -> ImportResult<Cache> {
     let segment_sectors = disk.need("Segment size (in blks)")?.count(1, 1 << 22)?;
     let apart = disk.flag("Use separate write segment")?;
     let segments = disk.need("Number of buffer segments")?.count(0, 4096)?.max(1 + u32::from(apart));
@@ -592,7 +593,7 @@ const KNOWN: &[&str] = &[
     "Minimum seek delay",
 ];
 
-fn disk_notes(disk: &Block, notes: &mut Vec<String>) -> Found<()> {
+fn disk_notes(disk: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
     for (key, neutral, why) in LEFT_OUT {
         if disk.number(key, *neutral)? != *neutral {
             notes.push(format!("`{key}` is left out: {why}."));
@@ -616,7 +617,7 @@ fn disk_notes(disk: &Block, notes: &mut Vec<String>) -> Found<()> {
 }
 
 /// Makes the capacity what the zones hold, if they hold less.
-fn fit_capacity(drive: &mut Drive, layout: &Block, notes: &mut Vec<String>) -> Found<()> {
+fn fit_capacity(drive: &mut Drive, layout: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
     let held =
         Layout::new(&Drive { sectors: 1, ..drive.clone() }).map_err(|error| layout.place.error(error.problem))?.held();
     if drive.sectors == 0 || drive.sectors > held {

@@ -18,7 +18,7 @@ const BYTES_MAX: usize = 16 << 20;
 const DEPTH_MAX: usize = 32;
 const FILES_MAX: usize = 64;
 
-type Found<T> = Result<T, ImportError>;
+type ImportResult<T> = Result<T, ImportError>;
 
 /// What the files say.
 #[derive(Default)]
@@ -44,13 +44,13 @@ pub(super) struct Block {
     /// Empty for a block that is a value.
     pub(super) name: String,
     pub(super) params: Vec<Param>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
 }
 
 pub(super) struct Param {
     pub(super) key: String,
     pub(super) value: Value,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
 }
 
 pub(super) enum Value {
@@ -61,12 +61,12 @@ pub(super) enum Value {
 
 /// File and line.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct SourceLine {
     pub(super) file: Rc<str>,
     pub(super) line: usize,
 }
 
-impl Place {
+impl SourceLine {
     pub(super) fn error(&self, problem: impl Into<String>) -> ImportError {
         ImportError { file: self.file.to_string(), line: self.line, problem: problem.into() }
     }
@@ -76,9 +76,9 @@ impl Place {
 pub(super) type Read<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// Reads `file` and all that it includes.
-pub(super) fn read(file: &str, read: Read<'_>) -> Found<Spec> {
+pub(super) fn read(file: &str, read: Read<'_>) -> ImportResult<Spec> {
     let mut spec = Spec::default();
-    let here = Place { file: file.into(), line: 1 };
+    let here = SourceLine { file: file.into(), line: 1 };
     Reader { read, spec: &mut spec, depth: 0 }.file(file, &here)?;
     Ok(spec)
 }
@@ -129,9 +129,9 @@ impl Tokens {
         Tokens { file: file.into(), tokens, next: 0 }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> SourceLine {
         let line = self.tokens.get(self.next).or(self.tokens.last()).map_or(1, |token| token.1);
-        Place { file: self.file.clone(), line }
+        SourceLine { file: self.file.clone(), line }
     }
 
     fn peek(&self) -> Option<&Token> {
@@ -148,14 +148,14 @@ impl Tokens {
         is
     }
 
-    fn need(&mut self, sign: char) -> Found<()> {
+    fn need(&mut self, sign: char) -> ImportResult<()> {
         match self.take(sign) {
             true => Ok(()),
             false => Err(self.place().error(format!("`{sign}` is expected here, not {}", self.shown()))),
         }
     }
 
-    fn word(&mut self, what: &str) -> Found<String> {
+    fn word(&mut self, what: &str) -> ImportResult<String> {
         match self.peek() {
             Some(Token::Word(word)) => {
                 let word = word.clone();
@@ -190,7 +190,7 @@ impl Tokens {
 
 impl Reader<'_, '_> {
     /// Reads a file for its definitions.
-    fn file(&mut self, file: &str, from: &Place) -> Found<()> {
+    fn file(&mut self, file: &str, from: &SourceLine) -> ImportResult<()> {
         let mut tokens = self.open(file, from)?;
         while tokens.peek().is_some() {
             let place = tokens.place();
@@ -223,7 +223,7 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn open(&mut self, file: &str, from: &Place) -> Found<Tokens> {
+    fn open(&mut self, file: &str, from: &SourceLine) -> ImportResult<Tokens> {
         if self.spec.files.len() == FILES_MAX {
             return Err(from.error(format!("more than {FILES_MAX} files, one from another")));
         }
@@ -235,7 +235,7 @@ impl Reader<'_, '_> {
         Ok(Tokens::new(file, &text))
     }
 
-    fn deeper<T>(&mut self, place: &Place, inner: impl FnOnce(&mut Self) -> Found<T>) -> Found<T> {
+    fn deeper<T>(&mut self, place: &SourceLine, inner: impl FnOnce(&mut Self) -> ImportResult<T>) -> ImportResult<T> {
         if self.depth == DEPTH_MAX {
             return Err(place.error(format!("more than {DEPTH_MAX} levels, one in another")));
         }
@@ -245,7 +245,7 @@ impl Reader<'_, '_> {
         done
     }
 
-    fn part(&mut self, tokens: &mut Tokens) -> Found<Part> {
+    fn part(&mut self, tokens: &mut Tokens) -> ImportResult<Part> {
         let place = tokens.place();
         tokens.word("a component such as `disksim_bus`")?;
         let name = tokens.word("the name of a component")?;
@@ -262,7 +262,7 @@ impl Reader<'_, '_> {
         Ok(Part { name, parts })
     }
 
-    fn block(&mut self, tokens: &mut Tokens, kind: String, name: String, place: Place) -> Found<Block> {
+    fn block(&mut self, tokens: &mut Tokens, kind: String, name: String, place: SourceLine) -> ImportResult<Block> {
         tokens.need('{')?;
         let mut params = Vec::new();
         self.deeper(&place.clone(), |reader| {
@@ -282,7 +282,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    fn value(&mut self, tokens: &mut Tokens) -> Found<Value> {
+    fn value(&mut self, tokens: &mut Tokens) -> ImportResult<Value> {
         let place = tokens.place();
         if tokens.take('[') {
             return self.deeper(&place, |reader| Ok(Value::List(reader.list(tokens)?)));
@@ -298,7 +298,7 @@ impl Reader<'_, '_> {
     }
 
     /// The block of a file that is a value.
-    fn included(&mut self, file: &str, from: &Place) -> Found<Value> {
+    fn included(&mut self, file: &str, from: &SourceLine) -> ImportResult<Value> {
         let before = self.spec.blocks.len();
         self.file(file, from)?;
         let mut blocks = self.spec.blocks.drain(before..);
@@ -312,7 +312,7 @@ impl Reader<'_, '_> {
     }
 
     /// What follows an opening bracket.
-    fn list(&mut self, tokens: &mut Tokens) -> Found<Vec<Value>> {
+    fn list(&mut self, tokens: &mut Tokens) -> ImportResult<Vec<Value>> {
         let mut items = Vec::new();
         while !tokens.take(']') {
             items.push(self.value(tokens)?);

@@ -4,7 +4,7 @@ use super::ImportError;
 use super::syntax::{Block, Param, Value};
 use crate::units::Nanos;
 
-type Found<T> = Result<T, ImportError>;
+type ImportResult<T> = Result<T, ImportError>;
 
 impl Block {
     pub(super) fn get(&self, key: &str) -> Option<&Param> {
@@ -12,7 +12,7 @@ impl Block {
         self.params.iter().rev().find(|param| param.key == key)
     }
 
-    pub(super) fn need(&self, key: &str) -> Found<&Param> {
+    pub(super) fn need(&self, key: &str) -> ImportResult<&Param> {
         self.get(key).ok_or_else(|| {
             let name = if self.name.is_empty() { &self.kind } else { &self.name };
             self.place.error(format!("`{key}` of {name} is missing"))
@@ -20,20 +20,20 @@ impl Block {
     }
 
     /// A whole number; `default` where there is none.
-    pub(super) fn whole(&self, key: &str, default: i64) -> Found<i64> {
+    pub(super) fn whole(&self, key: &str, default: i64) -> ImportResult<i64> {
         self.get(key).map_or(Ok(default), Param::whole)
     }
 
-    pub(super) fn flag(&self, key: &str) -> Found<bool> {
+    pub(super) fn flag(&self, key: &str) -> ImportResult<bool> {
         Ok(self.whole(key, 0)? != 0)
     }
 
-    pub(super) fn number(&self, key: &str, default: f64) -> Found<f64> {
+    pub(super) fn number(&self, key: &str, default: f64) -> ImportResult<f64> {
         self.get(key).map_or(Ok(default), Param::number)
     }
 
     /// A time in milliseconds; zero where there is none.
-    pub(super) fn time(&self, key: &str) -> Found<Nanos> {
+    pub(super) fn time(&self, key: &str) -> ImportResult<Nanos> {
         self.get(key).map_or(Ok(Nanos::ZERO), Param::time)
     }
 }
@@ -43,33 +43,33 @@ impl Param {
         self.place.error(format!("`{}`: {problem}", self.key))
     }
 
-    pub(super) fn text(&self) -> Found<&str> {
+    pub(super) fn text(&self) -> ImportResult<&str> {
         match &self.value {
             Value::Text(text) => Ok(text),
             _ => Err(self.error("a word or a number is expected here")),
         }
     }
 
-    pub(super) fn block(&self) -> Found<&Block> {
+    pub(super) fn block(&self) -> ImportResult<&Block> {
         match &self.value {
             Value::Block(block) => Ok(block),
             _ => Err(self.error("a block or `source FILE` is expected here")),
         }
     }
 
-    pub(super) fn list(&self) -> Found<&[Value]> {
+    pub(super) fn list(&self) -> ImportResult<&[Value]> {
         match &self.value {
             Value::List(list) => Ok(list),
             _ => Err(self.error("a list in brackets is expected here")),
         }
     }
 
-    pub(super) fn number(&self) -> Found<f64> {
+    pub(super) fn number(&self) -> ImportResult<f64> {
         self.number_of(&self.value)
     }
 
     /// An item of this parameter's list, or its value.
-    pub(super) fn number_of(&self, value: &Value) -> Found<f64> {
+    pub(super) fn number_of(&self, value: &Value) -> ImportResult<f64> {
         let number = match value {
             Value::Text(text) => text.parse::<f64>().ok(),
             _ => None,
@@ -78,15 +78,15 @@ impl Param {
     }
 
     /// A whole number. DiskSim's files write some of them with decimals.
-    pub(super) fn whole(&self) -> Found<i64> {
+    pub(super) fn whole(&self) -> ImportResult<i64> {
         Ok(self.number()?.round() as i64)
     }
 
-    pub(super) fn count(&self, min: u32, max: u32) -> Found<u32> {
+    pub(super) fn count(&self, min: u32, max: u32) -> ImportResult<u32> {
         self.count_of(&self.value, min, max)
     }
 
-    pub(super) fn count_of(&self, value: &Value, min: u32, max: u32) -> Found<u32> {
+    pub(super) fn count_of(&self, value: &Value, min: u32, max: u32) -> ImportResult<u32> {
         let number = self.number_of(value)?.round();
         match (f64::from(min)..=f64::from(max)).contains(&number) {
             true => Ok(number as u32),
@@ -94,11 +94,11 @@ impl Param {
         }
     }
 
-    pub(super) fn time(&self) -> Found<Nanos> {
+    pub(super) fn time(&self) -> ImportResult<Nanos> {
         self.time_of(&self.value)
     }
 
-    pub(super) fn time_of(&self, value: &Value) -> Found<Nanos> {
+    pub(super) fn time_of(&self, value: &Value) -> ImportResult<Nanos> {
         let millis = self.number_of(value)?;
         match (0.0..=1000.0).contains(&millis) {
             true => Ok(super::super::drive::ms(millis)),

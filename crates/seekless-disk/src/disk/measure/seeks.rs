@@ -6,7 +6,7 @@
 
 use super::MeasureError;
 use super::probe::Probe;
-use super::tracks::Found;
+use super::tracks::MeasuredTrack;
 use super::zones::Shape;
 use crate::units::Nanos;
 
@@ -80,12 +80,12 @@ fn distances(shape: &Shape) -> Vec<u32> {
 
 /// Tracks that are read in turn.
 struct Targets {
-    tracks: Vec<Found>,
+    tracks: Vec<MeasuredTrack>,
     next: usize,
 }
 
 impl Targets {
-    fn next(&mut self) -> Found {
+    fn next(&mut self) -> MeasuredTrack {
         let track = self.tracks[self.next % self.tracks.len()];
         self.next += 1;
         track
@@ -124,7 +124,7 @@ async fn shortest(
 }
 
 /// The sector to read before `target`.
-fn before(probe: &mut Probe<'_>, shape: &Shape, target: &Found, from: From) -> Option<u64> {
+fn before(probe: &mut Probe<'_>, shape: &Shape, target: &MeasuredTrack, from: From) -> Option<u64> {
     let block = probe.block;
     let somewhere = |part: f64| target.first + (target.sectors as f64 * part) as u64 / block * block;
     // A random part of the track, so that a place is not read twice.

@@ -9,7 +9,7 @@ use super::probe::Probe;
 
 /// A whole track, found near a place.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Found {
+pub(super) struct MeasuredTrack {
     pub(super) first: u64,
     /// Sectors with an address.
     pub(super) sectors: u64,
@@ -51,14 +51,14 @@ struct Search {
 }
 
 /// The tracks at some places, without those places where the search failed.
-pub(super) async fn tracks(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<Found>, MeasureError> {
+pub(super) async fn tracks(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<MeasuredTrack>, MeasureError> {
     probe.begin("tracks");
     let mut searches = slopes(probe, places).await?;
     boundaries(probe, &mut searches).await?;
     // The next whole track begins there.
     let mut whole: Vec<Search> = searches.iter().filter_map(Search::next_track).collect();
     boundaries(probe, &mut whole).await?;
-    let found: Vec<Found> = whole.iter().filter_map(Search::found).collect();
+    let found: Vec<MeasuredTrack> = whole.iter().filter_map(Search::found).collect();
     // On a busy machine many fail; those that are left agree with each other.
     match found.len() * 4 < places.len() {
         true => Err(MeasureError::NoTracks { problem: format!("{} of {} places have one", found.len(), places.len()) }),
@@ -142,10 +142,10 @@ impl Search {
     }
 
     /// The track, if its length fits its slope.
-    fn found(&self) -> Option<Found> {
+    fn found(&self) -> Option<MeasuredTrack> {
         let (sectors, _) = self.bad.filter(|_| !self.is_lost)?;
         let length = sectors as f64 * self.slope;
-        (0.85..1.05).contains(&length).then_some(Found {
+        (0.85..1.05).contains(&length).then_some(MeasuredTrack {
             first: self.from,
             sectors,
             angle: self.angle,
@@ -155,12 +155,12 @@ impl Search {
 }
 
 /// Follows the tracks from each place on.
-pub(super) async fn skews(probe: &mut Probe<'_>, tracks: &[Found]) -> Result<Vec<Skews>, MeasureError> {
+pub(super) async fn skews(probe: &mut Probe<'_>, tracks: &[MeasuredTrack]) -> Result<Vec<Skews>, MeasureError> {
     probe.begin("skews");
     let mut skews: Vec<Skews> = (0..tracks.len()).map(|of| Skews { of, jumps: Vec::new() }).collect();
     let mut before: Vec<f64> = tracks.iter().map(|track| track.angle).collect();
     for count in 1..=TRACKS_FOLLOWED as u64 {
-        let at = |track: &Found| track.first + count * track.sectors;
+        let at = |track: &MeasuredTrack| track.first + count * track.sectors;
         let open: Vec<usize> = (0..tracks.len()).filter(|&index| at(&tracks[index]) < probe.sectors).collect();
         let sectors: Vec<u64> = open.iter().map(|&index| at(&tracks[index])).collect();
         let angles = probe.angles(&sectors).await?;

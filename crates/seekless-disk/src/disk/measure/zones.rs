@@ -3,7 +3,7 @@
 use super::MeasureError;
 use super::angles::{circular_median, median, wrapped};
 use super::probe::Probe;
-use super::tracks::{self, Found, Skews};
+use super::tracks::{self, MeasuredTrack, Skews};
 
 /// Heads of a drive that does not show them: what a data sheet without them gets, too.
 const HEADS_UNKNOWN: u32 = 4;
@@ -19,7 +19,7 @@ const MARGIN: u64 = 64;
 pub(super) struct Shape {
     pub(super) heads: u32,
     pub(super) zones: Vec<Zone>,
-    pub(super) tracks: Vec<Found>,
+    pub(super) tracks: Vec<MeasuredTrack>,
     pub(super) sectors: u64,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn places(probe: &mut Probe<'_>) -> Vec<u64> {
 }
 
 /// More places between those whose tracks differ.
-pub(super) async fn refine(probe: &mut Probe<'_>, found: &mut Vec<Found>) -> Result<(), MeasureError> {
+pub(super) async fn refine(probe: &mut Probe<'_>, found: &mut Vec<MeasuredTrack>) -> Result<(), MeasureError> {
     found.sort_by_key(|track| track.first);
     for _ in 0..probe.plan.zone_rounds {
         probe.begin("zones");
@@ -83,7 +83,12 @@ fn is_alike(a: u64, b: u64) -> bool {
 
 /// Zones and heads from the tracks that were found, which ascend.
 /// `skew_tracks` are those of which `skews` tells.
-pub(super) fn shape(probe: &mut Probe<'_>, found: &[Found], skews: &[Skews], skew_tracks: &[Found]) -> Shape {
+pub(super) fn shape(
+    probe: &mut Probe<'_>,
+    found: &[MeasuredTrack],
+    skews: &[Skews],
+    skew_tracks: &[MeasuredTrack],
+) -> Shape {
     let heads = match (probe.plan.heads, tracks::heads(probe, skews)) {
         (Some(heads), _) => heads,
         (None, Some(heads)) => heads,
@@ -117,8 +122,8 @@ pub(super) fn shape(probe: &mut Probe<'_>, found: &[Found], skews: &[Skews], ske
 }
 
 /// Neighbours with as many sectors. A single track that differs from equal ones on both sides was misread.
-fn groups(found: &[Found]) -> Vec<Vec<Found>> {
-    let mut kept: Vec<Found> = Vec::new();
+fn groups(found: &[MeasuredTrack]) -> Vec<Vec<MeasuredTrack>> {
+    let mut kept: Vec<MeasuredTrack> = Vec::new();
     for (index, track) in found.iter().enumerate() {
         let before = index.checked_sub(1).and_then(|before| found.get(before));
         let odd = matches!((before, found.get(index + 1)), (Some(before), Some(after))
@@ -127,7 +132,7 @@ fn groups(found: &[Found]) -> Vec<Vec<Found>> {
             kept.push(*track);
         }
     }
-    let mut groups: Vec<Vec<Found>> = Vec::new();
+    let mut groups: Vec<Vec<MeasuredTrack>> = Vec::new();
     for track in kept {
         match groups.last_mut() {
             Some(group) if is_alike(most_frequent(group), track.sectors) => group.push(track),
@@ -137,7 +142,7 @@ fn groups(found: &[Found]) -> Vec<Vec<Found>> {
     groups
 }
 
-fn most_frequent(group: &[Found]) -> u64 {
+fn most_frequent(group: &[MeasuredTrack]) -> u64 {
     let count = |sectors: u64| group.iter().filter(|track| track.sectors == sectors).count();
     group.iter().map(|track| track.sectors).max_by_key(|&sectors| (count(sectors), sectors)).unwrap_or(1)
 }

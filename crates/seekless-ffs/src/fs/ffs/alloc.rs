@@ -11,7 +11,7 @@
 //!   1. A write that will not find room for all of its blocks fails before it has changed anything.
 
 use super::Ffs;
-use super::cache::Kind;
+use super::cache::BufferKind;
 use super::format::*;
 use super::group::GroupMut;
 use super::state::*;
@@ -308,7 +308,7 @@ impl State {
     }
 
     /// Adds a new buffer of zeroes at `at`.
-    pub(super) fn zero_buffer(&mut self, at: FragNo, frags: u32, kind: Kind) {
+    pub(super) fn zero_buffer(&mut self, at: FragNo, frags: u32, kind: BufferKind) {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         self.cache.create(at, Buf::zeroed(bytes).freeze(), kind);
     }

@@ -18,7 +18,7 @@ use crate::device::Data;
 
 /// Content of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum BufferKind {
     /// The block of a cylinder group.
     Group(GroupNo),
     Inodes,
@@ -35,23 +35,23 @@ pub(super) enum Kind {
     },
 }
 
-impl Kind {
+impl BufferKind {
     /// The file to which the buffer belongs; 0 for the volume's own.
     pub(super) fn owner(self) -> InodeNo {
         match self {
-            Kind::Group(_) | Kind::Inodes => InodeNo::NONE,
-            Kind::Indirect { ino } | Kind::Directory { ino, .. } | Kind::File { ino, .. } => ino,
+            BufferKind::Group(_) | BufferKind::Inodes => InodeNo::NONE,
+            BufferKind::Indirect { ino } | BufferKind::Directory { ino, .. } | BufferKind::File { ino, .. } => ino,
         }
     }
 
     pub(super) fn is_file_data(self) -> bool {
-        matches!(self, Kind::File { .. })
+        matches!(self, BufferKind::File { .. })
     }
 }
 
 pub(super) struct Buffer {
     pub data: Data,
-    pub kind: Kind,
+    pub kind: BufferKind,
     /// When it became dirty, in the order of events.
     pub dirty: Option<u64>,
     pub in_flight: bool,
@@ -188,7 +188,7 @@ impl Cache {
 
     /// Adds what was read from the device. A buffer that is already there is newer, and stays. Returns false when that
     /// is another block, which overlaps this one (B1): two files claim the same fragments.
-    pub(super) fn insert_clean(&mut self, at: FragNo, data: Data, kind: Kind) -> bool {
+    pub(super) fn insert_clean(&mut self, at: FragNo, data: Data, kind: BufferKind) -> bool {
         if self.overlaps_buffer(at, data.len()) {
             return self.buffers.contains_key(&at);
         }
@@ -206,7 +206,7 @@ impl Cache {
     }
 
     /// Adds a dirty buffer at `at`, where there must be none; a read in progress from the device is discarded.
-    pub(super) fn create(&mut self, at: FragNo, data: Data, kind: Kind) {
+    pub(super) fn create(&mut self, at: FragNo, data: Data, kind: BufferKind) {
         let frags = (data.len() / self.frag_bytes) as u32;
         self.forget(at, frags);
         let rank = (true, self.tick());

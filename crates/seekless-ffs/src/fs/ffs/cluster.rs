@@ -12,7 +12,7 @@
 use futures_util::future::join_all;
 
 use super::Ffs;
-use super::cache::Kind;
+use super::cache::BufferKind;
 use super::format::pointer_in;
 use super::numbers::{FragNo, InodeNo};
 use super::soft::Holder;
@@ -109,7 +109,7 @@ impl State {
             self.inode(ino)?.sequence.read_last = lbn;
             return Ok((BlockRead::Hole, None));
         };
-        let kind = Kind::File { ino, lbn };
+        let kind = BufferKind::File { ino, lbn };
         let is_last = (lbn + 1) * block >= inode.size;
         if is_last || !self.options.read_ahead {
             let data = self.buffer(at, self.layout.block_frags(inode.size, lbn), kind)?;
@@ -261,9 +261,9 @@ impl State {
             }
             let mut at = inode.ib[path.slot];
             for &slot in &path.slots[..path.depth - 1] {
-                at = pointer_in(&self.buffer(at, frag, Kind::Indirect { ino })?, slot);
+                at = pointer_in(&self.buffer(at, frag, BufferKind::Indirect { ino })?, slot);
             }
-            let block = self.buffer(at, frag, Kind::Indirect { ino })?;
+            let block = self.buffer(at, frag, BufferKind::Indirect { ino })?;
             if lbn == first {
                 before = (0..self.layout.pointers_per_block as usize).map(|slot| pointer_in(&block, slot)).collect();
             }
@@ -280,7 +280,7 @@ impl State {
             let (lbn, place) = (first + index as u64, new + index as u32 * frag);
             let Some(data) = self.cache.peek(at).map(|buffer| buffer.data.clone()) else { continue };
             self.cache.forget(at, frag);
-            self.cache.create(place, data, Kind::File { ino, lbn });
+            self.cache.create(place, data, BufferKind::File { ino, lbn });
             self.note_taken(place);
             let Some(path) = self.layout.path(lbn) else { continue };
             if path.depth == 0 {
@@ -289,7 +289,7 @@ impl State {
             }
             let mut at = inode.ib[path.slot];
             for &slot in &path.slots[..path.depth - 1] {
-                at = pointer_in(&self.buffer(at, frag, Kind::Indirect { ino })?, slot);
+                at = pointer_in(&self.buffer(at, frag, BufferKind::Indirect { ino })?, slot);
             }
             let slot = path.slots[path.depth - 1];
             self.put_pointers(ino, at, slot..slot + 1, place)?;
@@ -397,7 +397,7 @@ impl Ffs {
                     loaded?;
                 }
                 let frag = self.state.borrow().layout.frag;
-                self.step(|state| state.buffer(run.at, frag, Kind::File { ino, lbn })).await?
+                self.step(|state| state.buffer(run.at, frag, BufferKind::File { ino, lbn })).await?
             }
         };
         if to_end {

@@ -19,7 +19,7 @@ use super::state::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 pub(super) use index::Slot;
-use index::{Found, Index, gap};
+use index::{FoundName, Index, gap};
 
 /// Fills `bytes` with whole chunks, each of one unused entry (D1).
 pub(super) fn fill_with_empty_chunks(bytes: &mut [u8]) {
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// The entry of `name` in `dir`.
-    pub(super) fn find(&mut self, dir: InodeNo, name: &[u8]) -> Step<Option<Found>> {
+    pub(super) fn find(&mut self, dir: InodeNo, name: &[u8]) -> Step<Option<FoundName>> {
         let index = self.index(dir)?;
         if name.len() > NAME_BYTES_MAX {
             return fail(FsError::NameTooLong);
@@ -139,7 +139,7 @@ impl State {
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
         let place = start + new as u64;
         let index = self.index(dir)?;
-        index.names.insert(name.to_vec(), Found { ino, kind, offset: place });
+        index.names.insert(name.to_vec(), FoundName { ino, kind, offset: place });
         index.by_offset.insert(place, name.to_vec());
         if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
             *gap = widest as u16;
@@ -162,7 +162,7 @@ impl State {
         let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
         put_dirent(chunk, 0, ino, DIR_CHUNK_BYTES, kind, name);
         let index = self.index(dir)?;
-        index.names.insert(name.to_vec(), Found { ino, kind, offset: start });
+        index.names.insert(name.to_vec(), FoundName { ino, kind, offset: start });
         index.by_offset.insert(start, name.to_vec());
         index.gaps.resize((start / DIR_CHUNK_BYTES as u64) as usize, 0);
         index.gaps.push((DIR_CHUNK_BYTES - dirent_bytes(name.len())) as u16);

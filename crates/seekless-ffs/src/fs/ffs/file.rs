@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::alloc::Promise;
-use super::cache::Kind;
+use super::cache::BufferKind;
 use super::dir::fill_with_empty_chunks;
 use super::format::*;
 use super::soft::DRAINS_MAX;
@@ -129,7 +129,7 @@ impl State {
             self.buffer_mut(now_at)?[used..end].fill(0); // F2
         }
         let size_in_block = (size - last * block) as usize;
-        if matches!(kind, Kind::Directory { .. }) && used < size_in_block {
+        if matches!(kind, BufferKind::Directory { .. }) && used < size_in_block {
             // The tail and the inode can reach the volume before the first entry does.
             fill_with_empty_chunks(&mut self.buffer_mut(now_at)?[used..size_in_block]);
             self.note_grown(ino, now_at);
@@ -164,14 +164,14 @@ impl State {
                     _ => {
                         let preferred = self.preferred_block(ino, lbn, 0, &[]);
                         let new = self.take_frags(ino, preferred, frag)?;
-                        self.zero_buffer(new, frag, Kind::Indirect { ino });
+                        self.zero_buffer(new, frag, BufferKind::Indirect { ino });
                         self.note_new_indirect(ino, new);
                         return Ok(Ready::NewIndirect { at: new, level });
                     }
                 }
             }
             let Some(indirect) = self.check_pointer(ino, lbn, at, frag)? else { return Ok(Ready::Yes) };
-            let block = self.buffer(indirect, frag, Kind::Indirect { ino })?;
+            let block = self.buffer(indirect, frag, BufferKind::Indirect { ino })?;
             holder = Some((indirect, path.slots[level]));
             at = pointer_in(&block, path.slots[level]);
         }
@@ -235,9 +235,9 @@ impl State {
         }
         let mut at = inode.ib[path.slot];
         for &slot in &path.slots[..path.depth - 1] {
-            at = pointer_in(&self.buffer(at, self.layout.frag, Kind::Indirect { ino })?, slot);
+            at = pointer_in(&self.buffer(at, self.layout.frag, BufferKind::Indirect { ino })?, slot);
         }
-        let data = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
+        let data = self.buffer(at, self.layout.frag, BufferKind::Indirect { ino })?;
         let before = (0..self.layout.pointers_per_block as usize).map(|slot| pointer_in(&data, slot)).collect();
         Ok(Vacancy { holder: Some(at), index: path.slots[path.depth - 1], before })
     }
@@ -300,7 +300,7 @@ impl State {
             let Some(indirect) = self.check_pointer(ino, lbn, at, self.layout.frag)? else {
                 return Ok((false, first + ((lbn - first) / span + 1) * span));
             };
-            let block = self.buffer(indirect, self.layout.frag, Kind::Indirect { ino })?;
+            let block = self.buffer(indirect, self.layout.frag, BufferKind::Indirect { ino })?;
             at = pointer_in(&block, path.slots[level]);
         }
         Ok((at != FragNo::NONE, lbn + 1))

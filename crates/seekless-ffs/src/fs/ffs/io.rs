@@ -7,7 +7,7 @@
 use std::rc::{Rc, Weak};
 
 use super::Ffs;
-use super::cache::{Kind, Written};
+use super::cache::{BufferKind, Written};
 use super::format::*;
 use super::soft::SyncScope;
 use super::state::*;
@@ -72,7 +72,7 @@ impl Ffs {
         let mut state = self.state.borrow_mut();
         if state.cache.end_load(load.at, number) {
             let data = read?.freeze();
-            if let Kind::Group(group) = load.kind {
+            if let BufferKind::Group(group) = load.kind {
                 verify_group(&state.layout, group, &data)?;
             }
             if !state.cache.insert_clean(load.at, data, load.kind) {
@@ -113,7 +113,7 @@ impl Ffs {
                     // Blocks of one read are evicted one by one, so that they do not share memory.
                     let data = if count > 1 { Data::from_slice(&data) } else { data };
                     // A block that overlaps another is read again, and refused, by the operation that needs it.
-                    let _ = state.cache.insert_clean(at, data, Kind::File { ino, lbn: lbn + index as u64 });
+                    let _ = state.cache.insert_clean(at, data, BufferKind::File { ino, lbn: lbn + index as u64 });
                 }
             }
         }
@@ -295,7 +295,7 @@ impl Ffs {
         {
             let state = self.state.borrow();
             let (frag_bytes, most) = (state.layout.frag_bytes as usize, state.options.cluster_bytes as usize);
-            let mut end = (FragNo::NONE, Kind::Inodes, 0);
+            let mut end = (FragNo::NONE, BufferKind::Inodes, 0);
             for at in places {
                 let Some(buffer) = state.cache.peek(at) else { continue };
                 let frags = (buffer.data.len() / frag_bytes) as u32;

@@ -9,10 +9,10 @@
 //! directory that it changes, and then the inode. So no task waits for a directory while holding something below it,
 //! except for rename, and no other operation runs concurrently with a rename.
 
-use super::cache::Kind;
+use super::cache::BufferKind;
 use super::dir::{Slot, fill_with_empty_chunks};
 use super::format::*;
-use super::rename::{NameIn, Node, Renaming};
+use super::rename::{NameIn, NamedInode, Renaming};
 use super::soft::{After, DRAINS_MAX, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
@@ -567,10 +567,10 @@ impl Ffs {
                 state.check_no_loop(source.ino, to_dir)?;
             }
             let target = match target {
-                Some(found) => Some(Node { ino: found.ino, kind: state.kind(found.ino)? }),
+                Some(found) => Some(NamedInode { ino: found.ino, kind: state.kind(found.ino)? }),
                 None => None,
             };
-            Ok((Node { ino: source.ino, kind }, target))
+            Ok((NamedInode { ino: source.ino, kind }, target))
         });
         let (source, target) = found.await?;
         let (from, to) = (NameIn { dir: from_dir, name: from.name }, NameIn { dir: to_dir, name: to.name });
@@ -619,7 +619,7 @@ impl Ffs {
             }
             let frags = state.layout.block_frags(inode.size, 0);
             match state.block_at(ino, 0)? {
-                Some(at) => Ok(state.buffer(at, frags, Kind::File { ino, lbn: 0 })?.slice(0..bytes)),
+                Some(at) => Ok(state.buffer(at, frags, BufferKind::File { ino, lbn: 0 })?.slice(0..bytes)),
                 None => fail(corrupt()),
             }
         });
@@ -663,7 +663,7 @@ impl Ffs {
             let frags = if has_blocks { self.gather_all(ino).await? } else { Vec::new() };
             let freed = self.step(|state| {
                 let (at, _) = state.layout.inode_place(ino);
-                state.buffer(at, state.layout.frag, Kind::Inodes)?;
+                state.buffer(at, state.layout.frag, BufferKind::Inodes)?;
                 state.free_inode_later(ino, at, frags.clone())
             });
             freed.await?;
@@ -676,7 +676,7 @@ impl Ffs {
         }
         let freed = self.step(|state| {
             let (at, _) = state.layout.inode_place(ino);
-            state.buffer(at, state.layout.frag, Kind::Inodes)?;
+            state.buffer(at, state.layout.frag, BufferKind::Inodes)?;
             state.give_inode(ino, inode.is_directory())?;
             let known = state.inode_mut(ino)?;
             *known = Inode { generation: known.generation, ..Inode::FREE };

@@ -25,12 +25,12 @@ impl NameIn<'static> {
 
 /// An inode and its kind.
 #[derive(Clone, Copy)]
-pub(super) struct Node {
+pub(super) struct NamedInode {
     pub ino: InodeNo,
     pub kind: FileKind,
 }
 
-impl Node {
+impl NamedInode {
     pub(super) fn is_directory(self) -> bool {
         self.kind == FileKind::Directory
     }
@@ -47,9 +47,9 @@ pub(super) struct Renaming<'a> {
     pub ffs: &'a Ffs,
     pub from: NameIn<'a>,
     pub to: NameIn<'a>,
-    pub source: Node,
+    pub source: NamedInode,
     /// What has the new name until now.
-    pub target: Option<Node>,
+    pub target: Option<NamedInode>,
     /// What the old name refers to afterwards.
     pub left: Option<InodeNo>,
 }
@@ -197,7 +197,7 @@ impl Renaming<'_> {
 
     /// The inode that had the new name loses it. Its directory keeps the link for the `..` that comes, or loses the one
     /// that goes.
-    async fn release_target(&self, target: Node) -> FsResult<()> {
+    async fn release_target(&self, target: NamedInode) -> FsResult<()> {
         let ffs = self.ffs;
         if target.is_directory() {
             if !self.moves_up() {
@@ -229,7 +229,7 @@ impl Renaming<'_> {
         let Renaming { ffs, from, source, .. } = *self;
         let changed = ffs.step(|state| {
             let old = (source.ino, if self.marks_old() { DIRENT_MOVED } else { dirent_type(source.kind) });
-            let new = Node { ino: left, kind: WHITEOUT.kind() }.entry();
+            let new = NamedInode { ino: left, kind: WHITEOUT.kind() }.entry();
             let needs = [Need::of(left, new.1)];
             let after = After { needs: &needs, records: &[record], ..After::default() };
             let place = state.replace_entry(from, new, old, &after, links)?;
@@ -269,7 +269,7 @@ impl Ffs {
     /// Exchanges the inodes of two names. A crash in between can leave both names with one of them, unless one block
     /// has both. A directory that gets another parent always has a name and the right `..`: first it has both names,
     /// then its `..` changes, and then it loses the old name.
-    pub(super) async fn exchange(&self, one: (NameIn<'_>, Node), two: (NameIn<'_>, Node)) -> FsResult<()> {
+    pub(super) async fn exchange(&self, one: (NameIn<'_>, NamedInode), two: (NameIn<'_>, NamedInode)) -> FsResult<()> {
         let swapped = two.1.is_directory() && !one.1.is_directory();
         let ((one_at, one), (two_at, two)) = if swapped { (two, one) } else { (one, two) };
         if one.ino == two.ino {

@@ -28,7 +28,7 @@
 //!   2. Each dependency of a record is on exactly one list, whose turn comes: it follows the write of a buffer that is
 //!      dirty, in flight or not flushed; or the next image of an inode that is dirty; or the next image of an indirect
 //!      block; or it is another record.
-//!   3. A block stays fresh until it and its group are written, an inode newborn until its group is: none of them waits
+//!   3. A block stays fresh until it and its group are written, an inode unallocated until its group is: none of them waits
 //!      for a record. So a file that is locked still gets a complete image in one pass from its data up.
 //!   4. Among records, only names wait for records: a ghost for the new name of its inode, or for the `..` of a
 //!      directory; a `..`, and what a rename leaves in place of the old name, for the new name; what an exchange
@@ -63,7 +63,7 @@ mod space;
 
 use std::collections::VecDeque;
 
-use super::cache::Kind;
+use super::cache::BufferKind;
 use super::numbers::{FragNo, InodeNo};
 use super::state::*;
 use crate::device::Data;
@@ -112,7 +112,7 @@ impl State {
         let waiters: Vec<InodeNo> = soft.inode_waiters.keys().copied().take(20).collect();
         let (jobs, running, tasks) = (soft.jobs.len(), soft.jobs_running, soft.tasks);
         format!(
-            "{} records, {fresh} fresh blocks, {unallocated_inodes} newborn inodes, waiting for inodes {waiters:?}, {jobs} jobs, \
+            "{} records, {fresh} fresh blocks, {unallocated_inodes} unallocated inodes, waiting for inodes {waiters:?}, {jobs} jobs, \
              {running} running, {tasks} tasks{lines}",
             soft.records.len()
         )
@@ -302,8 +302,8 @@ impl State {
             return data;
         }
         match self.cache.peek(at).map(|buffer| buffer.kind) {
-            Some(Kind::Directory { ino, lbn }) => self.directory_image(at, ino, lbn, data),
-            Some(Kind::Indirect { ino }) => self.indirect_image(at, ino, data),
+            Some(BufferKind::Directory { ino, lbn }) => self.directory_image(at, ino, lbn, data),
+            Some(BufferKind::Indirect { ino }) => self.indirect_image(at, ino, data),
             _ => data,
         }
     }

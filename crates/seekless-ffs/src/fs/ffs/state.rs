@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cache::{Cache, Kind};
+use super::cache::{BufferKind, Cache};
 use super::dir::index::Index;
 use super::format::*;
 use super::group::{self, GroupMut};
@@ -47,7 +47,7 @@ impl From<Load> for Need {
 pub(super) struct Load {
     pub at: FragNo,
     pub frags: u32,
-    pub kind: Kind,
+    pub kind: BufferKind,
 }
 
 /// State of sequential access to a file.
@@ -192,7 +192,7 @@ impl State {
     // ---- Buffers ----
 
     /// The buffer at `at`.
-    pub(super) fn buffer(&mut self, at: FragNo, frags: u32, kind: Kind) -> Step<Data> {
+    pub(super) fn buffer(&mut self, at: FragNo, frags: u32, kind: BufferKind) -> Step<Data> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         match self.cache.get(at) {
             // A shorter one is possible only when two files on a damaged volume share fragments.
@@ -221,7 +221,7 @@ impl State {
     ) -> Step<Option<T>> {
         let at = self.layout.group_block(group);
         let frags = self.layout.group_block_frags();
-        self.buffer(at, frags, Kind::Group(group))?;
+        self.buffer(at, frags, BufferKind::Group(group))?;
         let Some(bytes) = self.cache.bytes_quietly(at) else { return Ok(None) };
         let Some(mut map) = GroupMut::new(&self.layout, bytes) else { return Ok(None) };
         let Some(result) = change(&mut map) else { return Ok(None) };
@@ -262,7 +262,7 @@ impl State {
             return fail(FsError::Stale);
         }
         let (at, offset) = self.layout.inode_place(ino);
-        let block = self.buffer(at, self.layout.frag, Kind::Inodes)?;
+        let block = self.buffer(at, self.layout.frag, BufferKind::Inodes)?;
         match Inode::decode(&block[offset..]) {
             Some(inode) => Ok(inode),
             None => fail(FsError::Stale),
@@ -307,7 +307,7 @@ impl State {
     /// Copies the inode into its block, which becomes dirty. Returns the address of the block.
     pub(super) fn update_inode(&mut self, ino: InodeNo) -> Step<FragNo> {
         let (at, offset) = self.layout.inode_place(ino);
-        self.buffer(at, self.layout.frag, Kind::Inodes)?;
+        self.buffer(at, self.layout.frag, BufferKind::Inodes)?;
         if self.soft.is_some() {
             return self.show_inode(ino, at, offset).map(|()| at);
         }
@@ -384,7 +384,7 @@ impl State {
         let mut at = inode.ib[path.slot];
         for &slot in &path.slots[..path.depth] {
             let Some(indirect) = self.check_pointer(ino, lbn, at, self.layout.frag)? else { return Ok(None) };
-            let block = self.buffer(indirect, self.layout.frag, Kind::Indirect { ino })?;
+            let block = self.buffer(indirect, self.layout.frag, BufferKind::Indirect { ino })?;
             at = pointer_in(&block, slot);
         }
         self.check_pointer(ino, lbn, at, self.layout.frag)
@@ -402,10 +402,10 @@ impl State {
         Ok(Some(at))
     }
 
-    pub(super) fn data_kind(&mut self, ino: InodeNo, lbn: u64) -> Step<Kind> {
+    pub(super) fn data_kind(&mut self, ino: InodeNo, lbn: u64) -> Step<BufferKind> {
         Ok(match self.kind(ino)? {
-            FileKind::Directory => Kind::Directory { ino, lbn },
-            _ => Kind::File { ino, lbn },
+            FileKind::Directory => BufferKind::Directory { ino, lbn },
+            _ => BufferKind::File { ino, lbn },
         })
     }
 

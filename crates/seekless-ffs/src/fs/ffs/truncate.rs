@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::cache::Kind;
+use super::cache::BufferKind;
 use super::format::*;
 use super::soft::Holder;
 use super::state::*;
@@ -136,7 +136,7 @@ impl State {
         first: u64,
         keep: u64,
     ) -> Step<Vec<(FragNo, u64)>> {
-        let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
+        let block = self.buffer(at, self.layout.frag, BufferKind::Indirect { ino })?;
         let span = self.layout.span(level - 1);
         let mut found = Vec::new();
         for slot in 0..self.layout.pointers_per_block as usize {
@@ -160,7 +160,7 @@ impl State {
     /// With soft updates: truncates a file, which loses what was gathered for that.
     fn cut_and_lose(&mut self, ino: InodeNo, size: u64, gathered: &Gathered) -> Step<()> {
         for ((at, _), _) in &gathered.slots {
-            self.buffer(*at, self.layout.frag, Kind::Indirect { ino })?;
+            self.buffer(*at, self.layout.frag, BufferKind::Indirect { ino })?;
         }
         let freed = self.cut(ino, size)?;
         for (holder, frags) in &gathered.slots {
@@ -181,7 +181,7 @@ impl State {
         keep: u64,
     ) -> Step<Vec<(FragNo, u64)>> {
         let found = self.children_behind(ino, at, level, first, keep)?;
-        let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
+        let block = self.buffer(at, self.layout.frag, BufferKind::Indirect { ino })?;
         let span = self.layout.span(level - 1);
         let gone: Vec<usize> = (0..self.layout.pointers_per_block as usize)
             .filter(|&slot| first + slot as u64 * span >= keep && pointer_in(&block, slot) != FragNo::NONE)
@@ -218,12 +218,12 @@ impl State {
         let mut at = self.inode(ino)?.inode.ib[path.slot];
         for &slot in &path.slots[..path.depth - 1] {
             let Some(indirect) = self.check_pointer(ino, blocks.start, at, frag)? else { break };
-            at = pointer_in(&self.buffer(indirect, frag, Kind::Indirect { ino })?, slot);
+            at = pointer_in(&self.buffer(indirect, frag, BufferKind::Indirect { ino })?, slot);
         }
         let Some(holder) = self.check_pointer(ino, blocks.start, at, frag)? else {
             return Ok((Vec::new(), None, end));
         };
-        let block = self.buffer(holder, frag, Kind::Indirect { ino })?;
+        let block = self.buffer(holder, frag, BufferKind::Indirect { ino })?;
         let slots = slot as usize..(slot + end - blocks.start) as usize;
         let held = slots.clone().map(|slot| pointer_in(&block, slot));
         let held: Vec<FragNo> = held.filter(|&at| self.layout.is_data(at, frag)).collect();

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 
 use super::bitmap::Bitmap;
 use super::journal::Journal;
-use super::request::{QueuedWrite, Redo};
+use super::request::{DeferredWrites, QueuedWrite};
 use super::rows::{Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::{ArrayOptions, Doubt};
@@ -79,7 +79,7 @@ pub(super) struct State {
     /// was in doubt (A4).
     pub(super) known: Ranges,
     /// Writes that failed with `NoSpace`; until they are done, their rows are inconsistent.
-    pub(super) redo: BTreeMap<u64, Redo>,
+    pub(super) redo: BTreeMap<u64, DeferredWrites>,
     /// Writers that wait for a row, to be served together.
     pub(super) queues: BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
     /// Why the last rebuild ended early.

@@ -59,7 +59,7 @@ impl MemberWrite {
 }
 
 /// Writes to be repeated, and the record of the journal that holds them.
-pub(super) struct Redo {
+pub(super) struct DeferredWrites {
     pub(super) writes: Vec<MemberWrite>,
     pub(super) record: Option<u64>,
 }

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use super::bitmap::Mark;
 use super::core::{Core, count};
 use super::plan::{Fragment, Method, RowPlan, plan};
-use super::request::{MemberWrite, QueuedWrite, Redo, merge};
+use super::request::{DeferredWrites, MemberWrite, QueuedWrite, merge};
 use super::shape::Level;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -351,7 +351,7 @@ impl Core {
                     Some(data) => MemberWrite::new(write.member, write.at + done, data.slice(bytes(done, take))),
                     None => MemberWrite::zeroes(write.member, write.at + done, take),
                 };
-                let redo = state.redo.entry(row).or_insert(Redo { writes: Vec::new(), record });
+                let redo = state.redo.entry(row).or_insert(DeferredWrites { writes: Vec::new(), record });
                 redo.record = redo.record.max(record);
                 redo.writes.push(part);
                 done += take;
@@ -365,7 +365,7 @@ impl Core {
     /// `NoSpace` when there is still no space; the writes then stay to be done.
     pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
         // The row stays listed until it is done: until then it cannot be used, and its bit cannot be cleared (B2).
-        let listed = |redo: &mut Redo| (std::mem::take(&mut redo.writes), redo.record);
+        let listed = |redo: &mut DeferredWrites| (std::mem::take(&mut redo.writes), redo.record);
         let Some((writes, record)) = self.state.borrow_mut().redo.get_mut(&row).map(listed) else { return Ok(()) };
         let writes: Vec<MemberWrite> = writes.into_iter().filter(|write| self.holds(write.member, row)).collect();
         let (at, length) = (Sector(row * self.shape.row_sectors()), self.shape.unit * SECTOR_BYTES);

@@ -42,7 +42,7 @@ pub struct Layout {
 
 /// A part of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum TargetPiece {
     /// `offset` sectors behind the first of fixed block `block`.
     Fixed { block: u32, offset: u64 },
     /// `offset` sectors behind the first of `span`.
@@ -165,12 +165,12 @@ impl Layout {
     }
 
     /// What is at `at`, and how many sectors from there on belong to the same block or span.
-    pub fn place(&self, at: Sector) -> (Place, u64) {
+    pub fn place(&self, at: Sector) -> (TargetPiece, u64) {
         let spans_end = self.span_start(self.span_count);
         let fixed = |first: u64, from: Sector| {
             let sector = at.0 - from.0;
             let offset = sector % BLOCK_SECTORS;
-            (Place::Fixed { block: (first + sector / BLOCK_SECTORS) as u32, offset }, BLOCK_SECTORS - offset)
+            (TargetPiece::Fixed { block: (first + sector / BLOCK_SECTORS) as u32, offset }, BLOCK_SECTORS - offset)
         };
         if at < self.first_span() {
             return fixed(0, Sector::ZERO);
@@ -180,7 +180,7 @@ impl Layout {
         }
         let sector = at.0 - self.first_span().0;
         let offset = sector % self.span_sectors;
-        (Place::Span { span: (sector / self.span_sectors) as u32, offset }, self.span_sectors - offset)
+        (TargetPiece::Span { span: (sector / self.span_sectors) as u32, offset }, self.span_sectors - offset)
     }
 
     /// Bytes that both copies of the largest snapshot take.

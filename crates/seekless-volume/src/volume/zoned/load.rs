@@ -89,7 +89,7 @@ struct Reader<'a> {
 }
 
 /// A record, and where the next one begins.
-struct Found {
+struct FoundRecord {
     record: Record,
     next: u64,
     /// One of its copies is not intact.
@@ -116,7 +116,7 @@ impl Reader<'_> {
             notes: Vec::new(),
         };
         let mut found = Some(first);
-        while let Some(Found { record, next, is_worn }) = found {
+        while let Some(FoundRecord { record, next, is_worn }) = found {
             if is_worn {
                 loaded
                     .notes
@@ -146,7 +146,7 @@ impl Reader<'_> {
     ///
     /// # Errors
     /// `Damaged`: what is below the write pointer was written, and a record that is whole there must be intact.
-    async fn record_at(&self, at: u64, before: Option<&Loaded>) -> Result<Option<Found>, ZonedError> {
+    async fn record_at(&self, at: u64, before: Option<&Loaded>) -> Result<Option<FoundRecord>, ZonedError> {
         if at >= self.end {
             return Ok(None);
         }
@@ -169,10 +169,10 @@ impl Reader<'_> {
                         None => None,
                     },
                     // Cut short; the log goes on elsewhere.
-                    false => return Ok(Some(Found { record, next: self.end, is_worn: true })),
+                    false => return Ok(Some(FoundRecord { record, next: self.end, is_worn: true })),
                 };
                 let is_worn = second.is_none_or(|second| second.head.sequence != record.head.sequence);
-                return Ok(Some(Found { record, next: second_end, is_worn }));
+                return Ok(Some(FoundRecord { record, next: second_end, is_worn }));
             }
         }
         // The first copy is not intact. Where the second begins is not known for sure.
@@ -182,7 +182,7 @@ impl Reader<'_> {
                 && let Some(record) = self.copy_at(place, &head).await?
             {
                 let next = place + u64::from(head.bytes) / SECTOR_BYTES;
-                return Ok(Some(Found { record, next, is_worn: true }));
+                return Ok(Some(FoundRecord { record, next, is_worn: true }));
             }
             place += BLOCK_SECTORS;
         }

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::ZonedError;
 use super::format::{BLOCK_BYTES, BLOCK_SECTORS, Change, METADATA_ZONES, NO_SLOT};
-use super::layout::{Layout, Place, Plan};
+use super::layout::{Layout, Plan, TargetPiece};
 use super::load::{load, written, zoned_of};
 use super::metadata::{Metadata, zoned};
 use super::room::{Head, Room};
@@ -166,7 +166,7 @@ impl Store {
     }
 
     /// The parts of a request.
-    fn pieces(&self, at: Sector, sectors: u64) -> Vec<(Place, u64, u64)> {
+    fn pieces(&self, at: Sector, sectors: u64) -> Vec<(TargetPiece, u64, u64)> {
         let (mut pieces, mut done) = (Vec::new(), 0);
         while done < sectors {
             let (place, most) = self.layout.place(at + done);
@@ -183,10 +183,10 @@ impl Store {
     }
 
     /// Checks that every part of a write to a span begins where the span ends.
-    fn check_pointers(&self, pieces: &[(Place, u64, u64)]) -> Result<(), DeviceError> {
+    fn check_pointers(&self, pieces: &[(TargetPiece, u64, u64)]) -> Result<(), DeviceError> {
         let room = self.room.borrow();
         for (place, ..) in pieces {
-            if let Place::Span { span, offset } = *place
+            if let TargetPiece::Span { span, offset } = *place
                 && room.length(span) != offset
             {
                 let start = self.layout.span_start(span);
@@ -232,14 +232,14 @@ impl Store {
         for (place, done, count) in self.pieces(at, sectors) {
             let range = (done * SECTOR_BYTES) as usize..((done + count) * SECTOR_BYTES) as usize;
             match place {
-                Place::Fixed { block, offset } => {
+                TargetPiece::Fixed { block, offset } => {
                     let from = (offset * SECTOR_BYTES) as usize;
                     match self.room.borrow().blocks.get(&block) {
                         Some(content) => buf[range.clone()].copy_from_slice(&content[from..from + range.len()]),
                         None => buf[range].fill(0),
                     }
                 }
-                Place::Span { span, offset } => {
+                TargetPiece::Span { span, offset } => {
                     let found = self.room.borrow().slot_of(span);
                     let there = found.map_or(0, |(_, length)| length.saturating_sub(offset).min(count));
                     let start = found.map(|(slot, _)| self.layout.slot_start(slot) + offset);
@@ -307,8 +307,8 @@ impl BlockDevice for Store {
         let mut fixed = Vec::new();
         for &(place, done, count) in &pieces {
             match place {
-                Place::Fixed { block, offset } => fixed.push((block, offset, part(done, count))),
-                Place::Span { span, .. } => self.write_span(span, &part(done, count)).await?,
+                TargetPiece::Fixed { block, offset } => fixed.push((block, offset, part(done, count))),
+                TargetPiece::Span { span, .. } => self.write_span(span, &part(done, count)).await?,
             }
         }
         if !fixed.is_empty() {
@@ -332,7 +332,7 @@ impl BlockDevice for Store {
         self.metadata.check_running()?;
         let mut changes = Vec::new();
         for (place, _, count) in self.pieces(at, sectors) {
-            let Place::Span { span, offset } = place else { continue };
+            let TargetPiece::Span { span, offset } = place else { continue };
             let cuts = offset + count == self.layout.span_sectors && offset < self.room.borrow().length(span);
             match offset {
                 0 if count == self.layout.span_sectors => changes.extend(self.forget(span)),

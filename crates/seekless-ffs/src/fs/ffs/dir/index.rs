@@ -6,7 +6,7 @@ use super::super::format::*;
 
 /// One name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in super::super) struct Found {
+pub(in super::super) struct FoundName {
     pub ino: InodeNo,
     /// According to the entry; the inode is authoritative.
     pub kind: u8,
@@ -17,7 +17,7 @@ pub(in super::super) struct Found {
 /// The names of a directory.
 #[derive(Default)]
 pub(in super::super) struct Index {
-    pub(super) names: BTreeMap<Vec<u8>, Found>,
+    pub(super) names: BTreeMap<Vec<u8>, FoundName>,
     pub(super) by_offset: BTreeMap<u64, Vec<u8>>,
     /// The largest gap of each chunk.
     pub(super) gaps: Vec<u16>,
@@ -43,7 +43,7 @@ impl Index {
         self.gaps.push(entries.iter().map(gap).max().unwrap_or(0) as u16);
         for entry in entries.iter().filter(|entry| entry.ino != InodeNo::NONE) {
             let offset = start + entry.offset as u64;
-            let found = Found { ino: entry.ino, kind: entry.kind, offset };
+            let found = FoundName { ino: entry.ino, kind: entry.kind, offset };
             if self.names.insert(entry.name.to_vec(), found).is_some() {
                 return Err(format!("the name {:?} is there twice", String::from_utf8_lossy(entry.name)));
             }
@@ -61,7 +61,7 @@ impl Index {
         }
     }
 
-    pub(in super::super) fn get(&self, name: &[u8]) -> Option<&Found> {
+    pub(in super::super) fn get(&self, name: &[u8]) -> Option<&FoundName> {
         self.names.get(name)
     }
 
@@ -77,7 +77,7 @@ impl Index {
     }
 
     /// The first entry at `offset` or behind it.
-    pub(in super::super) fn from(&self, offset: u64) -> Option<(&[u8], &Found)> {
+    pub(in super::super) fn from(&self, offset: u64) -> Option<(&[u8], &FoundName)> {
         let (_, name) = self.by_offset.range(offset..).next()?;
         Some((name, self.names.get(name)?))
     }

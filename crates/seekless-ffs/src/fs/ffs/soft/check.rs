@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::cache::Kind;
+use super::super::cache::BufferKind;
 use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{Event, Freeing, Job, RecordKind, Soft};
@@ -151,7 +151,7 @@ impl State {
     }
 
     fn is_dirty_block_of(&self, dir: InodeNo, lbn: u64) -> bool {
-        let wanted = Kind::Directory { ino: dir, lbn };
+        let wanted = BufferKind::Directory { ino: dir, lbn };
         self.cache.dirty_of(dir).into_iter().any(|at| self.cache.peek(at).is_some_and(|buffer| buffer.kind == wanted))
     }
 

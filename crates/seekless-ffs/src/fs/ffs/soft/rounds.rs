@@ -9,7 +9,7 @@
 //! is one round. A sync of everything repeats rounds until nothing waits.
 
 use super::super::Ffs;
-use super::super::cache::Kind;
+use super::super::cache::BufferKind;
 use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{Freeing, Job, RECORDS_MAX, Soft};
@@ -66,11 +66,13 @@ impl StallDetector {
 impl State {
     fn phase_of(&self, at: FragNo) -> Option<Phase> {
         Some(match self.cache.peek(at)?.kind {
-            Kind::Group(_) | Kind::File { .. } => Phase::Contents,
-            Kind::Directory { .. } if self.soft.as_deref().is_some_and(|soft| soft.is_fresh(at)) => Phase::Contents,
-            Kind::Directory { .. } => Phase::Names,
-            Kind::Indirect { .. } => Phase::Pointers,
-            Kind::Inodes => Phase::Inodes,
+            BufferKind::Group(_) | BufferKind::File { .. } => Phase::Contents,
+            BufferKind::Directory { .. } if self.soft.as_deref().is_some_and(|soft| soft.is_fresh(at)) => {
+                Phase::Contents
+            }
+            BufferKind::Directory { .. } => Phase::Names,
+            BufferKind::Indirect { .. } => Phase::Pointers,
+            BufferKind::Inodes => Phase::Inodes,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::super::cache::Kind;
+use super::super::cache::BufferKind;
 use super::super::format::{pointer_in, put_pointer};
 use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
@@ -59,7 +59,7 @@ impl State {
         at: FragNo,
     ) -> Step<()> {
         if self.soft.is_some() {
-            let shown = self.buffer(holder, self.layout.frag, Kind::Indirect { ino })?;
+            let shown = self.buffer(holder, self.layout.frag, BufferKind::Indirect { ino })?;
             let changed = self.cache.tick();
             if let Some(soft) = self.soft() {
                 let fresh = || Indirect { shown, slots: BTreeSet::new(), changed, waiters: Vec::new() };
