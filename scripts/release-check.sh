@@ -33,7 +33,7 @@ tests() { .ci/run; }
 licences() { # of all dependencies, of the parts outside the workspace too; deny.toml lists those that are allowed
     command -v cargo-deny >/dev/null || cargo install --locked cargo-deny || return 1
     for manifest in Cargo.toml python/Cargo.toml; do
-        cargo deny --manifest-path "$manifest" check --config "$PWD/deny.toml" licenses bans sources || return 1
+        cargo deny --manifest-path "$manifest" --config "$PWD/deny.toml" check licenses bans sources || return 1
     done
 }
 
@@ -50,7 +50,7 @@ reproducible() { # another copy of the sources, at another path, makes the same 
     local copy=$sealed/elsewhere made
     made=$(sha256sum <"$(ls -t target/seekless_*.deb | head -n1)") || return 1
     git clone -q . "$copy" || return 1
-    (cd "$copy" && CARGO_TARGET_DIR='' make --no-print-directory deb) || return 1
+    (cd "$copy" && env -u CARGO_TARGET_DIR make --no-print-directory deb) || return 1
     [ "$made" = "$(sha256sum <"$(ls "$copy"/target/seekless_*.deb)")" ] || { echo "the two packages differ"; return 1; }
 }
 
