@@ -2,22 +2,48 @@
 # Makes a tarball with the program, linked statically, for machines without a package: `make tarball`. It lies in target/
 # afterwards. Unpacked anywhere, bin/seekless runs on every Linux of this processor, with any C library or none.
 #
-# The C library is this machine's glibc (libc.a, of libc6-dev): it needs no other toolchain than the one that is here. The
-# same sources make the same tarball.
+# The C library is musl where the compiler has a standard library for it, or its sources: `rustup target add
+# x86_64-unknown-linux-musl`, or `rustup component add rust-src`, or the packages of Debian and
+#     RUSTC=/usr/bin/rustc scripts/tarball.sh      (on bookworm: rustc-web, rust-web-src)
+# Otherwise it is this machine's glibc (libc.a, of libc6-dev), which needs nothing else. LIBC=glibc has it in any case.
+# The same sources and tools make the same tarball.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)
-triple=$(uname -m)-unknown-linux-gnu
+processor=$(uname -m)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 target=${CARGO_TARGET_DIR:-target}/static
-name=seekless-$version-linux-$(uname -m)
+name=seekless-$version-linux-$processor
+musl=$processor-unknown-linux-musl
+library=$("${RUSTC:-rustc}" --print sysroot)/lib/rustlib
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
-# Of a proc-macro, which the compiler loads, nothing may be static; so the target is named, and the flag is for it alone.
-RUSTFLAGS='-C target-feature=+crt-static' CARGO_TARGET_DIR=$target \
-    cargo build --release --locked -p seekless-host --bin seekless --target "$triple"
+# Builds for musl with zig, which brings that library, and a compiler and a linker for C. `$1` is the command of cargo, the rest
+# goes to the compiler.
+with_zig() {
+    local tools=$PWD/target/python/tools command=$1
+    shift
+    [ -x "$tools/bin/pip" ] || python3 -m venv "$tools"
+    "$tools/bin/pip" install --quiet 'cargo-zigbuild>=0.20' 'ziglang>=0.13'
+    PATH=$tools/bin:$PATH CARGO_TARGET_DIR=$target \
+        cargo-zigbuild "$command" --release --locked -p seekless-host --bin seekless --target "$musl" "$@"
+}
+
+triple=$musl
+if [ "${LIBC:-}" != glibc ] && [ -d "$library/$musl/lib" ]; then
+    with_zig zigbuild
+elif [ "${LIBC:-}" != glibc ] && [ -d "$library/src/rust/library" ]; then
+    # The standard library is built with the program. cargo calls that unstable, and so asks for this variable; the sources are
+    # those of the compiler. The start files are zig's.
+    RUSTC_BOOTSTRAP=1 with_zig rustc -Zbuild-std=std,panic_unwind -- -C link-self-contained=no
+else
+    # Of a proc-macro, which the compiler loads, nothing may be static; so the target is named, and the flag is for it alone.
+    triple=$processor-unknown-linux-gnu
+    RUSTFLAGS='-C target-feature=+crt-static' CARGO_TARGET_DIR=$target \
+        cargo build --release --locked -p seekless-host --bin seekless --target "$triple"
+fi
 program=$target/$triple/release/seekless
 if readelf -l "$program" | grep -q INTERP; then
     echo "$program needs a loader; is libc.a (libc6-dev) installed?" >&2
@@ -30,4 +56,4 @@ done
 mkdir -p target
 tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory="$root" "$name" |
     gzip -9n >"target/$name.tar.gz"
-echo "made target/$name.tar.gz; to use it: tar xf $name.tar.gz, and $name/bin/seekless --help"
+echo "made target/$name.tar.gz ($triple); to use it: tar xf $name.tar.gz, and $name/bin/seekless --help"
