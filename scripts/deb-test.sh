@@ -34,10 +34,23 @@ mount --bind /dev "$system/dev"
 mount -t proc proc "$system/proc"
 files >"$work/before"
 
-say "installed, and installed again"
+say "an older version installed, and upgraded while it has a mount"
+dpkg-deb --raw-extract "$deb" "$work/older"
+sed -i 's/^Version: .*/Version: 0.0.1/' "$work/older/DEBIAN/control"
+dpkg-deb --root-owner-group -Zgzip --build "$work/older" "$system/tmp/older.deb" >/dev/null
 cp "$deb" "$system/tmp/seekless.deb"
-inside apt-get install -y --no-install-recommends /tmp/seekless.deb >"$work/log" 2>&1 || { cat "$work/log"; die "apt-get install"; }
-inside dpkg -i /tmp/seekless.deb >/dev/null
+inside apt-get install -y --no-install-recommends /tmp/older.deb >"$work/log" 2>&1 || { cat "$work/log"; die "apt-get install"; }
+inside sh -e -c '
+    mkdir /mnt/kept && seekless mkfs -q "lfs / file:/srv/kept.img,size=64MiB"
+    seekless mount "lfs / file:/srv/kept.img" /mnt/kept && echo before >/mnt/kept/file
+' || die "a mount of the older version"
+inside apt-get install -y --no-install-recommends /tmp/seekless.deb >"$work/log" 2>&1 || { cat "$work/log"; die "the upgrade"; }
+inside sh -e -c '
+    test "$(dpkg-query -W -f "\${Version}" seekless)" != 0.0.1
+    grep -q before /mnt/kept/file && echo after >/mnt/kept/file && seekless umount /mnt/kept
+    seekless mount "lfs / file:/srv/kept.img" /mnt/kept && grep -q after /mnt/kept/file && seekless umount /mnt/kept
+    rmdir /mnt/kept && rm /srv/kept.img
+' || die "a mount across the upgrade"
 inside seekless --version
 
 say "mount -t, mkfs -t, fsck -t and an installed experiment"
