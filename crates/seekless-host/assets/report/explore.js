@@ -9,7 +9,7 @@ const explore = (() => {
   const isNumber = (text) => text !== "" && Number.isFinite(Number(text));
 
   return (tools, one) => {
-    const { make, digits, download, csv } = tools;
+    const { make, digits, download, csv, shortened } = tools;
     const details = make("details", { class: "explore", id: `${one.name}-rows`, open: one.rows >= OPEN_FROM }, make("summary", {}, `all ${one.rows} rows: choose, search, sort`));
     // Rows are read when they are wanted: a page may hold several experiments of thousands.
     details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(...inside()); });
@@ -74,8 +74,8 @@ const explore = (() => {
           const long = !numeric && d3.max(values, (text) => text.length) * values.length * 7 > room - 70;
           const all = d3.extent(usable, value);
           const svg = Plot.plot({
-            width: room, height: long ? 420 : 320, marginLeft: 62, marginTop: 28, marginBottom: long ? 150 : 42, style: { background: "transparent", fontSize: "12px" },
-            x: { type: numeric ? "linear" : "point", domain: numeric ? undefined : values, label, tickRotate: long ? -60 : 0, inset: 8, tickFormat: numeric ? undefined : (text) => (text.length > 22 ? `${text.slice(0, 21)}…` : text) },
+            width: room, height: long ? 450 : 320, marginLeft: 62, marginTop: 28, marginBottom: long ? 175 : 42, style: { background: "transparent", fontSize: "12px" },
+            x: { type: numeric ? "linear" : "point", domain: numeric ? undefined : values, label, tickRotate: long ? -60 : 0, labelAnchor: long ? "right" : undefined, inset: 8, tickFormat: numeric ? undefined : shortened(values) },
             y: { type: state.log ? "log" : "linear", label: state.y, domain: state.log ? all : [Math.min(0, all[0]), all[1]], nice: true, grid: true, tickFormat: state.log ? digits : undefined, ticks: 6 },
             color: { type: "identity" },
             marks: [

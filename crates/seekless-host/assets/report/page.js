@@ -49,6 +49,13 @@
     return decades.flatMap((decade) => within.map((digit) => digit * 10 ** decade)).filter((value) => value >= from && value <= to);
   }
 
+  // Long names as they fit beside turned ticks: their beginnings, or their ends where these tell more of them apart.
+  function shortened(names) {
+    const LONG = 26;
+    const cuts = [(text) => `${text.slice(0, LONG - 1)}…`, (text) => `…${text.slice(1 - LONG)}`].map((cut) => (text) => (text.length > LONG ? cut(text) : text));
+    return d3.greatest(cuts, (cut) => new Set(names.map(cut)).size);
+  }
+
   // A figure, with its state: which axes are logarithmic and which curves are hidden.
   function figure(drawing, experiment) {
     const numeric = drawing.panels.every((panel) => panel.curves.every((c) => c.marks.every((m) => typeof m.x === "number")));
@@ -135,12 +142,14 @@
         ? { type: state.xLog ? "log" : "linear", label: drawing.x_label, inset: 8 }
         : { type: "point", label: drawing.x_label, domain: xs };
       // Every value where there is room for it; of more, every second, third or fourth, so that none is on another.
-      const label = (d) => (numeric ? d3.format("~")(d) : d);
-      const needed = d3.sum(xs, (x) => 8 + 7 * label(x).length);
+      const wide = numeric ? 0 : d3.sum(xs, (x) => 8 + 7 * x.length) - (width - 80);
+      const short = shortened(xs);
+      const label = (d) => (numeric ? d3.format("~")(d) : wide > 0 ? short(d) : d);
+      const needed = d3.sum(xs, (x) => (wide > 0 ? 14 : 8 + 7 * label(x).length));
       const shown = xs.filter((_, index) => index % Math.max(1, Math.ceil(needed / (width - 80))) === 0);
       const axisX = numeric && xs.length > 14
         ? Plot.axisX({ label: drawing.x_label, ticks: width / 80 })
-        : Plot.axisX(shown, { text: label, label: drawing.x_label });
+        : Plot.axisX(shown, { text: label, label: drawing.x_label, ...(wide > 0 ? { tickRotate: -60, labelAnchor: "right" } : {}) });
       const lines = curves.map((curve) => Plot.line(points.filter((p) => p.curve === curve), {
         x: "x", y: "y", stroke: colour(curve), strokeWidth: (curve.source ? 1.5 : 2) + wider(curve), strokeDasharray: dash(curve),
       }));
@@ -150,7 +159,7 @@
         fill: curve.source ? "none" : colour(curve),
       }));
       return Plot.plot({
-        ...common, x, r: { type: "identity" }, color: { type: "identity" },
+        ...common, ...(wide > 0 ? { height: 450, marginBottom: 175 } : {}), x, r: { type: "identity" }, color: { type: "identity" },
         marks: [...axes, axisX, Plot.ruleY([y.domain[0]], { strokeOpacity: 0.4 }), ...lines, ...spreads, ...dots, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title }))],
       });
     }
@@ -305,7 +314,7 @@
       one.claims.length ? claims(one.claims, one.quick) : "",
       ...one.figures.map((drawing) => figure(drawing, one)),
       one.published.length ? make("details", { open: one.published.length <= 12 }, make("summary", {}, `published figures beside measured ones (${one.published.length})`), published(one.published)) : "",
-      one.rows ? explore({ make, digits, download, csv }, one) : "",
+      one.rows ? explore({ make, digits, download, csv, shortened }, one) : "",
       make("div", { class: "controls" }, make("button", { type: "button", onclick: save }, `all ${one.rows} rows as CSV`)),
       make("details", {}, make("summary", {}, "how it was made"), make("pre", {}, JSON.stringify(one.provenance, null, 2)), make("pre", {}, one.description)));
   }
