@@ -19,7 +19,7 @@ use crate::reactor::Reactor;
 
 /// Where to listen: `unix:PATH` or `tcp:ADDRESS:PORT`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Address(Place);
+pub(super) struct Address(pub(super) Place);
 
 impl FromStr for Address {
     type Err = String;

@@ -341,7 +341,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
         let told = Rc::new(Told::new(&stack, &mounted, &mount));
         if let Some(listener) = metrics {
-            log::info!("metrics on {}", listener.name);
+            log::info!("metrics on {}", metrics::Address(listener.place.clone()));
             let (rt, reactor, told) = (world.rt.clone(), world.reactor.clone(), told.clone());
             let tell = move || told.clone().with_space();
             drop(world.rt.spawn(metrics::serve(rt, reactor, listener, tell)));

@@ -52,6 +52,16 @@ pub enum Place {
     Tcp(SocketAddr),
 }
 
+impl Place {
+    /// As clients of NBD name it.
+    fn uri(&self) -> String {
+        match self {
+            Place::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+            Place::Tcp(address) => format!("nbd://{address}"),
+        }
+    }
+}
+
 /// Why the server cannot start or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -75,14 +85,13 @@ pub struct Server {
 
 pub(crate) struct Listener {
     socket: File,
-    pub(crate) name: String,
-    /// Removed at the end.
-    path: Option<PathBuf>,
+    /// With the port that the system has chosen, and an absolute path, which is removed at the end.
+    pub(crate) place: Place,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        if let Place::Unix(path) = &self.place {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -130,7 +139,7 @@ impl Server {
 
     /// Addresses for clients, as URIs.
     pub fn addresses(&self) -> Vec<String> {
-        self.listeners.iter().map(|listener| listener.name.clone()).collect()
+        self.listeners.iter().map(|listener| listener.place.uri()).collect()
     }
 
     /// Serves until `stop` completes. Then requests that have arrived are done, and the device is flushed and released:
@@ -196,14 +205,14 @@ impl Server {
 
 impl Listener {
     pub(crate) fn new(place: &Place) -> Result<Listener, ServeError> {
-        let (socket, name, path): (OwnedFd, String, Option<PathBuf>) = match place {
+        let (socket, place): (OwnedFd, Place) = match place {
             Place::Tcp(address) => {
                 let failed = |cause| ServeError::Listen { place: address.to_string(), cause };
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 // The system may have chosen the port.
                 let address = listener.local_addr().map_err(failed)?;
-                (listener.into(), format!("nbd://{address}"), None)
+                (listener.into(), Place::Tcp(address))
             }
             Place::Unix(path) => {
                 let name = path.display().to_string();
@@ -223,10 +232,10 @@ impl Listener {
                 let listener = UnixListener::bind(path).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 let path = std::path::absolute(path).map_err(failed)?;
-                (listener.into(), format!("nbd+unix:///?socket={}", path.display()), Some(path))
+                (listener.into(), Place::Unix(path))
             }
         };
-        Ok(Listener { socket: Arc::new(socket), name, path })
+        Ok(Listener { socket: Arc::new(socket), place })
     }
 
     /// The next connection, which does not block.

@@ -43,11 +43,15 @@ fn mounted(scratch: &Scratch) {
     scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
     scratch.good(&[
         "mount",
+        "--log-file",
+        "log",
         "--metrics",
         &format!("unix:{}", scratch.path("socket").display()),
         "lfs / file:a.img",
         "mnt",
     ]);
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(log.contains(&format!("metrics on unix:{}\n", scratch.path("socket").display())), "{log}");
 }
 
 /// Operations are counted, and the socket, `stat` and its formats agree. The socket goes with the mount.
