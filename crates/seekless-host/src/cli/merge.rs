@@ -1,8 +1,9 @@
 //! `seekless merge`: one folder of results from those of shards.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use seekless_lab::experiment::Results;
+use seekless_lab::experiment::{Foreign, Plan, Results, SHARDS_MAX};
 
 use super::conclude::{self, Origin, Show, missing, this_program};
 use super::run::{Which, installed};
@@ -22,6 +23,7 @@ use super::{Done, Failure, output};
 Examples:
   seekless run experiments/st05-fig6 --shard 1/2
   seekless run experiments/st05-fig6 --shard 2/2
+  seekless merge experiments/st05-fig6 results/st05-fig6.*-of-2 --dry-run
   seekless merge experiments/st05-fig6 results/st05-fig6.*-of-2
   seekless report results/st05-fig6 -o fig6.html
 
@@ -39,11 +41,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
+    /// Say how many points the folders have, and what is missing; write nothing
+    #[arg(long)]
+    dry_run: bool,
+
     #[command(flatten)]
     show: Show,
 }
 
-/// Missing points that are named; of more, the number.
+/// Missing points, or shards, that are named; of more, the number.
 const NAMED_MAX: usize = 10;
 
 pub(super) fn run(args: &Args) -> Done {
@@ -51,21 +57,17 @@ pub(super) fn run(args: &Args) -> Done {
     let program = this_program()?;
     let plan = args.which.plan(&experiment, &program)?;
     let folder = args.out.clone().unwrap_or_else(|| args.which.results(&experiment, None));
+    if args.dry_run {
+        return count(args, &plan, &folder);
+    }
     let mut results = Results::open(&folder, &plan)?;
-    let (mut added, mut only_foreign, mut origins) = (0, false, Vec::new());
+    let (mut added, mut origins) = (0, Vec::new());
     let bar = output::points(args.from.len() as u64);
     for from in &args.from {
         bar.set_message(from.display().to_string());
         let merged = results.merge(from, &plan, |point| is_simulated(&experiment, point).unwrap_or(false))?;
         added += merged.added;
-        only_foreign |= merged.known == 0 && merged.foreign > 0;
-        if merged.foreign > 0 {
-            output::note(&format!(
-                "{}: {} points belong to another program or another experiment, and are left out",
-                from.display(),
-                merged.foreign
-            ));
-        }
+        bar.suspend(|| left_out(from, &merged.foreign));
         origins.extend(Results::provenance_of(from)?);
         bar.inc(1);
     }
@@ -80,21 +82,74 @@ pub(super) fn run(args: &Args) -> Done {
     if args.show.json {
         output::print_raw(&conclude::to_json(&rows, &[], &[]))?;
     }
-    let named: Vec<String> = missing.iter().take(NAMED_MAX).map(|&point| plan.name_of(point)).collect();
-    let others = match missing.len() - named.len() {
-        0 => String::new(),
-        count => format!("\n  and {count} more"),
-    };
-    let text =
-        format!("{} of {} points are missing:\n  {}{others}", missing.len(), plan.points.len(), named.join("\n  "));
-    let hint = match only_foreign {
-        false => format!(
-            "merge the other shards too, or measure them here: seekless run {}{} --out {}",
-            seekless::stack::quoted_path(args.which.folder()),
-            if args.which.quick { " --quick" } else { "" },
-            seekless::stack::quoted_path(&folder)
+    Err(lacks(args, &plan, &missing, &folder))
+}
+
+/// How far a sweep is.
+fn count(args: &Args, plan: &Plan, folder: &Path) -> Done {
+    let (there, foreign) = Results::count(&args.from, plan)?;
+    for (from, foreign) in args.from.iter().zip(&foreign) {
+        left_out(from, foreign);
+    }
+    output::print(&format!("{} of {} points are measured\n", there.len(), plan.points.len()))?;
+    let missing: Vec<usize> =
+        (0..plan.points.len()).filter(|&index| !there.contains(&plan.points[index].key)).collect();
+    match missing.is_empty() {
+        true => Ok(0),
+        false => Err(lacks(args, plan, &missing, folder)),
+    }
+}
+
+fn left_out(from: &Path, foreign: &Foreign) {
+    if foreign.count() > 0 {
+        output::note(&format!("{}: left out: {foreign}", from.display()));
+    }
+}
+
+/// What is missing, and what to do.
+fn lacks(args: &Args, plan: &Plan, missing: &[usize], folder: &Path) -> Failure {
+    let names = missing.iter().map(|&point| plan.name_of(point));
+    let text = format!("{} of {} points are missing:\n  {}", missing.len(), plan.points.len(), some(names, "\n  "));
+    let absent = match absent(&args.from) {
+        Some((absent, count)) => format!(
+            "of {count} shards, these are not among the folders: {}\n",
+            some(absent.iter().map(ToString::to_string), ", ")
         ),
-        true => "run the shards with this program, and with the same --quick and --over".to_owned(),
+        None => String::new(),
     };
-    Err(Failure::new(text).hint(hint))
+    let here = format!(
+        "seekless run {}{} --out {}",
+        seekless::stack::quoted_path(args.which.folder()),
+        if args.which.quick { " --quick" } else { "" },
+        seekless::stack::quoted_path(folder)
+    );
+    Failure::new(text)
+        .hint(format!("{absent}run the shards that lack them again and merge, or measure them here: {here}"))
+}
+
+/// The first names, and how many more there are.
+fn some(names: impl ExactSizeIterator<Item = String>, between: &str) -> String {
+    let more = names.len().saturating_sub(NAMED_MAX);
+    let named: Vec<String> = names.take(NAMED_MAX).collect();
+    match more {
+        0 => named.join(between),
+        _ => format!("{}{between}and {more} more", named.join(between)),
+    }
+}
+
+/// Shards that no folder is of, and how many there are, where the folders have the names that `--shard` gives them.
+fn absent(folders: &[PathBuf]) -> Option<(Vec<usize>, usize)> {
+    let shard = |folder: &PathBuf| -> Option<(usize, usize)> {
+        let (_, shard) = folder.file_name()?.to_str()?.rsplit_once('.')?;
+        let (index, count) = shard.split_once("-of-")?;
+        Some((index.parse().ok()?, count.parse().ok()?))
+    };
+    let shards: Vec<(usize, usize)> = folders.iter().map(shard).collect::<Option<_>>()?;
+    let count = shards.first()?.1;
+    if shards.iter().any(|&(_, other)| other != count) {
+        return None;
+    }
+    let there: BTreeSet<usize> = shards.into_iter().map(|(index, _)| index).collect();
+    let absent: Vec<usize> = (1..=count.min(SHARDS_MAX)).filter(|index| !there.contains(index)).collect();
+    (!absent.is_empty()).then_some((absent, count))
 }

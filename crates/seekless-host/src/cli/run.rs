@@ -182,10 +182,8 @@ impl Prepared {
             ));
         }
         let foreign = results.foreign(&self.plan);
-        if foreign > 0 && self.plan.points.iter().all(|point| results.rounds(point) == 0) {
-            caller.note(&format!(
-                "{foreign} points in {folder} belong to another program or another experiment; they stay, and are not used"
-            ));
+        if foreign.count() > 0 && self.plan.points.iter().all(|point| results.rounds(point) == 0) {
+            caller.note(&format!("{folder} has {foreign}; they stay, and are not used"));
         }
         Ok(results)
     }

@@ -290,7 +290,7 @@ fn shards_are_one_experiment() {
     scratch.write("foreign/points.jsonl", points.replace("{\"key\":\"", "{\"key\":\"0"));
     let foreign = scratch.run(&["merge", "sweep", "foreign", "--out", "from-foreign"]);
     assert_eq!(foreign.code, 1);
-    assert!(foreign.err.contains("belong to another program"), "{}", foreign.err);
+    assert!(foreign.err.contains("of another experiment, or of other files or options"), "{}", foreign.err);
     for (arguments, code) in [
         (&["run", "sweep", "--shard", "4/3"][..], 2),
         (&["merge", "sweep"], 2),
@@ -298,6 +298,72 @@ fn shards_are_one_experiment() {
         (&["run", "sweep", "--costs", "nowhere"], 1),
     ] {
         assert_eq!(scratch.run(arguments).code, code, "{arguments:?}");
+    }
+}
+
+/// Aim: a sweep of which shards are lost, and one is of another build, says so, and becomes whole when these run again. Method:
+/// six shards, of which two are never run, and of one the points are named as by another program.
+#[test]
+fn lost_shards_are_named() {
+    let scratch = scratch();
+    scratch.good(&["run", "sweep", "--out", "whole"]);
+    for shard in ["1/6", "3/6", "4/6", "6/6"] {
+        scratch.good(&["run", "sweep", "--shard", shard]);
+    }
+    let foreign = "results/sweep.4-of-6/points.jsonl";
+    let ours = read(&scratch, foreign);
+    let (at, digest) = ours.split_once("\"program\":\"").map(|(_, rest)| ("\"program\":\"", &rest[..12])).unwrap();
+    let theirs =
+        ours.replace(&format!("{at}{digest}"), &format!("{at}0123456789ab")).replace("{\"key\":\"", "{\"key\":\"0");
+    scratch.write(foreign, &theirs);
+    let merge = |folders: &[&str], more: &[&str]| {
+        let folders: Vec<String> = folders.iter().map(|shard| format!("results/sweep.{shard}-of-6")).collect();
+        let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+        scratch.run(&[&["merge", "sweep"], &folders[..], more].concat())
+    };
+    let count = |shards: &[&str]| -> usize {
+        shards
+            .iter()
+            .map(|shard| read(&scratch, &format!("results/sweep.{shard}-of-6/points.jsonl")).lines().count())
+            .sum()
+    };
+    let (there, left) = (count(&["1", "3", "6"]), count(&["4"]));
+    for more in [&["--dry-run"][..], &[]] {
+        let ended = merge(&["1", "3", "4", "6"], more);
+        assert_eq!(ended.code, 1, "{}", ended.err);
+        for said in [
+            format!("results/sweep.4-of-6: left out: {left} point"),
+            "of another build of seekless (0123456789ab)".to_owned(),
+            format!("{} of 20 points are missing:", 20 - there),
+            "of 6 shards, these are not among the folders: 2, 5".to_owned(),
+            "seekless run sweep --out results/sweep".to_owned(),
+        ] {
+            assert!(ended.err.contains(&said), "{said}: {}", ended.err);
+        }
+        let is_dry = !more.is_empty();
+        assert_eq!(scratch.path("results/sweep/points.jsonl").exists(), !is_dry);
+        assert_eq!(ended.out.contains(&format!("{there} of 20 points are measured")), is_dry, "{}", ended.out);
+    }
+    for shard in ["2/6", "5/6"] {
+        scratch.good(&["run", "sweep", "--shard", shard]);
+    }
+    let again = scratch.run(&["run", "sweep", "--shard", "4/6"]);
+    assert!(
+        again.code == 0 && again.err.contains("of another build of seekless (0123456789ab); they stay"),
+        "{}",
+        again.err
+    );
+    assert!(read(&scratch, foreign).starts_with(&theirs), "what another build has measured is kept");
+    let all = ["1", "2", "3", "4", "5", "6"];
+    let counted = merge(&all, &["--dry-run"]);
+    assert_eq!((counted.code, counted.out.as_str()), (0, "20 of 20 points are measured\n"));
+    assert_eq!(merge(&all, &[]).code, 0);
+    for file in ["rows.jsonl", "rows.csv", "resolved.toml"] {
+        assert_eq!(
+            read(&scratch, &format!("whole/{file}")),
+            read(&scratch, &format!("results/sweep/{file}")),
+            "{file}"
+        );
     }
 }
 

@@ -198,7 +198,7 @@ fn results_replace_no_other_files() {
     scratch.write("sweep/a.csv", trace(30));
     let other = scratch.run(&["run", "sweep", "--out", "r"]);
     assert_eq!(other.code, 0, "{}", other.err);
-    assert!(other.err.contains("1 points in r belong to another program or another experiment"), "{}", other.err);
+    assert!(other.err.contains("r has 1 point of another experiment, or of other files or options"), "{}", other.err);
     let second = points();
     assert_eq!((second.starts_with(&first), second.lines().count()), (true, 2));
     scratch.write("sweep/a.csv", trace(20));

@@ -26,8 +26,22 @@ use siphasher::sip::SipHasher13;
 use super::results_error::{ResultsError, failed};
 use super::rounds::Round;
 
-/// Points by key, each with its rounds.
-pub(super) type Points = BTreeMap<String, Vec<Round>>;
+/// Points by key.
+pub(super) type Points = BTreeMap<String, Measured>;
+
+/// What is there of a point.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Measured {
+    pub rounds: Vec<Round>,
+    /// The one of the program: see [`Line::program`]. It is the same in all rounds, because keys of other programs differ.
+    pub program: String,
+}
+
+fn keep(points: &mut Points, Line { key, program, measures }: Line) {
+    let measured = points.entry(key).or_default();
+    measured.rounds.push(measures);
+    measured.program = program;
+}
 
 /// An open journal.
 pub(super) struct Journal {
@@ -85,7 +99,7 @@ impl Journal {
             // A single write, so that a kill nearly always leaves a line or nothing; a partial line is detected.
             journal.file.write_all(text.as_bytes()).map_err(failed("write", &journal.path))?;
             journal.read += text.len() as u64;
-            points.entry(line.key).or_default().push(line.measures);
+            keep(points, line);
             Ok(())
         })
     }
@@ -225,7 +239,7 @@ fn parse(path: &Path, text: &[u8], points: &mut Points) -> Result<usize, Results
             path: format!("{}, line {}", path.display(), number + 1),
             problem: format!("this is no measured point ({error}); remove the folder to begin again"),
         })?;
-        points.entry(read.key).or_default().push(read.measures);
+        keep(points, read);
     }
     Ok(whole)
 }

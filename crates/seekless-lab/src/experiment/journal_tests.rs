@@ -76,7 +76,7 @@ fn all_lines_of_all_runs_are_there() {
     });
     let (mut journal, mut points) = open(folder.path());
     assert_eq!(points.len(), RUNS * LINES);
-    assert!(points.values().all(|rounds| rounds.len() == 1));
+    assert!(points.values().all(|measured| measured.rounds.len() == 1));
     let whole = points.clone();
     journal.refresh(&mut points).unwrap();
     assert_eq!(points, whole, "nothing is read twice");

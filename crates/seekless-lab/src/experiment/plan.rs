@@ -11,6 +11,7 @@ use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::description::{Clock, Contestant, Experiment};
+use super::journal::Points;
 use super::kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, digest, with_drives};
 use super::rounds::{self, Round};
 use super::rows::{CONTESTANT, Row};
@@ -104,10 +105,11 @@ impl Plan {
     }
 
     /// The rows of the places whose points have all been measured, in the order of the plan.
-    pub fn rows(&self, measured: &BTreeMap<String, Vec<Round>>) -> Vec<Row> {
+    pub(super) fn rows(&self, measured: &Points) -> Vec<Row> {
         let of_place = |place: &PlanCell| {
             let rounds = place.points.iter().map(|&point| measured.get(&self.points[point].key));
-            let rounds: Vec<Round> = rounds.collect::<Option<Vec<_>>>()?.into_iter().flatten().cloned().collect();
+            let measured = rounds.collect::<Option<Vec<_>>>()?;
+            let rounds: Vec<Round> = measured.into_iter().flat_map(|measured| &measured.rounds).cloned().collect();
             let measures = match place.points.len() {
                 1 => rounds::medians(&rounds),
                 _ => rounds::medians(&rounds::with_quartiles(&rounds)),

@@ -1,6 +1,7 @@
 //! Results in a folder: finished points are kept, whatever happens next, and any number of runs write to it at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -46,14 +47,57 @@ pub enum Claim {
 }
 
 /// What came of another folder's points.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Merged {
     /// Rounds that were not there yet.
     pub added: usize,
     /// Points of the plan, there already or not.
     pub known: usize,
-    /// Points that are not in the plan: of another program, or another experiment.
-    pub foreign: usize,
+    pub foreign: Foreign,
+}
+
+/// Points in a folder that are not in a plan.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Foreign {
+    /// Another build of the program has measured these.
+    pub of_builds: usize,
+    /// Beginnings of the digests of these builds; none where a folder does not say it.
+    pub builds: BTreeSet<String>,
+    /// These belong to another experiment, or to this one with other files or options.
+    pub of_experiments: usize,
+}
+
+impl Foreign {
+    /// How many points there are.
+    pub fn count(&self) -> usize {
+        self.of_builds + self.of_experiments
+    }
+
+    fn add(&mut self, program: &str, plan: &Plan) {
+        match program == plan.program_in_short() {
+            true => self.of_experiments += 1,
+            false => {
+                self.of_builds += 1;
+                self.builds.extend((!program.is_empty()).then(|| program.to_owned()));
+            }
+        }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let points = |count: usize| if count == 1 { "1 point".to_owned() } else { format!("{count} points") };
+        let mut parts = Vec::new();
+        if self.of_builds > 0 {
+            let builds: Vec<&str> = self.builds.iter().map(String::as_str).collect();
+            let named = if builds.is_empty() { String::new() } else { format!(" ({})", builds.join(", ")) };
+            parts.push(format!("{} of another build of seekless{named}", points(self.of_builds)));
+        }
+        if self.of_experiments > 0 {
+            parts.push(format!("{} of another experiment, or of other files or options", points(self.of_experiments)));
+        }
+        f.write_str(&parts.join(" and "))
+    }
 }
 
 /// Contents of `resolved.toml`: the description, and what it resolved to.
@@ -81,7 +125,7 @@ impl Results {
 
     /// How often a point has been measured, as far as this run knows: see [`Results::refresh`].
     pub fn rounds(&self, point: &Point) -> usize {
-        self.done.get(&point.key).map_or(0, Vec::len)
+        self.done.get(&point.key).map_or(0, |measured| measured.rounds.len())
     }
 
     /// Learns what other runs have measured since.
@@ -92,11 +136,14 @@ impl Results {
         self.journal.refresh(&mut self.done)
     }
 
-    /// The number of points that are not in the plan, such as those of another program. They stay, and count again in a run
-    /// of that program.
-    pub fn foreign(&self, plan: &Plan) -> usize {
+    /// The points that are not in the plan. They stay, and count again in a run that they belong to.
+    pub fn foreign(&self, plan: &Plan) -> Foreign {
         let keys: BTreeSet<&String> = plan.points.iter().map(|point| &point.key).collect();
-        self.done.keys().filter(|key| !keys.contains(key)).count()
+        let mut foreign = Foreign::default();
+        for (_, measured) in self.done.iter().filter(|(key, _)| !keys.contains(key)) {
+            foreign.add(&measured.program, plan);
+        }
+        foreign
     }
 
     /// The name of the experiment whose rows are in the folder, where it is another one.
@@ -152,13 +199,14 @@ impl Results {
         let points: BTreeMap<&String, &Point> = plan.points.iter().map(|point| (&point.key, point)).collect();
         let mut merged = Merged::default();
         let mut new = Vec::new();
-        for (key, rounds) in &found {
+        for (key, measured) in &found {
             let Some(&point) = points.get(key) else {
-                merged.foreign += 1;
+                merged.foreign.add(&measured.program, plan);
                 continue;
             };
             merged.known += 1;
-            let here = self.done.get(key).map_or(&[][..], Vec::as_slice);
+            let rounds = &measured.rounds;
+            let here = self.done.get(key).map_or(&[][..], |measured| &measured.rounds);
             let others = || here.iter().chain(rounds).any(|round| *round != rounds[0]);
             if is_simulated(point) && others() {
                 return Err(ResultsError::Content {
@@ -185,6 +233,26 @@ impl Results {
             Err(cause) => return Err(failed("read", &costs)(cause)),
         }
         Ok(merged)
+    }
+
+    /// Keys of the plan's points that folders have, finished or not, and what else each of them has. Nothing is written.
+    ///
+    /// # Errors
+    /// When one of them has no points.
+    pub fn count(folders: &[PathBuf], plan: &Plan) -> Result<(BTreeSet<String>, Vec<Foreign>), ResultsError> {
+        let keys: BTreeSet<&String> = plan.points.iter().map(|point| &point.key).collect();
+        let (mut there, mut foreign) = (BTreeSet::new(), Vec::new());
+        for folder in folders {
+            let mut others = Foreign::default();
+            for (key, measured) in journal::read(&folder.join(POINTS))? {
+                match keys.contains(&key) {
+                    true => drop(there.insert(key)),
+                    false => others.add(&measured.program, plan),
+                }
+            }
+            foreign.push(others);
+        }
+        Ok((there, foreign))
     }
 
     /// Stores how long a point took, by its place in words.

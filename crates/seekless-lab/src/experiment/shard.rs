@@ -18,7 +18,7 @@ pub struct Shard {
 }
 
 /// As many processes as clusters give to one job array.
-const SHARDS_MAX: usize = 100_000;
+pub const SHARDS_MAX: usize = 100_000;
 
 impl FromStr for Shard {
     type Err = String;

@@ -138,7 +138,18 @@ fn shards_are_merged() {
 
     let mut results = Results::open(&path("other"), &plan).unwrap();
     let other = Plan::new(&experiment, "another program").unwrap();
-    assert_eq!(results.merge(&path("a"), &other, always).unwrap(), Merged { added: 0, known: 0, foreign: 3 });
+    let merged = results.merge(&path("a"), &other, always).unwrap();
+    let foreign = Foreign { of_builds: 3, builds: ["test".to_owned()].into(), of_experiments: 0 };
+    assert_eq!(merged, Merged { added: 0, known: 0, foreign: foreign.clone() });
+    assert_eq!(foreign.to_string(), "3 points of another build of seekless (test)");
+    let folders = ["a", "b"].map(path);
+    let (there, others) = Results::count(&folders, &plan).unwrap();
+    assert_eq!(
+        (there.len(), others.iter().map(Foreign::count).sum::<usize>()),
+        (5, 0),
+        "three is there twice, six is torn"
+    );
+    assert_eq!(Results::count(&folders, &other).unwrap().1[0], foreign);
     results.merge(&path("nowhere"), &plan, always).unwrap_err();
     results.add(&plan.points[0], measure(77.0)).unwrap();
     let error = results.merge(&path("a"), &plan, always).unwrap_err().to_string();

@@ -270,7 +270,7 @@ fn keys_cover_what_a_result_hangs_on() {
     assert_ne!(first, key(&experiment, "one"));
     let plan = Plan::new(&experiment, "test").unwrap();
     let results = Results::open(&out, &plan).unwrap();
-    assert_eq!((results.rounds(&plan.points[0]), results.foreign(&plan)), (0, 1));
+    assert_eq!((results.rounds(&plan.points[0]), results.foreign(&plan).count()), (0, 1));
     let _ = std::fs::remove_file(&trace);
     let error = Plan::new(&experiment, "one").unwrap_err().to_string();
     assert!(error.contains("there is no file") && error.contains("a.csv"), "{error}");
@@ -308,7 +308,7 @@ fn other_storage_and_several_rounds() {
     }
     drop(results);
     let mut results = Results::open(&out, &plan).unwrap();
-    assert_eq!((results.foreign(&plan), results.rounds(&plan.points[0])), (0, 3));
+    assert_eq!((results.foreign(&plan).count(), results.rounds(&plan.points[0])), (0, 3));
     let rows = results.finish(&experiment, &plan, &serde_json::json!({})).unwrap();
     assert_eq!(rows.iter().map(|row| row.metrics["elapsed_s"]).collect::<Vec<_>>(), [2.0, 2.0]);
     assert_eq!(Stored::read(&out).unwrap().description.over, "wrap / memfs");
