@@ -13,7 +13,10 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, Spans, WriteFlags};
+use super::{
+    BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, Spans, WriteFlags,
+    ZoneAction, ZoneInfo, Zoned,
+};
 use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
@@ -280,7 +283,11 @@ impl FaultDevice {
 #[async_trait(?Send)]
 impl BlockDevice for FaultDevice {
     fn geometry(&self) -> Geometry {
-        Geometry { zones: None, ..self.inner.geometry() }
+        self.inner.geometry()
+    }
+
+    fn zoned(&self) -> Option<&dyn Zoned> {
+        self.inner.zoned().map(|_| self as &dyn Zoned)
     }
 
     fn spans(&self) -> Option<Spans> {
@@ -327,7 +334,7 @@ impl BlockDevice for FaultDevice {
             let mut end = 0;
             for block in self.surviving_blocks(data.len()) {
                 // What is written in order survives up to some place.
-                if self.inner.spans().is_some() && std::mem::replace(&mut end, block.end) != block.start {
+                if self.is_in_order() && std::mem::replace(&mut end, block.end) != block.start {
                     break;
                 }
                 self.inner.write(at + block.start as u64 / SECTOR_BYTES, data.slice(block), WriteFlags::NONE).await?;
@@ -367,6 +374,55 @@ impl BlockDevice for FaultDevice {
 
     fn describe(&self) -> String {
         format!("fault / {}", self.inner.describe())
+    }
+}
+
+/// For the rules, an append is a write to the beginning of its zone, and a reset is a discard of the zone.
+#[async_trait(?Send)]
+impl Zoned for FaultDevice {
+    fn zone(&self, zone: u32) -> Result<ZoneInfo, DeviceError> {
+        self.zones_below()?.zone(zone)
+    }
+
+    async fn append(&self, zone: u32, data: Data, flags: WriteFlags) -> Result<Sector, DeviceError> {
+        let gate = self.gate(Kinds::WRITE, self.zone_start(zone), data.len() as u64).await;
+        if let Err(DeviceError::Io { .. } | DeviceError::NoSpace { .. }) = gate {
+            let whole = self.surviving_blocks(data.len());
+            let survives = whole.iter().zip(0..).take_while(|(block, number)| block.start == number * block.len());
+            if let Some((last, _)) = survives.last() {
+                self.zones_below()?.append(zone, data.slice(0..last.end), WriteFlags::NONE).await?;
+            }
+        }
+        gate?;
+        let sectors = data.len() as u64 / SECTOR_BYTES;
+        let at = self.zones_below()?.append(zone, data, flags).await?;
+        self.found(at, sectors);
+        Ok(at)
+    }
+
+    async fn manage(&self, zone: u32, action: ZoneAction) -> Result<(), DeviceError> {
+        if action != ZoneAction::Reset {
+            return self.zones_below()?.manage(zone, action).await;
+        }
+        let (at, sectors) = (self.zone_start(zone), self.inner.geometry().zones.map_or(0, |zones| zones.zone_sectors));
+        self.gate(Kinds::DISCARD, at, sectors * SECTOR_BYTES).await?;
+        self.zones_below()?.manage(zone, action).await?;
+        self.found(at, sectors);
+        Ok(())
+    }
+}
+
+impl FaultDevice {
+    fn is_in_order(&self) -> bool {
+        self.inner.spans().is_some() || self.inner.zoned().is_some()
+    }
+
+    fn zones_below(&self) -> Result<&dyn Zoned, DeviceError> {
+        self.inner.zoned().ok_or(DeviceError::Gone("its zones have gone"))
+    }
+
+    fn zone_start(&self, zone: u32) -> Sector {
+        self.inner.geometry().zones.map_or(Sector::ZERO, |zones| zones.start(zone))
     }
 }
 

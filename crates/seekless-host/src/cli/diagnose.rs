@@ -53,8 +53,11 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     let name = stack.volume().map_or("file system", |word| word.name());
     if stack.is_volatile() {
         let problem = format!("there is no {name} here: every command creates this store empty, and it keeps nothing");
-        return Failure::new(problem)
-            .hint("mount and bench make a file system on it by themselves; to keep one, put it on file:PATH");
+        let has_zones = stack.words().iter().any(|word| word.name() == "zoned");
+        return Failure::new(problem).hint(match has_zones {
+            true => "mount and bench make a file system on it by themselves; one on zones cannot be kept, as zones are modelled alone",
+            false => "mount and bench make a file system on it by themselves; to keep one, put it on file:PATH",
+        });
     }
     let stores = contents(leaves);
     let is_blank = !stores.is_empty() && stores.iter().all(Option::is_none);

@@ -46,7 +46,9 @@ pub(super) fn run(args: &Args) -> Done {
     let stack = read_volume(&args.stack, "make")?;
     if stack.is_volatile() {
         let problem = "this would be gone at once: a file system in memory is made when it is mounted";
-        return Err(Failure::new(problem).code(WRONG_USAGE));
+        let hint =
+            format!("mount makes it by itself: mkdir -p mnt && seekless mount {} mnt", quoted(&stack.to_string()));
+        return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
     if let Some(word) = stack.forgets() {
         let problem = format!("this would be gone at once: `{}` keeps changes in memory, and only there", word.name());

@@ -58,7 +58,8 @@ fn bad_stack_lines_are_pointed_at() {
             (
                 &["mkfs", "lfs / memory:64MiB"],
                 2,
-                "seekless: this would be gone at once: a file system in memory is made when it is mounted",
+                "seekless: this would be gone at once: a file system in memory is made when it is mounted\nmount makes it by \
+                 itself: mkdir -p mnt && seekless mount 'lfs / memory:64MiB' mnt",
             ),
             (
                 &["info", "@missing.toml"],

@@ -18,6 +18,7 @@ use super::members::{
 use super::permutation::Permutation;
 use crate::device::{
     BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, TrackPlace, WriteFlags,
+    ZoneAction, ZoneInfo, Zoned, Zones,
 };
 use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
@@ -125,10 +126,11 @@ pub struct Mapped {
     member_requests: Cell<u64>,
 }
 
-/// `members` one behind the other, of any sizes. It reports head positions if all of them do, with one arm for each.
+/// `members` one behind the other, of any sizes. It reports head positions if all of them do, with one arm for each, and
+/// has their zones if they all have zones of one shape.
 ///
 /// # Errors
-/// Without a member, and when a member's size is not a multiple of another one's block size.
+/// Without a member, when a member's size is not a multiple of another one's block size, and when zones differ.
 pub fn concat(members: Vec<Device>) -> Result<Rc<Mapped>, ShapeError> {
     let mut starts = vec![0];
     let mut end = 0u64;
@@ -143,7 +145,42 @@ pub fn concat(members: Vec<Device>) -> Result<Rc<Mapped>, ShapeError> {
     }
     let name = format!("concat of {}", members.len());
     let grain = starts.iter().fold(0, |grain, &start| gcd(start, grain));
-    Ok(Mapped::new(members, Map::Concat(Concat { starts }), grain, end, name))
+    let zones = zones_behind_each_other(&members)?;
+    Ok(Mapped::with_zones(members, Map::Concat(Concat { starts }), grain, end, name, zones))
+}
+
+/// The zones of all members. Which of them are open on which member is for the caller to choose, so that what can be open
+/// is what each member permits.
+fn zones_behind_each_other(members: &[Device]) -> Result<Option<Zones>, ShapeError> {
+    /// The stricter of two limits, where 0 is none.
+    fn stricter(one: u32, two: u32) -> u32 {
+        if one == 0 || two == 0 { one.max(two) } else { one.min(two) }
+    }
+    let first = members.first().and_then(|member| member.geometry().zones);
+    let mut all = first;
+    for (member, device) in members.iter().enumerate() {
+        let geometry = device.geometry();
+        let is_alike = match (first, geometry.zones) {
+            (None, None) => true,
+            (Some(first), Some(zones)) => {
+                first.zone_sectors == zones.zone_sectors
+                    && first.capacity_sectors == zones.capacity_sectors
+                    && geometry.sectors == u64::from(zones.count) * zones.zone_sectors
+            }
+            _ => false,
+        };
+        let count = match (all, geometry.zones) {
+            (Some(all), Some(zones)) if member > 0 => all.count.checked_add(zones.count),
+            (all, _) => all.map_or(Some(0), |all| Some(all.count)),
+        };
+        let (true, Some(count)) = (is_alike, count) else { return Err(ShapeError::Zones { member }) };
+        if let (Some(all), Some(zones)) = (&mut all, geometry.zones) {
+            all.count = count;
+            all.open_max = stricter(all.open_max, zones.open_max);
+            all.active_max = stricter(all.active_max, zones.active_max);
+        }
+    }
+    Ok(all)
 }
 
 /// RAID-0 over `members`: `unit` sectors on the first, as many on the second, and so on. Each member contributes as
@@ -249,6 +286,17 @@ fn gcd(one: u64, two: u64) -> u64 {
 impl Mapped {
     /// `grain`: requests are cut only at multiples of this many sectors, above and below.
     fn new(members: Vec<Device>, map: Map, grain: u64, sectors: u64, name: String) -> Rc<Mapped> {
+        Mapped::with_zones(members, map, grain, sectors, name, None)
+    }
+
+    fn with_zones(
+        members: Vec<Device>,
+        map: Map,
+        grain: u64,
+        sectors: u64,
+        name: String,
+        zones: Option<Zones>,
+    ) -> Rc<Mapped> {
         let spread = match &map {
             Map::Stripe(stripe) | Map::ChunksThenStripe(_, stripe) => stripe.members,
             Map::Chunks(_) | Map::Concat(_) => 1,
@@ -261,7 +309,7 @@ impl Mapped {
             sectors,
             block_bytes: block_bytes(&members),
             request_bytes_max: request_bytes_max(&members, spread),
-            zones: None,
+            zones,
         };
         Rc::new(Mapped {
             run_sectors_max: request_sectors_max(&members),
@@ -303,6 +351,9 @@ impl Mapped {
 
     /// `error` of a member, with the address that the caller used.
     fn blame(&self, error: DeviceError, member: usize, at: Sector, sectors: u64) -> DeviceError {
+        if matches!(error, DeviceError::NotAtWritePointer { .. } | DeviceError::Zone { .. }) {
+            return self.zone_error(error, member);
+        }
         relocate(error, member, at, sectors * SECTOR_BYTES)
     }
 
@@ -399,10 +450,75 @@ impl HeadView for Mapped {
     }
 }
 
+impl Mapped {
+    /// The member of a zone, its number there, and what the member has for it.
+    fn zone_on_member(&self, zone: u32) -> Result<(usize, u32, &dyn Zoned), DeviceError> {
+        let mut first = 0;
+        for (number, member) in self.members.iter().enumerate() {
+            let (Some(zones), Some(zoned)) = (member.geometry().zones, member.zoned()) else { break };
+            if zone - first < zones.count {
+                return Ok((number, zone - first, zoned));
+            }
+            first += zones.count;
+        }
+        Err(DeviceError::Zone { zone, problem: "there is no such zone" })
+    }
+
+    fn start_of_member(&self, member: usize) -> u64 {
+        match &self.map {
+            Map::Concat(concat) => concat.starts[member],
+            _ => 0,
+        }
+    }
+
+    /// What a member says of its zones, in the addresses of the whole.
+    fn zone_error(&self, error: DeviceError, member: usize) -> DeviceError {
+        let start = self.start_of_member(member);
+        let zones_before = |zones: Zones| u32::try_from(start / zones.zone_sectors).unwrap_or(u32::MAX);
+        let before = self.geometry.zones.map_or(0, zones_before);
+        match error {
+            DeviceError::NotAtWritePointer { at, zone, pointer } => {
+                DeviceError::NotAtWritePointer { at: at + start, zone: zone + before, pointer: pointer + start }
+            }
+            DeviceError::Zone { zone, problem } => DeviceError::Zone { zone: zone + before, problem },
+            other => other,
+        }
+    }
+}
+
+/// Only for [`concat`], of members with zones.
+#[async_trait(?Send)]
+impl Zoned for Mapped {
+    fn zone(&self, zone: u32) -> Result<ZoneInfo, DeviceError> {
+        let (member, inner, zoned) = self.zone_on_member(zone)?;
+        let info = zoned.zone(inner).map_err(|error| self.zone_error(error, member))?;
+        Ok(ZoneInfo { pointer: info.pointer + self.start_of_member(member), ..info })
+    }
+
+    async fn append(&self, zone: u32, data: Data, flags: WriteFlags) -> Result<Sector, DeviceError> {
+        let (member, inner, zoned) = self.zone_on_member(zone)?;
+        self.count(1);
+        let sectors = data.len() as u64 / SECTOR_BYTES;
+        let at = zoned.append(inner, data, flags).await;
+        let start = self.geometry.zones.map_or(Sector::ZERO, |zones| zones.start(zone));
+        at.map(|at| at + self.start_of_member(member)).map_err(|error| self.blame(error, member, start, sectors))
+    }
+
+    async fn manage(&self, zone: u32, action: ZoneAction) -> Result<(), DeviceError> {
+        let (member, inner, zoned) = self.zone_on_member(zone)?;
+        let start = self.geometry.zones.map_or(Sector::ZERO, |zones| zones.start(zone));
+        zoned.manage(inner, action).await.map_err(|error| self.blame(error, member, start, 0))
+    }
+}
+
 #[async_trait(?Send)]
 impl BlockDevice for Mapped {
     fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    fn zoned(&self) -> Option<&dyn Zoned> {
+        self.geometry.zones.map(|_| self as &dyn Zoned)
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -474,6 +590,9 @@ impl BlockDevice for Mapped {
             self.count(1);
             let written = self.members[member].write(place, data, flags).await;
             return written.map_err(|error| self.blame(error, member, at, sectors));
+        }
+        if let Some(zones) = self.geometry.zones {
+            return Err(DeviceError::Zone { zone: zones.zone_of(at), problem: "a write must stay in one zone" });
         }
         let runs = self.runs(at, sectors);
         write_runs(&self.members, &runs, at, &data, flags).await

@@ -123,6 +123,10 @@ pub enum ShapeError {
         "{what} is {bytes} bytes, which is no multiple of the {block_bytes} bytes that member {member} reads and writes at once"
     )]
     Grain { what: &'static str, bytes: u64, block_bytes: u32, member: usize },
+    #[error(
+        "member {member} has not the zones that member 0 has: all of them need zones of one size and capacity, or none"
+    )]
+    Zones { member: usize },
     #[error("{what} must be at least one sector")]
     Zero { what: &'static str },
     #[error("member {member} has {sectors} sectors, fewer than the {needed} that are needed")]

@@ -51,6 +51,7 @@ impl Stack {
         purpose: Purpose,
         start: usize,
     ) -> Result<Opened<'a>, StackError> {
+        self.zones_are_modelled()?;
         let is_device = |word: &Word| word.spec.role().is() == Interface::Device;
         let first = (start..self.words.len()).find(|&index| is_device(&self.words[index]));
         let mut devices = vec![Vec::new(); first.map_or(0, |first| self.words.len() - first)];
@@ -78,6 +79,18 @@ impl Stack {
             }
         }
         Ok(Opened { rt, stack: self, leaves, purpose, devices, below })
+    }
+
+    /// Checks that zones are over something that keeps nothing either.
+    fn zones_are_modelled(&self) -> Result<(), StackError> {
+        let makes_zones = |word: &&Word| matches!(word.name(), "zoned" | "smr");
+        let Some(word) = self.words.iter().find(makes_zones).filter(|_| !self.is_volatile()) else { return Ok(()) };
+        let problem = format!(
+            "`{}` is for modelled storage: write pointers are in memory, and nothing could be opened again",
+            word.name()
+        );
+        let hint = "a modelled drive in its place works: lfs / zoned / smr:zone=32MiB / disk:nearline-4tb";
+        Err(self.blame(word, "open", BuildError::other(problem).hint(hint)))
     }
 
     /// Shows `look` the word of every leaf that will be opened, with its number, before any is.
@@ -253,6 +266,27 @@ impl Stack {
     }
 }
 
+/// Words that can be on zones, and on the spans that `zoned` makes of zones: they leave each write in its place and in order.
+/// Linux has the same for its zoned devices: dm-flakey and dm-linear, but no stripes, mirrors or snapshots.
+const ON_ZONES: &[&str] = &["zoned", "fault", "concat"];
+const ON_SPANS: &[&str] = &["fault"];
+
+/// Refuses a word that would write anywhere on a device that is written in order.
+fn keeps_order(word: &Word, below: &Device) -> Result<(), BuildError> {
+    let name = word.name();
+    let hint = match (below.geometry().zones, below.spans()) {
+        (Some(_), _) if !ON_ZONES.contains(&name) => {
+            "of devices, `zoned`, `fault` and `concat` can be on zones: lfs / zoned / concat:n=2 / zns:zns-a"
+        }
+        (_, Some(_)) if !ON_SPANS.contains(&name) => {
+            "of devices, `fault` can be on `zoned`; several drives go below it: lfs / zoned / concat:n=2 / zns:zns-a"
+        }
+        _ => return Ok(()),
+    };
+    let problem = format!("`{name}` writes anywhere, and what is below it is written in order, in zones");
+    Err(BuildError::other(problem).hint(hint))
+}
+
 /// Opening the devices of a stack.
 struct Opening<'a, 'b> {
     stack: &'a Stack,
@@ -287,11 +321,17 @@ impl Opening<'_, '_> {
                 }
                 Constructor::DeviceLayer(make) => {
                     let below = self.open(index + 1, instance).await?;
-                    make(self.rt, below, word).await
+                    match keeps_order(word, &below) {
+                        Ok(()) => make(self.rt, below, word).await,
+                        Err(error) => Err(error),
+                    }
                 }
                 Constructor::StoredDevice(kind) => {
                     let below = self.open(index + 1, instance).await?;
-                    kind.open(self.rt, below, word, self.context).await
+                    match keeps_order(word, &below) {
+                        Ok(()) => kind.open(self.rt, below, word, self.context).await,
+                        Err(error) => Err(error),
+                    }
                 }
                 Constructor::Spread(spread) => {
                     let count = (spread.members)(word) as usize;
@@ -304,7 +344,10 @@ impl Opening<'_, '_> {
                             Err(error) => return Err(error),
                         }
                     }
-                    (spread.make)(self.rt, members, word, self.context).await
+                    match members.iter().flatten().try_for_each(|member| keeps_order(word, member)) {
+                        Ok(()) => (spread.make)(self.rt, members, word, self.context).await,
+                        Err(error) => Err(error),
+                    }
                 }
                 // S2: `order` has checked the order of the words.
                 _ => unreachable!("`{}` is a device", word.name()),

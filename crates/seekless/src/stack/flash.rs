@@ -380,7 +380,7 @@ mod tests {
         assert!(Stack::parse("lfs / ssd:nvme-a").unwrap().flash().is_err());
     }
 
-    /// Aim: drives with zones are built and have zones, whatever is above them has none, and a file system fails on them without
+    /// Aim: drives with zones are built and have zones, `fault` above passes them on, and a file system fails on them without
     /// harm. Method: each word, a write away from the write pointer, and mkfs.
     #[test]
     fn zones_are_built() {
@@ -405,7 +405,11 @@ mod tests {
                 assert_eq!(zoned.append(1, data, WriteFlags::NONE).await.unwrap(), zones.start(1));
                 let opened = above.open(&rt, &NoLeaves, Purpose::Use).await.unwrap();
                 let device = opened.device().unwrap();
-                assert!(device.geometry().zones.is_none() && device.zoned().is_none());
+                assert_eq!(device.geometry().zones, Some(zones));
+                assert_eq!(
+                    device.zoned().unwrap().append(1, Data::zeroes(4096), WriteFlags::NONE).await.unwrap(),
+                    zones.start(1)
+                );
                 let opened = volume.open(&rt, &NoLeaves, Purpose::Format).await.unwrap();
                 assert!(opened.mkfs(&Identity::new([1, 2, 3, 4])).await.is_err());
             };

@@ -64,13 +64,8 @@ fn facts(layout: &Layout) -> Vec<(&'static str, Fact)> {
 
 #[async_trait(?Send)]
 impl StoredDevice for ZonedKind {
-    /// Always a new one.
+    /// Always a new one: the stack is one that keeps nothing.
     async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError> {
-        if !context.is_volatile {
-            let problem = "zones here are models, whose write pointers are in memory: nothing could be opened again";
-            let hint = "put it on something that keeps nothing: lfs / zoned / smr:zone=32MiB / disk:nearline-4tb";
-            return Err(BuildError::other(problem).hint(hint));
-        }
         let uuid = match context.random {
             Some([one, two, ..]) => {
                 uuid::Builder::from_random_bytes((u128::from(one) << 64 | u128::from(two)).to_be_bytes())
@@ -118,6 +113,12 @@ mod tests {
             ("lfs / zoned:span=256KiB / zns:zones=40,zone=1MiB,capacity=768KiB", 256 * KIB),
             ("lfs / fault:delay=1us / zoned:span=1MiB,spare=20% / zns:zones=40,zone=4MiB,capacity=4MiB", MIB),
             ("lfs / zoned / smr:zone=1MiB / disk:size=96MiB,rpm=7200,seek=8ms,rate=100MB", MIB),
+            ("lfs / zoned / fault:delay=1us / zns:zones=40,zone=1MiB,capacity=768KiB", 768 * KIB),
+            ("lfs / zoned / concat:n=2 / zns:zones=24,zone=1MiB,capacity=768KiB,open=4,active=4", 768 * KIB),
+            (
+                "lfs / zoned / fault / concat:n=3 / fault / smr:zone=1MiB / disk:size=32MiB,rpm=7200,seek=8ms,rate=100MB",
+                MIB,
+            ),
         ] {
             let run = || {
                 let executor = Executor::simulated(1, HostProfile::NONE);
@@ -160,17 +161,43 @@ mod tests {
             (format!("lfs / zoned / {zns},open=3,active=12"), "4 zones must be open", "lfs / zoned"),
             ("lfs / zoned / memory:64MiB".to_owned(), "no zones", "lfs / zoned"),
             ("lfs / zoned / zns:zones=20,zone=1MiB,capacity=768KiB".to_owned(), "too small", ""),
-            (format!("lfs / zoned / fault / {zns}"), "no zones", "lfs / zoned"),
+            (format!("lfs / zoned / fork / {zns}"), "`fork` writes anywhere", "concat:n=2 / zns:zns-a"),
+            (format!("lfs / zoned / raid0:n=2 / {zns}"), "`raid0` writes anywhere", "concat:n=2 / zns:zns-a"),
+            (format!("lfs / zoned / raid1:n=2 / {zns}"), "`raid1` writes anywhere", "concat:n=2 / zns:zns-a"),
+            (
+                format!("lfs / raid5:n=3,metadata=off / zoned / {zns}"),
+                "`raid5` writes anywhere",
+                "several drives go below it",
+            ),
+            (format!("lfs / concat:n=2 / zoned / {zns}"), "`concat` writes anywhere", "several drives go below it"),
+            (format!("lfs / vld / {zns}"), "`vld` writes anywhere", "concat:n=2 / zns:zns-a"),
+            (format!("lfs / zoned / zoned / {zns}"), "`zoned` writes anywhere", "several drives go below it"),
         ] {
-            let executor = Executor::simulated(1, HostProfile::NONE);
-            let rt = executor.rt().clone();
-            let stack = Stack::parse(&line).unwrap();
-            let made = executor.block_on(async {
-                let opened = stack.open(&rt, &NoLeaves, Purpose::Format).await?;
-                opened.mkfs(&Identity::new([1, 2, 3, 4])).await
-            });
-            let error = made.unwrap().expect_err(&line).to_string();
+            let error = refusal(&line);
             assert!(error.contains(problem) && error.contains(hint), "{line}: {error}");
         }
+        // Zones are models: on what is kept, nothing is opened or made.
+        for line in [
+            "lfs / zoned / smr:zone=32MiB / file:a.img",
+            "lfs / smr / file:a.img,size=1GiB",
+            "lfs / zoned / file:a.img",
+        ] {
+            let error = refusal(line);
+            assert!(
+                error.contains("is for modelled storage") && error.contains("disk:nearline-4tb"),
+                "{line}: {error}"
+            );
+        }
+    }
+
+    fn refusal(line: &str) -> String {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let stack = Stack::parse(line).unwrap();
+        let made = executor.block_on(async {
+            let opened = stack.open(&rt, &NoLeaves, Purpose::Format).await?;
+            opened.mkfs(&Identity::new([1, 2, 3, 4])).await
+        });
+        made.unwrap().expect_err(line).to_string()
     }
 }
