@@ -19,6 +19,8 @@ pub(super) struct Cached {
 }
 
 const TRIALS: usize = 5;
+/// Read-ahead ends at the end of a track on many drives, so that it depends on the place whether a sector was read.
+const AHEAD_TRIALS: usize = 11;
 /// Blocks of the longer read that shows the time of a sector.
 const LONG_BLOCKS: u64 = 17;
 /// Revolutions that read-ahead gets.
@@ -88,7 +90,7 @@ async fn is_kept(probe: &mut Probe<'_>, others: u32, hit_max: f64) -> Result<boo
 /// Whether the cache has what lies `distance` sectors after a read.
 async fn is_ahead(probe: &mut Probe<'_>, shape: &Shape, distance: u64, hit_max: f64) -> Result<bool, MeasureError> {
     let mut hits = 0;
-    for _ in 0..TRIALS {
+    for _ in 0..AHEAD_TRIALS {
         let place = fresh(probe);
         probe.read(place).await?;
         let tracks = distance as f64 / shape.zone_of(place).sectors_per_track as f64;
@@ -96,5 +98,5 @@ async fn is_ahead(probe: &mut Probe<'_>, shape: &Shape, distance: u64, hit_max: 
         probe.rt.sleep(Nanos(pause.0)).await;
         hits += usize::from(probe.read(place + distance).await?.service().as_secs_f64() <= hit_max);
     }
-    Ok(hits * 5 >= TRIALS * 4)
+    Ok(hits * 5 >= AHEAD_TRIALS * 3)
 }

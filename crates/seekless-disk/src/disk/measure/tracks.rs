@@ -59,11 +59,29 @@ pub(super) async fn tracks(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<
     let mut whole: Vec<Search> = searches.iter().filter_map(Search::next_track).collect();
     boundaries(probe, &mut whole).await?;
     let found: Vec<MeasuredTrack> = whole.iter().filter_map(Search::found).collect();
+    let found = confirmed(probe, found).await?;
     // On a busy machine many fail; those that are left agree with each other.
     match found.len() * 4 < places.len() {
         true => Err(MeasureError::NoTracks { problem: format!("{} of {} places have one", found.len(), places.len()) }),
         false => Ok(found),
     }
+}
+
+/// Those tracks whose end is where the search found it when it is read once more. One answer that comes late, on a busy
+/// machine, sends a search to a wrong place; between two such tracks there would be zones that the drive does not have.
+async fn confirmed(probe: &mut Probe<'_>, found: Vec<MeasuredTrack>) -> Result<Vec<MeasuredTrack>, MeasureError> {
+    let jump_min = JUMP_MIN.max(5.0 * probe.clock().jitter);
+    let ends: Vec<u64> = found.iter().map(|track| track.first + track.sectors).collect();
+    let lasts: Vec<u64> = ends.iter().map(|end| end - probe.block).collect();
+    let (on_track, behind) = (probe.angles(&lasts).await?, probe.angles(&ends).await?);
+    let late = |track: &MeasuredTrack, sector: u64, angle: f64| {
+        wrapped(angle - track.angle - track.slope * (sector - track.first) as f64).abs()
+    };
+    let is_confirmed = |index: usize| {
+        let track = &found[index];
+        late(track, lasts[index], on_track[index]) < jump_min && late(track, ends[index], behind[index]) >= jump_min
+    };
+    Ok((0..found.len()).filter(|&index| is_confirmed(index)).map(|index| found[index]).collect())
 }
 
 /// The angle of each place, and from the three steps after it the slope.

@@ -114,7 +114,7 @@ pub(super) fn shape(
         if own.is_empty() {
             own = skews.iter().collect();
         }
-        let (track_skew, cylinder_skew) = zone_skews(probe, &own);
+        let (track_skew, cylinder_skew) = zone_skews(probe, &own, heads);
         let sectors_per_track = most_frequent(group);
         zones.push(Zone { first, end, sectors_per_track, first_cylinder, track_skew, cylinder_skew });
     }
@@ -148,7 +148,8 @@ fn most_frequent(group: &[MeasuredTrack]) -> u64 {
 }
 
 /// The usual jump from track to track, and the other one, which is that to the next cylinder.
-fn zone_skews(probe: &Probe<'_>, skews: &[&Skews]) -> (f64, f64) {
+/// With two heads both are as frequent; the switch to a cylinder takes longer than that to a head.
+fn zone_skews(probe: &Probe<'_>, skews: &[&Skews], heads: u32) -> (f64, f64) {
     let usual: Vec<f64> =
         skews.iter().filter(|one| !one.jumps.is_empty()).map(|one| tracks::usual(&one.jumps)).collect();
     let track = circular_median(&usual);
@@ -158,7 +159,10 @@ fn zone_skews(probe: &Probe<'_>, skews: &[&Skews]) -> (f64, f64) {
         .map(|jump| track + wrapped(jump - track))
         .collect();
     let cylinder = if others.is_empty() { track } else { median(&mut others).rem_euclid(1.0) };
-    (track, cylinder)
+    match heads {
+        2 => (track.min(cylinder), track.max(cylinder)),
+        _ => (track, cylinder),
+    }
 }
 
 impl Zone {
