@@ -31,8 +31,8 @@ pub struct DataSheet {
     /// Seek over all cylinders.
     pub seek_full: Nanos,
     pub head_switch: Nanos,
-    /// Before a read that the buffer answers.
-    pub read_hit: Nanos,
+    /// Before a read that the buffer answers; in a run of reads, after a read.
+    pub read_hit: AfterPair,
     /// Before a read from the media.
     pub read_miss: Nanos,
     /// Before a write that the buffer takes.
@@ -41,14 +41,22 @@ pub struct DataSheet {
     pub write_miss: Nanos,
     /// Bus rate in bytes per second; `None` for one that is never the bottleneck.
     pub bus_rate: Option<u64>,
-    /// The drive's memory, in segments of one outer track; at least one segment, at most 32.
+    /// The drive's memory, in segments of this many sectors; at least one segment, at most 32.
     pub buffer_bytes: u64,
+    pub segment_sectors: u32,
+    /// A command stops read-ahead in the middle of a sector.
+    pub stop_in_sector: bool,
     pub write_behind: WriteBehind,
 }
 
 /// Zones into which a drive with different inner and outer tracks is cut. Eight is the least of the measured
 /// drives whose density varies by as much.
 const ZONES: u32 = 8;
+
+/// Sectors of a zone on average, so that none has more than 2^32. Larger drives have more zones.
+const ZONE_SECTORS: u64 = 1 << 31;
+/// As many as a drive file may have.
+const ZONES_MAX: u32 = 256;
 
 /// What drives have in common whose media are about as fast: medians over the measured drives of the catalogue.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -63,14 +71,17 @@ pub struct Habits {
     pub seek_full: f64,
     /// In average seeks.
     pub head_switch: f64,
-    pub read_hit: Nanos,
+    pub read_hit: AfterPair,
     pub read_miss: Nanos,
     pub write_hit: Nanos,
     pub write_miss: Nanos,
     /// Rate of bus and host together, in bytes a second.
     pub bus_rate: Option<u64>,
-    /// Parts of the drive's memory, each of an outermost track.
+    /// Parts of the drive's memory, and how many outermost tracks each holds.
     pub segments: u32,
+    pub segment_tracks: f64,
+    /// A command stops read-ahead in the middle of a sector.
+    pub stop_in_sector: bool,
     pub write_behind: WriteBehind,
 }
 
@@ -85,12 +96,14 @@ impl Habits {
             seek_one: 0.14,
             seek_full: 1.87,
             head_switch: 0.08,
-            read_hit: Nanos::from_micros(910),
+            read_hit: AfterPair { after_read: Nanos::from_micros(1_040), after_write: Nanos::from_micros(1_000) },
             read_miss: Nanos::from_micros(1_840),
             write_hit: Nanos::from_micros(2_050),
             write_miss: Nanos::from_micros(2_050),
             bus_rate: Some(4_200_000),
             segments: 1,
+            segment_tracks: 3.1,
+            stop_in_sector: true,
             write_behind: WriteBehind::None,
         },
         Habits {
@@ -99,12 +112,14 @@ impl Habits {
             seek_one: 0.18,
             seek_full: 1.91,
             head_switch: 0.02,
-            read_hit: Nanos::from_micros(180),
+            read_hit: AfterPair { after_read: Nanos::from_micros(82), after_write: Nanos::from_micros(200) },
             read_miss: Nanos::from_micros(270),
             write_hit: Nanos::from_micros(350),
             write_miss: Nanos::from_micros(560),
             bus_rate: Some(4_900_000),
             segments: 4,
+            segment_tracks: 1.35,
+            stop_in_sector: false,
             write_behind: WriteBehind::One,
         },
         Habits {
@@ -113,12 +128,14 @@ impl Habits {
             seek_one: 0.16,
             seek_full: 1.92,
             head_switch: 0.0,
-            read_hit: Nanos::from_micros(160),
+            read_hit: AfterPair { after_read: Nanos::from_micros(160), after_write: Nanos::from_micros(160) },
             read_miss: Nanos::from_micros(50),
             write_hit: Nanos::from_micros(370),
             write_miss: Nanos::from_micros(430),
             bus_rate: None,
             segments: 32,
+            segment_tracks: 1.0,
+            stop_in_sector: false,
             write_behind: WriteBehind::Stream,
         },
     ];
@@ -141,6 +158,7 @@ impl DataSheet {
     pub fn with_habits(rpm: u32, seek_average: Nanos, bytes: u64, media_rate: u64, habits: &Habits) -> DataSheet {
         let outer = (media_rate.saturating_mul(60) / SECTOR_BYTES / u64::from(rpm.max(1))).min(1 << 20) as u32;
         let seeks = |share: f64| Nanos((seek_average.0 as f64 * share) as u64);
+        let segment_sectors = ((f64::from(outer) * habits.segment_tracks) as u32).max(1);
         DataSheet {
             name: "generic".into(),
             product: format!("{rpm} rpm, {} ms seek", seek_average.as_millis_f64()),
@@ -160,7 +178,9 @@ impl DataSheet {
             write_hit: habits.write_hit,
             write_miss: habits.write_miss,
             bus_rate: habits.bus_rate,
-            buffer_bytes: u64::from(habits.segments) * u64::from(outer) * SECTOR_BYTES,
+            buffer_bytes: u64::from(habits.segments) * u64::from(segment_sectors) * SECTOR_BYTES,
+            segment_sectors,
+            stop_in_sector: habits.stop_in_sector,
             write_behind: habits.write_behind,
         }
     }
@@ -179,7 +199,8 @@ impl DataSheet {
             )));
         }
         let sectors = self.bytes / SECTOR_BYTES;
-        let zone_count = if outer == inner { 1 } else { ZONES };
+        let needed = u32::try_from(sectors / ZONE_SECTORS + 1).unwrap_or(u32::MAX).min(ZONES_MAX);
+        let zone_count = if outer == inner { needed } else { needed.max(ZONES) };
         let track = |zone: u32| outer - (outer - inner) * u64::from(zone) / u64::from((zone_count - 1).max(1));
         let mean = (0..zone_count).map(track).sum::<u64>() * u64::from(self.heads);
         let zone_cylinders = sectors.div_ceil(mean);
@@ -206,7 +227,9 @@ impl DataSheet {
             })
             .collect();
         let sector_time = self.bus_rate.map_or(Nanos::ZERO, |rate| Nanos(SECTOR_BYTES * 1_000_000_000 / rate.max(1)));
-        let segment_sectors = self.sectors_per_track_outer;
+        // A memory that is smaller is one segment.
+        let buffer_sectors = sectors_for(self.buffer_bytes).clamp(1, u64::from(u32::MAX)) as u32;
+        let segment_sectors = self.segment_sectors.clamp(1, buffer_sectors);
         Ok(Drive {
             name: self.name.clone().into(),
             product: self.product.clone().into(),
@@ -224,7 +247,7 @@ impl DataSheet {
             head_switch: self.head_switch,
             scheduler: None,
             overhead: Overhead {
-                read_hit: AfterPair::always(self.read_hit),
+                read_hit: self.read_hit,
                 read_miss: AfterPair::always(self.read_miss),
                 write_hit: AfterPair::always(self.write_hit),
                 write_miss: AfterPair::always(self.write_miss),
@@ -237,10 +260,11 @@ impl DataSheet {
                 tagged_queueing: false,
             },
             cache: Cache {
-                segments: (sectors_for(self.buffer_bytes) / u64::from(segment_sectors)).clamp(1, 32) as u32,
+                segments: (buffer_sectors / segment_sectors).clamp(1, 32),
                 segment_sectors,
                 read_ahead: ReadAhead::NextTrack,
                 read_ahead_after_hit: true,
+                stop_in_sector: self.stop_in_sector,
                 write_behind: self.write_behind,
                 ..Cache::PLAIN
             },

@@ -216,8 +216,14 @@ impl ZoneTable {
         let spt = zone.sectors_per_track;
         let cylinder_sectors = u64::from(spt) * u64::from(drive.heads);
         let sectors = cylinder_sectors * u64::from(zone.cylinders());
-        if spt == 0 || sectors >= u64::from(u32::MAX) {
-            return Err(format!("zone {index} has {spt} sectors per track and {sectors} in all"));
+        if spt == 0 {
+            return Err(format!("zone {index} has 0 sectors per track"));
+        }
+        if sectors >= u64::from(u32::MAX) {
+            let most = u32::MAX - 1;
+            return Err(format!(
+                "zone {index} has {sectors} sectors, at most {most} are possible: cut it into several zones"
+            ));
         }
         let (sectors, cylinder_sectors) = (sectors as u32, cylinder_sectors as u32);
         let (slip_len, slips_turn) = match drive.sparing {

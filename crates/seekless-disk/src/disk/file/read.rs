@@ -114,8 +114,8 @@ fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> DriveFileResult<Drive> 
     figures.head_switch = time("head_switch_ms", figures.head_switch)?;
     if let Some(field) = sheet.get("overhead_ms") {
         let overhead = field.ms(TIME_MAX_MS)?;
-        (figures.read_hit, figures.read_miss) = (overhead, overhead);
-        (figures.write_hit, figures.write_miss) = (overhead, overhead);
+        figures.read_hit = AfterPair::always(overhead);
+        (figures.read_miss, figures.write_hit, figures.write_miss) = (overhead, overhead, overhead);
     }
     if let Some(field) = sheet.get("heads") {
         figures.heads = field.count(1, HEADS_MAX)?;

@@ -238,6 +238,31 @@ fn data_sheets() {
     assert_near("random read", (disk.now - start).as_millis_f64() / 5000.0, expected, 0.03);
 }
 
+/// Aim: drives of any size that there is can be described by four figures. Method: sizes from 1 GB to 100 TB, with media as fast
+/// as such drives have; the first and the last sector are read, and the capacity is that of the sheet.
+#[test]
+fn data_sheets_of_all_sizes() {
+    for (bytes, rate) in [
+        (1_000_000_000, 5_000_000),
+        (500_000_000_000, 100_000_000),
+        (8_000_000_000_000, 200_000_000),
+        (14_000_000_000_000, 250_000_000),
+        (20_000_000_000_000, 280_000_000),
+        (36_000_000_000_000, 300_000_000),
+        (100_000_000_000_000, 500_000_000),
+    ] {
+        let drive = DataSheet::new(7200, Nanos::from_micros(8_500), bytes, rate).drive().unwrap();
+        assert_eq!(drive.sectors, bytes / 512, "{bytes}");
+        let mut disk = Closed::new(&drive, Nanos::ZERO);
+        disk.serve(read(0, 8));
+        let start = disk.now;
+        disk.serve(read(drive.sectors - 8, 8));
+        let took = (disk.now - start).as_millis_f64();
+        assert!((8.5..30.0).contains(&took), "{bytes}: {took} ms over all of it");
+        assert_eq!(Drive::from_toml(&drive.to_toml()).unwrap(), drive, "{bytes}");
+    }
+}
+
 /// The three figures of a curve are those from which it was made; a table's are its own.
 #[test]
 fn seek_figures_of_known_curves() {
