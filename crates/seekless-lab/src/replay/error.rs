@@ -14,7 +14,7 @@ pub enum ReplayError {
     Trace(#[from] TraceError),
     #[error(transparent)]
     Stack(#[from] StackError),
-    #[error("request {number} of the trace: {cause}")]
+    #[error("request {number} of the trace: {cause}{}", in_order(cause))]
     Device { number: u64, cause: DeviceError },
     #[error("{}", too_far(*needed, *capacity))]
     TooFar { needed: u64, capacity: u64 },
@@ -42,6 +42,17 @@ pub enum ReplayError {
     /// The caller ended the replay.
     #[error("the replay was interrupted")]
     Interrupted,
+}
+
+/// A hint where the storage is written in order.
+fn in_order(cause: &DeviceError) -> &'static str {
+    match cause {
+        DeviceError::NotAtWritePointer { .. } | DeviceError::Zone { .. } => {
+            "\nthis storage is written in order, in zones, and a trace writes anywhere; ask it with files instead: \
+             seekless bench smallfile --on 'lfs / zoned / zns:zns-a'"
+        }
+        _ => "",
+    }
 }
 
 /// The text of [`ReplayError::TooFar`].

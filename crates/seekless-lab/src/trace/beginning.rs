@@ -8,6 +8,19 @@ use super::published::NATIVE;
 use super::request::Event;
 use super::{Options, TraceError};
 
+/// What some programs put in front of text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Text of ASCII characters in two bytes each, with the mark that says in which order they are.
+fn is_utf16(sample: &[u8]) -> bool {
+    let zero_at = match sample {
+        [0xff, 0xfe, ..] => 1,
+        [0xfe, 0xff, ..] => 0,
+        _ => return false,
+    };
+    sample[2..].chunks_exact(2).take(32).all(|pair| pair[zero_at] == 0 && pair[1 - zero_at].is_ascii())
+}
+
 /// How a trace is read.
 pub(super) struct Beginning {
     pub(super) format: Format,
@@ -33,6 +46,14 @@ impl Beginning {
         let mut events = [false; 3];
         for input in inputs {
             input.sample()?;
+            if is_utf16(input.window()) {
+                let name = &input.name;
+                let problem = format!("it is text in UTF-16\nconvert it: iconv -f UTF-16 -t UTF-8 {name} > {name}.txt");
+                return Err(TraceError::Format { name: name.clone(), problem });
+            }
+            if input.window().starts_with(BYTE_ORDER_MARK) && !input.window().contains(&0) {
+                input.consume(BYTE_ORDER_MARK.len());
+            }
             let (sample, whole) = (input.window(), input.at_end());
             let sample = &sample[..sample.len().min(SAMPLE_BYTES)];
             if options.format.is_none() && !(sample.is_empty() && found.is_some()) {

@@ -129,11 +129,72 @@ pub(super) fn events(format: &Format, sample: &[u8], whole: bool) -> [bool; 3] {
     Event::ALL.map(|event| out.iter().any(|request| request.event == event))
 }
 
+/// What to do with lines of no known format: name one that lacks its header alone, or describe the columns.
 fn nothing_fits(lines: &[&[u8]]) -> String {
     let first = lines.first().map(|line| String::from_utf8_lossy(&line[..line.len().min(100)]).into_owned());
     let first = first.unwrap_or_default();
-    format!(
-        "its lines are of no format that is known; the first is {first:?}\n\
-         describe the columns, for example: --format csv:time=1:us,op=2,offset=3:B,length=4:B"
-    )
+    let problem = format!("its lines are of no format that is known; the first is {first:?}");
+    let with_header = FORMATS.iter().filter(|spec| matches!(spec.recognised, Recognised::ByBeginning(_)));
+    if let Some(score) = with_header.filter_map(|spec| score(Format::of(spec), lines)).find(|score| score.bad == 0) {
+        return format!("{problem}\nbut for the header they could be {0}: --format {0}", score.format);
+    }
+    match Separated::of(lines) {
+        Some(columns) => format!("{problem}\n{}", columns.hint()),
+        None => format!(
+            "{problem}\ndescribe them, for example: --format 'regex:(?<time_us>\\d+) (?<op>\\w+) (?<offset_sectors>\\d+) (?<length_B>\\d+)'"
+        ),
+    }
+}
+
+/// Lines that have columns: the separator that cuts all of the first lines into equally many.
+struct Separated {
+    separator: u8,
+    /// Of the first line, as it has names in it or an example.
+    columns: Vec<String>,
+    /// The first line is a header: no column of it is a number.
+    has_header: bool,
+}
+
+impl Separated {
+    /// Fewer columns cannot say time, operation, offset and length.
+    const COLUMNS_MIN: usize = 4;
+    /// Shown at most.
+    const COLUMNS_MAX: usize = 16;
+    const LINES: usize = 20;
+
+    fn of(lines: &[&[u8]]) -> Option<Separated> {
+        let cut = |line: &[u8], separator: u8| -> Vec<String> {
+            let text = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+            match separator {
+                b' ' => text.split_whitespace().map(str::to_owned).collect(),
+                _ => text.split(char::from(separator)).map(|field| field.trim().to_owned()).collect(),
+            }
+        };
+        b",;\t| ".iter().find_map(|&separator| {
+            let columns = cut(lines.first()?, separator);
+            let is_even = lines.iter().take(Self::LINES).all(|line| cut(line, separator).len() == columns.len());
+            let has_header = columns.iter().all(|column| column.parse::<f64>().is_err());
+            (is_even && columns.len() >= Self::COLUMNS_MIN).then_some(Separated { separator, columns, has_header })
+        })
+    }
+
+    fn hint(&self) -> String {
+        let numbered = self.columns.iter().take(Self::COLUMNS_MAX).zip(1..);
+        let numbered: Vec<String> = numbered.map(|(column, number)| format!("{number} is {column:?}")).collect();
+        let separator = match self.separator {
+            b',' => "",
+            b'\t' => ",separator=tab",
+            b' ' => ",separator=space",
+            b';' => ",separator=;",
+            _ => ",separator=|",
+        };
+        let header = if self.has_header { ",header=1" } else { "" };
+        format!(
+            "say which column is what, and in which unit, for example: --format \
+             'csv:time=1:us,op=2,offset=3:B,length=4:B{separator}{header}'\n\
+             here column {}{}",
+            numbered.join(", "),
+            if self.columns.len() > Self::COLUMNS_MAX { " .." } else { "" }
+        )
+    }
 }

@@ -95,7 +95,7 @@ use stage::Stage;
 /// Why a trace cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    #[error("cannot read {name}: {cause}")]
+    #[error("cannot read {name}: {cause}{}", cut_off(name, cause))]
     Io { name: String, cause: io::Error },
     #[error("cannot tell the format of {name}: {problem}")]
     Format { name: String, problem: String },
@@ -107,6 +107,20 @@ pub enum TraceError {
     Files(String),
     #[error("there is no request in {name} that can be used{}", import.because())]
     NoRequests { name: String, import: Box<Import> },
+}
+
+/// A hint where a compressed file ends too soon; nothing else ends in this error.
+fn cut_off(name: &str, cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            let unpack = if name.ends_with(".zst") { "zstdcat" } else { "zcat" };
+            format!(
+                "\nthe compressed file is cut off; what is there of it can be read so: {unpack} {name} 2>/dev/null | \
+                 seekless trace info -"
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// How to read a trace.

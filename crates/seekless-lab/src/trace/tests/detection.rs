@@ -19,7 +19,7 @@ fn unknown_formats_are_refused() {
     assert!(problem(b"").contains("nothing in it"));
     assert!(problem(b"\n\n").contains("no format that is known"));
     assert!(problem(b"one,two,three\n").contains("\"one,two,three\""));
-    assert!(problem(b"1,2,3,4\n").contains("--format csv:"));
+    assert!(problem(b"1,2,3,4\n").contains("--format 'csv:"));
     assert!(problem(b"\x7fELF\0\0\0\0").contains("binary"));
 }
 

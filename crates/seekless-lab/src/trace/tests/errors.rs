@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{as_format, trace};
+use super::{as_format, lines, trace};
 use crate::trace::{Event, Format, Names, Op, Options, Request, Trace, TraceWriter};
 use seekless::units::Nanos;
 
@@ -32,6 +32,60 @@ fn nothing_usable() {
     let mut trace = trace(queued, &Options::default()).expect("a trace");
     assert!(trace.next_batch(&mut Vec::new()).expect("a request"));
     assert!(trace.import().notes.iter().any(|note| note.contains("queued")));
+}
+
+/// Aim: text in an unusual dress is read, or the error says how to undress it, in words that work. Method: marks of UTF-8 and
+/// UTF-16, a header that is missing, columns between other separators, a compressed file that is cut off.
+#[test]
+fn text_in_another_dress() {
+    let whole = |text: &str| lines(text.as_bytes(), &Options::default()).0;
+    let plain = "version,time,op,size,lbn\n1,5,28,4096,8\n1,7,2a,512,800\n";
+    assert_eq!(whole(&format!("\u{feff}{plain}")), whole(plain));
+    assert_eq!(whole(&plain.replace('\n', "\r\n")), whole(plain));
+    let problem = |bytes: &[u8]| match trace(bytes, &Options::default()) {
+        Ok(trace) => panic!("opened as {}", trace.format()),
+        Err(error) => error.to_string(),
+    };
+    for (mark, high) in [([0xff, 0xfe], 1), ([0xfe, 0xff], 0)] {
+        let pair = |byte: u8| if high == 1 { [byte, 0] } else { [0, byte] };
+        let wide: Vec<u8> = mark.into_iter().chain(plain.bytes().flat_map(pair)).collect();
+        let text = problem(&wide);
+        assert!(text.contains("UTF-16") && text.contains("iconv -f UTF-16 -t UTF-8 sample"), "{text}");
+    }
+    for odd in [plain.lines().skip(1).collect::<Vec<_>>().join("\n"), plain.replace(',', ", ")] {
+        let text = problem(odd.as_bytes());
+        assert!(text.ends_with("could be cloudphysics: --format cloudphysics"), "{text}");
+        assert_eq!(lines(odd.as_bytes(), &as_format("cloudphysics")).0, whole(plain));
+    }
+
+    for (separator, word) in
+        [(";", ",separator=;"), ("\t", ",separator=tab"), ("  ", ",separator=space"), ("|", ",separator=|")]
+    {
+        let odd = plain.replace(',', separator);
+        let text = problem(odd.as_bytes());
+        assert!(text.contains("4 is \"size\", 5 is \"lbn\""), "{text}");
+        // The hint is a format, which needs other numbers and the words of this file alone.
+        let hint = text.split("--format '").nth(1).and_then(|rest| rest.split('\'').next()).expect("a format");
+        assert!(hint.ends_with(&format!("{word},header=1")), "{hint}");
+        let right = hint.replace("time=1:us,op=2,offset=3:B,length=4:B", "time=2:us,op=3,offset=5:sectors,length=4:B");
+        assert_eq!(lines(odd.as_bytes(), &as_format(&format!("{right},read=28,write=2a"))).0, whole(plain));
+    }
+    let text = problem(b"at 5 us: read 8+8\nwrite 800 at 7\n");
+    let hint = text.split("--format '").nth(1).and_then(|rest| rest.strip_suffix('\'')).expect("a format");
+    assert!(Format::parse(hint).is_ok(), "{hint}");
+
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, plain.repeat(50).as_bytes()).expect("memory");
+    let mut packed = packed.finish().expect("memory");
+    packed.truncate(packed.len() - 9);
+    let text = match trace(&packed, &Options::default()) {
+        Err(error) => error.to_string(),
+        Ok(mut trace) => {
+            let mut out = Vec::new();
+            std::iter::from_fn(|| trace.next_batch(&mut out).err()).next().expect("it is cut off").to_string()
+        }
+    };
+    assert!(text.contains("cut off") && text.contains("zcat sample 2>/dev/null | seekless trace info -"), "{text}");
 }
 
 /// Devices that are not in the trace: the error lists those that are.
