@@ -245,8 +245,18 @@ impl Mapping {
         self.blocks[block as usize].live = live - 1;
         if self.full.remove(&(live, block)) {
             self.full.insert((live - 1, block));
+            self.forget_owners(block);
         }
         true
+    }
+
+    /// Of a full superblock with nothing live in it, no collection asks what was in which place. A drive that is larger than what is
+    /// written to it would otherwise remember each write until its turn comes, which is for as long as it is large.
+    fn forget_owners(&mut self, block: u32) {
+        let superblock = &mut self.blocks[block as usize];
+        if superblock.live == 0 {
+            superblock.owners = Some(Vec::new());
+        }
     }
 
     fn set_place(&mut self, unit: u32, place: u32) {
@@ -267,6 +277,7 @@ impl Mapping {
         self.next += 1;
         if self.next == self.superblock {
             self.full.insert((self.blocks[open as usize].live, open));
+            self.forget_owners(open);
             self.open = self.free.pop_front().expect("F4: the garbage collection keeps a superblock free");
             self.next = 0;
             self.blocks[self.open as usize].owners = Some(Vec::new());

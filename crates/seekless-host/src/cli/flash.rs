@@ -1,9 +1,13 @@
 //! `seekless flash`: the drives of the flash model, and how far they are from what was measured.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use seekless::flash::validation::{Answer, Case, Half, MEASURED, Operation, Region, Share, parse, predict, regions};
+use seekless::flash::validation::{
+    Answer, Case, Effort, FIGURES, Figure, Half, MEASURED, Operation, Region, Share, fit_figures, parse, predict,
+    regions, round_figures,
+};
 use seekless::flash::{Known, Model, Ssd, Zns};
 use seekless::stack::Stack;
 use seekless::units::{counted, human_bytes};
@@ -19,6 +23,7 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 pub(super) enum Command {
     List(ListArgs),
     Validate(ValidateArgs),
+    Fit(FitArgs),
 }
 
 /// Show the flash drives of the catalogue, and what is known of each
@@ -73,6 +78,105 @@ pub(super) struct ValidateArgs {
     json: bool,
 }
 
+/// Fit the figures of a modelled flash drive to closed loops that were measured on a real one
+#[derive(clap::Args)]
+#[command(
+    after_help = "It sees half of the cases, those that `flash validate` calls fitted, and reports its errors on the other \
+                        half, too. A file has the form that `flash validate` reads. What cannot follow from the cases stays as it \
+                        was: the size, dies, channels and buffer of the drive, and times of operations that were not measured.
+
+Examples:
+  seekless flash fit nvme-a
+  seekless flash fit ssd:nvme-a,dies=64 mine.csv
+  seekless flash fit zns-a --round --drives 5000
+
+Exit codes: 0 fitted, 1 failed, 2 wrong usage"
+)]
+pub(super) struct FitArgs {
+    /// The drive to begin with: one of the catalogue, or a stack that is one flash drive
+    #[arg(value_name = "DRIVE")]
+    drive: String,
+
+    /// Measurements; without them, those that come with the project
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Begin with round figures in place of those of the drive, the same for every drive
+    #[arg(long)]
+    round: bool,
+
+    /// Drives that are tried at most
+    #[arg(long, default_value_t = Effort::default().drives_max, value_name = "COUNT")]
+    drives: u32,
+
+    /// Cases of each operation, size and depth that are used at most
+    #[arg(long, default_value_t = Effort::default().cases_max, value_name = "COUNT")]
+    cases: usize,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn fit(args: &FitArgs) -> Done {
+    let model = read_model(&args.drive)?;
+    let cases = cases(&model, args.file.as_deref())?;
+    let start = if args.round { round_figures(&model) } else { model.clone() };
+    let effort = Effort { cases_max: args.cases, drives_max: args.drives };
+    let bar = output::progress(args.drives.into(), "drives");
+    let fitted = fit_figures(&start, &cases, effort, &mut |tried, _| {
+        bar.set_position(tried.into());
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    let fitted = fitted.map_err(Failure::new)?;
+    let shares = |model: &Model| -> Result<[Option<Share>; 2], Failure> { Ok(halves(&answers(model, &cases)?.0)) };
+    let (before, after) = (shares(&start)?, shares(&fitted.model)?);
+    let changed: Vec<&Figure> = FIGURES.iter().filter(|figure| figure.of(&model) != figure.of(&fitted.model)).collect();
+    let options: Vec<String> = changed.iter().filter_map(|figure| figure.text(&fitted.model)).collect();
+    let word = match &model {
+        Model::Ssd(_) => "ssd",
+        Model::Zns(_) => "zns",
+    };
+    let base = if args.drive.contains(':') { args.drive.clone() } else { format!("{word}:{}", args.drive) };
+    let line = std::iter::once(base).chain(options).collect::<Vec<_>>().join(",");
+    if args.json {
+        let figures: serde_json::Map<String, Value> =
+            FIGURES.iter().filter_map(|it| Some((it.option.to_owned(), it.of(&fitted.model)?.into()))).collect();
+        output::print_json(&json!({
+            "drive": line, "drives_tried": fitted.drives, "cases": fitted.cases, "figures": figures,
+            "before": both(&before), "after": both(&after),
+        }))?;
+        return Ok(0);
+    }
+    let mut table = table(&["figure", "before", "after"]);
+    for figure in FIGURES {
+        let show =
+            |model: &Model| figure.text(model).map(|text| text.split('=').next_back().unwrap_or_default().to_owned());
+        if let (Some(before), Some(after)) = (show(&start), show(&fitted.model)) {
+            table.add_row([figure.option.to_owned(), before, after]);
+        }
+    }
+    let mut errors = self::table(&["", "cases", "latency off by", "throughput off by"]);
+    for (what, shares) in [("before", before), ("after", after)] {
+        for (half, share) in ["fitted", "held out"].iter().zip(shares) {
+            let Some(share) = share else { continue };
+            let off = |median: f64, worst: f64| format!("{:.1} % ({:.0} %)", 100.0 * median, 100.0 * worst);
+            errors.add_row([
+                format!("{what}, {half}"),
+                share.cases.to_string(),
+                off(share.latency_median, share.latency_worst),
+                off(share.throughput_median, share.throughput_worst),
+            ]);
+        }
+    }
+    output::print(&format!(
+        "{table}\n\n{errors}\n\noff by: the median case, and in brackets the worst\n{} drives were tried on {} cases\n{line}\n",
+        fitted.drives, fitted.cases
+    ))?;
+    Ok(0)
+}
+
 pub(super) fn list(args: &ListArgs) -> Done {
     let ssds = Ssd::names().filter_map(Ssd::named);
     let ssds = ssds.map(|drive| ("ssd", drive.name, drive.product, drive.bytes, drive.known, drive.source));
@@ -114,29 +218,15 @@ fn known(known: Known) -> &'static str {
 
 pub(super) fn validate(args: &ValidateArgs) -> Done {
     let model = read_model(&args.drive)?;
-    let text = match &args.file {
-        Some(path) => String::from_utf8(contents(path)?)
-            .map_err(|_| Failure::new(format!("{} is no text", path.display())).code(WRONG_USAGE))?,
-        None => included(&model)?.to_owned(),
-    };
-    let name = args.file.as_ref().map_or("the measurements".to_owned(), |path| path.display().to_string());
     let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
     let sources: Vec<&Path> = args.file.as_deref().into_iter().collect();
     let wish = Wish::new(replace).sources(Sources::of(&sources));
     if let Some(path) = &args.svg {
         files::check(path, &wish)?;
     }
-    let cases = parse(&text).map_err(|problem| Failure::new(format!("{name}: {problem}")))?;
-    let mut answers = Vec::new();
-    let mut others = 0;
-    for case in cases {
-        match predict(&model, &case).map_err(Failure::new)? {
-            Some(predicted) => answers.push(Answer { case, predicted }),
-            None => others += 1,
-        }
-    }
+    let (answers, others) = answers(&model, &cases(&model, args.file.as_deref())?)?;
     if answers.is_empty() {
-        return Err(Failure::new(format!("{name}: there is no case that {} can answer", args.drive)));
+        return Err(Failure::new(format!("there is no case that {} can answer", args.drive)));
     }
     if let Some(path) = &args.svg {
         files::write(path, output::signed(&plot::loops(&panels(&answers))?).as_bytes(), &wish)?;
@@ -146,6 +236,29 @@ pub(super) fn validate(args: &ValidateArgs) -> Done {
         false => output::print(&to_text(&answers, others))?,
     }
     Ok(0)
+}
+
+/// The cases of a file, or those that come with the project.
+fn cases(model: &Model, file: Option<&Path>) -> Result<Vec<Case>, Failure> {
+    let text = match file {
+        Some(path) => String::from_utf8(contents(path)?)
+            .map_err(|_| Failure::new(format!("{} is no text", path.display())).code(WRONG_USAGE))?,
+        None => included(model)?.to_owned(),
+    };
+    let name = file.map_or("the measurements".to_owned(), |path| path.display().to_string());
+    parse(&text).map_err(|problem| Failure::new(format!("{name}: {problem}")))
+}
+
+/// What the drive says to them, and the number of those that it cannot answer.
+fn answers(model: &Model, cases: &[Case]) -> Result<(Vec<Answer>, usize), Failure> {
+    let mut answers = Vec::new();
+    for case in cases {
+        if let Some(predicted) = predict(model, case).map_err(Failure::new)? {
+            answers.push(Answer { case: case.clone(), predicted });
+        }
+    }
+    let others = cases.len() - answers.len();
+    Ok((answers, others))
 }
 
 /// The drive of an argument: a name of the catalogue, or a stack that is one flash drive.
@@ -232,7 +345,7 @@ fn to_text(answers: &[Answer], others: usize) -> String {
     text
 }
 
-fn to_json(drive: &str, answers: &[Answer], others: usize) -> Value {
+fn both(shares: &[Option<Share>; 2]) -> Value {
     let share = |share: &Option<Share>| {
         share.map(|share| {
             json!({
@@ -244,7 +357,10 @@ fn to_json(drive: &str, answers: &[Answer], others: usize) -> Value {
             })
         })
     };
-    let both = |shares: &[Option<Share>; 2]| json!({ "fitted": share(&shares[0]), "held_out": share(&shares[1]) });
+    json!({ "fitted": share(&shares[0]), "held_out": share(&shares[1]) })
+}
+
+fn to_json(drive: &str, answers: &[Answer], others: usize) -> Value {
     let region = |(region, shares): &(Region, [Option<Share>; 2])| {
         json!({
             "operation": operation(region.operation),

@@ -240,6 +240,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
         Command::Flash(flash::Command::List(args)) => flash::list(&args),
         Command::Flash(flash::Command::Validate(args)) => flash::validate(&args),
+        Command::Flash(flash::Command::Fit(args)) => flash::fit(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::pages(&args, Cli::command()),

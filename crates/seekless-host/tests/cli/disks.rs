@@ -338,3 +338,35 @@ fn what_cannot_be_fitted_or_measured_is_refused() {
         assert!(run.out.is_empty(), "{}", run.out);
     }
 }
+
+/// Aim: a flash drive is fitted to a file of measurements, and the line that is printed is a drive. Method: few cases that a slower
+/// drive would have, few attempts; the line goes into `flash validate`; files that will not do are refused.
+#[test]
+fn a_flash_drive_is_fitted() {
+    let scratch = Scratch::new();
+    let mut lines = "engine,format,case,block_size,iodepth,iops,latency_mean_us\n".to_owned();
+    for size in [4096, 8192, 65536] {
+        for format in ["lbaf0", "lbaf3"] {
+            let latency = 20.0 + f64::from(size) / 1000.0;
+            lines += &format!("io_uring,{format},write/{size}bs,{size},1,{},{latency}\n", 1e6 / latency);
+        }
+    }
+    scratch.write("mine.csv", &lines);
+    let fit = ["flash", "fit", "nvme-a", "mine.csv", "--drives", "40"];
+    let ended = scratch.run(&fit);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let line = ended.out.lines().last().unwrap();
+    assert!(line.starts_with("ssd:nvme-a,") && ended.out.contains("after, fitted"), "{}", ended.out);
+    let json = scratch.run(&[&fit[..], &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["drive"].as_str(), Some(line));
+    let error = |when: &str| json[when]["fitted"]["latency_median"].as_f64().unwrap();
+    assert!(error("after") < error("before"), "{json}");
+    let checked = scratch.run(&["flash", "validate", line, "mine.csv"]);
+    assert_eq!(checked.code, 0, "{}", checked.err);
+    scratch.write("none.csv", "engine,format,case,block_size,iodepth,iops,latency_mean_us\n");
+    for (file, code) in [("none.csv", 1), ("gone.csv", 1)] {
+        let ended = scratch.run(&["flash", "fit", "nvme-a", file]);
+        assert_eq!(ended.code, code, "{file}: {}", ended.err);
+    }
+}

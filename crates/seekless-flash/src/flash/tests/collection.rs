@@ -40,6 +40,31 @@ fn books_balance() {
     }
 }
 
+/// Aim: what a drive remembers depends on what is written to, not on how often. Method: 4 MiB of a drive of 1 GiB are overwritten at
+/// random until nearly all superblocks are used and none has been collected.
+#[test]
+fn memory_does_not_grow_with_the_trace() {
+    let drive = small(1 << 30, 4, 700);
+    let mut controller = Controller::new(&drive, Fill::Fresh, 512).expect("a drive");
+    let tables = |controller: &Controller| {
+        controller
+            .readings(Nanos::ZERO)
+            .into_iter()
+            .find(|(name, _)| *name == "tables_bytes")
+            .map_or(0, |(_, bytes)| bytes)
+    };
+    let (mut rng, mut now, mut most) = (Rng::new(3), Nanos::ZERO, 0);
+    for count in 0..200_000 {
+        now = controller.write(now, rng.below(1024) * UNIT_SECTORS, UNIT_SECTORS, false);
+        if count % 1000 == 0 {
+            most = most.max(tables(&controller));
+        }
+    }
+    assert_eq!(controller.counts.units_moved, 0);
+    assert!((4096..256 << 10).contains(&most), "{most} bytes after 200,000 writes of 4 bytes each");
+    controller.check();
+}
+
 /// Write amplification of uniform overwrites, by units of 4 KiB, after `warm` times the drive's size.
 fn amplification(drive: &Ssd, fill: Fill, warm: u64, measured: u64) -> (f64, Controller) {
     let mut controller = Controller::new(drive, fill, 512).expect("a drive");
