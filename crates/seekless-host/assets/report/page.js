@@ -300,6 +300,20 @@
         make("td", { class: "number" }, row.deviation === null ? "" : d3.format("+.1%")(row.deviation)))));
   }
 
+  // What the page answers: cards with few words each, and a row for each candidate.
+  function answer({ cards, header, rows, notes }) {
+    const last = header.length - 1;
+    const card = (one) => make("div", { class: `card ${one.tone}` },
+      make("div", { class: "label" }, one.label), make("div", { class: "value" }, ...prose(one.value)), make("p", {}, ...prose(one.note)));
+    const row = ({ name, below, cells, tone }) => make("tr", {},
+      make("td", {}, name, make("small", {}, make("code", {}, below))),
+      ...cells.map((text, index) => make("td", { class: index + 1 === last ? `verdict ${tone}` : "number", "data-label": text ? header[index + 1] : null }, text)));
+    return make("div", { class: "answer" },
+      make("div", { class: "cards" }, ...cards.map(card)),
+      table(header.map((text, index) => [text, index === 0 || index === last ? "" : "number"]), rows.map(row), "candidates"),
+      ...notes.map((note) => make("p", { class: "about" }, ...prose(note))));
+  }
+
   function experiment(one) {
     const held = one.claims.filter((c) => c.verdict === "holds").length;
     const open = one.claims.filter((c) => c.verdict === "open").length;
@@ -310,6 +324,7 @@
       make("h2", {}, one.title, " ", make("small", {}, one.paper)),
       one.missing ? make("p", { class: "missing" }, missing) : "",
       one.about ? make("p", { class: "about" }, ...prose(one.about)) : "",
+      one.answer ? answer(one.answer) : "",
       one.claims.length ? make("p", { class: "verdict" }, sentence) : "",
       one.claims.length ? claims(one.claims, one.quick) : "",
       ...one.figures.map((drawing) => figure(drawing, one)),

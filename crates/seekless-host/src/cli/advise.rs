@@ -1,18 +1,24 @@
 //! `seekless advise`
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use seekless::rt::HostProfile;
 use seekless::stack::Stack;
 use seekless::units::Nanos;
-use seekless_lab::advice::{Advice, CANDIDATES, Candidate, FULL_SPEED, Judged};
+use seekless_lab::advice::{Advice, CANDIDATES, Candidate, FULL_SPEED, LAYOUTS, WorkAdvice};
+use seekless_lab::experiment::Stored;
 use seekless_lab::output::{self as files, Replace, Wish};
 use seekless_lab::replay::{
     Devices, Map, Outcome, Place, ReplayError, Spec, Timing, check_stack, needs_survey, simulate_all,
 };
-use seekless_lab::trace::time_text;
+use seekless_lab::run::{can_be_simulated, simulate};
+use seekless_lab::trace::Summary;
+use seekless_lab::workload::{Program, WORKLOADS, WorkloadSpec};
 use serde_json::json;
 
+use super::caller::{Caller, Step, Terminal};
 use super::replay::devices;
 use super::report::is_page;
 use super::trace::TraceArgs;
@@ -20,33 +26,44 @@ use super::traces::{describe, describe_rest, duration, survey};
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 use crate::report;
 
-/// Which storage suits a trace: replay it on disks, arrays and flash, and make a page of the answer
+/// Which storage suits a trace or a workload: run it on disks, arrays and flash, and make a page of the answer
 ///
-/// Each candidate is asked twice: how long users would have waited, had they asked at the same moments; and how fast it
-/// could be with 32 requests under way. The answer says what is fastest, what is cheapest for a wanted response time,
-/// which part is busiest, and how sure that is.
+/// Each candidate is asked how a trace would have been served: how long users would have waited, had they asked at the same moments;
+/// and how fast it could be with 32 requests under way. The name of a workload (`seekless list workloads`) in place of a
+/// trace runs that program on file systems on each storage. The answer says what is fastest, what is cheapest for a
+/// wanted time, what the bottleneck is, and how sure that is.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless advise sda.blktrace.0
   seekless advise sda.blktrace.0 --within 20ms --price disk=85 --price ssd=140 -o storage.html
   seekless advise hm_0.csv.gz --on disk:cheetah9lp --on 'raid0:n=2 / disk:file=my-drive.toml'
+  seekless advise postmark --set files=500 --set transactions=500 --within 1min --price disk=85 --price ssd=140
 
 Exit codes: 0 answered, 1 failed, 2 wrong usage")]
 pub(super) struct Args {
     #[command(flatten)]
     trace: TraceArgs,
 
-    /// A candidate: a stack of devices; without one, disks, arrays of disks, and flash
+    /// A candidate: a stack of devices for a trace, with a file system for a workload; without one, a choice of both
     #[arg(long, value_name = "STACK")]
     on: Vec<String>,
 
-    /// 99 of 100 requests are to be answered within this time: 20ms
+    /// The wanted time: in which 99 of 100 requests of a trace are to be answered, or all of a workload done: 20ms
     #[arg(long, value_name = "TIME", value_parser = duration)]
     within: Option<Nanos>,
 
     /// Price of one drive whose word begins so: disk=85, ssd:nvme-a=140; can be given again
     #[arg(long, value_name = "DRIVE=PRICE", value_parser = price)]
     price: Vec<(String, f64)>,
+
+    /// A number of the workload, as `seekless bench WORKLOAD --help` has them: files=500; can be given again
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+
+    /// Processor of the machine that runs the workload, one that costs nothing when not given; see `seekless list
+    /// profiles`
+    #[arg(long, value_parser = HostProfile::ALL.iter().map(|profile| profile.name).collect::<Vec<_>>())]
+    profile: Option<String>,
 
     /// What to do with requests beyond the end of the storage: error (it is no candidate), wrap or scale
     #[arg(long, default_value = "error")]
@@ -69,6 +86,11 @@ pub(super) struct Args {
     json: bool,
 }
 
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write a number of the workload as files=500")?;
+    Ok((key.replace('-', "_"), value.to_owned()))
+}
+
 fn price(text: &str) -> Result<(String, f64), String> {
     let wrong = || "write a price as disk=85".to_owned();
     let (drive, price) = text.rsplit_once('=').ok_or_else(wrong)?;
@@ -80,7 +102,56 @@ fn price(text: &str) -> Result<(String, f64), String> {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let candidates = candidates(args)?;
+    match workload(args)? {
+        Some(spec) => advise_on_workload(args, spec),
+        None => advise_on_trace(args),
+    }
+}
+
+/// The workload that is named in place of a trace. A file of that name is a trace.
+fn workload(args: &Args) -> Result<Option<&'static WorkloadSpec>, Failure> {
+    let [name] = &args.trace.files[..] else { return Ok(None) };
+    let found = WORKLOADS.iter().find(|spec| name.as_os_str() == spec.name).filter(|_| !name.exists());
+    match found {
+        Some(spec) => Ok(Some(spec)),
+        None if args.set.is_empty() && args.profile.is_none() => Ok(None),
+        None => {
+            let names: Vec<&str> = WORKLOADS.iter().map(|spec| spec.name).collect();
+            let problem = format!("--set and --profile are for a workload, and {} is none", name.display());
+            Err(Failure::new(problem).hint(format!("workloads: {}", names.join(", "))).code(WRONG_USAGE))
+        }
+    }
+}
+
+/// What is written, and the results of whom.
+fn finish(
+    args: &Args,
+    wish: &Wish,
+    stored: impl FnOnce(serde_json::Value) -> Stored,
+    text: &str,
+    lines: &[serde_json::Value],
+) -> Done {
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let provenance = json!({
+        "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": jiff::Timestamp::now().to_string(), "seed": 1,
+    });
+    let page = report::page("Seekless: advice", &[stored(provenance)]).map_err(Failure::new)?;
+    files::write(&args.output, page.as_bytes(), wish)?;
+    match args.json {
+        true => output::print_raw(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?,
+        false => output::print(&format!("{text}\nThe page: {}\n", args.output.display()))?,
+    }
+    Ok(0)
+}
+
+fn page_to_write(args: &Args) -> Result<Wish, Failure> {
+    let wish = Wish::new(if args.force { Replace::Always } else { Replace::Own(is_page) });
+    files::check(&args.output, &wish)?;
+    Ok(wish)
+}
+
+fn advise_on_trace(args: &Args) -> Done {
+    let candidates = candidates(args, CANDIDATES)?;
     let stacks: Vec<Stack> = candidates.iter().map(|candidate| candidate.stack.clone()).collect();
     for stack in &stacks {
         check_stack(stack).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
@@ -90,40 +161,85 @@ pub(super) fn run(args: &Args) -> Done {
             Failure::new("a stream can be read only once, and every candidate is asked twice").code(WRONG_USAGE);
         return Err(failure.hint("write it to a file"));
     }
-    let wish = Wish::new(if args.force { Replace::Always } else { Replace::Own(is_page) });
-    files::check(&args.output, &wish)?;
+    let wish = page_to_write(args)?;
     let mut spec = Spec { timing: Timing::Open { speed: 1.0 }, map: args.map, place: None, seed: 1 };
     if needs_survey(args.map, &args.devices) {
         let mut trace = args.trace.open(false)?;
         let summary = survey(&mut trace, "reading")?;
         spec.place = Some(Place::of(&summary, &args.devices, &trace.names())?);
     }
-    let recorded = replay(args, &stacks, &spec, "as recorded")?;
-    let full_speed = replay(args, &stacks, &Spec { timing: FULL_SPEED, ..spec }, "at full speed")?;
+    let (summary, recorded) = replay(args, &stacks, &spec, "as recorded")?;
+    let (_, full_speed) = replay(args, &stacks, &Spec { timing: FULL_SPEED, ..spec }, "at full speed")?;
     let name = args.trace.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-    let advice = Advice::new(name, candidates, recorded, full_speed, args.within);
-
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let provenance = json!({
-        "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": jiff::Timestamp::now().to_string(), "seed": 1,
-    });
-    let page = report::page("Seekless: advice", &[advice.to_stored(provenance)]).map_err(Failure::new)?;
-    files::write(&args.output, page.as_bytes(), &wish)?;
-    match args.json {
-        true => output::print_raw(&advice.to_json().iter().map(|line| format!("{line}\n")).collect::<String>())?,
-        false => output::print(&format!(
-            "{}\n{}\nThe page: {}\n",
-            table(&advice),
-            advice.sentences().join("\n"),
-            args.output.display()
-        ))?,
-    }
-    Ok(0)
+    let advice = Advice::new(name, &summary, candidates, recorded, full_speed, args.within);
+    let rows = advice.judged().iter().map(|judged| (judged.candidate.name.as_str(), advice.cells(judged)));
+    let text = format!("{}\n{}", table(&advice.header(), rows), advice.sentences().join("\n"));
+    finish(args, &wish, |provenance| advice.to_stored(provenance), &text, &advice.to_json())
 }
 
-fn candidates(args: &Args) -> Result<Vec<Candidate>, Failure> {
+fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec) -> Done {
+    let wrong = |error: String| Failure::new(error).code(WRONG_USAGE);
+    if args.map != Map::Error || args.devices != Devices::One || args.trace.is_described() {
+        return Err(wrong(format!(
+            "{} is a workload, and options that say how to read a trace have no use",
+            spec.name
+        )));
+    }
+    let program = program(args, spec).map_err(wrong)?;
+    let candidates = candidates(args, LAYOUTS)?;
+    for Candidate { stack, .. } in &candidates {
+        if stack.file_system().is_none() || !can_be_simulated(stack) {
+            let problem =
+                format!("a workload uses files in virtual time, and `{stack}` is no file system on modelled storage");
+            return Err(wrong(problem).hint("for example: lfs / disk:nearline-4tb"));
+        }
+    }
+    let name = args.profile.as_deref().unwrap_or(HostProfile::NONE.name);
+    let Some(profile) = HostProfile::named(name) else {
+        return Err(wrong(format!("there is no processor profile `{name}`")));
+    };
+    let wish = page_to_write(args)?;
+    let terminal = Terminal::of_phases(output::phases(), None);
+    let mut runs = Vec::new();
+    for (number, candidate) in candidates.iter().enumerate() {
+        let watch = |step: seekless_lab::workload::PhaseProgress<'_>| -> ControlFlow<()> {
+            let what = format!("[{}/{}] {}, {}", number + 1, candidates.len(), candidate.name, step.phase);
+            terminal.at(Step { what: &what, done: step.done, total: Some(step.total), rate: None })
+        };
+        runs.push(simulate(&candidate.stack, None, profile, &*program, &watch));
+    }
+    terminal.clear();
+    let advice = WorkAdvice::new(spec.name.to_owned(), program.title(), name.to_owned(), candidates, runs, args.within);
+    let rows = advice.judged().iter().map(|judged| (judged.candidate.name.as_str(), advice.cells(judged)));
+    let text = format!("{}\n\n{}\n{}", program.title(), table(&advice.header(), rows), advice.sentences().join("\n"));
+    finish(args, &wish, |provenance| advice.to_stored(provenance), &text, &advice.to_json())
+}
+
+/// The workload with the numbers that are given; the others are as in `seekless bench`.
+fn program(args: &Args, spec: &'static WorkloadSpec) -> Result<Box<dyn Program>, String> {
+    let mut keys = toml::Table::new();
+    for (key, value) in &args.set {
+        let known: Vec<&str> = spec.keys.iter().map(|key| key.name).collect();
+        if !known.contains(&key.as_str()) {
+            return Err(format!("`{}` has no number `{key}`\nit has {}", spec.name, known.join(", ")));
+        }
+        let value = match (value.parse::<i64>(), value.parse::<bool>()) {
+            (Ok(number), _) => toml::Value::Integer(number),
+            (_, Ok(switch)) => toml::Value::Boolean(switch),
+            _ => toml::Value::String(value.clone()),
+        };
+        if keys.insert(key.clone(), value).is_some() {
+            return Err(format!("`{key}` is given twice"));
+        }
+    }
+    let program = spec.read(&keys, None)?;
+    program.check().map_err(|error| error.to_string())?;
+    Ok(program)
+}
+
+fn candidates(args: &Args, otherwise: &[(&str, &str)]) -> Result<Vec<Candidate>, Failure> {
     let named: Vec<(&str, &str)> = match args.on.is_empty() {
-        true => CANDIDATES.to_vec(),
+        true => otherwise.to_vec(),
         false => args.on.iter().map(|line| (line.as_str(), line.as_str())).collect(),
     };
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -140,7 +256,7 @@ fn replay(
     stacks: &[Stack],
     spec: &Spec,
     how: &'static str,
-) -> Result<Vec<Result<Outcome, ReplayError>>, Failure> {
+) -> Result<(Summary, Vec<Result<Outcome, ReplayError>>), Failure> {
     let mut trace = args.trace.open(false)?;
     let is_first = spec.timing != FULL_SPEED;
     if is_first {
@@ -157,28 +273,16 @@ fn replay(
             output::note(&format!("  warning: {warning}"));
         }
     }
-    Ok(outcomes)
+    Ok((summary, outcomes))
 }
 
-fn table(advice: &Advice) -> Table {
+fn table<'a>(header: &[String], rows: impl Iterator<Item = (&'a str, Vec<String>)>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["storage", "mean", "p99", "max", "times as fast", "busiest part", "price"]);
-    for Judged { candidate, figures } in &advice.judged {
-        let price = candidate.price.map_or_else(String::new, |price| format!("{price:.0}"));
-        let numbers = match figures {
-            Ok(figures) => [
-                time_text(figures.mean),
-                time_text(figures.p99),
-                time_text(figures.max),
-                figures.times_as_fast.map_or_else(String::new, |times| format!("{times:.1}")),
-                figures.busiest.map_or_else(String::new, |(what, share)| format!("{what} {:.0} %", share * 100.0)),
-                price,
-            ],
-            Err(_) => ["-", "-", "-", "-", "-", &price].map(str::to_owned),
-        };
-        let mut row = vec![Cell::new(&candidate.name)];
-        row.extend(numbers.iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
+    table.set_header(header);
+    for (name, cells) in rows {
+        let mut row = vec![Cell::new(name)];
+        row.extend(cells.iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
         table.add_row(row);
     }
     table

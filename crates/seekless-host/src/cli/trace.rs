@@ -66,6 +66,11 @@ impl TraceArgs {
         Ok(Trace::open(&self.files, &self.options(latency)?)?)
     }
 
+    /// Something says how to read it.
+    pub(super) fn is_described(&self) -> bool {
+        self.format != "auto" || self.event.is_some() || !self.device.is_empty()
+    }
+
     /// It can be read only once.
     pub(super) fn is_a_stream(&self) -> bool {
         self.files.iter().any(|path| !path.is_file() && !path.is_dir() && (path == Path::new("-") || path.exists()))

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use seekless::units::counted;
-use seekless_lab::experiment::{Checked, Stored, Verdict, deviations, draw, to_csv};
+use seekless_lab::experiment::{Answer, Checked, Stored, Verdict, deviations, draw, to_csv};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -60,7 +60,7 @@ pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
 
 /// The page's part for one experiment.
 fn experiment(stored: &Stored) -> Value {
-    let Stored { name, description, published, rows, provenance, text } = stored;
+    let Stored { name, description, published, rows, provenance, text, answer } = stored;
     let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows)).collect();
     let figures: Vec<_> = description.figures.iter().map(|figure| draw(figure, description, rows, published)).collect();
     let published: Vec<Value> = deviations(published, rows)
@@ -79,6 +79,7 @@ fn experiment(stored: &Stored) -> Value {
         "title": description.title,
         "paper": description.paper,
         "about": description.about.trim(),
+        "answer": answer,
         "description": without_points(text),
         "claims": claims,
         "figures": figures,
@@ -132,7 +133,9 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
         if let points @ 1.. = missing(stored) {
             text += &format!("<p class=\"missing\">{}</p>\n", interrupted(points));
         }
-        text += &format!("<p class=\"about\">{}</p>\n<ul>\n", prose(description.about.trim()));
+        text += &format!("<p class=\"about\">{}</p>\n", prose(description.about.trim()));
+        text += &stored.answer.as_ref().map_or_else(String::new, answer);
+        text += "<ul>\n";
         let quick = if description.is_quick { " (quick)" } else { "" };
         for claim in &description.claims {
             let Checked { claim, verdict, required, found, .. } = claim.verify(&stored.rows);
@@ -154,6 +157,27 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
         text += "</section>\n";
     }
     Ok(text)
+}
+
+/// What the page answers, for browsers without scripts.
+fn answer(answer: &Answer) -> String {
+    let cards = answer
+        .cards
+        .iter()
+        .map(|card| format!("<p>{}: <b>{}</b>. {}</p>\n", escape(&card.label), prose(&card.value), prose(&card.note)));
+    let header = answer.header.iter().map(|text| format!("<th>{}</th>", escape(text)));
+    let rows = answer.rows.iter().map(|row| {
+        let cells: String = row.cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        format!("<tr><td>{}<small>{}</small></td>{cells}</tr>\n", escape(&row.name), escape(&row.below))
+    });
+    let notes = answer.notes.iter().map(|note| format!("<p class=\"about\">{}</p>\n", prose(note)));
+    format!(
+        "{}<table><tr>{}</tr>\n{}</table>\n{}",
+        cards.collect::<String>(),
+        header.collect::<String>(),
+        rows.collect::<String>(),
+        notes.collect::<String>()
+    )
 }
 
 /// Escapes text for HTML.
@@ -239,6 +263,7 @@ mod tests {
             rows: vec![serde_json::from_str(row).unwrap()],
             provenance: json!({ "points_missing": missing }),
             text: text.to_owned(),
+            answer: None,
         }
     }
 

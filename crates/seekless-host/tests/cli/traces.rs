@@ -196,7 +196,7 @@ fn troubles_are_explained() {
     scratch.write("far.csv", "0,R,1000000000000,4096,1577808000000626\n");
     for (arguments, code, said) in [
         (&["trace", "info", "gone"][..], 1, "there is no file gone"),
-        (&["trace", "info", "words"], 1, "--format csv:"),
+        (&["trace", "info", "words"], 1, "--format 'regex:"),
         (&["trace", "info", "--format", "spc", "words"], 1, "2 x the ASU is no number, first line 1: these are"),
         (&["trace", "info", "--format", "cvs", "words"], 2, "there is no trace format `cvs`"),
         (&["trace", "info", "--format", "csv:time=1,op=2,offset=3:B,length=4:B", "words"], 2, "`time` needs a unit"),
@@ -303,7 +303,7 @@ fn storage_is_advised() {
             ended.out
         );
         assert!(
-            ended.out.contains("Cheapest of those that keep up with the trace: disk:cheetah9lp, 80."),
+            ended.out.contains("Cheapest of those that keep up with the trace: disk:cheetah9lp. Price 80; "),
             "{}",
             ended.out
         );
@@ -323,4 +323,52 @@ fn storage_is_advised() {
         assert_eq!(scratch.run(&[&ask[..], more].concat()).code, code, "{more:?}");
     }
     assert_eq!(std::fs::read(scratch.path("mine.html")).unwrap(), b"mine");
+
+    // Of candidates none of which can be asked, each is named with the reason.
+    let ended = scratch.run(&["advise", "a.csv", "--format", "alibaba", "--on", "zns:zns-a"]);
+    assert!(
+        ended.out.contains("Fastest: none") && ended.out.contains("zns:zns-a is out of the question"),
+        "{}",
+        ended.out
+    );
+}
+
+/// Aim: a workload has advice in the place of a trace. Method: small files on two file systems, with prices and a wanted time; a
+/// file of the same name is a trace; what belongs to the other kind is refused.
+#[test]
+fn storage_for_a_workload_is_advised() {
+    let scratch = Scratch::new();
+    let disk = ["--on", "ffs / disk:cheetah9lp", "--price", "disk=80"];
+    let flash = ["--on", "lfs / ssd:nvme-a,size=1GiB", "--price", "ssd=200", "--within", "1h"];
+    let ask = [&["advise", "smallfile", "--set", "files=50", "--set", "bytes=1KiB"][..], &disk, &flash].concat();
+    let ended = scratch.run(&ask);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    for text in
+        ["Fastest: lfs / ssd:nvme-a", "within 3600 s: ffs / disk:cheetah9lp. Price 80; ", "Bottleneck of", "create"]
+    {
+        assert!(ended.out.contains(text), "{text}: {}", ended.out);
+    }
+    let page = std::fs::read_to_string(scratch.path("advice.html")).unwrap();
+    assert!(page.contains("File system and storage for smallfile") && page.contains("Time of each phase"));
+    let json = scratch.run(&[&ask[..], &["--json"]].concat());
+    let last: serde_json::Value = serde_json::from_str(json.out.lines().last().unwrap()).unwrap();
+    assert_eq!(last["cheapest"].as_str(), Some("ffs / disk:cheetah9lp"));
+    for (more, problem) in [
+        (&["--set", "fils=3"][..], "has no number `fils`"),
+        (&["--set", "files=60"], "given twice"),
+        (&["--set", "bytes"], "as files=500"),
+        (&["--map", "wrap"], "is a workload"),
+        (&["--format", "msr"], "is a workload"),
+        (&["--on", "disk:cheetah9lp"], "no file system on modelled storage"),
+        (&["--on", "lfs / file:a.img"], "no file system on modelled storage"),
+    ] {
+        let ended = scratch.run(&[&ask[..], more].concat());
+        assert_eq!(ended.code, 2, "{more:?}: {}", ended.err);
+        assert!(ended.err.contains(problem), "{more:?}: {}", ended.err);
+    }
+    scratch.write("smallfile", "0,R,0,4096,0\n0,W,4096,4096,5\n");
+    let ended = scratch.run(&["advise", "smallfile", "--format", "alibaba", "--on", "disk:cheetah9lp"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = scratch.run(&["advise", "smallfile", "--set", "files=3"]);
+    assert!(ended.code == 2 && ended.err.contains("workloads: smallfile, "), "{}", ended.err);
 }

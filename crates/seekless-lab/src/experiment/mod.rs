@@ -64,7 +64,10 @@ pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use kinds::{Context, ImageState, Measure, MountJob, Outside, Placement, RunTarget, Workload, WorkloadKind, kinds};
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};
-pub use results::{Claim as PointClaim, Foreign, Merged, Results, Stored, files_of, has_costs, read_costs, to_csv};
+pub use results::{
+    Answer, AnswerRow, Card, Claim as PointClaim, Foreign, Merged, Results, Stored, Tone, files_of, has_costs,
+    read_costs, to_csv,
+};
 pub use results_error::ResultsError;
 pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};

@@ -392,6 +392,61 @@ pub fn files_of(folder: &Path) -> Vec<PathBuf> {
     [POINTS, ROWS, TABLE, RESOLVED, PROVENANCE, SECONDS].map(|name| folder.join(name)).into()
 }
 
+/// What a page says before its figures, where it answers a question.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct Answer {
+    pub cards: Vec<Card>,
+    pub header: Vec<String>,
+    pub rows: Vec<AnswerRow>,
+    /// What has to be known to judge it.
+    pub notes: Vec<String>,
+}
+
+/// A question, its answer in a few words, and what there is to say about it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Card {
+    pub label: String,
+    pub value: String,
+    pub note: String,
+    pub tone: Tone,
+}
+
+impl Card {
+    pub fn new(label: &str, value: &str, note: String) -> Card {
+        Card { label: label.to_owned(), value: value.to_owned(), note, tone: Tone::Plain }
+    }
+
+    #[must_use]
+    pub fn tone(self, tone: Tone) -> Card {
+        Card { tone, ..self }
+    }
+
+    /// As a line of text.
+    pub fn sentence(&self) -> String {
+        format!("{}: {}. {}", self.label, self.value, self.note)
+    }
+}
+
+/// Whether something is as wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Bad,
+}
+
+/// A row of the table: its name, what is written small below it, and its cells.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct AnswerRow {
+    pub name: String,
+    pub below: String,
+    pub cells: Vec<String>,
+    /// Of the last cell.
+    pub tone: Tone,
+}
+
 /// Stored results, read for display.
 #[derive(Clone, Debug)]
 pub struct Stored {
@@ -402,6 +457,8 @@ pub struct Stored {
     pub provenance: serde_json::Value,
     /// The description as text, for repeating the experiment.
     pub text: String,
+    /// What the page says before its figures; experiments have their claims instead.
+    pub answer: Option<Answer>,
 }
 
 impl Stored {
@@ -437,7 +494,7 @@ impl Stored {
         let (path, text) = read(PROVENANCE)?;
         let provenance = serde_json::from_str(&text).map_err(|error| wrong(&path, error.to_string()))?;
         let Resolved { name, experiment: description, published, .. } = resolved;
-        Ok(Stored { name, description, published, rows, provenance, text: description_text })
+        Ok(Stored { name, description, published, rows, provenance, text: description_text, answer: None })
     }
 }
 

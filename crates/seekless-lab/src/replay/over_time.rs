@@ -1,5 +1,6 @@
 //! Response times over the time of a trace, in constant memory.
 
+use hdrhistogram::Histogram;
 use seekless::units::Nanos;
 
 use super::bars::bar;
@@ -11,11 +12,20 @@ const INTERVALS_MAX: usize = 60;
 const WIDTH: Nanos = Nanos(1_000_000);
 
 /// Responses to the requests that arrived in one interval.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Interval {
     pub requests: u64,
     sum_ns: u128,
     pub max: Nanos,
+    /// To two digits, as there are many of them; up to an hour.
+    histogram: Option<Box<Histogram<u32>>>,
+}
+
+fn new_histogram() -> Box<Histogram<u32>> {
+    match Histogram::new_with_bounds(1, 3_600_000_000_000, 2) {
+        Ok(histogram) => Box::new(histogram),
+        Err(error) => unreachable!("the bounds are right: {error}"),
+    }
 }
 
 impl Interval {
@@ -24,17 +34,34 @@ impl Interval {
         Nanos(u64::try_from(self.sum_ns / u128::from(self.requests.max(1))).unwrap_or(u64::MAX))
     }
 
-    fn join(self, other: Interval) -> Interval {
-        Interval {
-            requests: self.requests + other.requests,
-            sum_ns: self.sum_ns + other.sum_ns,
-            max: self.max.max(other.max),
+    /// The response time that a share of the requests did not exceed, to two digits.
+    pub fn quantile(&self, share: f64) -> Nanos {
+        let value = self.histogram.as_ref().map_or(0, |histogram| histogram.value_at_quantile(share));
+        Nanos(value).min(self.max)
+    }
+
+    fn add(&mut self, response: Nanos) {
+        self.requests += 1;
+        self.sum_ns += u128::from(response.0);
+        self.max = self.max.max(response);
+        self.histogram.get_or_insert_with(new_histogram).saturating_record(response.0);
+    }
+
+    fn join(mut self, other: &Interval) -> Interval {
+        self.requests += other.requests;
+        self.sum_ns += other.sum_ns;
+        self.max = self.max.max(other.max);
+        if let Some(more) = &other.histogram
+            && let Err(error) = self.histogram.get_or_insert_with(new_histogram).add(&**more)
+        {
+            unreachable!("the bounds are the same: {error}");
         }
+        self
     }
 }
 
 /// Response times by when requests arrived: equal intervals from the first arrival on.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct OverTime {
     pub width: Nanos,
     pub intervals: Vec<Interval>,
@@ -50,19 +77,15 @@ impl OverTime {
     /// Adds the response to a request that arrived so long after the first.
     pub(super) fn add(&mut self, arrived: Nanos, response: Nanos) {
         while arrived.0 / self.width.0 >= INTERVALS_MAX as u64 {
-            self.intervals = self
-                .intervals
-                .chunks(2)
-                .map(|two| two.iter().copied().fold(Interval::default(), Interval::join))
-                .collect();
+            self.intervals =
+                self.intervals.chunks(2).map(|two| two.iter().fold(Interval::default(), Interval::join)).collect();
             self.width.0 *= 2;
         }
         let index = (arrived.0 / self.width.0) as usize;
         if self.intervals.len() <= index {
             self.intervals.resize(index + 1, Interval::default());
         }
-        let one = Interval { requests: 1, sum_ns: u128::from(response.0), max: response };
-        self.intervals[index] = self.intervals[index].join(one);
+        self.intervals[index].add(response);
     }
 
     /// A line of bars as high as the mean response, the highest one full; empty where everything is answered at once.
@@ -84,6 +107,8 @@ impl OverTime {
             "interval_ns": self.width.0,
             "requests": each(&|interval| interval.requests),
             "mean_ns": each(&|interval| interval.mean().0),
+            "p50_ns": each(&|interval| interval.quantile(0.5).0),
+            "p99_ns": each(&|interval| interval.quantile(0.99).0),
             "max_ns": each(&|interval| interval.max.0),
         })
     }
@@ -110,6 +135,12 @@ mod tests {
             assert_eq!(intervals.iter().map(|interval| interval.sum_ns).sum::<u128>(), 4999 * 2500);
             let means: Vec<u64> = intervals.iter().map(|interval| interval.mean().0).collect();
             assert!(means.is_sorted(), "{means:?}");
+            for (interval, mean) in intervals.iter().zip(&means) {
+                // Responses rise evenly in an interval: its median is its mean, to the two digits that are kept.
+                let (median, high) = (interval.quantile(0.5).0, interval.quantile(0.99).0);
+                assert!(median.abs_diff(*mean) <= 1 + mean / 50, "{median} and {mean}");
+                assert!(median <= high && high <= interval.max.0);
+            }
             assert_eq!(intervals.last().map(|last| last.max), Some(Nanos(count - 1)));
             assert!(over_time.bars().ends_with('█'));
         }

@@ -65,7 +65,7 @@ pub struct Outcome {
 }
 
 /// How the storage kept up with requests that arrived as recorded.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Arrivals {
     /// From the first to the last.
     pub span: Nanos,

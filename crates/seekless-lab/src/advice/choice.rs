@@ -1,0 +1,148 @@
+//! The choice among candidates: the fastest, and the cheapest that is good enough.
+
+use seekless::units::Nanos;
+
+use super::{ALIKE, Candidate, list, price_text};
+use crate::experiment::{Card, Tone};
+use crate::trace::time_text;
+
+/// What was found out about a candidate.
+pub trait Figures {
+    /// The time by which candidates are compared; the shorter, the better.
+    fn time(&self) -> Nanos;
+
+    /// The time that has to be within the limit.
+    fn limited(&self) -> Nanos;
+
+    /// Why it is out of the question.
+    fn unable(&self) -> Option<String>;
+}
+
+/// A candidate and what came of it; the error says why it could not be asked.
+pub struct Judged<F> {
+    pub candidate: Candidate,
+    pub figures: Result<F, String>,
+}
+
+/// All candidates, and what is wanted of them.
+pub(super) struct Choice<F> {
+    pub(super) judged: Vec<Judged<F>>,
+    pub(super) limit: Option<Nanos>,
+    /// What being good enough is called: to "answer 99 of 100 requests".
+    pub(super) wanted: &'static str,
+    /// And without a limit: to "keep up with the trace".
+    pub(super) able: &'static str,
+}
+
+impl<F: Figures> Choice<F> {
+    pub(super) fn able(&self) -> impl Iterator<Item = (&Candidate, &F)> {
+        let able = self.judged.iter().filter_map(|judged| Some((&judged.candidate, judged.figures.as_ref().ok()?)));
+        able.filter(|(_, figures)| figures.unable().is_none())
+    }
+
+    pub(super) fn fastest(&self) -> Option<(&Candidate, &F)> {
+        self.able().min_by_key(|(_, figures)| figures.time())
+    }
+
+    /// Names of those that differ from the fastest by no more than models do.
+    pub(super) fn alike(&self) -> Vec<&str> {
+        let Some((winner, best)) = self.fastest() else { return Vec::new() };
+        let time = best.time().0.max(1) as f64 * ALIKE;
+        let alike = self.able().filter(|(it, figures)| it.name != winner.name && figures.time().0 as f64 <= time);
+        alike.map(|(candidate, _)| candidate.name.as_str()).collect()
+    }
+
+    pub(super) fn is_good_enough(&self, figures: &F) -> bool {
+        figures.unable().is_none() && self.limit.is_none_or(|limit| figures.limited() <= limit)
+    }
+
+    pub(super) fn good_enough(&self) -> Vec<&Candidate> {
+        self.able().filter(|(_, figures)| self.is_good_enough(figures)).map(|(candidate, _)| candidate).collect()
+    }
+
+    /// The cheapest of those that are good enough and have a price; of several, the fastest.
+    pub(super) fn cheapest(&self) -> Option<(&Candidate, &F, f64)> {
+        let good = self.able().filter(|(_, figures)| self.is_good_enough(figures));
+        let priced = good.filter_map(|(candidate, figures)| Some((candidate, figures, candidate.price?)));
+        priced.min_by(|one, other| one.2.total_cmp(&other.2).then(one.1.time().cmp(&other.1.time())))
+    }
+
+    /// "answer 99 of 100 requests within 20 ms".
+    pub(super) fn condition(&self) -> String {
+        match self.limit {
+            Some(limit) => format!("{} within {}", self.wanted, time_text(limit)),
+            None => self.able.to_owned(),
+        }
+    }
+
+    /// What is said of the fastest; `took` says how fast it is.
+    pub(super) fn fastest_card(&self, took: impl Fn(&F) -> String) -> Card {
+        let Some((winner, best)) = self.fastest() else {
+            return Card::new("Fastest", "none", format!("No candidate can {}.", self.able)).tone(Tone::Bad);
+        };
+        let alike = self.alike();
+        let alike = match alike[..] {
+            [] => String::new(),
+            [one] => format!(" {one} is within 10 % of that, which is less than models can tell apart."),
+            _ => format!(" {} are within 10 % of that, which is less than models can tell apart.", list(&alike)),
+        };
+        Card::new("Fastest", &winner.name, format!("{}.{alike}", took(best)))
+    }
+
+    /// What is said of the cheapest that is good enough, or of those that are where there are no prices.
+    pub(super) fn cheapest_card(&self, took: impl Fn(&F) -> String) -> Card {
+        let good = self.good_enough();
+        let condition = self.condition();
+        let label = format!("Cheapest of those that {condition}");
+        match (&good[..], self.cheapest()) {
+            ([], _) => Card::new(&label, "none", format!("No candidate can {condition}.")).tone(Tone::Bad),
+            (_, Some((candidate, figures, price))) => {
+                let unpriced = good.iter().filter(|candidate| candidate.price.is_none()).count();
+                let unpriced = match unpriced {
+                    0 => String::new(),
+                    count => format!(" {count} of the {} that can have no price.", good.len()),
+                };
+                let note = format!("Price {}; {}.{unpriced}", price_text(price), took(figures));
+                Card::new(&label, &candidate.name, note).tone(Tone::Good)
+            }
+            (_, None) => {
+                let names: Vec<&str> = good.iter().map(|candidate| candidate.name.as_str()).collect();
+                let all = match good.len() == self.judged.len() {
+                    true => "all of them".to_owned(),
+                    false => list(&names),
+                };
+                let label = format!("These {condition}");
+                Card::new(
+                    &label,
+                    &all,
+                    "Which of them is cheapest, prices say: --price disk=85 --price ssd=140.".to_owned(),
+                )
+            }
+        }
+    }
+
+    /// A sentence for each candidate that is out of the question.
+    pub(super) fn refusals(&self) -> Vec<String> {
+        let refusal = |judged: &Judged<F>| {
+            let name = &judged.candidate.name;
+            match &judged.figures {
+                Ok(figures) => figures.unable().map(|why| format!("{name} {why}.")),
+                Err(problem) => {
+                    let problem = problem.lines().next().unwrap_or_default();
+                    Some(format!("{name} is out of the question: {}.", problem.trim_end_matches('.')))
+                }
+            }
+        };
+        self.judged.iter().filter_map(refusal).collect()
+    }
+
+    /// "yes", "no", or why not, for a table.
+    pub(super) fn verdict(&self, judged: &Judged<F>) -> (&'static str, Tone) {
+        match &judged.figures {
+            Err(_) => ("no answer", Tone::Bad),
+            Ok(figures) if figures.unable().is_some() => ("cannot keep up", Tone::Bad),
+            Ok(figures) if !self.is_good_enough(figures) => ("too slow", Tone::Bad),
+            Ok(_) => ("yes", Tone::Good),
+        }
+    }
+}
