@@ -113,8 +113,8 @@ mod tests {
             ("lfs / zoned:span=256KiB / zns:zones=40,zone=1MiB,capacity=768KiB", 256 * KIB),
             ("lfs / fault:delay=1us / zoned:span=1MiB,spare=20% / zns:zones=40,zone=4MiB,capacity=4MiB", MIB),
             ("lfs / zoned / smr:zone=1MiB / disk:size=96MiB,rpm=7200,seek=8ms,rate=100MB", MIB),
-            ("lfs / zoned / fault:delay=1us / zns:zones=40,zone=1MiB,capacity=768KiB", 768 * KIB),
-            ("lfs / zoned / concat:n=2 / zns:zones=24,zone=1MiB,capacity=768KiB,open=4,active=4", 768 * KIB),
+            ("lfs / zoned / fault:delay=1us / zns:zones=80,zone=1MiB,capacity=768KiB", 768 * KIB),
+            ("lfs / zoned / concat:n=2 / zns:zones=48,zone=1MiB,capacity=768KiB,open=4,active=4", 768 * KIB),
             (
                 "lfs / zoned / fault / concat:n=3 / fault / smr:zone=1MiB / disk:size=32MiB,rpm=7200,seek=8ms,rate=100MB",
                 MIB,
