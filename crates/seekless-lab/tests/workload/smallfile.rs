@@ -45,6 +45,24 @@ fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     assert!(comparisons.iter().all(|it| !it.calibrated));
 }
 
+/// Aim: without `overlap` the caller who creates files waits while the log is written, so that processor and disk take turns. Method: their
+/// shares of the time add up to all of it; with it, to more.
+#[test]
+fn without_overlap_processor_and_disk_take_turns() {
+    let spec = SmallFile { files: 2000, ..SmallFile::default() };
+    let busy = |overlap: &str| {
+        let line =
+            format!("lfs:segment=1MiB,indirect=log,dirty=460KiB,overlap={overlap} / disk:dec-rz26,request=64KiB");
+        let run = simulated(&line, HostProfile::SPARCSTATION2, &spec);
+        let create = run.phase(CREATE).unwrap();
+        create.processor_busy().unwrap() + create.disk_busy().unwrap()
+    };
+    // The call that fills the memory for changes is through before the writing begins.
+    let in_turn = busy("off");
+    assert!((0.95..1.03).contains(&in_turn), "{in_turn}");
+    assert!(busy("on") > 1.2);
+}
+
 /// The profile is calibrated on the share of the processor that FFS uses while it creates files, and on nothing else of
 /// this benchmark: the share of deletes is a prediction.
 #[test]

@@ -55,6 +55,13 @@ pub(super) const LFS: WordSpec = WordSpec {
             "when indirect blocks are written: at checkpoints, or with every transaction as in [ro92]",
         )
         .default("checkpoint"),
+        Param::new(
+            "overlap",
+            Kind::Switch,
+            "programs make changes while earlier ones are being written; off: they wait, as in the arithmetic of [se95 §4]",
+        )
+        .default("on"),
+        Param::new("readahead", Kind::Switch, "read ahead of sequential readers").default("on"),
         READ_ONLY,
     ],
     constructor: Constructor::FileSystem(&Lfs),
@@ -101,6 +108,8 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
         dirty_bytes_max: word.bytes("dirty"),
         discard: word.switch("discard"),
         indirect_in_log: word.choice("indirect") == "log",
+        overlap: word.switch("overlap"),
+        read_ahead: word.switch("readahead"),
         cache_data: !usage.data_cached_above,
     }
 }

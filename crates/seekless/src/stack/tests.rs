@@ -83,7 +83,7 @@ fn errors_point_at_the_mistake() {
             "lfs:segmnt=1MiB / memory:1MiB",
             "there is no option of `lfs` called `segmnt`; did you mean `segment`?\n  lfs:segmnt=1MiB / memory:1MiB\n      \
              ^^^^^^\noptions of `lfs`: segment, reserve, label, uuid, cleaner, checkpoint, write-back, cache, dirty, \
-             discard, indirect, ro",
+             discard, indirect, overlap, readahead, ro",
         ),
         (
             "lfs:segment=512 KiBi / memory:1MiB",

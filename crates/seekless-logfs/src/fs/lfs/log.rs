@@ -220,6 +220,25 @@ impl Lfs {
         self.make_durable(submitted.end_sequence).await
     }
 
+    /// Waits until nothing is on its way to the device.
+    pub(super) async fn wait_for_flight(&self) -> FsResult<()> {
+        loop {
+            {
+                let state = self.state.borrow();
+                if let Some(error) = &state.stopped {
+                    return Err(FsError::Stopped(error.clone()));
+                }
+                if state.log.in_flight_bytes == 0 {
+                    return Ok(());
+                }
+                if !state.stalled.is_empty() {
+                    return Err(FsError::NoSpace);
+                }
+            }
+            self.log_progress.wait().await;
+        }
+    }
+
     /// Makes room for new changes: starts writing dirty data, and waits while too much is in flight.
     pub(super) async fn write_back_some(&self) -> FsResult<()> {
         loop {

@@ -74,6 +74,11 @@ pub struct Options {
     pub discard: bool,
     /// Write indirect blocks with every transaction, as \[ro92\] does, instead of at checkpoints.
     pub indirect_in_log: bool,
+    /// Take changes while earlier ones are being written. Without it the caller who makes one waits for the log, as the arithmetic of
+    /// \[se95 §4\] has it.
+    pub overlap: bool,
+    /// Read ahead of callers that read files in order.
+    pub read_ahead: bool,
     /// Keep file data that is read in memory. Not worthwhile below a kernel, which caches it too.
     pub cache_data: bool,
 }
@@ -89,6 +94,8 @@ impl Default for Options {
             dirty_bytes_max: 16 * MIB,
             discard: true,
             indirect_in_log: false,
+            overlap: true,
+            read_ahead: true,
             cache_data: true,
         }
     }

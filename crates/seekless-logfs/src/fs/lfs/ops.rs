@@ -101,6 +101,9 @@ impl SpaceAccounts for Segmented {
         if access == ReserveAccess::User && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
+        if access == ReserveAccess::User && !state.log.options.overlap && state.log.in_flight_bytes > 0 {
+            return need(Wait::InFlight);
+        }
         if growth > 0 && access == ReserveAccess::User {
             let used = Segmented::used_bytes(state) + growth as u64 + PENDING_MARGIN_BYTES;
             if used > state.log.layout.capacity_bytes() {
@@ -237,6 +240,7 @@ impl LogBackend for Segmented {
     async fn wait(fs: &Lfs, wait: Wait) -> FsResult<()> {
         match wait {
             Wait::WriteBack => fs.write_back_some().await,
+            Wait::InFlight => fs.wait_for_flight().await,
             Wait::Clean => fs.wait_for_clean().await,
             Wait::Provision => fs.provision().await,
             Wait::Reclaim(ino) => fs.reclaim(ino).await,

@@ -152,7 +152,9 @@ impl Segmented {
             options,
             end,
         };
-        State::new(log, volume, options.read_only)
+        let mut state = State::new(log, volume, options.read_only);
+        state.read_ahead.off = !options.read_ahead;
+        state
     }
 }
 

@@ -58,6 +58,8 @@ impl ReadSpan {
 /// The readers that go in order, and what is being read ahead.
 #[derive(Default)]
 pub(in crate::fs) struct ReadAhead {
+    /// Nothing is read ahead.
+    pub off: bool,
     readers: BTreeMap<Ino, Reader>,
     requests: u64,
     /// The blocks of each file that a task is reading.
@@ -77,7 +79,7 @@ impl ReadAhead {
     /// Number of blocks to read behind a request of `request_blocks` if one of its own blocks is missing in memory, so
     /// that the device gets a whole window to read.
     pub(in crate::fs) fn blocks_behind(&self, ino: Ino, offset: u64, request_blocks: u64, cache_blocks: u64) -> u64 {
-        match self.is_in_order(ino, offset) {
+        match self.is_in_order(ino, offset) && !self.off {
             true => window(request_blocks, cache_blocks).saturating_sub(request_blocks),
             false => 0,
         }
@@ -104,6 +106,9 @@ impl ReadAhead {
 
     /// Notes a read. Returns the blocks that a task has to read ahead, which count as in flight from now on.
     pub(in crate::fs) fn note(&mut self, read: ReadSpan, cache_blocks: u64) -> Option<Range<u64>> {
+        if self.off {
+            return None;
+        }
         let in_order = self.is_in_order(read.ino, read.offset);
         if read.blocks_end >= read.file_end {
             self.readers.remove(&read.ino);

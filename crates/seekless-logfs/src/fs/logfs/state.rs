@@ -45,6 +45,8 @@ pub(in crate::fs) enum Load {
 pub(in crate::fs) enum Wait {
     /// Too much is dirty.
     WriteBack,
+    /// Earlier changes are on their way to the device, and the mount does not overlap with that.
+    InFlight,
     /// There are too few clean segments.
     Clean,
     /// Clean segments have no storage below them yet.

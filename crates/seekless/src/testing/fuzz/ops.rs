@@ -161,6 +161,8 @@ fn options(bytes: &mut Bytes<'_>) -> Options {
         cache_bytes: if choice & 2 == 0 { 32 * MIB } else { 1 },
         dirty_bytes_max: if choice & 4 == 0 { 16 * MIB } else { 64 * KIB },
         indirect_in_log: choice & 8 != 0,
+        overlap: choice & 128 == 0,
+        read_ahead: choice & 64 == 0,
         cache_data: choice & 16 == 0,
         discard: choice & 32 == 0,
         ..Options::default()

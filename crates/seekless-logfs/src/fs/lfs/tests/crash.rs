@@ -32,6 +32,7 @@ fn random_runs() {
             checkpoint_interval: Nanos::from_millis(5),
             write_back_interval: Nanos::from_millis(2),
             indirect_in_log: seed % 3 == 2,
+            overlap: seed % 4 != 1,
             ..Options::default()
         },
     });
