@@ -119,4 +119,69 @@ mod tests {
         let blocks = (237e6_f64 / (1024.0 * 4096.0)).ceil();
         assert_eq!(blocks, indirect, "blocks of 1024 pointers to pages of 4 KB");
     }
+
+    /// The drive of `experiments/physics-*`: milliseconds of a revolution and a sector, and cylinders.
+    const REVOLUTION: f64 = 10.0;
+    const SECTOR: f64 = 0.1;
+    const CYLINDERS: u32 = 1000;
+
+    /// Mean wait for a sector at random after a seek that began at the end of another sector: half a revolution, less half a sector
+    /// for what the end of the seek has left of the one that passes.
+    fn mean_wait(seek: f64) -> f64 {
+        let begun = (seek / SECTOR).fract();
+        let left = if (1e-9..1.0 - 1e-9).contains(&begun) { 1.0 - begun } else { 0.0 };
+        SECTOR * (49.5 + left)
+    }
+
+    /// Mean time for a sector at random within the first `cylinders`, where a seek over `d` takes 1 + 0.3 √d ms.
+    fn mean_access(cylinders: u32) -> f64 {
+        let count = f64::from(cylinders);
+        let of_distance = |distance: u32| {
+            let d = f64::from(distance);
+            let (share, seek) = match distance {
+                0 => (1.0 / count, 0.0),
+                _ => (2.0 * (count - d) / (count * count), 1.0 + 0.3 * d.sqrt()),
+            };
+            share * (seek + mean_wait(seek) + SECTOR)
+        };
+        (0..cylinders).map(of_distance).sum()
+    }
+
+    /// Mean and variance of the time for a sector at random where every seek takes 5.05 ms, but for one in a thousand that has none.
+    fn constant_seek() -> (f64, f64) {
+        let (seek, none) = (5.05, 1.0 / f64::from(CYLINDERS));
+        let mean = seek * (1.0 - none) + REVOLUTION / 2.0 + SECTOR;
+        (mean, REVOLUTION * REVOLUTION / 12.0 + seek * seek * none * (1.0 - none))
+    }
+
+    /// Aim: the open marks of the experiments in physics are the closed forms. Method: these are calculated again, and compared with the
+    /// files.
+    #[test]
+    fn closed_forms_are_as_published() {
+        let value = |text: &str, row: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(row)).unwrap_or_else(|| panic!("no row {row}"));
+            line.split(',').next().and_then(|value| value.parse().ok()).expect("a number")
+        };
+        let near = |found: f64, published: f64| {
+            assert!((found / published - 1.0).abs() < 2e-4, "{found} where {published} is published");
+        };
+        let access = include_str!("../../../experiments/physics-access/published.csv");
+        for cylinders in [1, 10, 100, CYLINDERS] {
+            near(mean_access(cylinders), value(access, &format!("drive,{},response_mean_ms,", cylinders * 100)));
+        }
+        let (mean, variance) = constant_seek();
+        let queue = include_str!("../../../experiments/physics-queue/published.csv");
+        for rate in [20, 40, 60, 80] {
+            // Pollaczek and Khinchine.
+            let busy = f64::from(rate) / 1000.0 * mean;
+            let waits = f64::from(rate) / 1000.0 * (variance + mean * mean) / (2.0 * (1.0 - busy));
+            near(mean + waits, value(queue, &format!("drive,{rate},response_mean_ms,")));
+            near(busy, value(queue, &format!("drive,{rate},disk_busy,")));
+        }
+        let raid5 = include_str!("../../../experiments/physics-raid5/published.csv");
+        near(1000.0 / mean, value(raid5, "striped,1,requests_per_s,"));
+        near(1000.0 / (5.05 + REVOLUTION / 2.0 + SECTOR + REVOLUTION), value(raid5, "RAID-5,1,requests_per_s,"));
+        near(5.0 * 1000.0 / mean, value(raid5, "striped,512,requests_per_s,"));
+        near(5.0 * 1000.0 / (4.0 * mean), value(raid5, "RAID-5,512,requests_per_s,"));
+    }
 }
