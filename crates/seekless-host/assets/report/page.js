@@ -280,13 +280,13 @@
 
   function claims(checked, quick) {
     const word = (verdict) => VERDICTS[verdict] + (quick && verdict !== "open" ? " (quick)" : "");
-    return table([["", ""], ["claim", ""], ["metric", ""], ["required", ""], ["found", ""], ["cases", "number"]], checked.map(({ claim, verdict, cases, held, required, found }) =>
+    return table([["", ""], ["claim", "text"], ["published", ""], ["counts as the same", ""], ["found here", "text"], ["cases", "number"]], checked.map(({ claim, verdict, cases, held, required, found }) =>
       make("tr", {},
         make("td", { class: `badge ${verdict}` }, word(verdict)),
         make("td", {}, ...prose(claim.text), make("small", {}, claim.source)),
-        make("td", { "data-label": "metric" }, make("code", {}, claim.metric)),
-        make("td", { "data-label": "required" }, required),
-        make("td", { "data-label": "found" }, found, claim.note ? make("small", {}, ...prose(claim.note)) : ""),
+        make("td", { "data-label": "published" }, claim.published ?? ""),
+        make("td", { "data-label": "counts as the same" }, required, make("small", {}, make("code", {}, claim.metric))),
+        make("td", { "data-label": "found here" }, found, claim.note ? make("small", {}, ...prose(claim.note)) : ""),
         make("td", { class: "number", "data-label": "cases" }, cases ? `${held} of ${cases}` : ""))), "claims");
   }
 
@@ -327,6 +327,7 @@
       one.answer ? answer(one.answer) : "",
       one.claims.length ? make("p", { class: "verdict" }, sentence) : "",
       one.claims.length ? claims(one.claims, one.quick) : "",
+      one.metrics.length ? make("p", { class: "coinciding" }, ...one.metrics.flatMap(([name, meaning], index) => [index ? "; " : "", make("code", {}, name), ` ${meaning}`]), ". A number with x compares two rows.") : "",
       ...one.figures.map((drawing) => figure(drawing, one)),
       one.published.length ? make("details", { open: one.published.length <= 12 }, make("summary", {}, `published figures beside measured ones (${one.published.length})`), published(one.published)) : "",
       one.rows ? explore({ make, digits, download, csv, shortened }, one) : "",

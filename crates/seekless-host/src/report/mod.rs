@@ -82,6 +82,7 @@ fn experiment(stored: &Stored) -> Value {
         "answer": answer,
         "description": without_points(text),
         "claims": claims,
+        "metrics": meanings(stored),
         "figures": figures,
         "published": published,
         "quick": description.is_quick,
@@ -92,6 +93,17 @@ fn experiment(stored: &Stored) -> Value {
         "csv": to_csv(rows),
         "provenance": provenance,
     })
+}
+
+/// What each metric of the claims means, and in which unit it is, in the order in which they appear.
+fn meanings(stored: &Stored) -> Vec<(&str, &str)> {
+    let known = stored.description.kind().map_or(&[][..], |kind| kind.metrics);
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for claim in &stored.description.claims {
+        let meaning = known.iter().find(|(name, _)| *name == claim.metric);
+        found.extend(meaning.filter(|meaning| !found.contains(meaning)));
+    }
+    found
 }
 
 /// What a page says of a run that has not come to its end.
@@ -142,6 +154,10 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
             let word = match verdict {
                 Verdict::Open => verdict.name().to_owned(),
                 _ => format!("{}{quick}: {}; required: {}", verdict.name(), escape(&found), escape(&required)),
+            };
+            let word = match claim.published.as_str() {
+                "" => word,
+                published => format!("{word}; published: {}", escape(published)),
             };
             text += &format!("<li>{} {} <b>{word}</b></li>\n", prose(&claim.text), escape(&claim.source));
         }

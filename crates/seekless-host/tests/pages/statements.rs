@@ -80,6 +80,11 @@ fn claims_agree_with_statements() {
                     "it is a paper's, and answers no statement of its list; what is ours has a source that says so first",
                 );
             }
+            let said = |statement: &Statement| match statement.value.as_str() {
+                "" => String::new(),
+                value => format!("{value} {}", statement.unit).trim_end().to_owned(),
+            };
+            let mut published: Vec<String> = Vec::new();
             for key in &claim.statements {
                 let (paper, id) = key.split_once('/').unwrap_or((key, ""));
                 let found = lists.get(paper).and_then(|list| list.iter().find(|statement| statement.id == id));
@@ -88,6 +93,9 @@ fn claims_agree_with_statements() {
                     continue;
                 };
                 *answered.entry(key.clone()).or_default() += 1;
+                if !said(statement).is_empty() && !published.contains(&said(statement)) {
+                    published.push(said(statement));
+                }
                 if (&statement.experiment, &statement.metric) != (name, &claim.metric) {
                     wrong(&format!("`{key}` is answered by {} of {}", statement.metric, statement.experiment));
                 }
@@ -100,6 +108,9 @@ fn claims_agree_with_statements() {
                     let (from, to) = (statement.low, statement.high);
                     wrong(&format!("its bounds are {low:?} to {high:?}, those of `{key}` {from:?} to {to:?}"));
                 }
+            }
+            if !claim.statements.is_empty() && claim.published != published.join("; ") {
+                wrong(&format!("`published` is not what the list says, {:?}", published.join("; ")));
             }
         }
     }
@@ -211,7 +222,8 @@ fn sentence(counts: Counts, what: &str) -> String {
     format!("{} {what}: {holds} hold, {differs} differ, {open} are not measured", counts.all())
 }
 
-/// How many of the results that hold no experiment measured: the paper's own arithmetic, repeated, and what a test of the code shows.
+/// How many of the results that hold no experiment measured: the paper's own arithmetic, repeated, and what a test of the code shows or a
+/// script has measured in real time.
 fn held_without_metric(list: &[Statement]) -> usize {
     let held = list.iter().filter(|statement| statement.kind.is_result() && statement.judged() == Verdict::Holds);
     held.filter(|statement| statement.metric.is_empty()).count()
@@ -222,7 +234,7 @@ fn without_metric(list: &[Statement]) -> String {
     match held_without_metric(list) {
         0 => String::new(),
         count => format!(
-            " Of those that hold, {count} without an experiment: by the paper's own arithmetic, repeated, or by a test of the code."
+            " Of those that hold, {count} without an experiment: by the paper's own arithmetic, repeated, by a test of the code, or by a script in real time."
         ),
     }
 }
@@ -237,7 +249,7 @@ fn pages_have_the_statements() {
     let experiments = experiments();
     let is_setup = |kind| kind == Kind::Setup;
     let mut overview = String::from(
-        "| paper | at hand | results | hold | of these by arithmetic or a test | differ | not measured | set-ups | the same | other | not compared | cited | recalled |\n\
+        "| paper | at hand | results | hold | of these by arithmetic, a test or a script | differ | not measured | set-ups | the same | other | not compared | cited | recalled |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut all: Vec<Statement> = Vec::new();
@@ -294,7 +306,7 @@ fn pages_have_the_statements() {
     let arithmetic = held_without_metric(&all);
     let line = format!(
         "Of {total} quantitative statements in the texts of five papers {holds} hold here, {differs} differ, and {open} are not measured. Of those \
-         that hold, {arithmetic} do so without an experiment, by the papers' own arithmetic, repeated, or by a test of the code: \
+         that hold, {arithmetic} do so without an experiment, by the papers' own arithmetic, repeated, by a test of the code, or by a script in real time: \
          [the lists](docs/papers.md#statement-by-statement) have every one, with its bounds and the reason."
     );
     check("../README.md", "statements", &line);

@@ -27,6 +27,9 @@ pub struct Claim {
     /// The paper's statements that it answers, `PAPER/ID` of a list of [`crate::statements`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub statements: Vec<String>,
+    /// What they say, with its unit, as the list has it; several are separated by `; `. For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub published: String,
     pub metric: String,
     pub test: Test,
     #[serde(default, rename = "where", skip_serializing_if = "Selection::is_empty")]
