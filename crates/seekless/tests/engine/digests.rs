@@ -17,7 +17,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 use seekless::codec::crc32c_append;
 use seekless::device::{Buf, Data, Device, Image, Memory, WriteFlags};
-use seekless::disk::{DataSheet, Disk, Drive, Options, Scheduler};
+use seekless::disk::{AfterPair, DataSheet, Disk, Drive, Options, Scheduler};
 use seekless::fs::Fs;
 use seekless::layer::codecs::Key;
 use seekless::rng::Rng;
@@ -123,7 +123,7 @@ fn disk(rt: &Rt, word: &Word, path: &str) -> Option<Disk> {
             seek_one: Nanos::from_micros(1_800),
             seek_full: Nanos::from_micros(22_440),
             head_switch: Nanos::from_micros(1_200),
-            read_hit: overhead,
+            read_hit: AfterPair::always(overhead),
             read_miss: overhead,
             write_hit: overhead,
             write_miss: overhead,
