@@ -63,7 +63,7 @@ bench: ## speed of the engine
 	$(CARGO) bench --workspace --locked
 
 book: ## the book of docs/, as HTML: target/book/index.html
-	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "docs/SUMMARY.md is the book as it is; for HTML: cargo install mdbook"; fi
+	@if command -v mdbook >/dev/null; then scripts/book.sh; else echo "docs/SUMMARY.md is the book as it is; for HTML: cargo install mdbook"; fi
 
 doc: book ## the programmer's pages: target/doc/seekless/index.html
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --locked
