@@ -6,19 +6,23 @@
 //! piece once. When an anchor is damaged, the window is the whole device.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::append::AppendLog;
-use super::core::{MapState, TreeLog};
+use super::arms::Arms;
+use super::core::{Core, Counts, MapState, State, TreeLog};
 use super::format::{
     ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK,
     Superblock,
 };
 use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
-use super::options::{Recovery, VldError};
+use super::options::{CommitUse, Options, Recovery, VldError};
+use super::space::Space;
+use super::tracks::Tracks;
 use super::tree::Tree;
 use crate::device::rescue::{rescue, rescue_as, rescue_right};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked};
-use crate::rt::cover;
+use crate::rt::{Event, Gate, Rt, cover};
 use crate::units::{MIB, SECTOR_BYTES, Sector};
 
 /// Bytes per read while a window is searched.
@@ -636,12 +640,68 @@ fn visit(piece: &Piece, cell: u64) -> Visit {
     Visit { sequence: piece.sequence, index: piece.index, cell, parent: None }
 }
 
+/// As [`recover`], with the time that it took.
+pub(super) async fn recover_timed(
+    rt: &Rt,
+    device: &Device,
+    superblock: Superblock,
+    read_only: bool,
+) -> Result<(Layout, RecoveredMap), VldError> {
+    let start = rt.now();
+    let layout = layout_of(superblock)?;
+    let mut found = recover(device, &layout, read_only).await?;
+    found.recovery.time = rt.now().saturating_sub(start);
+    Ok((layout, found))
+}
+
+impl Core {
+    /// The core of an opened virtual log on `below`. `fill` enters what recovery has found into the space and the state.
+    pub(super) fn opened(
+        rt: &Rt,
+        below: Device,
+        layout: Layout,
+        options: Options,
+        map_index: u32,
+        log: MapState,
+        fill: impl FnOnce(&Layout, &mut State),
+    ) -> Core {
+        let durable_on_completion = below.guarantees().durable_on_completion;
+        let has_head = below.head().is_some();
+        let commit_each_write = match options.commit {
+            CommitUse::Auto => durable_on_completion || has_head,
+            CommitUse::Each => true,
+            CommitUse::Flush => false,
+        };
+        let space = Space::new(&layout, Tracks::new(&layout, below.head()));
+        let mut state = State::new(&layout, space, &options, log);
+        fill(&layout, &mut state);
+        Core {
+            rt: rt.clone(),
+            key: layout.superblock.key(),
+            arms: Arms::new(below.head().map_or(0, |head| head.arms())),
+            below,
+            options,
+            commit_each_write,
+            durable_on_completion,
+            state: state.into(),
+            map_index,
+            snapshot_gate: Gate::new(),
+            commit_gate: Gate::new(),
+            arrived: Event::new(),
+            changed: Event::new(),
+            activity: Rc::default(),
+            counts: Counts::default(),
+            layout,
+        }
+    }
+}
+
 /// Enters the recovered blocks and cells into the map of free space; returns the number of further references to each
 /// block.
-pub(super) fn occupy(found: &RecoveredMap, layout: &Layout, space: &mut super::space::Space) -> Vec<u8> {
-    found.cells.iter().for_each(|&cell| space.take_cell(cell));
+pub(super) fn occupy(map: &[u32], cells: &[u64], layout: &Layout, space: &mut Space) -> Vec<u8> {
+    cells.iter().for_each(|&cell| space.take_cell(cell));
     let mut shares = vec![0; if layout.snapshots > 0 { layout.blocks as usize } else { 0 }];
-    for &block in found.map.iter().filter(|&&block| block != 0) {
+    for &block in map.iter().filter(|&&block| block != 0) {
         match shares.get_mut(block as usize) {
             Some(shares) if !space.is_free(block) => *shares += 1,
             _ => space.take(block),

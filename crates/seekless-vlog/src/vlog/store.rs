@@ -13,14 +13,12 @@
 use std::rc::Rc;
 
 use super::compact::{Emptied, Emptying, Tenant};
-use super::core::{CommitScope, Core, Counts, Garbage, MapState, State, count};
+use super::core::{CommitScope, Core, Garbage, MapState, State, count};
 use super::eager::{AllocPurpose, Head, Run};
 use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::layout::{Layout, Plan};
-use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
-use super::options::{CommitUse, Options, Recovery, VldError};
-use super::space::Space;
-use super::tracks::Tracks;
+use super::open::{RecoveredMap, format_as, newest_anchor, recover_timed, superblocks};
+use super::options::{Options, Recovery, VldError};
 use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{Nanos, Sector};
@@ -129,44 +127,17 @@ impl Store {
     /// # Errors
     /// `Nothing` and `Corrupt`, and device errors.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Store, VldError> {
-        let start = rt.now();
         let superblock = superblocks(&device).await?.superblock;
         if !superblock.is_above() {
             return Err(VldError::Nothing);
         }
-        let layout = layout_of(superblock)?;
-        let mut found = recover(&device, &layout, options.read_only).await?;
-        found.recovery.time = rt.now().saturating_sub(start);
-        let durable = device.guarantees().durable_on_completion;
-        let arms = device.head().map_or(0, |head| head.arms());
-        let each = match options.commit {
-            CommitUse::Auto => durable || device.head().is_some(),
-            CommitUse::Each => true,
-            CommitUse::Flush => false,
-        };
-        let mut space = Space::new(&layout, Tracks::new(&layout, device.head()));
-        found.cells.iter().for_each(|&cell| space.take_cell(cell));
-        let mut state = State::new(&layout, space, &options, found.log);
-        state.map = found.map;
-        let core = Core {
-            rt: rt.clone(),
-            key: layout.superblock.key(),
-            below: device,
-            options,
-            commit_each_write: each,
-            durable_on_completion: durable,
-            state: state.into(),
-            map_index: 0,
-            snapshot_gate: crate::rt::Gate::new(),
-            commit_gate: crate::rt::Gate::new(),
-            arms: super::arms::Arms::new(arms),
-            arrived: crate::rt::Event::new(),
-            changed: crate::rt::Event::new(),
-            activity: Rc::default(),
-            counts: Counts::default(),
-            layout,
-        };
-        Ok(Store { core: Rc::new(core), recovery: found.recovery })
+        let (layout, found) = recover_timed(rt, &device, superblock, options.read_only).await?;
+        let RecoveredMap { map, log, cells, recovery } = found;
+        let core = Core::opened(rt, device, layout, options, 0, log, |_, state| {
+            cells.iter().for_each(|&cell| state.space.take_cell(cell));
+            state.map = map;
+        });
+        Ok(Store { core: Rc::new(core), recovery })
     }
 
     pub fn layout(&self) -> &Layout {

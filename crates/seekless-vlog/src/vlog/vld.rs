@@ -5,12 +5,11 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-use super::core::{CommitScope, Core, State};
+use super::buffer::TrackBuffer;
+use super::core::{CommitScope, Core};
 use super::layout::{Layout, MapLog, Plan};
-use super::open::{RecoveredMap, Superblocks, format, layout_of, occupy, recover, superblocks_of_blocks};
-use super::options::{CommitUse, Options, Recovery, VldError};
-use super::space::Space;
-use super::tracks::Tracks;
+use super::open::{RecoveredMap, Superblocks, format, occupy, recover_timed, superblocks_of_blocks};
+use super::options::{Options, Recovery, VldError};
 use super::{compact, core};
 use crate::device::{
     BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, Snapshots, WriteFlags,
@@ -67,11 +66,8 @@ impl Vld {
     }
 
     async fn found(rt: &Rt, device: &Device, read_only: bool) -> Result<(Layout, RecoveredMap, Superblocks), VldError> {
-        let start = rt.now();
         let superblocks = superblocks_of_blocks(device).await?;
-        let layout = layout_of(superblocks.superblock)?;
-        let mut found = recover(device, &layout, read_only).await?;
-        found.recovery.time = rt.now().saturating_sub(start);
+        let (layout, found) = recover_timed(rt, device, superblocks.superblock, read_only).await?;
         Ok((layout, found, superblocks))
     }
 
@@ -83,25 +79,7 @@ impl Vld {
         found: RecoveredMap,
         map_index: u32,
     ) -> Rc<Vld> {
-        let durable = device.guarantees().durable_on_completion;
         let has_head = device.head().is_some();
-        let arms = device.head().map_or(0, |head| head.arms());
-        let each = match options.commit {
-            CommitUse::Auto => durable || has_head,
-            CommitUse::Each => true,
-            CommitUse::Flush => false,
-        };
-        let tracks = Tracks::new(&layout, device.head());
-        let mut space = Space::new(&layout, tracks);
-        let shares = occupy(&found, &layout, &mut space);
-        let mut state = State::new(&layout, space, &options, found.log);
-        for (logical, &block) in found.map.iter().enumerate().filter(|(_, block)| **block != 0) {
-            state.owner[block as usize] = logical as u32 + 1;
-        }
-        state.map = found.map;
-        state.shares = shares;
-        let has_buffer = has_head && options.tracks > 0;
-        state.buffer = super::buffer::TrackBuffer::new(if has_buffer { options.tracks } else { 0 });
         let block_bytes = layout.block_bytes();
         let longest = layout.transaction_blocks_max * u64::from(block_bytes);
         let geometry = Geometry {
@@ -110,28 +88,19 @@ impl Vld {
             request_bytes_max: u32::try_from(longest.max(MIB)).unwrap_or(u32::MAX) / block_bytes * block_bytes,
             zones: None,
         };
-        let core = Rc::new(Core {
-            rt: rt.clone(),
-            key: layout.superblock.key(),
-            below: device,
-            options,
-            commit_each_write: each,
-            durable_on_completion: durable,
-            state: state.into(),
-            map_index,
-            snapshot_gate: crate::rt::Gate::new(),
-            commit_gate: crate::rt::Gate::new(),
-            arms: super::arms::Arms::new(arms),
-            arrived: crate::rt::Event::new(),
-            changed: crate::rt::Event::new(),
-            activity: Rc::default(),
-            counts: core::Counts::default(),
-            layout,
-        });
+        let RecoveredMap { map, log, cells, recovery } = found;
+        let core = Rc::new(Core::opened(rt, device, layout, options, map_index, log, |layout, state| {
+            state.shares = occupy(&map, &cells, layout, &mut state.space);
+            for (logical, &block) in map.iter().enumerate().filter(|(_, block)| **block != 0) {
+                state.owner[block as usize] = logical as u32 + 1;
+            }
+            state.map = map;
+            state.buffer = TrackBuffer::new(if has_head { options.tracks } else { 0 });
+        }));
         if options.compact && has_head && !options.read_only {
             compact::start(&core);
         }
-        Rc::new(Vld { core, geometry, recovery: found.recovery })
+        Rc::new(Vld { core, geometry, recovery })
     }
 
     /// Work that opening had to do.
