@@ -1,3 +1,5 @@
+mod passing;
+
 use std::rc::Rc;
 
 use super::value::nearest;
@@ -6,7 +8,7 @@ use crate::device::{Buf, Device, WriteFlags};
 use crate::fs::FsError;
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
-use crate::units::{KIB, MIB, Sector};
+use crate::units::{GIB, KIB, MIB, Sector};
 
 fn parse(line: &str) -> Stack {
     Stack::parse(line).unwrap_or_else(|error| panic!("{error}"))

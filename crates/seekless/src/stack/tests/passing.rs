@@ -1,0 +1,140 @@
+//! Aim: a device that passes requests on passes all of them on, also those that have a default in the trait and are easily
+//! forgotten: without them a checksum above does not reach the copies below. Method: every word of that kind over a device
+//! that writes down what arrives.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::device::{BlockDevice, Data, DeviceError, Discard, Geometry, Guarantees};
+
+/// Words that keep something from the device below, and what, with the reason.
+const EXCEPTIONS: &[(&str, &[&str], &str)] =
+    &[("fork", &["correct", "discard", "flush", "provision", "release", "write"], "what is below stays as it is")];
+
+/// A redundant device that holds zeroes.
+#[derive(Default)]
+struct Probe(RefCell<Vec<String>>);
+
+impl Probe {
+    fn note(&self, what: impl Into<String>) {
+        self.0.borrow_mut().push(what.into());
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for Probe {
+    fn geometry(&self) -> Geometry {
+        Geometry { sectors: GIB / 512, block_bytes: 512, request_bytes_max: 1 << 20, zones: None }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { atomic_write_bytes: 512, durable_on_completion: false, ordered: false, discard: Discard::Zeroes }
+    }
+
+    async fn read(&self, _: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        self.note("read");
+        Ok(Buf::zeroed(buf.len()))
+    }
+
+    fn readings(&self) -> u32 {
+        self.note("readings");
+        3
+    }
+
+    async fn read_as(&self, _: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        self.note(format!("read_as {reading}"));
+        Ok(Buf::zeroed(buf.len()))
+    }
+
+    async fn correct(&self, _: Sector, _: Data) -> Result<bool, DeviceError> {
+        self.note("correct");
+        Ok(true)
+    }
+
+    async fn write(&self, _: Sector, _: Data, _: WriteFlags) -> Result<(), DeviceError> {
+        self.note("write");
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.note("flush");
+        Ok(())
+    }
+
+    async fn discard(&self, _: Sector, _: u64) -> Result<(), DeviceError> {
+        self.note("discard");
+        Ok(())
+    }
+
+    async fn provision(&self, _: Sector, _: u64) -> Result<(), DeviceError> {
+        self.note("provision");
+        Ok(())
+    }
+
+    async fn release(&self) -> Result<(), DeviceError> {
+        self.note("release");
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        "probe".to_owned()
+    }
+}
+
+struct Probes(Rc<Probe>);
+
+#[async_trait(?Send)]
+impl LeafOpener for Probes {
+    async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, BuildError> {
+        Ok(self.0.clone())
+    }
+
+    async fn file_system(&self, _: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, BuildError> {
+        Err(FsError::NotDirectory.into())
+    }
+}
+
+/// One request of each kind.
+async fn ask_everything(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    const AT: Sector = Sector(8);
+    device.read(AT, Buf::zeroed(4096)).await?;
+    if device.readings() > 1 {
+        device.read_as(AT, Buf::zeroed(4096), 1).await?;
+    }
+    device.correct(AT, Data::zeroes(4096)).await?;
+    device.provision(AT, 8).await?;
+    device.write(AT, Data::zeroes(4096), WriteFlags::NONE).await?;
+    device.flush().await?;
+    device.discard(AT, 8).await?;
+    device.release().await
+}
+
+#[test]
+fn pass_through_devices_pass_everything_on() {
+    const ALL: [&str; 9] =
+        ["correct", "discard", "flush", "provision", "read", "read_as 1", "readings", "release", "write"];
+    // `smr` is over one modelled disk, which has no copies.
+    let passes_on = |word: &&&WordSpec| matches!(word.constructor, Constructor::DeviceLayer(_)) && word.name != "smr";
+    let mut seen = 0;
+    for word in WORDS.iter().filter(passes_on) {
+        seen += 1;
+        let probe = Rc::new(Probe::default());
+        let (leaves, executor) = (Probes(probe.clone()), Executor::simulated(1, HostProfile::NONE));
+        let (rt, stack) = (executor.rt(), parse(&format!("{} / file:probe", word.name)));
+        let asked = executor.block_on(async {
+            let opened = stack.open(rt, &leaves, Purpose::Use).await.unwrap_or_else(|error| panic!("{error}"));
+            let device = opened.device().expect("the top is a device");
+            assert_eq!(device.geometry().zones.is_some(), device.zoned().is_some(), "`{}` and its zones", word.name);
+            ask_everything(&**device).await
+        });
+        asked.unwrap().unwrap_or_else(|error| panic!("`{}`: {error}", word.name));
+        let arrived = probe.0.borrow();
+        let kept: Vec<&str> = ALL.into_iter().filter(|what| !arrived.iter().any(|found| found == what)).collect();
+        let expected = EXCEPTIONS.iter().find(|(name, ..)| *name == word.name).map_or(&[][..], |(_, kept, _)| kept);
+        assert_eq!(kept, expected, "`{}` keeps this from the device below", word.name);
+    }
+    assert!(seen >= EXCEPTIONS.len() + 2, "the search is broken");
+}
