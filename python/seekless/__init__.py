@@ -11,28 +11,35 @@ The guide is docs/guide/python.md of the project.
 """
 
 from seekless import _native
-from seekless._commands import Bench, Cleaning, Replay, bench, clean, disk, disks, replay
+from seekless._commands import Advice, Bench, Cleaning, Replay, advise, bench, clean, disk, disks, replay
 from seekless._errors import Interrupted, SeeklessError, UsageError
 from seekless._experiments import Results, results, run
 from seekless._figures import Figure
 from seekless._policies import Policy
 from seekless._progress import Bar
 from seekless._tables import Table
+from seekless._workloads import File, Phase, Target, Workload
 
 __version__: str = _native.version()
 
 __all__ = [
+    "Advice",
     "Bar",
     "Bench",
     "Cleaning",
     "Figure",
+    "File",
     "Interrupted",
+    "Phase",
     "Policy",
     "Replay",
     "Results",
     "SeeklessError",
     "Table",
+    "Target",
     "UsageError",
+    "Workload",
+    "advise",
     "bench",
     "clean",
     "disk",

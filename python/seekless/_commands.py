@@ -1,4 +1,4 @@
-"""The commands ``bench``, ``replay``, ``clean`` and ``disk``, as functions."""
+"""The commands ``bench``, ``replay``, ``advise``, ``clean`` and ``disk``, as functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import os
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
 from seekless import _native
 from seekless._errors import SeeklessError
@@ -14,6 +14,7 @@ from seekless._policies import Policy
 from seekless._progress import Progress, shown
 from seekless._tables import Table
 from seekless._words import Strings, listed, words
+from seekless._workloads import Workload, parameters
 
 _log = logging.getLogger("seekless")
 
@@ -120,6 +121,46 @@ class Replay(Result):
         return cast(Dict[str, Any], [line["import"] for line in self.value if line["kind"] == "trace"][0])
 
 
+class Advice(Result):
+    """Which of several storages suits a trace or a workload."""
+
+    #: The answer with its figures, as HTML in one file.
+    page: str = ""
+
+    @property
+    def candidates(self) -> Table:
+        """A row for each candidate; ``problem`` says why one is out of the question."""
+        rows = []
+        for one in self.value[:-1]:
+            figures = {name: value for name, value in one["figures"].items() if name != "phases"}
+            busiest = figures.pop("busiest", None) or {"part": None, "share": None}
+            row = {"name": one["name"], "stack": one["stack"], "price": one["price"], **figures}
+            rows.append({**row, "busiest": busiest["part"], "busy": busiest["share"]})
+        return Table.of_rows(rows)
+
+    @property
+    def phases(self) -> Table:
+        """For a workload, a row for each candidate and each phase."""
+        return Table.of_rows(
+            {"name": one["name"], **phase} for one in self.value[:-1] for phase in one["figures"].get("phases", [])
+        )
+
+    @property
+    def fastest(self) -> Optional[str]:
+        """The name of the candidate that answers fastest; None when none keeps up."""
+        return cast(Optional[str], self.value[-1]["fastest"])
+
+    @property
+    def cheapest(self) -> Optional[str]:
+        """The cheapest of those that are fast enough; None without prices."""
+        return cast(Optional[str], self.value[-1]["cheapest"])
+
+    @property
+    def sentences(self) -> List[str]:
+        """The answer in words, with how sure it is."""
+        return cast(List[str], self.value[-1]["sentences"])
+
+
 class Cleaning(Result):
     """Simulations of cleaning."""
 
@@ -144,7 +185,7 @@ class Cleaning(Result):
 
 
 def bench(
-    workload: str,
+    workload: Union[str, Workload],
     on: Strings,
     *,
     profile: Optional[str] = None,
@@ -156,14 +197,21 @@ def bench(
 ) -> Bench:
     """Runs a workload on stacks, or on directories that begin with ``/`` or ``./``: ``seekless bench``.
 
-    ``numbers`` are those of the workload, such as ``files=200`` or ``file_bytes="1KiB"``.
+    ``workload`` is a name, with its ``numbers``, such as ``files=200`` or ``bytes="1KiB"``; or an object of a class with the base
+    ``Workload``, which has its own.
 
     Raises UsageError for wrong arguments; SeeklessError when a stack was not measured, with the others in ``partial``.
     """
-    options = dict(on=listed(on), profile=profile, clock=clock, log=log, seed=seed, **numbers)
-    line = words(["bench", workload], **options)
+    options: Dict[str, Any] = dict(on=listed(on), profile=profile, clock=clock, log=log, seed=seed)
     with shown(progress) as watch, results_of(Bench):
-        return Bench.of(_native.bench(line, watch))
+        if isinstance(workload, str):
+            return Bench.of(_native.bench(words(["bench", workload], **options, **numbers), watch))
+        if not isinstance(workload, Workload):
+            raise TypeError("a workload is a name, or an object of a class with the base seekless.Workload")
+        if numbers:
+            raise TypeError(f"{next(iter(numbers))}= is for workloads of the engine; one in Python has attributes")
+        name, own = type(workload).__name__, json.dumps(parameters(workload))
+        return Bench.of(_native.bench_with(words([], **options), name, own, workload, watch))
 
 
 def replay(
@@ -190,30 +238,70 @@ def replay(
     Raises UsageError for wrong arguments; SeeklessError when a replay failed, with the others in ``partial``.
     """
     stacks = listed(on)
-    is_path = isinstance(trace, (str, os.PathLike)) or isinstance(trace, (list, tuple))
-    if not is_path:
-        given = dict(format=format, event=event, device=device, sort_window=sort_window)
-        for name, value in given.items():
-            if value is not None:
-                raise TypeError(f"{name}= says how a file is read, and the trace is a table")
-    line = words(
-        ["replay"],
-        listed(trace) if is_path else ["the table"],
-        on=stacks,
-        timing=timing,
-        map=map,
-        devices=devices,
-        seed=seed,
-        format=format,
-        event=event,
-        device=None if device is None else listed(device),
-        sort_window=sort_window,
-    )
+    read = dict(format=format, event=event, device=device, sort_window=sort_window)
+    files, frame = _files(trace, read)
+    line = words(["replay"], files, on=stacks, timing=timing, map=map, devices=devices, seed=seed, **read)
     with shown(progress) as watch, results_of(Replay):
-        told, table = _native.replay(line, None if is_path else trace, stacks if requests else None, watch)
+        told, table = _native.replay(line, frame, stacks if requests else None, watch)
     result = Replay.of(told)
     result.requests = None if table is None else Table(table)
     return result
+
+
+def advise(
+    trace: Any,
+    on: Optional[Strings] = None,
+    *,
+    within: Optional[str] = None,
+    price: Optional[Mapping[str, float]] = None,
+    set: Optional[Mapping[str, Union[int, bool, str]]] = None,
+    profile: Optional[str] = None,
+    map: Optional[str] = None,
+    devices: Optional[str] = None,
+    format: Optional[str] = None,
+    event: Optional[str] = None,
+    device: Optional[Strings] = None,
+    sort_window: Optional[int] = None,
+    progress: Union[bool, Progress, None] = None,
+) -> Advice:
+    """Asks which storage suits a trace or a workload, by running it on disks, arrays and flash, or on the candidates ``on``:
+    ``seekless advise``.
+
+    ``trace`` is as for ``replay``, or the name of a workload, whose numbers are in ``set``: ``{"files": 500}``; ``profile`` is
+    the processor that runs it. ``within`` is the time in which 99 of 100 requests are to be answered, or all of a workload done,
+    such as ``"20ms"``; ``price`` has the price of one drive by the beginning of its word, such as
+    ``{"disk": 85, "ssd:nvme-a": 140}``.
+
+    Raises UsageError for wrong arguments; SeeklessError when the trace cannot be read.
+    """
+    read = dict(format=format, event=event, device=device, sort_window=sort_window)
+    files, frame = _files(trace, read)
+    prices = None if price is None else [f"{drive}={value}" for drive, value in price.items()]
+    numbers = None if set is None else [f"{key}={_number(value)}" for key, value in set.items()]
+    on = None if on is None else listed(on)
+    asked = dict(on=on, within=within, price=prices, set=numbers, profile=profile, map=map, devices=devices)
+    line = words(["advise"], files, **asked, **read)
+    with shown(progress) as watch:
+        told, page = _native.advise(line, frame, watch)
+    result = Advice.of(told)
+    result.page = page
+    return result
+
+
+def _number(value: Union[int, bool, str]) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _files(trace: Any, read: Dict[str, Any]) -> Tuple[List[str], Any]:
+    """The files of a trace, or what stands for them beside a table. ``read`` says how files are read."""
+    if isinstance(trace, (str, os.PathLike, list, tuple)):
+        if read["device"] is not None:
+            read["device"] = listed(read["device"])
+        return listed(trace), None
+    for name, value in read.items():
+        if value is not None:
+            raise TypeError(f"{name}= says how a file is read, and the trace is a table")
+    return ["the table"], trace
 
 
 def clean(

@@ -51,6 +51,23 @@ pub(crate) fn replay(
     Ok(((answer.value.to_string(), answer.text, notes), table))
 }
 
+/// Advice about the trace that the words name, or about the requests of `frame`; and the page.
+#[pyfunction]
+pub(crate) fn advise(
+    py: Python<'_>,
+    words: Vec<String>,
+    frame: Option<Bound<'_, PyAny>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Told, String)> {
+    let frame = frame.map(|frame| Frame::read(&frame)).transpose()?;
+    let ((answer, page), notes) = watched(py, progress, move |caller| {
+        let open = || frame.as_ref().map_or_else(|| Err("there is no table".to_owned()), Frame::open);
+        let requests: Option<calls::OpenRequests<'_>> = if frame.is_some() { Some(&open) } else { None };
+        calls::advise(&words, requests, caller)
+    })?;
+    Ok(((answer.value.to_string(), answer.text, notes), page))
+}
+
 fn listener(answers: &Arc<Mutex<Answers>>) -> Listener {
     let answers = answers.clone();
     Box::new(move |answered| {

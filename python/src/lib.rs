@@ -16,6 +16,7 @@ mod problem;
 mod study;
 mod table;
 mod watch;
+mod workload;
 
 use pyo3::prelude::*;
 
@@ -23,11 +24,13 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::calls::{bench, clean, disk, disks, options, replay, results, version};
+    use crate::calls::{advise, bench, clean, disk, disks, options, replay, results, version};
     #[pymodule_export]
     use crate::policy::{Fresh, Moved, Room, Segment, Shape, clean_with};
     #[pymodule_export]
     use crate::study::{OpenStudy, Study};
     #[pymodule_export]
     use crate::table::Table;
+    #[pymodule_export]
+    use crate::workload::bench_with;
 }

@@ -85,6 +85,49 @@ def test_what_did_not_fail_is_kept(trace):
     assert set(error.value.partial.outcomes["stack"]) == {"disk:nearline-4tb"}
 
 
+def test_advise(trace, desk):
+    """Candidates with prices, the answer in words and as a page; nothing is written. It is the command's."""
+    candidates = ["disk:nearline-4tb", "ssd:nvme-a"]
+    advice = seekless.advise(trace, on=candidates, within="100ms", price={"disk": 85, "ssd": 140.5})
+    rows = {row["stack"]: row for row in advice.candidates}
+    assert set(rows) == set(candidates) and rows["ssd:nvme-a"]["price"] == 140.5
+    assert advice.fastest == "ssd:nvme-a" and advice.cheapest == "disk:nearline-4tb"
+    assert any("Cheapest" in sentence for sentence in advice.sentences) and "Cheapest" in repr(advice)
+    assert "<svg" in advice.page or "<script" in advice.page
+    assert list(desk.iterdir()) == []
+    words = ["advise", trace, "--on", candidates[0], "--on", candidates[1], "--within", "100ms"]
+    words += ["--price", "disk=85", "--price", "ssd=140.5", "--json"]
+    assert advice.value == [json.loads(line) for line in program(*words).splitlines()]
+
+
+def test_advise_about_a_table(trace):
+    """Requests of a replay are a trace; without candidates there are disks, arrays and flash."""
+    requests = seekless.replay(trace, on="disk:nearline-4tb", timing="open", requests=True).requests
+    advice = seekless.advise(requests)
+    assert len(advice.candidates) > 5 and advice.fastest in advice.candidates["name"]
+    assert advice.value == seekless.advise(trace).value
+    with pytest.raises(TypeError, match="device= says how a file is read"):
+        seekless.advise(requests, device="sda")
+    with pytest.raises(seekless.UsageError):
+        seekless.advise(trace, within="soon")
+    with pytest.raises(seekless.UsageError):
+        seekless.advise("no.trace")
+
+
+def test_advise_about_a_workload(desk):
+    """File systems on two drives, phase by phase. It is the command's."""
+    layouts = ["ffs / disk:nearline-4tb", "lfs / ssd:nvme-a"]
+    files = {"files": 50}
+    advice = seekless.advise("smallfile", on=layouts, set=files, profile="sparcstation2", within="1min")
+    assert list(advice.candidates["stack"]) == layouts and advice.fastest == layouts[1]
+    assert set(advice.phases["name"]) == set(layouts) and "create" in advice.phases["phase"]
+    words = ["advise", "smallfile", "--on", layouts[0], "--on", layouts[1], "--set", "files=50", "--profile", "sparcstation2"]
+    assert advice.value == [json.loads(line) for line in program(*words, "--within", "1min", "--json").splitlines()]
+    with pytest.raises(seekless.UsageError, match="files"):
+        seekless.advise("smallfile", set={"no_such_number": 1})
+    assert [path.name for path in desk.iterdir() if path.name != "advice.html"] == []
+
+
 def test_clean():
     result = seekless.clean(["greedy", "cost-benefit:age=root"], blocks=4096, segment_blocks=64, writes=4, warm_up=4)
     rows = list(result.policies)
@@ -103,12 +146,12 @@ def test_disks():
 
 #: Options of the commands that say what is printed or written, which a function returns; and the arguments of functions that
 #: no option is for.
-PRINTED = {"json", "list", "histogram", "check", "dry_run", "rows", "svg", "force"}
+PRINTED = {"json", "list", "histogram", "check", "dry_run", "rows", "svg", "force", "output"}
 ADDED = {"progress", "requests", "executor", "batch"}
 POSITIONAL = {"files": "trace", "policies": "policies", "experiment": "experiment"}
 
 
-@pytest.mark.parametrize("name", ["replay", "clean", "run"])
+@pytest.mark.parametrize("name", ["replay", "advise", "clean", "run"])
 def test_functions_have_the_options_of_their_commands(name):
     options = {option["name"] for option in json.loads(_native.options([name]))} - PRINTED
     wanted = {POSITIONAL.get(option, option) for option in options}

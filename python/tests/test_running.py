@@ -62,6 +62,7 @@ def test_progress_can_end_a_command(small):
         lambda: seekless.clean("greedy", **LONG, progress=enough),
         lambda: seekless.bench("smallfile", on="lfs / disk:dec-rz26", files=100_000, progress=enough),
         lambda: seekless.replay(trace, on="disk:cheetah9lp", progress=enough),
+        lambda: seekless.advise(trace, on="disk:cheetah9lp", progress=enough),
         lambda: seekless.run(small, progress=enough),
     ]
     for call in calls:
@@ -77,6 +78,8 @@ def test_progress_can_end_a_command(small):
     [
         "seekless.clean('greedy', blocks=100_000, segment_blocks=64, writes=40000.0)",
         "seekless.bench('smallfile', on='lfs / disk:nearline-4tb', files=5_000_000)",
+        "seekless.bench(Endless(), on='memfs')",
+        "seekless.bench(Spinning(), on='memfs')",
         "seekless.run('long')",
         "seekless.run('long', executor=concurrent.futures.ThreadPoolExecutor(2))",
     ],
@@ -94,6 +97,19 @@ def test_control_c(desk, call):
     )
     script = f"""
         import concurrent.futures, seekless
+
+        class Endless(seekless.Workload):
+            async def run(self, target):
+                async with target.phase("one"):
+                    while True:
+                        await target.sync()
+
+        class Spinning(seekless.Workload):
+            async def run(self, target):
+                await target.mkdir("d")
+                while True:
+                    pass
+
         print("ready", flush=True)
         try:
             {call}

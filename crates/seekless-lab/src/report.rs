@@ -123,7 +123,7 @@ impl Report<'_> {
             })
             .collect();
         serde_json::json!({
-            "benchmark": self.spec.spec().name,
+            "benchmark": self.spec.name(),
             "seekless": env!("CARGO_PKG_VERSION"),
             "spec": self.spec.to_json(),
             "runs": runs,

@@ -147,9 +147,8 @@ pub async fn run_here(
     outside.mkdir(HOME).await?;
     let target = outside.at(HOME);
     let outcome = spec.run_on(ProgramTarget::Stack(&target), watch).await;
-    if outcome.is_err() {
-        remove_all(&target, "").await;
-    }
+    // What a failed run has left, or one that was written outside.
+    remove_all(&target, "").await;
     let target = target.at("");
     let removed = target.rmdir(HOME).await;
     let closed = close(target.fs()).await;

@@ -11,18 +11,18 @@ use seekless_lab::advice::{Advice, CANDIDATES, Candidate, FULL_SPEED, LAYOUTS, W
 use seekless_lab::experiment::Stored;
 use seekless_lab::output::{self as files, Replace, Wish};
 use seekless_lab::replay::{
-    Devices, Map, Outcome, Place, ReplayError, Spec, Timing, check_stack, needs_survey, simulate_all,
+    Devices, Map, Outcome, Place, ReplayError, Spec, Timing, Watch, check_stack, needs_survey, simulate_all_watched,
 };
 use seekless_lab::run::{can_be_simulated, simulate};
 use seekless_lab::trace::Summary;
 use seekless_lab::workload::{Program, WORKLOADS, WorkloadSpec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::caller::{Caller, Step, Terminal};
-use super::replay::devices;
+use super::replay::{Source, devices};
 use super::report::is_page;
 use super::trace::TraceArgs;
-use super::traces::{describe, describe_rest, duration, survey};
+use super::traces::{duration, step, survey_for};
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 use crate::report;
 
@@ -42,7 +42,7 @@ use crate::report;
 Exit codes: 0 answered, 1 failed, 2 wrong usage")]
 pub(super) struct Args {
     #[command(flatten)]
-    trace: TraceArgs,
+    pub(super) trace: TraceArgs,
 
     /// A candidate: a stack of devices for a trace, with a file system for a workload; without one, a choice of both
     #[arg(long, value_name = "STACK")]
@@ -101,10 +101,49 @@ fn price(text: &str) -> Result<(String, f64), String> {
     }
 }
 
+/// The answer in each of its forms.
+pub(super) struct Advised {
+    /// One for each candidate, and the advice.
+    pub(super) lines: Vec<Value>,
+    pub(super) text: String,
+    pub(super) page: String,
+}
+
+impl Advised {
+    fn new(
+        lines: Vec<Value>,
+        text: String,
+        stored: impl FnOnce(Value) -> Stored,
+    ) -> Result<Advised, Failure> {
+        let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let provenance = json!({
+            "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": jiff::Timestamp::now().to_string(), "seed": 1,
+        });
+        let page = report::page("Seekless: advice", &[stored(provenance)]).map_err(Failure::new)?;
+        Ok(Advised { lines, text, page })
+    }
+}
+
 pub(super) fn run(args: &Args) -> Done {
-    match workload(args)? {
-        Some(spec) => advise_on_workload(args, spec),
-        None => advise_on_trace(args),
+    let wish = Wish::new(if args.force { Replace::Always } else { Replace::Own(is_page) });
+    files::check(&args.output, &wish)?;
+    let terminal = Terminal::of_phases(output::bytes(Some(0), "reading"), None);
+    let advised = advise(args, None, &terminal);
+    terminal.clear();
+    let Advised { lines, text, page } = advised?;
+    files::write(&args.output, page.as_bytes(), &wish)?;
+    match args.json {
+        true => output::print_raw(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?,
+        false => output::print(&format!("{text}\nThe page: {}\n", args.output.display()))?,
+    }
+    Ok(0)
+}
+
+/// What the words ask: about a trace or a workload. `source` takes the place of the files that the words name.
+pub(super) fn advise(args: &Args, source: Option<&dyn Source>, caller: &dyn Caller) -> Result<Advised, Failure> {
+    match (workload(args)?, source) {
+        (Some(spec), None) => advise_on_workload(args, spec, caller),
+        (_, source) => advise_on_trace(args, source.unwrap_or(&args.trace), caller),
     }
 }
 
@@ -123,61 +162,38 @@ fn workload(args: &Args) -> Result<Option<&'static WorkloadSpec>, Failure> {
     }
 }
 
-/// What is written, and the results of whom.
-fn finish(
-    args: &Args,
-    wish: &Wish,
-    stored: impl FnOnce(serde_json::Value) -> Stored,
-    text: &str,
-    lines: &[serde_json::Value],
-) -> Done {
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let provenance = json!({
-        "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": jiff::Timestamp::now().to_string(), "seed": 1,
-    });
-    let page = report::page("Seekless: advice", &[stored(provenance)]).map_err(Failure::new)?;
-    files::write(&args.output, page.as_bytes(), wish)?;
-    match args.json {
-        true => output::print_raw(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?,
-        false => output::print(&format!("{text}\nThe page: {}\n", args.output.display()))?,
-    }
-    Ok(0)
-}
-
-fn page_to_write(args: &Args) -> Result<Wish, Failure> {
-    let wish = Wish::new(if args.force { Replace::Always } else { Replace::Own(is_page) });
-    files::check(&args.output, &wish)?;
-    Ok(wish)
-}
-
-fn advise_on_trace(args: &Args) -> Done {
+/// Asks every candidate twice.
+fn advise_on_trace(args: &Args, source: &dyn Source, caller: &dyn Caller) -> Result<Advised, Failure> {
     let candidates = candidates(args, CANDIDATES)?;
     let stacks: Vec<Stack> = candidates.iter().map(|candidate| candidate.stack.clone()).collect();
     for stack in &stacks {
         check_stack(stack).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     }
-    if args.trace.is_a_stream() {
+    if source.is_a_stream() {
         let failure =
             Failure::new("a stream can be read only once, and every candidate is asked twice").code(WRONG_USAGE);
         return Err(failure.hint("write it to a file"));
     }
-    let wish = page_to_write(args)?;
     let mut spec = Spec { timing: Timing::Open { speed: 1.0 }, map: args.map, place: None, seed: 1 };
     if needs_survey(args.map, &args.devices) {
-        let mut trace = args.trace.open(false)?;
-        let summary = survey(&mut trace, "reading")?;
+        let mut trace = source.open(false)?;
+        let summary = survey_for(&mut trace, "reading", caller)?;
         spec.place = Some(Place::of(&summary, &args.devices, &trace.names())?);
     }
-    let (summary, recorded) = replay(args, &stacks, &spec, "as recorded")?;
-    let (_, full_speed) = replay(args, &stacks, &Spec { timing: FULL_SPEED, ..spec }, "at full speed")?;
-    let name = args.trace.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+    let (name, summary, recorded) = replay(source, &stacks, &spec, "as recorded", caller)?;
+    let full_speed = Spec { timing: FULL_SPEED, ..spec };
+    let (_, _, full_speed) = replay(source, &stacks, &full_speed, "at full speed", caller)?;
     let advice = Advice::new(name, &summary, candidates, recorded, full_speed, args.within);
     let rows = advice.judged().iter().map(|judged| (judged.candidate.name.as_str(), advice.cells(judged)));
     let text = format!("{}\n{}", table(&advice.header(), rows), advice.sentences().join("\n"));
-    finish(args, &wish, |provenance| advice.to_stored(provenance), &text, &advice.to_json())
+    Advised::new(advice.to_json(), text, |provenance| advice.to_stored(provenance))
 }
 
-fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec) -> Done {
+fn advise_on_workload(
+    args: &Args,
+    spec: &'static WorkloadSpec,
+    caller: &dyn Caller,
+) -> Result<Advised, Failure> {
     let wrong = |error: String| Failure::new(error).code(WRONG_USAGE);
     if args.map != Map::Error || args.devices != Devices::One || args.trace.is_described() {
         return Err(wrong(format!(
@@ -198,21 +214,18 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec) -> Done {
     let Some(profile) = HostProfile::named(name) else {
         return Err(wrong(format!("there is no processor profile `{name}`")));
     };
-    let wish = page_to_write(args)?;
-    let terminal = Terminal::of_phases(output::phases(), None);
     let mut runs = Vec::new();
     for (number, candidate) in candidates.iter().enumerate() {
         let watch = |step: seekless_lab::workload::PhaseProgress<'_>| -> ControlFlow<()> {
             let what = format!("[{}/{}] {}, {}", number + 1, candidates.len(), candidate.name, step.phase);
-            terminal.at(Step { what: &what, done: step.done, total: Some(step.total), rate: None })
+            caller.at(Step { what: &what, done: step.done, total: Some(step.total), rate: None })
         };
         runs.push(simulate(&candidate.stack, None, profile, &*program, &watch));
     }
-    terminal.clear();
     let advice = WorkAdvice::new(spec.name.to_owned(), program.title(), name.to_owned(), candidates, runs, args.within);
     let rows = advice.judged().iter().map(|judged| (judged.candidate.name.as_str(), advice.cells(judged)));
     let text = format!("{}\n\n{}\n{}", program.title(), table(&advice.header(), rows), advice.sentences().join("\n"));
-    finish(args, &wish, |provenance| advice.to_stored(provenance), &text, &advice.to_json())
+    Advised::new(advice.to_json(), text, |provenance| advice.to_stored(provenance))
 }
 
 /// The workload with the numbers that are given; the others are as in `seekless bench`.
@@ -251,29 +264,31 @@ fn candidates(args: &Args, otherwise: &[(&str, &str)]) -> Result<Vec<Candidate>,
     Ok(candidates)
 }
 
+/// The name of the trace, what is in it, and an outcome for each stack.
+type Replayed = (String, Summary, Vec<Result<Outcome, ReplayError>>);
+
 fn replay(
-    args: &Args,
+    source: &dyn Source,
     stacks: &[Stack],
     spec: &Spec,
     how: &'static str,
-) -> Result<(Summary, Vec<Result<Outcome, ReplayError>>), Failure> {
-    let mut trace = args.trace.open(false)?;
+    caller: &dyn Caller,
+) -> Result<Replayed, Failure> {
+    let mut trace = source.open(false)?;
     let is_first = spec.timing != FULL_SPEED;
     if is_first {
-        describe(&trace.import(), true);
+        trace.import().to_text().lines().take(1).for_each(|line| caller.note(line));
     }
-    let bar = output::bytes(trace.progress().bytes_total(), how);
-    let read = simulate_all(stacks, &mut trace, spec, &|trace, _| bar.set_position(trace.progress().bytes()));
-    bar.finish_and_clear();
-    let (summary, outcomes) = read?;
+    let watch = Watch { progress: &|trace, requests| caller.at(step(trace, requests, how)), listeners: Vec::new() };
+    let (summary, outcomes) = simulate_all_watched(stacks, &mut trace, spec, watch)?;
+    let import = trace.import();
     if is_first {
-        let import = trace.import();
-        describe_rest(&import);
+        import.to_text().lines().skip(1).for_each(|line| caller.note(line));
         for warning in summary.warnings(trace.format(), &import) {
-            output::note(&format!("  warning: {warning}"));
+            caller.note(&format!("  warning: {warning}"));
         }
     }
-    Ok((summary, outcomes))
+    Ok((import.files.join(", "), summary, outcomes))
 }
 
 fn table<'a>(header: &[String], rows: impl Iterator<Item = (&'a str, Vec<String>)>) -> Table {

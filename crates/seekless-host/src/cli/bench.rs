@@ -10,6 +10,7 @@ use seekless::rt::HostProfile;
 use seekless::stack::{Stack, Target};
 use seekless_lab::report::Report;
 use seekless_lab::run::{Failed, Run, can_be_simulated, run_in_directory, simulate};
+use seekless_lab::workload::script::{Script, Scripted};
 use seekless_lab::workload::{Data, Form, Key, PhaseProgress, Program, WORKLOADS, Watch, WorkloadSpec};
 use toml::Table;
 
@@ -209,6 +210,25 @@ pub(super) fn not_measured(report: &Report<'_>) -> Option<Failure> {
     (!failed.is_empty()).then(|| Failure::new(failed.join("\n")))
 }
 
+impl ProgramBench {
+    /// A benchmark with a script of the caller. The words are options alone: what is measured, and how.
+    ///
+    /// # Errors
+    /// Those of the words.
+    pub(super) fn of_script(words: &[String], script: Box<dyn Script>) -> Result<ProgramBench, clap::Error> {
+        let seed = Arg::new(SEED).long(SEED).value_parser(value_parser!(u64)).default_value("1");
+        let command = Common::augment_args(Command::new("seekless bench")).arg(Arg::new(LOG).long(LOG)).arg(seed);
+        let line = std::iter::once("seekless bench").chain(words.iter().map(String::as_str));
+        let matches = command.try_get_matches_from(line)?;
+        let seed = matches.get_one(SEED).copied().unwrap_or(1);
+        Ok(ProgramBench {
+            program: Box::new(Scripted { script, seed }),
+            log: matches.get_one::<String>(LOG).cloned(),
+            common: Common::from_arg_matches(&matches)?,
+        })
+    }
+}
+
 /// Measures every contestant. An error of one leaves the others their results.
 pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Result<Report<'a>, Failure> {
     let ProgramBench { program, log, common: args } = bench;
@@ -236,7 +256,8 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
             let what = format!("[{}/{}] {}", number + 1, contestants.len(), step.phase);
             let mut speed = speed.borrow_mut();
             let rate = Some(speed.at(&step));
-            let flow = caller.at(Step { what: &what, done: step.done, total: Some(step.total), rate });
+            let total = (step.total > 0).then_some(step.total);
+            let flow = caller.at(Step { what: &what, done: step.done, total, rate });
             is_ended.set(flow.is_break());
             flow
         };

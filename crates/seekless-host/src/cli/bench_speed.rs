@@ -44,15 +44,13 @@ impl Speed {
 fn text(step: &PhaseProgress<'_>, took: Option<Duration>) -> String {
     let elapsed = step.elapsed.as_secs_f64();
     let rate = step.done as f64 / elapsed;
+    let shown: fn(u64) -> String = if step.unit == Unit::Bytes { human_bytes } else { |count| count.to_string() };
+    let of = if step.total > 0 { format!("/{}", shown(step.total)) } else { String::new() };
+    let count = format!("{}{of}", shown(step.done));
     let (count, rate) = match step.unit {
-        Unit::Bytes => (
-            format!("{}/{}", human_bytes(step.done), human_bytes(step.total)),
-            rate.is_finite().then(|| human_bytes(rate as u64)),
-        ),
-        Unit::Files => (format!("{}/{} files", step.done, step.total), rate.is_finite().then(|| rounded(rate))),
-        Unit::Transactions => {
-            (format!("{}/{} transactions", step.done, step.total), rate.is_finite().then(|| rounded(rate)))
-        }
+        Unit::Bytes => (count, rate.is_finite().then(|| human_bytes(rate as u64))),
+        Unit::Files => (format!("{count} files"), rate.is_finite().then(|| rounded(rate))),
+        Unit::Transactions => (format!("{count} transactions"), rate.is_finite().then(|| rounded(rate))),
     };
     let rate = rate.unwrap_or_else(|| "-".to_owned());
     match took {
@@ -78,6 +76,7 @@ mod tests {
             (step(Unit::Files, 12_000, 20_000), real, "12000/20000 files, 1200/s simulated, 5.0x real time"),
             (step(Unit::Bytes, 20 << 20, 64 << 20), None, "20 MiB/64 MiB, 2 MiB/s"),
             (PhaseProgress { elapsed: Nanos::ZERO, ..step(Unit::Files, 0, 5) }, None, "0/5 files, -/s"),
+            (step(Unit::Files, 12, 0), None, "12 files, 1.2/s"),
         ] {
             assert_eq!(text(&step, took), expected);
         }

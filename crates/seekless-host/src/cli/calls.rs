@@ -9,19 +9,24 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser};
+use seekless_lab::LabError;
 pub use seekless_lab::cleaning::MakePolicy;
 use seekless_lab::experiment::{
     Checked, Experiment, Measure, Plan, PointClaim, Results, Stop, Stored, Verdict, deviations, draw,
 };
 use seekless_lab::replay::Listener;
 use seekless_lab::trace::Trace;
+pub use seekless_lab::workload::script;
+use seekless_lab::workload::script::Script;
 use serde_json::{Value, json};
 
+use super::bench::ProgramBench;
 pub use super::caller::{Caller, Step};
 use super::conclude::{Origin, digest_of};
 use super::replay::Source;
 use super::run::{Finished, Prepared};
-use super::{Cli, Command, Failure, WRONG_USAGE, bench, clean, drive_info, list, replay, sweep};
+use super::{Cli, Command, Failure, WRONG_USAGE, advise, bench, clean, drive_info, list, replay, sweep};
+use crate::fuse;
 use crate::report::to_svg;
 
 /// Why there is no answer.
@@ -106,8 +111,11 @@ fn answered(answer: Answer, failure: Option<Failure>) -> Result<Answer, Problem>
 
 fn parsed(words: &[String]) -> Result<Command, Problem> {
     let line = std::iter::once("seekless").chain(words.iter().map(String::as_str));
-    let wrong = |error: clap::Error| Problem { kind: Kind::Usage, text: error.to_string(), partial: None };
-    Cli::try_parse_from(line).map(|cli| cli.command).map_err(wrong)
+    Cli::try_parse_from(line).map(|cli| cli.command).map_err(wrong_words)
+}
+
+fn wrong_words(error: clap::Error) -> Problem {
+    Problem { kind: Kind::Usage, text: error.to_string(), partial: None }
 }
 
 /// The words are of another command than the function is for.
@@ -121,10 +129,33 @@ fn other_command() -> Problem {
 /// With what was measured all the same, where there are several contestants.
 pub fn bench(words: &[String], caller: &dyn Caller) -> Result<Answer, Problem> {
     let Command::Bench(bench::Bench::Program(bench)) = parsed(words)? else { return Err(other_command()) };
+    measured(&bench, caller)
+}
+
+/// `seekless bench` with a workload of the caller. The words are those that follow the name of a workload.
+///
+/// # Errors
+/// As [`bench`].
+pub fn bench_script(words: &[String], script: Box<dyn Script>, caller: &dyn Caller) -> Result<Answer, Problem> {
+    let bench = ProgramBench::of_script(words, script).map_err(wrong_words)?;
+    measured(&bench, caller)
+}
+
+fn measured(bench: &ProgramBench, caller: &dyn Caller) -> Result<Answer, Problem> {
     called(caller, |caller| {
-        let report = bench::measure(&bench, caller)?;
+        let report = bench::measure(bench, caller)?;
         answered(Answer { value: report.to_json(), text: report.to_text() }, bench::not_measured(&report))
     })
+}
+
+/// The number by which the C library knows an error of a target.
+pub fn errno_of(error: &LabError) -> i32 {
+    match error {
+        LabError::FileSystem { cause, .. } => fuse::errno_of(cause),
+        LabError::Host { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
+        LabError::Spec(_) => libc::EINVAL,
+        _ => libc::EIO,
+    }
 }
 
 /// `seekless clean`, with a value for each policy.
@@ -199,6 +230,25 @@ pub fn replay(
         let failure = (!texts.is_empty()).then(|| Failure::new(texts.join("\n")));
         let text = replay::to_text(&import, args.timing, &outcomes);
         answered(Answer { value: replay::to_json(&import, &outcomes).into(), text }, failure)
+    })
+}
+
+/// `seekless advise`, with the command's lines, and the page that it writes. With `requests`, these take the place of the file
+/// that the words name.
+///
+/// # Errors
+/// Those of the words and of the trace.
+pub fn advise(
+    words: &[String],
+    requests: Option<OpenRequests<'_>>,
+    caller: &dyn Caller,
+) -> Result<(Answer, String), Problem> {
+    let Command::Advise(args) = parsed(words)? else { return Err(other_command()) };
+    called(caller, |caller| {
+        let given = requests.map(Given);
+        let source = given.as_ref().map(|given| given as &dyn Source);
+        let advised = advise::advise(&args, source, caller)?;
+        Ok((Answer { value: advised.lines.into(), text: advised.text }, advised.page))
     })
 }
 

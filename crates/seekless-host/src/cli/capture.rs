@@ -117,7 +117,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     let mut trace = Trace::open(std::slice::from_ref(&args.output), &Options { latency: true, ..Options::default() })
         .map_err(|error| Failure::new(error).hint("the device got no request during the recording"))?;
     survey(&mut trace, "checking")?;
-    describe(&trace.import(), false);
+    describe(&trace.import());
     match command_failed {
         None => Ok(0),
         Some(status) => {

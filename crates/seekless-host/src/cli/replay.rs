@@ -13,10 +13,10 @@ use seekless_lab::replay::{
 use seekless_lab::trace::{self, Import, Trace, time_text};
 use serde_json::json;
 
-use super::caller::{Caller, Step, Terminal};
+use super::caller::{Caller, Terminal};
 use super::replay_rows::Rows;
 use super::trace::TraceArgs;
-use super::traces::survey_for;
+use super::traces::{step, survey_for};
 use super::{Done, Failure, WRONG_USAGE, output, plot_replay, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare
@@ -198,13 +198,7 @@ pub(super) fn replay(
     }
     // How the trace is understood is said at once, because a replay can take long; the counts come at its end.
     trace.import().to_text().lines().take(1).for_each(|line| caller.note(line));
-    let progress = |trace: &Trace, requests| {
-        let (done, total) = match trace.progress().bytes() {
-            0 => (requests, None), // Its requests are in memory.
-            bytes => (bytes, trace.progress().bytes_total()),
-        };
-        caller.at(Step { what: "replaying", done, total, rate: None })
-    };
+    let progress = |trace: &Trace, requests| caller.at(step(trace, requests, "replaying"));
     let (summary, replayed) =
         simulate_all_watched(&stacks, &mut trace, &spec, Watch { progress: &progress, listeners })?;
     let import = trace.import();

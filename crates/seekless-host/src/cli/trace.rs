@@ -149,7 +149,7 @@ pub(super) fn head(args: &HeadArgs) -> Done {
         true => output::print_raw(&text)?,
         false => output::print(&text)?,
     }
-    describe(&trace.import(), false);
+    describe(&trace.import());
     Ok(0)
 }
 
@@ -320,7 +320,7 @@ fn write(
     if written.requests > 0 {
         out.finish()?;
     }
-    describe(&trace.import(), false);
+    describe(&trace.import());
     output::note(&format!("{name}: {} requests as {format}, {} bytes", written.requests, written.bytes));
     for (reason, count) in &written.dropped {
         output::note(&format!("  left out: {count} x {reason}"));

@@ -8,7 +8,7 @@ use super::{Failure, output};
 
 /// Reads and counts a whole trace. `what` is shown beside the progress.
 pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, Failure> {
-    let terminal = Terminal::new(output::counter(what), None);
+    let terminal = Terminal::new(output::bytes(trace.progress().bytes_total(), what), None);
     let summary = survey_for(trace, what, &terminal);
     terminal.clear();
     summary
@@ -23,25 +23,25 @@ pub(super) fn survey_for(trace: &mut Trace, what: &str, caller: &dyn Caller) -> 
         batch.iter().for_each(|request| summary.add(request));
         done += batch.len() as u64;
         batch.clear();
-        if caller.at(Step { what, done, total: None, rate: None }).is_break() {
+        if caller.at(step(trace, done, what)).is_break() {
             return Err(Failure::new("interrupted before the trace was read"));
         }
     }
     Ok(summary)
 }
 
-/// Reports on standard error how a trace was interpreted: in one line, or with everything skipped.
-pub(super) fn describe(import: &Import, brief: bool) {
-    let text = import.to_text();
-    match brief {
-        true => output::note(text.lines().next().unwrap_or_default()),
-        false => output::note(text.trim_end()),
-    }
+/// How far a trace is read.
+pub(super) fn step<'a>(trace: &Trace, requests: u64, what: &'a str) -> Step<'a> {
+    let (done, total) = match trace.progress().bytes() {
+        0 => (requests, None), // Its requests are in memory.
+        bytes => (bytes, trace.progress().bytes_total()),
+    };
+    Step { what, done, total, rate: None }
 }
 
-/// Reports what [`describe`] leaves out when it is brief.
-pub(super) fn describe_rest(import: &Import) {
-    import.to_text().lines().skip(1).for_each(output::note);
+/// Reports on standard error how a trace was interpreted, with everything that was skipped.
+pub(super) fn describe(import: &Import) {
+    output::note(import.to_text().trim_end());
 }
 
 /// A length of time with its unit.

@@ -450,7 +450,9 @@ impl Target for Vfs {
         Ok(Space { used, available: bytes(found.blocks_available) })
     }
 
+    /// The workload goes on with something else, which may take no time: nothing was written, or cycles cost nothing.
     fn now(&self) -> Nanos {
+        self.rt.made_progress();
         self.rt.now()
     }
 

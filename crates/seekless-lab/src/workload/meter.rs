@@ -1,5 +1,6 @@
 //! Measuring the phases of a run.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use seekless::units::Nanos;
@@ -20,7 +21,7 @@ pub(super) struct Meter<'a, T> {
 
 /// A phase under way.
 pub(super) struct Running {
-    phase: &'static str,
+    phase: Cow<'static, str>,
     file_bytes: Option<u64>,
     unit: Unit,
     total: u64,
@@ -46,7 +47,8 @@ impl<'a, T: Target> Meter<'a, T> {
     }
 
     /// Begins a phase that will do `total` of `unit`.
-    pub(super) fn begin(&self, phase: &'static str, unit: Unit, total: u64) -> Running {
+    pub(super) fn begin(&self, phase: impl Into<Cow<'static, str>>, unit: Unit, total: u64) -> Running {
+        let phase = phase.into();
         let (began, usage) = (self.target.now(), self.target.usage());
         Running { phase, file_bytes: None, unit, total, done: 0, bytes: 0, began, usage }
     }
@@ -58,7 +60,7 @@ impl<'a, T: Target> Meter<'a, T> {
     pub(super) fn step(&self, running: &mut Running, count: u64, bytes: u64) -> Result<(), LabError> {
         running.done += count;
         running.bytes += bytes;
-        let Running { phase, unit, done, total, began, .. } = *running;
+        let Running { ref phase, unit, done, total, began, .. } = *running;
         let elapsed = self.target.now().saturating_sub(began);
         match (self.watch)(PhaseProgress { phase, unit, done, total, elapsed }) {
             ControlFlow::Continue(()) => Ok(()),
@@ -73,7 +75,7 @@ impl<'a, T: Target> Meter<'a, T> {
         }
         let ended = self.target.now();
         self.phases.push(Measured {
-            phase: running.phase.to_owned(),
+            phase: running.phase.into_owned(),
             file_bytes: running.file_bytes,
             unit: running.unit,
             count: running.done,
@@ -100,6 +102,10 @@ impl<'a, T: Target> Meter<'a, T> {
 }
 
 impl Running {
+    pub(super) fn name(&self) -> &str {
+        &self.phase
+    }
+
     /// The phase is one of several with files of different sizes.
     pub(super) fn with_files_of(self, bytes: u64) -> Running {
         Running { file_bytes: Some(bytes), ..self }

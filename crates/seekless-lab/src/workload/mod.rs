@@ -13,6 +13,7 @@ pub mod largefile;
 mod meter;
 pub mod phases;
 pub mod postmark;
+pub mod script;
 pub mod sizes;
 pub mod smallfile;
 mod spec;
@@ -84,7 +85,8 @@ pub trait Workload: Serialize + DeserializeOwned + Default + Send + Sync + 'stat
 /// A [`Workload`] of any kind.
 #[async_trait(?Send)]
 pub trait Program: Send + Sync {
-    fn spec(&self) -> &'static WorkloadSpec;
+    /// Its word, where it is one of [`WORKLOADS`].
+    fn name(&self) -> &str;
 
     /// See [`Workload::check`].
     ///
@@ -120,8 +122,8 @@ pub enum ProgramTarget<'a> {
 
 #[async_trait(?Send)]
 impl<W: Workload> Program for W {
-    fn spec(&self) -> &'static WorkloadSpec {
-        &W::SPEC
+    fn name(&self) -> &str {
+        W::SPEC.name
     }
 
     fn check(&self) -> Result<(), LabError> {
@@ -158,6 +160,7 @@ pub struct PhaseProgress<'a> {
     pub phase: &'a str,
     pub unit: Unit,
     pub done: u64,
+    /// 0 where it is not known.
     pub total: u64,
     /// Time since the phase began, by the clock of the run.
     pub elapsed: Nanos,

@@ -150,7 +150,7 @@ mod tests {
             }
             assert!(defaults.is_empty(), "{} has no keys for {defaults:?}", spec.name);
             let program = spec.read(&table, None).unwrap();
-            assert_eq!(program.spec().name, spec.name);
+            assert_eq!(program.name(), spec.name);
             program.check().unwrap_or_else(|error| panic!("{} cannot be run as it is: {error}", spec.name));
             assert_eq!(spec.read(&table, Some(77)).unwrap().seed(), 77);
             table.insert("nonsense".into(), toml::Value::Integer(1));

@@ -97,7 +97,7 @@ fn done(run: &Run) -> Vec<(String, u64, u64)> {
 /// The same seed gives the same nanoseconds; each phase does as much as it announces; the host's directory is left
 /// unchanged, even when a run is interrupted.
 fn keeps_the_rules(spec: &dyn Program) {
-    let name = spec.spec().name;
+    let name = spec.name();
     let run = || simulated("lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, spec);
     let first = run();
     assert_eq!(first, run(), "{name}");
@@ -149,9 +149,9 @@ macro_rules! programs {
         /// Every row of the table has a test here.
         #[test]
         fn all_are_tried() {
-            let tried = [$(Program::spec(&$program).name),*];
+            let tried = [$(Program::name(&$program).to_owned()),*];
             for spec in WORKLOADS {
-                assert!(tried.contains(&spec.name), "give {} a small size here, and it is tried", spec.name);
+                assert!(tried.iter().any(|tried| tried == spec.name), "give {} a small size here, and it is tried", spec.name);
             }
         }
     };

@@ -1,6 +1,7 @@
 //! Workloads: whether they measure what they claim, and their results.
 
 mod every;
+mod script;
 mod smallfile;
 
 use std::ops::ControlFlow;
