@@ -228,11 +228,9 @@ impl Lfs {
                 if let Some(error) = &state.stopped {
                     return Err(FsError::Stopped(error.clone()));
                 }
-                if state.log.in_flight_bytes == 0 {
+                // What waits for room below may wait for the caller, who frees space.
+                if state.log.in_flight_bytes == 0 || !state.stalled.is_empty() {
                     return Ok(());
-                }
-                if !state.stalled.is_empty() {
-                    return Err(FsError::NoSpace);
                 }
             }
             self.log_progress.wait().await;

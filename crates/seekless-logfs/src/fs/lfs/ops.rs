@@ -101,7 +101,8 @@ impl SpaceAccounts for Segmented {
         if access == ReserveAccess::User && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
-        if access == ReserveAccess::User && !state.log.options.overlap && state.log.in_flight_bytes > 0 {
+        let waits = access != ReserveAccess::Internal && !state.log.options.overlap && state.stalled.is_empty();
+        if waits && state.log.in_flight_bytes > 0 {
             return need(Wait::InFlight);
         }
         if growth > 0 && access == ReserveAccess::User {
