@@ -377,7 +377,8 @@ impl BlockDevice for FaultDevice {
     }
 }
 
-/// For the rules, an append is a write to the beginning of its zone, and a reset is a discard of the zone.
+/// For the rules, an append is a write to the beginning of its zone, a reset is a discard of the zone, and what else changes its
+/// state is a write of no bytes.
 #[async_trait(?Send)]
 impl Zoned for FaultDevice {
     fn zone(&self, zone: u32) -> Result<ZoneInfo, DeviceError> {
@@ -401,13 +402,16 @@ impl Zoned for FaultDevice {
     }
 
     async fn manage(&self, zone: u32, action: ZoneAction) -> Result<(), DeviceError> {
-        if action != ZoneAction::Reset {
-            return self.zones_below()?.manage(zone, action).await;
-        }
         let (at, sectors) = (self.zone_start(zone), self.inner.geometry().zones.map_or(0, |zones| zones.zone_sectors));
-        self.gate(Kinds::DISCARD, at, sectors * SECTOR_BYTES).await?;
+        let is_reset = action == ZoneAction::Reset;
+        match is_reset {
+            true => self.gate(Kinds::DISCARD, at, sectors.saturating_mul(SECTOR_BYTES)).await?,
+            false => self.gate(Kinds::WRITE, at, 0).await?,
+        }
         self.zones_below()?.manage(zone, action).await?;
-        self.found(at, sectors);
+        if is_reset {
+            self.found(at, sectors);
+        }
         Ok(())
     }
 }
