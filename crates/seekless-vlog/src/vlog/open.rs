@@ -23,7 +23,7 @@ use super::tree::Tree;
 use crate::device::rescue::{rescue, rescue_as, rescue_right};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked};
 use crate::rt::{Event, Gate, Rt, cover};
-use crate::units::{MIB, SECTOR_BYTES, Sector};
+use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector};
 
 /// Bytes per read while a window is searched.
 const SCAN_BYTES: u64 = MIB;
@@ -640,14 +640,14 @@ fn visit(piece: &Piece, cell: u64) -> Visit {
     Visit { sequence: piece.sequence, index: piece.index, cell, parent: None }
 }
 
-/// As [`recover`], with the time that it took.
+/// As [`recover`], with the time since `start`, when the search for the superblock began.
 pub(super) async fn recover_timed(
     rt: &Rt,
+    start: Nanos,
     device: &Device,
     superblock: Superblock,
     read_only: bool,
 ) -> Result<(Layout, RecoveredMap), VldError> {
-    let start = rt.now();
     let layout = layout_of(superblock)?;
     let mut found = recover(device, &layout, read_only).await?;
     found.recovery.time = rt.now().saturating_sub(start);

@@ -127,11 +127,12 @@ impl Store {
     /// # Errors
     /// `Nothing` and `Corrupt`, and device errors.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Store, VldError> {
+        let start = rt.now();
         let superblock = superblocks(&device).await?.superblock;
         if !superblock.is_above() {
             return Err(VldError::Nothing);
         }
-        let (layout, found) = recover_timed(rt, &device, superblock, options.read_only).await?;
+        let (layout, found) = recover_timed(rt, start, &device, superblock, options.read_only).await?;
         let RecoveredMap { map, log, cells, recovery } = found;
         let core = Core::opened(rt, device, layout, options, 0, log, |_, state| {
             cells.iter().for_each(|&cell| state.space.take_cell(cell));

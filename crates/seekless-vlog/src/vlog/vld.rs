@@ -66,8 +66,9 @@ impl Vld {
     }
 
     async fn found(rt: &Rt, device: &Device, read_only: bool) -> Result<(Layout, RecoveredMap, Superblocks), VldError> {
+        let start = rt.now();
         let superblocks = superblocks_of_blocks(device).await?;
-        let (layout, found) = recover_timed(rt, device, superblocks.superblock, read_only).await?;
+        let (layout, found) = recover_timed(rt, start, device, superblocks.superblock, read_only).await?;
         Ok((layout, found, superblocks))
     }
 
