@@ -41,7 +41,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Say how many points the folders have, and what is missing; write nothing
+    /// Say how many points the folders and --out have, and what is missing; write nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -85,10 +85,14 @@ pub(super) fn run(args: &Args) -> Done {
     Err(lacks(args, &plan, &missing, &folder))
 }
 
-/// How far a sweep is.
+/// How far a sweep is, with what `folder` has already.
 fn count(args: &Args, plan: &Plan, folder: &Path) -> Done {
-    let (there, foreign) = Results::count(&args.from, plan)?;
-    for (from, foreign) in args.from.iter().zip(&foreign) {
+    let mut folders = args.from.clone();
+    if Results::are_in(folder) && !folders.iter().any(|from| from == folder) {
+        folders.push(folder.to_owned());
+    }
+    let (there, foreign) = Results::count(&folders, plan)?;
+    for (from, foreign) in folders.iter().zip(&foreign) {
         left_out(from, foreign);
     }
     output::print(&format!("{} of {} points are measured\n", there.len(), plan.points.len()))?;
@@ -117,12 +121,7 @@ fn lacks(args: &Args, plan: &Plan, missing: &[usize], folder: &Path) -> Failure 
         ),
         None => String::new(),
     };
-    let here = format!(
-        "seekless run {}{} --out {}",
-        seekless::stack::quoted_path(args.which.folder()),
-        if args.which.quick { " --quick" } else { "" },
-        seekless::stack::quoted_path(folder)
-    );
+    let here = format!("seekless run {} --out {}", args.which.words(), seekless::stack::quoted_path(folder));
     Failure::new(text)
         .hint(format!("{absent}run the shards that lack them again and merge, or measure them here: {here}"))
 }

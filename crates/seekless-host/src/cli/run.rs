@@ -65,8 +65,11 @@ impl Which {
         Plan::new(experiment, program).map_err(|error| Failure::new(error).code(WRONG_USAGE))
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        &self.experiment
+    /// These arguments, quoted for a shell.
+    pub(super) fn words(&self) -> String {
+        let quoted = |text: &Path| seekless::stack::quoted_path(text);
+        let over = self.over.as_ref().map_or_else(String::new, |over| format!(" --over {}", quoted(Path::new(over))));
+        format!("{}{over}{}", quoted(&self.experiment), if self.quick { " --quick" } else { "" })
     }
 
     /// The folder of its results where none is named.
@@ -288,16 +291,15 @@ fn print_shard(args: &Args, experiment: &Experiment, shard: Shard, rows: &[Row],
     if args.show.json {
         return output::print_raw(&conclude::to_json(rows, &[], &[]));
     }
-    let quick = if args.which.quick { " --quick" } else { "" };
-    let experiment_folder = seekless::stack::quoted_path(args.which.folder());
     let all = match args.out {
         Some(_) => "DIR...".to_owned(),
         None => format!("{}.*-of-{}", args.which.results(experiment, None).display(), shard.count()),
     };
     output::print(&format!(
-        "Shard {shard}: {} rows in {}\nWhen all shards are there: seekless merge {experiment_folder}{quick} {all}\n",
+        "Shard {shard}: {} rows in {}\nWhen all shards are there: seekless merge {} {all}\n",
         rows.len(),
-        folder.display()
+        folder.display(),
+        args.which.words()
     ))
 }
 

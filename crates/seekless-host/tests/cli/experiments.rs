@@ -365,6 +365,11 @@ fn lost_shards_are_named() {
             "{file}"
         );
     }
+    // What has been measured into the merged folder counts, too.
+    let counted = merge(&["1"], &["--dry-run"]);
+    assert_eq!((counted.code, counted.out.as_str()), (0, "20 of 20 points are measured\n"), "{}", counted.err);
+    let over = merge(&["1"], &["--dry-run", "--over", "disk:dec-rz26"]);
+    assert!(over.err.contains("seekless run sweep --over disk:dec-rz26 --out results/sweep"), "{}", over.err);
 }
 
 /// What is wrong is said with what to do about it.

@@ -235,6 +235,11 @@ impl Results {
         Ok(merged)
     }
 
+    /// Whether points have been measured into `folder`.
+    pub fn are_in(folder: &Path) -> bool {
+        folder.join(POINTS).exists()
+    }
+
     /// Keys of the plan's points that folders have, finished or not, and what else each of them has. Nothing is written.
     ///
     /// # Errors
