@@ -466,7 +466,7 @@ fn errors_have_their_place() {
     let whole = zstd::encode_all(&bytes[..], 1).expect("memory takes everything");
     let cut: Rc<[u8]> = whole[..whole.len() / 2].into();
     let error = run(&[sound, small], &cut).err().expect("half a file");
-    assert!(matches!(error, ReplayError::Trace(TraceError::Io { .. })), "{error}");
+    assert!(matches!(error, ReplayError::Trace(TraceError::CutOff { .. })), "{error}");
 }
 
 /// Timings and mappings are written in the syntax in which they are parsed.

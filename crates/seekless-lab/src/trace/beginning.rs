@@ -47,9 +47,10 @@ impl Beginning {
         for input in inputs {
             input.sample()?;
             if is_utf16(input.window()) {
-                let name = &input.name;
-                let problem = format!("it is text in UTF-16\nconvert it: iconv -f UTF-16 -t UTF-8 {name} > {name}.txt");
-                return Err(TraceError::Format { name: name.clone(), problem });
+                let convert = input.shell("| iconv -f UTF-16 -t UTF-8 | seekless trace info -");
+                let problem =
+                    format!("it is text in UTF-16\nconvert it, with the options that say how it is read: {convert}");
+                return Err(TraceError::Format { name: input.name.clone(), problem });
             }
             if input.window().starts_with(BYTE_ORDER_MARK) && !input.window().contains(&0) {
                 input.consume(BYTE_ORDER_MARK.len());

@@ -136,7 +136,7 @@ fn nothing_fits(lines: &[&[u8]]) -> String {
     let problem = format!("its lines are of no format that is known; the first is {first:?}");
     let with_header = FORMATS.iter().filter(|spec| matches!(spec.recognised, Recognised::ByBeginning(_)));
     if let Some(score) = with_header.filter_map(|spec| score(Format::of(spec), lines)).find(|score| score.bad == 0) {
-        return format!("{problem}\nbut for the header they could be {0}: --format {0}", score.format);
+        return format!("{problem}\nwith another header they could be {0}: --format {0}", score.format);
     }
     match Separated::of(lines) {
         Some(columns) => format!("{problem}\n{}", columns.hint()),
@@ -160,6 +160,8 @@ impl Separated {
     const COLUMNS_MIN: usize = 4;
     /// Shown at most.
     const COLUMNS_MAX: usize = 16;
+    /// Of each, at most.
+    const COLUMN_CHARACTERS_MAX: usize = 40;
     const LINES: usize = 20;
 
     fn of(lines: &[&[u8]]) -> Option<Separated> {
@@ -180,7 +182,9 @@ impl Separated {
 
     fn hint(&self) -> String {
         let numbered = self.columns.iter().take(Self::COLUMNS_MAX).zip(1..);
-        let numbered: Vec<String> = numbered.map(|(column, number)| format!("{number} is {column:?}")).collect();
+        let shown = |column: &str| column.chars().take(Self::COLUMN_CHARACTERS_MAX).collect::<String>();
+        let numbered: Vec<String> =
+            numbered.map(|(column, number)| format!("{number} is {:?}", shown(column))).collect();
         let separator = match self.separator {
             b',' => "",
             b'\t' => ",separator=tab",

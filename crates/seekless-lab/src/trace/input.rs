@@ -6,6 +6,8 @@ use std::io::{self, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
 
+use seekless::stack::quoted_path;
+
 use super::TraceError;
 
 /// Bytes per read.
@@ -78,6 +80,7 @@ impl<R: Read> Read for Counting<R> {
 /// The decompressed bytes of one trace, with a window on the next ones.
 pub(super) struct Input {
     pub(super) name: String,
+    is_file: bool,
     pub(super) compression: Compression,
     counted: Counted,
     read: Box<dyn Read>,
@@ -94,22 +97,22 @@ impl Input {
     pub(super) fn open(path: &Path) -> Result<Input, TraceError> {
         let name = path.display().to_string();
         if name == "-" {
-            return Input::new("standard input".to_owned(), Box::new(io::stdin()));
+            return Input::of("standard input".to_owned(), Box::new(io::stdin()), None, false);
         }
         let failed = |cause| TraceError::Io { name: name.clone(), cause };
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let total = metadata.is_file().then_some(metadata.len());
-        Input::of(name, Box::new(file), total)
+        Input::of(name, Box::new(file), total, true)
     }
 
-    /// Reads from anything.
+    /// Reads from anything that has the name of a file.
     pub(super) fn new(name: String, read: Box<dyn Read>) -> Result<Input, TraceError> {
-        Input::of(name, read, None)
+        Input::of(name, read, None, true)
     }
 
     /// `total` is the number of bytes before decompression, where it is known.
-    fn of(name: String, read: Box<dyn Read>, total: Option<u64>) -> Result<Input, TraceError> {
+    fn of(name: String, read: Box<dyn Read>, total: Option<u64>, is_file: bool) -> Result<Input, TraceError> {
         let counted = Counted { read: Rc::default(), total };
         let mut read = Counting { inner: read, count: counted.read.clone() };
         let failed = |cause| TraceError::Io { name: name.clone(), cause };
@@ -130,7 +133,30 @@ impl Input {
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(io::BufReader::new(whole))),
             Compression::Zstd => Box::new(zstd::Decoder::new(whole).map_err(failed)?),
         };
-        Ok(Input { name, compression, counted, read, buffer: Vec::new(), start: 0, end: 0, consumed: 0, at_end: false })
+        let buffer = Vec::new();
+        Ok(Input { name, is_file, compression, counted, read, buffer, start: 0, end: 0, consumed: 0, at_end: false })
+    }
+
+    /// What a shell runs to read the trace once more through `filters`: from its file, decompressed.
+    pub(super) fn shell(&self, filters: &str) -> String {
+        let unpack = match self.compression {
+            Compression::None => "cat",
+            Compression::Gzip => "zcat",
+            Compression::Zstd => "zstdcat",
+        };
+        match self.is_file {
+            true => format!("{unpack} <{} {filters}", quoted_path(Path::new(&self.name))),
+            false => format!("{unpack} {filters}"),
+        }
+    }
+
+    /// An error, with what to do where a compressed file ends too soon; nothing else ends in it.
+    fn failed(&self, cause: io::Error) -> TraceError {
+        let name = self.name.clone();
+        match cause.kind() == io::ErrorKind::UnexpectedEof && self.compression != Compression::None {
+            true => TraceError::CutOff { name, command: self.shell("2>/dev/null | seekless trace info -") },
+            false => TraceError::Io { name, cause },
+        }
     }
 
     /// The bytes that come next, as far as they have been read.
@@ -169,7 +195,7 @@ impl Input {
                 Ok(0) => self.at_end = true,
                 Ok(count) => self.end += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(cause) => return Err(TraceError::Io { name: self.name.clone(), cause }),
+                Err(cause) => return Err(self.failed(cause)),
             }
             return Ok(!self.at_end);
         }
@@ -191,6 +217,6 @@ pub fn contents(path: &Path) -> Result<Vec<u8>, TraceError> {
     let mut bytes = Vec::new();
     match input.read.read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
-        Err(cause) => Err(TraceError::Io { name: input.name, cause }),
+        Err(cause) => Err(input.failed(cause)),
     }
 }

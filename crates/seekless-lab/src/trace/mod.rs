@@ -95,8 +95,13 @@ use stage::Stage;
 /// Why a trace cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    #[error("cannot read {name}: {cause}{}", cut_off(name, cause))]
+    #[error("cannot read {name}: {cause}")]
     Io { name: String, cause: io::Error },
+    #[error(
+        "cannot read {name} to its end: it is compressed, and cut off\nwhat is there of it can be read so, with the options that say \
+         how it is read: {command}"
+    )]
+    CutOff { name: String, command: String },
     #[error("cannot tell the format of {name}: {problem}")]
     Format { name: String, problem: String },
     /// Another reader of the same trace has the reason.
@@ -107,20 +112,6 @@ pub enum TraceError {
     Files(String),
     #[error("there is no request in {name} that can be used{}", import.because())]
     NoRequests { name: String, import: Box<Import> },
-}
-
-/// A hint where a compressed file ends too soon; nothing else ends in this error.
-fn cut_off(name: &str, cause: &io::Error) -> String {
-    match cause.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            let unpack = if name.ends_with(".zst") { "zstdcat" } else { "zcat" };
-            format!(
-                "\nthe compressed file is cut off; what is there of it can be read so: {unpack} {name} 2>/dev/null | \
-                 seekless trace info -"
-            )
-        }
-        _ => String::new(),
-    }
 }
 
 /// How to read a trace.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{as_format, lines, trace};
+use crate::trace::input::Input;
 use crate::trace::{Event, Format, Names, Op, Options, Request, Trace, TraceWriter};
 use seekless::units::Nanos;
 
@@ -50,7 +51,10 @@ fn text_in_another_dress() {
         let pair = |byte: u8| if high == 1 { [byte, 0] } else { [0, byte] };
         let wide: Vec<u8> = mark.into_iter().chain(plain.bytes().flat_map(pair)).collect();
         let text = problem(&wide);
-        assert!(text.contains("UTF-16") && text.contains("iconv -f UTF-16 -t UTF-8 sample"), "{text}");
+        assert!(
+            text.contains("UTF-16") && text.contains("cat <sample | iconv -f UTF-16 -t UTF-8 | seekless"),
+            "{text}"
+        );
     }
     for odd in [plain.lines().skip(1).collect::<Vec<_>>().join("\n"), plain.replace(',', ", ")] {
         let text = problem(odd.as_bytes());
@@ -85,7 +89,9 @@ fn text_in_another_dress() {
             std::iter::from_fn(|| trace.next_batch(&mut out).err()).next().expect("it is cut off").to_string()
         }
     };
-    assert!(text.contains("cut off") && text.contains("zcat sample 2>/dev/null | seekless trace info -"), "{text}");
+    assert!(text.contains("cut off") && text.contains(" zcat <sample 2>/dev/null | seekless trace info -"), "{text}");
+    let input = Input::new("my traces/a".to_owned(), Box::new(std::io::empty())).expect("nothing to read");
+    assert_eq!(input.shell("| wc"), "cat <'my traces/a' | wc");
 }
 
 /// Devices that are not in the trace: the error lists those that are.
