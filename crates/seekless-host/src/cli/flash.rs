@@ -134,12 +134,11 @@ pub(super) fn fit(args: &FitArgs) -> Done {
     let (before, after) = (shares(&start)?, shares(&fitted.model)?);
     let changed: Vec<&Figure> = FIGURES.iter().filter(|figure| figure.of(&model) != figure.of(&fitted.model)).collect();
     let options: Vec<String> = changed.iter().filter_map(|figure| figure.text(&fitted.model)).collect();
-    let word = match &model {
-        Model::Ssd(_) => "ssd",
-        Model::Zns(_) => "zns",
+    let drive = match args.drive.starts_with('@') {
+        true => read_stack(&args.drive)?.to_string(),
+        false => args.drive.clone(),
     };
-    let base = if args.drive.contains(':') { args.drive.clone() } else { format!("{word}:{}", args.drive) };
-    let line = std::iter::once(base).chain(options).collect::<Vec<_>>().join(",");
+    let line = with_options(&drive, &model, &options);
     if args.json {
         let figures: serde_json::Map<String, Value> =
             FIGURES.iter().filter_map(|it| Some((it.option.to_owned(), it.of(&fitted.model)?.into()))).collect();
@@ -413,4 +412,33 @@ fn panels(answers: &[Answer]) -> Vec<Loops> {
         Loops { title: format!("{}{zones} ({engine}, {format})", operation(*what)), curves }
     };
     keys.iter().map(panel).collect()
+}
+
+/// The drive as a word with these options; those of the same names that it was given are left out.
+fn with_options(drive: &str, model: &Model, options: &[String]) -> String {
+    let word = match model {
+        Model::Ssd(_) => "ssd:",
+        Model::Zns(_) => "zns:",
+    };
+    let base = if drive.starts_with(word) { drive.to_owned() } else { format!("{word}{drive}") };
+    let key = |option: &str| option.split_once('=').map(|(key, _)| key.trim().to_owned());
+    let is_new =
+        |given: &&str| key(given).is_none_or(|given| options.iter().all(|one| key(one).as_ref() != Some(&given)));
+    base.split(',').filter(is_new).map(str::to_owned).chain(options.iter().cloned()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line that was fitted can be fitted again.
+    #[test]
+    fn a_figure_is_given_once() {
+        let model = read_model("nvme-a").unwrap_or_else(|failure| panic!("{}", failure.text));
+        let options = ["program=612us".to_owned(), "erase=3ms".to_owned()];
+        let line = with_options("nvme-a", &model, &options);
+        assert_eq!(line, "ssd:nvme-a,program=612us,erase=3ms");
+        assert_eq!(with_options(&line, &model, &["program=5us".to_owned()]), "ssd:nvme-a,erase=3ms,program=5us");
+        assert_eq!(with_options("ssd:nvme-a,size=8GiB", &model, &options[1..]), "ssd:nvme-a,size=8GiB,erase=3ms");
+    }
 }

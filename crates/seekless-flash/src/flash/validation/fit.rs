@@ -214,10 +214,10 @@ pub fn fit_figures(
             for figure in FIGURES {
                 for sign in [1.0, -1.0] {
                     let mut moves = 0;
-                    while moves < MOVES_MAX && search.attempt(figure, sign * step) {
+                    while moves < MOVES_MAX && search.tried < effort.drives_max && search.attempt(figure, sign * step) {
                         moves += 1;
                     }
-                    if search.tried >= effort.drives_max || watch(search.tried, search.error).is_break() {
+                    if watch(search.tried, search.error).is_break() || search.tried >= effort.drives_max {
                         break 'steps;
                     }
                     if moves > 0 {
