@@ -110,11 +110,7 @@ pub(super) struct Advised {
 }
 
 impl Advised {
-    fn new(
-        lines: Vec<Value>,
-        text: String,
-        stored: impl FnOnce(Value) -> Stored,
-    ) -> Result<Advised, Failure> {
+    fn new(lines: Vec<Value>, text: String, stored: impl FnOnce(Value) -> Stored) -> Result<Advised, Failure> {
         let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let provenance = json!({
             "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": jiff::Timestamp::now().to_string(), "seed": 1,
@@ -127,7 +123,11 @@ impl Advised {
 pub(super) fn run(args: &Args) -> Done {
     let wish = Wish::new(if args.force { Replace::Always } else { Replace::Own(is_page) });
     files::check(&args.output, &wish)?;
-    let terminal = Terminal::of_phases(output::bytes(Some(0), "reading"), None);
+    let bar = match workload(args)? {
+        Some(_) => output::phases(),
+        None => output::bytes(Some(0), "reading"),
+    };
+    let terminal = Terminal::of_phases(bar, None);
     let advised = advise(args, None, &terminal);
     terminal.clear();
     let Advised { lines, text, page } = advised?;
@@ -150,10 +150,15 @@ pub(super) fn advise(args: &Args, source: Option<&dyn Source>, caller: &dyn Call
 /// The workload that is named in place of a trace. A file of that name is a trace.
 fn workload(args: &Args) -> Result<Option<&'static WorkloadSpec>, Failure> {
     let [name] = &args.trace.files[..] else { return Ok(None) };
-    let found = WORKLOADS.iter().find(|spec| name.as_os_str() == spec.name).filter(|_| !name.exists());
-    match found {
-        Some(spec) => Ok(Some(spec)),
-        None if args.set.is_empty() && args.profile.is_none() => Ok(None),
+    match WORKLOADS.iter().find(|spec| name.as_os_str() == spec.name) {
+        Some(spec) if !name.is_file() => Ok(Some(spec)),
+        _ if args.set.is_empty() && args.profile.is_none() => Ok(None),
+        Some(_) => {
+            let name = name.display();
+            let problem =
+                format!("--set and --profile are for the workload {name}, and the file {name} is taken for a trace");
+            Err(Failure::new(problem).hint("use another directory").code(WRONG_USAGE))
+        }
         None => {
             let names: Vec<&str> = WORKLOADS.iter().map(|spec| spec.name).collect();
             let problem = format!("--set and --profile are for a workload, and {} is none", name.display());
@@ -189,11 +194,7 @@ fn advise_on_trace(args: &Args, source: &dyn Source, caller: &dyn Caller) -> Res
     Advised::new(advice.to_json(), text, |provenance| advice.to_stored(provenance))
 }
 
-fn advise_on_workload(
-    args: &Args,
-    spec: &'static WorkloadSpec,
-    caller: &dyn Caller,
-) -> Result<Advised, Failure> {
+fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Caller) -> Result<Advised, Failure> {
     let wrong = |error: String| Failure::new(error).code(WRONG_USAGE);
     if args.map != Map::Error || args.devices != Devices::One || args.trace.is_described() {
         return Err(wrong(format!(
@@ -215,12 +216,18 @@ fn advise_on_workload(
         return Err(wrong(format!("there is no processor profile `{name}`")));
     };
     let mut runs = Vec::new();
+    let is_ended = std::cell::Cell::new(false);
     for (number, candidate) in candidates.iter().enumerate() {
         let watch = |step: seekless_lab::workload::PhaseProgress<'_>| -> ControlFlow<()> {
             let what = format!("[{}/{}] {}, {}", number + 1, candidates.len(), candidate.name, step.phase);
-            caller.at(Step { what: &what, done: step.done, total: Some(step.total), rate: None })
+            let flow = caller.at(Step { what: &what, done: step.done, total: Some(step.total), rate: None });
+            is_ended.set(flow.is_break());
+            flow
         };
         runs.push(simulate(&candidate.stack, None, profile, &*program, &watch));
+        if is_ended.get() {
+            return Err(Failure::new("interrupted"));
+        }
     }
     let advice = WorkAdvice::new(spec.name.to_owned(), program.title(), name.to_owned(), candidates, runs, args.within);
     let rows = advice.judged().iter().map(|judged| (judged.candidate.name.as_str(), advice.cells(judged)));

@@ -370,5 +370,5 @@ fn storage_for_a_workload_is_advised() {
     let ended = scratch.run(&["advise", "smallfile", "--format", "alibaba", "--on", "disk:cheetah9lp"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     let ended = scratch.run(&["advise", "smallfile", "--set", "files=3"]);
-    assert!(ended.code == 2 && ended.err.contains("workloads: smallfile, "), "{}", ended.err);
+    assert!(ended.code == 2 && ended.err.contains("the file smallfile is taken for a trace"), "{}", ended.err);
 }

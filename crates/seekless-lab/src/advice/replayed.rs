@@ -440,7 +440,7 @@ fn about(summary: &Summary) -> String {
         "The trace has {requests} requests{rate}: {} reads, {} writes, {} each on average, {} of them in order{touched}.",
         percent(share(Op::Read)),
         percent(share(Op::Write)),
-        human_bytes((bytes / 512.0).round() as u64 * 512),
+        human_bytes(bytes.round() as u64),
         percent(summary.sequential_share()),
     )
 }
