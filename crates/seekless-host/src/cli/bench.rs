@@ -250,6 +250,11 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
     let is_ended = Cell::new(false);
     let mut report = Report { spec: program, runs: Vec::new(), failed: Vec::new() };
     for (number, contestant) in contestants.iter().enumerate() {
+        let begins = format!("[{}/{}] {contestant}", number + 1, contestants.len());
+        // What was found after the last step of the contestant before ends the command here.
+        if is_ended.get() || caller.at(Step { what: &begins, done: 0, total: None, rate: None }).is_break() {
+            break;
+        }
         let is_simulated = matches!(contestant, Contestant::Stack(stack) if is_virtual(stack, args.clock));
         let speed = RefCell::new(Speed::new(is_simulated));
         let watch = |step: PhaseProgress<'_>| {
@@ -272,9 +277,6 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
             Err(failure) => {
                 report.failed.push(Failed { contestant: contestant.to_string(), error: failure.text });
             }
-        }
-        if is_ended.get() {
-            break;
         }
     }
     Ok(report)

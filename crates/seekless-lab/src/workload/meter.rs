@@ -106,6 +106,14 @@ impl Running {
         &self.phase
     }
 
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The phase is one of several with files of different sizes.
     pub(super) fn with_files_of(self, bytes: u64) -> Running {
         Running { file_bytes: Some(bytes), ..self }

@@ -182,6 +182,12 @@ const READ_BYTES_MAX: u64 = 1 << 30;
 /// No file is longer, so that sums of offsets are numbers.
 const FILE_BYTES_MAX: u64 = 1 << 62;
 
+/// What a phase has done at most, in its unit and in bytes.
+const DONE_MAX: u64 = 1 << 62;
+
+/// When virtual time ends: 146 years.
+const TIME_MAX: Nanos = Nanos(1 << 62);
+
 /// Makes the calls of a script until it ends.
 async fn play<T: Target>(program: &Scripted, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
     let mut calls = program.script.begin(program.seed, target.beside().is_some())?;
@@ -228,6 +234,10 @@ impl<'a, T: Target> Player<'a, T> {
     /// Counts what was done, and lets the caller see it, who may end the run.
     fn look(&mut self, count: u64, bytes: u64) -> Result<(), LabError> {
         if let Some(phase) = &mut self.phase {
+            let is_too_much = |done: u64, more: u64| done.checked_add(more).is_none_or(|sum| sum > DONE_MAX);
+            if is_too_much(phase.done(), count) || is_too_much(phase.bytes(), bytes) {
+                return Err(wrong("a phase does more than 2^62 of its unit, or of bytes"));
+            }
             return self.meter.step(phase, count, bytes);
         }
         if count > 0 || bytes > 0 {
@@ -348,7 +358,19 @@ impl<'a, T: Target> Player<'a, T> {
             Call::Sync { is_log } => self.place(*is_log)?.sync().await?,
             Call::DropCaches => self.meter.drop_caches().await?,
             Call::Space { is_log } => return Ok(Answer::Space(self.place(*is_log)?.space().await?)),
-            Call::Compute(work) => self.target.compute(*work).await,
+            Call::Compute(work) => {
+                // A cycle takes a microsecond at most.
+                let longest = match work {
+                    Work::Cycles(cycles) => cycles.checked_mul(1_000),
+                    Work::Compute { time } => Some(time.0),
+                    _ => Some(0),
+                };
+                let end = longest.and_then(|longest| longest.checked_add(self.target.now().0));
+                if end.is_none_or(|end| end > TIME_MAX.0) {
+                    return Err(wrong("a computation ends after more than 146 years, or has more than 2^52 cycles"));
+                }
+                self.target.compute(*work).await;
+            }
             Call::Begin { phase, unit, total } => match &self.phase {
                 Some(running) => {
                     let problem = format!("the phase `{phase}` begins, and `{}` has not ended", running.name());

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use seekless::rt::HostProfile;
+use seekless::rt::{HostProfile, Work};
 use seekless::stack::Stack;
 use seekless::units::Nanos;
 use seekless_lab::LabError;
@@ -134,6 +134,9 @@ fn wrong_calls_are_refused() {
         (Call::Close(7), "the file is closed"),
         (Call::Fsync(7), "the file is closed"),
         (begin("two"), "`one` has not ended"),
+        (Call::Compute(Work::Cycles(u64::MAX)), "146 years"),
+        (Call::Compute(Work::Cycles(1 << 55)), "146 years"),
+        (Call::Compute(Work::Compute { time: Nanos(u64::MAX) }), "146 years"),
     ];
     let (calls, said): (Vec<Call>, Vec<&str>) = wrong.into_iter().unzip();
     let (run, answers) = played(in_one_phase([vec![Call::Create(at("f"))], calls.clone()].concat()));
