@@ -291,7 +291,7 @@
   }
 
   function published(rows) {
-    return table([["published", ""], ["where", ""], ["published", "number"], ["measured", "number"], ["deviation", "number"]], rows.map((row) =>
+    return table([["metric", ""], ["where", ""], ["reference", "number"], ["measured", "number"], ["deviation", "number"]], rows.map((row) =>
       make("tr", {},
         make("td", {}, row.metric, make("small", {}, row.source)),
         make("td", {}, Object.entries(row.dims).map(([k, v]) => (typeof v === "number" ? `${k} ${v}` : v)).join(", "), row.note ? make("small", {}, ...prose(row.note)) : ""),
@@ -329,7 +329,7 @@
       one.claims.length ? claims(one.claims, one.quick) : "",
       one.metrics.length ? make("p", { class: "coinciding" }, ...one.metrics.flatMap(([name, meaning], index) => [index ? "; " : "", make("code", {}, name), ` ${meaning}`]), ". A number with x compares two rows.") : "",
       ...one.figures.map((drawing) => figure(drawing, one)),
-      one.published.length ? make("details", { open: one.published.length <= 12 }, make("summary", {}, `published figures beside measured ones (${one.published.length})`), published(one.published)) : "",
+      one.published.length ? make("details", { open: one.published.length <= 12 }, make("summary", {}, `reference figures beside measured ones (${one.published.length})`), published(one.published)) : "",
       one.rows ? explore({ make, digits, download, csv, shortened }, one) : "",
       make("div", { class: "controls" }, make("button", { type: "button", onclick: save }, `all ${one.rows} rows as CSV`)),
       make("details", {}, make("summary", {}, "how it was made"), make("pre", {}, JSON.stringify(one.provenance, null, 2)), make("pre", {}, one.description)));

@@ -80,9 +80,17 @@ fn claims_agree_with_statements() {
                     "it is a paper's, and answers no statement of its list; what is ours has a source that says so first",
                 );
             }
-            let said = |statement: &Statement| match statement.value.as_str() {
-                "" => String::new(),
-                value => format!("{value} {}", statement.unit).trim_end().to_owned(),
+            // A number that was measured, or words; a number of another origin has that before it.
+            let said = |statement: &Statement| {
+                let number = format!("{} {}", statement.value, statement.unit);
+                match (statement.kind, statement.value.as_str()) {
+                    (Kind::Qualitative, _) => format!("“{}”", statement.quote),
+                    (_, "") => String::new(),
+                    (Kind::Derived, _) => format!("calculated: {}", number.trim_end()),
+                    (Kind::Cited, _) => format!("cited: {}", number.trim_end()),
+                    (Kind::Recalled, _) => format!("recalled: {}", number.trim_end()),
+                    _ => number.trim_end().to_owned(),
+                }
             };
             let mut published: Vec<String> = Vec::new();
             for key in &claim.statements {
