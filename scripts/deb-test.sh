@@ -45,6 +45,7 @@ inside sh -e -c '
     seekless mount "lfs / file:/srv/kept.img" /mnt/kept && echo before >/mnt/kept/file
 ' || die "a mount of the older version"
 inside apt-get install -y --no-install-recommends /tmp/seekless.deb >"$work/log" 2>&1 || { cat "$work/log"; die "the upgrade"; }
+inside dpkg -i /tmp/seekless.deb >"$work/log" 2>&1 || { cat "$work/log"; die "the same version once more"; }
 inside sh -e -c '
     test "$(dpkg-query -W -f "\${Version}" seekless)" != 0.0.1
     grep -q before /mnt/kept/file && echo after >/mnt/kept/file && seekless umount /mnt/kept

@@ -28,7 +28,7 @@ if [ -n "$remove" ]; then
 fi
 
 install -D -m 755 "$program" "$bin"
-# Function names stay, so that a backtrace says where; lines are for who has built it. The linker's note is a digest of the debug
+# Function names stay, so that a backtrace says where; lines need the debug file of the build. The linker's note is a digest of the debug
 # information too, which names the folder of the sources: without it, the same sources make the same program anywhere.
 ! command -v strip >/dev/null || strip --strip-debug --remove-section=.note.gnu.build-id "$bin"
 pages=$(mktemp -d)

