@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::find::Mutant;
-use crate::rooms::{CORE, ENGINE, place_of};
+use crate::find::{Mutant, hash_bytes};
+use crate::rooms::{CORE, ENGINE, Rooms, place_of};
 use crate::weave::{HOOK, HOOK_ELSEWHERE, weave};
 
 /// Where the copy is, and what is built from it.
@@ -18,13 +18,19 @@ pub(crate) struct Place {
     pub(crate) tree: PathBuf,
     pub(crate) target: PathBuf,
     pub(crate) work: PathBuf,
+    pub(crate) progress: PathBuf,
 }
 
 impl Place {
     pub(crate) fn new(root: &Path) -> Place {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let base = target.join("mutants");
-        Place { tree: base.join("tree"), target: base.join("build"), work: base.join("work") }
+        Place {
+            tree: base.join("tree"),
+            target: base.join("build"),
+            work: base.join("work"),
+            progress: base.join("progress.jsonl"),
+        }
     }
 
     fn cargo(&self, words: &[&str]) -> Result<(bool, Vec<Value>)> {
@@ -58,6 +64,8 @@ pub(crate) struct Built {
     /// Those that the compiler rejects.
     pub(crate) rejected: usize,
     pub(crate) tests: Vec<Tests>,
+    /// Changes whenever the sources do, or which tests are of which room.
+    pub(crate) sources: String,
 }
 
 /// Writes what differs, so that cargo builds again only what has changed.
@@ -71,21 +79,31 @@ fn write_changed(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Copies the project's files, but those that are woven.
-fn copy_project(place: &Place, root: &Path, woven: &BTreeSet<PathBuf>) -> Result<()> {
+/// Copies the project's files, but those that are woven. Returns a hash of all that the engine and its tests are made
+/// of.
+fn copy_project(place: &Place, root: &Path, woven: &BTreeSet<PathBuf>) -> Result<u64> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
         .output()
         .context("starting git")?;
     ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
+    let mut hashes = Vec::new();
     for name in String::from_utf8(listed.stdout)?.split('\0').filter(|name| !name.is_empty()) {
         let source = root.join(name);
-        if !woven.contains(Path::new(name)) && source.is_file() {
-            write_changed(&place.tree.join(name), &fs::read(&source)?)?;
+        if !source.is_file() {
+            continue;
+        }
+        let bytes = fs::read(&source)?;
+        if name.starts_with("crates/") || name.starts_with("Cargo.") {
+            hashes.push(hash_bytes(name.as_bytes()) ^ hash_bytes(&bytes).rotate_left(1));
+        }
+        if !woven.contains(Path::new(name)) {
+            write_changed(&place.tree.join(name), &bytes)?;
         }
     }
-    Ok(())
+    hashes.sort_unstable();
+    Ok(hash_bytes(&hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect::<Vec<u8>>()))
 }
 
 /// Where in the woven files something exists for one mutant.
@@ -150,14 +168,16 @@ fn write_woven(place: &Place, root: &Path, mutants: &BTreeMap<u32, Mutant>) -> R
     Ok(map)
 }
 
-pub(crate) fn build(place: &Place, root: &Path, mutants: Vec<Mutant>) -> Result<Built> {
+pub(crate) fn build(place: &Place, root: &Path, rooms: &Rooms, mutants: Vec<Mutant>) -> Result<Built> {
     let tried = mutants.len();
     let mut mutants: BTreeMap<u32, Mutant> = (0..).zip(mutants).collect();
     ensure!(tried < 8192, "the copy has room for 8192 mutants, and these are {tried}");
     let sources: Result<BTreeSet<PathBuf>> = mutants.values().map(|mutant| place_of(root, &mutant.file)).collect();
     let sources = sources?;
     let libraries = ENGINE.iter().map(|name| Path::new("crates").join(name).join("src/lib.rs"));
-    copy_project(place, root, &sources.iter().cloned().chain(libraries).collect())?;
+    let copied = copy_project(place, root, &sources.iter().cloned().chain(libraries).collect())?;
+    let prefixes = rooms.rooms.values().flat_map(|room| &room.tests).cloned().collect::<Vec<String>>().join(" ");
+    let all_sources = format!("{:016x}", hash_bytes(format!("{copied:x} {prefixes}").as_bytes()));
     // What has lost its last mutant is written all the same: as it is.
     for round in 1.. {
         for name in &sources {
@@ -177,6 +197,10 @@ pub(crate) fn build(place: &Place, root: &Path, mutants: Vec<Mutant>) -> Result<
             let texts: Vec<&str> = errors.filter_map(|message| message["rendered"].as_str()).take(3).collect();
             bail!("the copy does not compile, and no mutant is the cause:\n{}", texts.join("\n"));
         }
+        let chosen = blamed.iter().filter_map(|number| mutants.get(number)).find(|mutant| mutant.why.is_some());
+        if let Some(mutant) = chosen {
+            bail!("chosen.toml: the compiler rejects {mutant}");
+        }
         mutants.retain(|number, _| !blamed.contains(number));
     }
     let (success, messages) = place.cargo(&["test", "--locked", "--no-run"])?;
@@ -187,5 +211,5 @@ pub(crate) fn build(place: &Place, root: &Path, mutants: Vec<Mutant>) -> Result<
     };
     let tests: Vec<Tests> = messages.iter().filter_map(tests).collect();
     ensure!(tests.len() == ENGINE.len(), "cargo names {} programs with tests", tests.len());
-    Ok(Built { rejected: tried - mutants.len(), mutants, tests })
+    Ok(Built { rejected: tried - mutants.len(), mutants, tests, sources: all_sources })
 }

@@ -56,25 +56,38 @@ impl fmt::Display for Mutant {
     }
 }
 
+pub(crate) fn hash(parts: &[&str]) -> u64 {
+    hash_bytes(parts.join("\0").as_bytes())
+}
+
 /// FNV-1a, which gives the same number everywhere.
-fn hash(parts: &[&str]) -> u64 {
+pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for byte in parts.join("\0").bytes() {
+    for &byte in bytes {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
     // The low bits of FNV differ little where the last bytes do.
     hash ^ hash >> 29
 }
 
+/// So many of each file are in the sample, where it has them: small files have promises, too.
+const OF_EACH_FILE: usize = 4;
+
 /// The sample of each room, and all that were chosen.
 pub(crate) fn all(root: &Path, rooms: &Rooms, seed: u64, percent: u64) -> Result<Vec<Mutant>> {
     let mut found = Vec::new();
     for (name, room) in &rooms.rooms {
-        let mut candidates = Vec::new();
+        let order = |mutant: &Mutant| hash(&[&seed.to_string(), &mutant.id]);
+        let (mut candidates, mut others) = (Vec::new(), Vec::new());
         for file in &room.files {
-            candidates.extend(in_file(root, name, file)?);
+            let mut of_file = in_file(root, name, file)?;
+            of_file.sort_by_key(order);
+            others.extend(of_file.split_off(of_file.len().min(OF_EACH_FILE)));
+            candidates.extend(of_file);
         }
-        candidates.sort_by_key(|mutant| hash(&[&seed.to_string(), &mutant.id]));
+        candidates.sort_by_key(order);
+        others.sort_by_key(order);
+        candidates.extend(others);
         candidates.truncate((room.sample as u64 * percent).div_ceil(100) as usize);
         found.extend(candidates);
     }

@@ -10,9 +10,13 @@
 //! 4. `trial` runs each test once, alone, to learn how long it takes and which mutants it reaches; then each mutant
 //!    with the tests of its room that reach it, until one fails.
 //! 5. `report` prints the score. A survivor is either explained in `survivors.toml` or listed.
+//!
+//! A run that is interrupted goes on where it was (`progress`), as long as neither the engine nor its tests have
+//! changed.
 
 mod compile;
 mod find;
+mod progress;
 mod report;
 mod rooms;
 mod trial;
@@ -49,6 +53,9 @@ struct Args {
     /// Seconds for all trials; the mutants that are left over are counted as not tried
     #[arg(long)]
     seconds: Option<u64>,
+    /// Begin again, also where an interrupted run has been
+    #[arg(long)]
+    forget: bool,
     /// Test processes at once
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -76,7 +83,8 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let place = compile::Place::new(&root);
-    let built = compile::build(&place, &root, mutants)?;
-    let results = trial::run(&place, &rooms, built, args.jobs, args.seconds)?;
+    let built = compile::build(&place, &root, &rooms, mutants)?;
+    let manner = trial::Manner { jobs: args.jobs, seconds: args.seconds, forget: args.forget };
+    let results = trial::run(&place, &rooms, built, &manner)?;
     report::print(&rooms, &results, args.json.as_deref())
 }

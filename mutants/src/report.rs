@@ -48,7 +48,7 @@ pub(crate) fn print(rooms: &Rooms, results: &Results, json_file: Option<&Path>) 
     let Score { tried, killed, explained } = sum;
     println!("{:<16} {tried:>6} {killed:>7} {explained:>10} {:>5}", "all", tried - killed - explained);
     let minutes = results.time.as_secs_f64() / 60.0;
-    println!("{} did not compile, {not_tried} were not tried; {minutes:.0} minutes", results.rejected);
+    println!("{} did not compile, {not_tried} were not tried; {minutes:.0} minutes of a processor", results.rejected);
     if let Some(path) = json_file {
         let each = results.fates.iter().map(|(mutant, fate)| {
             let (fate, test) = match fate {
