@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use super::ops::{Filling, Op, Path, Target};
-use crate::fs::RenameMode;
+use super::ops::{Filling, LEAVE_WHITEOUT, Op, Path, Target};
+use crate::fs::{AllocateMode, FileRange, RenameMode, XattrMode};
 use crate::rng::Rng;
 
 /// The dominant habits of programs.
@@ -21,6 +21,9 @@ pub enum Mix {
     Names,
     /// All of it.
     All,
+    /// What fewer programs do: files that get their first name when they are complete, holes, attributes, several names
+    /// of a file, exchanges, whiteouts; beside what [`Mix::Names`] does.
+    Rare,
 }
 
 /// Programs of `clients` clients with about `length` operations each; client n stays below `/cn`.
@@ -56,6 +59,7 @@ impl Program {
                 Mix::Fsyncs => self.rng.below(5),
                 Mix::Names => self.rng.between(3, 10),
                 Mix::All => self.rng.below(11),
+                Mix::Rare => self.rng.between(3, 17),
             };
             match habit {
                 0 => self.overwrite(),
@@ -68,7 +72,13 @@ impl Program {
                 7 => self.move_out(),
                 8 => self.rename_directory(),
                 9 => self.unlink(),
-                _ => self.hold_open(),
+                10 => self.hold_open(),
+                11 => self.publish(),
+                12 => self.punch(),
+                13 => self.label(),
+                14 => self.link(),
+                15 => self.exchange(),
+                _ => self.move_with_whiteout(),
             }
         }
         self.ops
@@ -274,6 +284,118 @@ impl Program {
         self.ops.push(Op::Fsync { target, data_only: false });
         self.ops.push(Op::Close { slot: 0 });
     }
+
+    /// A name that no file of the program has; another one is removed if there is none.
+    fn free_name(&mut self) -> Path {
+        let path = self.root.join(format!("f{}", self.rng.below(NAMES)).as_bytes());
+        if self.files.remove(&path) {
+            self.ops.push(Op::Unlink { path: path.clone() });
+        }
+        path
+    }
+
+    /// A file that gets a name only once it is complete.
+    fn publish(&mut self) {
+        let (path, filling) = (self.free_name(), self.filling());
+        let target = Target::Slot(0);
+        let directory = self.root.clone();
+        self.ops.push(Op::TmpFile { slot: 0, directory, permissions: 0o644, linkable: true });
+        self.ops.push(Op::Write { target: target.clone(), offset: 0, filling });
+        if !self.chance(4) {
+            self.ops.push(Op::Fsync { target: target.clone(), data_only: false });
+        }
+        self.ops.push(Op::Link { existing: target.clone(), path: path.clone() });
+        self.files.insert(path.clone());
+        match self.rng.below(4) {
+            0 => self.fsync(&path),
+            1 => self.ops.push(Op::Fsync { target, data_only: false }),
+            2 => self.ops.push(Op::FsyncDir { path: self.root.clone() }),
+            _ => {}
+        }
+        self.ops.push(Op::Close { slot: 0 });
+    }
+
+    /// Makes holes, and sets space aside.
+    fn punch(&mut self) {
+        let path = self.file();
+        if self.chance(2) {
+            let (offset, filling) = (self.rng.below(60_000), self.filling());
+            self.ops.push(Op::Write { target: Target::Path(path.clone()), offset, filling });
+        }
+        let range = FileRange { offset: self.rng.below(60_000), bytes: self.rng.between(1, 50_000) };
+        let mode = match self.rng.below(6) {
+            0 => AllocateMode::Allocate { keep_size: true },
+            1 => AllocateMode::Allocate { keep_size: false },
+            2 => AllocateMode::Zero { keep_size: self.chance(2) },
+            _ => AllocateMode::PunchHole,
+        };
+        self.ops.push(Op::Allocate { target: Target::Path(path.clone()), range, mode });
+        if self.chance(2) {
+            self.fsync(&path);
+        }
+    }
+
+    fn label(&mut self) {
+        let target = Target::Path(self.file());
+        let op = match self.rng.below(4) {
+            0 => Op::Chmod { target: target.clone(), permissions: 0o600 + self.rng.below(64) as u16 },
+            1 => Op::Touch { target: target.clone(), seconds: self.rng.below(1 << 30) as i64 },
+            _ => {
+                let (name, filling) = (format!("user.{}", self.rng.below(2)), self.filling());
+                let filling = Filling { bytes: filling.bytes.min(2_000), ..filling };
+                Op::SetXattr { target: target.clone(), name, filling, mode: XattrMode::Set }
+            }
+        };
+        self.ops.push(op);
+        if self.chance(2) {
+            self.ops.push(Op::Fsync { target, data_only: false });
+        }
+    }
+
+    /// A second name, of which one of both is removed.
+    fn link(&mut self) {
+        let (path, other) = (self.file(), self.free_name());
+        if !self.files.contains(&path) {
+            return; // The name that was needed is that of the file.
+        }
+        self.ops.push(Op::Link { existing: Target::Path(path.clone()), path: other.clone() });
+        if self.chance(2) {
+            self.fsync(&other);
+        }
+        let (kept, removed) = if self.chance(2) { (path, other) } else { (other, path) };
+        let filling = self.filling();
+        self.ops.push(Op::Append { target: Target::Path(removed.clone()), filling });
+        self.ops.push(Op::Unlink { path: removed.clone() });
+        self.files.remove(&removed);
+        self.files.insert(kept.clone());
+        if self.chance(2) {
+            self.fsync(&kept);
+        }
+    }
+
+    fn exchange(&mut self) {
+        let (from, to) = (self.file(), self.file());
+        self.ops.push(Op::Rename { from: from.clone(), to, mode: RenameMode::Exchange });
+        match self.rng.below(3) {
+            0 => self.fsync(&from),
+            1 => self.ops.push(Op::FsyncDir { path: self.root.clone() }),
+            _ => {}
+        }
+    }
+
+    /// As an overlay does with what also exists below it; later it removes the whiteout.
+    fn move_with_whiteout(&mut self) {
+        let (from, to) = (self.file(), self.free_name());
+        if !self.files.remove(&from) {
+            return;
+        }
+        self.ops.push(Op::Rename { from: from.clone(), to: to.clone(), mode: LEAVE_WHITEOUT });
+        self.files.insert(to.clone());
+        if self.chance(2) {
+            self.fsync(&to);
+        }
+        self.ops.push(Op::Unlink { path: from });
+    }
 }
 
 #[cfg(test)]
@@ -290,7 +412,8 @@ mod tests {
         let rt = executor.rt().clone();
         let (mut done, mut failed, mut kinds) = (0, 0, BTreeSet::new());
         let ran = executor.block_on(async {
-            for (seed, mix) in (0..40).flat_map(|seed| [Mix::Fsyncs, Mix::Names, Mix::All].map(|mix| (seed, mix))) {
+            const MIXES: [Mix; 4] = [Mix::Fsyncs, Mix::Names, Mix::All, Mix::Rare];
+            for (seed, mix) in (0..40).flat_map(|seed| MIXES.map(|mix| (seed, mix))) {
                 let mut runner = Runner::new(&rt, MemFs::new(&rt));
                 for (client, ops) in programs(seed, 3, 40, mix).into_iter().enumerate() {
                     let path = Path::from(&*format!("/c{client}"));
@@ -306,6 +429,6 @@ mod tests {
         });
         assert_eq!(ran, Ok(()));
         assert!(failed * 100 < done, "{done} done, {failed} failed");
-        assert_eq!(kinds.len(), 15, "{kinds:?}");
+        assert_eq!(kinds.len(), 27, "{kinds:?}");
     }
 }

@@ -34,13 +34,14 @@ impl Clients<'_> {
         let here = replay(self.test);
         for seed in here.seeds(0..self.seeds) {
             let subject = subject(seed);
-            let mix = [Mix::Fsyncs, Mix::All, Mix::Names][seed as usize % 3];
+            // In another order every four seeds, since subjects draw options from the same numbers.
+            let mix = [Mix::Fsyncs, Mix::All, Mix::Names, Mix::Rare][(seed + seed / 4) as usize % 4];
             let clients = 3 + seed % 2;
             let bodies: Vec<Vec<Op>> = programs(seed, clients, 120 / clients as usize, mix)
                 .into_iter()
                 .map(|body| body.into_iter().filter(|op| subject.can(op)).collect())
                 .collect();
-            let device = self.devices[(seed / 3) as usize % self.devices.len()].clone();
+            let device = self.devices[(seed / 4) as usize % self.devices.len()].clone();
             let cuts = PowerCuts::sampled(&subject, device, self.promise, here.clone());
             let cuts =
                 PowerCuts { seed, positions_max: self.positions, effort: EFFORT, second_cut: self.second_cut, ..cuts };
