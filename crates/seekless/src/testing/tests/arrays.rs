@@ -1,8 +1,8 @@
 //! Aim: a file system on RAID-1 and RAID-5 keeps its promises through power cuts, on a complete array and on one that
 //! lacks a member. After a power cut that also destroys a member, rows that were being written are in doubt; the file
-//! system never returns wrong bytes, and later writes are there. Method: LFS on an array whose members are parts of one
-//! crash device, under the crash explorer. Parts are flushed together here; `volume::raid` explores members that are
-//! flushed one by one.
+//! system never returns wrong bytes, and later writes are there. Method: LFS, and VLFS, on an array whose members are
+//! parts of one crash device, under the crash explorers. Parts are flushed together here; `volume::raid` explores
+//! members that are flushed one by one.
 
 use std::rc::Rc;
 
@@ -10,12 +10,17 @@ use async_trait::async_trait;
 
 use super::{replay, some_scripts};
 use crate::device::crash::CrashOptions;
+use crate::device::cut::Effort;
 use crate::device::{BlockDevice, Buf, Data, Device, DeviceError, Geometry, Guarantees, Memory, WriteFlags};
 use crate::fs::client::Client;
-use crate::fs::{Fs, FsResult, lfs};
+use crate::fs::{Fs, FsResult, lfs, vlfs};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
-use crate::testing::{CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, Space};
+use crate::testing::volumes::clients::Clients;
+use crate::testing::volumes::life::{Lives, Manner};
+use crate::testing::{
+    CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, SecondCut, Space,
+};
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level};
 
@@ -67,8 +72,18 @@ impl BlockDevice for Part {
     }
 }
 
-/// LFS on an array of `members` parts of a device.
+/// What is on an array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Upper {
+    Lfs,
+    Vlfs,
+}
+
+/// A file system on an array of `members` parts of a device.
 struct OnArray {
+    upper: Upper,
+    /// How often everything is written back.
+    write_back: Nanos,
     level: Level,
     members: u64,
     journal: JournalUse,
@@ -107,13 +122,17 @@ fn failed(error: ArrayError) -> DeviceError {
 #[async_trait(?Send)]
 impl FsUnderTest for OnArray {
     fn name(&self) -> String {
-        format!("lfs on {:?} of {}, missing {:?}", self.level, self.members, self.missing)
+        format!("{:?} on {:?} of {}, missing {:?}", self.upper, self.level, self.members, self.missing)
     }
 
     async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
         let created = Array::create(rt, self.parts(&device), &self.options(), [1; 16], Contents::Zeroes).await;
         let array = created.map_err(failed)?;
-        lfs::mkfs(rt, &(array.clone() as Device), &lfs::MkfsOptions::new([1, 2, 3, 4])).await?;
+        let device: Device = array.clone();
+        match self.upper {
+            Upper::Lfs => lfs::mkfs(rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await?,
+            Upper::Vlfs => vlfs::mkfs(rt, &device, &vlfs::MkfsOptions::new([1, 2, 3, 4])).await?,
+        }
         if let Some(missing) = self.missing {
             array.give_up(missing).await.map_err(failed)?;
         }
@@ -122,17 +141,38 @@ impl FsUnderTest for OnArray {
 
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
         let array = self.array(rt, &device, false).await?;
-        Ok(lfs::mount(rt.clone(), array, lfs::Options::default()).await?)
+        let write_back_interval = self.write_back;
+        Ok(match self.upper {
+            Upper::Lfs => {
+                let options = lfs::Options { write_back_interval, ..lfs::Options::default() };
+                lfs::mount(rt.clone(), array, options).await?
+            }
+            Upper::Vlfs => {
+                let options = vlfs::Options { write_back_interval, ..vlfs::Options::default() };
+                vlfs::mount(rt.clone(), array, options).await?
+            }
+        })
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
         let array = self.array(rt, &device, true).await?;
-        Ok(lfs::fsck(rt.clone(), array, lfs::FsckOptions { data: true, ..lfs::FsckOptions::default() }).await?.errors)
+        Ok(match self.upper {
+            Upper::Lfs => {
+                let options = lfs::FsckOptions { data: true, ..lfs::FsckOptions::default() };
+                lfs::fsck(rt.clone(), array, options).await?.errors
+            }
+            Upper::Vlfs => {
+                let options = vlfs::FsckOptions { data: true, ..vlfs::FsckOptions::default() };
+                vlfs::fsck(rt.clone(), array, options).await?.errors
+            }
+        })
     }
 }
 
 fn subjects() -> Vec<OnArray> {
-    let subject = |level, members, journal, missing| OnArray { level, members, journal, missing };
+    let write_back = lfs::Options::default().write_back_interval;
+    let subject =
+        |level, members, journal, missing| OnArray { upper: Upper::Lfs, write_back, level, members, journal, missing };
     vec![
         subject(Level::Mirror, 2, JournalUse::Degraded, None),
         subject(Level::Parity, 3, JournalUse::Degraded, None),
@@ -169,6 +209,52 @@ fn random_runs_on_arrays() {
         total.add(cuts.run(&[], &ops).unwrap_or_else(|report| panic!("{report}")));
     }
     println!("{total}");
+}
+
+/// One of the subjects, with either file system, which writes back now and then.
+fn drawn(seed: u64) -> OnArray {
+    let upper = if seed % 3 == 1 { Upper::Vlfs } else { Upper::Lfs };
+    let write_back = Nanos::from_millis([2, 30][seed as usize / 2 % 2]);
+    OnArray { upper, write_back, ..subjects().swap_remove(seed as usize % 4) }
+}
+
+/// Enough for each.
+fn bytes() -> u64 {
+    subjects().iter().map(OnArray::bytes).max().unwrap_or(0).next_multiple_of(12 * 64 * KIB)
+}
+
+/// Several programs at once, whose writes and fsyncs overlap.
+#[test]
+fn several_clients_on_arrays() {
+    let clients = Clients {
+        test: "testing::tests::arrays::several_clients_on_arrays",
+        promise: Promise::NAMESPACE_PREFIX,
+        devices: &CrashOptions::each(bytes()),
+        seeds: 8,
+        positions: 14,
+        states_min: 400,
+        second_cut: Some(SecondCut { every: 40, ops: 8, positions: 6, effort: Effort::SAMPLED }),
+    };
+    clients.explore(drawn);
+}
+
+/// One volume through many cuts, small and crowded.
+#[test]
+fn long_lives_on_arrays() {
+    let lives = Lives {
+        test: "testing::tests::arrays::long_lives_on_arrays",
+        manners: &[Manner::Sparse, Manner::Crowded],
+        devices: &CrashOptions::each_cached(bytes()),
+        promise: Promise::NAMESPACE_PREFIX,
+        edges: &[],
+        setbacks: true,
+        errors: false,
+        fsck_unrecovered: true,
+        rounds: 10,
+        seeds: 4,
+        points: &[],
+    };
+    lives.live(drawn);
 }
 
 /// The power fails, and one member does not come back. Method: files made durable one after the other; everything

@@ -6,10 +6,15 @@ use async_trait::async_trait;
 
 use super::{replay, some_scripts};
 use crate::device::crash::CrashOptions;
+use crate::device::cut::Effort;
 use crate::device::{Device, DeviceError};
 use crate::fs::{Fs, FsResult, lfs};
 use crate::rt::Rt;
-use crate::testing::{CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, Space};
+use crate::testing::volumes::clients::Clients;
+use crate::testing::volumes::life::{Lives, Manner};
+use crate::testing::{
+    CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, SecondCut, Space,
+};
 use crate::units::{KIB, MIB, Sector};
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check};
 
@@ -101,6 +106,40 @@ fn random_runs_on_vld() {
         total.add(cuts.run(&[], &ops).unwrap_or_else(|report| panic!("{report}")));
     }
     println!("{total}");
+}
+
+/// Several programs at once, whose writes and fsyncs overlap.
+#[test]
+fn several_clients_on_vld() {
+    let clients = Clients {
+        test: "testing::tests::vld::several_clients_on_vld",
+        promise: Promise::NAMESPACE_PREFIX,
+        devices: &CrashOptions::each(BYTES),
+        seeds: 6,
+        positions: 14,
+        states_min: 300,
+        second_cut: Some(SecondCut { every: 40, ops: 8, positions: 6, effort: Effort::SAMPLED }),
+    };
+    clients.explore(|seed| subjects().swap_remove(seed as usize % 3));
+}
+
+/// One volume through many cuts, small and crowded.
+#[test]
+fn long_lives_on_vld() {
+    let lives = Lives {
+        test: "testing::tests::vld::long_lives_on_vld",
+        manners: &[Manner::Sparse, Manner::Crowded],
+        devices: &CrashOptions::each_cached(BYTES),
+        promise: Promise::NAMESPACE_PREFIX,
+        edges: &[],
+        setbacks: true,
+        errors: false,
+        fsck_unrecovered: false,
+        rounds: 10,
+        seeds: 3,
+        points: &[],
+    };
+    lives.live(|seed| subjects().swap_remove(seed as usize % 3));
 }
 
 /// Flipped bits and lost sectors below a virtual log disk: it opens or reports the damage, and returns no wrong bytes

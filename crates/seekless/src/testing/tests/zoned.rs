@@ -201,7 +201,7 @@ fn long_lives_on_zones() {
         devices: &CrashOptions::each_cached(bytes()),
         promise: Promise::NAMESPACE_PREFIX,
         edges: &[],
-        setbacks: false,
+        setbacks: true,
         errors: true,
         fsck_unrecovered: true,
         rounds: 16,
