@@ -3,9 +3,12 @@
 //! model `WeakFs`, compared with the model file system; cuts everywhere, each with several of the states that it may
 //! leave.
 
+use std::cell::{Cell, RefCell};
+
 use super::*;
 use crate::fs::FsError;
 use crate::fs::client::Client;
+use crate::layer::codecs::{Key, Sealed};
 use crate::rng::Rng;
 use crate::testing::history::Recorder;
 use crate::testing::oracle::Strength;
@@ -155,9 +158,15 @@ struct Versions {
     contents: Vec<Vec<u8>>,
     /// Which of these was durable at which position of the journal below.
     durable: Vec<(usize, usize)>,
+    /// The newest of these that has been acknowledged.
+    covered: usize,
 }
 
 impl Versions {
+    fn new(path: Vec<u8>, content: Vec<u8>) -> Versions {
+        Versions { path, contents: vec![content], durable: Vec::new(), covered: 0 }
+    }
+
     /// The content after a power cut at `position`, or what is wrong with it.
     fn check(&self, position: usize, found: &[u8]) -> Result<(), String> {
         let synced = self.durable.iter().filter(|(at, _)| *at <= position).map(|(_, version)| *version).max();
@@ -200,7 +209,7 @@ fn a_life_of_fsyncs() {
                     if round == 0 {
                         client.write_file(&path, b"").await.unwrap();
                     }
-                    files.push(Versions { path, contents: vec![content.clone()], durable: Vec::new() });
+                    files.push(Versions::new(path, content.clone()));
                 }
                 if round == 0 {
                     client.sync().await.unwrap();
@@ -272,6 +281,134 @@ fn a_life_of_fsyncs() {
         ];
         must_have_covered("layer::log::tests::weak_fs::a_life_of_fsyncs", POINTS);
     }
+}
+
+/// Aim: an fsync of one client makes durable what the calls of all clients on this file had acknowledged before it began,
+/// while they go on writing to it, punch holes and sync it. Method: three clients on two files on the weak model, each
+/// with a region of its own in both; a cut anywhere, and each region holds what it held at the last fsync of the file by
+/// any client, or later.
+#[test]
+fn a_life_of_clients() {
+    const FILES: usize = 2;
+    const CLIENTS: u64 = 3;
+    const REGION: u64 = 20_000;
+    let replay = replay("weak_fs::a_life_of_clients");
+    let (mut rounds, mut fsyncs) = (0, 0);
+    for seed in replay.seeds(0..12) {
+        let sealed = Options { plain: Plain::Error, ..tiny(Arc::new(Sealed::new(&Key::new([7; 32]), None))) };
+        let codec = if seed % 2 == 0 { tiny(Arc::new(Zstd::default())) } else { sealed };
+        let options = Options { write_back_interval: Nanos::from_millis([3, 40][seed as usize / 2 % 2]), ..codec };
+        simulate(seed, async |rt| {
+            let mut rng = Rng::new(seed);
+            let memory = MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() };
+            let mut left = Tree::of(MemFs::with_options(&rt, memory)).await.unwrap();
+            let mut held = vec![vec![0; (CLIENTS * REGION) as usize]; FILES];
+            for round in 0..8 {
+                let lower = WeakFs::new(&rt, memory);
+                left.build(&(lower.clone() as Fs)).await.unwrap();
+                Client::new(lower.clone() as Fs).sync().await.unwrap();
+                let client = Client::new(stack_on(&rt, lower.clone(), options.clone()).await.unwrap());
+                if round == 0 {
+                    for (number, content) in held.iter().enumerate() {
+                        client.write_file(format!("/{number}").as_bytes(), content).await.unwrap();
+                    }
+                    client.sync().await.unwrap();
+                }
+                // The versions of each region, by file and client.
+                let regions: Vec<Rc<RefCell<Vec<Versions>>>> = (0..FILES)
+                    .map(|file| {
+                        let of_client = |client: u64| {
+                            let bytes = (client * REGION) as usize..((client + 1) * REGION) as usize;
+                            let path = format!("/{file}, region {client}").into_bytes();
+                            Versions::new(path, held[file][bytes].to_vec())
+                        };
+                        Rc::new(RefCell::new((0..CLIENTS).map(of_client).collect()))
+                    })
+                    .collect();
+                let start = lower.position();
+                let synced = Rc::new(Cell::new(0));
+                let mut tasks = Vec::new();
+                for number in 0..CLIENTS {
+                    let (mut rng, rt, lower) = (Rng::new(rng.next_u64()), rt.clone(), lower.clone());
+                    let (client, regions, synced) = (client.clone(), regions.clone(), synced.clone());
+                    tasks.push(rt.clone().spawn(async move {
+                        for _ in 0..rng.between(1, 25) {
+                            let file = rng.below(FILES as u64) as usize;
+                            let path = format!("/{file}").into_bytes();
+                            let open = client.open(&path, crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+                            let at = rng.below(REGION);
+                            let bytes = rng.between(1, REGION - at);
+                            let version = |change: &dyn Fn(&mut [u8])| {
+                                let mut all = regions[file].borrow_mut();
+                                let contents = &mut all[number as usize].contents;
+                                let mut content = contents[contents.len() - 1].clone();
+                                change(&mut content[at as usize..(at + bytes) as usize]);
+                                contents.push(content);
+                            };
+                            match rng.below(6) {
+                                0 => {
+                                    let range = crate::fs::FileRange { offset: number * REGION + at, bytes };
+                                    version(&|bytes| bytes.fill(0));
+                                    let mode = crate::fs::AllocateMode::PunchHole;
+                                    client.fs().fallocate(open.ino, open.handle, range, mode).await.unwrap();
+                                }
+                                _ => {
+                                    let mut written = vec![0; bytes as usize];
+                                    rng.fill(&mut written);
+                                    version(&|bytes| bytes.copy_from_slice(&written));
+                                    client.write(open, number * REGION + at, &written).await.unwrap();
+                                }
+                            }
+                            // What is acknowledged now, of others too, is covered; what others have begun is not.
+                            let acknowledge = |versions: &mut Versions| versions.covered = versions.contents.len() - 1;
+                            acknowledge(&mut regions[file].borrow_mut()[number as usize]);
+                            if rng.chance(2, 3) {
+                                let covers: Vec<usize> = regions[file].borrow().iter().map(|it| it.covered).collect();
+                                client.fsync(open).await.unwrap();
+                                for (versions, version) in regions[file].borrow_mut().iter_mut().zip(covers) {
+                                    versions.durable.push((lower.position(), version));
+                                }
+                                synced.set(synced.get() + 1);
+                            }
+                            client.close(open).await.unwrap();
+                            if rng.chance(1, 4) {
+                                rt.sleep(Nanos::from_millis(rng.between(1, 20))).await;
+                            }
+                        }
+                    }));
+                }
+                for task in tasks {
+                    task.await;
+                }
+                fsyncs += synced.get();
+                let position = rng.between(start as u64, lower.position() as u64) as usize;
+                let state = rng.below(6);
+                let cut = lower.cut(position, state).await.unwrap();
+                client.fs().close().await.unwrap();
+                left = Tree::of(cut.clone()).await.unwrap();
+                let after = Client::new(stack_on(&rt, cut.clone(), options.clone()).await.unwrap());
+                for (number, (all, held)) in regions.iter().zip(&mut held).enumerate() {
+                    *held = after.read_file(format!("/{number}").as_bytes()).await.unwrap();
+                    assert_eq!(held.len() as u64, CLIENTS * REGION);
+                    for (versions, region) in all.borrow().iter().zip(held.chunks(REGION as usize)) {
+                        versions.check(position, region).unwrap_or_else(|what| {
+                            panic!(
+                                "round {round}, cut at {position}, state {state}: {what}\n{}",
+                                replay.command(seed, None, None, None)
+                            )
+                        });
+                    }
+                }
+                after.fs().close().await.unwrap();
+                if rng.chance(1, 2) {
+                    left = Tree::of(cut).await.unwrap();
+                }
+                rounds += 1;
+            }
+        });
+    }
+    println!("{rounds} power cuts, {fsyncs} fsyncs");
+    assert!(fsyncs > 1_000 || !replay.runs_everything(), "{fsyncs} fsyncs");
 }
 
 /// Aim: an fsync costs one sync of the lower file, once the file has been synced, and readers do not have to look at its
