@@ -13,10 +13,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use seekless::rng::Rng;
 
 const WISH: &str = "SEEKLESS_TEST_CLIENT";
+
+/// The extended attribute of [`Call::Label`].
+pub(crate) const LABEL: &str = "user.label";
 
 /// Names in each of the two directories.
 const NAMES: u64 = 5;
@@ -41,9 +44,38 @@ pub(crate) enum Call {
         path: String,
         size: u64,
     },
-    /// `fsync` or `fdatasync`.
+    /// `fsync`, or `fdatasync`, which need not make attributes durable.
     Sync {
         path: String,
+        data_only: bool,
+    },
+    /// `fallocate`: the bytes of the range become zeroes.
+    Zero {
+        path: String,
+        offset: u64,
+        bytes: u64,
+    },
+    /// `fallocate`: the file has this size at least.
+    Extend {
+        path: String,
+        size: u64,
+    },
+    /// A file without a name is written, perhaps made durable, and then gets this name.
+    Publish {
+        path: String,
+        bytes: u64,
+        stamp: u64,
+        durable: bool,
+    },
+    /// Two names change places.
+    Exchange {
+        path: String,
+        other: String,
+    },
+    /// Sets an extended attribute to this number.
+    Label {
+        path: String,
+        value: u64,
     },
     Rename {
         from: String,
@@ -65,7 +97,12 @@ impl Call {
                 format!("write {path} {offset} {bytes} {stamp} {durable}")
             }
             Call::Truncate { path, size } => format!("truncate {path} {size}"),
-            Call::Sync { path } => format!("sync {path}"),
+            Call::Sync { path, data_only } => format!("sync {path} {data_only}"),
+            Call::Zero { path, offset, bytes } => format!("zero {path} {offset} {bytes}"),
+            Call::Extend { path, size } => format!("extend {path} {size}"),
+            Call::Publish { path, bytes, stamp, durable } => format!("publish {path} {bytes} {stamp} {durable}"),
+            Call::Exchange { path, other } => format!("exchange {path} {other}"),
+            Call::Label { path, value } => format!("label {path} {value}"),
             Call::Rename { from, to } => format!("rename {from} {to}"),
             Call::Unlink { path } => format!("unlink {path}"),
             Call::SyncDirectory { path } => format!("syncdir {path}"),
@@ -84,7 +121,19 @@ impl Call {
                 durable: durable == "true",
             },
             ["truncate", path, size] => Call::Truncate { path: path.into(), size: number(size)? },
-            ["sync", path] => Call::Sync { path: path.into() },
+            ["sync", path, data_only] => Call::Sync { path: path.into(), data_only: data_only == "true" },
+            ["zero", path, offset, bytes] => {
+                Call::Zero { path: path.into(), offset: number(offset)?, bytes: number(bytes)? }
+            }
+            ["extend", path, size] => Call::Extend { path: path.into(), size: number(size)? },
+            ["publish", path, bytes, stamp, durable] => Call::Publish {
+                path: path.into(),
+                bytes: number(bytes)?,
+                stamp: number(stamp)?,
+                durable: durable == "true",
+            },
+            ["exchange", path, other] => Call::Exchange { path: path.into(), other: other.into() },
+            ["label", path, value] => Call::Label { path: path.into(), value: number(value)? },
             ["rename", from, to] => Call::Rename { from: from.into(), to: to.into() },
             ["unlink", path] => Call::Unlink { path: path.into() },
             ["syncdir", path] => Call::SyncDirectory { path: path.into() },
@@ -138,11 +187,19 @@ pub(crate) fn byte_of(stamp: u64, offset: u64) -> u8 {
     pattern(stamp, offset / 8)[(offset % 8) as usize]
 }
 
+/// What not every file system can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Abilities {
+    /// Extended attributes, and names that change places in one step.
+    pub(crate) modern: bool,
+}
+
 /// Starts a client on `directory`, which logs to `log`.
-pub(crate) fn start(seed: u64, number: usize, directory: &Path, log: &Path) -> Child {
+pub(crate) fn start(seed: u64, number: usize, abilities: Abilities, directory: &Path, log: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "clients::work", "--nocapture", "--test-threads=1"]);
-    command.env(WISH, format!("{seed}\n{number}\n{}\n{}", directory.display(), log.display()));
+    let Abilities { modern } = abilities;
+    command.env(WISH, format!("{seed}\n{number}\n{modern}\n{}\n{}", directory.display(), log.display()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }
@@ -157,11 +214,12 @@ pub(crate) fn own_directory(number: usize) -> String {
 fn work() {
     let Ok(wish) = std::env::var(WISH) else { return };
     let words: Vec<&str> = wish.split('\n').collect();
-    let [seed, number, directory, log] = words[..] else { panic!("a wish has four words") };
+    let [seed, number, modern, directory, log] = words[..] else { panic!("a wish has five words") };
     let number: usize = number.parse().unwrap();
     let mut client = Client {
         rng: Rng::new(seed.parse::<u64>().unwrap() ^ (number as u64) << 32),
         number,
+        abilities: Abilities { modern: modern == "true" },
         directory: directory.into(),
         log: File::options().append(true).create(true).open(log).unwrap(),
         sizes: BTreeMap::new(),
@@ -176,6 +234,7 @@ fn work() {
 struct Client {
     rng: Rng,
     number: usize,
+    abilities: Abilities,
     directory: PathBuf,
     log: File,
     /// What there is, and how large.
@@ -227,10 +286,17 @@ impl Client {
     fn step(&mut self) -> Stepped {
         let path = self.name();
         let Some(&size) = self.sizes.get(&path) else {
+            if self.rng.chance(1, 3) {
+                return self.publish(&path);
+            }
             self.create(&path)?;
             return self.write(&path, 0);
         };
-        match self.rng.below(100) {
+        match self.rng.below(110) {
+            100..103 => self.zero(&path, size),
+            103..105 => self.extend(&path, size),
+            105..107 => self.exchange(&path),
+            107.. => self.label(&path),
             0..22 => self.write(&path, size),
             22..40 => {
                 let offset = self.rng.below(size + 1);
@@ -263,6 +329,77 @@ impl Client {
         }
     }
 
+    /// As programs do that want no half-written file to be seen.
+    fn publish(&mut self, path: &str) -> Stepped {
+        let bytes = 1 + self.rng.below(30_000);
+        let stamp = self.stamp();
+        let data: Vec<u8> = (0..bytes).map(|offset| byte_of(stamp, offset)).collect();
+        let durable = self.rng.chance(2, 3);
+        self.sizes.insert(path.to_owned(), bytes);
+        self.call(Call::Publish { path: path.into(), bytes, stamp, durable }, |at| {
+            let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+            let mode = Mode::from_raw_mode(0o644);
+            let file = File::from(rustix::fs::open(at.join(directory_of(path)), flags, mode)?);
+            file.write_all_at(&data, 0)?;
+            if durable {
+                file.sync_all()?;
+            }
+            let shown = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let flags = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+            Ok(rustix::fs::linkat(rustix::fs::CWD, shown, rustix::fs::CWD, at.join(path), flags)?)
+        })?;
+        if self.rng.chance(1, 2) { self.sync_directory_of(path) } else { self.sync(path) }
+    }
+
+    fn zero(&mut self, path: &str, size: u64) -> Stepped {
+        let offset = self.rng.below(size + 1);
+        let bytes = 1 + self.rng.below(30_000);
+        let punched = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let written = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        // Not every file system below a layer has both.
+        let flags = if self.abilities.modern && self.rng.chance(1, 3) { written } else { punched };
+        self.call(Call::Zero { path: path.into(), offset, bytes }, |at| {
+            let file = File::options().write(true).open(at.join(path))?;
+            Ok(rustix::fs::fallocate(file, flags, offset, bytes)?)
+        })
+    }
+
+    fn extend(&mut self, path: &str, size: u64) -> Stepped {
+        let more = 1 + self.rng.below(10_000);
+        let size = size + more;
+        self.sizes.insert(path.to_owned(), size);
+        self.call(Call::Extend { path: path.into(), size }, |at| {
+            let file = File::options().write(true).open(at.join(path))?;
+            Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), size - more, more)?)
+        })
+    }
+
+    fn exchange(&mut self, path: &str) -> Stepped {
+        let other = self.name();
+        if other == path || !self.sizes.contains_key(&other) || !self.abilities.modern {
+            return self.sync_directory_of(path);
+        }
+        let sizes = [path, &other].map(|name| self.sizes.get(name).copied().unwrap_or_default());
+        self.sizes.extend([(path.to_owned(), sizes[1]), (other.clone(), sizes[0])]);
+        self.call(Call::Exchange { path: path.into(), other: other.clone() }, |at| {
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
+            Ok(rustix::fs::renameat_with(rustix::fs::CWD, at.join(path), rustix::fs::CWD, at.join(&other), flags)?)
+        })?;
+        if self.rng.chance(1, 2) { self.sync_directory_of(path) } else { Ok(()) }
+    }
+
+    fn label(&mut self, path: &str) -> Stepped {
+        if !self.abilities.modern {
+            return self.sync(path);
+        }
+        let value = self.stamp();
+        self.call(Call::Label { path: path.into(), value }, |at| {
+            let flags = rustix::fs::XattrFlags::empty();
+            Ok(rustix::fs::setxattr(at.join(path), LABEL, value.to_string().as_bytes(), flags)?)
+        })?;
+        if self.rng.chance(1, 2) { self.sync(path) } else { Ok(()) }
+    }
+
     fn create(&mut self, path: &str) -> Stepped {
         self.sizes.insert(path.to_owned(), 0);
         self.call(Call::Create { path: path.into() }, |at| File::create_new(at.join(path)).map(drop))
@@ -287,9 +424,14 @@ impl Client {
         })
     }
 
-    fn written(&mut self, path: &str, offset: u64, bytes: u64, durable: bool) -> (Call, Vec<u8>) {
+    /// A number that nothing else is marked with.
+    fn stamp(&mut self) -> u64 {
         self.calls += 1;
-        let stamp = now() ^ (self.number as u64) << 56;
+        now() ^ (self.number as u64) << 56
+    }
+
+    fn written(&mut self, path: &str, offset: u64, bytes: u64, durable: bool) -> (Call, Vec<u8>) {
+        let stamp = self.stamp();
         let data = (offset..offset + bytes).map(|offset| byte_of(stamp, offset)).collect();
         (Call::Write { path: path.into(), offset, bytes, stamp, durable }, data)
     }
@@ -318,7 +460,7 @@ impl Client {
 
     fn sync(&mut self, path: &str) -> Stepped {
         let data_only = self.rng.chance(1, 2);
-        self.call(Call::Sync { path: path.into() }, |at| {
+        self.call(Call::Sync { path: path.into(), data_only }, |at| {
             let file = File::options().write(true).open(at.join(path))?;
             if data_only { file.sync_data() } else { file.sync_all() }
         })

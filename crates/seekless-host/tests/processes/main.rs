@@ -1,9 +1,10 @@
 //! Aim: acknowledged durable data survives the death of the daemon, with real processes on real mounts.
 //!
-//! Method: eight clients write, append, rename over, truncate, remove and make durable at once, in every way that there
-//! is (fsync, fdatasync, O_SYNC, msync, fsync of a directory, `seekless sync`), and log each call to another file
-//! system. The daemon gets SIGKILL at some moment; the volume is checked, mounted again, occasionally killed during
-//! that as well, and its content compared with the logs. Then the same again, on the same volume.
+//! Method: eight clients write, append, rename over, exchange, truncate, punch holes, set attributes, give names to files
+//! that had none, remove and make durable at once, in every way that there is (fsync, fdatasync, O_SYNC, msync, fsync of
+//! a directory, `seekless sync`), and log each call to another file system. The daemon gets SIGKILL at some moment; the
+//! volume is checked, mounted again, occasionally killed during that as well, and its content compared with the logs.
+//! Then the same again, on the same volume.
 //!
 //! The seed decides what clients do and how long a round takes. Scheduling differs each time, so that a failure may
 //! take several runs to reproduce.
@@ -192,8 +193,9 @@ impl Run<'_> {
         let log = |number: usize| self.scratch.path(&format!("log-{round}-{number}"));
         let seed = rng.next_u64();
         let place = self.place();
+        let abilities = self.stack.abilities();
         let mut children: Vec<Child> =
-            (0..CLIENTS).map(|number| clients::start(seed, number, &place, &log(number))).collect();
+            (0..CLIENTS).map(|number| clients::start(seed, number, abilities, &place, &log(number))).collect();
         let end = Instant::now() + Duration::from_millis(rng.between(700, 1500));
         let mut syncs = Vec::new();
         while Instant::now() < end {

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::clients::{Call, Logged, byte_of, directory_of};
+use crate::clients::{Call, LABEL, Logged, byte_of, directory_of};
 
 const PAGE: u64 = 4096;
 
@@ -62,6 +62,13 @@ impl Content {
                 }
                 self.size = self.size.max(offset + bytes);
             }
+            Change::Zero { offset, bytes } => {
+                for at in offset..(offset + bytes).min(self.size) {
+                    if let Some(page) = self.pages.get_mut(&(at / PAGE)) {
+                        Rc::make_mut(page)[(at % PAGE) as usize] = 0;
+                    }
+                }
+            }
             Change::Truncate { size } => {
                 self.pages.retain(|&number, _| number * PAGE < size);
                 if let Some(page) = self.pages.get_mut(&(size / PAGE)) {
@@ -76,6 +83,7 @@ impl Content {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Write { offset: u64, bytes: u64, stamp: u64 },
+    Zero { offset: u64, bytes: u64 },
     Truncate { size: u64 },
 }
 
@@ -83,7 +91,9 @@ impl Change {
     /// May have changed this byte, when it was inside the file before and after.
     fn concerns(self, at: u64) -> bool {
         match self {
-            Change::Write { offset, bytes, .. } => (offset..offset + bytes).contains(&at),
+            Change::Write { offset, bytes, .. } | Change::Zero { offset, bytes } => {
+                (offset..offset + bytes).contains(&at)
+            }
             Change::Truncate { size } => at >= size,
         }
     }
@@ -96,33 +106,71 @@ struct State {
     now: Content,
     /// Since then.
     changes: Vec<Change>,
+    label: Label,
+}
+
+/// The extended attribute of a file.
+#[derive(Clone, Default, Debug)]
+struct Label {
+    durable: Option<u64>,
+    now: Option<u64>,
+    since: Vec<Option<u64>>,
+}
+
+impl Label {
+    fn read(path: &Path) -> std::io::Result<Option<u64>> {
+        let mut value = [0; 32];
+        match rustix::fs::getxattr(path, LABEL, &mut value) {
+            Ok(bytes) => {
+                let number = std::str::from_utf8(&value[..bytes]).ok().and_then(|text| text.parse().ok());
+                number.map(Some).ok_or_else(|| std::io::Error::other(format!("{:?} is no label", &value[..bytes])))
+            }
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        self.durable = self.now;
+        self.since.clear();
+    }
+
+    fn may_be(&self, found: Option<u64>) -> bool {
+        found == self.durable || self.since.contains(&found)
+    }
 }
 
 impl State {
-    fn acknowledge(&mut self) {
+    /// Its content is durable, and its attributes unless this is of the data alone.
+    fn acknowledge(&mut self, data_only: bool) {
         self.durable = self.now.clone();
         self.changes.clear();
+        if !data_only {
+            self.label.acknowledge();
+        }
     }
 
     /// Why `found` cannot be what is left of this file; `None` when it can.
     fn objection(&self, found: &Content, promises: Promises) -> Option<String> {
         let (size, durable) = (found.size, self.durable.size);
-        let is_cut = self.changes.iter().any(|change| matches!(change, Change::Truncate { .. }));
+        let is_cut = self.changes.iter().any(|change| matches!(*change, Change::Truncate { size } if size < durable));
         let may_have_size = |change: &Change| match *change {
             Change::Write { offset, bytes, .. } => {
                 (offset + 1..=offset + bytes).contains(&size) && (size > durable || is_cut)
             }
+            Change::Zero { .. } => false,
             Change::Truncate { size: cut } => size == cut,
         };
         // Where the last block moves, for the file has got another size; it may have been cut before it grew.
         let cuts = self.changes.iter().filter_map(|change| match *change {
             Change::Truncate { size } => Some(size),
-            Change::Write { .. } => None,
+            Change::Write { .. } | Change::Zero { .. } => None,
         });
         let tail = cuts.fold(durable, u64::min) / FFS_BLOCK_BYTES * FFS_BLOCK_BYTES;
         let resizes = |change: &Change| match *change {
             Change::Write { offset, bytes, .. } => offset + bytes > durable,
-            Change::Truncate { .. } => true,
+            // A file that ends in a hole has none of its last block.
+            Change::Zero { .. } | Change::Truncate { .. } => true,
         };
         let may_lose_tail = promises == Promises::ExceptTails && self.changes.iter().any(resizes);
         let has_lost_tail = may_lose_tail && (tail..durable).contains(&size);
@@ -139,15 +187,11 @@ impl State {
             for at in begin..(begin + PAGE).min(size) {
                 let byte = found.byte(at);
                 let is_durable = at < durable && byte == self.durable.byte(at);
-                let is_zero = byte == 0
-                    && (at >= durable
-                        || self
-                            .changes
-                            .iter()
-                            .any(|change| matches!(change, Change::Truncate { size } if *size <= at)));
+                let zeroes = |change: &Change| !matches!(change, Change::Write { .. }) && change.concerns(at);
+                let is_zero = byte == 0 && (at >= durable || self.changes.iter().any(zeroes));
                 let is_later = |change: &Change| match *change {
                     Change::Write { stamp, .. } => change.concerns(at) && byte == byte_of(stamp, at),
-                    Change::Truncate { .. } => false,
+                    Change::Zero { .. } | Change::Truncate { .. } => false,
                 };
                 let is_changed = at >= durable || self.changes.iter().any(|change| change.concerns(at));
                 let is_open = match promises {
@@ -231,9 +275,50 @@ impl Files {
                     state.now.apply(&change);
                     // The kernel's own file systems write the range alone; over FUSE it is an fsync of the file.
                     if *durable && (whole || state.changes.len() == 1) {
-                        state.acknowledge();
+                        state.acknowledge(true);
                         return 1;
                     }
+                }
+            }
+            Call::Zero { path, offset, bytes } => {
+                let change = Change::Zero { offset: *offset, bytes: *bytes };
+                let state = self.state(path);
+                state.changes.push(change);
+                if done {
+                    state.now.apply(&change);
+                }
+            }
+            Call::Extend { path, size } => {
+                let state = self.state(path);
+                let change = Change::Truncate { size: state.now.size.max(*size) };
+                state.changes.push(change);
+                if done {
+                    state.now.apply(&change);
+                }
+            }
+            Call::Publish { path, bytes, stamp, durable } => {
+                let change = Change::Write { offset: 0, bytes: *bytes, stamp: *stamp };
+                let mut state = State { changes: vec![change], ..State::default() };
+                state.now.apply(&change);
+                if *durable {
+                    // It had no name before it was.
+                    state.acknowledge(false);
+                }
+                self.states.push(state);
+                let file = self.states.len() - 1;
+                self.bind(path, Some(file), done);
+                return u64::from(done && *durable);
+            }
+            Call::Exchange { path, other } => {
+                let (file, over) = (self.name(path).now, self.name(other).now);
+                self.bind(path, over, done);
+                self.bind(other, file, done);
+            }
+            Call::Label { path, value } => {
+                let label = &mut self.state(path).label;
+                label.since.push(Some(*value));
+                if done {
+                    label.now = Some(*value);
                 }
             }
             Call::Truncate { path, size } => {
@@ -244,8 +329,8 @@ impl Files {
                     state.now.apply(&change);
                 }
             }
-            Call::Sync { path } if done => {
-                self.state(path).acknowledge();
+            Call::Sync { path, data_only } if done => {
+                self.state(path).acknowledge(*data_only);
                 return 1;
             }
             Call::Rename { from, to } => {
@@ -303,7 +388,7 @@ impl Files {
     }
 
     fn acknowledge_all(&mut self) {
-        self.states.iter_mut().for_each(State::acknowledge);
+        self.states.iter_mut().for_each(|state| state.acknowledge(false));
         self.acknowledge_names(|_| true);
     }
 }
@@ -380,8 +465,9 @@ impl Oracle {
                     }
                     continue;
                 }
-                let content = match Content::read(&directory.join(path)) {
-                    Ok(content) => content,
+                let at = directory.join(path);
+                let (content, label) = match Content::read(&at).and_then(|content| Ok((content, Label::read(&at)?))) {
+                    Ok(read) => read,
                     Err(error) => {
                         wrong.push(format!("{path} cannot be read: {error}"));
                         continue;
@@ -390,7 +476,12 @@ impl Oracle {
                 if promises != Promises::Nothing {
                     let mut objections: Vec<String> = Vec::new();
                     let accepts = |file: &usize| {
-                        files.states[*file].objection(&content, promises).map(|it| objections.push(it)).is_none()
+                        let state = &files.states[*file];
+                        let objection = match state.label.may_be(label) {
+                            true => state.objection(&content, promises),
+                            false => Some(format!("it has the label {label:?}, and may have {:?}", state.label)),
+                        };
+                        objection.map(|it| objections.push(it)).is_none()
                     };
                     let accepted: Vec<usize> = candidates.iter().flatten().copied().filter(accepts).collect();
                     present.extend(&accepted);
@@ -399,7 +490,8 @@ impl Oracle {
                         wrong.push(format!("{path}: {}", objections.join("; or: ")));
                     }
                 }
-                next.states.push(State { durable: content.clone(), now: content, changes: Vec::new() });
+                let label = Label { durable: label, now: label, since: Vec::new() };
+                next.states.push(State { durable: content.clone(), now: content, changes: Vec::new(), label });
                 let file = Some(next.states.len() - 1);
                 next.names.insert(path.clone(), Name { durable: file, now: file, since: Vec::new() });
             }
@@ -433,7 +525,7 @@ mod tests {
         let calls = [
             logged(Call::Create { path: "c0-0".into() }, true),
             logged(write(0, 7, false), true),
-            logged(Call::Sync { path: "c0-0".into() }, true),
+            logged(Call::Sync { path: "c0-0".into(), data_only: false }, true),
             logged(Call::SyncDirectory { path: ".".into() }, true),
             logged(write(3000, 8, false), true),
         ];
@@ -465,6 +557,64 @@ mod tests {
             let wrong = oracle.verify(directory.path(), Promises::Everything);
             assert_eq!(wrong.is_empty(), right, "{case}: {wrong:?}");
         }
+    }
+
+    /// What else the oracle tells apart: zeroes where a hole was made, and elsewhere; an attribute that fdatasync does not
+    /// make durable, and fsync does; names that changed places, and one of them lost; a file that got its name when it was
+    /// complete, and then lost a part.
+    #[test]
+    fn rarer_losses_are_found() {
+        let (a, b) = (String::from("c0-0"), String::from("c0-1"));
+        let publish = |path: &String, stamp| Call::Publish { path: path.clone(), bytes: 5000, stamp, durable: true };
+        let mut calls: Vec<Logged> = [publish(&a, 7), publish(&b, 8), Call::SyncDirectory { path: ".".into() }]
+            .into_iter()
+            .map(|call| logged(call, true))
+            .collect();
+        let bytes = |stamp| (0..5000).map(|at| byte_of(stamp, at)).collect::<Vec<u8>>();
+        let zeroed = |range: std::ops::Range<usize>| {
+            let mut bytes = bytes(7);
+            bytes[range].fill(0);
+            bytes
+        };
+        calls.push(logged(Call::Zero { path: a.clone(), offset: 1000, bytes: 9000 }, true));
+        calls.push(logged(Call::Extend { path: a.clone(), size: 6000 }, true));
+        let mut grown = zeroed(1000..5000);
+        grown.resize(6000, 0);
+        let exchange = logged(Call::Exchange { path: a.clone(), other: b.clone() }, true);
+        /// What it is called, whether names are exchanged, what is found under both, and whether that is right.
+        type Case<'a> = (&'a str, bool, [&'a [u8]; 2], bool);
+        let cases: [Case<'_>; 8] = [
+            ("as they were", false, [&bytes(7), &bytes(8)], true),
+            ("a part of the hole", false, [&zeroed(1000..3000), &bytes(8)], true),
+            ("a larger hole", false, [&zeroed(999..3000), &bytes(8)], false),
+            ("all of it", false, [&grown, &bytes(8)], true),
+            ("published and cut", false, [&bytes(7), &bytes(8)[..4096]], false),
+            ("exchanged", true, [&bytes(8), &grown], true),
+            ("exchanged in part", true, [&bytes(8), &bytes(8)], false),
+            ("exchanged, and not asked to", false, [&bytes(8), &bytes(7)], false),
+        ];
+        for (case, with_exchange, [first, second], right) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::create_dir(directory.path().join("own0")).unwrap();
+            std::fs::write(directory.path().join(&a), first).unwrap();
+            std::fs::write(directory.path().join(&b), second).unwrap();
+            let mut oracle = Oracle::new(1, true);
+            oracle.add(0, &calls, &[]);
+            oracle.add(0, if with_exchange { std::slice::from_ref(&exchange) } else { &[] }, &[]);
+            let wrong = oracle.verify(directory.path(), Promises::Everything);
+            assert_eq!(wrong.is_empty(), right, "{case}: {wrong:?}");
+        }
+
+        let label = |data_only| {
+            let calls = [Call::Label { path: a.clone(), value: 3 }, Call::Sync { path: a.clone(), data_only }];
+            let mut files = Files::default();
+            for call in [publish(&a, 7)].into_iter().chain(calls) {
+                files.apply(&logged(call, true), true);
+            }
+            files.state(&a).label.clone()
+        };
+        assert_eq!([None, Some(3), Some(4)].map(|found| label(true).may_be(found)), [true, true, false]);
+        assert_eq!([None, Some(3), Some(4)].map(|found| label(false).may_be(found)), [false, true, false]);
     }
 
     /// A file with both names of a rename: the old one is removed where that can be, and else is wrong.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use seekless_host::testing::{LoopDevice, Need, skip};
 
+use crate::clients::Abilities;
 use crate::oracle::Promises;
 use crate::{Daemon, PATIENCE, Scratch, rounds, text_of};
 
@@ -22,6 +23,8 @@ pub(crate) struct Stack {
     is_mended: bool,
     /// ext4 is on it: it is a disk.
     pub(crate) is_disk: bool,
+    /// What is put behind `-o` when it is mounted.
+    options: &'static str,
 }
 
 const PLAIN: Stack = Stack {
@@ -31,6 +34,7 @@ const PLAIN: Stack = Stack {
     promises: Promises::Everything,
     is_mended: false,
     is_disk: false,
+    options: "",
 };
 
 macro_rules! stacks {
@@ -47,6 +51,7 @@ macro_rules! stacks {
 
 stacks! {
     lfs: "lfs / file:a.img";
+    lfs_writeback: "lfs / file:a.img", options = "writeback";
     vlfs: "vlfs / file:a.img";
     ffs_sync: "ffs / file:a.img", promises = Promises::ExceptTails, is_mended = true;
     ffs_softdep: "ffs:metadata=softdep / file:a.img", promises = Promises::ExceptChanged, is_mended = true;
@@ -85,6 +90,22 @@ fn tool(scratch: &Scratch, program: &str, arguments: &[&str]) -> std::process::O
 }
 
 impl Stack {
+    pub(crate) fn abilities(&self) -> Abilities {
+        Abilities { modern: !self.line.contains("ffs") }
+    }
+
+    /// What mounts it at `place`.
+    fn mounting(&self, place: &'static str) -> Vec<&'static str> {
+        let mut arguments = vec!["mount", "--foreground", self.line, place];
+        if self.is_disk {
+            arguments.push("--as-disk");
+        }
+        if !self.options.is_empty() {
+            arguments.extend(["-o", self.options]);
+        }
+        arguments
+    }
+
     pub(crate) fn make(&self, scratch: &Scratch) {
         for name in ["mnt", "data"] {
             std::fs::create_dir(scratch.path(name)).unwrap();
@@ -125,10 +146,8 @@ impl Stack {
 
     fn spawn(&self, scratch: &Scratch) -> Daemon {
         let place = if self.is_disk { "disk" } else { "mnt" };
-        let mut arguments = vec!["mount", "--foreground", "--pid-file", "pid", self.line, place];
-        if self.is_disk {
-            arguments.push("--as-disk");
-        }
+        let mut arguments = self.mounting(place);
+        arguments.extend(["--pid-file", "pid"]);
         // Empty, so that it tells of this daemon alone.
         let log = File::create(scratch.path("daemon.log")).unwrap();
         Daemon(scratch.program(&arguments).stdout(Stdio::null()).stderr(log).spawn().unwrap())
@@ -206,11 +225,7 @@ impl Stack {
     /// Mounts, and kills the daemon after so long, mounted or not.
     pub(crate) fn show_and_kill(&self, scratch: &Scratch, after: Duration) {
         let place = if self.is_disk { "disk" } else { "mnt" };
-        let mut arguments = vec!["mount", "--foreground", self.line, place];
-        if self.is_disk {
-            arguments.push("--as-disk");
-        }
-        let child = scratch.program(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = scratch.program(&self.mounting(place)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(after);
         Daemon(child).kill();
         // Where it was mounted.
