@@ -22,7 +22,8 @@
 //!   E1  The same point gives the same rows, whichever thread runs it and whatever ran before; only in real time may
 //!       they differ: the medians of its rounds count.
 //!   E2  A row is never taken from a point that differs in anything that affects its result: the key covers the text of
-//!       the point, the contents of the files that it reads and the program.
+//!       the point, the contents of the files that it reads and the program; what was measured while one of these was
+//!       written to is not kept.
 //!   E3  A sweep that was killed and continued ends with the same rows as an uninterrupted one, and so does one in
 //!       shards that were merged, in whatever order and however often.
 //!   E4  Any number of runs write to one folder at the same time. None measures a point that another is measuring, and none

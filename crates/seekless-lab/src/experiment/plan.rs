@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::Hasher;
 use std::num::NonZeroU64;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use seekless::rt::HostProfile;
 use serde::Serialize;
@@ -29,6 +30,38 @@ pub struct Point {
     pub profile: String,
     pub clock: Clock,
     pub seed: u64,
+    /// The files that it reads, as they were when their contents went into the key.
+    #[serde(skip)]
+    inputs: Vec<Input>,
+}
+
+/// A file as it was at some moment: one that is written to, or replaced, is another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Input {
+    path: PathBuf,
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Input {
+    fn of(path: PathBuf) -> std::io::Result<Input> {
+        let metadata = path.metadata()?;
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Ok(Input { path, inode: metadata.ino(), bytes: metadata.len(), changed })
+    }
+
+    /// # Errors
+    /// When it is not what it was.
+    fn check(&self) -> Result<(), String> {
+        match Input::of(self.path.clone()) {
+            Ok(now) if now == *self => Ok(()),
+            _ => {
+                let path = self.path.display();
+                Err(format!("{path} was written to after this run began; what it measured is not kept, run it again"))
+            }
+        }
+    }
 }
 
 /// A place in the experiment, and the point that is measured for it. Places that differ only in variables that a
@@ -73,22 +106,25 @@ impl Plan {
                 let point = fill_point(description, contestant, &values).map_err(failed)?;
                 let parsed = Parsed::new(kind, &point, &experiment.folder).map_err(failed)?;
                 parsed.workload.check(&parsed.on).map_err(failed)?;
-                let mut inputs = String::new();
+                let (mut inputs, mut files) = (String::new(), Vec::new());
                 for path in parsed.workload.inputs().into_iter().chain(parsed.on.inputs()) {
-                    let digest = match digests.get(&path) {
-                        Some(digest) => *digest,
+                    let (digest, file) = match digests.get(&path) {
+                        Some(known) => known,
                         None => {
                             let whole = super::kinds::existing(&experiment.folder, &path).map_err(failed)?;
-                            let digest = digest(&whole)?;
-                            digests.insert(path.clone(), digest);
-                            digest
+                            let name = whole.display().to_string();
+                            let file = Input::of(whole.clone());
+                            let file = file.map_err(|cause| ExperimentError::Io { path: name, cause })?;
+                            &*digests.entry(path.clone()).or_insert((digest(&whole)?, file))
                         }
                     };
+                    files.push(file.clone());
                     let _ = write!(inputs, "\n{} {digest:032x}", path.display()); // A String takes everything.
                 }
                 let mut points = Vec::new();
                 for number in 0..u64::from(description.seeds) {
-                    let mut point = Point { seed: point.seed.wrapping_add(number), ..point.clone() };
+                    let seed = point.seed.wrapping_add(number);
+                    let mut point = Point { seed, inputs: files.clone(), ..point.clone() };
                     point.key = hash(&format!("{program}\n{}{inputs}", serde_json::json!(point)));
                     let next = plan.points.len();
                     let index = *known.entry(point.key.clone()).or_insert(next);
@@ -149,13 +185,15 @@ impl Point {
         Ok(parsed.workload.is_simulated(&parsed.on, &self.context(experiment, outside)?))
     }
 
-    /// Measures it.
+    /// Measures it. A file that it reads must not change while it runs: its key is of the contents that it had.
     ///
     /// # Errors
     /// Why there is no result, in words.
     pub fn measure(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<Vec<Measure>, String> {
         let parsed = Parsed::new(experiment.description.kind()?, self, &experiment.folder)?;
-        parsed.workload.run(&parsed.on, &self.context(experiment, outside)?)
+        let measured = parsed.workload.run(&parsed.on, &self.context(experiment, outside)?)?;
+        self.inputs.iter().try_for_each(Input::check)?;
+        Ok(measured)
     }
 
     fn context<'a>(&self, experiment: &'a Experiment, outside: &'a dyn Outside) -> Result<Context<'a>, String> {
@@ -213,6 +251,7 @@ fn fill_point(description: &Description, contestant: &Contestant, values: &Value
         profile: fill(contestant.profile.as_ref().unwrap_or(&description.profile), values)?,
         clock: contestant.clock.unwrap_or(description.clock),
         seed: description.seed,
+        inputs: Vec::new(),
     })
 }
 

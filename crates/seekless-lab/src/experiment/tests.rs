@@ -192,6 +192,12 @@ fn results_depend_on_drive_files() {
     let named = self::folder(EXPERIMENT, None);
     let (_, of_catalogue) = run(&Experiment::read(named.path()).unwrap(), &named.path().join("out"), usize::MAX);
     assert!(rows == of_catalogue);
+    // What was planned with one file is not measured with another.
+    let plan = Plan::new(&experiment, "test").unwrap();
+    plan.points[0].measure(&experiment, &NoOutside).unwrap();
+    std::fs::write(&file, format!("{drive}# another file that says the same\n")).unwrap();
+    let error = plan.points[0].measure(&experiment, &NoOutside).unwrap_err();
+    assert!(error.contains("drives/a.toml was written to"), "{error}");
     std::fs::write(&file, drive.replace("rpm = 10045", "rpm = 5400")).unwrap();
     assert!(keys().iter().all(|key| !before.contains(key)));
     let (measured, slower) = run(&experiment, &folder.path().join("out"), usize::MAX);
