@@ -191,3 +191,15 @@ fn four_figures_beside_measured_times() {
         assert!(error.abs() < 0.12, "{}: {error}", drive.name);
     }
 }
+
+/// Aim: a buffer of less than two tracks is used as a whole. Method: the Wren IV, whose 32 KB are a track of 45 sectors and 19 of the
+/// next; and one of 4 KiB.
+#[test]
+fn a_small_buffer_is_one_segment() {
+    let cache = Drive::named("wren4").unwrap().cache;
+    assert_eq!((cache.segments, cache.segment_sectors), (1, 64));
+    let sheet =
+        DataSheet { buffer_bytes: 4096, ..DataSheet::new(7200, Nanos::from_micros(8_500), 1 << 30, 10_000_000) };
+    let drive = sheet.drive().unwrap();
+    assert_eq!((drive.cache.segments, drive.cache.segment_sectors), (1, 8));
+}
