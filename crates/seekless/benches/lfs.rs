@@ -1,5 +1,5 @@
 //! Speed of LFS on a device in memory, in processor time, and what its cleaner costs: `cargo bench -p seekless --bench
-//! lfs [-- directory|writes|overwrite|recovery]`.
+//! lfs [-- directory|writes|messages|overwrite|recovery]`.
 //!
 //! `cargo bench -p seekless --bench lfs -- cost volume=1GiB full=75,80,85,90 pattern=zipf cleaner=greedy` compares what
 //! the log writes for each byte of the user with the simulator of the same policy at the same utilisation.
@@ -18,10 +18,10 @@ use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
 use seekless::device::{Data, Device, Memory};
 use seekless::fs::client::{Client, OpenFile};
 use seekless::fs::lfs::{self, CleanerPolicy, MkfsOptions, Options};
-use seekless::fs::{Fs, FsResult, NewNode, NodeKind, WriteMode};
+use seekless::fs::{DirEntry, DirSink, Fs, FsResult, NewNode, NodeKind, OpenFlags, WriteMode};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
-use seekless::units::{GIB, KIB, MIB, Nanos};
+use seekless::units::{GIB, Ino, KIB, MIB, Nanos};
 
 fn run<T>(program: impl AsyncFnOnce(Rt) -> FsResult<T>) -> T {
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -117,6 +117,109 @@ fn writes(unit: usize) {
         println!("writes of {:>4} KiB: {:>6.1} us for each MiB", unit as u64 / KIB, taken.as_secs_f64() * 1e6 / 256.0);
         fs.close().await
     });
+}
+
+/// What a mount asks of small files, message by message, as the kernel sends them: 20,000 files of 1 KB in directories of 100
+/// are created, looked up in random order, listed with their attributes, and deleted. `until` is the last of `create`, `find`,
+/// `list` and `delete` to run, so that instructions can be counted for each by subtraction:
+/// `valgrind --tool=callgrind target/release/deps/lfs-… messages find`.
+fn messages(until: &str) {
+    const FILES: u64 = 20_000;
+    const OF_DIRECTORY: u64 = 100;
+    run(async |rt| {
+        let (_memory, fs) = fresh(&rt, GIB, Options { cache_data: false, ..Options::default() }).await?;
+        let new = NewNode { permissions: 0o644, umask: 0o22, uid: 0, gid: 0 };
+        let mut directories = Vec::new();
+        for number in 0..FILES / OF_DIRECTORY {
+            directories.push(fs.mkdir(Ino::ROOT, format!("d{number:04}").as_bytes(), new).await?.attr.ino);
+        }
+        let place = |number: u64| (directories[(number / OF_DIRECTORY) as usize], format!("f{number:07}"));
+        let bytes = vec![7; 1024];
+        let mut inos = Vec::new();
+        let mut lap = ProcessTime::now();
+        let mut told = |what: &str| {
+            println!("{what:<7} {:>7.3} us for each file", lap.elapsed().as_secs_f64() * 1e6 / FILES as f64);
+            lap = ProcessTime::now();
+            what == until
+        };
+        for number in 0..FILES {
+            let (parent, name) = place(number);
+            let _ = fs.lookup(parent, name.as_bytes()).await;
+            rt.yield_now().await;
+            fs.getattr(parent, None).await?;
+            rt.yield_now().await;
+            let (entry, _) = fs.create(parent, name.as_bytes(), new, OpenFlags::READ_WRITE).await?;
+            rt.yield_now().await;
+            let _ = fs.getxattr(entry.attr.ino, b"security.capability").await;
+            rt.yield_now().await;
+            fs.write(entry.attr.ino, None, 0, Data::from_slice(&bytes), WriteMode::default()).await?;
+            rt.yield_now().await;
+            inos.push(entry.attr.ino);
+        }
+        fs.syncfs().await?;
+        if told("create") {
+            return Ok(());
+        }
+        for &ino in &inos {
+            fs.forget(ino, 1).await;
+        }
+        fs.drop_caches().await?;
+        let mut rng = Rng::new(1);
+        let mut order: Vec<u64> = (0..FILES).collect();
+        rng.shuffle(&mut order);
+        for number in order {
+            let (parent, name) = place(number);
+            fs.lookup(parent, name.as_bytes()).await?;
+            rt.yield_now().await;
+        }
+        if told("find") {
+            return Ok(());
+        }
+        fs.drop_caches().await?;
+        for &directory in &directories {
+            let mut list = Listed { cookie: 0, room: 0 };
+            loop {
+                let from = list.cookie;
+                list.room = 40;
+                fs.readdir(directory, None, from, true, &mut list).await?;
+                rt.yield_now().await;
+                if list.cookie == from {
+                    break;
+                }
+            }
+        }
+        if told("list") {
+            return Ok(());
+        }
+        for number in 0..FILES {
+            let (parent, name) = place(number);
+            fs.getattr(parent, None).await?;
+            rt.yield_now().await;
+            fs.unlink(parent, name.as_bytes()).await?;
+            rt.yield_now().await;
+            fs.forget(inos[number as usize], 2).await;
+            rt.yield_now().await;
+        }
+        fs.syncfs().await?;
+        told("delete");
+        fs.close().await
+    });
+}
+
+/// Takes the entries of a listing that a reply of a page has room for.
+struct Listed {
+    cookie: u64,
+    room: u64,
+}
+
+impl DirSink for Listed {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        if self.room == 0 {
+            return false;
+        }
+        (self.cookie, self.room) = (entry.cookie, self.room - 1);
+        true
+    }
 }
 
 /// The utilisation of cleaned segments when blocks are overwritten uniformly at random and the volume holds `rho` of
@@ -395,6 +498,10 @@ fn main() {
         for unit in if units.is_empty() { vec![4, 8, 128, 1024] } else { units } {
             writes((unit * KIB) as usize);
         }
+    }
+    if is_wanted("messages") {
+        let last = ["create", "find", "list", "delete"].into_iter().find(|last| wanted.iter().any(|word| word == last));
+        messages(last.unwrap_or("delete"));
     }
     if is_wanted("overwrite") {
         for cleaner in [CleanerPolicy::GREEDY, CleanerPolicy::COST_BENEFIT] {
