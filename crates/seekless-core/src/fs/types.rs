@@ -69,8 +69,18 @@ impl FileKind {
     }
 
     /// The kind that a Unix mode's `S_IFMT` bits say.
+    #[inline]
     pub fn from_mode(mode: u32) -> Option<FileKind> {
-        Self::ALL.into_iter().find(|kind| kind.mode_bits() == mode & 0o170000)
+        Some(match mode & 0o170000 {
+            0o010000 => FileKind::Fifo,
+            0o020000 => FileKind::CharDevice,
+            0o040000 => FileKind::Directory,
+            0o060000 => FileKind::BlockDevice,
+            0o100000 => FileKind::Regular,
+            0o120000 => FileKind::Symlink,
+            0o140000 => FileKind::Socket,
+            _ => return None,
+        })
     }
 }
 

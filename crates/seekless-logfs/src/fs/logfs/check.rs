@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::change::Change;
 use super::dir::{self, FoundEntry};
 use super::format::*;
+use super::leaf::StoredEntry;
 use super::state::State;
 use super::tree::*;
 use super::{LogBackend, LogFs, file, xattr};
@@ -283,14 +284,14 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
             while let Some(hash) = from {
                 let fs = self.fs.clone();
                 let listed = fs.run(|state| Change::new(state).list(ino, hash)).await;
-                let Some((found, next)) = self.noted(listed)? else { break };
-                entries += found.len() as u32;
-                for entry in &found {
-                    if self.check_entry(ino, entry) {
+                let Some(listed) = self.noted(listed)? else { break };
+                for entry in listed.entries().map(StoredEntry::to_found) {
+                    entries += 1;
+                    if self.check_entry(ino, &entry) {
                         waiting.push(entry.ino);
                     }
                 }
-                from = next;
+                from = listed.next;
             }
             if entries != inode.special {
                 self.wrong.push((ino, Derived::Entries(entries)));

@@ -21,44 +21,25 @@ use std::hash::Hasher;
 use super::LogBackend;
 use super::change::Change;
 use super::format::*;
+use super::leaf::{COLLISIONS, DEPTH_MAX, Place, Slot, Stored, StoredEntry, encode_leaf, encoded_bytes, prefix};
+pub use super::leaf::{FoundEntry, HASH_BITS, decode_leaf};
 use super::state::*;
 use super::tree::*;
+use crate::device::Data;
 use crate::fs::{FileKind, FsError};
 use crate::rt::cover;
 use crate::units::Ino;
-
-/// Bits of a hash. Cookies have two more values and must stay positive as a 64-bit signed number.
-pub const HASH_BITS: u32 = 62;
-/// Low bits that number names whose other bits collide.
-const COLLISION_BITS: u32 = 3;
-/// Depth of the deepest leaf: with all leaves of that depth, a directory would have more entries than inode numbers.
-const DEPTH_MAX: u32 = 32;
-
-const _: () = assert!((1u64 << (DEPTH_MAX + 1)) < FILE_BLOCKS_MAX);
-
-/// An entry, as found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FoundEntry {
-    pub ino: Ino,
-    pub hash: u64,
-    pub kind: FileKind,
-    pub name: Vec<u8>,
-}
 
 /// The hash of `name` with its collision bits zero.
 pub fn hash_name(key: [u64; 2], name: &[u8]) -> u64 {
     let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
     hasher.write(name);
-    hasher.finish() >> (64 - HASH_BITS) & !((1 << COLLISION_BITS) - 1)
+    hasher.finish() >> (64 - HASH_BITS) & !(COLLISIONS - 1)
 }
 
 /// Number of the block that holds the leaf of `depth` on the path of `hash`.
 pub fn leaf_block(depth: u32, hash: u64) -> u64 {
     (1 << depth) - 1 + prefix(depth, hash)
-}
-
-fn prefix(depth: u32, hash: u64) -> u64 {
-    hash >> (HASH_BITS - depth)
 }
 
 /// First hash after those of the leaf; `None` after the last leaf.
@@ -69,66 +50,7 @@ pub fn leaf_end(depth: u32, hash: u64) -> Option<u64> {
 
 /// True when the entry has a hash that its name can have.
 pub(in crate::fs) fn hash_fits(key: [u64; 2], entry: &FoundEntry) -> bool {
-    hash_name(key, &entry.name) == entry.hash & !((1 << COLLISION_BITS) - 1)
-}
-
-fn kind_code(kind: FileKind) -> u8 {
-    (kind.mode_bits() >> 12) as u8
-}
-
-/// Reads the entries of a leaf block.
-///
-/// # Errors
-/// What is wrong with the block.
-pub fn decode_leaf(block: &[u8], depth: u32, prefix: u64) -> Result<Vec<FoundEntry>, &'static str> {
-    let header = Leaf::decode(block).filter(|leaf| leaf.magic == LEAF_MAGIC).ok_or("no directory leaf")?;
-    if header.depth != depth || header.prefix != prefix || depth > DEPTH_MAX {
-        return Err("a directory leaf of another place");
-    }
-    let end = usize::from(header.used_bytes);
-    let mut rest = block.get(Leaf::BYTES..end).ok_or("its length is wrong")?;
-    let mut entries: Vec<FoundEntry> = Vec::with_capacity(header.entry_count.into());
-    while !rest.is_empty() {
-        let raw = LeafEntry::decode(rest).ok_or("its last entry is cut off")?;
-        let bytes = LeafEntry::BYTES + usize::from(raw.name_bytes);
-        let name = rest.get(LeafEntry::BYTES..bytes).ok_or("its last entry is cut off")?;
-        let kind = FileKind::from_mode(u32::from(raw.kind) << 12).ok_or("an entry of no kind")?;
-        if raw.hash >> HASH_BITS != 0 || self::prefix(depth, raw.hash) != prefix {
-            return Err("an entry that belongs elsewhere");
-        }
-        if entries.last().is_some_and(|last| last.hash >= raw.hash) {
-            return Err("entries out of order");
-        }
-        if name.is_empty() || raw.ino == 0 {
-            return Err("an empty entry");
-        }
-        entries.push(FoundEntry { ino: Ino(raw.ino), hash: raw.hash, kind, name: name.to_vec() });
-        rest = &rest[bytes..];
-    }
-    if entries.len() != usize::from(header.entry_count) {
-        return Err("its number of entries is wrong");
-    }
-    Ok(entries)
-}
-
-fn encoded_bytes(entries: &[FoundEntry]) -> usize {
-    Leaf::BYTES + entries.iter().map(|entry| LeafEntry::BYTES + entry.name.len()).sum::<usize>()
-}
-
-fn encode_leaf(block: &mut [u8], depth: u32, prefix: u64, entries: &[FoundEntry]) {
-    let used = encoded_bytes(entries);
-    assert!(used <= BLOCK_BYTES);
-    let (entry_count, used_bytes) = (entries.len() as u16, used as u16);
-    Leaf { magic: LEAF_MAGIC, depth, prefix, entry_count, used_bytes, reserved: 0 }.encode(block);
-    let mut at = Leaf::BYTES;
-    for entry in entries {
-        let (kind, name_bytes) = (kind_code(entry.kind), entry.name.len() as u8);
-        LeafEntry { ino: entry.ino.0, hash: entry.hash, kind, name_bytes }.encode(&mut block[at..]);
-        at += LeafEntry::BYTES;
-        block[at..at + entry.name.len()].copy_from_slice(&entry.name);
-        at += entry.name.len();
-    }
-    block[at..].fill(0);
+    hash_name(key, &entry.name) == entry.hash & !(COLLISIONS - 1)
 }
 
 /// Deepest leaf that a directory of this size can have.
@@ -138,9 +60,53 @@ fn depth_limit(size: u64) -> u32 {
 }
 
 /// A leaf on the path of a hash.
-struct LeafAt {
+pub(in crate::fs) struct LeafAt {
+    dir: Ino,
     depth: u32,
-    entries: Vec<FoundEntry>,
+    prefix: u64,
+    block: Data,
+}
+
+impl LeafAt {
+    fn id(&self) -> BlockId {
+        BlockId::data(self.dir, (1 << self.depth) - 1 + self.prefix)
+    }
+
+    /// What `look` finds in the leaf.
+    fn look<'a, T>(&'a self, look: impl FnOnce(Stored<'a>) -> Result<T, &'static str>) -> Step<T> {
+        let found = Stored::new(&self.block, self.depth, self.prefix).and_then(look);
+        found.or_else(|detail| fail(FsError::corrupt("directory", format_args!("{:?}", self.id()), detail)))
+    }
+
+    fn entries(&self) -> Step<Vec<FoundEntry>> {
+        self.look(|leaf| leaf.checked()?.entries().map(|entry| entry.map(StoredEntry::to_found)).collect())
+    }
+
+    fn find(&self, base: u64, name: &[u8]) -> Step<Option<StoredEntry<'_>>> {
+        self.look(|leaf| leaf.find(base, name))
+    }
+
+    /// Where the entry is, in a leaf that is to change.
+    fn place(&self, base: u64, name: &[u8]) -> Step<Option<Place>> {
+        self.look(|leaf| Place::of(leaf, base, name))
+    }
+}
+
+/// Entries of a directory that share a leaf, from some hash on.
+pub(in crate::fs) struct Listed {
+    leaf: Option<LeafAt>,
+    from: u64,
+    /// Where the next leaf begins.
+    pub next: Option<u64>,
+}
+
+impl Listed {
+    pub(in crate::fs) fn entries(&self) -> impl Iterator<Item = StoredEntry<'_>> {
+        let leaf = self.leaf.as_ref().and_then(|leaf| Stored::new(&leaf.block, leaf.depth, leaf.prefix).ok());
+        // It has been checked.
+        let entries = leaf.into_iter().flat_map(Stored::entries).map_while(Result::ok);
+        entries.skip_while(|entry| entry.hash < self.from)
+    }
 }
 
 impl<L: LogBackend> Change<'_, L> {
@@ -167,17 +133,19 @@ impl<L: LogBackend> Change<'_, L> {
         Ok(None)
     }
 
-    fn leaf_entries(&mut self, dir: Ino, depth: u32, hash: u64) -> Step<Vec<FoundEntry>> {
-        let id = BlockId::data(dir, leaf_block(depth, hash));
-        let Some(block) = self.block(id)? else { return Ok(Vec::new()) };
-        decode_leaf(&block, depth, prefix(depth, hash))
-            .or_else(|detail| fail(FsError::corrupt("directory", format_args!("{id:?}"), detail)))
+    /// The leaf of `depth` on the path of `hash`, which exists.
+    fn leaf_of(&mut self, dir: Ino, depth: u32, hash: u64) -> Step<LeafAt> {
+        let prefix = prefix(depth, hash);
+        let block = self.block(BlockId::data(dir, leaf_block(depth, hash)))?;
+        // A block that is reserved reads as zeroes, which are no leaf.
+        let block = block.unwrap_or_else(|| Data::zeroes(BLOCK_BYTES));
+        Ok(LeafAt { dir, depth, prefix, block })
     }
 
     fn leaf(&mut self, dir: Ino, hash: u64) -> Step<Option<LeafAt>> {
         match self.leaf_depth(dir, hash)? {
             None => Ok(None),
-            Some(depth) => Ok(Some(LeafAt { depth, entries: self.leaf_entries(dir, depth, hash)? })),
+            Some(depth) => self.leaf_of(dir, depth, hash).map(Some),
         }
     }
 
@@ -207,21 +175,31 @@ impl<L: LogBackend> Change<'_, L> {
         check_name(name)?;
         let hash = self.hash(name);
         let Some(leaf) = self.leaf(dir, hash)? else { return Ok(None) };
-        Ok(position(&leaf.entries, hash, name).map(|index| leaf.entries[index].clone()))
+        Ok(leaf.find(hash, name)?.map(StoredEntry::to_found))
     }
 
     /// Adds a name that does not exist.
     pub(in crate::fs) fn insert(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let base = self.hash(name);
-        let mut leaf = self.leaf(dir, base)?.unwrap_or(LeafAt { depth: 0, entries: Vec::new() });
-        let taken = |hash: u64| leaf.entries.iter().any(|entry| entry.hash == hash);
-        let Some(hash) = (base..base + (1 << COLLISION_BITS)).find(|&hash| !taken(hash)) else {
-            // Nine names with the same 59 bits under a secret key.
-            return fail(FsError::NoSpace);
-        };
-        let at = leaf.entries.partition_point(|entry| entry.hash < hash);
-        leaf.entries.insert(at, FoundEntry { ino, hash, kind, name: name.to_vec() });
-        self.split_and_put(dir, leaf.depth, hash, leaf.entries)?;
+        match self.leaf(dir, base)? {
+            None => self.put_leaf(dir, 0, base, &[FoundEntry { ino, hash: base, kind, name: name.to_vec() }])?,
+            Some(leaf) => {
+                let slot =
+                    leaf.look(|stored| Ok(Slot::of(stored, base)?.map(|slot| (slot, Slot::fits(stored, name)))))?;
+                let Some((slot, fits)) = slot else {
+                    // Nine names with the same 59 bits under a secret key.
+                    return fail(FsError::NoSpace);
+                };
+                if fits {
+                    slot.fill(self.block_mut(leaf.id())?, ino, kind, name);
+                } else {
+                    let mut entries = leaf.entries()?;
+                    let at = entries.partition_point(|entry| entry.hash < slot.hash);
+                    entries.insert(at, FoundEntry { ino, hash: slot.hash, kind, name: name.to_vec() });
+                    self.split_and_put(dir, leaf.depth, slot.hash, entries)?;
+                }
+            }
+        }
         let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
         inode.special = match inode.special.checked_add(1) {
             Some(entries) => entries,
@@ -253,11 +231,10 @@ impl<L: LogBackend> Change<'_, L> {
     /// Removes a name that exists.
     pub(in crate::fs) fn remove(&mut self, dir: Ino, name: &[u8]) -> Step<()> {
         let hash = self.hash(name);
-        let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
-        let Some(index) = position(&leaf.entries, hash, name) else { return fail(FsError::NotFound) };
-        leaf.entries.remove(index);
-        self.put_leaf(dir, leaf.depth, hash, &leaf.entries)?;
-        self.merge_up(dir, leaf.depth, hash, leaf.entries)?;
+        let Some(leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
+        let Some(place) = leaf.place(hash, name)? else { return fail(FsError::NotFound) };
+        let left = place.remove(self.block_mut(leaf.id())?);
+        self.merge_up(dir, leaf.depth, hash, left)?;
         let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
         inode.special = match inode.special.checked_sub(1) {
             Some(entries) => entries,
@@ -268,30 +245,33 @@ impl<L: LogBackend> Change<'_, L> {
         self.touch_directory_times(dir)
     }
 
-    /// Joins the leaf with its sibling while the two together fill less than half a block.
-    fn merge_up(&mut self, dir: Ino, depth: u32, hash: u64, mut entries: Vec<FoundEntry>) -> Step<()> {
+    /// Joins the leaf with its sibling while the two together fill less than half a block. `entry_count` and `used_bytes`
+    /// are those of the leaf.
+    fn merge_up(&mut self, dir: Ino, depth: u32, hash: u64, left: (usize, usize)) -> Step<()> {
+        let (mut entry_count, mut used_bytes) = left;
         for depth in (1..=depth).rev() {
             // Do not read the sibling before there is much to gain.
-            if encoded_bytes(&entries) > BLOCK_BYTES / 4 {
+            if used_bytes > BLOCK_BYTES / 4 {
                 return Ok(());
             }
             let bit = 1u64 << (HASH_BITS - depth);
-            let sibling = BlockId::data(dir, leaf_block(depth, hash ^ bit));
-            if !self.block_exists(sibling)? {
+            if !self.block_exists(BlockId::data(dir, leaf_block(depth, hash ^ bit)))? {
                 return Ok(()); // It has split further.
             }
-            let mut others = self.leaf_entries(dir, depth, hash ^ bit)?;
-            if encoded_bytes(&entries) + encoded_bytes(&others) > BLOCK_BYTES / 2 {
+            let sibling = self.leaf_of(dir, depth, hash ^ bit)?;
+            if used_bytes + sibling.look(|leaf| Ok(leaf.checked()?.used_bytes()))? > BLOCK_BYTES / 2 {
                 return Ok(());
             }
             cover("logfs: two leaves of a directory are joined");
-            entries.append(&mut others);
+            let leaf = self.leaf_of(dir, depth, hash)?;
+            let mut entries = [leaf.entries()?, sibling.entries()?].concat();
             entries.sort_by_key(|entry| entry.hash);
-            self.unmap(BlockId::data(dir, leaf_block(depth, hash)))?;
-            self.unmap(sibling)?;
+            self.unmap(leaf.id())?;
+            self.unmap(sibling.id())?;
             self.put_leaf(dir, depth - 1, hash, &entries)?;
+            (entry_count, used_bytes) = (entries.len(), encoded_bytes(&entries));
         }
-        if entries.is_empty() {
+        if entry_count == 0 {
             self.unmap(BlockId::data(dir, 0))?;
             self.inode_mut(dir, InodeDirt::Namespace)?.size = 0;
         }
@@ -301,10 +281,9 @@ impl<L: LogBackend> Change<'_, L> {
     /// Makes the entry `name` refer to another inode.
     pub(in crate::fs) fn replace(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let hash = self.hash(name);
-        let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
-        let Some(index) = position(&leaf.entries, hash, name) else { return fail(FsError::NotFound) };
-        (leaf.entries[index].ino, leaf.entries[index].kind) = (ino, kind);
-        self.put_leaf(dir, leaf.depth, hash, &leaf.entries)?;
+        let Some(leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
+        let Some(place) = leaf.place(hash, name)? else { return fail(FsError::NotFound) };
+        place.replace(self.block_mut(leaf.id())?, ino, kind);
         self.touch_directory_times(dir)
     }
 
@@ -322,25 +301,14 @@ impl<L: LogBackend> Change<'_, L> {
         Ok(depth.map(|depth| (leaf_block(depth, hash), leaf_end(depth, hash))))
     }
 
-    /// Entries with hashes from `from` on that share a leaf, and where the next leaf begins.
-    pub(in crate::fs) fn list(&mut self, dir: Ino, from: u64) -> Step<(Vec<FoundEntry>, Option<u64>)> {
-        if from >> HASH_BITS != 0 {
-            return Ok((Vec::new(), None));
-        }
-        match self.leaf(dir, from)? {
-            None => Ok((Vec::new(), None)),
-            Some(leaf) => {
-                let first = leaf.entries.partition_point(|entry| entry.hash < from);
-                Ok((leaf.entries[first..].to_vec(), leaf_end(leaf.depth, from)))
-            }
-        }
+    /// Entries with hashes from `from` on that share a leaf.
+    pub(in crate::fs) fn list(&mut self, dir: Ino, from: u64) -> Step<Listed> {
+        let leaf = if from >> HASH_BITS == 0 { self.leaf(dir, from)? } else { None };
+        let Some(leaf) = leaf else { return Ok(Listed { leaf: None, from, next: None }) };
+        leaf.look(Stored::checked)?;
+        let next = leaf_end(leaf.depth, from);
+        Ok(Listed { leaf: Some(leaf), from, next })
     }
-}
-
-fn position(entries: &[FoundEntry], hash: u64, name: &[u8]) -> Option<usize> {
-    let first = entries.partition_point(|entry| entry.hash < hash);
-    let candidates = entries[first..].iter().take_while(|entry| entry.hash < hash + (1 << COLLISION_BITS));
-    candidates.zip(first..).find(|(entry, _)| entry.name == name).map(|(_, index)| index)
 }
 
 /// # Errors

@@ -16,6 +16,7 @@ pub mod dir;
 mod enospc_retry;
 pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
+mod leaf;
 mod namespace;
 mod ops;
 pub(in crate::fs) mod read_ahead;

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::change::{Change, PENDING_MARGIN_BYTES};
-use super::dir::FoundEntry;
+use super::dir::Listed;
 use super::file::{self, ReadBlock, ReadExtent, ReadPiece};
 use super::format::*;
 use super::namespace::{self, NewFile};
 use super::read_ahead::ReadSpan;
+use super::state::Stop;
 use super::tree::*;
 use super::{LogBackend, LogFs, xattr};
 use crate::device::{Buf, Counter, Data};
@@ -334,16 +335,14 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         }
         let mut from = (cookie + 1).saturating_sub(COOKIES_BEFORE);
         loop {
-            let (entries, next) = self.operate(|state| Change::new(state).list(ino, from)).await?;
+            let listed = self.operate(|state| Change::new(state).list(ino, from)).await?;
             if attributes {
-                self.load_inodes(entries.iter().map(|found| found.ino)).await;
+                self.load_inodes(listed.entries().map(|found| found.ino)).await;
             }
-            for found in entries {
-                if !self.list_entry(&found, attributes, sink).await? {
-                    return Ok(());
-                }
+            if !self.list_entries(&listed, attributes, sink).await? {
+                return Ok(());
             }
-            match next {
+            match listed.next {
                 Some(next) => from = next,
                 None => return Ok(()),
             }
@@ -444,23 +443,33 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
 }
 
 impl<L: LogBackend> LogFs<L> {
-    /// Passes one entry to `sink`. Returns false when the sink is full.
-    async fn list_entry(&self, found: &FoundEntry, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
-        let entry = match attributes {
-            false => None,
-            true => match self.operate(|state| state.entry(found.ino)).await {
-                Ok(entry) => Some(entry),
-                // Removed since the leaf was read.
-                Err(FsError::Stale) => return Ok(true),
-                Err(error) => return Err(error),
-            },
-        };
-        let cookie = found.hash + COOKIES_BEFORE;
-        let (ino, kind, name) = (found.ino, found.kind, &found.name[..]);
-        let taken = sink.add(&DirEntry { ino, kind, name, cookie, entry });
-        if taken && attributes {
-            self.state.borrow_mut().count_lookup(ino);
-        }
-        Ok(taken)
+    /// Passes entries to `sink`. Returns false when the sink is full.
+    async fn list_entries(&self, listed: &Listed, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
+        let mut done = 0;
+        // What a repeated step has passed on before it does not pass on again.
+        self.operate(|state| {
+            for found in listed.entries().skip(done) {
+                let entry = match attributes.then(|| state.entry(found.ino)) {
+                    None => None,
+                    Some(Ok(entry)) => Some(entry),
+                    // Removed since the leaf was read.
+                    Some(Err(Stop::Fail(FsError::Stale))) => {
+                        done += 1;
+                        continue;
+                    }
+                    Some(Err(stop)) => return Err(stop),
+                };
+                let (ino, kind, name, cookie) = (found.ino, found.kind, found.name, found.hash + COOKIES_BEFORE);
+                if !sink.add(&DirEntry { ino, kind, name, cookie, entry }) {
+                    return Ok(false);
+                }
+                done += 1;
+                if attributes {
+                    state.count_lookup(ino);
+                }
+            }
+            Ok(true)
+        })
+        .await
     }
 }
