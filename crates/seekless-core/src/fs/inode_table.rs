@@ -3,9 +3,11 @@
 //! A clock (second chance): the hand goes round the inodes; one that was looked up since the hand last passed stays for another
 //! round, and so does one that is needed, for example because it is dirty. A forgotten inode is read again when it is looked up.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::{Deref, RangeBounds};
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+
+use crate::units::FixedMap;
 
 /// Inodes that one call of [`InodeTable::evict`] looks at. When nearly all are needed, looking at every one for each that is
 /// added would take a time that grows with the square of their number.
@@ -19,9 +21,10 @@ pub trait Referenced {
 
 /// Inodes in memory by their number.
 ///
-/// It can be read as the map that it is. Everything that adds or removes goes through the methods here.
+/// Each has memory of its own, so that adding and removing moves none of the others. What goes through all of them has them in
+/// the order of their numbers.
 pub struct InodeTable<K, V> {
-    known: BTreeMap<K, V>,
+    known: FixedMap<K, Box<V>>,
     /// The numbers of those that may be forgotten, in the order in which the hand comes to them. A number may be here whose
     /// inode is gone.
     clock: VecDeque<K>,
@@ -29,19 +32,20 @@ pub struct InodeTable<K, V> {
 
 impl<K, V> Default for InodeTable<K, V> {
     fn default() -> InodeTable<K, V> {
-        InodeTable { known: BTreeMap::new(), clock: VecDeque::new() }
+        InodeTable { known: FixedMap::default(), clock: VecDeque::new() }
     }
 }
 
-impl<K, V> Deref for InodeTable<K, V> {
-    type Target = BTreeMap<K, V>;
-
-    fn deref(&self) -> &BTreeMap<K, V> {
-        &self.known
+impl<K: Ord + Copy + Hash, V: Referenced> InodeTable<K, V> {
+    /// The inode, without a mark.
+    pub fn get(&self, number: &K) -> Option<&V> {
+        Some(self.known.get(number)?)
     }
-}
 
-impl<K: Ord + Copy, V: Referenced> InodeTable<K, V> {
+    pub fn contains_key(&self, number: &K) -> bool {
+        self.known.contains_key(number)
+    }
+
     /// The inode, which is marked as looked up.
     pub fn look_up(&mut self, number: K) -> Option<&mut V> {
         let inode = self.known.get_mut(&number)?;
@@ -51,17 +55,36 @@ impl<K: Ord + Copy, V: Referenced> InodeTable<K, V> {
 
     /// The inode, without a mark.
     pub fn get_mut(&mut self, number: &K) -> Option<&mut V> {
-        self.known.get_mut(number)
+        Some(self.known.get_mut(number)?)
     }
 
     /// All inodes, without a mark.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.known.values_mut()
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let mut all: Vec<(&K, &V)> = self.known.iter().map(|(number, inode)| (number, &**inode)).collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        all.into_iter()
     }
 
-    /// The inodes with these numbers, without a mark.
-    pub fn range_mut(&mut self, numbers: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &mut V)> {
-        self.known.range_mut(numbers)
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(number, _)| number)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, inode)| inode)
+    }
+
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        let mut all: Vec<(&K, &mut V)> = self.known.iter_mut().map(|(number, inode)| (number, &mut **inode)).collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, inode)| inode)
+    }
+
+    /// The numbers of inodes for which `is_wanted` is true, without a mark.
+    pub fn numbers(&self, is_wanted: impl Fn(&V) -> bool) -> Vec<K> {
+        let wanted = self.known.iter().filter(|(_, inode)| is_wanted(inode));
+        let mut numbers: Vec<K> = wanted.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Adds an inode that may be forgotten, or replaces it.
@@ -69,23 +92,23 @@ impl<K: Ord + Copy, V: Referenced> InodeTable<K, V> {
         match self.known.entry(number) {
             Entry::Occupied(known) => {
                 let known = known.into_mut();
-                *known = inode;
+                **known = inode;
                 known
             }
             Entry::Vacant(vacant) => {
                 self.clock.push_back(number);
-                vacant.insert(inode)
+                vacant.insert(Box::new(inode))
             }
         }
     }
 
     /// Adds an inode that is never forgotten, or replaces it.
     pub fn insert_permanent(&mut self, number: K, inode: V) {
-        self.known.insert(number, inode);
+        self.known.insert(number, Box::new(inode));
     }
 
     pub fn remove(&mut self, number: &K) -> Option<V> {
-        self.known.remove(number)
+        self.known.remove(number).map(|inode| *inode)
     }
 
     /// Forgets inodes that are not needed, a few at a time, while there are more than `target`.

@@ -714,10 +714,7 @@ impl Ffs {
 
     /// Frees inodes without names, even those in use: the mount ends.
     pub(super) async fn reclaim_unlinked(&self) -> FsResult<()> {
-        let unlinked: Vec<InodeNo> = {
-            let state = self.state.borrow();
-            state.inodes.iter().filter(|(_, known)| known.inode.nlink == 0).map(|(&ino, _)| ino).collect()
-        };
+        let unlinked = self.state.borrow().inodes.numbers(|known| known.inode.nlink == 0);
         for ino in unlinked {
             let _inode = self.locks.alone(ino).await;
             {

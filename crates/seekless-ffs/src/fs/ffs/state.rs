@@ -321,7 +321,7 @@ impl State {
     }
 
     pub(super) fn dirty_inodes(&self) -> Vec<InodeNo> {
-        self.inodes.iter().filter(|(_, known)| known.dirty).map(|(&ino, _)| ino).collect()
+        self.inodes.numbers(|known| known.dirty)
     }
 
     pub(super) fn count_lookup(&mut self, ino: InodeNo) {

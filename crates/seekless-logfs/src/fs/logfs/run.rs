@@ -1,6 +1,7 @@
 //! Runs steps: from a request to the volume in memory, and on to the blocks that the step needs.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use futures_util::future::join_all;
 
@@ -358,7 +359,7 @@ impl<L: LogBackend> State<L> {
     fn attributes_beside(&self, ino: Ino, pointer: Pointer) -> Option<(Sector, u64)> {
         let Pointer::Mapped { at, sectors, .. } = pointer else { return None };
         let (mut first, mut end) = (at, at + u64::from(sectors));
-        for (_, known) in self.inodes.range(group_around(ino)) {
+        for known in numbers(group_around(ino)).filter_map(|number| self.inodes.get(&number)) {
             if known.xattr.is_none()
                 && !known.xattr_dirty
                 && let Some(Pointer::Mapped { at: other, sectors, .. }) = known.inode.xattr_pointer()
@@ -375,8 +376,11 @@ impl<L: LogBackend> State<L> {
 
     /// Gives inodes those of their attributes that are in what was read from `first` on.
     fn take_attributes(&mut self, ino: Ino, first: Sector, stored: &[u8]) {
-        for (_, known) in self.inodes.range_mut(group_around(ino)) {
-            if known.xattr.is_none() && !known.xattr_dirty {
+        for number in numbers(group_around(ino)) {
+            if let Some(known) = self.inodes.get_mut(&number)
+                && known.xattr.is_none()
+                && !known.xattr_dirty
+            {
                 known.xattr = attributes_of(&known.inode, first, stored);
             }
         }
@@ -428,6 +432,10 @@ pub(in crate::fs) async fn write_sectors(
         device.write(at + from as u64 / SECTOR_BYTES, piece, flags)
     });
     join_all(writes).await.into_iter().collect()
+}
+
+fn numbers(range: RangeInclusive<Ino>) -> impl Iterator<Item = Ino> {
+    (range.start().0..=range.end().0).map(Ino)
 }
 
 fn end_of(at: Sector, read: &[u8]) -> Sector {

@@ -299,7 +299,7 @@ fn with_a_tangle(orphan: bool) -> Image {
         lfs.close().await.unwrap();
         let (mut inode, slot) = {
             let state = lfs.state.borrow();
-            (state.inodes[&ino].inode, state.inodes[&ino].slot)
+            state.inodes.get(&ino).map(|known| (known.inode, known.slot)).unwrap()
         };
         let places: Vec<Sector> = (0..5)
             .map(|slot| match inode.pointer(slot) {
