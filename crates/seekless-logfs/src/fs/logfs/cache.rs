@@ -207,6 +207,11 @@ impl Blocks {
         self.dirty.of_file(ino, ALL).map(|(id, &dirty)| (id, dirty))
     }
 
+    /// Whether a block of `ino` is in memory.
+    pub(in crate::fs) fn has_file(&self, ino: Ino) -> bool {
+        self.blocks.of_file(ino, ALL).next().is_some()
+    }
+
     /// Whether a block that `node` points to is dirty.
     pub(in crate::fs) fn is_dirty_below(&self, node: BlockId) -> bool {
         let children = node.key.child(0)..=node.key.child(POINTERS_PER_BLOCK - 1);

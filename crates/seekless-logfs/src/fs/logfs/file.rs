@@ -361,7 +361,11 @@ pub(in crate::fs) fn reclaim_step<L: LogBackend>(state: &mut State<L>, ino: Ino)
     let is_inline = inode.is_inline();
     let mut budget = BLOCKS_PER_STEP;
     if !is_inline {
+        let has_cached = change.state.blocks.has_file(ino);
         for slot in (0..POINTERS_IN_INODE).rev() {
+            if !has_cached && inode.pointer(slot) == Some(Pointer::Hole) {
+                continue;
+            }
             let key = root_key(slot);
             if !free_below(&mut change, BlockId { ino, key }, keep, &mut budget)? {
                 change.commit(ReserveAccess::FreesSpace)?;
