@@ -31,7 +31,8 @@ impl<L: LogBackend> LogFs<L> {
             step(&mut state)
         };
         step::complete(attempt, async |need| match need {
-            Need::Load(load) => self.load(load).await,
+            // Boxed, so that operations that find everything in memory are small.
+            Need::Load(load) => Box::pin(self.load(load)).await,
             // Boxed, because these take steps themselves.
             Need::Wait(Wait::Reclaim(ino)) => Box::pin(self.reclaim(ino)).await,
             Need::Wait(wait) => Box::pin(L::wait(self, wait)).await,
