@@ -185,6 +185,12 @@ impl Data {
         Data { buf: self.buf.clone(), start: self.start + range.start, end: self.start + range.end }
     }
 
+    /// These bytes and `next` as one slice, where they follow each other in one buffer.
+    pub fn joined(&self, next: &Data) -> Option<Data> {
+        let is_next = Arc::ptr_eq(&self.buf, &next.buf) && self.end == next.start;
+        is_next.then(|| Data { buf: self.buf.clone(), start: self.start, end: next.end })
+    }
+
     /// Bytes of memory that this slice keeps in use, together with all others of the same [`Data::buffer`]. None for
     /// [`Data::zeroes`], whose memory is always there.
     pub fn pinned_bytes(&self) -> usize {
@@ -257,6 +263,9 @@ mod tests {
         let slice = one.slice(100..9_000).slice(20..30);
         assert_eq!((slice.buffer(), slice.buffer_offset(), slice.pinned_bytes()), (one.buffer(), 120, 4 * ALIGN_BYTES));
         assert_ne!(one.buffer(), two.buffer());
+        let part = |range| one.slice(range);
+        assert_eq!(part(10..20).joined(&part(20..25)).unwrap().as_ptr_range(), part(10..25).as_ptr_range());
+        assert_eq!((part(10..20).joined(&part(21..25)), part(0..0).joined(&two)), (None, None));
         assert_eq!((two.pinned_bytes(), Data::zeroes(5).pinned_bytes()), (ALIGN_BYTES, 0));
     }
 

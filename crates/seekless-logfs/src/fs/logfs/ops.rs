@@ -287,7 +287,15 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
                 ReadPiece::Ready(data) => data,
                 ReadPiece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),
             });
-            return Ok(pieces.collect());
+            // What was read at once is passed on as one piece: the kernel works on each.
+            let mut joined: Vec<Data> = Vec::new();
+            for piece in pieces {
+                match joined.last_mut() {
+                    Some(last) if let Some(both) = last.joined(&piece) => *last = both,
+                    _ => joined.push(piece),
+                }
+            }
+            return Ok(joined);
         }
     }
 
