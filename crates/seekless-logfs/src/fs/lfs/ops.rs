@@ -43,7 +43,8 @@ impl InodeMap for Segmented {
     }
 
     fn touch_imap(change: &mut Change<'_, Segmented>, ino: Ino) -> Step<()> {
-        change.touch(imap_place(ino).0)
+        let (block, _) = imap_place(ino);
+        if change.is_written_anyway(block) { Ok(()) } else { change.touch(block) }
     }
 
     fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {

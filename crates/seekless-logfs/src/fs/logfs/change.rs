@@ -180,8 +180,21 @@ impl<'a, L: LogBackend> Change<'a, L> {
     fn touch_holder(&mut self, id: BlockId) -> Step<()> {
         match id.key.holder() {
             Holder::Inode(_) => self.change_of(id.ino, InodeDirt::Own).map(drop),
-            Holder::Node(node, _) => self.touch(BlockId { ino: id.ino, key: node }),
+            Holder::Node(node, _) => {
+                let node = BlockId { ino: id.ino, key: node };
+                if !self.is_written_anyway(node) {
+                    return self.touch(node);
+                }
+                // The inode may have been written since.
+                if is_internal(id.ino) { Ok(()) } else { self.change_of(id.ino, InodeDirt::Own).map(drop) }
+            }
         }
+    }
+
+    /// Whether the block waits to be written because of a user's change, and with it all that leads to it (S1), though
+    /// perhaps not the inode of a user's file.
+    pub(in crate::fs) fn is_written_anyway(&self, id: BlockId) -> bool {
+        !self.removed.contains(&id) && self.state.blocks.dirty(id).is_some_and(|dirty| !dirty.cleaned)
     }
 
     /// The block's bytes, to be changed. A hole becomes a block of zeroes.
