@@ -753,7 +753,7 @@ fn lay_block(state: &mut State, block: &WrittenBlock, at: Sector, target: &mut [
             None => contradiction(state, &format!("inode {} uses more bytes than it says", id.ino)),
         }
     }
-    state.blocks.mark_clean(id);
+    state.mark_written(id);
     crc
 }
 

@@ -531,7 +531,7 @@ impl Lfs {
     fn settle(&self, id: BlockId) {
         let mut state = self.state.borrow_mut();
         if !id.key.is_data() && !state.blocks.is_dirty_below(id) {
-            state.blocks.mark_clean(id);
+            state.mark_written(id);
         }
     }
 

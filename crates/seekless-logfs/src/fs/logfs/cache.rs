@@ -1,6 +1,8 @@
 //! Blocks in memory: dirty ones until they are in the log, clean ones as long as there is room.
 //!
-//! Clean blocks are evicted in clock order (second chance). The choice never changes a result, only the time it takes.
+//! Clean blocks are evicted in clock order (second chance). Where the caller has file data in a cache of its own, such as the
+//! kernel's, what has been written of it goes after a short while, and its memory serves the next writes: memory that a
+//! process has not used before costs more than writing to it. The choice never changes a result, only the time it takes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -29,12 +31,29 @@ const CLOCK_SPARE: usize = 1024;
 /// Part of the cache's size that it may take besides, for memory that its blocks keep in use and do not consist of.
 const SPARE_SHARE: usize = 4;
 
+/// Most blocks that the caller has as well and that stay in memory after they were written: an append changes a file's last
+/// block soon after it has been made durable.
+const LEAVING_BLOCKS_MAX: usize = 256;
+
+/// They take at most this part of the cache: the rest is for what is read, which must stay until the step that needs it has
+/// been repeated.
+const LEAVING_SHARE: usize = 4;
+
+/// Where a block is listed for eviction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listed {
+    No,
+    /// On the clock list. Each block is there at most once.
+    Clock,
+    /// Among those that leave soon.
+    Leaving,
+}
+
 struct Cached {
     data: Data,
     is_dirty: bool,
     referenced: bool,
-    /// The block is on the clock list. Each block is there at most once.
-    in_clock: bool,
+    listed: Listed,
 }
 
 /// The keys of all blocks of a file.
@@ -51,7 +70,10 @@ pub(in crate::fs) struct Blocks {
     /// Number of dirty blocks that are data of users' files and directories.
     dirty_data: u64,
     clock: VecDeque<BlockId>,
+    /// Clean blocks that the caller has as well, the oldest first. A block may be here that was removed or changed since.
+    leaving: VecDeque<BlockId>,
     clean_max: usize,
+    leaving_max: usize,
     shared: SharedBuffers,
     /// Sum of `growth_bytes` over the dirty blocks.
     pub growth_bytes: u64,
@@ -66,7 +88,9 @@ impl Blocks {
             dirty: BlockMap::default(),
             dirty_data: 0,
             clock: VecDeque::new(),
+            leaving: VecDeque::new(),
             clean_max,
+            leaving_max: LEAVING_BLOCKS_MAX.min(clean_max / LEAVING_SHARE),
             shared: SharedBuffers::new(clean_max * BLOCK_BYTES / SPARE_SHARE),
             growth_bytes: 0,
         }
@@ -93,7 +117,7 @@ impl Blocks {
         if !self.blocks.contains(id) {
             // What was read with it may be of no use.
             let data = if data.pinned_bytes() > BLOCK_BYTES { Data::from_slice(&data) } else { data };
-            self.blocks.insert(id, Cached { data, is_dirty: false, referenced: false, in_clock: true });
+            self.blocks.insert(id, Cached { data, is_dirty: false, referenced: false, listed: Listed::Clock });
             self.enter_clock(id);
             self.evict();
         }
@@ -105,7 +129,7 @@ impl Blocks {
         match self.blocks.get_mut(id) {
             None => {
                 self.shared.enter(&data);
-                self.blocks.insert(id, Cached { data, is_dirty: true, referenced: true, in_clock: false });
+                self.blocks.insert(id, Cached { data, is_dirty: true, referenced: true, listed: Listed::No });
             }
             Some(cached) => {
                 (cached.is_dirty, cached.referenced) = (true, true);
@@ -169,17 +193,21 @@ impl Blocks {
         }
     }
 
-    /// The block has been put into the log.
-    pub(in crate::fs) fn mark_clean(&mut self, id: BlockId) {
-        if let Some(cached) = self.blocks.get_mut(id)
-            && std::mem::replace(&mut cached.is_dirty, false)
-        {
-            if !std::mem::replace(&mut cached.in_clock, true) {
-                self.enter_clock(id);
-            }
-            self.remove_dirty(id);
-            self.evict();
+    /// The block has been put into the log. With `leaves` the caller has it as well.
+    pub(in crate::fs) fn mark_clean(&mut self, id: BlockId, leaves: bool) {
+        let Some(cached) = self.blocks.get_mut(id) else { return };
+        if !std::mem::replace(&mut cached.is_dirty, false) {
+            return;
         }
+        if cached.listed == Listed::No {
+            cached.listed = if leaves { Listed::Leaving } else { Listed::Clock };
+            match leaves {
+                true => self.leaving.push_back(id),
+                false => self.enter_clock(id),
+            }
+        }
+        self.remove_dirty(id);
+        self.evict();
     }
 
     pub(in crate::fs) fn remove(&mut self, id: BlockId) {
@@ -249,11 +277,19 @@ impl Blocks {
         if !dirty.eq(self.dirty_ids()) {
             return Err("the list of dirty blocks does not have the dirty blocks".to_string());
         }
+        if self.leaving.len() > self.leaving_max {
+            return Err(format!("{} blocks leave soon, and at most {} may", self.leaving.len(), self.leaving_max));
+        }
         self.shared.check(self.blocks.iter().map(|(_, cached)| &cached.data))?;
         let clock: BTreeSet<BlockId> = self.clock.iter().copied().collect();
-        let lost = self.blocks.iter().find(|(id, cached)| cached.in_clock && !clock.contains(id));
-        match lost {
-            Some((id, _)) => Err(format!("{id:?} is marked as on the clock list, and is not")),
+        let leaving: BTreeSet<BlockId> = self.leaving.iter().copied().collect();
+        let is_lost = |id: &BlockId, cached: &Cached| match cached.listed {
+            Listed::No => !cached.is_dirty,
+            Listed::Clock => !clock.contains(id),
+            Listed::Leaving => !leaving.contains(id),
+        };
+        match self.blocks.iter().find(|(id, cached)| is_lost(id, cached)) {
+            Some((id, cached)) => Err(format!("{id:?} is marked as {:?} for eviction, and is not", cached.listed)),
             None => Ok(()),
         }
     }
@@ -263,11 +299,20 @@ impl Blocks {
         // A removed block leaves its clock entry behind.
         if self.clock.len() > 2 * self.blocks.len() + CLOCK_SPARE {
             let (blocks, mut seen) = (&self.blocks, BTreeSet::new());
-            self.clock.retain(|id| blocks.get(*id).is_some_and(|cached| cached.in_clock) && seen.insert(*id));
+            let is_here = |cached: &Cached| cached.listed == Listed::Clock;
+            self.clock.retain(|id| blocks.get(*id).is_some_and(is_here) && seen.insert(*id));
         }
     }
 
     fn evict(&mut self) {
+        while self.leaving.len() > self.leaving_max {
+            let Some(id) = self.leaving.pop_front() else { break };
+            match self.blocks.get_mut(id) {
+                Some(cached) if cached.listed == Listed::Leaving && cached.is_dirty => cached.listed = Listed::No,
+                Some(cached) if cached.listed == Listed::Leaving => self.remove(id),
+                _ => {}
+            }
+        }
         let mut turns = self.clock.len() * 2;
         while self.blocks.len() - self.dirty.len() > self.clean_max && turns > 0 {
             turns -= 1;
@@ -275,7 +320,8 @@ impl Blocks {
             match self.blocks.get_mut(id) {
                 None => {}
                 // It returns to the clock when it becomes clean.
-                Some(cached) if cached.is_dirty => cached.in_clock = false,
+                Some(cached) if cached.listed != Listed::Clock => {}
+                Some(cached) if cached.is_dirty => cached.listed = Listed::No,
                 Some(cached) if cached.referenced => {
                     cached.referenced = false;
                     self.clock.push_back(id);
@@ -298,7 +344,7 @@ mod tests {
         for round in 0..5_000u64 {
             let id = BlockId::data(Ino(20), round % 7);
             blocks.insert_dirty(id, Data::zeroes(BLOCK_BYTES), Dirty::default());
-            blocks.mark_clean(id);
+            blocks.mark_clean(id, false);
             assert_eq!(blocks.check(), Ok(()), "round {round}");
             if round % 3 != 0 {
                 blocks.remove(id);
@@ -330,7 +376,7 @@ mod tests {
         for write_number in 0..40 {
             let before = addresses(&blocks);
             write(&mut blocks, write_number * 256, 256);
-            (0..256).for_each(|number| blocks.mark_clean(BlockId::data(INO, write_number * 256 + number)));
+            (0..256).for_each(|number| blocks.mark_clean(BlockId::data(INO, write_number * 256 + number), false));
             let after = addresses(&blocks);
             let stayed = &before[(before.len() + 256).saturating_sub(after.len())..];
             assert_eq!(&after[..stayed.len()], stayed, "write {write_number}");
@@ -348,7 +394,7 @@ mod tests {
         let before = addresses(&blocks);
         for _ in 0..2 {
             for id in (0..8).map(|index| BlockId::data(INO, index)) {
-                blocks.mark_clean(id);
+                blocks.mark_clean(id, false);
                 let data = blocks.peek(id).cloned().expect("cached");
                 blocks.insert_dirty(id, data, Dirty { cleaned: true, ..Dirty::default() });
             }
@@ -377,6 +423,38 @@ mod tests {
                 assert!(cached.data.iter().all(|&byte| byte == (id.key.0 / 256 * 256) as u8), "{id:?}");
             }
         }
+    }
+
+    /// Aim: what the caller has as well takes little memory, and the last block of a file that is appended to stays. Method:
+    /// blocks are written, changed again, removed and written once more, while one of them is written again and again; other
+    /// blocks stay as they did.
+    #[test]
+    fn what_the_caller_has_leaves() {
+        let mut blocks = Blocks::new(16 << 20);
+        let write = |blocks: &mut Blocks, ino: u64, index: u64, leaves: bool| {
+            let id = BlockId::data(Ino(ino), index);
+            blocks.insert_dirty(id, Data::zeroes(BLOCK_BYTES), Dirty::default());
+            blocks.mark_clean(id, leaves);
+            assert_eq!(blocks.check(), Ok(()), "block {index} of {ino}");
+        };
+        (0..10).for_each(|index| write(&mut blocks, 17, index, false));
+        let mut absent = 0;
+        for round in 0..3_000u64 {
+            absent += u64::from(blocks.peek(BlockId::data(Ino(19), 0)).is_none());
+            write(&mut blocks, 19, 0, true);
+            write(&mut blocks, 18, round % 700, true);
+            if round % 3 == 0 {
+                blocks.remove(BlockId::data(Ino(18), (round * 7) % 700));
+            }
+            let dirty = BlockId::data(Ino(18), round % 5);
+            blocks.insert_dirty(dirty, Data::zeroes(BLOCK_BYTES), Dirty::default());
+            if round % 2 == 0 {
+                blocks.mark_clean(dirty, true);
+            }
+        }
+        assert!(blocks.blocks.len() <= 10 + LEAVING_BLOCKS_MAX + 5, "{} blocks", blocks.blocks.len());
+        assert!((0..10).all(|index| blocks.peek(BlockId::data(Ino(17), index)).is_some()));
+        assert!(absent < 40, "the last block of a file was absent {absent} times");
     }
 
     /// Aim: a block that changes in place changes alone. Method: one block of a write of four.

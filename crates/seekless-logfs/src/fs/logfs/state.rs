@@ -337,6 +337,13 @@ impl<L: LogBackend> State<L> {
         }
     }
 
+    /// The block is in the log.
+    pub(in crate::fs) fn mark_written(&mut self, id: BlockId) {
+        let is_of_file = || self.inodes.get(&id.ino).is_some_and(|known| known.inode.kind() == Some(FileKind::Regular));
+        let leaves = !self.volume.cache_data && id.key.is_data() && !is_internal(id.ino) && is_of_file();
+        self.blocks.mark_clean(id, leaves);
+    }
+
     /// Adds an inode just read; one that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
         if !self.inodes.contains_key(&ino) {

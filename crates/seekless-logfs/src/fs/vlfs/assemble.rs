@@ -241,7 +241,7 @@ fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
         false => state.log.counters.indirect_blocks += 1,
     }
     state.log.owners.set(block, id);
-    state.blocks.mark_clean(id);
+    state.mark_written(id);
     laid.push((at, data));
 }
 

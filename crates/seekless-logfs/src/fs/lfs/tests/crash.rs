@@ -33,6 +33,7 @@ fn random_runs() {
             write_back_interval: Nanos::from_millis(2),
             indirect_in_log: seed % 3 == 2,
             overlap: seed % 4 != 1,
+            cache_data: seed / 2 % 2 == 0,
             ..Options::default()
         },
     });
@@ -59,6 +60,7 @@ fn a_long_life() {
             checkpoint_interval: Nanos::from_millis(if seed % 2 == 0 { 5 } else { 60 }),
             write_back_interval: Nanos::from_millis(2),
             indirect_in_log: seed % 3 == 2,
+            cache_data: seed % 4 < 2,
             ..Options::default()
         },
     });
@@ -463,7 +465,9 @@ const POINTS: &[&str] = &[
 #[test]
 fn several_clients() {
     CUTS.several_clients(|seed| {
-        let mut options = Options { indirect_in_log: seed % 4 == 3, ..Options::default() };
+        // Some as on a mount, where the kernel has the data.
+        let cache_data = seed % 4 < 2;
+        let mut options = Options { indirect_in_log: seed % 4 == 3, cache_data, ..Options::default() };
         if seed % 2 == 1 {
             options.checkpoint_interval = Nanos::from_millis(4);
             options.write_back_interval = Nanos::from_millis(1);
