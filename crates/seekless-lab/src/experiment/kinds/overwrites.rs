@@ -33,6 +33,14 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
         ("cleaned_utilisation", "of the segments that the cleaner read: bytes moved for each byte read"),
         ("cleaned_segments", "segments that the cleaner read"),
         ("live_share", "live bytes of all bytes of the log's segments, metadata included, at the end"),
+        ("clean_share", "clean segments of all, on average over the syncs"),
+        (
+            "waiting_share",
+            "segments that are empty and wait until the log may use them, of all, on average over the syncs",
+        ),
+        ("summary_share", "summaries and padding of all bytes that went to the log"),
+        ("unfilled_share", "what was left at the ends of segments, for each byte that went to the log"),
+        ("checkpoints", "checkpoints"),
         (
             "simulated_amplification",
             "blocks written for each block of the user by the simulator, which has no metadata",
@@ -110,28 +118,42 @@ fn tenth() -> f64 {
     0.1
 }
 
-const BLOCK_BYTES: u64 = 4 * KIB;
+pub(super) const BLOCK_BYTES: u64 = 4 * KIB;
 
 /// Bytes of a write that fills a file.
 const FILL_BYTES: u64 = 256 * KIB;
 
 /// What a run needs to know of the log.
 #[derive(Clone, Copy)]
-struct Log {
-    segments: u64,
-    segment_bytes: u64,
+pub(super) struct Log {
+    pub segments: u64,
+    pub segment_bytes: u64,
+}
+
+impl Log {
+    pub(super) fn of(parts: &[Part]) -> Result<Log, LabError> {
+        let known = counter(parts, "segments").zip(counter(parts, "segment_bytes"));
+        let (segments, segment_bytes) =
+            known.ok_or_else(|| LabError::Spec("the file system of the stack has no log with segments".into()))?;
+        Ok(Log { segments, segment_bytes })
+    }
 }
 
 /// Counters of the log, in bytes and segments.
 #[derive(Clone, Copy, Default)]
-struct Counted {
-    log: u64,
-    data: u64,
+pub(super) struct Counted {
+    pub log: u64,
+    pub data: u64,
     metadata: u64,
-    moved: u64,
-    read: u64,
-    segments_read: u64,
-    live: u64,
+    pub moved: u64,
+    summaries: u64,
+    unfilled: u64,
+    checkpoints: u64,
+    pub read: u64,
+    pub segments_read: u64,
+    /// That became clean and were not read.
+    pub segments_empty: u64,
+    pub live: u64,
     store: StoreCounts,
     flash: FlashCounts,
 }
@@ -163,15 +185,19 @@ fn counter(parts: &[Part], name: &str) -> Option<u64> {
 }
 
 impl Counted {
-    fn of(parts: &[Part]) -> Counted {
+    pub(super) fn of(parts: &[Part]) -> Counted {
         let value = |name| counter(parts, name).unwrap_or(0);
         Counted {
             log: value("log_bytes"),
             data: value("log_data_bytes"),
             metadata: value("log_metadata_bytes"),
             moved: value("log_cleaned_bytes"),
+            summaries: value("log_summary_bytes"),
+            unfilled: value("log_unfilled_bytes"),
+            checkpoints: value("checkpoints"),
             read: value("cleaner_read_bytes"),
             segments_read: value("cleaner_segments_read"),
+            segments_empty: value("cleaner_segments_empty"),
             live: value("live_bytes"),
             store: StoreCounts::of(parts),
             flash: {
@@ -181,14 +207,18 @@ impl Counted {
         }
     }
 
-    fn since(self, earlier: Counted) -> Counted {
+    pub(super) fn since(self, earlier: Counted) -> Counted {
         Counted {
             log: self.log - earlier.log,
             data: self.data - earlier.data,
             metadata: self.metadata - earlier.metadata,
             moved: self.moved - earlier.moved,
+            summaries: self.summaries - earlier.summaries,
+            unfilled: self.unfilled - earlier.unfilled,
+            checkpoints: self.checkpoints - earlier.checkpoints,
             read: self.read - earlier.read,
             segments_read: self.segments_read - earlier.segments_read,
+            segments_empty: self.segments_empty - earlier.segments_empty,
             live: self.live,
             store: StoreCounts {
                 stored: self.store.stored - earlier.store.stored,
@@ -233,12 +263,12 @@ impl Workload for Overwrites {
         let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
         let seed = context.seed;
         let measured = async |rt: &Rt, identity: &Identity, rng| self.overwrite(rt, stack, identity, seed, rng).await;
-        let Measured { log, counted, recorded, blocks, times } = in_virtual_time(context, measured)?;
+        let Measured { log, counted, recorded, blocks, times, kept } = in_virtual_time(context, measured)?;
         let simulated = match self.simulated.is_empty() {
             true => None,
             false => Some(self.simulate(log, recorded, blocks, context)?),
         };
-        Ok(vec![self.measure(log, counted, simulated, times)])
+        Ok(vec![self.measure(log, counted, simulated, times, kept)])
     }
 }
 
@@ -250,6 +280,14 @@ struct Measured {
     blocks: u32,
     /// Of each sync while it was measured.
     times: Vec<Nanos>,
+    kept: Kept,
+}
+
+/// Segments that hold nothing and that the log did not write: sums over the syncs.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    clean: u64,
+    waiting: u64,
 }
 
 impl Overwrites {
@@ -272,11 +310,8 @@ impl Overwrites {
     ) -> Result<Measured, LabError> {
         let mounted = stack.mount(rt, &SimulatedLeaves, identity, Usage::default()).await?;
         let parts = mounted.parts.clone();
-        let known = counter(&parts, "segments").zip(counter(&parts, "segment_bytes"));
-        let (segments, segment_bytes) =
-            known.ok_or_else(|| LabError::Spec("the file system of the stack has no log with segments".into()))?;
-        let log = Log { segments, segment_bytes };
-        let data = (segments * segment_bytes) as f64 * self.live_percent / 100.0 / BLOCK_BYTES as f64;
+        let log = Log::of(&parts)?;
+        let data = (log.segments * log.segment_bytes) as f64 * self.live_percent / 100.0 / BLOCK_BYTES as f64;
         let in_file = (data as u64 / self.files).max(1);
         let blocks = u32::try_from(in_file * self.files).ok().filter(|blocks| *blocks < DISCARD);
         let blocks = blocks.ok_or_else(|| LabError::Spec("there are too many blocks".into()))?;
@@ -307,7 +342,7 @@ impl Overwrites {
         let mut recorded = Recorded::default();
         let (mut drawn, mut round) = (Vec::new(), Vec::new());
         let mut before = Counted::of(&parts);
-        let mut times = Vec::new();
+        let (mut times, mut kept) = (Vec::new(), Kept::default());
         let mut written = 0;
         while written < all {
             drawn.clear();
@@ -343,6 +378,8 @@ impl Overwrites {
                     before = Counted::of(&parts);
                 } else {
                     times.push(time);
+                    kept.clean += counter(&parts, "segments_clean").unwrap_or(0);
+                    kept.waiting += counter(&parts, "segments_waiting").unwrap_or(0);
                 }
             }
         }
@@ -350,7 +387,7 @@ impl Overwrites {
         for file in open {
             target.close(file).await?;
         }
-        Ok(Measured { log, counted, recorded, blocks, times })
+        Ok(Measured { log, counted, recorded, blocks, times, kept })
     }
 
     /// The write amplification of the simulator.
@@ -378,7 +415,14 @@ impl Overwrites {
         outcome.map(|outcome| outcome.write_amplification()).map_err(|error| error.to_string())
     }
 
-    fn measure(&self, log: Log, counted: Counted, simulated: Option<f64>, mut times: Vec<Nanos>) -> Measure {
+    fn measure(
+        &self,
+        log: Log,
+        counted: Counted,
+        simulated: Option<f64>,
+        mut times: Vec<Nanos>,
+        kept: Kept,
+    ) -> Measure {
         times.sort_unstable();
         let permille = |share: usize| {
             times.get((times.len() * share).div_ceil(1000).saturating_sub(1)).map(|time| time.as_millis_f64())
@@ -396,6 +440,11 @@ impl Overwrites {
             ("cleaned_utilisation", Some(counted.moved as f64 / counted.read as f64)),
             ("cleaned_segments", Some(counted.segments_read as f64)),
             ("live_share", Some(counted.live as f64 / (log.segments * log.segment_bytes) as f64)),
+            ("clean_share", Some(kept.clean as f64 / (log.segments * times.len() as u64) as f64)),
+            ("waiting_share", Some(kept.waiting as f64 / (log.segments * times.len() as u64) as f64)),
+            ("summary_share", Some(counted.summaries as f64 / counted.log as f64)),
+            ("unfilled_share", Some(counted.unfilled as f64 / counted.log as f64)),
+            ("checkpoints", Some(counted.checkpoints as f64)),
             ("simulated_amplification", simulated),
             ("over_simulated", amplification.zip(simulated).map(|(real, simulated)| real / simulated)),
             ("flash_amplification", flash),

@@ -542,6 +542,8 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         let data = buf.freeze();
         state.log.counters.partial_segments += 1;
         state.log.counters.log_bytes += data.len() as u64;
+        let payload = written.iter().map(|piece| piece.item.sectors()).sum::<u64>();
+        state.log.counters.log_summary_bytes += (partial.sectors - payload) * SECTOR_BYTES;
         state.log.log_bytes_since_checkpoint += data.len() as u64;
         state.log.in_flight_bytes += data.len() as u64;
         state.in_flight.push(InFlight { at: start, data: data.clone(), sequence });
@@ -567,6 +569,13 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
 /// Moves the end of the log behind `partials`.
 fn move_end(state: &mut State, partials: &[Planned], now: i64) {
     let Some(last) = partials.last() else { return };
+    let mut from = (state.log.end.segment, state.log.end.offset);
+    for partial in partials {
+        if partial.segment != from.0 {
+            state.log.counters.log_unfilled_bytes += (state.log.layout.segment_sectors() - from.1) * SECTOR_BYTES;
+        }
+        from = (partial.segment, partial.offset + partial.sectors);
+    }
     let written: BTreeSet<SegmentNo> =
         partials.iter().map(|partial| partial.segment).chain([state.log.end.segment]).collect();
     state.log.end.segment = last.segment;

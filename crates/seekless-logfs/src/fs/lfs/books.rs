@@ -249,6 +249,16 @@ fn segments(recount: &mut Recount<'_, Segmented>, mut live: Live) {
         recount.problem(format!("G1: segment {segment} became clean early, and is not clean"));
     }
     recount.same("live bytes", segments.live_bytes, total);
+    let is_used = |segment: &Segment| segment.live_bytes > 0;
+    recount.same(
+        "segments in use",
+        segments.used(),
+        segments.iter().filter(|(_, segment)| is_used(segment)).count() as u64,
+    );
+    let waits = |(number, segment): &(SegmentNo, &Segment)| {
+        !is_used(segment) && !segments.is_free(*number) && !end.contains(number)
+    };
+    recount.same("segments that wait", segments.waiting(end), segments.iter().filter(waits).count() as u64);
     victims(recount);
     if let Some(&segment) = live.keys().next() {
         recount.problem(format!("a pointer leads to segment {segment}, which does not exist"));

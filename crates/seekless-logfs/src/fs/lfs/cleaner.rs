@@ -134,8 +134,7 @@ impl Lfs {
         loop {
             {
                 let mut state = self.state.borrow_mut();
-                let free = state.log.layout.capacity_bytes().saturating_sub(Segmented::used_bytes(&state));
-                let possible = free / state.log.layout.segment_bytes();
+                let possible = state.possible_segments();
                 let clean = (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64;
                 let enough = clean * 10 >= possible * 9; // [se93]: 90 % of what is possible
                 let best = state.choose_victim(true);
@@ -143,7 +142,7 @@ impl Lfs {
                     state.log.segments.get(segment).live_bytes * 4 <= state.log.layout.segment_bytes() * 3
                 });
                 // The checkpoints of a pass turn empty segments into clean ones and return their storage below.
-                let empty = state.log.segments.waiting(&[state.log.end.segment, state.log.end.next_segment]) > 0;
+                let empty = state.log.segments.waiting([state.log.end.segment, state.log.end.next_segment]) > 0;
                 if (enough || !gain) && !empty || state.stopped.is_some() {
                     return Ok(false);
                 }
@@ -218,7 +217,7 @@ impl Lfs {
     /// Whether checkpoints are the cheaper way to make room now.
     fn checkpoints_gain(&self) -> bool {
         let state = self.state.borrow();
-        let waiting = state.log.segments.waiting(&[state.log.end.segment, state.log.end.next_segment]);
+        let waiting = state.log.segments.waiting([state.log.end.segment, state.log.end.next_segment]);
         waiting * state.log.layout.segment_bytes() > GAIN_OF_CHECKPOINT * state.log_need_bytes()
     }
 
@@ -438,6 +437,12 @@ fn is_in_flight(state: &State, segment: SegmentNo) -> bool {
 }
 
 impl State {
+    /// Segments that would be clean if cleaning went on without end.
+    fn possible_segments(&self) -> u64 {
+        let free = self.log.layout.capacity_bytes().saturating_sub(Segmented::used_bytes(self));
+        free / self.log.layout.segment_bytes()
+    }
+
     /// The best victim of the policy, or where `room_is_short` the one that makes the most room.
     pub(super) fn choose_victim(&mut self, room_is_short: bool) -> Option<SegmentNo> {
         let layout = self.log.layout;

@@ -129,6 +129,10 @@ pub(crate) struct Counters {
     pub log_metadata_bytes: u64,
     /// Of these: data that the cleaner moved.
     pub log_cleaned_bytes: u64,
+    /// Of these: summaries, and what rounds partial segments up.
+    pub log_summary_bytes: u64,
+    /// Not of these: ends of segments that the log left because the next block did not fit.
+    pub log_unfilled_bytes: u64,
     pub cleaner_passes: u64,
     pub cleaner_segments_read: u64,
     /// Segments that became clean without waiting for a checkpoint.

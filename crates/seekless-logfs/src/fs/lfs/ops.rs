@@ -199,6 +199,8 @@ impl Figures for Segmented {
             ("log_data_bytes", c.log_data_bytes),
             ("log_metadata_bytes", c.log_metadata_bytes),
             ("log_cleaned_bytes", c.log_cleaned_bytes),
+            ("log_summary_bytes", c.log_summary_bytes),
+            ("log_unfilled_bytes", c.log_unfilled_bytes),
             ("cleaner_passes", c.cleaner_passes),
             ("cleaner_segments_read", c.cleaner_segments_read),
             ("cleaner_segments_empty", state.log.segments.cleaned_empty),
@@ -211,6 +213,7 @@ impl Figures for Segmented {
             ("block_reads", state.block_reads),
             ("inode_reads", state.inode_reads),
             ("segments_clean", (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64),
+            ("segments_waiting", state.log.segments.waiting([state.log.end.segment, state.log.end.next_segment])),
             ("segments", state.log.segments.count()),
             ("segment_bytes", state.log.layout.segment_bytes()),
             ("live_bytes", state.log.segments.live_bytes),
@@ -224,7 +227,7 @@ impl Figures for Segmented {
             by_live[LogUsage::bin(segment.live_bytes, segment_bytes)] += 1;
         }
         let clean = (segments.ready.len() + segments.clean.len()) as u64;
-        let empty = segments.count() - clean - by_live.iter().sum::<u64>();
+        let empty = segments.count() - clean - segments.used();
         Some(LogUsage { segment_bytes, clean, empty, live_bytes: segments.live_bytes, by_live })
     }
 }

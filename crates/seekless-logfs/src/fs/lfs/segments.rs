@@ -98,6 +98,8 @@ pub(super) struct Segments {
     /// Blocks of the table that differ from those in the log.
     pub dirty_blocks: BTreeSet<u64>,
     pub live_bytes: u64,
+    /// Segments in which something is alive.
+    used: u64,
     segment_bytes: u64,
 }
 
@@ -118,6 +120,7 @@ impl Segments {
             serial: 0,
             dirty_blocks: BTreeSet::new(),
             live_bytes: 0,
+            used: 0,
             segment_bytes: layout.segment_bytes(),
         }
     }
@@ -153,6 +156,7 @@ impl Segments {
                 return Err(number);
             }
             self.live_bytes -= segment.live_bytes;
+            self.used -= u64::from(segment.live_bytes > 0);
             *segment = Segment {
                 live_bytes: usage.live_bytes.into(),
                 youngest: usage.youngest,
@@ -163,6 +167,7 @@ impl Segments {
                 ..Segment::default()
             };
             self.live_bytes += segment.live_bytes;
+            self.used += u64::from(segment.live_bytes > 0);
         }
         Ok(())
     }
@@ -188,6 +193,7 @@ impl Segments {
             return;
         }
         self.live_bytes = self.live_bytes - entry.live_bytes + bytes;
+        self.used = self.used - u64::from(entry.live_bytes > 0) + u64::from(bytes > 0);
         entry.live_bytes = bytes;
         // Whatever the table said: a slot may need it.
         entry.empty_since = 0;
@@ -227,6 +233,7 @@ impl Segments {
         debug_assert!(!self.ready.contains(&segment), "G3: what is written to has been taken");
         let entry = &mut self.segments[segment as usize];
         entry.youngest = if entry.live_bytes == 0 { youngest } else { entry.youngest.max(youngest) };
+        self.used += u64::from(entry.live_bytes == 0 && bytes > 0);
         entry.live_bytes += bytes;
         entry.empty_since = 0;
         self.live_bytes += bytes;
@@ -242,6 +249,7 @@ impl Segments {
         self.touch(segment);
         let entry = &mut self.segments[segment as usize];
         let Some(rest) = entry.live_bytes.checked_sub(bytes) else { return false }; // G2
+        self.used -= u64::from(entry.live_bytes > 0 && rest == 0);
         entry.live_bytes = rest;
         debug_assert!(self.live_bytes >= bytes, "G2: the sum is that of all segments");
         self.live_bytes -= bytes;
@@ -438,12 +446,17 @@ impl Segments {
         found
     }
 
+    /// Segments in which something is alive.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
     /// Segments that one or two checkpoints would make clean. The log continues in the segments `kept`.
-    pub(super) fn waiting(&self, kept: &[SegmentNo]) -> u64 {
-        let is_empty = |(number, segment): &(SegmentNo, &Segment)| {
-            segment.live_bytes == 0 && !self.is_free(*number) && !kept.contains(number)
-        };
-        self.iter().filter(is_empty).count() as u64
+    pub(super) fn waiting(&self, kept: [SegmentNo; 2]) -> u64 {
+        let free = (self.clean.len() + self.ready.len() + self.leaving.len()) as u64;
+        let is_empty = |segment: &&SegmentNo| self.get(**segment).live_bytes == 0;
+        // G3: those in which the log continues are not free.
+        self.count() - self.used - free - kept.iter().filter(is_empty).count() as u64
     }
 
     /// `segment`, which was let go of, is ready, or clean if storage below it is not certain.

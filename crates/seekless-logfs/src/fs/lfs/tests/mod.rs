@@ -2,6 +2,7 @@
 //! programs over devices in memory, each followed by a remount and a full check; then the harnesses.
 
 mod books;
+mod cost;
 mod crafted;
 mod crash;
 mod damage;
