@@ -47,7 +47,7 @@ fn bad_stack_lines_are_pointed_at() {
                 2,
                 "seekless: `cleaner` of `lfs`: there is no `greddy`; did you mean `greedy`?\n  lfs:cleaner=greddy / \
                  file:a.img\n              ^^^^^^\none of: fifo, greedy, d-choices, cost-benefit, cost-benefit-root, cost-benefit-youngest, age-sort, \
-                 age-sort-root, age-sort-youngest, age-sort-greedy",
+                 age-sort-root, age-sort-youngest, age-sort-greedy, bsd",
             ),
             (
                 &["mkfs", "wrap / hostdir:/tmp"],

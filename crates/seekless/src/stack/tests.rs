@@ -105,7 +105,7 @@ fn errors_point_at_the_mistake() {
             "lfs:cleaner=gredy / memory:1MiB",
             "`cleaner` of `lfs`: there is no `gredy`; did you mean `greedy`?\n  lfs:cleaner=gredy / memory:1MiB\n       \
              \u{20}      ^^^^^\none of: fifo, greedy, d-choices, cost-benefit, cost-benefit-root, cost-benefit-youngest, age-sort, \
-             age-sort-root, age-sort-youngest, age-sort-greedy",
+             age-sort-root, age-sort-youngest, age-sort-greedy, bsd",
         ),
         (
             "lfs:discard=yes / memory:1MiB",

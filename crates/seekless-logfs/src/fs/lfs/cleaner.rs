@@ -19,6 +19,7 @@ use super::assemble::Scope;
 use super::format::*;
 use super::layout::*;
 use super::state::*;
+use super::victims::Pace;
 use crate::device::rescue::{rescue, rescue_as};
 use crate::device::{Buf, Device, read_right};
 use crate::fs::logfs::backend::SpaceAccounts;
@@ -89,7 +90,11 @@ impl Lfs {
     fn low_water(&self) -> u64 {
         let state = self.state.borrow();
         let soon = state.log_need_bytes() + 2 * Segmented::batch_bytes(&state);
-        state.log.cleaner_segments + soon.div_ceil(state.log.layout.segment_bytes()) + 4
+        let least = state.log.cleaner_segments + soon.div_ceil(state.log.layout.segment_bytes()) + 4;
+        match state.log.options.cleaner.pace {
+            Pace::Late => least,
+            Pace::Early => least.max(state.possible_segments() / 2),
+        }
     }
 
     /// Makes room for an operation that found too few clean segments.
@@ -250,7 +255,12 @@ impl Lfs {
                 let early = state.log.segments.early.len() as u64;
                 let taken = (moved + live).div_ceil(segment_bytes) + 1;
                 let sure = state.log.segments.surely_clean().saturating_sub(taken.saturating_sub(early));
-                let fits = (moved == 0 || moved + live <= SLICE_BYTES)
+                // What one victim gains may be less than what moving it costs.
+                let slice = match state.log.options.cleaner.pace {
+                    Pace::Early if !room_is_short => 0,
+                    _ => SLICE_BYTES,
+                };
+                let fits = (moved == 0 || moved + live <= slice)
                     && need <= ready.saturating_sub(1) * segment_bytes
                     && state.log_need_bytes() - moved.min(state.log_need_bytes()) + above <= sure * segment_bytes;
                 if !fits {

@@ -25,20 +25,32 @@ pub struct CleanerPolicy {
     pub name: &'static str,
     /// The policy as `seekless clean` takes it.
     pub line: &'static str,
+    pub pace: Pace,
+}
+
+/// When a mounted log is cleaned, and how much at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// When clean segments run short, a slice at a time.
+    Late,
+    /// From the moment on when less than half of the free space is in clean segments, one segment at a time, as the cleaner
+    /// of 4.4BSD does on a busy system.
+    Early,
 }
 
 /// Every policy of a mounted log.
 pub const CLEANERS: &[CleanerPolicy] = &[
-    CleanerPolicy { name: "fifo", line: "fifo" },
+    CleanerPolicy::late("fifo", "fifo"),
     CleanerPolicy::GREEDY,
-    CleanerPolicy { name: "d-choices", line: "d-choices" },
+    CleanerPolicy::late("d-choices", "d-choices"),
     CleanerPolicy::COST_BENEFIT,
-    CleanerPolicy { name: "cost-benefit-root", line: "cost-benefit:age=root" },
-    CleanerPolicy { name: "cost-benefit-youngest", line: "cost-benefit:age=youngest" },
+    CleanerPolicy::late("cost-benefit-root", "cost-benefit:age=root"),
+    CleanerPolicy::late("cost-benefit-youngest", "cost-benefit:age=youngest"),
     CleanerPolicy::AGE_SORT,
-    CleanerPolicy { name: "age-sort-root", line: "age-sort:age=root" },
-    CleanerPolicy { name: "age-sort-youngest", line: "age-sort:age=youngest" },
-    CleanerPolicy { name: "age-sort-greedy", line: "age-sort:select=greedy" },
+    CleanerPolicy::late("age-sort-root", "age-sort:age=root"),
+    CleanerPolicy::late("age-sort-youngest", "age-sort:age=youngest"),
+    CleanerPolicy::late("age-sort-greedy", "age-sort:select=greedy"),
+    CleanerPolicy::BSD,
 ];
 
 /// The names of [`CLEANERS`].
@@ -54,12 +66,20 @@ pub const CLEANER_NAMES: [&str; CLEANERS.len()] = {
 
 impl CleanerPolicy {
     /// The segment with the least live data.
-    pub const GREEDY: CleanerPolicy = CleanerPolicy { name: "greedy", line: "greedy" };
+    pub const GREEDY: CleanerPolicy = CleanerPolicy::late("greedy", "greedy");
     /// The segment with the most to gain: free space times its age, divided by the cost of moving.
-    pub const COST_BENEFIT: CleanerPolicy = CleanerPolicy { name: "cost-benefit", line: "cost-benefit" };
+    pub const COST_BENEFIT: CleanerPolicy = CleanerPolicy::late("cost-benefit", "cost-benefit");
 
     /// The same, and what is moved is sorted by when users wrote it.
-    pub const AGE_SORT: CleanerPolicy = CleanerPolicy { name: "age-sort", line: "age-sort" };
+    pub const AGE_SORT: CleanerPolicy = CleanerPolicy::late("age-sort", "age-sort");
+
+    /// The cleaner of BSD-LFS ([se93 §4], 4.4BSD's `lfs_cleanerd`): cost-benefit, and what is moved goes to the log as it
+    /// was found. There, blocks that die make their segment younger, too; here, only writing does.
+    pub const BSD: CleanerPolicy = CleanerPolicy { pace: Pace::Early, ..CleanerPolicy::late("bsd", "cost-benefit") };
+
+    const fn late(name: &'static str, line: &'static str) -> CleanerPolicy {
+        CleanerPolicy { name, line, pace: Pace::Late }
+    }
 
     pub fn named(name: &str) -> Option<CleanerPolicy> {
         CLEANERS.iter().find(|cleaner| cleaner.name == name).copied()

@@ -120,3 +120,32 @@ fn a_mounted_log_costs_what_its_simulator_says() {
         assert!((0.01..=0.1).contains(&metadata), "{pattern}: {metadata:.3} of metadata for each byte");
     }
 }
+
+/// Aim: the cleaner of BSD-LFS goes to work long before room is short. Method: what it keeps clean, beside the default.
+#[test]
+fn the_early_cleaner_keeps_half_of_the_free_space_clean() {
+    let kept = |cleaner| {
+        simulate(1, async |rt| {
+            let device: Device = Rc::new(Memory::new(VOLUME));
+            mkfs(&rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+            let lfs = open(rt.clone(), device.clone(), Options { cleaner, ..Options::default() }).await.unwrap();
+            let client = Client::new(lfs.clone());
+            let blocks = VOLUME / BLOCK / 2;
+            let (zeroes, file) = (vec![0; BLOCK_BYTES], client.create(b"/f").await.unwrap());
+            let mut rng = Rng::new(3);
+            for number in 0..5 * blocks {
+                let block = if number < blocks { number } else { rng.below(blocks) };
+                client.write(file, block * BLOCK, &zeroes).await.unwrap();
+                rt.sleep(Nanos::from_micros(100)).await;
+            }
+            client.sync().await.unwrap();
+            client.close(file).await.unwrap();
+            let clean = lfs.clean_segments() as f64 / lfs.state.borrow().log.segments.count() as f64;
+            lfs.close().await.unwrap();
+            clean
+        })
+    };
+    let (early, late) = (kept(CleanerPolicy::BSD), kept(CleanerPolicy::COST_BENEFIT));
+    assert!((0.15..0.35).contains(&early), "{early:.2} of the segments are clean");
+    assert!(late < 0.1, "{late:.2} of the segments are clean");
+}
