@@ -50,6 +50,16 @@ impl Room {
     }
 }
 
+/// What a pass may leave undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Urge {
+    /// There will be another pass: checkpoints that make no segment clean are left out. Each would write every indirect block
+    /// that has changed.
+    Patient,
+    /// Without room, an operation fails.
+    Urgent,
+}
+
 /// Result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pass {
@@ -77,7 +87,7 @@ impl Lfs {
         let (mut most, mut passes_without_gain) = (0, 0);
         while self.clean_segments() < self.low_water() && passes_without_gain < PASSES_WITHOUT_GAIN_MAX {
             // The operation that needs the space gets the error.
-            let Ok(pass) = self.clean_pass().await else { return };
+            let Ok(pass) = self.clean_pass(Urge::Patient).await else { return };
             if !pass.after.is_more_than(pass.before) {
                 return;
             }
@@ -89,7 +99,10 @@ impl Lfs {
     /// Below this many clean segments the cleaner works.
     fn low_water(&self) -> u64 {
         let state = self.state.borrow();
-        let soon = state.log_need_bytes() + 2 * Segmented::batch_bytes(&state);
+        // Room for a checkpoint of all that may wait for it, and not only of what waits now: of segments that become clean
+        // until then a mount after a crash knows nothing.
+        let need = state.log_need_bytes().max(state.log_need_most_bytes());
+        let soon = need + 2 * Segmented::batch_bytes(&state);
         let least = state.log.cleaner_segments + soon.div_ceil(state.log.layout.segment_bytes()) + 4;
         match state.log.options.cleaner.pace {
             Pace::Late => least,
@@ -111,8 +124,9 @@ impl Lfs {
         if waits > WAITS_FOR_ROOM_MAX {
             return Err(FsError::NoSpace);
         }
-        for _ in 0..PASSES_WITHOUT_GAIN_MAX {
-            let pass = self.this().clean_pass().await?;
+        for passes in 0..=PASSES_WITHOUT_GAIN_MAX {
+            let urge = if passes == 0 { Urge::Patient } else { Urge::Urgent };
+            let pass = self.this().clean_pass(urge).await?;
             // Another task's pass may have made room.
             if pass.after.is_more_than(before) || pass.after.is_more_than(pass.before) {
                 return Ok(());
@@ -126,7 +140,7 @@ impl Lfs {
         let ready = |lfs: &Lfs| lfs.state.borrow().log.segments.ready.len();
         let before = ready(self);
         for _ in 0..PASSES_WITHOUT_GAIN_MAX {
-            Box::pin(self.this().clean_pass()).await?;
+            Box::pin(self.this().clean_pass(Urge::Urgent)).await?;
             if ready(self) > before {
                 return Ok(());
             }
@@ -152,7 +166,7 @@ impl Lfs {
                     return Ok(false);
                 }
             }
-            let pass = self.this().clean_pass().await?;
+            let pass = self.this().clean_pass(Urge::Urgent).await?;
             if pass.after.bytes <= pass.before.bytes {
                 return Ok(false);
             }
@@ -164,7 +178,7 @@ impl Lfs {
 
     /// One pass: takes back what needs no work, and otherwise moves a slice of live data, or writes checkpoints where
     /// that gains more.
-    async fn clean_pass(self: &Rc<Self>) -> FsResult<Pass> {
+    async fn clean_pass(self: &Rc<Self>, urge: Urge) -> FsResult<Pass> {
         let _pass = self.work.cleaner_gate.enter().await;
         let before = self.room();
         if self.closed.get() {
@@ -179,8 +193,14 @@ impl Lfs {
                 let submitted = self.submit_loading(Scope::Cleaned).await?;
                 self.make_durable(submitted.end_sequence).await?;
             }
-            if moved == 0 || self.take_back_early().await? == 0 || self.room().bytes <= before.bytes {
+            if moved == 0 || self.take_back_early().await? == 0 {
                 self.take_back_by_checkpoints().await?;
+            } else if self.room().bytes <= before.bytes {
+                // Users have written in the meantime, or the victims were nearly full: the next pass gains more.
+                let gain_nothing = self.waiting_segments() == 0 && !self.room_is_short();
+                if urge == Urge::Urgent || !gain_nothing {
+                    self.take_back_by_checkpoints().await?;
+                }
             }
         }
         Ok(Pass { before, after: self.room() })
@@ -219,10 +239,16 @@ impl Lfs {
             && state.log.segments.surely_clean() * state.log.layout.segment_bytes() < need
     }
 
+    /// Segments that checkpoints would make clean.
+    fn waiting_segments(&self) -> u64 {
+        let state = self.state.borrow();
+        state.log.segments.waiting([state.log.end.segment, state.log.end.next_segment])
+    }
+
     /// Whether checkpoints are the cheaper way to make room now.
     fn checkpoints_gain(&self) -> bool {
+        let waiting = self.waiting_segments();
         let state = self.state.borrow();
-        let waiting = state.log.segments.waiting([state.log.end.segment, state.log.end.next_segment]);
         waiting * state.log.layout.segment_bytes() > GAIN_OF_CHECKPOINT * state.log_need_bytes()
     }
 

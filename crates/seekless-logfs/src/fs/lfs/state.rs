@@ -275,4 +275,13 @@ impl State {
         // Summaries, rounding, and what is lost at the end of a segment.
         bytes + bytes / 16 + 2 * BLOCK_BYTES as u64
     }
+
+    /// Most bytes of log that a checkpoint would take if all indirect blocks and the inode map waited for it.
+    pub(super) fn log_need_most_bytes(&self) -> u64 {
+        let indirect = self.log.segments.live_bytes / POINTERS_PER_BLOCK as u64;
+        let map = self.inode_count.div_ceil(IMAP_ENTRIES_PER_BLOCK) * BLOCK_BYTES as u64;
+        let tables = self.log.segments.table_blocks() * BLOCK_BYTES as u64;
+        let bytes = (indirect + map).min(self.log.deferred_bytes_max) + tables;
+        bytes + bytes / 16
+    }
 }
