@@ -31,7 +31,15 @@ struct Group {
     was_full: bool,
 }
 
-pub(super) struct Files {
+/// A file is written whole or deleted whole; it has these blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FileChange {
+    Written(Vec<u32>),
+    Deleted(Vec<u32>),
+}
+
+/// The pattern `files`.
+pub struct Files {
     rng: Rng,
     mean: f64,
     sizes: Sizes,
@@ -43,7 +51,9 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(options: &Options, given: &Given) -> Result<Files, String> {
+    /// # Errors
+    /// An invalid option.
+    pub fn new(options: &Options, given: &Given) -> Result<Files, String> {
         let mean = options.number("mean", 1.0, f64::from(given.blocks) / 8.0)?;
         let words = [("fixed", Sizes::Fixed), ("exponential", Sizes::Exponential), ("heavy", Sizes::Heavy)];
         let sizes = options.choice("sizes", &words)?;
@@ -70,13 +80,40 @@ impl Files {
         (size.round() as u64).clamp(1, self.largest)
     }
 
-    fn write_file(&mut self, group: usize, size: u64, operations: &mut Vec<u32>) {
-        let from = self.free.len() - size as usize;
-        let mut blocks = self.free.split_off(from);
-        blocks.reverse();
-        operations.extend(&blocks);
-        self.groups[group].have += size;
-        self.groups[group].files.push(blocks);
+    /// The next file, and the files that make room for it.
+    pub fn turn(&mut self) -> Vec<FileChange> {
+        // By the share of what is hot; a group without room to write is not drawn.
+        let mut group = usize::from(self.rng.unit_f64() >= self.writes);
+        if self.groups[group].wanted == 0 {
+            group = 1 - group;
+        }
+        // While the log fills up, both grow in proportion.
+        let filled = |group: &Group| group.have as f64 / group.wanted.max(1) as f64;
+        let growing = (0..2).filter(|index| !self.groups[*index].was_full && self.groups[*index].wanted > 0);
+        let growing = growing.min_by(|one, two| filled(&self.groups[*one]).total_cmp(&filled(&self.groups[*two])));
+        group = growing.unwrap_or(group);
+        let size = self.size().min(self.groups[group].wanted.max(1));
+        let mut changes = Vec::new();
+        while !self.groups[group].files.is_empty()
+            && (self.groups[group].have + size > self.groups[group].wanted || self.free.len() < size as usize)
+        {
+            self.groups[group].was_full = true;
+            let count = self.groups[group].files.len() as u32;
+            let index = below(&mut self.rng, count) as usize;
+            let blocks = self.groups[group].files.swap_remove(index);
+            self.groups[group].have -= blocks.len() as u64;
+            self.free.extend(blocks.iter().rev());
+            changes.push(FileChange::Deleted(blocks));
+        }
+        let size = size.min(self.free.len() as u64);
+        if size > 0 {
+            let mut blocks = self.free.split_off(self.free.len() - size as usize);
+            blocks.reverse();
+            self.groups[group].have += size;
+            self.groups[group].files.push(blocks.clone());
+            changes.push(FileChange::Written(blocks));
+        }
+        changes
     }
 }
 
@@ -88,31 +125,11 @@ impl Pattern for Files {
     fn more(&mut self, operations: &mut Vec<u32>) {
         let before = operations.len();
         while operations.len() < before + BATCH {
-            // By the share of what is hot; a group without room to write is not drawn.
-            let mut group = usize::from(self.rng.unit_f64() >= self.writes);
-            if self.groups[group].wanted == 0 {
-                group = 1 - group;
-            }
-            // While the log fills up, both grow in proportion.
-            let filled = |group: &Group| group.have as f64 / group.wanted.max(1) as f64;
-            let growing = (0..2).filter(|index| !self.groups[*index].was_full && self.groups[*index].wanted > 0);
-            let growing = growing.min_by(|one, two| filled(&self.groups[*one]).total_cmp(&filled(&self.groups[*two])));
-            group = growing.unwrap_or(group);
-            let size = self.size().min(self.groups[group].wanted.max(1));
-            while !self.groups[group].files.is_empty()
-                && (self.groups[group].have + size > self.groups[group].wanted || self.free.len() < size as usize)
-            {
-                self.groups[group].was_full = true;
-                let count = self.groups[group].files.len() as u32;
-                let index = below(&mut self.rng, count) as usize;
-                let blocks = self.groups[group].files.swap_remove(index);
-                self.groups[group].have -= blocks.len() as u64;
-                operations.extend(blocks.iter().map(|block| block | DISCARD));
-                self.free.extend(blocks.into_iter().rev());
-            }
-            let size = size.min(self.free.len() as u64);
-            if size > 0 {
-                self.write_file(group, size, operations);
+            for change in self.turn() {
+                match change {
+                    FileChange::Written(blocks) => operations.extend(blocks),
+                    FileChange::Deleted(blocks) => operations.extend(blocks.iter().map(|block| block | DISCARD)),
+                }
             }
         }
     }

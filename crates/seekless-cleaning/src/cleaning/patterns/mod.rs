@@ -1,6 +1,6 @@
 //! The orders in which blocks are written. One pattern is a file here and a row of [`PATTERNS`].
 
-mod files;
+pub mod files;
 mod hot_cold;
 mod ranked;
 mod recorded;

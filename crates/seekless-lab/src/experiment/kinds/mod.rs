@@ -11,6 +11,7 @@ mod mounts;
 mod overwrites;
 mod replay;
 mod updates;
+mod whole_files;
 
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,7 @@ const OTHERS: &[WorkloadKind] = &[
     mount::KIND,
     mounts::KIND,
     overwrites::KIND,
+    whole_files::KIND,
     clean::KIND,
     clean::DISTRIBUTION,
 ];
