@@ -10,6 +10,8 @@
 //!   C3  A tail lies in the window of the durable anchor.
 //!   C4  No two pieces have the same sequence number: after a start, numbers continue beyond all that an interrupted
 //!       transaction may have used.
+//!   C5  The transaction that a start goes on from is durable before anything is written: what it freed is free (C2),
+//!       and a flush that finds nothing to commit writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -649,6 +649,10 @@ pub(super) async fn recover_timed(
     read_only: bool,
 ) -> Result<(Layout, RecoveredMap), VldError> {
     let layout = layout_of(superblock)?;
+    if !read_only && !device.guarantees().durable_on_completion {
+        // C5. Where the last process was killed, what is read now may be in a volatile cache only.
+        device.flush().await?;
+    }
     let mut found = recover(device, &layout, read_only).await?;
     found.recovery.time = rt.now().saturating_sub(start);
     Ok((layout, found))

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
-use crate::device::cut::{CrashLog, Effort};
+use crate::device::cut::{CrashLog, Effort, Request};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::testing::volumes::life::must_have_covered;
 use crate::vlog::format::{ANCHORS, FIXED_SECTORS};
@@ -384,6 +384,58 @@ const POINTS: &[&str] = &[
     "vlog: the tail is searched for everywhere",
     "vlog: the tail is the one that the anchor names",
 ];
+
+/// Aim: what a start shows is durable (C5), also where the last process was killed in a transaction that is in the cache of
+/// the device alone. Method: SIGKILL at every moment of some transactions; a start, and writes to other blocks, which get
+/// the places that the last transaction freed; a power cut, and several of the states that it may leave.
+#[test]
+fn killed_and_then_cut() {
+    const BLOCKS: u64 = 12;
+    let mut states = 0;
+    for commit in [CommitUse::Flush, CommitUse::Each] {
+        run(1, async |rt: Rt| {
+            let options = Options { commit, ..Options::default() };
+            let device = CrashDevice::new(&rt, Image::default(), CrashOptions::volatile(MIB));
+            let vld = Vld::create(&rt, device.clone(), &plan(), options).await.expect("made");
+            let from = device.position();
+            for number in 1..6 {
+                write(&vld, 0, BLOCKS, number).await;
+                vld.flush().await.expect("it can be flushed");
+            }
+            let log = device.log();
+            for position in log.positions().into_iter().filter(|&position| position >= from) {
+                let killed = log.cut(position);
+                // The first choice contains only what is certainly durable.
+                let certain = killed.image(&killed.choices(&Effort::SAMPLED, 1)[0]);
+                let device = CrashDevice::new(&rt, certain, CrashOptions::volatile(MIB));
+                for request in killed.pending() {
+                    if let Request::Write { at, data, .. } = request {
+                        device.write(*at, data.clone(), WriteFlags::NONE).await.expect("it is written");
+                    }
+                }
+                let again = Vld::open(&rt, device.clone(), options).await.expect("it opens");
+                let mut shown = Vec::new();
+                for block in 0..BLOCKS {
+                    shown.push(number_of(&again, block).await);
+                }
+                write(&again, 2 * BLOCKS, 3 * BLOCKS, 9).await;
+                let log = device.log();
+                let cut = log.cut(device.position());
+                for choice in cut.choices(&Effort::SAMPLED, 1) {
+                    let left: Device = Rc::new(Memory::from_image(MIB, cut.image(&choice)));
+                    let last = Vld::open(&rt, left, options).await.expect("it opens after the cut");
+                    for block in 0..BLOCKS {
+                        let found = number_of(&last, block).await;
+                        let place = format_args!("block {block}, killed at {position}");
+                        assert_eq!(found, shown[block as usize], "{place}\n{}", cut.to_text(&choice));
+                    }
+                    states += 1;
+                }
+            }
+        });
+    }
+    assert!(states > 300, "{states}");
+}
 
 /// Aim: requests that overtake each other below do no harm. Method: cuts again, with delays drawn for each request.
 #[test]

@@ -42,7 +42,7 @@ fn a_long_life() {
         errors: false,
         fsck_unrecovered: true,
         rounds: 16,
-        seeds: 3,
+        seeds: 4,
         points: POINTS,
     };
     let options =
