@@ -5,7 +5,8 @@
 //! cuts the power at one moment of all that, often in the middle of recovery. In between, `FileSystem::check` recounts,
 //! the unmounted volume is checked, and it is recovered without its redundant structures. In some rounds a request to the
 //! device fails, of an operation or of what goes on behind them, such as cleaning; the volume lives on with a device
-//! that works again.
+//! that works again. Some rounds end because the daemon is killed: what the device has in its cache stays there, is read
+//! by the next mount, and is lost, perhaps, in the power cut after that.
 
 use std::fmt;
 use std::rc::Rc;
@@ -19,9 +20,9 @@ use super::runner::Runner;
 use super::subject::{simulate, simulate_on};
 use super::tree::Tree;
 use crate::device::crash::{CrashDevice, CrashOptions};
-use crate::device::cut::{CrashLog, Effort};
+use crate::device::cut::{CrashLog, Effort, Request};
 use crate::device::fault::FaultDevice;
-use crate::device::{Device, Image};
+use crate::device::{BlockDevice, Device, Image, WriteFlags};
 use crate::fs::{FileKind, Fs, FsError};
 use crate::rng::Rng;
 use crate::rt::{Limits, Rt, Setback, VirtualClock};
@@ -47,6 +48,8 @@ pub struct Life<'a> {
     pub setbacks: bool,
     /// In some rounds a request to the device fails.
     pub errors: bool,
+    /// Some rounds end because the daemon is killed, and the device goes on. What a mount shows then is durable.
+    pub kills: bool,
     /// Recount after every operation, and not only after recovery and at the end of a round.
     pub every_op: bool,
 }
@@ -64,15 +67,18 @@ pub struct LifeReport {
     pub failed: usize,
     /// Recoveries without a redundant structure.
     pub without_redundancy: usize,
+    /// Rounds that ended without a power cut.
+    pub kills: usize,
 }
 
 impl fmt::Display for LifeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LifeReport { rounds, ops, in_recovery, full, failed, without_redundancy } = self;
+        let LifeReport { rounds, ops, in_recovery, full, failed, without_redundancy, kills } = self;
         write!(
             f,
-            "{rounds} power cuts, {in_recovery} of them during recovery; {ops} operations; full {full} times; \
-             {failed} rounds with a failed operation; {without_redundancy} recoveries without a redundant part"
+            "{} power cuts and {kills} kills, {in_recovery} of them during recovery; {ops} operations; full {full} \
+             times; {failed} rounds with a failed operation; {without_redundancy} recoveries without a redundant part",
+            rounds - kills
         )
     }
 }
@@ -94,8 +100,33 @@ struct Round {
 struct Lived {
     log: CrashLog,
     history: History,
-    /// The device's position when the volume had been mounted.
+    /// The device's position when it had what was left by the round before, and when the volume had been mounted.
+    begun: usize,
     mounted: usize,
+}
+
+/// The volume between two rounds.
+struct Left {
+    /// What is on the medium.
+    image: Image,
+    /// What was written last and is in the device's cache, when the power has stayed on.
+    cached: Vec<Request>,
+}
+
+impl Left {
+    async fn device(&self, rt: &Rt, options: CrashOptions) -> Rc<CrashDevice> {
+        let device = CrashDevice::new(rt, self.image.clone(), options);
+        for request in &self.cached {
+            let done = match request.clone() {
+                // One that was to be durable at once was under way: it is in the cache, and no more than that.
+                Request::Write { at, data, .. } => device.write(at, data, WriteFlags::NONE).await,
+                Request::Discard { at, sectors } => device.discard(at, sectors).await,
+                Request::Flush | Request::FlushPart { .. } | Request::FailedFlush => Ok(()),
+            };
+            done.expect("the device took it before");
+        }
+        device
+    }
 }
 
 impl Life<'_> {
@@ -116,7 +147,10 @@ impl Life<'_> {
     fn live(&self, report: &mut LifeReport) -> Result<(), String> {
         let cuts = &self.cuts;
         let mut rng = Rng::new(cuts.seed);
-        let mut image = cuts.mkfs().map_err(|failure| failure.what)?;
+        // By itself, so that all else is the same with and without kills.
+        let mut kills = Rng::new(cuts.seed ^ 0x4b49_4c4c);
+        let image = cuts.mkfs().map_err(|failure| failure.what)?;
+        let mut left = Left { image, cached: Vec::new() };
         let mut check: Check = Rc::new(|_: &Tree| Ok(()));
         for number in 0..self.rounds {
             report.rounds = number;
@@ -132,11 +166,11 @@ impl Life<'_> {
             let fault = (self.errors && rng.chance(1, 2)).then(|| failure(&mut rng));
             let round = Round { number, seed, closes, start, fault };
             let lived = simulate_on(clock, seed, limits, async |rt: Rt| {
-                self.live_round(&rt, &round, image.clone(), &check, report).await
+                self.live_round(&rt, &round, &left, &check, report).await
             });
-            let Lived { log, history, mounted } = lived.and_then(|lived| lived)?;
+            let Lived { log, history, begun, mounted } = lived.and_then(|lived| lived)?;
 
-            let positions = log.positions();
+            let positions: Vec<usize> = log.positions().into_iter().filter(|&position| position >= begun).collect();
             let recovering = positions.iter().take_while(|&&position| position < mounted).count();
             let position = match rng.below(8) {
                 0 => positions.last().copied().unwrap_or(0),
@@ -147,45 +181,53 @@ impl Life<'_> {
             let cut = log.cut(position);
             let choices = cut.choices(&Effort::SAMPLED, seed);
             let choice = rng.pick(&choices);
-            let after = cut.image(choice);
+            let is_killed = self.kills && number + 1 < self.rounds && kills.chance(1, 3);
+            report.kills += usize::from(is_killed);
+            left = match is_killed {
+                // The first choice contains only durable writes.
+                true => Left { image: cut.image(&choices[0]), cached: cut.pending().cloned().collect() },
+                false => Left { image: cut.image(choice), cached: Vec::new() },
+            };
             if position >= mounted {
                 let promise = cuts.promise;
                 check = Rc::new(move |tree: &Tree| history.check(position, promise, tree));
             }
-            let story = |what: String| format!("{what}\n{}", cut.to_text(choice));
-            simulate(seed, LIMITS, async |rt: Rt| {
+            let story = |what: String| match is_killed {
+                true => format!("{what}\nafter SIGKILL at {position}"),
+                false => format!("{what}\n{}", cut.to_text(choice)),
+            };
+            let shown = simulate(seed, LIMITS, async |rt: Rt| {
                 let options = CrashOptions { record: false, ..cuts.device.clone() };
-                let device: Device = CrashDevice::new(&rt, after.clone(), options);
-                match self.fsck_unrecovered {
-                    true => cuts.fsck(&rt, &device, "before recovery").await,
-                    false => Ok(()),
+                let device = left.device(&rt, options).await;
+                if self.fsck_unrecovered {
+                    cuts.fsck(&rt, &(device.clone() as Device), "before recovery").await?;
                 }
-            })
-            .and_then(|checked| checked)
-            .map_err(story)?;
-            for (what, other) in cuts.subject.without_redundancy(&after) {
+                Ok(device.image())
+            });
+            let shown = shown.and_then(|checked| checked).map_err(story)?;
+            for (what, other) in cuts.subject.without_redundancy(&shown) {
                 report.without_redundancy += 1;
                 cuts.examine(other, false, &|tree| check(tree))
                     .map_err(|error| story(format!("without {what}: {error}")))?;
             }
-            image = after;
         }
         report.rounds = self.rounds;
-        cuts.examine(image, true, &|tree| check(tree)).map(drop)
+        cuts.examine(left.image, true, &|tree| check(tree)).map(drop)
     }
 
     async fn live_round(
         &self,
         rt: &Rt,
         round: &Round,
-        image: Image,
+        left: &Left,
         check: &Check,
         report: &mut LifeReport,
     ) -> Result<Lived, String> {
         let cuts = &self.cuts;
         rt.sleep(round.start).await;
         let options = CrashOptions { seed: round.seed, record: true, ..cuts.device.clone() };
-        let device = CrashDevice::new(rt, image, options);
+        let device = left.device(rt, options).await;
+        let begun = device.position();
         let faults = FaultDevice::new(rt, device.clone(), round.seed);
         // Not where nothing fails, so that such lives take the same turns with and without this layer.
         let mounted_on: Device = if self.errors { faults.clone() } else { device.clone() };
@@ -218,7 +260,7 @@ impl Life<'_> {
         let mut clients = [(None, recorder)];
         share_syncs(&mut clients, closed);
         let [(_, recorder)] = clients;
-        Ok(Lived { log: device.log(), history: recorder.into_history(), mounted })
+        Ok(Lived { log: device.log(), history: recorder.into_history(), begun, mounted })
     }
 
     /// Until the operations of the round are done, the volume is full, or an operation fails; after that, only what makes

@@ -95,6 +95,8 @@ pub struct Lives<'a> {
     pub setbacks: bool,
     /// See [`Life::errors`].
     pub errors: bool,
+    /// See [`Life::kills`].
+    pub kills: bool,
     /// Also check each volume as a cut has left it, before it is recovered, which finds nothing wrong.
     pub fsck_unrecovered: bool,
     /// Power cuts of each life; a soak multiplies them.
@@ -128,6 +130,7 @@ impl Lives<'_> {
                     fsck_unrecovered: self.fsck_unrecovered,
                     setbacks: self.setbacks,
                     errors: self.errors,
+                    kills: self.kills,
                     every_op: here.soak > 1,
                 };
                 println!("{manner:?}: {}", life.run().unwrap_or_else(|report| panic!("{report}")));

@@ -249,6 +249,7 @@ fn long_lives_on_arrays() {
         edges: &[],
         setbacks: true,
         errors: false,
+        kills: true,
         fsck_unrecovered: true,
         rounds: 10,
         seeds: 4,

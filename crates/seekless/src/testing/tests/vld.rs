@@ -134,6 +134,7 @@ fn long_lives_on_vld() {
         edges: &[],
         setbacks: true,
         errors: false,
+        kills: true,
         fsck_unrecovered: false,
         rounds: 10,
         seeds: 3,

@@ -203,6 +203,7 @@ fn long_lives_on_zones() {
         edges: &[],
         setbacks: true,
         errors: true,
+        kills: true,
         fsck_unrecovered: true,
         rounds: 16,
         seeds: 6,

@@ -138,8 +138,8 @@ pub(super) fn lives<'a>(test: &'a str, devices: &'a [CrashOptions], promise: Pro
     let manners = &[Manner::Sparse, Manner::Crowded, Manner::Names];
     let (rounds, seeds) = (12, 3);
     let (edges, points) = (LEVELS, POINTS);
-    let (setbacks, errors, fsck_unrecovered) = (true, false, false);
-    Lives { test, manners, devices, promise, edges, setbacks, errors, fsck_unrecovered, rounds, seeds, points }
+    let (setbacks, errors, kills, fsck_unrecovered) = (true, false, true, false);
+    Lives { test, manners, devices, promise, edges, setbacks, errors, kills, fsck_unrecovered, rounds, seeds, points }
 }
 
 /// How often the update comes in the life of a seed: between operations, and in the middle of them.

@@ -59,6 +59,7 @@ fn a_long_life() {
         edges: EDGES,
         setbacks: false,
         errors: false,
+        kills: true,
         fsck_unrecovered: false,
         rounds: 16,
         seeds: 4,
