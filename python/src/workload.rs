@@ -15,7 +15,7 @@ use seekless_host::cli::calls::script::{Answer, Call, Calls, Next, Path, Script}
 use seekless_host::cli::calls::{self, Problem, Step};
 use seekless_host::cli::calls::{Caller, Kind};
 use seekless_lab::LabError;
-use seekless_lab::measured::Unit;
+use seekless_lab::workload::Unit;
 
 use crate::watch::{Told, answered};
 
