@@ -134,7 +134,9 @@ class Advice(Result):
         for one in self.value[:-1]:
             figures = {name: value for name, value in one["figures"].items() if name != "phases"}
             busiest = figures.pop("busiest", None) or {"part": None, "share": None}
+            service = figures.pop("service", None) or {"part": None, "share": None}
             row = {"name": one["name"], "stack": one["stack"], "price": one["price"], **figures}
+            row.update(service=service["part"], service_share=service["share"])
             rows.append({**row, "busiest": busiest["part"], "busy": busiest["share"]})
         return Table.of_rows(rows)
 

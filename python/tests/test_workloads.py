@@ -311,4 +311,5 @@ def test_progress():
     seen = []
     seekless.bench(SmallFile(3000), on="lfs / disk:dec-rz26", progress=lambda *step: seen.append(step))
     assert seen and all(what.startswith("[1/1] ") for what, _, _ in seen)
-    assert {total for what, _, total in seen if "between" not in what} == {3000}
+    assert seen[0] == ("[1/1] lfs / disk:dec-rz26", 0, None)  # Before its first phase.
+    assert {total for what, _, total in seen[1:] if "between" not in what} == {3000}
