@@ -1,6 +1,7 @@
 //! The choice among candidates: the fastest, and the cheapest that is good enough.
 
 use seekless::units::Nanos;
+use serde_json::{Value, json};
 
 use super::{ALIKE, Candidate, list, price_text};
 use crate::experiment::{Card, Tone};
@@ -119,6 +120,31 @@ impl<F: Figures> Choice<F> {
                 )
             }
         }
+    }
+
+    /// For programs: one object for each candidate, with its `figures`, and the answer.
+    pub(super) fn to_json(&self, figures: impl Fn(&F) -> Value, sentences: Vec<String>) -> Vec<Value> {
+        let candidate = |Judged { candidate, figures: found }: &Judged<F>| {
+            let figures = match found {
+                Ok(found) => {
+                    let mut figures = figures(found);
+                    figures["good_enough"] = self.is_good_enough(found).into();
+                    figures
+                }
+                Err(problem) => json!({ "problem": problem }),
+            };
+            json!({
+                "kind": "candidate", "name": candidate.name, "stack": candidate.stack.to_string(), "price": candidate.price,
+                "figures": figures,
+            })
+        };
+        let answer = json!({
+            "kind": "advice",
+            "fastest": self.fastest().map(|(candidate, _)| &candidate.name),
+            "cheapest": self.cheapest().map(|(candidate, ..)| &candidate.name),
+            "sentences": sentences,
+        });
+        self.judged.iter().map(candidate).chain([answer]).collect()
     }
 
     /// A sentence for each candidate that is out of the question.

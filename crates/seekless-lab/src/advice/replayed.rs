@@ -290,38 +290,23 @@ impl Advice {
 
     /// For programs: one object for each candidate, and the answer.
     pub fn to_json(&self) -> Vec<serde_json::Value> {
-        let candidate = |judged: &Judged<TraceFigures>| {
-            let (candidate, figures) = (&judged.candidate, judged.figures.as_ref());
-            let share = |part: Option<(&'static str, f64)>| {
-                part.map(|(what, share)| serde_json::json!({ "part": what, "share": share }))
-            };
-            let figures = match figures {
-                Ok(figures) => serde_json::json!({
-                    "mean_ns": figures.mean.0,
-                    "p99_ns": figures.p99.0,
-                    "max_ns": figures.max.0,
-                    "saturated": figures.saturated,
-                    "behind_ns": figures.behind.0,
-                    "times_as_fast": figures.times_as_fast,
-                    "busiest": share(figures.busiest),
-                    "waiting": figures.waiting,
-                    "service": share(figures.service),
-                    "good_enough": self.choice.is_good_enough(figures),
-                }),
-                Err(problem) => serde_json::json!({ "problem": problem }),
-            };
+        let share = |part: Option<(&'static str, f64)>| {
+            part.map(|(what, share)| serde_json::json!({ "part": what, "share": share }))
+        };
+        let figures = |figures: &TraceFigures| {
             serde_json::json!({
-                "kind": "candidate", "name": candidate.name, "stack": candidate.stack.to_string(), "price": candidate.price,
-                "figures": figures,
+                "mean_ns": figures.mean.0,
+                "p99_ns": figures.p99.0,
+                "max_ns": figures.max.0,
+                "saturated": figures.saturated,
+                "behind_ns": figures.behind.0,
+                "times_as_fast": figures.times_as_fast,
+                "busiest": share(figures.busiest),
+                "waiting": figures.waiting,
+                "service": share(figures.service),
             })
         };
-        let answer = serde_json::json!({
-            "kind": "advice",
-            "fastest": self.fastest().map(|(candidate, _)| &candidate.name),
-            "cheapest": self.cheapest().map(|(candidate, _)| &candidate.name),
-            "sentences": self.sentences(),
-        });
-        self.choice.judged.iter().map(candidate).chain([answer]).collect()
+        self.choice.to_json(figures, self.sentences())
     }
 
     /// As results, of which a report makes a page. `provenance` says by which command.
@@ -509,6 +494,10 @@ mod tests {
             matches!(flash, Ok(Some((part, share))) if part.contains("flash") && (0.0..=1.0).contains(&share)),
             "{flash:?}"
         );
+
+        let mut longest = Summary::default();
+        longest.add(&Request::new(Nanos(0), Op::Read, 0, u64::MAX));
+        assert!(about(&longest).contains("16384 PiB each"), "{}", about(&longest));
 
         let small = advise(200_000_000, None, &[], &[("tiny", "memory:1MiB"), ("disk", "disk:nearline-4tb")]);
         let text = small.sentences().join("\n");

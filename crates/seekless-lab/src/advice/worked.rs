@@ -270,30 +270,15 @@ impl WorkAdvice {
                 "per_second": phase.per_second(), "bytes_per_second": phase.bytes_per_second(), "bound_by": phase.bound(),
             })
         };
-        let candidate = |judged: &Judged<WorkFigures>| {
-            let candidate = &judged.candidate;
-            let figures = match &judged.figures {
-                Ok(figures) => serde_json::json!({
-                    "elapsed_ns": figures.total.0,
-                    "disk_busy": figures.disk_busy(),
-                    "processor_busy": figures.processor_busy(),
-                    "phases": figures.phases.iter().map(phase).collect::<Vec<_>>(),
-                    "good_enough": self.choice.is_good_enough(figures),
-                }),
-                Err(problem) => serde_json::json!({ "problem": problem }),
-            };
+        let figures = |figures: &WorkFigures| {
             serde_json::json!({
-                "kind": "candidate", "name": candidate.name, "stack": candidate.stack.to_string(), "price": candidate.price,
-                "figures": figures,
+                "elapsed_ns": figures.total.0,
+                "disk_busy": figures.disk_busy(),
+                "processor_busy": figures.processor_busy(),
+                "phases": figures.phases.iter().map(phase).collect::<Vec<_>>(),
             })
         };
-        let answer = serde_json::json!({
-            "kind": "advice",
-            "fastest": self.fastest().map(|(candidate, _)| &candidate.name),
-            "cheapest": self.cheapest().map(|(candidate, _)| &candidate.name),
-            "sentences": self.sentences(),
-        });
-        self.choice.judged.iter().map(candidate).chain([answer]).collect()
+        self.choice.to_json(figures, self.sentences())
     }
 
     /// As results, of which a report makes a page. `provenance` says by which command.
