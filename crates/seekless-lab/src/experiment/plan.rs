@@ -190,6 +190,8 @@ impl Point {
     /// # Errors
     /// Why there is no result, in words.
     pub fn measure(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<Vec<Measure>, String> {
+        // Before as well: a point can take an hour.
+        self.inputs.iter().try_for_each(Input::check)?;
         let parsed = Parsed::new(experiment.description.kind()?, self, &experiment.folder)?;
         let measured = parsed.workload.run(&parsed.on, &self.context(experiment, outside)?)?;
         self.inputs.iter().try_for_each(Input::check)?;
