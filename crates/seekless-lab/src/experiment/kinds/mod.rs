@@ -1,6 +1,7 @@
 //! Kinds of workload that an experiment can name: every program that uses files, and those that need no files. A new
 //! kind of the latter is a file here and a row in `OTHERS`; a new program is a row in [`WORKLOADS`].
 
+mod beside;
 mod clean;
 mod count;
 mod files;

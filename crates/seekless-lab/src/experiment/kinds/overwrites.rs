@@ -4,21 +4,20 @@
 //! The writes between two syncs reach the log together, each block once. So the simulator gets each block of a round
 //! once too, in the order of the blocks, which is the order in which the file system writes them.
 
-use std::sync::Arc;
-
 use seekless::cleaning::patterns::{DISCARD, Given, Pattern};
 use seekless::cleaning::policy::{Limits, Trigger};
-use seekless::cleaning::{PatternSpec, PolicySpec, Setup};
+use seekless::cleaning::{PatternSpec, PolicySpec};
 use seekless::rng::Rng;
 use seekless::rt::Rt;
 use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::{KIB, Nanos, SECTOR_BYTES};
 use serde::Deserialize;
 
+use super::beside::{self, BLOCK_BYTES, Log, counter};
 use super::replay::FlashCounts;
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
-use crate::run::{SimulatedLeaves, can_be_simulated};
+use crate::run::SimulatedLeaves;
 use crate::target::{Target, Vfs};
 
 pub(super) const KIND: WorkloadKind = WorkloadKind {
@@ -118,26 +117,8 @@ fn tenth() -> f64 {
     0.1
 }
 
-pub(super) const BLOCK_BYTES: u64 = 4 * KIB;
-
 /// Bytes of a write that fills a file.
 const FILL_BYTES: u64 = 256 * KIB;
-
-/// What a run needs to know of the log.
-#[derive(Clone, Copy)]
-pub(super) struct Log {
-    pub segments: u64,
-    pub segment_bytes: u64,
-}
-
-impl Log {
-    pub(super) fn of(parts: &[Part]) -> Result<Log, LabError> {
-        let known = counter(parts, "segments").zip(counter(parts, "segment_bytes"));
-        let (segments, segment_bytes) =
-            known.ok_or_else(|| LabError::Spec("the file system of the stack has no log with segments".into()))?;
-        Ok(Log { segments, segment_bytes })
-    }
-}
 
 /// Counters of the log, in bytes and segments.
 #[derive(Clone, Copy, Default)]
@@ -177,11 +158,6 @@ impl StoreCounts {
     fn amplification(&self) -> Option<f64> {
         (self.stored > 0).then(|| (self.stored + self.added) as f64 / self.stored as f64)
     }
-}
-
-/// The counter `name` of the part that has it.
-fn counter(parts: &[Part], name: &str) -> Option<u64> {
-    parts.iter().flat_map(Part::counters).find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
 impl Counted {
@@ -244,19 +220,10 @@ impl Workload for Overwrites {
         if !self.simulated.is_empty() {
             PolicySpec::parse(&self.simulated).map_err(|problem| format!("[workload]: {problem}"))?;
         }
-        if !(1.0..100.0).contains(&self.live_percent) {
-            return Err("[workload]: live_percent is from 1 to below 100".into());
-        }
-        if !(0.0..=1e4).contains(&self.warm_up) || !(1e-6..=1e4).contains(&self.writes) {
-            return Err("[workload]: warm_up and writes are multiples of the data, up to 10,000".into());
-        }
         if self.files == 0 || self.sync_blocks == 0 || !(0.0..=1e6).contains(&self.pause_ms) {
             return Err("[workload]: files and sync_blocks are at least 1, and pause_ms no less than 0".into());
         }
-        match on {
-            RunTarget::Stack(stack) if can_be_simulated(stack) => Ok(()),
-            _ => Err("a contestant needs `on`, a stack of a log-structured file system on modelled devices".into()),
-        }
+        beside::check(self.live_percent, self.warm_up, self.writes, on)
     }
 
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
@@ -392,27 +359,14 @@ impl Overwrites {
 
     /// The write amplification of the simulator.
     fn simulate(&self, log: Log, recorded: Recorded, blocks: u32, context: &Context<'_>) -> Result<f64, String> {
-        let (seed, stop) = (context.seed, context.outside.stop());
-        let warm_up = recorded.warm_up as u64;
-        let setup = Setup {
-            blocks,
-            segment_blocks: (log.segment_bytes / BLOCK_BYTES) as u32,
-            segments: u32::try_from(log.segments).map_err(|_| "there are too many segments to simulate")?,
-            limits: Limits {
-                trigger: Trigger::Clean(self.reserve_segments),
-                batch_blocks: self.batch_blocks,
-                target: self.target_segments,
-            },
-            warm_up,
-            writes: recorded.blocks.len() as u64 - warm_up,
-            seed,
+        let limits = Limits {
+            trigger: Trigger::Clean(self.reserve_segments),
+            batch_blocks: self.batch_blocks,
+            target: self.target_segments,
         };
-        let (trace, options) = PatternSpec::parse("trace")?;
-        let given = Given { blocks, seed, recorded: Some(Arc::from(recorded.blocks)) };
-        let mut pattern = trace.make(&options, &given)?;
-        let (policy, options) = PolicySpec::parse(&self.simulated)?;
-        let outcome = policy.simulate(&options, &setup, &mut *pattern, &mut |_, _| stop.flow());
-        outcome.map(|outcome| outcome.write_amplification()).map_err(|error| error.to_string())
+        let warm_up = recorded.warm_up as u64;
+        let recorded = beside::Recorded { log, blocks, operations: recorded.blocks, warm_up };
+        Ok(beside::simulate(&self.simulated, limits, recorded, context)?.write_amplification())
     }
 
     fn measure(

@@ -6,21 +6,21 @@
 //! get it either.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use seekless::cleaning::patterns::files::{FileChange, Files};
 use seekless::cleaning::patterns::{DISCARD, Given};
 use seekless::cleaning::policy::{Limits, Trigger};
-use seekless::cleaning::{Outcome, PatternSpec, PolicySpec, Setup};
+use seekless::cleaning::{Outcome, PatternSpec, PolicySpec};
 use seekless::rt::Rt;
 use seekless::stack::{Identity, Stack, Usage};
 use seekless::units::Nanos;
 use serde::Deserialize;
 
-use super::overwrites::{BLOCK_BYTES, Counted, Log};
+use super::beside::{self, BLOCK_BYTES, Log, Recorded};
+use super::overwrites::Counted;
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
-use crate::run::{SimulatedLeaves, can_be_simulated};
+use crate::run::SimulatedLeaves;
 use crate::target::{Target, Vfs};
 
 pub(super) const KIND: WorkloadKind = WorkloadKind {
@@ -93,42 +93,34 @@ impl Workload for WholeFiles {
             return Err(format!("[workload]: the pattern is `files`, not `{}`", pattern.name));
         }
         PolicySpec::parse(&self.simulated).map_err(|problem| format!("[workload]: {problem}"))?;
-        if !(1.0..100.0).contains(&self.live_percent) {
-            return Err("[workload]: live_percent is from 1 to below 100".into());
-        }
-        if !(0.0..=1e4).contains(&self.warm_up) || !(1e-6..=1e4).contains(&self.writes) {
-            return Err("[workload]: warm_up and writes are multiples of the data, up to 10,000".into());
-        }
         if self.files_of_directory == 0 || self.sync_blocks == 0 || !(0.0..=1e6).contains(&self.pause_ms) {
             return Err(
                 "[workload]: files_of_directory and sync_blocks are at least 1, and pause_ms no less than 0".into()
             );
         }
-        match on {
-            RunTarget::Stack(stack) if can_be_simulated(stack) => Ok(()),
-            _ => Err("a contestant needs `on`, a stack of a log-structured file system on modelled devices".into()),
-        }
+        beside::check(self.live_percent, self.warm_up, self.writes, on)
     }
 
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
         let seed = context.seed;
         let measured = async |rt: &Rt, identity: &Identity, _| self.work(rt, stack, identity, seed).await;
-        let measured = in_virtual_time(context, measured)?;
-        let simulated = self.simulate(&measured, context)?;
-        Ok(vec![measure(&measured, &simulated)])
+        let Measured { counted, recorded } = in_virtual_time(context, measured)?;
+        let log = recorded.log;
+        let limits = Limits {
+            trigger: Trigger::Clean(self.reserve_segments),
+            batch_blocks: self.batch_blocks,
+            target: self.target_segments,
+        };
+        let simulated = beside::simulate(&self.simulated, limits, recorded, context)?;
+        Ok(vec![measure(log, counted, &simulated)])
     }
 }
 
 /// What a run on the file system gives.
 struct Measured {
-    log: Log,
     counted: Counted,
-    blocks: u32,
-    /// Blocks that were written and discarded, in the order in which they reached the log, and how many of the writes were the
-    /// warm-up.
-    recorded: Vec<u32>,
-    warm_up: u64,
+    recorded: Recorded,
 }
 
 /// The changes between two syncs.
@@ -214,35 +206,11 @@ impl WholeFiles {
             }
         }
         let counted = Counted::of(&parts).since(before);
-        Ok(Measured { log, counted, blocks, recorded, warm_up: written_warm })
-    }
-
-    fn simulate(&self, measured: &Measured, context: &Context<'_>) -> Result<Outcome, String> {
-        let (seed, stop) = (context.seed, context.outside.stop());
-        let writes = measured.recorded.iter().filter(|operation| *operation & DISCARD == 0).count() as u64;
-        let setup = Setup {
-            blocks: measured.blocks,
-            segment_blocks: (measured.log.segment_bytes / BLOCK_BYTES) as u32,
-            segments: u32::try_from(measured.log.segments).map_err(|_| "there are too many segments to simulate")?,
-            limits: Limits {
-                trigger: Trigger::Clean(self.reserve_segments),
-                batch_blocks: self.batch_blocks,
-                target: self.target_segments,
-            },
-            warm_up: measured.warm_up,
-            writes: writes - measured.warm_up,
-            seed,
-        };
-        let (trace, options) = PatternSpec::parse("trace")?;
-        let given = Given { blocks: measured.blocks, seed, recorded: Some(Arc::from(measured.recorded.as_slice())) };
-        let mut pattern = trace.make(&options, &given)?;
-        let (policy, options) = PolicySpec::parse(&self.simulated)?;
-        policy.simulate(&options, &setup, &mut *pattern, &mut |_, _| stop.flow()).map_err(|error| error.to_string())
+        Ok(Measured { counted, recorded: Recorded { log, blocks, operations: recorded, warm_up: written_warm } })
     }
 }
 
-fn measure(measured: &Measured, simulated: &Outcome) -> Measure {
-    let Measured { log, counted, .. } = measured;
+fn measure(log: Log, counted: Counted, simulated: &Outcome) -> Measure {
     let cleaned = counted.segments_read + counted.segments_empty;
     let new = (counted.log - counted.moved) as f64;
     Measure::new([
