@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::device::Memory;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::device::{Memory, ZoneAction, ZoneState, Zoned};
 use crate::testing::volumes::life::must_have_covered;
 
 const POINTS: &[&str] = &["zoned: a zone is left that holds only what is being moved"];
@@ -156,4 +156,32 @@ fn a_write_that_fails_leaves_its_beginning() {
         });
     }
     assert!(lengths.len() > 2, "{lengths:?}");
+}
+
+/// Aim: a device with zones that has gone is gone for everything, and what changes the state of a zone can fail. Method: each
+/// action and an append, before and after.
+#[test]
+fn zones_that_have_gone() {
+    const ACTIONS: [ZoneAction; 4] = [ZoneAction::Open, ZoneAction::Close, ZoneAction::Finish, ZoneAction::Reset];
+    run(1, async |rt| {
+        let zones = SHAPES[0].zones;
+        let below: Device = Rc::new(Memory::new(StoredZones::bytes(&zones)));
+        let inner = StoredZones::open(below, zones).await.expect("memory");
+        let fault = FaultDevice::new(&rt, inner.clone(), 1);
+        let append = async || fault.append(0, Data::from_slice(&block_of(1)), WriteFlags::NONE).await;
+        append().await.expect("there is no rule yet");
+        fault.add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::Error));
+        let failed = fault.manage(0, ZoneAction::Finish).await.expect_err("a rule says so");
+        assert!(matches!(failed, DeviceError::Io { .. }), "{failed}");
+        assert_ne!(inner.zone(0).expect("it is there").state, ZoneState::Full);
+        fault.add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::Gone));
+        append().await.expect_err("a rule says so");
+        fault.clear();
+        for action in ACTIONS {
+            let gone = fault.manage(0, action).await.expect_err("it has gone");
+            assert!(matches!(gone, DeviceError::Gone(_)), "{action:?}: {gone}");
+        }
+        assert!(matches!(append().await, Err(DeviceError::Gone(_))));
+        assert_ne!(inner.zone(0).expect("it is there").state, ZoneState::Empty);
+    });
 }
