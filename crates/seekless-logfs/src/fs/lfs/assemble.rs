@@ -223,8 +223,13 @@ fn collect(
     let mut freed = state.log.freed.clone();
     pieces.extend(state.log.records.iter().map(|&item| SummaryPiece { item, source: Source::Record }));
     collect_moved(state, inodes, &mut pieces, &mut freed)?;
+    // Where one read brings many inodes, they are behind the data of all files.
+    let together = state.log.options.read_around_bytes > 0;
+    for &ino in inodes.iter().filter(|_| together) {
+        collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
+    }
     for group in inodes.chunks((INODE_GROUP_SECTORS * INODES_PER_SECTOR) as usize) {
-        for &ino in group {
+        for &ino in group.iter().filter(|_| !together) {
             collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
         }
         // All of them just before the inodes, so that one read brings both.

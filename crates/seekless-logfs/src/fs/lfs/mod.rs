@@ -81,6 +81,9 @@ pub struct Options {
     pub read_ahead: bool,
     /// Keep file data that is read in memory. Not worthwhile below a kernel, which caches it too.
     pub cache_data: bool,
+    /// Most bytes that are read for a missing inode; the inodes in them come with it, and are written beside each other. 0: a
+    /// group of inodes, which is written behind the data of its files.
+    pub read_around_bytes: u64,
 }
 
 impl Default for Options {
@@ -97,6 +100,7 @@ impl Default for Options {
             overlap: true,
             read_ahead: true,
             cache_data: true,
+            read_around_bytes: 0,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The log of segments as `fs/logfs` uses it: the implementation of its trait.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::assemble::Scope;
@@ -32,6 +33,24 @@ impl InodeMap for Segmented {
             return fail(FsError::corrupt("inode map", format_args!("{block:?}"), detail));
         }
         Ok(slot)
+    }
+
+    fn known_slots(state: &State, numbers: Range<u64>) -> Vec<(Ino, InodeSlot)> {
+        let numbers = numbers.start.max(FIRST_FREE_INO)..numbers.end.min(state.volume.ino_end);
+        let mut slots = Vec::new();
+        let mut number = numbers.start;
+        while number < numbers.end {
+            let (block, offset) = imap_place(Ino(number));
+            let end = numbers.end.min((number / IMAP_ENTRIES_PER_BLOCK + 1) * IMAP_ENTRIES_PER_BLOCK);
+            if let Some(data) = state.blocks.peek(block) {
+                let entries = data[offset..].chunks_exact(8).zip(number..end);
+                let entries = entries.map(|(raw, ino)| (Ino(ino), InodeSlot(codec::get_at(raw, 0).unwrap_or(0))));
+                let is_in_log = |slot: InodeSlot| !slot.is_none() && state.log.layout.holds(slot.sector(), 1);
+                slots.extend(entries.filter(|(_, slot)| is_in_log(*slot)));
+            }
+            number = end;
+        }
+        slots
     }
 
     fn set_imap_entry(state: &mut State, ino: Ino, slot: InodeSlot) {

@@ -124,6 +124,7 @@ impl Segmented {
             hash_key: layout.superblock.hash_key,
             cache_data: options.cache_data,
             cache_bytes: options.cache_bytes,
+            read_around_bytes: options.read_around_bytes,
         };
         let log = Segmented {
             layout,

@@ -4,6 +4,7 @@
 //!
 //! Steps call the synchronous functions, which may only look and take notes; the asynchronous ones do the work.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::LogFs;
@@ -36,6 +37,12 @@ pub(in crate::fs) trait InodeMap: LogTypes {
     /// The entry of the inode map; none where the number is free. Any other entry is an address that
     /// [`SpaceAccounts::holds`] accepts.
     fn imap_entry(state: &mut State<Self>, ino: Ino) -> Step<InodeSlot>;
+
+    /// The addresses of those of these inodes that the map in memory shows. None where inodes are not written beside each
+    /// other.
+    fn known_slots(_: &State<Self>, _: Range<u64>) -> Vec<(Ino, InodeSlot)> {
+        Vec::new()
+    }
 
     /// Changes the map's entry of an inode that has been touched.
     fn set_imap_entry(state: &mut State<Self>, ino: Ino, slot: InodeSlot);

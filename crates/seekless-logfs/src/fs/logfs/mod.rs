@@ -17,6 +17,7 @@ mod enospc_retry;
 pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
 mod leaf;
+mod metadata_ahead;
 mod namespace;
 mod ops;
 pub(in crate::fs) mod read_ahead;
@@ -25,6 +26,7 @@ mod shared_buffers;
 mod sorted_vec;
 pub(in crate::fs) mod state;
 pub(in crate::fs) mod tree;
+mod windows;
 pub mod xattr;
 
 use std::cell::{Cell, RefCell};

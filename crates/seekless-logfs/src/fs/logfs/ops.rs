@@ -140,7 +140,11 @@ impl<L: LogBackend> LogFs<L> {
 
     /// Waits until nothing is being read ahead.
     async fn wait_for_read_ahead(&self) {
-        while !self.state.borrow().read_ahead.is_idle() {
+        let is_idle = || {
+            let state = self.state.borrow();
+            state.read_ahead.is_idle() && state.metadata_ahead.is_idle()
+        };
+        while !is_idle() {
             self.read_ahead_ended.wait().await;
         }
     }
@@ -342,10 +346,15 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
             }
         }
         let mut from = (cookie + 1).saturating_sub(COOKIES_BEFORE);
+        if attributes && cookie == 0 {
+            self.listing_begins(ino);
+        }
         loop {
             let listed = self.operate(|state| Change::new(state).list(ino, from)).await?;
             if attributes {
                 self.load_inodes(listed.entries().map(|found| found.ino)).await;
+                let directories = listed.entries().filter(|found| found.kind == FileKind::Directory);
+                self.listing_has(directories.map(|found| found.ino).collect());
             }
             if !self.list_entries(&listed, attributes, sink).await? {
                 return Ok(());

@@ -107,6 +107,7 @@ impl<L: LogBackend> LogFs<L> {
     /// Loads one thing into memory, unless it has changed or arrived in the meantime; the step that asked looks again.
     pub(in crate::fs) async fn load(&self, load: Load) -> FsResult<()> {
         match load {
+            Load::Block(id) if self.wait_for_leaf(id).await => Ok(()),
             Load::Block(id) => self.load_block(id).await,
             Load::Inode(ino) => self.load_inode(ino).await,
             Load::Xattr(ino) => self.load_xattr(ino).await,
@@ -152,7 +153,7 @@ impl<L: LogBackend> LogFs<L> {
         read_right(&self.device, at, sectors, is_right).await.map_or(read, Ok)
     }
 
-    async fn load_block(&self, id: BlockId) -> FsResult<()> {
+    pub(super) async fn load_block(&self, id: BlockId) -> FsResult<()> {
         let wanted = self.peek_pointer(id)?;
         let Some(Pointer::Mapped { at, sectors, crc }) = wanted else { return Ok(()) };
         let stored = self.read_log_right(at, sectors.into(), crc).await?;
@@ -190,6 +191,10 @@ impl<L: LogBackend> LogFs<L> {
             Err(Stop::Fail(error)) => return Err(error),
             Err(_) => return Ok(()),
         };
+        // Attributes come with their groups.
+        if !self.state.borrow().attributes_follow && self.load_window(ino, slot).await? {
+            return Ok(());
+        }
         let mut read_before = None;
         let (before, first, sectors) = {
             let mut state = self.state.borrow_mut();
@@ -276,7 +281,7 @@ impl<L: LogBackend> LogFs<L> {
                 if !state.inodes.contains_key(&neighbour) && matches!(state.inode_slot(neighbour), Ok(at) if at == here)
                 {
                     let mut known = with_attributes(inode, here);
-                    known.referenced = false;
+                    (known.referenced, known.ahead) = (false, true);
                     state.insert_inode(neighbour, known);
                 }
             }
@@ -299,6 +304,9 @@ impl<L: LogBackend> LogFs<L> {
         for ino in missing {
             let group = self.run(|state| {
                 let at = state.inode_slot(ino)?.sector();
+                if let Some(start) = state.window_start(at).filter(|_| !state.attributes_follow) {
+                    return Ok((!groups.contains_key(&start)).then_some(start));
+                }
                 let before = groups.range(..=at).next_back();
                 let is_known = before.is_some_and(|(&start, _)| at - start < INODE_GROUP_SECTORS);
                 Ok(if is_known { None } else { Some(state.group_start(ino, at)) })

@@ -10,11 +10,13 @@
 //!   S2  live + unwritten + growth never exceeds the volume's capacity.
 //!   S3  The dirty data always fits into the free space of the log, with as much left over as the log itself needs.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use super::cache::Blocks;
 use super::format::*;
+use super::metadata_ahead::MetadataAhead;
 use super::read_ahead::ReadAhead;
 use super::tree::*;
 use super::{LogBackend, LogTypes, is_internal};
@@ -104,6 +106,8 @@ pub(in crate::fs) struct InodeMem<L: LogTypes> {
     /// Blocks past the end are still mapped and are being freed.
     pub reclaiming: bool,
     pub referenced: bool,
+    /// It came with another inode, and was not needed yet.
+    pub ahead: bool,
 }
 
 impl<L: LogBackend> InodeMem<L> {
@@ -121,6 +125,7 @@ impl<L: LogBackend> InodeMem<L> {
             unwritten_pending: 0,
             reclaiming: false,
             referenced: true,
+            ahead: false,
         }
     }
 }
@@ -156,6 +161,8 @@ pub(in crate::fs) struct Volume {
     pub cache_data: bool,
     /// Clean blocks kept in memory, in bytes.
     pub cache_bytes: u64,
+    /// Most bytes that are read for a missing inode: all inodes there come with it. 0: its group alone.
+    pub read_around_bytes: u64,
 }
 
 /// Everything that is in memory about a mounted volume.
@@ -194,6 +201,7 @@ pub(in crate::fs) struct State<L: LogTypes> {
     /// Depth at which a directory's last leaf was found; only a hint.
     pub leaf_depth: FixedMap<Ino, u8>,
     pub read_ahead: ReadAhead,
+    pub metadata_ahead: MetadataAhead,
     /// Readers of inodes are likely to read their attributes too; only a hint.
     pub attributes_follow: bool,
     /// The latest reads that had attributes in them, and their addresses, the latest first; only a hint, since the
@@ -228,6 +236,7 @@ impl<L: LogBackend> State<L> {
             inode_reads: 0,
             leaf_depth: FixedMap::default(),
             read_ahead: ReadAhead::default(),
+            metadata_ahead: MetadataAhead::default(),
             attributes_follow: false,
             attributes_read: VecDeque::new(),
             volume,
@@ -248,7 +257,11 @@ impl<L: LogBackend> State<L> {
             self.inode_slot(ino)?;
             return need(Load::Inode(ino));
         }
-        self.inodes.look_up(ino).ok_or(Stop::Fail(FsError::Stale))
+        let Some(known) = self.inodes.look_up(ino) else { return fail(FsError::Stale) };
+        if std::mem::take(&mut known.ahead) {
+            self.metadata_ahead.used();
+        }
+        Ok(known)
     }
 
     /// Address of the inode in the inode map.
@@ -354,8 +367,13 @@ impl<L: LogBackend> State<L> {
 
     /// Forgets clean inodes where too many are in memory.
     pub(in crate::fs) fn evict_inodes(&mut self) {
-        let blocks = &self.blocks;
-        self.inodes.evict(CLEAN_INODES_MAX, |ino, inode| is_needed(blocks, ino, inode));
+        let (blocks, unused) = (&self.blocks, Cell::new(0));
+        self.inodes.evict(CLEAN_INODES_MAX, |ino, inode| {
+            let is_needed = is_needed(blocks, ino, inode);
+            unused.set(unused.get() + usize::from(inode.ahead && !is_needed));
+            is_needed
+        });
+        self.metadata_ahead.unused(unused.get());
     }
 
     /// Forgets every clean inode and block, as after a mount.
@@ -365,6 +383,7 @@ impl<L: LogBackend> State<L> {
         self.inodes.drop_clean(|ino, inode| is_internal(ino) || is_needed(blocks, ino, inode));
         self.leaf_depth.clear();
         self.read_ahead.clear();
+        self.metadata_ahead.clear();
         self.attributes_follow = false;
     }
 

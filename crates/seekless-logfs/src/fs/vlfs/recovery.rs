@@ -149,6 +149,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         capacity_bytes: capacity_bytes(layout, usable, reserve),
         hash_key: volume.hash_key,
         cache_data: options.cache_data,
+        read_around_bytes: 0, // Inodes have cells of their own.
         cache_bytes: options.cache_bytes,
     };
     let lost = store.recovery().sectors_lost;

@@ -34,6 +34,7 @@ fn random_runs() {
             indirect_in_log: seed % 3 == 2,
             overlap: seed % 4 != 1,
             cache_data: seed / 2 % 2 == 0,
+            read_around_bytes: around(seed / 2 % 2 == 1),
             ..Options::default()
         },
     });
@@ -62,6 +63,7 @@ fn a_long_life() {
             write_back_interval: Nanos::from_millis(2),
             indirect_in_log: seed % 3 == 2,
             cache_data: seed % 4 < 2,
+            read_around_bytes: around(seed % 4 >= 2),
             ..Options::default()
         },
     });
@@ -470,7 +472,12 @@ fn several_clients() {
     CUTS.several_clients(|seed| {
         // Some as on a mount, where the kernel has the data.
         let cache_data = seed % 4 < 2;
-        let mut options = Options { indirect_in_log: seed % 4 == 3, cache_data, ..Options::default() };
+        let mut options = Options {
+            indirect_in_log: seed % 4 == 3,
+            cache_data,
+            read_around_bytes: around(!cache_data),
+            ..Options::default()
+        };
         if seed % 2 == 1 {
             options.checkpoint_interval = Nanos::from_millis(4);
             options.write_back_interval = Nanos::from_millis(1);

@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod large_writes;
 mod log;
+mod metadata_ahead;
 mod model;
 mod read_ahead;
 mod space;
@@ -25,7 +26,7 @@ use crate::fs::*;
 use crate::testing::FsUnderTest;
 use crate::testing::volumes;
 pub(super) use crate::testing::volumes::simulate;
-use crate::units::{MIB, Nanos};
+use crate::units::{KIB, MIB, Nanos};
 
 /// LFS on a small volume.
 #[derive(Default)]
@@ -55,6 +56,11 @@ impl FsUnderTest for Small {
     fn without_redundancy(&self, image: &Image) -> Vec<(String, Image)> {
         without_newest_slot(image).into_iter().map(|image| ("the newest checkpoint".to_string(), image)).collect()
     }
+}
+
+/// What a mount reads around a missing inode, or nothing.
+pub(super) fn around(on_a_mount: bool) -> u64 {
+    if on_a_mount { 128 * KIB } else { 0 }
 }
 
 /// The serial of the checkpoint in each slot.

@@ -15,7 +15,8 @@ fn small_files_and_few_names() {
     let replay = here("small_files_and_few_names");
     for seed in replay.seeds(0..12) {
         // Half of them as on a mount, where the kernel has the data.
-        let options = Options { cache_data: seed % 2 == 0, ..Options::default() };
+        let (cache_data, read_around_bytes) = (seed % 2 == 0, around(seed % 2 == 1));
+        let options = Options { cache_data, read_around_bytes, ..Options::default() };
         check(&Small { options }, &replay, seed, 32 * MIB, 1600, Space::small());
     }
 }
@@ -34,7 +35,8 @@ fn large_files_and_many_names() {
 fn a_tiny_cache() {
     let replay = here("a_tiny_cache");
     for seed in replay.seeds(100..104) {
-        let options = Options { cache_bytes: 1, cache_data: seed % 2 == 0, ..Options::default() };
+        let (cache_data, read_around_bytes) = (seed % 2 == 0, around(seed % 2 == 1));
+        let options = Options { cache_bytes: 1, cache_data, read_around_bytes, ..Options::default() };
         check(&Small { options }, &replay, seed, 64 * MIB, 800, Space::small());
     }
 }
