@@ -16,7 +16,7 @@ use seekless::device::{BlockDevice, Buf, Data, WriteFlags};
 use seekless::rng::Rng;
 use seekless::rt::Executor;
 use seekless::units::{KIB, MIB, SECTOR_BYTES, Sector};
-use seekless_host::leaves::{FileDevice, FileOptions};
+use seekless_host::leaves::{DirectIo, FileDevice, FileOptions};
 use seekless_host::reactor::{Backend, Reactor, ReactorOptions};
 
 const DEVICE_BYTES: u64 = 256 * MIB;
@@ -77,6 +77,7 @@ type Rate = (usize, &'static str, f64, f64);
 fn measure(image: &Path, backend: Backend, direct: bool) -> Vec<Rate> {
     let reactor = Reactor::new(ReactorOptions { backend, ..ReactorOptions::default() }).expect("a reactor");
     let executor = reactor.executor();
+    let direct = if direct { DirectIo::On } else { DirectIo::Off };
     let options = FileOptions { direct, ..FileOptions::default() };
     let device = FileDevice::create(executor.rt(), &reactor, image, DEVICE_BYTES, options).expect("an image");
     let bench = Bench { executor: &executor, device: &device };

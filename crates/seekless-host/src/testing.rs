@@ -40,6 +40,8 @@ pub enum Need {
     Uring,
     /// A temporary directory in which holes can be punched.
     Punch,
+    /// A file system below `target` with direct I/O that states its alignment (from Linux 6.1 on).
+    DirectIo,
     /// Clients of NBD: `nbdinfo`, `nbdcopy`, `qemu-img`, `fio`.
     Nbd,
     /// A memory control group for the test.
@@ -61,7 +63,7 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Need; 16] = [
+    pub const ALL: [Need; 17] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -69,6 +71,7 @@ impl Need {
         Need::Tmpfs,
         Need::Uring,
         Need::Punch,
+        Need::DirectIo,
         Need::Nbd,
         Need::Memcg,
         Need::Tracefs,
@@ -90,6 +93,7 @@ impl Need {
             Need::Tmpfs => "tmpfs",
             Need::Uring => "uring",
             Need::Punch => "punch",
+            Need::DirectIo => "direct-io",
             Need::Nbd => "nbd",
             Need::Memcg => "memcg",
             Need::Tracefs => "tracefs",

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::sweep::INTERRUPTED;
 use super::world::World;
 use super::{Done, Failure, WRONG_USAGE, drives, output};
-use crate::leaves::{FileDevice, FileOptions};
+use crate::leaves::{DirectIo, FileDevice, FileOptions};
 use crate::nbd::{Address, Client};
 use crate::reactor::Signals;
 
@@ -127,7 +127,7 @@ fn open(args: &Args, world: &World) -> Result<Device, Failure> {
         let address = address.map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
         return Ok(Rc::new(Client::connect(&address).map_err(Failure::new)?));
     }
-    let options = FileOptions { direct: true, read_only: true };
+    let options = FileOptions { direct: DirectIo::On, read_only: true };
     let device = FileDevice::open(&world.rt, &world.reactor, Path::new(&args.device), options);
     Ok(Rc::new(device.map_err(Failure::new)?))
 }

@@ -7,7 +7,7 @@ pub mod signature;
 mod stack;
 mod users;
 
-pub use file::{FileDevice, FileError, FileOptions};
+pub use file::{DirectIo, FileDevice, FileError, FileOptions};
 pub use hostdir::{HostDir, HostDirError, HostDirOptions};
 pub use stack::{HostLeaves, OpenedLeaves};
 pub(crate) use users::MountMark;

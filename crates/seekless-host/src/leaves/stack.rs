@@ -17,7 +17,7 @@ use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
 use super::users::{self, MountMark, Users};
-use super::{FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, in_use, signature};
+use super::{DirectIo, FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, in_use, signature};
 use crate::reactor::Reactor;
 
 /// The real world, for [`Stack::open`](seekless::stack::Stack::open).
@@ -166,7 +166,13 @@ impl HostLeaves {
             return Err(BuildError::other("the path is missing").into()); // The table of words says that it is required.
         };
         let size = word.given("size").map(|_| word.bytes("size"));
-        let options = FileOptions { direct: word.switch("direct"), read_only: purpose == Purpose::Inspect };
+        let direct = match word.choice("direct") {
+            "on" => DirectIo::On,
+            // Programs that go through a store once profit from the read-ahead of the host.
+            "auto" if purpose == Purpose::Use => DirectIo::Auto,
+            _ => DirectIo::Off,
+        };
+        let options = FileOptions { direct, read_only: purpose == Purpose::Inspect };
         let is_there = match std::fs::metadata(&path) {
             Ok(_) => true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,

@@ -34,7 +34,12 @@ pub(super) const FILE: WordSpec = WordSpec {
     options: &[
         Param::new("size", Kind::Bytes { min: 64 * KIB, max: 1 << 60 }, "size of the image, where mkfs makes the file")
             .only_mkfs(),
-        Param::new("direct", Kind::Switch, "by-pass the host's page cache").default("off"),
+        Param::new(
+            "direct",
+            Kind::Choice(&["auto", "on", "off"]),
+            "by-pass the host's page cache; auto: where that is faster",
+        )
+        .default("auto"),
     ],
     constructor: Constructor::DeviceLeaf,
 };

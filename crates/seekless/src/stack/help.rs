@@ -8,7 +8,7 @@ use super::value::Kind;
 use super::words::WORDS;
 
 impl WordSpec {
-    /// The syntax of the word: `file:PATH[,size=SIZE][,direct=on|off]`.
+    /// The syntax of the word: `file:PATH[,size=SIZE][,direct=auto|on|off]`.
     pub fn usage(&self) -> String {
         let mut usage = self.name.to_owned();
         let mut separator = ':';

@@ -289,7 +289,8 @@ impl<'a> Parser<'a> {
                     }
                     None => {
                         let param = self.param(spec, span.clone())?;
-                        if !matches!(param.kind, Kind::Switch) {
+                        // A name alone switches on.
+                        if !param.kind.words().contains(&"on") {
                             let error = self.error(span, format!("`{}` needs a value", param.name));
                             return Err(error.hint(format!("write: {}={}", param.name, param.kind.placeholder())));
                         }

@@ -11,7 +11,11 @@
 //!   F2  One process at a time writes to a store: `flock` on the file, and on block devices `O_EXCL`, which also
 //!       keeps mounts of the kernel's own file systems away.
 //!   F3  A new image's name is durable before its creation is reported.
+//!   F4  No write goes through the page cache while another by-passes it. When the second ends, the kernel drops what the
+//!       cache has of its pages, and of those together with them; if one has been changed in the meantime, it reports that
+//!       as an I/O error of the file with the next sync.
 
+mod direct;
 mod full;
 mod open;
 #[cfg(test)]
@@ -25,6 +29,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -33,8 +38,9 @@ use seekless::device::{BlockDevice, Buf, Counter, Data, DeviceError, Discard, Ge
 use seekless::rt::{Event, Rt};
 use seekless::units::{SECTOR_BYTES, Sector, human_bytes};
 
+use direct::{Direct, written_end};
 use full::Fullness;
-pub use open::{FileError, FileOptions};
+pub use open::{DirectIo, FileError, FileOptions};
 
 use crate::reactor::{File, Reactor};
 
@@ -53,11 +59,13 @@ struct Shared {
     /// The same storage, opened once more: a failed `RWF_DSYNC` write consumes the error report of its own open file,
     /// and leaves that of `file` to `fdatasync` (F1).
     durable_file: File,
+    /// The way around the page cache, where some requests take it and others do not.
+    direct: Option<Direct>,
     geometry: Geometry,
     discard: Discard,
     block_device: bool,
     read_only: bool,
-    /// Memory alignment required by direct I/O; 1 without direct I/O.
+    /// Memory alignment that `file` requires: 1 where it is not opened for direct I/O.
     memory_align: usize,
     /// Keeps other users of a block device away while it lives (F2).
     claim: RefCell<Option<OwnedFd>>,
@@ -88,6 +96,7 @@ struct Counts {
     flushes: Cell<u64>,
     syncs: Cell<u64>,
     discards: Cell<u64>,
+    direct_writes: Cell<u64>,
 }
 
 fn add(count: &Cell<u64>, more: u64) {
@@ -183,6 +192,40 @@ impl Shared {
         Ok(())
     }
 
+    /// Writes all of `data` the way that is faster.
+    async fn write_some_way(self: &Rc<Self>, at: Sector, data: Data) -> Result<(), Errno> {
+        if self.direct.is_none() {
+            return self.write_all(&self.file, at, &data, false).await;
+        }
+        let shared = self.clone();
+        // A separate task: what it counts stays counted until the write has ended, even if the caller is dropped (F4).
+        let written = self.rt.spawn(async move {
+            if let Some(direct) = &shared.direct
+                && direct.writes(at.byte_offset(), &data)
+                && direct.begin()
+            {
+                add(&shared.counts.direct_writes, 1);
+                let written = shared.write_all(&direct.file, at, &data, false).await;
+                direct.end();
+                match written {
+                    Err(cause) if direct.refuse(cause) => {}
+                    written => return written,
+                }
+            }
+            shared.write_cached(&shared.file, at, &data, false).await
+        });
+        written.await
+    }
+
+    /// Writes all of `data` through the page cache, while nothing by-passes it (F4).
+    async fn write_cached(&self, file: &File, at: Sector, data: &Data, durable: bool) -> Result<(), Errno> {
+        let Some(direct) = &self.direct else { return self.write_all(file, at, data, durable).await };
+        direct.begin_cached().await;
+        let written = self.write_all(file, at, data, durable).await;
+        direct.end_cached();
+        written
+    }
+
     /// Runs sync number `number` to its end, even if its callers are gone.
     async fn run_sync(self: Rc<Self>) {
         let result = self.reactor.sync(&self.file, false).await;
@@ -217,13 +260,13 @@ impl Shared {
         let bytes = data.len() as u64;
         if self.durable_write_busy.replace(true) {
             // Queueing would cost more than sharing a sync with all other waiting callers.
-            self.write_all(&self.file, at, &data, false).await.map_err(|cause| self.write_error(at, bytes, cause))?;
+            self.write_some_way(at, data).await.map_err(|cause| self.write_error(at, bytes, cause))?;
             return self.synced().await;
         }
         let shared = self.clone();
         // A separate task for the same reason as in `synced`.
         let written = self.rt.spawn(async move {
-            let written = shared.write_all(&shared.durable_file, at, &data, true).await;
+            let written = shared.write_cached(&shared.durable_file, at, &data, true).await;
             if let Err(cause) = written
                 && !matches!(cause, Errno::NOSPC | Errno::DQUOT)
             {
@@ -238,11 +281,42 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Closing the file releases the lock, except while a newly forked child still holds a copy. Pending writes hold
-        // the file, and then the lock must stay until they have ended.
-        if Arc::strong_count(&self.file) == 1 {
-            let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);
+        let direct = self.direct.as_ref().map(|direct| direct.file.clone());
+        let held = Held { file: self.file.clone(), others: [Some(self.durable_file.clone()), direct] };
+        // This struct has one of each, and so has `held`.
+        if held.is_idle(2) {
+            held.unlock();
+        } else {
+            // Writes under way hold what they write to. Another process must not open the store before they have ended.
+            let _ = std::thread::Builder::new().name("last writes".to_owned()).spawn(move || {
+                while !held.is_idle(1) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                held.unlock();
+            });
         }
+    }
+}
+
+/// The descriptor whose lock keeps others away, and those through which a store is written besides.
+struct Held {
+    file: File,
+    others: [Option<File>; 2],
+}
+
+impl Held {
+    /// Whether nothing else than `owners` has these.
+    fn is_idle(&self, owners: usize) -> bool {
+        [Some(&self.file)]
+            .into_iter()
+            .chain(self.others.iter().map(Option::as_ref))
+            .flatten()
+            .all(|file| Arc::strong_count(file) <= owners)
+    }
+
+    /// Closing the file releases the lock, except while a newly forked child still holds a copy.
+    fn unlock(&self) {
+        let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);
     }
 }
 
@@ -296,7 +370,7 @@ impl BlockDevice for FileDevice {
             add(&shared.counts.durable_writes, 1);
             return shared.write_durably(at, data).await;
         }
-        let written = shared.write_all(&shared.file, at, &data, false).await;
+        let written = shared.write_some_way(at, data).await;
         written.map_err(|cause| shared.write_error(at, bytes, cause))
     }
 
@@ -320,6 +394,9 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         add(&shared.counts.discards, 1);
+        if let Some(direct) = &shared.direct {
+            direct.discarded(at.byte_offset(), bytes);
+        }
         if !shared.block_device {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let punched = shared.reactor.fallocate(&shared.file, mode, at.byte_offset(), bytes).await;
@@ -345,6 +422,18 @@ impl BlockDevice for FileDevice {
         if sectors == 0 || shared.block_device {
             return Ok(());
         }
+        let begin = at.byte_offset();
+        if let Some(direct) = &shared.direct {
+            if !direct.is_written(begin, bytes) {
+                let file = direct.file.clone();
+                let end = shared.reactor.blocking(move || written_end(&file, begin)).await;
+                // What is behind the request may be given back in the meantime.
+                direct.found_written(begin, end.min(begin.saturating_add(bytes)));
+            }
+            if direct.is_written(begin, bytes) {
+                return Ok(());
+            }
+        }
         let mode = FallocateFlags::KEEP_SIZE;
         match shared.reactor.fallocate(&shared.file, mode, at.byte_offset(), bytes).await {
             // A host that cannot preallocate will report `NoSpace` at the write.
@@ -368,6 +457,7 @@ impl BlockDevice for FileDevice {
             ("flushes", counts.flushes.get()),
             ("syncs", counts.syncs.get()),
             ("discards", counts.discards.get()),
+            ("direct_writes", counts.direct_writes.get()),
         ]
     }
 

@@ -13,15 +13,26 @@ use seekless::device::{ALIGN_BYTES, Discard, Geometry};
 use seekless::rt::Rt;
 use seekless::units::{SECTOR_BYTES, counted};
 
+use super::direct::Direct;
 use super::{FileDevice, Shared};
 use crate::leaves::users::Users;
 use crate::reactor::Reactor;
 
+/// Which requests by-pass the host's page cache (`O_DIRECT`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DirectIo {
+    #[default]
+    Off,
+    /// All of them.
+    On,
+    /// Those for which that is faster, in files, where the host has direct I/O at all.
+    Auto,
+}
+
 /// How to open a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileOptions {
-    /// Bypass the host's page cache (`O_DIRECT`).
-    pub direct: bool,
+    pub direct: DirectIo,
     /// Read only; other readers are allowed.
     pub read_only: bool,
 }
@@ -98,7 +109,8 @@ impl FileDevice {
         let claim = if options.read_only { None } else { claim(path, block_device)? };
 
         let bytes = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(error("find the size of"))?;
-        let (block_bytes, memory_align) = alignment(&file, block_device, options.direct).map_err(error("examine"))?;
+        let (block_bytes, memory_align) =
+            alignment(&file, block_device, options.direct == DirectIo::On).map_err(error("examine"))?;
         let blocks = bytes / u64::from(block_bytes);
         if blocks == 0 {
             return Err(FileError::TooSmall { path: path.to_owned(), bytes, block_bytes });
@@ -111,6 +123,10 @@ impl FileDevice {
             // Another process replaced it in between.
             return Err(FileError::InUse { path: path.to_owned(), users: Users::default() });
         }
+        let direct = match options.direct {
+            DirectIo::Auto if !block_device => beside(path, access, &file)?,
+            DirectIo::Auto | DirectIo::On | DirectIo::Off => None,
+        };
         let discard = match (options.read_only, block_device) {
             (true, _) => Discard::Ignored,
             (false, true) => block_device_discard(stat.st_rdev),
@@ -124,6 +140,7 @@ impl FileDevice {
                 path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
                 file: Arc::new(file),
                 durable_file: Arc::new(again),
+                direct,
                 geometry: Geometry { sectors, block_bytes, request_bytes_max: REQUEST_BYTES_MAX, zones: None },
                 discard,
                 block_device,
@@ -141,7 +158,19 @@ impl FileDevice {
 }
 
 fn direct_flag(options: FileOptions) -> OFlags {
-    if options.direct { OFlags::DIRECT } else { OFlags::empty() }
+    if options.direct == DirectIo::On { OFlags::DIRECT } else { OFlags::empty() }
+}
+
+/// Opens the store `file` once more for direct I/O; `None` where the host has none, or does not say which alignment it needs.
+fn beside(path: &Path, access: OFlags, file: &OwnedFd) -> Result<Option<Direct>, FileError> {
+    let Ok(direct) = open_file(path, access | OFlags::DIRECT, "open") else { return Ok(None) };
+    let error = |cause| FileError::Os { action: "examine", path: path.to_owned(), cause };
+    let (stat, other) = (rustix::fs::fstat(file).map_err(error)?, rustix::fs::fstat(&direct).map_err(error)?);
+    if (stat.st_dev, stat.st_ino) != (other.st_dev, other.st_ino) {
+        return Err(FileError::InUse { path: path.to_owned(), users: Users::default() });
+    }
+    let Ok(Some((offset_align, memory_align))) = stated_alignment(&direct) else { return Ok(None) };
+    Ok(Some(Direct::new(Arc::new(direct), offset_align, memory_align)))
 }
 
 fn open_file(path: &Path, flags: OFlags, action: &'static str) -> Result<OwnedFd, FileError> {
@@ -206,15 +235,26 @@ fn alignment(file: &OwnedFd, block_device: bool, direct: bool) -> Result<(u32, u
     if !direct {
         return Ok((logical, 1));
     }
+    Ok(match stated_alignment(file)? {
+        Some((offset_align, memory_align)) => (logical.max(offset_align), memory_align),
+        // A page satisfies every drive.
+        None => (logical.max(ALIGN_BYTES as u32), ALIGN_BYTES),
+    })
+}
+
+/// Alignment on the storage and in memory of direct I/O; `None` before Linux 6.1, which does not report it.
+///
+/// # Errors
+/// `INVAL` where the file system has no direct I/O.
+fn stated_alignment(file: &OwnedFd) -> Result<Option<(u32, usize)>, Errno> {
     let statx = rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     if statx.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        // Before Linux 6.1 the alignment is not reported; a page satisfies every drive.
-        return Ok((logical.max(ALIGN_BYTES as u32), ALIGN_BYTES));
+        return Ok(None);
     }
     if statx.stx_dio_offset_align == 0 {
-        return Err(Errno::INVAL); // This file system has no direct I/O.
+        return Err(Errno::INVAL);
     }
-    Ok((logical.max(statx.stx_dio_offset_align), (statx.stx_dio_mem_align as usize).max(1)))
+    Ok(Some((statx.stx_dio_offset_align, (statx.stx_dio_mem_align as usize).max(1))))
 }
 
 /// Tests whether holes can be punched, behind the end where nothing can be lost.

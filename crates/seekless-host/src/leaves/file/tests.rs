@@ -26,6 +26,13 @@ impl Bench {
         Bench { executor: reactor.executor(), reactor, directory: tempfile::tempdir().unwrap() }
     }
 
+    /// With its images beside the tests: a temporary directory may be a tmpfs, which has no direct I/O.
+    fn on_disk(backend: Backend) -> Bench {
+        let tests = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(tests.parent().unwrap()).unwrap();
+        Bench { directory, ..Bench::new(backend) }
+    }
+
     fn path(&self) -> PathBuf {
         self.directory.path().join("image")
     }
@@ -41,23 +48,28 @@ impl Bench {
 
 /// Every backend available on this machine.
 fn benches() -> Vec<Bench> {
+    all_benches(Bench::new)
+}
+
+fn all_benches(bench: impl Fn(Backend) -> Bench) -> Vec<Bench> {
     let uring = Reactor::new(ReactorOptions { backend: Backend::Uring, ..ReactorOptions::default() }).is_ok();
-    let mut all = vec![Bench::new(Backend::Pool)];
+    let mut all = vec![bench(Backend::Pool)];
     if uring {
-        all.push(Bench::new(Backend::Uring));
+        all.push(bench(Backend::Uring));
     }
     all
 }
 
-const DIRECT: FileOptions = FileOptions { direct: true, read_only: false };
-const BUFFERED: FileOptions = FileOptions { direct: false, read_only: false };
-const READ_ONLY: FileOptions = FileOptions { direct: false, read_only: true };
+const DIRECT: FileOptions = FileOptions { direct: DirectIo::On, read_only: false };
+const BUFFERED: FileOptions = FileOptions { direct: DirectIo::Off, read_only: false };
+const AUTO: FileOptions = FileOptions { direct: DirectIo::Auto, read_only: false };
+const READ_ONLY: FileOptions = FileOptions { direct: DirectIo::Off, read_only: true };
 
 /// Data is read back, by this device and by the next one, with any alignment in memory.
 #[test]
 fn writes_are_read_back() {
     for bench in benches() {
-        for options in [BUFFERED, DIRECT] {
+        for options in [BUFFERED, DIRECT, AUTO] {
             let device = bench.create(8 * MIB, options);
             let block = u64::from(device.geometry().block_bytes);
             let mut model = vec![0u8; 8 * MIB as usize];
@@ -91,6 +103,58 @@ fn writes_are_read_back() {
     }
 }
 
+/// Aim: requests that take the page cache and such that by-pass it see each other. Method: four clients at once, each with a
+/// part of the file that begins and ends within a page, write, read, allocate and discard at random, and each finds in its
+/// part what it has written there; then all of it through the cache alone. Both ways were used.
+#[test]
+fn both_ways_show_the_same() {
+    const CLIENTS: u64 = 4;
+    const PART: u64 = MIB + 7 * SECTOR_BYTES;
+    for (seed, bench) in (1..).zip(all_benches(Bench::on_disk)) {
+        let device = bench.create(8 * MIB, AUTO);
+        let Some(direct) = &device.shared.direct else {
+            return skip(Need::DirectIo, "the file system below has no direct I/O, or does not state its alignment");
+        };
+        let client = async |client: u64| {
+            let (mut rng, mut model) = (Rng::new(seed * 100 + client), vec![0u8; PART as usize]);
+            let begin = client * PART + 3 * SECTOR_BYTES;
+            for step in 0..300 {
+                let sectors = rng.between(1, 256);
+                let from = rng.below(PART / SECTOR_BYTES - sectors) * SECTOR_BYTES;
+                let (at, bytes) = (Sector((begin + from) / SECTOR_BYTES), (sectors * SECTOR_BYTES) as usize);
+                let part = from as usize..from as usize + bytes;
+                match rng.below(10) {
+                    0 => {
+                        device.discard(at, sectors).await.unwrap();
+                        model[part].fill(0);
+                    }
+                    1 => device.provision(at, sectors).await.unwrap(),
+                    2 => device.flush().await.unwrap(),
+                    3..6 => {
+                        let read = device.read(at, Buf::dirty(bytes)).await.unwrap();
+                        assert!(read[..] == model[part], "seed {seed}, client {client}, step {step}");
+                    }
+                    _ => {
+                        rng.fill(&mut model[part.clone()]);
+                        device.write(at, Data::from_slice(&model[part]), WriteFlags::NONE).await.unwrap();
+                    }
+                }
+            }
+            model
+        };
+        let models = bench.executor.block_on(join_all((0..CLIENTS).map(client))).unwrap();
+        let counts = &device.shared.counts;
+        assert!((1..counts.writes.get()).contains(&counts.direct_writes.get()));
+        assert!(!direct.is_refused());
+        drop(device);
+        let stored = std::fs::read(bench.path()).unwrap();
+        for (client, model) in (0..).zip(models) {
+            let begin = (client * PART + 3 * SECTOR_BYTES) as usize;
+            assert!(stored[begin..begin + PART as usize] == model, "seed {seed}, client {client}");
+        }
+    }
+}
+
 /// F2: one writer at a time, or any number of readers.
 #[test]
 fn use_is_exclusive() {
@@ -104,6 +168,38 @@ fn use_is_exclusive() {
     assert!(matches!(bench.open(&bench.path(), BUFFERED), Err(FileError::InUse { .. })));
     drop(readers);
     bench.open(&bench.path(), BUFFERED).unwrap();
+}
+
+/// Aim: a store whose writes have not all ended is in use, also when their caller has gone (F2). Method: each descriptor that a
+/// write under way would hold is held; the store opens only once it is let go.
+#[test]
+fn writes_that_have_not_ended_keep_a_store() {
+    for bench in all_benches(Bench::on_disk) {
+        for which in 0..3 {
+            let _ = std::fs::remove_file(bench.path());
+            let device = bench.create(MIB, AUTO);
+            let shared = &device.shared;
+            let under_way = match which {
+                0 => shared.file.clone(),
+                1 => shared.durable_file.clone(),
+                _ => match &shared.direct {
+                    Some(direct) => direct.file.clone(),
+                    None => return skip(Need::DirectIo, "the file system below has no direct I/O"),
+                },
+            };
+            drop(device);
+            for _ in 0..3 {
+                assert!(matches!(bench.open(&bench.path(), AUTO), Err(FileError::InUse { .. })), "descriptor {which}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(under_way);
+            let deadline = std::time::Instant::now() + Duration::from_secs(20);
+            while let Err(error) = bench.open(&bench.path(), AUTO) {
+                assert!(std::time::Instant::now() < deadline, "{error}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
 }
 
 /// A file that is not a store is refused with a helpful reason.
