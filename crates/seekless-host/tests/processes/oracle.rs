@@ -151,14 +151,18 @@ impl State {
     }
 
     /// Why `found` cannot be what is left of this file; `None` when it can.
-    fn objection(&self, found: &Content, promises: Promises) -> Option<String> {
+    /// With `in_any_order`, what was not made durable may be there in any order, as ext4 writes what it has delayed: then the file
+    /// ends with any of it, and with the page if there was more behind that.
+    fn objection(&self, found: &Content, promises: Promises, in_any_order: bool) -> Option<String> {
         let (size, durable) = (found.size, self.durable.size);
         let is_cut = self.changes.iter().any(|change| matches!(*change, Change::Truncate { size } if size < durable));
         let may_have_size = |change: &Change| match *change {
             Change::Write { offset, bytes, .. } => {
-                (offset + 1..=offset + bytes).contains(&size) && (size > durable || is_cut)
+                let end = offset + bytes;
+                let last = if in_any_order { end.next_multiple_of(PAGE) } else { end };
+                (offset + 1..=last).contains(&size) && (size > durable || is_cut)
             }
-            Change::Zero { .. } => false,
+            Change::Zero { offset, bytes } => in_any_order && size == offset + bytes,
             Change::Truncate { size: cut } => size == cut,
         };
         // Where the last block moves, for the file has got another size; it may have been cut before it grew.
@@ -454,6 +458,7 @@ impl Oracle {
             if let Err(why) = files.end_renames(directory, &mut found_names, promised) {
                 wrong.push(why.to_string());
             }
+            let in_any_order = !self.whole;
             let mut next = Files::default();
             let mut present: BTreeSet<usize> = BTreeSet::new();
             for (path, name) in &files.names {
@@ -478,7 +483,7 @@ impl Oracle {
                     let accepts = |file: &usize| {
                         let state = &files.states[*file];
                         let objection = match state.label.may_be(label) {
-                            true => state.objection(&content, promises),
+                            true => state.objection(&content, promises, in_any_order),
                             false => Some(format!("it has the label {label:?}, and may have {:?}", state.label)),
                         };
                         objection.map(|it| objections.push(it)).is_none()
