@@ -60,7 +60,7 @@ impl MetadataAhead {
         self.credit = self.credit.saturating_sub(inodes);
     }
 
-    pub(super) fn pays(&self) -> bool {
+    pub(in crate::fs) fn pays(&self) -> bool {
         self.credit >= CREDIT_MIN
     }
 

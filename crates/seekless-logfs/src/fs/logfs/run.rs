@@ -294,17 +294,27 @@ impl<L: LogBackend> LogFs<L> {
         Ok(())
     }
 
-    /// Reads those of the inodes that are not in memory, all groups at once. An error is left to those who need the inode.
+    /// Reads those of the inodes that are not in memory, all windows and groups at once. An error is left to those who need the
+    /// inode.
     pub(in crate::fs) async fn load_inodes(&self, inos: impl Iterator<Item = Ino>) {
-        let missing: Vec<Ino> = {
-            let state = self.state.borrow();
-            inos.filter(|ino| !state.inodes.contains_key(ino)).collect()
-        };
+        let mut missing: Vec<Ino> = inos.collect();
+        self.state.borrow().retain_missing(&mut missing);
+        let has_windows = !missing.is_empty() && self.state.borrow().volume.read_around_bytes > 0;
+        self.load_groups(&missing, true).await;
+        if has_windows {
+            // What came with no window: too many were being read, or it is in another segment.
+            self.state.borrow().retain_missing(&mut missing);
+            self.load_groups(&missing, false).await;
+        }
+    }
+
+    /// Reads inodes that are missing, one of each window, or of each group alone, at the same time.
+    async fn load_groups(&self, missing: &[Ino], in_windows: bool) {
         let mut groups: BTreeMap<Sector, Ino> = BTreeMap::new();
-        for ino in missing {
+        for &ino in missing {
             let group = self.run(|state| {
                 let at = state.inode_slot(ino)?.sector();
-                if let Some(start) = state.window_start(at).filter(|_| !state.attributes_follow) {
+                if let Some(start) = state.window_start(at).filter(|_| in_windows && !state.attributes_follow) {
                     return Ok((!groups.contains_key(&start)).then_some(start));
                 }
                 let before = groups.range(..=at).next_back();

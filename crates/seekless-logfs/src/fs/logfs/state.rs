@@ -264,6 +264,11 @@ impl<L: LogBackend> State<L> {
         Ok(known)
     }
 
+    /// Leaves those that are not in memory.
+    pub(in crate::fs) fn retain_missing(&self, inos: &mut Vec<Ino>) {
+        inos.retain(|ino| !self.inodes.contains_key(ino));
+    }
+
     /// Address of the inode in the inode map.
     pub(in crate::fs) fn inode_slot(&mut self, ino: Ino) -> Step<InodeSlot> {
         if ino.0 >= self.volume.ino_end || is_internal(ino) || ino.0 == 0 {

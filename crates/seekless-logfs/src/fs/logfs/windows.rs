@@ -25,7 +25,7 @@ const NUMBERS_AROUND: u64 = 512;
 /// Most windows that are read at once: 4 MiB on a mount. Beyond, an inode is read with its group alone.
 const WINDOWS_MAX: usize = 32;
 
-/// Most directories of a window whose leaves are read ahead.
+/// Most leaves of directories that are read ahead at once.
 const LEAVES_AHEAD_MAX: usize = 32;
 
 /// Most subdirectories of a directory that are expected to be listed.
@@ -59,6 +59,15 @@ impl<L: LogBackend> State<L> {
         let sectors = self.volume.read_around_bytes / SECTOR_BYTES;
         let pays = sectors > INODE_GROUP_SECTORS && self.metadata_ahead.pays();
         pays.then(|| Sector(at.0 / sectors * sectors))
+    }
+
+    /// The leaf of a directory has come before it was asked for; so its inode has not been needed yet.
+    fn leaf_came_ahead(&mut self, dir: Ino, was_ahead: bool) {
+        self.metadata_ahead.leaves.remove(&dir);
+        if let Some(known) = self.inodes.get_mut(&dir).filter(|known| was_ahead && !known.ahead) {
+            (known.ahead, known.referenced) = (true, false);
+            self.metadata_ahead.unused(1);
+        }
     }
 
     /// The window of an inode that is missing in memory. `None` where only its group can be read.
@@ -146,12 +155,13 @@ impl<L: LogBackend> LogFs<L> {
     /// Has a task read the first leaf of each of these directories, as far as that is one read.
     fn read_leaves_ahead(&self, directories: Vec<Ino>) {
         let mut state = self.state.borrow_mut();
-        let is_missing = |state: &mut State<L>, dir: Ino| {
-            let id = BlockId::data(dir, 0);
-            state.blocks.peek(id).is_none() && matches!(state.pointer(id), Ok(Pointer::Mapped { .. }))
+        // Without `State::pointer`, for which the directory would have been needed.
+        let is_missing = |state: &State<L>, dir: Ino| {
+            let pointer = state.inodes.get(&dir).and_then(|known| known.inode.pointer(0));
+            state.blocks.peek(BlockId::data(dir, 0)).is_none() && matches!(pointer, Some(Pointer::Mapped { .. }))
         };
-        let missing = directories.into_iter().filter(|&dir| is_missing(&mut state, dir));
-        let missing: Vec<Ino> = missing.take(LEAVES_AHEAD_MAX).collect();
+        let more = LEAVES_AHEAD_MAX.saturating_sub(state.metadata_ahead.leaves.len());
+        let missing: Vec<Ino> = directories.into_iter().filter(|&dir| is_missing(&state, dir)).take(more).collect();
         let missing: Vec<Ino> = missing.into_iter().filter(|&dir| state.metadata_ahead.leaves.insert(dir)).collect();
         drop(state);
         if missing.is_empty() {
@@ -159,8 +169,9 @@ impl<L: LogBackend> LogFs<L> {
         }
         self.in_background(async move |fs| {
             let load = async |&dir: &Ino| {
+                let was_ahead = fs.state.borrow().inodes.get(&dir).is_some_and(|known| known.ahead);
                 let _ = fs.load_block(BlockId::data(dir, 0)).await;
-                fs.state.borrow_mut().metadata_ahead.leaves.remove(&dir);
+                fs.state.borrow_mut().leaf_came_ahead(dir, was_ahead);
                 fs.read_ahead_ended.notify();
             };
             join_all(missing.iter().map(load)).await;

@@ -129,6 +129,38 @@ fn a_window_is_read_once() {
     });
 }
 
+/// Aim: directories whose leaves are read ahead count as needed only once a caller needs them, and no more leaves are read at once
+/// than is said. Method: one directory of many is looked up, and what is in memory and under way is looked at; then all are
+/// forgotten, and what that costs.
+#[test]
+fn directories_read_ahead_are_not_needed_yet() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 256 * MIB).await;
+        let slow = FaultDevice::new(&rt, device, 1);
+        let lfs = open(rt.clone(), slow.clone(), options(true)).await.expect("mount");
+        let client = Client::new(lfs.clone());
+        for number in 0..200 {
+            client.mkdir(format!("/d{number}").as_bytes()).await.expect("a directory");
+            client.mkdir(format!("/d{number}/below").as_bytes()).await.expect("a directory in it");
+        }
+        let looked_up = client.stat(b"/d100").await.expect("stat").ino;
+        client.fs().drop_caches().await.expect("drop");
+        const MILLISECOND: Nanos = Nanos::from_micros(1000);
+        slow.add(Rule::new(Kinds::READ, When::Always, Effect::Delay(MILLISECOND..=MILLISECOND)));
+        lfs.getattr(looked_up, None).await.expect("attributes");
+        let ahead = || lfs.state.borrow().inodes.numbers(|known| known.ahead).len();
+        assert!((100..400).contains(&ahead()), "{} came with it", ahead());
+        assert!((1..=32).contains(&lfs.state.borrow().metadata_ahead.leaves.len()), "leaves under way");
+        let before = ahead();
+        while !lfs.state.borrow().metadata_ahead.is_idle() {
+            rt.sleep(MILLISECOND).await;
+        }
+        assert_eq!(ahead(), before, "no caller needed them");
+        assert!(lfs.state.borrow().metadata_ahead.pays());
+        client.fs().close().await.expect("close");
+    });
+}
+
 /// Aim: damage in a window concerns only those that need what is damaged. Method: the sector of an inode cannot be read, or
 /// holds other bytes; every file is looked up in random order beside a walk, with a cold cache.
 #[test]
