@@ -40,7 +40,7 @@ pub enum Need {
     Uring,
     /// A temporary directory in which holes can be punched.
     Punch,
-    /// A file system below `target` with direct I/O that states its alignment (from Linux 6.1 on).
+    /// An ext4 below `target` that states the alignment of direct I/O (from Linux 6.1 on).
     DirectIo,
     /// Clients of NBD: `nbdinfo`, `nbdcopy`, `qemu-img`, `fio`.
     Nbd,

@@ -168,7 +168,6 @@ impl HostLeaves {
         let size = word.given("size").map(|_| word.bytes("size"));
         let direct = match word.choice("direct") {
             "on" => DirectIo::On,
-            // Programs that go through a store once profit from the read-ahead of the host.
             "auto" if purpose == Purpose::Use => DirectIo::Auto,
             _ => DirectIo::Off,
         };

@@ -174,9 +174,43 @@ impl Written {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
     use seekless::rng::Rng;
 
     use super::*;
+
+    /// Aim: F4. Method: writes of both kinds begin and end in turn; which may begin, and which waits.
+    #[test]
+    fn both_kinds_exclude_each_other() {
+        let direct = Direct::new(Arc::new(std::fs::File::open("/dev/null").unwrap().into()), 512, 512);
+        assert!(direct.begin() && direct.begin());
+        let mut cached = Box::pin(direct.begin_cached());
+        assert!((&mut cached).now_or_never().is_none(), "two are direct");
+        assert!(!direct.begin(), "one waits for the cache");
+        direct.end();
+        assert!((&mut cached).now_or_never().is_none(), "one is direct");
+        direct.end();
+        assert!(cached.now_or_never().is_some());
+        assert!(direct.begin_cached().now_or_never().is_some(), "cached writes do not wait for each other");
+        assert!(!direct.begin());
+        direct.end_cached();
+        assert!(!direct.begin());
+        direct.end_cached();
+        assert!(direct.begin());
+    }
+
+    /// Aim: what the host refuses takes the other way: permanently, or for the moment; what fails does not.
+    #[test]
+    fn refusals() {
+        let direct = Direct::new(Arc::new(std::fs::File::open("/dev/null").unwrap().into()), 512, 1);
+        direct.found_written(0, 4096);
+        let takes = || direct.writes(0, &[0; 4096]);
+        assert!(!direct.refuse(Errno::IO) && !direct.refuse(Errno::NOSPC) && takes());
+        assert!(direct.refuse(Errno::AGAIN) && direct.refuse(Errno::INTR) && takes());
+        assert!(direct.refuse(Errno::INVAL) && !takes());
+    }
 
     /// Aim: ranges are what was added and not removed. Method: random ranges, compared with a list of bits.
     #[test]

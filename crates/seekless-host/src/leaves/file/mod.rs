@@ -288,12 +288,17 @@ impl Drop for Shared {
             held.unlock();
         } else {
             // Writes under way hold what they write to. Another process must not open the store before they have ended.
-            let _ = std::thread::Builder::new().name("last writes".to_owned()).spawn(move || {
+            let file = self.file.clone();
+            let waits = std::thread::Builder::new().name("last writes".to_owned()).spawn(move || {
                 while !held.is_idle(1) {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 held.unlock();
             });
+            if waits.is_err() {
+                // The lock then stays until the process ends.
+                std::mem::forget(file);
+            }
         }
     }
 }
