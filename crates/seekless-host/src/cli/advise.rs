@@ -19,7 +19,7 @@ use seekless_lab::workload::{Program, WORKLOADS, WorkloadSpec};
 use serde_json::{Value, json};
 
 use super::caller::{Caller, Step, Terminal};
-use super::replay::{Source, devices};
+use super::replay::{Source, devices, sources};
 use super::report::is_page;
 use super::trace::TraceArgs;
 use super::traces::{duration, step, survey_for};
@@ -121,7 +121,8 @@ impl Advised {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let wish = Wish::new(if args.force { Replace::Always } else { Replace::Own(is_page) });
+    let replace = if args.force { Replace::Always } else { Replace::Own(is_page) };
+    let wish = Wish::new(replace).sources(sources(&args.trace.files, &args.on));
     files::check(&args.output, &wish)?;
     let bar = match workload(args)? {
         Some(_) => output::phases(),

@@ -131,7 +131,7 @@ pub(super) fn run(args: &Args) -> Done {
         Some(path) => Some((path, picture_wish(args, path)?)),
         None => None,
     };
-    let rows = Rows::begin(&args.rows, args.on.len(), &args.trace.files, args.force)?;
+    let rows = Rows::begin(&args.rows, args.on.len(), sources(&args.trace.files, &args.on), args.force)?;
     let total = if args.trace.is_a_stream() { None } else { Some(0) }; // It is known when the files are open.
     let terminal = Terminal::new(output::bytes(total, "replaying"), None);
     let replayed = replay(args, &args.trace, rows.listeners(), &terminal);
@@ -157,6 +157,15 @@ pub(super) fn run(args: &Args) -> Done {
     last.map_or(Ok(0), Err)
 }
 
+/// What is read by a replay of these traces on these stacks: drive files as well.
+pub(super) fn sources(traces: &[PathBuf], stacks: &[String]) -> Sources {
+    // A trace that is not there, or a stack that is none, is refused where it is opened.
+    let mut files = trace::files(traces).unwrap_or_default();
+    let stacks = stacks.iter().filter_map(|line| Stack::parse(line).ok());
+    files.extend(stacks.flat_map(|stack| stack.drive_files().into_iter().map(PathBuf::from).collect::<Vec<_>>()));
+    Sources::of(&files)
+}
+
 /// Whether the picture may be written there. Said before the replay, which can take long.
 fn picture_wish(args: &Args, path: &Path) -> Result<Wish, Failure> {
     if args.rows.iter().any(|rows| rows == path) {
@@ -164,7 +173,7 @@ fn picture_wish(args: &Args, path: &Path) -> Result<Wish, Failure> {
         return Err(failure.code(WRONG_USAGE));
     }
     let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
-    let wish = Wish::new(replace).sources(Sources::of(&trace::files(&args.trace.files)?));
+    let wish = Wish::new(replace).sources(sources(&args.trace.files, &args.on));
     files::check(path, &wish)?;
     Ok(wish)
 }

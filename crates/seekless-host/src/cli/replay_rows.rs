@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::replay::{HEADER, Listener};
-use seekless_lab::trace::{self, Output};
+use seekless_lab::trace::Output;
 
 use super::{Failure, WRONG_USAGE};
 
@@ -17,8 +17,8 @@ pub(super) struct Rows(Vec<(PathBuf, Shared)>);
 type Shared = Arc<Mutex<Option<Output>>>;
 
 impl Rows {
-    /// Begins a file for each of so many stacks, or none. The traces are not to be replaced.
-    pub(super) fn begin(rows: &[PathBuf], stacks: usize, traces: &[PathBuf], force: bool) -> Result<Rows, Failure> {
+    /// Begins a file for each of so many stacks, or none. The sources are not to be replaced.
+    pub(super) fn begin(rows: &[PathBuf], stacks: usize, sources: Sources, force: bool) -> Result<Rows, Failure> {
         if !rows.is_empty() && rows.len() != stacks {
             let problem = format!("--rows is given {} times for {stacks} stacks", rows.len());
             return Err(Failure::new(problem).hint("give it once for each --on, in the same order").code(WRONG_USAGE));
@@ -32,7 +32,7 @@ impl Rows {
         if rows.is_empty() {
             return Ok(Rows(Vec::new()));
         }
-        let wish = Wish::new(Replace::forced(force)).sources(Sources::of(&trace::files(traces)?));
+        let wish = Wish::new(Replace::forced(force)).sources(sources);
         let begin = |path: &PathBuf| {
             files::check(path, &wish)?;
             let mut file = Output::file(path, &wish)?;

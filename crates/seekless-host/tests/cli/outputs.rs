@@ -82,6 +82,26 @@ fn a_trace_does_not_replace_its_source() {
     assert_eq!(names(&scratch, "."), ["d", "hard", "in.csv", "link"]);
 }
 
+/// What a replay or advice reads is not what it writes: traces, and drive files of a stack.
+#[test]
+fn a_page_does_not_replace_what_it_is_made_of() {
+    let scratch = Scratch::new();
+    scratch.write("in.csv", trace(20));
+    let drive = scratch.good(&["disk", "info", "dec-rz26", "--toml"]);
+    scratch.write("my.toml", &drive);
+    let replay = ["replay", "in.csv", "--on", "disk:file=my.toml", "--force"];
+    let advise = ["advise", "in.csv", "--on", "disk:file=my.toml", "--force"];
+    for (command, option) in [(&advise, "-o"), (&replay, "--rows"), (&replay, "--svg")] {
+        for target in ["in.csv", "my.toml"] {
+            let ended = scratch.run(&[&command[..], &[option, target]].concat());
+            assert_eq!(ended.code, 1, "{option} {target}: {}", ended.out);
+            assert!(ended.err.contains("is read by this command"), "{option} {target}: {}", ended.err);
+        }
+    }
+    assert_eq!(std::fs::read_to_string(scratch.path("in.csv")).unwrap(), trace(20));
+    assert_eq!(std::fs::read_to_string(scratch.path("my.toml")).unwrap(), drive);
+}
+
 /// Devices, pipes, links and directories are refused by every option that names a file, and stay what they are.
 #[test]
 fn only_regular_files_are_written() {
