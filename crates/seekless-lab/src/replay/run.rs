@@ -77,16 +77,21 @@ pub struct Arrivals {
     pub over_time: OverTime,
 }
 
-/// A backlog at the end that takes longer than this share of the trace, and this time, is no burst.
+/// A backlog at the end that takes longer than this share of the trace, and this time, is no burst. The choice is ours.
 const BEHIND_SHARE: f64 = 0.05;
 const BEHIND_MIN: Nanos = Nanos(1_000_000_000);
+
+/// The same for a short trace, of which a burst may be a larger part: longer than a few requests take on a slow disk.
+const BEHIND_SHARE_SHORT: f64 = 0.25;
+const BEHIND_MIN_SHORT: Nanos = Nanos(100_000_000);
 
 impl Arrivals {
     /// True when requests arrived faster than they were answered: response times then say how long the trace is, and not
     /// how fast the storage.
     pub fn is_saturated(&self) -> bool {
-        let share = self.behind.as_secs_f64() > self.span.as_secs_f64() * BEHIND_SHARE;
-        self.held_back || share && self.behind > BEHIND_MIN
+        let exceeds =
+            |share: f64, min: Nanos| self.behind.as_secs_f64() > self.span.as_secs_f64() * share && self.behind > min;
+        self.held_back || exceeds(BEHIND_SHARE, BEHIND_MIN) || exceeds(BEHIND_SHARE_SHORT, BEHIND_MIN_SHORT)
     }
 
     fn to_json(&self) -> serde_json::Value {

@@ -215,6 +215,15 @@ fn overload() {
     let text = compare(&[outcome]).expect("an answer").sentence;
     assert!(text.contains("cannot keep up"), "{text}");
 
+    // A short trace, which the storage answers later, and a few requests in a moment, which it answers soon.
+    for (count, is_saturated) in [(300, true), (4, false)] {
+        let requests = (0..count).map(|n| Ok(read(n * 50_000, n * 1_000_000)));
+        let outcome = simulate(&stack, requests, &spec(Timing::Open { speed: 1.0 }), &|_| {}).expect("an outcome");
+        let arrivals = outcome.arrivals.as_ref().expect("arrivals");
+        assert!(arrivals.behind < Nanos(60_000_000_000) && !arrivals.held_back, "{arrivals:?}");
+        assert_eq!(arrivals.is_saturated(), is_saturated, "{count}: {:?} behind", arrivals.behind);
+    }
+
     let slow = (0..1000u64).map(|n| Ok(read(n * 100_000_000, n * 512)));
     let outcome = simulate(&stack, slow, &spec(Timing::Open { speed: 1.0 }), &|_| {}).expect("an outcome");
     let arrivals = outcome.arrivals.as_ref().expect("arrivals");

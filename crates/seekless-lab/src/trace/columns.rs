@@ -36,7 +36,7 @@ pub(super) const REGEX: FormatSpec = FormatSpec {
     ..FormatSpec::described(
         "regex",
         "PATTERN",
-        r"(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+) (?<length_B>\d+)",
+        r"^(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+) (?<length_B>\d+)",
         |text| Ok(Arc::new(Pattern::parse(text)?)),
     )
 };

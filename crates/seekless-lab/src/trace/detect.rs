@@ -141,7 +141,7 @@ fn nothing_fits(lines: &[&[u8]]) -> String {
     match Separated::of(lines) {
         Some(columns) => format!("{problem}\n{}", columns.hint()),
         None => format!(
-            "{problem}\ndescribe them, for example: --format 'regex:(?<time_us>\\d+) (?<op>\\w+) (?<offset_sectors>\\d+) (?<length_B>\\d+)'"
+            "{problem}\ndescribe them, for example: --format 'regex:^(?<time_us>\\d+) (?<op>\\w+) (?<offset_sectors>\\d+) (?<length_B>\\d+)'"
         ),
     }
 }
