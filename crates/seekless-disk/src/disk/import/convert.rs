@@ -78,6 +78,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
     };
     sparing(layout, &mut drive, &mut notes)?;
     mechanics_notes(mechanics, &mut notes)?;
+    missing_notes(mechanics, layout, &mut notes)?;
     if let Some(disk) = disk {
         drive.overhead = overhead(disk)?;
         drive.bus = bus(disk, spec, &mut notes)?;
@@ -108,6 +109,28 @@ fn choose<'a>(blocks: &[&'a Block], wanted: Option<&str>, at: &SourceLine, what:
             found.copied().ok_or_else(|| at.error(format!("there is no drive `{name}`; there are: {}", names())))
         }
     }
+}
+
+/// What is not given counts as none, which a misspelt name must not do in silence.
+fn missing_notes(mechanics: &Block, layout: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
+    let mut note = |key: &str, place: &SourceLine, of: &str| {
+        let SourceLine { file, line } = place;
+        notes.push(format!("{of} has no `{key}` ({file}, line {line}): it is taken as 0."));
+    };
+    if mechanics.get("Head switch time").is_none() {
+        note("Head switch time", &mechanics.place, "The mechanics");
+    }
+    for key in ["Skew for track switch", "Skew for cylinder switch"] {
+        let zones = layout.need("Zones")?.list()?;
+        let without = zones.iter().find_map(|zone| match zone {
+            Value::Block(zone) if zone.get(key).is_none() => Some(zone),
+            _ => None,
+        });
+        if let Some(zone) = without {
+            note(key, &zone.place, "A zone");
+        }
+    }
+    Ok(())
 }
 
 fn drive_name(name: &str) -> String {

@@ -215,6 +215,18 @@ fn every_kind_of_seek() {
     assert_eq!(seek("hplplus10", "-1"), two((0..10).map(|n| ms(1.0 + 0.1 * f64::from(n))).collect()));
 }
 
+/// Aim: a misspelt name of what counts as none if it is not given is noticed. Method: each of them misspelt.
+#[test]
+fn what_is_missing_is_said() {
+    for key in ["Head switch time", "Skew for track switch", "Skew for cylinder switch"] {
+        let given = acme(|text| text).unwrap();
+        assert!(!given.notes.iter().any(|note| note.contains(key)), "{:?}", given.notes);
+        let misspelt = acme(|text| text.replace(key, &key.replace("switch", "swich"))).unwrap();
+        let note = misspelt.notes.iter().find(|note| note.contains(key));
+        assert!(note.is_some_and(|note| note.contains("acme.model, line ")), "{:?}", misspelt.notes);
+    }
+}
+
 #[test]
 fn every_way_of_sparing() {
     let of =
