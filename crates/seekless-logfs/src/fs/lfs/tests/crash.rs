@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
-use crate::device::cut::Effort;
+use crate::device::cut::{Effort, Request};
+use crate::device::{BlockDevice, WriteFlags};
 use crate::rng::Rng;
 use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
@@ -489,4 +490,54 @@ fn several_clients() {
 #[test]
 fn two_close_at_once() {
     clients::two_close_at_once(&Small::default(), CUTS.bytes);
+}
+
+/// Aim: a mount goes on only from what is durable, also where the last daemon was killed and what it had written is in the cache of
+/// the device alone: what follows would declare it durable. Method: SIGKILL at moments of a small run; a mount, and a power cut at
+/// every moment of that, with several of the states that it may leave: each of them mounts, and is clean.
+#[test]
+fn killed_and_then_cut() {
+    const BYTES: u64 = 9 * MIB;
+    let states = Rc::new(std::cell::Cell::new(0));
+    let count = states.clone();
+    simulate(1, async move |rt| {
+        let small = Small::default();
+        let device = CrashDevice::new(&rt, Image::default(), CrashOptions::volatile(BYTES));
+        small.mkfs(&rt, device.clone()).await.expect("mkfs");
+        let from = device.position();
+        let client = Client::new(small.mount(&rt, device.clone()).await.expect("mount"));
+        for number in 0..8 {
+            let path = format!("/f{number}");
+            client.write_file(path.as_bytes(), &[7; 9000]).await.expect("write");
+            client.fsync_path(path.as_bytes()).await.expect("fsync");
+        }
+        let log = device.log();
+        for position in log.positions().into_iter().filter(|&position| position >= from) {
+            let killed = log.cut(position);
+            // The first choice contains only what is certainly durable.
+            let certain = killed.image(&killed.choices(&Effort::SAMPLED, 1)[0]);
+            let device = CrashDevice::new(&rt, certain, CrashOptions::volatile(BYTES));
+            for request in killed.pending() {
+                if let Request::Write { at, data, .. } = request {
+                    device.write(*at, data.clone(), WriteFlags::NONE).await.expect("it is written");
+                }
+            }
+            let before = device.position();
+            let again = small.mount(&rt, device.clone()).await.expect("it mounts");
+            let log = device.log();
+            for position in log.positions().into_iter().filter(|&position| position > before) {
+                let cut = log.cut(position);
+                for choice in cut.choices(&Effort::SAMPLED, 1) {
+                    let left: Device = Rc::new(Memory::from_image(BYTES, cut.image(&choice)));
+                    let last = small.mount(&rt, left.clone()).await;
+                    let last = last.unwrap_or_else(|error| panic!("{error}, at {position}\n{}", cut.to_text(&choice)));
+                    last.close().await.expect("close");
+                    assert_clean(&rt, &left).await;
+                    count.set(count.get() + 1);
+                }
+            }
+            again.close().await.expect("close");
+        }
+    });
+    assert!(states.get() > 200, "{}", states.get());
 }
