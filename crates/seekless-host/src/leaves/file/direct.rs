@@ -1,12 +1,12 @@
 //! By-passing the host's page cache where that is faster.
 //!
-//! A copy into the page cache costs more than everything else in a large write. So with `direct=auto` writes go directly to the
-//! drive, as far as the storage has been written before. Where a file is a hole or merely allocated, the host would have to
-//! change its own structures with each direct write, one at a time, so such a part is written through the cache at first. Reads go
-//! through the cache: it keeps metadata that does not fit into the file system's own, and its read-ahead is worth more than the
-//! copy (1 MiB cold: .78 of ext4, and .72 without the cache).
+//! A copy into the page cache costs more than everything else in a large write. So with `direct=auto` writes to an image on ext4
+//! go directly to the drive, as far as the storage has been written before. Where a file is a hole or merely allocated, the host
+//! would have to change its own structures with each direct write, one at a time, so such a part is written through the cache at
+//! first. Reads go through the cache: it keeps metadata that does not fit into the file system's own, and its read-ahead is worth
+//! more than the copy (1 MiB cold: .78 of ext4, and .72 without the cache).
 //!
-//! On files the kernel keeps both ways consistent: a direct write drops what the cache has of its range once it has ended. What is
+//! On ext4 the kernel keeps both ways consistent: a direct write drops what the cache has of its range once it has ended. What is
 //! durable when is the same for both, as nothing is before a flush. On block devices an asynchronous direct write drops nothing
 //! (`blkdev_bio_end_io_async`), and a read beside it would leave old bytes in the cache, so there everything goes through the
 //! cache.
