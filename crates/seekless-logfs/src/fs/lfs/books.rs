@@ -35,14 +35,17 @@ impl Lfs {
     }
 
     /// G1, checked on the device: recovery from either slot succeeds where nothing can be read that is clean or ready, and
-    /// leads to nothing there. S3: it leaves room for the checkpoint of a mount.
+    /// leads to nothing there. S3: it leaves room for the checkpoint of a mount, in segments that have storage below.
     async fn check_slots(&self) -> FsResult<Vec<String>> {
         let moment = |state: &State| (state.log.checkpoint_serial, state.log.end.sequence, state.log.written_sequence);
-        let (before, free, layout) = {
+        let (before, free, ready, layout) = {
             let state = self.state.borrow();
             let free: BTreeSet<SegmentNo> =
                 state.log.segments.clean.union(&state.log.segments.ready).copied().collect();
-            (moment(&state), free, state.log.layout)
+            // Before it is written to, none has got storage.
+            let has_begun = state.log.segments.victims.is_some();
+            let ready = if has_begun { state.log.segments.ready.clone() } else { free.clone() };
+            (moment(&state), free, ready, state.log.layout)
         };
         let without_free = FaultDevice::new(&self.rt, self.device.clone(), 0);
         let mut left = free.iter().copied().peekable();
@@ -66,7 +69,7 @@ impl Lfs {
                 damaged: Vec::new(),
                 torn: Vec::new(),
             };
-            let (needed, room) = match self.needed_by(without_free.clone(), &left).await {
+            let (needed, room) = match self.needed_by(without_free.clone(), &left, &ready).await {
                 Ok(needed) => needed,
                 Err(error) => {
                     problems.push(format!("G1: checkpoint {serial} in its slot needs what is free: {error}"));
@@ -75,7 +78,7 @@ impl Lfs {
             };
             if let Some((clean, need)) = room {
                 problems.push(format!(
-                    "S3: a mount from checkpoint {serial} finds {clean} clean segments, too few for its own checkpoint of \
+                    "S3: a mount from checkpoint {serial} finds {clean} clean segments with storage, too few for its own checkpoint of \
                      some {need} bytes"
                 ));
             }
@@ -96,6 +99,7 @@ impl Lfs {
         &self,
         device: Device,
         left: &find::FoundVolume,
+        ready: &BTreeSet<SegmentNo>,
     ) -> FsResult<(BTreeSet<SegmentNo>, Option<(u64, u64)>)> {
         let options = Options { read_only: true, ..self.state.borrow().log.options };
         let slot = Lfs::at(self.rt.clone(), device, options, left, &left.checkpoint)?;
@@ -115,16 +119,16 @@ impl Lfs {
             let is_alive = |(_, segment): &(SegmentNo, &Segment)| segment.live_bytes > 0;
             needed.extend(state.log.segments.iter().filter(is_alive).map(|(number, _)| number));
         }
-        Ok((needed, slot.lacks_room_to_begin().await?))
+        Ok((needed, slot.lacks_room_to_begin(ready).await?))
     }
 
     /// Whether the first checkpoint of a recovered volume lacks room: the clean segments, and most bytes of it.
-    async fn lacks_room_to_begin(&self) -> FsResult<Option<(u64, u64)>> {
+    async fn lacks_room_to_begin(&self, with_storage: &BTreeSet<SegmentNo>) -> FsResult<Option<(u64, u64)>> {
         self.pass_over_torn();
         let lack = {
             let state = &mut *self.state.borrow_mut();
             let clean = std::mem::take(&mut state.log.segments.clean);
-            state.log.segments.ready.extend(clean);
+            state.log.segments.ready.extend(clean.intersection(with_storage));
             (state.log.segments.ready.len() as u64, state.log_need_bytes())
         };
         loop {

@@ -79,11 +79,15 @@ impl Lfs {
     /// Segments that the log could continue in.
     pub(super) fn clean_segments(&self) -> u64 {
         let state = self.state.borrow();
-        (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64
+        let without_storage = if state.log.is_full_below { 0 } else { state.log.segments.clean.len() };
+        (state.log.segments.ready.len() + without_storage) as u64
     }
 
     /// Cleans in the background until there are enough clean segments again.
     pub(super) async fn clean_if_short(self: &Rc<Self>) {
+        if self.state.borrow().log.is_full_below && self.provision_some().await.is_err() {
+            return;
+        }
         let (mut most, mut passes_without_gain) = (0, 0);
         while self.clean_segments() < self.low_water() && passes_without_gain < PASSES_WITHOUT_GAIN_MAX {
             // The operation that needs the space gets the error.
@@ -137,11 +141,15 @@ impl Lfs {
 
     /// Compacts live data because the storage below is full: the segments gained stay allocated below.
     pub(super) async fn clean_for_room(&self) -> FsResult<()> {
-        let ready = |lfs: &Lfs| lfs.state.borrow().log.segments.ready.len();
-        let before = ready(self);
+        let room = |lfs: &Lfs| {
+            let state = lfs.state.borrow();
+            (state.log.segments.ready.len(), state.log.segments.surely_ready())
+        };
+        let before = room(self);
+        let is_more = |(ready, sure): (usize, u64)| ready > before.0 || sure > before.1;
         for _ in 0..PASSES_WITHOUT_GAIN_MAX {
             Box::pin(self.this().clean_pass(Urge::Urgent)).await?;
-            if ready(self) > before {
+            if is_more(room(self)) {
                 return Ok(());
             }
         }
@@ -236,7 +244,7 @@ impl Lfs {
         let state = self.state.borrow();
         let need = state.log_need_bytes() + Segmented::batch_bytes(&state) + state.log.layout.segment_bytes();
         !state.log.segments.early.is_empty()
-            && state.log.segments.surely_clean() * state.log.layout.segment_bytes() < need
+            && state.log.segments.surely_ready() * state.log.layout.segment_bytes() < need
     }
 
     /// Segments that checkpoints would make clean.
@@ -278,9 +286,9 @@ impl Lfs {
                 let above = live.min(indirect + map + 4 * BLOCK_BYTES as u64);
                 let need = state.log_need_bytes() + live + above + second_checkpoint;
                 // After a crash there must be room for the checkpoint, without the segments of which a mount does not know.
-                let early = state.log.segments.early.len() as u64;
+                let early = state.log.segments.ready.len() as u64 - state.log.segments.surely_ready();
                 let taken = (moved + live).div_ceil(segment_bytes) + 1;
-                let sure = state.log.segments.surely_clean().saturating_sub(taken.saturating_sub(early));
+                let sure = state.log.segments.surely_ready().saturating_sub(taken.saturating_sub(early));
                 // What one victim gains may be less than what moving it costs.
                 let slice = match state.log.options.cleaner.pace {
                     Pace::Early if !room_is_short => 0,

@@ -331,10 +331,7 @@ impl Lfs {
 
     /// Puts emptied segments back to use. Those beyond what is needed soon are discarded on the storage below.
     async fn release(&self, segments: Vec<SegmentNo>) {
-        let discards = {
-            let state = self.state.borrow();
-            state.log.options.discard && self.device.guarantees().discard != Discard::Ignored
-        };
+        let discards = self.discards();
         for segment in segments {
             let (start, sectors, keep) = {
                 let state = self.state.borrow();
@@ -348,7 +345,10 @@ impl Lfs {
                 debug_assert!(!end.contains(&segment), "G3: the log does not go on in what is let go of");
             }
             if keep {
-                self.state.borrow_mut().log.segments.put_back(segment, true);
+                // An earlier life may have given its storage back, or never have got it.
+                let was_written = self.state.borrow().log.segments.get(segment).uses > 0;
+                let has_storage = was_written || self.device.provision(start, sectors).await.is_ok();
+                self.state.borrow_mut().log.segments.put_back(segment, has_storage);
                 continue;
             }
             // The log does not use the segment while it is neither clean nor ready.
@@ -360,20 +360,29 @@ impl Lfs {
         self.work.space_changed.notify();
     }
 
-    /// Gets storage below for some more clean segments.
+    /// Gets storage below for some more clean segments, and cleans where there is none.
     ///
     /// # Errors
-    /// `NoSpace` when the storage below is full, and cleaning will not help.
+    /// `NoSpace` when the storage below is full, and cleaning does not help.
     pub(super) async fn provision(&self) -> FsResult<()> {
+        let won = self.provision_some().await?;
+        if won.sure > 0 || !self.state.borrow().log.is_full_below {
+            return Ok(());
+        }
+        let cleaned = self.clean_for_room().await;
+        if won.all > 0 { Ok(()) } else { cleaned }
+    }
+
+    /// Gets storage below for some more clean segments, as far as there is some.
+    pub(super) async fn provision_some(&self) -> FsResult<Won> {
         let _pass = self.work.provision_gate.enter().await;
-        let (wanted, candidates) = {
+        let (wanted, candidates, sure_before) = {
             let state = self.state.borrow();
             let wanted = ready_target(&state).saturating_sub(state.log.segments.ready.len() as u64).max(1);
-            let after = state.log.end.segment;
-            let following = state.log.segments.clean.range(after + 1..).chain(state.log.segments.clean.range(..=after));
-            (wanted, following.copied().collect::<Vec<SegmentNo>>())
+            let candidates = state.log.segments.to_provision(state.log.end.segment);
+            (wanted, candidates, state.log.segments.surely_ready())
         };
-        let (mut won, mut full) = (0, false);
+        let (mut won, mut is_full) = (0, false);
         for segment in candidates {
             let (start, sectors) = {
                 let state = self.state.borrow();
@@ -387,8 +396,14 @@ impl Lfs {
                     }
                     won += 1;
                 }
-                // Another segment may still have storage from before.
-                Err(DeviceError::NoSpace { .. }) => full = true,
+                // Another segment may still have storage from before. What this one got is given back: a host may have
+                // allocated a part of it.
+                Err(DeviceError::NoSpace { .. }) => {
+                    is_full = true;
+                    if self.discards() {
+                        let _ = self.device.discard(start, sectors).await;
+                    }
+                }
                 Err(error) => return Err(FsError::Device(error)),
             }
             if won == wanted {
@@ -396,7 +411,34 @@ impl Lfs {
             }
         }
         self.work.space_changed.notify();
-        if won == 0 && full { self.clean_for_room().await } else { Ok(()) }
+        let mut state = self.state.borrow_mut();
+        state.log.is_full_below = is_full;
+        Ok(Won { all: won, sure: state.log.segments.surely_ready().saturating_sub(sure_before) })
+    }
+
+    /// Gets storage below for the checkpoint slots and for where the log goes on, so far as there is some: mkfs, and a copy
+    /// that leaves out zeroes, leave holes there.
+    async fn provision_end(&self) -> FsResult<()> {
+        let (layout, end) = {
+            let state = self.state.borrow();
+            (state.log.layout, state.log.end)
+        };
+        let slots = CHECKPOINT_SECTORS.map(|slot| (slot, 2 * BLOCK_SECTORS));
+        let segments = [end.segment, end.next_segment];
+        let segments = segments.map(|segment| (layout.segment_start(segment), layout.segment_sectors()));
+        for (start, sectors) in slots.into_iter().chain(segments) {
+            match self.device.provision(start, sectors).await {
+                // What there is may be enough. If not, the write says so.
+                Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
+                Err(error) => return Err(FsError::Device(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether storage below is given back.
+    fn discards(&self) -> bool {
+        self.state.borrow().log.options.discard && self.device.guarantees().discard != Discard::Ignored
     }
 
     // ---- Tasks ----
@@ -415,6 +457,7 @@ impl Lfs {
             victims.set_now(self.rt.wall().nanos_since_epoch());
             state.log.segments.find_victims(victims, &kept);
         }
+        self.provision_end().await?;
         match self.provision().await {
             // There is still the segment at the end of the log, and the next.
             Ok(()) | Err(FsError::NoSpace) => {}
@@ -468,6 +511,14 @@ pub(super) struct Submitted {
     /// When the log is durable up to this number, so is everything in the scope of the transaction.
     pub end_sequence: u64,
     pub checkpoint: Option<SlotWrite>,
+}
+
+/// Clean segments that got storage below.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Won {
+    pub all: u64,
+    /// Those of which a mount after a crash knows.
+    pub sure: u64,
 }
 
 /// Number of clean segments to keep with storage below them.

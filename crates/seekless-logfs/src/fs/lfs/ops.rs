@@ -149,10 +149,10 @@ impl SpaceAccounts for Segmented {
             _ => 1,
         };
         let (ready, clean) = (state.log.segments.ready.len() as u64, state.log.segments.clean.len() as u64);
-        if state.log.segments.surely_clean() <= need_segments && !state.log.segments.early.is_empty() {
-            // A mount after a crash would have no room for its checkpoint. One more segment makes up for what is lost at
-            // the ends of the others.
-            return need(Wait::Clean);
+        if !state.log.segments.early.is_empty() && !state.log.segments.are_surely_ready(need_segments + 1) {
+            // A mount after a crash would have no room for its checkpoint if the storage below were full by then. One more
+            // segment makes up for what is lost at the ends of the others.
+            return need(if state.log.segments.has_surely_clean() { Wait::Provision } else { Wait::Clean });
         }
         if ready >= need_segments + kept {
             state.log.waits_for_room.set(0);

@@ -425,6 +425,31 @@ impl Segments {
         (self.clean.len() + self.ready.len() - early) as u64
     }
 
+    /// Of these, those with storage below: room even where the storage below is full by then.
+    pub(super) fn surely_ready(&self) -> u64 {
+        self.ready.iter().filter(|segment| !self.early.contains_key(segment)).count() as u64
+    }
+
+    /// Whether there are `count` of them, without counting them all.
+    pub(super) fn are_surely_ready(&self, count: u64) -> bool {
+        let sure = self.ready.iter().filter(|segment| !self.early.contains_key(segment));
+        self.ready.len() >= self.early.len() + count as usize || sure.take(count as usize).count() as u64 == count
+    }
+
+    /// Whether there is a clean segment without certain storage, of which a mount after a crash knows.
+    pub(super) fn has_surely_clean(&self) -> bool {
+        self.surely_clean() > self.surely_ready()
+    }
+
+    /// The clean segments in the order in which the log would take them: those behind `after` first, and before all
+    /// others those of which a mount after a crash knows.
+    pub(super) fn to_provision(&self, after: SegmentNo) -> Vec<SegmentNo> {
+        let following = self.clean.range(after + 1..).chain(self.clean.range(..=after));
+        let mut segments: Vec<SegmentNo> = following.copied().collect();
+        segments.sort_by_key(|segment| self.early.contains_key(segment));
+        segments
+    }
+
     /// Whether nothing needs the segment.
     pub(super) fn is_free(&self, segment: SegmentNo) -> bool {
         self.clean.contains(&segment) || self.ready.contains(&segment) || self.leaving.contains(&segment)

@@ -83,6 +83,8 @@ pub(super) struct Segmented {
     pub unwritten_logged: u64,
     /// Waits for room since a user's change had enough.
     pub waits_for_room: Cell<u32>,
+    /// The storage below had no room for a segment when one was last provisioned.
+    pub is_full_below: bool,
     /// Clean segments that only the cleaner may use.
     pub cleaner_segments: u64,
     /// When a user wrote the blocks that the cleaner is moving, in nanoseconds since 1970.
@@ -138,6 +140,7 @@ impl Segmented {
                 + (2 * segments.table_blocks() * BLOCK_BYTES as u64).div_ceil(layout.segment_bytes()))
             .min(reserve / 3)
             .max(3),
+            is_full_below: false,
             waits_for_room: Cell::new(0),
             moving: BTreeMap::new(),
             deferred_bytes_max,

@@ -6,6 +6,7 @@ mod cost;
 mod crafted;
 mod crash;
 mod damage;
+mod full_host;
 mod large_writes;
 mod log;
 mod metadata_ahead;

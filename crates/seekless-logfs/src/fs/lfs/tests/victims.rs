@@ -86,6 +86,10 @@ fn same_victim(lfs: &Lfs, cleaner: CleanerPolicy) -> bool {
         let all = |number: u64| (book(number).live_bytes, book(number).closed, book(number).youngest);
         let equal = match cleaner.name {
             "greedy" | "age-sort-greedy" => all(chosen).0 == all(same).0,
+            // By the age of the segment.
+            "cost-benefit" | "cost-benefit-root" | "age-sort" | "age-sort-root" => {
+                (all(chosen).0, all(chosen).1) == (all(same).0, all(same).1)
+            }
             _ => all(chosen) == all(same),
         };
         assert!(equal, "{}: {:?} and {:?}", cleaner.name, all(chosen), all(same));
