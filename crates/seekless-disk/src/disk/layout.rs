@@ -24,6 +24,7 @@ pub enum Part {
     /// One of the zones, by its index.
     Zone(usize),
     Seek,
+    WriteSettle,
     Cache,
 }
 

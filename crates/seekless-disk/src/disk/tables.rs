@@ -76,13 +76,17 @@ impl Tables {
                 format!("{} cache segments of {} sectors are too few", cache.segments, cache.segment_sectors),
             ));
         }
-        Ok(Tables {
-            drive: drive.clone(),
-            layout: Layout::new(drive)?,
-            rotation: Rotation::new(drive.rpm),
-            seek: seek::tabulate(drive)?,
-            seek_min: OnceLock::new(),
-        })
+        let layout = Layout::new(drive)?;
+        let seek = seek::tabulate(drive)?;
+        // A model may take a little off; one that takes off an average seek has writes that seek in no time.
+        let average = seek::mean(&seek).unwrap_or(Nanos::ZERO);
+        let settle_min_ns = -(average.0 as i64);
+        if drive.write_settle_ns < settle_min_ns && average > Nanos::ZERO {
+            let (settle, average) = (drive.write_settle_ns as f64 / 1e6, average.as_millis_f64());
+            let problem = format!("{settle} ms takes more off a write than an average seek lasts, {average:.3} ms");
+            return Err(fail(Part::WriteSettle, problem));
+        }
+        Ok(Tables { drive: drive.clone(), layout, rotation: Rotation::new(drive.rpm), seek, seek_min: OnceLock::new() })
     }
 
     /// Time to go from one track to another: the longer of seek and head switch, and the settling of a write.

@@ -7,6 +7,7 @@ use super::super::drive::{
 };
 use super::super::layout::{DriveError, Part};
 use super::super::scheduler::Scheduler;
+use super::super::seek::{Figure, rising};
 use super::super::tables::Tables;
 use super::DriveFileError;
 use super::section::{Field, Section, Source};
@@ -111,6 +112,11 @@ fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> DriveFileResult<Drive> 
     let time = |key: &str, default: Nanos| sheet.get(key).map_or(Ok(default), |field| field.ms(TIME_MAX_MS));
     figures.seek_one = time("seek_one_ms", figures.seek_one)?;
     figures.seek_full = time("seek_full_ms", figures.seek_full)?;
+    figures_rise(
+        sheet,
+        ["seek_one_ms", "seek_average_ms", "seek_full_ms"],
+        [figures.seek_one, seek, figures.seek_full],
+    )?;
     figures.head_switch = time("head_switch_ms", figures.head_switch)?;
     if let Some(field) = sheet.get("overhead_ms") {
         let overhead = field.ms(TIME_MAX_MS)?;
@@ -124,7 +130,7 @@ fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> DriveFileResult<Drive> 
         figures.bus_rate = Some(rate(field)?);
     }
     if let Some(field) = sheet.get("buffer_bytes") {
-        figures.buffer_bytes = field.whole(0, u64::from(CACHE_SECTORS_MAX) * SECTOR_BYTES)?;
+        figures.buffer_bytes = field.whole(SECTOR_BYTES, u64::from(CACHE_SECTORS_MAX) * SECTOR_BYTES)?;
     }
     if let Some(field) = sheet.get("write_behind") {
         figures.write_behind = field.choice(&WRITE_BEHIND)?;
@@ -200,6 +206,7 @@ fn full(top: &Section<'_>) -> DriveFileResult<Drive> {
             let found = match part {
                 Part::Zone(index) => zone_fields.get(index).map(|field| field.error(problem.clone())),
                 Part::Seek => blame("seek"),
+                Part::WriteSettle => blame("write_settle_ms"),
                 Part::Cache => blame("cache"),
                 Part::Capacity => blame("sectors"),
                 Part::Whole => None,
@@ -340,7 +347,10 @@ fn seek(section: &Section<'_>) -> DriveFileResult<Seek> {
         }
         Curve::ThreePoint => {
             section.only(&["curve", "one_ms", "average_ms", "full_ms"])?;
-            Ok(Seek::ThreePoint { one: time("one_ms")?, average: time("average_ms")?, full: time("full_ms")? })
+            let keys = ["one_ms", "average_ms", "full_ms"];
+            let [one, average, full] = [time(keys[0])?, time(keys[1])?, time(keys[2])?];
+            figures_rise(section, keys, [one, average, full])?;
+            Ok(Seek::ThreePoint { one, average, full })
         }
         Curve::TwoPiece => {
             section.only(&["curve", "root_base_ms", "root_ms", "line_from", "line_base_ms", "line_ms", "short_ms"])?;
@@ -362,6 +372,14 @@ fn seek(section: &Section<'_>) -> DriveFileResult<Seek> {
             Ok(Seek::SquareRoot { base_ms: factor("base_ms")?, root_ms: factor("root_ms")? })
         }
     }
+}
+
+/// The three figures of a seek curve are in order. The key to blame may be missing, where its figure is a usual one.
+fn figures_rise(section: &Section<'_>, keys: [&str; 3], [one, average, full]: [Nanos; 3]) -> DriveFileResult<()> {
+    rising(one, average, full).map_err(|(figure, problem)| {
+        let key = if figure == Figure::One { keys[0] } else { keys[2] };
+        section.get(key).map_or_else(|| section.error(key, problem.clone()), |field| field.error(problem.clone()))
+    })
 }
 
 fn overhead(section: &Section<'_>) -> DriveFileResult<Overhead> {

@@ -68,8 +68,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         sparing: Sparing::None,
         zones: zones.into(),
         seek,
-        write_settle_ns: (mechanics.number("Add. write settling delay", 0.0)?.clamp(-1000.0, 1000.0) * 1e6).round()
-            as i64,
+        write_settle_ns: write_settle(mechanics)?,
         head_switch: mechanics.time("Head switch time")?,
         scheduler: None,
         overhead: Overhead::NONE,
@@ -89,12 +88,23 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
     if disk.is_some() && spec.topology.is_empty() {
         unknown_bus(&mut drive, &mut notes);
     }
-    Tables::new(&drive).map_err(|error| {
-        let block = if error.part == DrivePart::Seek { mechanics } else { layout };
-        block.place.error(error.problem)
+    Tables::new(&drive).map_err(|error| match (error.part, mechanics.get("Add. write settling delay")) {
+        (DrivePart::WriteSettle, Some(param)) => param.error(&error.problem),
+        (DrivePart::WriteSettle | DrivePart::Seek, _) => mechanics.place.error(error.problem),
+        _ => layout.place.error(error.problem),
     })?;
     files.dedup();
     Ok(Imported { drive, notes, files })
+}
+
+/// In nanoseconds; negative in some models.
+fn write_settle(mechanics: &Block) -> ImportResult<i64> {
+    let Some(param) = mechanics.get("Add. write settling delay") else { return Ok(0) };
+    let millis = param.number()?;
+    match (-1000.0..=1000.0).contains(&millis) {
+        true => Ok((millis * 1e6).round() as i64),
+        false => Err(param.error(&format!("{millis} ms is not from -1000 to 1000"))),
+    }
 }
 
 /// The block that is wanted, or the only one.

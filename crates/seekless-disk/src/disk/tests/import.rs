@@ -274,6 +274,13 @@ fn mistakes_in_parameters_are_named() {
             "Head switch time = -1,",
             "acme.model: line 23: `Head switch time`: -1 ms is not from 0",
         ),
+        (
+            "delay = -0.4,",
+            "delay = -100,",
+            "acme.model: line 23: `Add. write settling delay`: -100 ms takes more off a write than an average seek lasts",
+        ),
+        ("delay = -0.4,", "delay = 1e5,", "`Add. write settling delay`: 100000 ms is not from -1000 to 1000"),
+        ("Full strobe seek time = 16.0", "Full strobe seek time = 6", "line 17: a seek over all cylinders, of 6 ms"),
         ("Number of data surfaces = 2,", "", "acme.model: line 2: `Number of data surfaces` of ACME_2000 is missing"),
         ("slips = [ 7, 5 ]", "slips = [ 7, 5 }", "acme.model: line 10: a value is expected here, not `}`"),
         ("slips = [ 7, 5 ]", "slips = 7", "acme.model: line 10: `slips`: a list in brackets"),
