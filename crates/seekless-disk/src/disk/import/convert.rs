@@ -353,27 +353,55 @@ fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut
     files.push(file.to_owned());
     let mut table: Vec<(u32, Nanos)> = Vec::new();
     let mut apart = 0;
-    for (index, line) in text.lines().enumerate() {
-        let wrong = |problem: &str| ImportError { file: file.to_owned(), line: index + 1, problem: problem.to_owned() };
+    // The header's line, and the count that it has.
+    let mut stated: Option<(usize, usize)> = None;
+    let (mut points, mut before) = (0, None);
+    let wrong = |line: usize, problem: &str| ImportError { file: file.to_owned(), line, problem: problem.to_owned() };
+    for (line, text) in (1..).zip(text.lines()) {
         let fields: Vec<&str> =
-            line.split(|c: char| c == ',' || c.is_whitespace()).filter(|field| !field.is_empty()).collect();
-        if fields.is_empty() || line.starts_with(['#', 'S']) {
+            text.split(|c: char| c == ',' || c.is_whitespace()).filter(|field| !field.is_empty()).collect();
+        if fields.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        if let Some(header) = text.strip_prefix("Seek distances measured") {
+            let count = header.trim_start_matches([':', ' ', '\t']).trim_end().parse();
+            let count = count.map_err(|_| wrong(line, "a count is expected: `Seek distances measured: COUNT`"))?;
+            if points > 0 || stated.is_some() {
+                return Err(wrong(line, "a second seek curve begins here; a file has one, with its count first"));
+            }
+            stated = Some((line, count));
             continue;
         }
         let number = |field: Option<&&str>| field.and_then(|field| field.parse::<f64>().ok());
         let (Some(distance), Some(millis)) = (number(fields.first()), number(fields.get(1))) else {
-            return Err(wrong("a distance in cylinders and a time in milliseconds are expected"));
+            return Err(wrong(line, "a distance in cylinders and a time in milliseconds are expected"));
         };
-        if !(0.0..=f64::from(CYLINDERS_MAX)).contains(&distance) || !(0.0..=1000.0).contains(&millis) {
-            return Err(wrong("a distance in cylinders, and a time from 0 to 1000 ms, are expected"));
+        if !(0.0..=f64::from(CYLINDERS_MAX)).contains(&distance)
+            || distance.fract() != 0.0
+            || !(0.0..=1000.0).contains(&millis)
+        {
+            return Err(wrong(line, "a distance in whole cylinders, and a time from 0 to 1000 ms, are expected"));
         }
+        let distance = distance as u32;
+        if let Some(before) = before.filter(|&before| before >= distance) {
+            let problem = format!(
+                "the distance {distance} comes after {before}: each distance is there once, in ascending order"
+            );
+            return Err(wrong(line, &problem));
+        }
+        before = Some(distance);
+        points += 1;
         apart += usize::from(fields.len() > 2);
         if table.len() == DISTANCES_MAX {
-            return Err(wrong(&format!("more than {DISTANCES_MAX} distances")));
+            return Err(wrong(line, &format!("more than {DISTANCES_MAX} distances")));
         }
-        if distance >= 1.0 {
-            table.push((distance as u32, super::super::drive::ms(millis)));
+        if distance >= 1 {
+            table.push((distance, super::super::drive::ms(millis)));
         }
+    }
+    if let Some((line, count)) = stated.filter(|&(_, count)| count != points) {
+        let problem = format!("{count} distances are announced here, and {points} follow: is the file cut off?");
+        return Err(wrong(line, &problem));
     }
     if table.is_empty() {
         return Err(param.error(&format!("{file} has no distances")));
@@ -383,8 +411,6 @@ fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut
             "The seek curve has further columns, of writes, which are left out: writes seek as reads do.".to_owned(),
         );
     }
-    table.sort_by_key(|point| point.0);
-    table.dedup_by_key(|point| point.0);
     Ok(Seek::Table(table.into()))
 }
 

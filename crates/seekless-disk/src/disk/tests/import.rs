@@ -316,6 +316,31 @@ fn mistakes_in_parameters_are_named() {
     assert!(imported.notes[0].contains("mechanics alone"), "{:?}", imported.notes);
 }
 
+/// Aim: a seek curve whose table was cut off, mixed up or joined with another is not taken for a whole one. Method: one mistake at a
+/// time in the file of the curve.
+#[test]
+fn mistakes_in_seek_curves_are_named() {
+    let model = MODEL.replace("{single}", "-1.0").replace("Seek type = curve", "Seek type = extracted");
+    let read = |curve: &str| import(&[("acme.diskspecs", SPECS), ("acme.model", &model), ("acme.seek", curve)], None);
+    for (from, to, problem) in [
+        ("measured: 3", "measured: 4", "line 1: 4 distances are announced here, and 3 follow: is the file cut off?"),
+        ("measured: 3", "measured: 2", "line 1: 2 distances are announced here, and 3 follow"),
+        ("measured: 3", "measured: three", "line 1: a count is expected: `Seek distances measured: COUNT`"),
+        ("99, 9.5", "9, 9.5", "line 5: the distance 9 comes after 10"),
+        ("99, 9.5", "10, 9.5", "line 5: the distance 10 comes after 10: each distance is there once"),
+        ("99, 9.5", "98.5, 9.5", "line 5: a distance in whole cylinders"),
+        ("99, 9.5", "99, 9.5\nSeek distances measured: 1\n", "line 6: a second seek curve begins here"),
+        ("99, 9.5", "99, -9.5", "line 5: a distance in whole cylinders, and a time from 0 to 1000 ms"),
+    ] {
+        let error = read(&CURVE.replace(from, to)).map(|_| ()).expect_err(to);
+        assert!(error.starts_with(&format!("acme.seek: {problem}")), "{to}: {error}");
+    }
+    // A time that is too short for its distance; the place is that of the mechanics, which name the file.
+    let error = read(&CURVE.replace("9.5", "1.6")).map(|_| ()).unwrap_err();
+    assert!(error.starts_with("acme.model: line 17: a seek over all cylinders, of 1.6 ms"), "{error}");
+    assert!(read(&CURVE.replace("Seek distances measured: 3", "# without a count")).is_ok());
+}
+
 /// Aim: no text does harm. Method: pieces of the files above taken out, doubled and put elsewhere; seeded.
 #[test]
 fn changed_parameters_do_no_harm() {
