@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::stack::Stack;
-use seekless::units::human_bytes;
+use seekless::units::{counted, human_bytes};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::replay::{
     COLUMNS, Devices, Listener, Map, Outcome, Place, ReplayError, Spec, Timing, Watch, check_stack, compare,
@@ -230,7 +230,7 @@ pub(super) fn to_json(import: &Import, outcomes: &[Outcome]) -> Vec<serde_json::
 
 pub(super) fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> String {
     let requests = outcomes.first().map_or(0, |outcome| outcome.total().requests);
-    let mut text = format!("{requests} requests of {}, timing {timing}\n\n", import.files.join(", "));
+    let mut text = format!("{} of {}, timing {timing}\n\n", counted(requests, "request"), import.files.join(", "));
     let mut grid = Table::new();
     grid.load_style(presets::ASCII_MARKDOWN).set_header(COLUMNS);
     for row in table(outcomes) {

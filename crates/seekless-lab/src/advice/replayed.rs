@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use seekless::units::{Nanos, human_bytes};
+use seekless::units::{Nanos, counted, human_bytes};
 
 use super::choice::{Choice, Figures, Judged};
 use super::{Candidate, PRICE, bars, by_price, description, known_of_models, of_candidate, price_text};
@@ -422,7 +422,8 @@ fn about(summary: &Summary) -> String {
         summary.footprint().map_or_else(String::new, |bytes| format!(", on {} of storage", human_bytes(bytes)));
     let bytes = summary.bytes() as f64 / (requests as f64).max(1.0);
     format!(
-        "The trace has {requests} requests{rate}: {} reads, {} writes, {} each on average, {} of them in order{touched}.",
+        "The trace has {}{rate}: {} reads, {} writes, {} each on average, {} of them in order{touched}.",
+        counted(requests, "request"),
         percent(share(Op::Read)),
         percent(share(Op::Write)),
         human_bytes(bytes.round() as u64),

@@ -1,6 +1,6 @@
 //! Several outcomes side by side, and the answer in one sentence.
 
-use seekless::units::{Nanos, human_bytes};
+use seekless::units::{Nanos, counted, human_bytes};
 
 use super::run::Outcome;
 use crate::trace::{Op, time_text};
@@ -42,9 +42,9 @@ fn alone(outcome: &Outcome) -> String {
     let busy =
         outcome.disk_busy().map_or(String::new(), |busy| format!("; its drives are busy for {:.0} %", busy * 100.0));
     format!(
-        "{} serves {} requests in {}, {} each on average{}{busy}.",
+        "{} serves {} in {}, {} each on average{}{busy}.",
         outcome.stack,
-        total.requests,
+        counted(total.requests, "request"),
         time_text(outcome.elapsed),
         time_text(total.mean()),
         tail(outcome).map_or(String::new(), |(what, time)| format!(" ({what} {})", time_text(time))),
