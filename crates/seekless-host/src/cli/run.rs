@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seekless::stack::Stack;
+use seekless::stack::{Stack, nearest, quoted_path};
 use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, Stop, has_costs, read_costs};
 
 use super::caller::{Caller, Terminal};
@@ -43,6 +43,48 @@ fn found(experiment: &Path, installed: impl FnOnce() -> Option<PathBuf>) -> Path
     is_name.then(folder).flatten().unwrap_or_else(|| experiment.to_owned())
 }
 
+/// Experiments that may have been meant by a folder that is not there: those beside it and, for a name alone, those in
+/// `experiments` and those that are installed.
+fn near_experiments(missing: &Path, installed: Option<&Path>) -> Option<String> {
+    const SHOWN_MAX: usize = 8;
+    let name = missing.file_name().filter(|_| !missing.exists())?.to_str()?;
+    let folder = missing.parent().unwrap_or(Path::new(""));
+    let is_name = folder.as_os_str().is_empty();
+    let mut folders = vec![folder.to_owned()];
+    if is_name {
+        folders.push("experiments".into());
+    }
+    let mut known: Vec<(String, PathBuf)> = folders.iter().flat_map(|folder| experiments_in(folder)).collect();
+    if let Some(installed) = installed.filter(|_| is_name) {
+        // By their names alone they are found.
+        known.extend(
+            experiments_in(&installed.join("experiments")).into_iter().map(|(name, _)| (name.clone(), name.into())),
+        );
+    }
+    let mut near: Vec<&(String, PathBuf)> = known.iter().filter(|(known, _)| known.starts_with(name)).collect();
+    if near.is_empty() {
+        let nearest = nearest(name, known.iter().map(|(known, _)| known.as_str()))?;
+        near.extend(known.iter().find(|(known, _)| known == nearest));
+    }
+    near.sort_unstable();
+    let (count, hidden) = (near.len(), near.len().saturating_sub(SHOWN_MAX));
+    let shown: Vec<String> = near.iter().take(SHOWN_MAX).map(|(_, path)| quoted_path(path)).collect();
+    let others = if hidden == 0 { String::new() } else { format!(" and {hidden} others") };
+    let either = if count == 1 { "" } else { "one of " };
+    Some(format!("did you mean {either}{}{others}?", shown.join(", ")))
+}
+
+/// Names and paths of the experiments in a folder; none where it cannot be read.
+fn experiments_in(folder: &Path) -> Vec<(String, PathBuf)> {
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(here).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names
+        .map(|name| (name.clone(), folder.join(name)))
+        .filter(|(_, path)| path.join("experiment.toml").is_file())
+        .collect()
+}
+
 /// Where experiments and samples are installed with the program.
 pub(super) fn installed() -> Option<PathBuf> {
     let program = std::fs::canonicalize("/proc/self/exe").ok()?;
@@ -52,8 +94,14 @@ pub(super) fn installed() -> Option<PathBuf> {
 impl Which {
     /// `installed` is asked where experiments are installed.
     pub(super) fn read(&self, installed: impl FnOnce() -> Option<PathBuf>) -> Result<Experiment, Failure> {
-        let read = Experiment::read(&found(&self.experiment, installed))
-            .map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+        let installed = installed();
+        let read = Experiment::read(&found(&self.experiment, || installed.clone())).map_err(|error| {
+            let failure = Failure::new(error).code(WRONG_USAGE);
+            match near_experiments(&self.experiment, installed.as_deref()) {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            }
+        })?;
         let experiment = if self.quick { read.quick() } else { read };
         Ok(match &self.over {
             Some(lower) => experiment.over(&from_here(lower)),

@@ -385,6 +385,11 @@ fn troubles_are_explained() {
     scratch.write("torn/points.jsonl", "these are\nno points\n");
     for (arguments, code, said) in [
         (&["run", "nowhere"][..], 2, "cannot read nowhere/experiment.toml"),
+        (&["run", "swep"], 2, "did you mean sweep?"),
+        (&["run", "swe"], 2, "did you mean sweep?"),
+        (&["run", "./sweeep"], 2, "did you mean ./sweep?"),
+        (&["run", "f"], 2, "did you mean failing?"),
+        (&["merge", "swep", "x"], 2, "did you mean sweep?"),
         (&["run", "empty"], 2, "this folder is no experiment"),
         (&["run", "typo"], 2, "unknown field `patern`"),
         (&["run", "failing", "--quick"], 1, "--map wrap"),

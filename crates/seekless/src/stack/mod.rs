@@ -78,7 +78,7 @@ pub use spec::{
     Check, Constructor, Convert, LayerSpec, LeafOpener, NoLeaves, OpenContext, Param, ProgressFn, Purpose, Sharing,
     Spread, StoredArray, StoredDevice, WordSpec,
 };
-pub use value::{Kind, Percent, Value, read_bytes};
+pub use value::{Kind, Percent, Value, nearest, read_bytes};
 pub use words::WORDS;
 
 use crate::units::Nanos;

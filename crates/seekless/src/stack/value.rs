@@ -288,7 +288,7 @@ fn read_measure(text: &str, units: &'static [(&'static str, u64)]) -> Result<u64
 }
 
 /// The candidate that `text` most likely means, if any is close.
-pub(super) fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Comparison takes time in proportion to both lengths, and a mistyped name is never this long.
     const CHARS_MAX: usize = 64;
     if text.chars().count() > CHARS_MAX {
