@@ -1,11 +1,11 @@
 //! `seekless advise`
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::rt::HostProfile;
-use seekless::stack::Stack;
+use seekless::stack::{Stack, nearest};
 use seekless::units::Nanos;
 use seekless_lab::advice::{Advice, CANDIDATES, Candidate, FULL_SPEED, LAYOUTS, WorkAdvice};
 use seekless_lab::experiment::Stored;
@@ -14,7 +14,7 @@ use seekless_lab::replay::{
     Devices, Map, Outcome, Place, ReplayError, Spec, Timing, Watch, check_stack, needs_survey, simulate_all_watched,
 };
 use seekless_lab::run::{can_be_simulated, simulate};
-use seekless_lab::trace::Summary;
+use seekless_lab::trace::{self, Summary};
 use seekless_lab::workload::{Program, WORKLOADS, WorkloadSpec};
 use serde_json::{Value, json};
 
@@ -153,6 +153,14 @@ fn workload(args: &Args) -> Result<Option<&'static WorkloadSpec>, Failure> {
     let [name] = &args.trace.files[..] else { return Ok(None) };
     match WORKLOADS.iter().find(|spec| name.as_os_str() == spec.name) {
         Some(spec) if !name.is_file() => Ok(Some(spec)),
+        None if is_no_trace(name) => {
+            let names = || WORKLOADS.iter().map(|spec| spec.name);
+            let problem = format!("there is no trace {}, and no workload of that name", name.display());
+            let near = name.to_str().and_then(|name| nearest(name, names()));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let failure = Failure::new(format!("{problem}{near}")).code(WRONG_USAGE);
+            Err(failure.hint(format!("workloads: {}", names().collect::<Vec<_>>().join(", "))))
+        }
         _ if args.set.is_empty() && args.profile.is_none() => Ok(None),
         Some(_) => {
             let name = name.display();
@@ -166,6 +174,11 @@ fn workload(args: &Args) -> Result<Option<&'static WorkloadSpec>, Failure> {
             Err(Failure::new(problem).hint(format!("workloads: {}", names.join(", "))).code(WRONG_USAGE))
         }
     }
+}
+
+/// A name alone that is neither a file nor what files of blktrace have in common.
+fn is_no_trace(name: &Path) -> bool {
+    name.components().count() == 1 && trace::files(&[name.to_owned()]).is_err()
 }
 
 /// Asks every candidate twice.
@@ -269,7 +282,26 @@ fn candidates(args: &Args, otherwise: &[(&str, &str)]) -> Result<Vec<Candidate>,
             candidates.push(Candidate::new(name, read_stack(line)?, &args.price));
         }
     }
+    check_prices(&args.price, &candidates)?;
     Ok(candidates)
+}
+
+/// Each price is that of a drive among the candidates, and there is one for each.
+fn check_prices(prices: &[(String, f64)], candidates: &[Candidate]) -> Result<(), Failure> {
+    let wrong = |problem: String| Failure::new(problem).code(WRONG_USAGE);
+    let mut drives: Vec<String> = candidates.iter().map(Candidate::drive).collect();
+    drives.sort_unstable();
+    drives.dedup();
+    for (index, (start, _)) in prices.iter().enumerate() {
+        if prices[..index].iter().any(|(other, _)| other == start) {
+            return Err(wrong(format!("--price {start}=... is given twice")));
+        }
+        if !drives.iter().any(|drive| drive.starts_with(start.as_str())) {
+            let problem = format!("--price {start}=...: no drive of the candidates begins so");
+            return Err(wrong(problem).hint(format!("the drives: {}", drives.join("; "))));
+        }
+    }
+    Ok(())
 }
 
 /// The name of the trace, what is in it, and an outcome for each stack.

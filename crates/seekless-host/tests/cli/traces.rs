@@ -317,12 +317,23 @@ fn storage_is_advised() {
     for (more, code) in [
         (&["-o", "mine.html"][..], 1),
         (&["--price", "disk"], 2),
+        (&["--price", "disk=90"], 2),
         (&["--within", "10"], 2),
         (&["--on", "lfs / disk:cheetah9lp"], 2),
     ] {
         assert_eq!(scratch.run(&[&ask[..], more].concat()).code, code, "{more:?}");
     }
     assert_eq!(std::fs::read(scratch.path("mine.html")).unwrap(), b"mine");
+
+    let ended = scratch.run(&[&ask[..], &["--price", "foo=3"]].concat());
+    assert_eq!(ended.code, 2, "{}", ended.err);
+    assert!(
+        ended
+            .err
+            .contains("--price foo=...: no drive of the candidates begins so\nthe drives: disk:cheetah9lp; ssd:nvme-a"),
+        "{}",
+        ended.err
+    );
 
     // Of candidates none of which can be asked, each is named with the reason.
     let ended = scratch.run(&["advise", "a.csv", "--format", "alibaba", "--on", "zns:zns-a"]);
@@ -365,6 +376,17 @@ fn storage_for_a_workload_is_advised() {
         let ended = scratch.run(&[&ask[..], more].concat());
         assert_eq!(ended.code, 2, "{more:?}: {}", ended.err);
         assert!(ended.err.contains(problem), "{more:?}: {}", ended.err);
+    }
+    for (name, wanted) in [
+        (
+            "smalfile",
+            "there is no trace smalfile, and no workload of that name; did you mean `smallfile`?\nworkloads: ",
+        ),
+        ("unlike-all", "there is no trace unlike-all, and no workload of that name\nworkloads: "),
+        ("folder/smalfile", "there is no file folder/smalfile"),
+    ] {
+        let ended = scratch.run(&["advise", name]);
+        assert!(ended.code > 0 && ended.err.contains(wanted), "{}", ended.err);
     }
     scratch.write("smallfile", "0,R,0,4096,0\n0,W,4096,4096,5\n");
     let ended = scratch.run(&["advise", "smallfile", "--format", "alibaba", "--on", "disk:cheetah9lp"]);

@@ -28,12 +28,21 @@ pub struct Candidate {
 impl Candidate {
     /// With a price where one is given for its drives: `prices` are those of one drive, by the beginning of its word.
     pub fn new(name: &str, stack: Stack, prices: &[(String, f64)]) -> Candidate {
-        let drive = stack.words().last().map_or_else(String::new, ToString::to_string);
+        let drive = drive(&stack);
         let price =
             prices.iter().filter(|(start, _)| drive.starts_with(start.as_str())).max_by_key(|(start, _)| start.len());
         let price = price.map(|(_, price)| price * drives(&stack) as f64);
         Candidate { name: name.to_owned(), stack, price }
     }
+
+    /// The word of its drives, by whose beginning a price is found.
+    pub fn drive(&self) -> String {
+        drive(&self.stack)
+    }
+}
+
+fn drive(stack: &Stack) -> String {
+    stack.words().last().map_or_else(String::new, ToString::to_string)
 }
 
 /// The drives of a stack: words that spread over several multiply them.
