@@ -22,7 +22,7 @@ use super::caller::{Caller, Step, Terminal};
 use super::replay::{Source, devices, sources};
 use super::report::is_page;
 use super::trace::TraceArgs;
-use super::traces::{duration, step, survey_for};
+use super::traces::{duration, new_flash, step, survey_for};
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 use crate::report;
 
@@ -44,7 +44,8 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) trace: TraceArgs,
 
-    /// A candidate: a stack of devices for a trace, with a file system for a workload; without one, a choice of both
+    /// A candidate: a stack of devices for a trace, with a file system for a workload; without one, a choice of both, whose
+    /// flash drives were overwritten at random before. Flash drives of your own are new, unless they say fill=random
     #[arg(long, value_name = "STACK")]
     on: Vec<String>,
 
@@ -323,6 +324,11 @@ fn replay(
     let (summary, outcomes) = simulate_all_watched(stacks, &mut trace, spec, watch)?;
     let import = trace.import();
     if is_first {
+        for (stack, outcome) in stacks.iter().zip(&outcomes) {
+            if let Some(warning) = outcome.as_ref().ok().and_then(|outcome| new_flash(stack, outcome)) {
+                caller.note(&format!("  warning: {warning}"));
+            }
+        }
         import.to_text().lines().skip(1).for_each(|line| caller.note(line));
         for warning in summary.warnings(trace.format(), &import) {
             caller.note(&format!("  warning: {warning}"));

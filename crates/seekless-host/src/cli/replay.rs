@@ -16,7 +16,7 @@ use serde_json::json;
 use super::caller::{Caller, Terminal};
 use super::replay_rows::Rows;
 use super::trace::TraceArgs;
-use super::traces::{step, survey_for};
+use super::traces::{new_flash, step, survey_for};
 use super::{Done, Failure, WRONG_USAGE, output, plot_replay, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare
@@ -33,14 +33,15 @@ Examples:
   seekless replay hm_0.csv.gz --on disk:cheetah9lp,scheduler=sptf --timing open --map scale
   seekless replay mine.csv --format 'csv:time=1:us,op=2,offset=3:B,length=4:B' --on disk:dec-rz26 --json
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --timing open --rows answers.csv.zst
-  seekless replay sda.blktrace.0 --on disk:cheetah9lp --on ssd:nvme-a --svg before-after.svg
+  seekless replay sda.blktrace.0 --on disk:cheetah9lp --on ssd:nvme-a,fill=random --svg before-after.svg
 
 Exit codes: 0 replayed, 1 failed, 2 wrong usage")]
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) trace: TraceArgs,
 
-    /// Storage to replay on: a stack of devices; give it again to compare
+    /// Storage to replay on: a stack of devices; give it again to compare. Flash drives are new, unless fill=random or
+    /// fill=sequential says that they were written before
     #[arg(long, required = true, value_name = "STACK")]
     pub(super) on: Vec<String>,
 
@@ -214,6 +215,11 @@ pub(super) fn replay(
     import.to_text().lines().skip(1).for_each(|line| caller.note(line));
     for warning in summary.warnings(trace.format(), &import) {
         caller.note(&format!("  warning: {warning}"));
+    }
+    for (stack, outcome) in stacks.iter().zip(&replayed) {
+        if let Some(warning) = outcome.as_ref().ok().and_then(|outcome| new_flash(stack, outcome)) {
+            caller.note(&format!("  warning: {warning}"));
+        }
     }
     let named = |(stack, outcome): (&Stack, Result<Outcome, ReplayError>)| {
         outcome.map_err(|error| Failure::new(format!("on {stack}: {error}")))

@@ -1,10 +1,38 @@
 //! Traces as arguments of commands, and messages about them.
 
-use seekless::units::Nanos;
+use seekless::stack::Stack;
+use seekless::units::{Nanos, counted};
+use seekless_lab::replay::Outcome;
 use seekless_lab::trace::{Import, Summary, Trace};
 
 use super::caller::{Caller, Step, Terminal};
 use super::{Failure, output};
+
+/// A warning where a new flash drive has answered most reads without reading flash: nothing was ever written there, and a drive in
+/// use is not so fast.
+pub(super) fn new_flash(stack: &Stack, outcome: &Outcome) -> Option<String> {
+    let drive = stack.words().last()?;
+    let in_use = match drive.name() {
+        "ssd" => "fill=random",
+        "zns" => "fill=sequential",
+        _ => return None,
+    };
+    if drive.choice("fill") != "fresh" {
+        return None;
+    }
+    let (mut reads, mut page_reads) = (0, 0);
+    for (_, counters) in &outcome.counters {
+        let counter = |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+        if let (Some(of_drive), Some(pages)) = (counter("reads"), counter("page_reads")) {
+            (reads, page_reads) = (reads + of_drive, page_reads + pages);
+        }
+    }
+    (page_reads < reads / 2).then(|| {
+        let read = counted(page_reads, "page");
+        let reads = counted(reads, "read");
+        format!("{stack} is new: its flash read {read} for {reads}, because most of it was never written; a drive in use is {in_use}")
+    })
+}
 
 /// Reads and counts a whole trace. `what` is shown beside the progress.
 pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, Failure> {

@@ -71,6 +71,16 @@ fn replays_compare() {
     assert_eq!(lines, out(&scratch, &[&one[..], &["--json", "--timing", "think"]].concat()));
     let both = out(&scratch, &["replay", "hm.csv", "--devices", "concatenate", "--on", "disk:cheetah9lp"]);
     assert!(both.starts_with("200 requests"), "{both}");
+    // A new flash drive has nothing to read, which is said; one that was used has.
+    let flash = |fill: &str| {
+        let stack = format!("ssd:nvme-a,size=4GiB{fill}");
+        scratch.run(&["replay", "hm.csv", "--device", "hm_0", "--map", "wrap", "--on", &stack]).err
+    };
+    assert!(flash("").contains("is new: its flash read 0 pages for "), "{}", flash(""));
+    assert!(!flash(",fill=random").contains("is new"), "{}", flash(",fill=random"));
+    scratch.write("one.csv", "0,R,4096,4096,0\n");
+    let one = out(&scratch, &["replay", "one.csv", "--format", "alibaba", "--on", "disk:cheetah9lp"]);
+    assert!(one.starts_with("1 request of") && one.contains(" serves 1 request in "), "{one}");
 }
 
 /// Every request of a replay is a row of a file, one file for each stack, whatever the order of answers; the same arguments give
