@@ -143,6 +143,9 @@ pub(super) fn run(args: &Args) -> Done {
 
 /// What the words ask: about a trace or a workload. `source` takes the place of the files that the words name.
 pub(super) fn advise(args: &Args, source: Option<&dyn Source>, caller: &dyn Caller) -> Result<Advised, Failure> {
+    if args.within == Some(Nanos::ZERO) {
+        return Err(Failure::new("--within 0: no storage answers in no time").code(WRONG_USAGE));
+    }
     match (workload(args)?, source) {
         (Some(spec), None) => advise_on_workload(args, spec, caller),
         (_, source) => advise_on_trace(args, source.unwrap_or(&args.trace), caller),

@@ -237,7 +237,7 @@ pub(super) struct SliceArgs {
     until: Option<Nanos>,
 
     /// Number of requests that are kept
-    #[arg(short = 'n', long, value_name = "COUNT")]
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
 
     /// The format to write; without, that of the trace
@@ -254,6 +254,12 @@ pub(super) fn convert(args: &ConvertArgs) -> Done {
 }
 
 pub(super) fn slice(args: &SliceArgs) -> Done {
+    let from = args.from.unwrap_or(Nanos::ZERO);
+    if let Some(until) = args.until.filter(|&until| until <= from) {
+        let (from, until) = (trace::time_text(from), trace::time_text(until));
+        let problem = format!("--until {until} is not after --from {from}: there is no request between them");
+        return Err(Failure::new(problem).hint("both count from the first request").code(WRONG_USAGE));
+    }
     let format = match &args.to {
         Some(to) => Some(Format::parse(to).map_err(|problem| Failure::new(problem).code(WRONG_USAGE))?),
         None => None,
