@@ -61,8 +61,8 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Write every request into this file: where it went, when it was made and answered; .gz and .zst are compressed. Give
-    /// it again for each further stack
+    /// Write every request into this file: where it went, when it was made and answered, in the order of the answers; .gz
+    /// and .zst are compressed. Give it again for each further stack
     #[arg(long, value_name = "FILE", group = "written")]
     rows: Vec<PathBuf>,
 

@@ -42,7 +42,8 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
 
-    /// Requests that are held back to sort those that are out of order
+    /// Requests that are held back to sort those that are out of order: one moves forward by at most so many places. 0
+    /// leaves the order as it is
     #[arg(long, default_value_t = SORT_WINDOW, value_name = "COUNT")]
     sort_window: usize,
 }

@@ -107,6 +107,10 @@ fn every_request_is_a_row() {
     let mut lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(lines[0][..3], ["number", "recorded_ns", "operation"]);
     let lines = lines.split_off(1);
+    assert!(
+        lines.windows(2).all(|pair| pair[0][9].parse::<u64>().unwrap() <= pair[1][9].parse().unwrap()),
+        "by answer"
+    );
     let mut numbers: Vec<u64> = lines.iter().map(|line| line[0].parse().unwrap()).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=100).collect::<Vec<_>>());

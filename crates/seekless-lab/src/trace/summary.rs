@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use seekless::units::{FixedMap, MIB, Nanos, SECTOR_BYTES};
+use seekless::units::{FixedMap, MIB, Nanos, SECTOR_BYTES, counted};
 
 use super::request::{DeviceId, Names, Op, Request};
 use super::{Format, Import};
@@ -193,7 +193,8 @@ impl Summary {
         if import.too_late > 0 {
             let (count, back) = (import.too_late, import.back_max_ns as f64 / 1e9);
             warnings.push(format!(
-                "{count} requests came too late to be put in order; time goes back by up to {back:.3} s (--sort-window)"
+                "{} came too late to be put in order, up to {back:.3} s behind; a larger --sort-window, in requests, holds back more to sort them",
+                counted(count, "request")
             ));
         }
         warnings
