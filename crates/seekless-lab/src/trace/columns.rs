@@ -1,7 +1,7 @@
 //! Any text: columns between separators, or the named groups of a regular expression.
 //!
 //! Nothing is guessed: a column of times, addresses or lengths has its unit in the description, and an operation that
-//! is not a word such as `R` or `write` must be named.
+//! is not a word such as `R` or `write` must be named. Addresses and lengths may be hexadecimal where each begins with `0x`.
 //!
 //! ```text
 //! csv:time=1:us,op=2,offset=3:B,length=4:B,device=5,header=1
@@ -145,9 +145,20 @@ fn take(
     if let Some(number) = number(text) {
         return take_number(role, unit, number, values, request);
     }
+    if role.is_size()
+        && let Some(number) = hexadecimal(text)
+    {
+        return take_number(role, unit, number, values, request);
+    }
     match role {
         Role::Time => values.time = Some(time(text, unit).ok_or(NO_TIME)?),
+        Role::Offset if is_bare_hexadecimal(text) => {
+            return Err(Aside::Rejected("the offset is no number; a hexadecimal one begins with 0x"));
+        }
         Role::Offset => return Err(Aside::Rejected("the offset is no number")),
+        Role::Length if is_bare_hexadecimal(text) => {
+            return Err(Aside::Rejected("the length is no number; a hexadecimal one begins with 0x"));
+        }
         Role::Length => return Err(Aside::Rejected("the length is no number")),
         Role::Device => request.device = names.device(text)?,
         Role::Latency if text.is_empty() => {}
@@ -172,6 +183,19 @@ fn take_number(role: Role, unit: u64, number: u64, values: &mut Values, request:
         Role::Op => {}
     }
     Ok(())
+}
+
+/// A number such as `0x1f000`, as strace and traces of the kernel have them.
+fn hexadecimal(text: &[u8]) -> Option<u64> {
+    let digits = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X"))?;
+    // Without a sign, which `from_str_radix` takes.
+    let is_plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    is_plain.then(|| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())?
+}
+
+/// Hexadecimal digits without a prefix, letters among them.
+fn is_bare_hexadecimal(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_hexdigit) && text.iter().any(u8::is_ascii_alphabetic)
 }
 
 const NO_TIME: Aside = Aside::Rejected("the time is no number");

@@ -391,6 +391,39 @@ fn columns() {
     );
 }
 
+/// Aim: addresses and lengths of logs may be hexadecimal, where each says so. Method: both kinds of description, the largest number and
+/// what is none; times and devices stay what they are.
+#[test]
+fn hexadecimal_columns() {
+    let csv = "csv:time=1:us,op=2,offset=3:B,length=4:sectors,device=5";
+    let sample = b"1,R,0x1f000,0x8,0x10\n2,W,0X1F200,8,sda\n3,R,\"0xffffffff00\",1,sda\n";
+    assert_eq!(
+        lines(sample, &as_format(csv)).0,
+        [
+            "1000 0x10 read 126976+4096 - -/-/-",
+            "2000 sda write 127488+4096 - -/-/-",
+            "3000 sda read 1099511627520+512 - -/-/-"
+        ]
+    );
+    let pattern = r"regex:^(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\w+)\+(?<length_B>\w+)";
+    assert_eq!(
+        lines(b"1 read 0xff+0x200\n2 write 256+512\n", &as_format(pattern)).0,
+        ["1000 0 read 130560+512 - -/-/-", "2000 0 write 131072+512 - -/-/-"]
+    );
+    let wrong =
+        b"1,R,0,1,x\n2,R,1f000,8,x\n3,R,0x,8,x\n4,R,0x+1,8,x\n5,R,0x1ffffffffffffffff,8,x\n6,R,0,a,x\n7,R,here,8,x\n";
+    let (_, mut rejected) = check(csv, false, wrong, &["1000 x read 0+512 - -/-/-"]);
+    rejected.sort();
+    assert_eq!(
+        rejected,
+        [
+            ("the length is no number; a hexadecimal one begins with 0x".to_owned(), 1),
+            ("the offset is no number".to_owned(), 4),
+            ("the offset is no number; a hexadecimal one begins with 0x".to_owned(), 1),
+        ]
+    );
+}
+
 /// blktrace's records, byte for byte from the kernel's header: version 7 in both byte orders, version 8, a control
 /// group's number, data after a header, notes, and a truncated end.
 #[test]
