@@ -97,10 +97,14 @@ impl Simulation {
         };
         percent("the utilisation", self.utilisation_percent, 0.1)?;
         percent("garbage", self.garbage_percent, 0.0)?;
-        for (what, turns) in [("the warm-up", self.warm_up), ("the number of writes", self.writes)] {
-            if !(0.0..=1e6).contains(&turns) {
-                return Err(format!("{what} is in multiples of the data, from 0 to a million, not {turns}"));
-            }
+        if !(0.0..=1e6).contains(&self.warm_up) {
+            return Err(format!("the warm-up is in multiples of the data, from 0 to a million, not {}", self.warm_up));
+        }
+        if !(self.writes > 0.0 && self.writes <= 1e6) {
+            return Err(format!(
+                "the number of writes is in multiples of the data, above 0 and up to a million, not {}",
+                self.writes
+            ));
         }
         if self.segment_blocks == 0 {
             return Err("a segment has at least one block".into());

@@ -49,7 +49,7 @@ pub(super) struct Args {
     utilisation: f64,
 
     /// How many segments there are, in place of the utilisation; open and clean ones count
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
+    #[arg(long, default_value_t = 0, hide_default_value = true, conflicts_with = "utilisation", value_name = "COUNT")]
     segments: u32,
 
     /// A pass reads victims until they have this many live blocks; it has at least one
@@ -64,8 +64,15 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     target_segments: u32,
 
-    /// Cleaning begins at this share of dead blocks, as in SepBIT's simulator, and space is not limited
-    #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "PERCENT")]
+    /// Cleaning begins at this share of dead blocks, as in SepBIT's simulator, and space is not limited: in place of
+    /// --utilisation, --segments and --reserve-segments
+    #[arg(
+        long,
+        default_value_t = 0.0,
+        hide_default_value = true,
+        conflicts_with_all = ["utilisation", "segments", "reserve_segments"],
+        value_name = "PERCENT"
+    )]
     garbage: f64,
 
     /// Writes before anything is counted, in multiples of the data
@@ -227,7 +234,10 @@ pub(super) fn to_text(results: &[(Prepared, Setup, Outcome)], histogram: bool) -
             format!("{:.3}", outcome.write_cost()),
             percent(outcome.cleaned_utilisation()),
             percent(outcome.cleaned_empty_share()),
-            format!("{:+.1} %", outcome.drift() * 100.0),
+            match outcome.drift() {
+                drift if drift.is_finite() => format!("{:+.1} %", drift * 100.0),
+                _ => "-".to_owned(),
+            },
             outcome.heads.len().to_string(),
         ];
         let mut row = vec![Cell::new(format!("{}{future}", prepared.name()))];

@@ -51,6 +51,16 @@ fn errors_have_hints() {
         (&["clean", "greedy", "--pattern", "zipf:skew=x"], 1, "write a number"),
         (&["clean", "greedy", "--pattern", "trace:file=none"], 1, "none"),
         (&["clean", "greedy", "--blocks", "100", "--utilisation", "99"], 1, "do not fit"),
+        (&["clean", "greedy", "--writes", "0"], 2, "above 0"),
+        (&["clean", "greedy", "--writes", "nan"], 2, "above 0"),
+        (&["clean", "greedy", "--garbage", "15", "--utilisation", "50"], 2, "cannot be used with '--utilisation"),
+        (&["clean", "greedy", "--garbage", "15", "--segments", "50"], 2, "cannot be used with '--segments"),
+        (
+            &["clean", "greedy", "--garbage", "15", "--reserve-segments", "5"],
+            2,
+            "cannot be used with '--reserve-segments",
+        ),
+        (&["clean", "greedy", "--utilisation", "50", "--segments", "50"], 2, "cannot be used with '--segments"),
         (&["clean"], 2, "POLICY"),
     ] {
         let ended = scratch.run(arguments);
