@@ -106,12 +106,12 @@ pub(super) struct FitArgs {
     round: bool,
 
     /// Drives that are tried at most
-    #[arg(long, default_value_t = Effort::default().drives_max, value_name = "COUNT")]
+    #[arg(long, default_value_t = Effort::default().drives_max, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     drives: u32,
 
     /// Cases of each operation, size and depth that are used at most
-    #[arg(long, default_value_t = Effort::default().cases_max, value_name = "COUNT")]
-    cases: usize,
+    #[arg(long, default_value_t = Effort::default().cases_max as u32, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    cases: u32,
 
     /// Print JSON
     #[arg(long)]
@@ -122,7 +122,7 @@ pub(super) fn fit(args: &FitArgs) -> Done {
     let model = read_model(&args.drive)?;
     let cases = cases(&model, args.file.as_deref())?;
     let start = if args.round { round_figures(&model) } else { model.clone() };
-    let effort = Effort { cases_max: args.cases, drives_max: args.drives };
+    let effort = Effort { cases_max: args.cases as usize, drives_max: args.drives };
     let bar = output::progress(args.drives.into(), "drives");
     let fitted = fit_figures(&start, &cases, effort, &mut |tried, _| {
         bar.set_position(tried.into());

@@ -365,6 +365,10 @@ fn a_flash_drive_is_fitted() {
     let checked = scratch.run(&["flash", "validate", line, "mine.csv"]);
     assert_eq!(checked.code, 0, "{}", checked.err);
     scratch.write("none.csv", "engine,format,case,block_size,iodepth,iops,latency_mean_us\n");
+    for option in ["--cases", "--drives"] {
+        let ended = scratch.run(&[&fit[..4], &[option, "0"]].concat());
+        assert!(ended.code == 2 && ended.err.contains("0 is not in 1.."), "{option}: {}", ended.err);
+    }
     for (file, code) in [("none.csv", 1), ("gone.csv", 1)] {
         let ended = scratch.run(&["flash", "fit", "nvme-a", file]);
         assert_eq!(ended.code, code, "{file}: {}", ended.err);

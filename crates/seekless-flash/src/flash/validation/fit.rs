@@ -201,7 +201,7 @@ pub fn fit_figures(
     watch: &mut dyn FnMut(u32, f64) -> ControlFlow<()>,
 ) -> Result<Fitted, FlashError> {
     let chosen = chosen(start, cases, effort.cases_max)?;
-    if chosen.is_empty() {
+    if chosen.iter().all(Vec::is_empty) {
         return Err(FlashError("there is no case to fit to that the drive can answer".to_owned()));
     }
     let mut search = Search { chosen: &chosen, tried: 0, best: start.clone(), error: f64::INFINITY };
