@@ -25,7 +25,17 @@ pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
     let is_stack = text.starts_with('@') || text.contains([':', '/']) || is_word(text);
     if !text.starts_with('@') && Path::new(text).exists() {
         let failure = Failure::new(format!("{text} is a file, where a drive is expected")).code(WRONG_USAGE);
-        return Err(failure.hint("each drive comes before its trace; `seekless disk list` shows the drives"));
+        // A drive file by another name, or something else, such as a trace.
+        let is_drive = read_text(text).is_ok_and(|drive| Drive::from_toml(&drive).is_ok());
+        // In a stack line, other characters have a meaning.
+        let is_plain = text.chars().all(|c| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'));
+        return Err(match is_drive {
+            true if is_plain => failure.hint(format!("it is a drive file: name it disk:file={text}, or let its name end in .toml")),
+            true => failure.hint("it is a drive file: let its name end in .toml"),
+            false => failure.hint(
+                "a drive file ends in .toml, and each drive comes before its trace; `seekless disk list` shows the drives",
+            ),
+        });
     }
     let stack = match is_stack {
         true => read_stack(text)?,

@@ -199,7 +199,11 @@ fn troubles_are_explained() {
     for (arguments, code, said) in [
         (&["cheetah9pl", "good"][..], 2, "did you mean `cheetah9lp`?"),
         (&["Cheetah9LP", "good"], 2, "did you mean `cheetah9lp`?"),
-        (&["good", "cheetah9lp"], 2, "good is a file, where a drive is expected\neach drive comes before its trace"),
+        (
+            &["good", "cheetah9lp"],
+            2,
+            "good is a file, where a drive is expected\na drive file ends in .toml, and each drive comes",
+        ),
         (&["cheetah9lp"], 2, "2 values required"),
         (&["cheetah9lp", "good", "dec-rz26"], 2, "there is no trace for dec-rz26"),
         (&["lfs / disk:cheetah9lp", "good"], 2, "this is no single modelled disk"),
@@ -237,6 +241,24 @@ fn troubles_are_explained() {
     assert!(!scratch.path("x.svg").exists());
     let ended = scratch.run(&["disk", "info", "hp97650"]);
     assert_eq!((ended.code, ended.err.contains("did you mean `hp97560`?")), (2, true), "{}", ended.err);
+}
+
+/// Aim: a drive file by another name than `*.toml` is recognised, and the name that the hint gives works. Method: here and in a folder.
+#[test]
+fn a_drive_file_by_another_name_gets_a_name_that_works() {
+    let scratch = Scratch::new();
+    scratch.make_directory("d");
+    let text = Drive::file_text("dec-rz26").unwrap();
+    for name in ["mine", "./mine", "d/mine.drive"] {
+        scratch.write(name, text);
+        let ended = scratch.run(&["disk", "info", name]);
+        let (_, hint) = ended.err.split_once("it is a drive file: name it ").unwrap_or_else(|| panic!("{}", ended.err));
+        let pasted = hint.split_once(", or").unwrap().0;
+        assert!(scratch.good(&["disk", "info", pasted]).starts_with("dec-rz26\n"), "{pasted}");
+    }
+    scratch.write("a, b", text);
+    let ended = scratch.run(&["disk", "info", "a, b"]);
+    assert!(ended.code == 2 && ended.err.contains("let its name end in .toml"), "{}", ended.err);
 }
 
 /// Aim: flash drives are listed and compared, with measurements of the project and with one's own. Method: the errors of both
