@@ -108,6 +108,14 @@ pub(super) fn run(args: &Args) -> Done {
             output::print_raw(&text)?;
         }
     }
+    if fitted.is_worse_unseen() {
+        let [before, after] = [fitted.before, fitted.after].map(|halves| halves.held_out.demerit_ms);
+        output::warn(&format!(
+            "warning: the half that was not fitted is worse than before: demerit {after:.3} ms, with {} {before:.3} ms. The fit \
+             has followed its own half: more replays or a longer trace may help; until then, {} is the better model",
+            args.from, args.from
+        ));
+    }
     Ok(0)
 }
 
@@ -217,5 +225,6 @@ fn to_json(args: &Args, trace: &str, start: &Drive, fitted: &Fitted) -> Value {
             .collect::<Vec<_>>(),
         "replays": fitted.replays,
         "reached_limit": fitted.is_early,
+        "other_half_is_worse": fitted.is_worse_unseen(),
     })
 }

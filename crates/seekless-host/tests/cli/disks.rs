@@ -325,6 +325,36 @@ fn a_drive_is_fitted() {
     assert_eq!(&*Drive::from_toml(&printed.out).unwrap().name, "mine");
 }
 
+/// Aim: a fit that makes the half worse that it has not seen says so. Method: a trace whose halves are of two drives.
+#[test]
+fn a_fit_that_does_not_hold_says_so() {
+    let scratch = Scratch::new();
+    let rz26 = Drive::named("dec-rz26").unwrap();
+    let first = trace(rz26, 300, Nanos::from_millis(3));
+    let half = |text: &str, first: bool| -> Vec<String> {
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let middle = lines.len() / 2;
+        if first { lines[..middle].to_vec() } else { lines[middle..].to_vec() }
+    };
+    let second = trace(rz26, 300, Nanos::ZERO);
+    scratch.write("halves", [half(&first, true), half(&second, false)].concat().join("\n") + "\n");
+    let fit = ["disk", "fit", "halves", "--from", "dec-rz26", "-o", "fitted.toml", "--replays", "60", "--json"];
+    let ended = scratch.run(&fit);
+    assert!(
+        ended.code == 0 && ended.err.contains("the half that was not fitted is worse than before"),
+        "{}",
+        ended.err
+    );
+    let value: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(value["other_half_is_worse"], true, "{value:#}");
+    let demerit = |when: &str| value[when]["other_half"]["demerit_ms"].as_f64().unwrap();
+    assert!(demerit("after") > demerit("before"), "{value:#}");
+    // One that holds does not.
+    scratch.write("slower", &first);
+    let ended = scratch.run(&["disk", "fit", "slower", "--from", "dec-rz26", "--replays", "60"]);
+    assert!(ended.code == 0 && !ended.err.contains("worse than before"), "{}", ended.err);
+}
+
 /// What cannot be fitted or measured is refused with the reason and a hint.
 #[test]
 fn what_cannot_be_fitted_or_measured_is_refused() {

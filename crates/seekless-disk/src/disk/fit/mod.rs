@@ -60,6 +60,14 @@ pub struct Fitted {
     pub is_early: bool,
 }
 
+impl Fitted {
+    /// The half that the fit has not seen is farther from the drive than it was before: the fit followed what is particular to
+    /// the other half.
+    pub fn is_worse_unseen(&self) -> bool {
+        self.after.held_out.demerit_ms > self.before.held_out.demerit_ms
+    }
+}
+
 /// Why a trace cannot be fitted.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum FitError {
