@@ -110,11 +110,18 @@ pub(super) fn to_text(statistics: &Value) -> String {
             text += &written_text(&counter);
         }
         let shown = ["log_bytes", "log_data_bytes", "log_metadata_bytes", "log_cleaned_bytes", "write_cost_permille"];
+        let mut at_zero = Vec::new();
         for (name, value) in part["counters"].as_object().into_iter().flatten() {
             let in_words = part["log"].is_object() && (shown.contains(&&**name) || name.starts_with("cleaner_"));
-            if !in_words && value.as_u64() != Some(0) {
-                text += &format!("  {:<24} {value}\n", name.replace('_', " "));
+            let words = name.replace('_', " ");
+            match value.as_u64() {
+                _ if in_words => {}
+                Some(0) => at_zero.push(words),
+                _ => text += &format!("  {words:<24} {value}\n"),
             }
+        }
+        if !at_zero.is_empty() {
+            text += &format!("  at 0: {}\n", at_zero.join(", "));
         }
     }
     text
@@ -229,6 +236,9 @@ mod tests {
             assert!(text.contains(wanted), "{wanted}:\n{text}");
         }
         assert!(text.contains("write amplification 3.00; write cost 5.00"), "{text}");
+        let zeroes =
+            json!({ "parts": [{ "part": "file:a", "counters": { "direct_writes": 0, "reads": 3, "syncs": 0 } }] });
+        assert_eq!(to_text(&zeroes), "file:a\n  reads                    3\n  at 0: direct writes, syncs\n");
         for nonsense in
             [json!(null), json!({ "parts": 7 }), json!({ "parts": [{ "log": { "segments_by_live": [1, "x"] } }] })]
         {
