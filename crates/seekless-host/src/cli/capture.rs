@@ -12,12 +12,12 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use seekless::stack::quoted_path;
-use seekless::units::{counted, human_bytes};
+use seekless::units::{Nanos, counted, human_bytes};
 use seekless_lab::output::{Replace, Sources, Wish};
 use seekless_lab::trace::{Options, Output, Trace};
 
 use super::traces::{describe, duration, survey};
-use super::{Done, Failure, output};
+use super::{Done, Failure, WRONG_USAGE, output};
 use crate::reactor::Signals;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -51,10 +51,10 @@ pub(super) struct CaptureArgs {
 
     /// How long to record
     #[arg(long = "for", value_parser = duration, value_name = "TIME", conflicts_with = "command")]
-    length: Option<seekless::units::Nanos>,
+    length: Option<Nanos>,
 
     /// Memory for events that have not been written yet, for each processor
-    #[arg(long, default_value_t = 8192, value_name = "KIB")]
+    #[arg(long, default_value_t = 8192, value_name = "KIB", value_parser = clap::value_parser!(u32).range(1..))]
     buffer: u32,
 
     /// Record while this command runs
@@ -63,6 +63,9 @@ pub(super) struct CaptureArgs {
 }
 
 pub(super) fn run(args: &CaptureArgs) -> Done {
+    if args.length == Some(Nanos::ZERO) {
+        return Err(Failure::new("--for 0: nothing would be recorded").code(WRONG_USAGE));
+    }
     let device = device_number(&args.device)?;
     let wish = Wish::new(Replace::forced(args.force)).sources(Sources::of(&[&args.device]));
     seekless_lab::output::check(&args.output, &wish)?;

@@ -55,7 +55,7 @@ pub(super) struct Args {
     places: usize,
 
     /// Seconds after which zones are not located any more exactly
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     time: u64,
 
     /// Print what was found as JSON

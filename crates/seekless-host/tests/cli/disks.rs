@@ -384,6 +384,7 @@ fn what_cannot_be_fitted_or_measured_is_refused() {
         (&["measure", "nbd+unix:///?socket=missing"], 1, "cannot connect"),
         (&["measure", "nbd+unix:///"], 2, "socket=PATH"),
         (&["measure", "image", "--places", "2"], 2, "at least 8"),
+        (&["measure", "image", "--time", "0"], 2, "0 is not in 1.."),
     ] {
         let run = scratch.run(&[&["disk"], arguments].concat());
         assert!(run.code == code && run.err.contains(problem), "{arguments:?}: {} {}", run.code, run.err);

@@ -225,6 +225,8 @@ fn troubles_are_explained() {
         (&["trace", "slice", "--until", "0s", "hm.csv"], 2, "there is no request between them"),
         (&["trace", "slice", "-n", "0", "hm.csv"], 2, "0 is not in 1.."),
         (&["advise", "hm.csv", "--within", "0s"], 2, "--within 0"),
+        (&["trace", "capture", "hm.csv", "-o", "x", "--for", "0s"], 2, "nothing would be recorded"),
+        (&["trace", "capture", "hm.csv", "-o", "x", "--buffer", "0"], 2, "0 is not in 1.."),
         (&["trace", "capture", "hm.csv", "-o", "x"], 1, "is neither a block device nor the file behind a loop device"),
         (&["replay", "hm.csv", "--on", "disk:cheetah9lp"], 1, "--devices concatenate"),
         (&["replay", "hm.csv", "--on", "lfs / memory:64MiB"], 2, "is a file system"),
