@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use seekless::fs::StatFs;
-use seekless::stack::{Purpose, Usage};
+use seekless::stack::{Purpose, Usage, WORDS};
 use serde_json::Value;
 
 use super::world::World;
@@ -81,7 +81,12 @@ fn space(path: &Path) -> Result<Value, Failure> {
 
 /// The statistics of a stack that is not mounted: nothing has been counted, but a log has its segments.
 fn of_stack(line: &str) -> Result<Value, Failure> {
-    let stack = read_volume(line, "look at")?;
+    // A name alone, which may have been meant as a mount point.
+    let is_name = !line.contains([' ', ':', '/', '@']) && WORDS.iter().all(|word| word.name != line);
+    let stack = read_volume(line, "look at").map_err(|failure| match is_name {
+        true => failure.hint(format!("and there is no directory {line} here, where a mount could be")),
+        false => failure,
+    })?;
     let world = World::new()?;
     let leaves = world.leaves();
     world.run(async {

@@ -103,6 +103,20 @@ fn a_path_gets_the_obvious_stack() {
     }
 }
 
+/// A misspelt mount point is not only no word of a stack.
+#[test]
+fn a_mount_point_that_is_not_there_is_no_directory() {
+    let scratch = Scratch::new();
+    let ended = scratch.run(&["stat", "mntt"]);
+    assert!(
+        ended.code == 2 && ended.err.ends_with("\nand there is no directory mntt here, where a mount could be\n"),
+        "{}",
+        ended.err
+    );
+    let ended = scratch.run(&["stat", "lfs"]);
+    assert!(ended.code == 2 && !ended.err.contains("no directory"), "{}", ended.err);
+}
+
 /// Files that are missing, of another kind, or not files.
 #[test]
 fn stores_that_will_not_do_are_named() {
