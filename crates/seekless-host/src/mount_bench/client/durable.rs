@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use seekless::rng::Rng;
 
@@ -72,4 +73,38 @@ pub(super) fn overwrite(task: &Task) -> Result<Work<'_>, String> {
         }
         Ok(task.syncs)
     }))
+}
+
+/// Files that are replaced.
+const REPLACED: u64 = 20;
+
+pub(super) fn replace(task: &Task) -> Result<Work<'_>, String> {
+    let directory = task.directory.join("replaced");
+    fs::create_dir(&directory).map_err(|error| failed("make the directory", &directory, error))?;
+    use_before(task, &directory.join("large"))?;
+    let bytes = content(8, 2 * BLOCK_BYTES);
+    Ok(Box::new(move || {
+        for number in 0..task.syncs {
+            let (new, old) = (directory.join("new"), directory.join(format!("f{}", number % REPLACED)));
+            let mut file = File::create_new(&new).map_err(|error| failed("create", &new, error))?;
+            let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+            written.map_err(|error| failed("write", &new, error))?;
+            fs::rename(&new, &old).map_err(|error| failed("replace", &old, error))?;
+        }
+        Ok(task.syncs)
+    }))
+}
+
+/// Writes a large file and removes it, four times, as on a volume that has been in use.
+fn use_before(task: &Task, path: &Path) -> Result<(), String> {
+    let bytes = content(9, 1 << 20);
+    for _ in 0..4 {
+        let mut file = File::create_new(path).map_err(|error| failed("create", path, error))?;
+        for _ in 0..task.large.div_ceil(bytes.len() as u64) {
+            file.write_all(&bytes).map_err(|error| failed("write", path, error))?;
+        }
+        file.sync_all().map_err(|error| failed("sync", path, error))?;
+        fs::remove_file(path).map_err(|error| failed("remove", path, error))?;
+    }
+    Ok(())
 }

@@ -138,6 +138,7 @@ fn prepare(task: &Task) -> Result<Work<'_>, String> {
         "create-fsync" => durable::create(task),
         "append-fdatasync" => durable::append(task),
         "overwrite-fdatasync" => durable::overwrite(task),
+        "replace-fsync" => durable::replace(task),
         "sqlite-wal" => programs::sqlite(task, "wal"),
         "sqlite-rollback" => programs::sqlite(task, "delete"),
         "postmark" => programs::postmark(task),

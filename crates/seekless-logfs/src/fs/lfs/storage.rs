@@ -1,0 +1,206 @@
+//! Storage below the segments, where it is not there from the beginning, as in an image file with holes: got before the log
+//! needs it, kept for a while, given back.
+
+use std::rc::Rc;
+
+use super::Lfs;
+use super::assemble::Scope;
+use super::format::{BLOCK_SECTORS, CHECKPOINT_SECTORS};
+use super::layout::SegmentNo;
+use super::state::State;
+use crate::device::{DeviceError, Discard};
+use crate::fs::{FsError, FsResult};
+use crate::units::Nanos;
+
+/// Segments of one discard, and of one round of the timer: 32 MiB and 2 GiB with segments of 512 KiB.
+const DISCARD_SEGMENTS_MAX: usize = 64;
+const DISCARDED_AT_ONCE_MAX: usize = 4096;
+
+impl Lfs {
+    /// Puts emptied segments back to use. The storage of those beyond what is needed soon is given back, at once or after a while.
+    pub(super) async fn release(&self, segments: Vec<SegmentNo>) {
+        let discards = self.discards();
+        // Where the host is full, others need it.
+        let keeps = self.discards_later() && !self.state.borrow().log.is_full_below;
+        for segment in segments {
+            let is_surplus = discards && {
+                let state = self.state.borrow();
+                state.log.segments.ready.len() as u64 >= ready_target(&state)
+            };
+            {
+                let state = self.state.borrow();
+                let end = [state.log.end.segment, state.log.end.next_segment];
+                debug_assert_eq!(state.log.segments.get(segment).live_bytes, 0, "G3: what is let go of holds nothing");
+                debug_assert!(!end.contains(&segment), "G3: the log does not go on in what is let go of");
+            }
+            if is_surplus && !keeps {
+                self.discard(&[segment]).await;
+                continue;
+            }
+            let (start, sectors, was_written) = {
+                let state = self.state.borrow();
+                let layout = &state.log.layout;
+                (layout.segment_start(segment), layout.segment_sectors(), state.log.segments.get(segment).uses > 0)
+            };
+            // An earlier life may have given its storage back, or never have got it.
+            let has_storage = was_written || self.device.provision(start, sectors).await.is_ok();
+            self.state.borrow_mut().log.segments.put_back(segment, has_storage);
+        }
+        self.work.space_changed.notify();
+    }
+
+    /// Lets go of what is empty, which takes two checkpoints (G1), where its storage is given back afterwards and there is room for
+    /// them. The last checkpoint meets the errors again that matter.
+    pub(super) async fn let_go_of_all(self: &Rc<Self>) {
+        if !self.discards_later() || self.state.borrow().log.is_full_below || self.room_is_short() {
+            return;
+        }
+        if self.sync(Scope::Everything).await.is_ok() && self.waiting_segments() > 0 {
+            let _ = self.take_back_by_checkpoints().await;
+        }
+    }
+
+    /// Whether storage that is not needed soon is kept for a while, for the log to write it again. A device that is written in order
+    /// takes a discard before each such write anyway.
+    fn discards_later(&self) -> bool {
+        self.discards() && self.state.borrow().log.options.discard_after > Nanos::ZERO && self.device.spans().is_none()
+    }
+
+    /// Gives back the storage of what the log has not needed for a while, some of it at a time: other work of the timer waits.
+    pub(super) async fn give_back_some(&self) {
+        let unused_for = self.state.borrow().log.options.discard_after;
+        self.give_back(unused_for, DISCARDED_AT_ONCE_MAX).await;
+    }
+
+    /// Gives back the storage of ready segments that the log has not needed for so long, at most so many. Enough stay ready.
+    pub(super) async fn give_back(&self, unused_for: Nanos, most: usize) {
+        if !self.discards_later() {
+            return;
+        }
+        let due = {
+            let mut guard = self.state.borrow_mut();
+            let state = &mut *guard;
+            let spare = state.log.segments.surely_ready().saturating_sub(ready_target(state));
+            let unused_for = if state.log.is_full_below { Nanos::ZERO } else { unused_for };
+            state.log.segments.leave_unused(self.rt.now(), unused_for, spare, most)
+        };
+        for run in due.chunk_by(|segment, next| segment + 1 == *next) {
+            for part in run.chunks(DISCARD_SEGMENTS_MAX) {
+                self.discard(part).await;
+            }
+        }
+        if !due.is_empty() {
+            self.work.space_changed.notify();
+        }
+    }
+
+    /// Discards segments that follow each other. The log does not use them while they are neither clean nor ready.
+    async fn discard(&self, segments: &[SegmentNo]) {
+        let (start, sectors) = {
+            let state = self.state.borrow();
+            let layout = &state.log.layout;
+            (layout.segment_start(segments[0]), layout.segment_sectors() * segments.len() as u64)
+        };
+        let discarded = self.device.discard(start, sectors).await.is_ok();
+        let mut state = self.state.borrow_mut();
+        for &segment in segments {
+            state.log.counters.discarded_segments += u64::from(discarded);
+            state.log.segments.put_back(segment, false);
+        }
+    }
+
+    /// Gets storage below for some more clean segments, and cleans where there is none.
+    ///
+    /// # Errors
+    /// `NoSpace` when the storage below is full, and cleaning does not help.
+    pub(super) async fn provision(&self) -> FsResult<()> {
+        let won = self.provision_some().await?;
+        if won.sure > 0 || !self.state.borrow().log.is_full_below {
+            return Ok(());
+        }
+        let cleaned = self.clean_for_room().await;
+        if won.all > 0 { Ok(()) } else { cleaned }
+    }
+
+    /// Gets storage below for some more clean segments, as far as there is some.
+    pub(super) async fn provision_some(&self) -> FsResult<Won> {
+        let _pass = self.work.provision_gate.enter().await;
+        let (wanted, candidates, sure_before) = {
+            let state = self.state.borrow();
+            let wanted = ready_target(&state).saturating_sub(state.log.segments.ready.len() as u64).max(1);
+            let candidates = state.log.segments.to_provision(state.log.end.segment);
+            (wanted, candidates, state.log.segments.surely_ready())
+        };
+        let (mut won, mut is_full) = (0, false);
+        for segment in candidates {
+            let (start, sectors) = {
+                let state = self.state.borrow();
+                (state.log.layout.segment_start(segment), state.log.layout.segment_sectors())
+            };
+            match self.device.provision(start, sectors).await {
+                Ok(()) => {
+                    let mut state = self.state.borrow_mut();
+                    if state.log.segments.clean.remove(&segment) {
+                        state.log.segments.ready.insert(segment);
+                    }
+                    won += 1;
+                }
+                // Another segment may still have storage from before. What this one got is given back: a host may have
+                // allocated a part of it.
+                Err(DeviceError::NoSpace { .. }) => {
+                    is_full = true;
+                    if self.discards() {
+                        let _ = self.device.discard(start, sectors).await;
+                    }
+                }
+                Err(error) => return Err(FsError::Device(error)),
+            }
+            if won == wanted {
+                break;
+            }
+        }
+        self.work.space_changed.notify();
+        let mut state = self.state.borrow_mut();
+        state.log.is_full_below = is_full;
+        Ok(Won { all: won, sure: state.log.segments.surely_ready().saturating_sub(sure_before) })
+    }
+
+    /// Gets storage below for the checkpoint slots and for where the log goes on, so far as there is some: mkfs, and a copy
+    /// that leaves out zeroes, leave holes there.
+    pub(super) async fn provision_end(&self) -> FsResult<()> {
+        let (layout, end) = {
+            let state = self.state.borrow();
+            (state.log.layout, state.log.end)
+        };
+        let slots = CHECKPOINT_SECTORS.map(|slot| (slot, 2 * BLOCK_SECTORS));
+        let segments = [end.segment, end.next_segment];
+        let segments = segments.map(|segment| (layout.segment_start(segment), layout.segment_sectors()));
+        for (start, sectors) in slots.into_iter().chain(segments) {
+            match self.device.provision(start, sectors).await {
+                // What there is may be enough. If not, the write says so.
+                Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
+                Err(error) => return Err(FsError::Device(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether storage below is given back.
+    fn discards(&self) -> bool {
+        self.state.borrow().log.options.discard && self.device.guarantees().discard != Discard::Ignored
+    }
+}
+
+/// Clean segments that got storage below.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Won {
+    pub all: u64,
+    /// Those of which a mount after a crash knows.
+    pub sure: u64,
+}
+
+/// Number of clean segments to keep with storage below them.
+fn ready_target(state: &State) -> u64 {
+    let dirty = state.log.options.dirty_bytes_max.div_ceil(state.log.layout.segment_bytes());
+    2 * dirty + state.log.cleaner_segments + 4
+}
