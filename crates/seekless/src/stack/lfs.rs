@@ -47,7 +47,7 @@ pub(super) const LFS: WordSpec = WordSpec {
         WRITE_BACK,
         CACHE,
         DIRTY,
-        Param::new("discard", Kind::Switch, "give the space of cleaned segments back to the storage below")
+        Param::new("discard", Kind::Switch, "give the space of cleaned segments back to the storage below; a mount does so after 30 s, if it has not needed them by then")
             .default("on"),
         Param::new(
             "indirect",
@@ -102,6 +102,10 @@ fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), BuildError> {
 /// them. A modelled drive shows what the published system does.
 const READ_AROUND_BYTES: u64 = 128 << 10;
 
+/// On ext4 a write of 512 KiB and fdatasync take 200 us where the file has been written before, and 340 us where it has only been allocated;
+/// one of 8 KiB takes 104 and 163 us.
+const DISCARD_AFTER: Nanos = Nanos::from_secs(30);
+
 fn mount_options(word: &Word, usage: Usage) -> Options {
     Options {
         read_only: usage.read_only || word.switch("ro"),
@@ -111,6 +115,7 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
         cache_bytes: word.bytes("cache"),
         dirty_bytes_max: word.bytes("dirty"),
         discard: word.switch("discard"),
+        discard_after: if usage.data_cached_above { DISCARD_AFTER } else { Nanos::ZERO },
         indirect_in_log: word.choice("indirect") == "log",
         overlap: word.switch("overlap"),
         read_ahead: word.switch("readahead"),

@@ -229,7 +229,7 @@ impl Lfs {
         }
     }
 
-    async fn take_back_by_checkpoints(self: &Rc<Self>) -> FsResult<()> {
+    pub(super) async fn take_back_by_checkpoints(self: &Rc<Self>) -> FsResult<()> {
         for _ in 0..2 {
             self.checkpoint(false).await?;
             if self.state.borrow().log.segments.empty.is_empty() {
@@ -248,7 +248,7 @@ impl Lfs {
     }
 
     /// Segments that checkpoints would make clean.
-    fn waiting_segments(&self) -> u64 {
+    pub(super) fn waiting_segments(&self) -> u64 {
         let state = self.state.borrow();
         state.log.segments.waiting([state.log.end.segment, state.log.end.next_segment])
     }

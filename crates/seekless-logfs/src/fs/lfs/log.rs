@@ -13,10 +13,9 @@ use futures_util::future::join_all;
 use super::Lfs;
 use super::assemble::{PartialWrite, Scope, SlotWrite, Transaction, assemble};
 use super::format::*;
-use super::layout::*;
 use super::state::*;
 use super::victims::Victims;
-use crate::device::{Buf, DeviceError, Discard, WriteFlags};
+use crate::device::{Buf, DeviceError, WriteFlags};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
@@ -327,120 +326,6 @@ impl Lfs {
         count
     }
 
-    // ---- Room ----
-
-    /// Puts emptied segments back to use. Those beyond what is needed soon are discarded on the storage below.
-    async fn release(&self, segments: Vec<SegmentNo>) {
-        let discards = self.discards();
-        for segment in segments {
-            let (start, sectors, keep) = {
-                let state = self.state.borrow();
-                let keep = !discards || (state.log.segments.ready.len() as u64) < ready_target(&state);
-                (state.log.layout.segment_start(segment), state.log.layout.segment_sectors(), keep)
-            };
-            {
-                let state = self.state.borrow();
-                let end = [state.log.end.segment, state.log.end.next_segment];
-                debug_assert_eq!(state.log.segments.get(segment).live_bytes, 0, "G3: what is let go of holds nothing");
-                debug_assert!(!end.contains(&segment), "G3: the log does not go on in what is let go of");
-            }
-            if keep {
-                // An earlier life may have given its storage back, or never have got it.
-                let was_written = self.state.borrow().log.segments.get(segment).uses > 0;
-                let has_storage = was_written || self.device.provision(start, sectors).await.is_ok();
-                self.state.borrow_mut().log.segments.put_back(segment, has_storage);
-                continue;
-            }
-            // The log does not use the segment while it is neither clean nor ready.
-            let discarded = self.device.discard(start, sectors).await.is_ok();
-            let mut state = self.state.borrow_mut();
-            state.log.counters.discarded_segments += u64::from(discarded);
-            state.log.segments.put_back(segment, false);
-        }
-        self.work.space_changed.notify();
-    }
-
-    /// Gets storage below for some more clean segments, and cleans where there is none.
-    ///
-    /// # Errors
-    /// `NoSpace` when the storage below is full, and cleaning does not help.
-    pub(super) async fn provision(&self) -> FsResult<()> {
-        let won = self.provision_some().await?;
-        if won.sure > 0 || !self.state.borrow().log.is_full_below {
-            return Ok(());
-        }
-        let cleaned = self.clean_for_room().await;
-        if won.all > 0 { Ok(()) } else { cleaned }
-    }
-
-    /// Gets storage below for some more clean segments, as far as there is some.
-    pub(super) async fn provision_some(&self) -> FsResult<Won> {
-        let _pass = self.work.provision_gate.enter().await;
-        let (wanted, candidates, sure_before) = {
-            let state = self.state.borrow();
-            let wanted = ready_target(&state).saturating_sub(state.log.segments.ready.len() as u64).max(1);
-            let candidates = state.log.segments.to_provision(state.log.end.segment);
-            (wanted, candidates, state.log.segments.surely_ready())
-        };
-        let (mut won, mut is_full) = (0, false);
-        for segment in candidates {
-            let (start, sectors) = {
-                let state = self.state.borrow();
-                (state.log.layout.segment_start(segment), state.log.layout.segment_sectors())
-            };
-            match self.device.provision(start, sectors).await {
-                Ok(()) => {
-                    let mut state = self.state.borrow_mut();
-                    if state.log.segments.clean.remove(&segment) {
-                        state.log.segments.ready.insert(segment);
-                    }
-                    won += 1;
-                }
-                // Another segment may still have storage from before. What this one got is given back: a host may have
-                // allocated a part of it.
-                Err(DeviceError::NoSpace { .. }) => {
-                    is_full = true;
-                    if self.discards() {
-                        let _ = self.device.discard(start, sectors).await;
-                    }
-                }
-                Err(error) => return Err(FsError::Device(error)),
-            }
-            if won == wanted {
-                break;
-            }
-        }
-        self.work.space_changed.notify();
-        let mut state = self.state.borrow_mut();
-        state.log.is_full_below = is_full;
-        Ok(Won { all: won, sure: state.log.segments.surely_ready().saturating_sub(sure_before) })
-    }
-
-    /// Gets storage below for the checkpoint slots and for where the log goes on, so far as there is some: mkfs, and a copy
-    /// that leaves out zeroes, leave holes there.
-    async fn provision_end(&self) -> FsResult<()> {
-        let (layout, end) = {
-            let state = self.state.borrow();
-            (state.log.layout, state.log.end)
-        };
-        let slots = CHECKPOINT_SECTORS.map(|slot| (slot, 2 * BLOCK_SECTORS));
-        let segments = [end.segment, end.next_segment];
-        let segments = segments.map(|segment| (layout.segment_start(segment), layout.segment_sectors()));
-        for (start, sectors) in slots.into_iter().chain(segments) {
-            match self.device.provision(start, sectors).await {
-                // What there is may be enough. If not, the write says so.
-                Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
-                Err(error) => return Err(FsError::Device(error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether storage below is given back.
-    fn discards(&self) -> bool {
-        self.state.borrow().log.options.discard && self.device.guarantees().discard != Discard::Ignored
-    }
-
     // ---- Tasks ----
 
     /// Begins use of the volume: marks it as in use, and starts the background tasks.
@@ -487,10 +372,12 @@ impl Lfs {
         if !is_first && self.closed.replace(true) {
             return Ok(());
         }
+        self.let_go_of_all().await;
         if let Err(error) = self.checkpoint(true).await {
             self.closed.set(false); // A later call may try again.
             return Err(error);
         }
+        self.give_back(Nanos::ZERO, usize::MAX).await;
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
         // Everything is durable, so an error of the device below in saving its own state changes nothing here.
@@ -511,20 +398,6 @@ pub(super) struct Submitted {
     /// When the log is durable up to this number, so is everything in the scope of the transaction.
     pub end_sequence: u64,
     pub checkpoint: Option<SlotWrite>,
-}
-
-/// Clean segments that got storage below.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Won {
-    pub all: u64,
-    /// Those of which a mount after a crash knows.
-    pub sure: u64,
-}
-
-/// Number of clean segments to keep with storage below them.
-fn ready_target(state: &State) -> u64 {
-    let dirty = state.log.options.dirty_bytes_max.div_ceil(state.log.layout.segment_bytes());
-    2 * dirty + state.log.cleaner_segments + 4
 }
 
 /// Writes back whenever a segment's worth of data is dirty.
@@ -575,6 +448,7 @@ async fn timer_task(lfs: Weak<Lfs>) {
             let changed = dirty || state.log.log_bytes_since_checkpoint > 0 || !state.log.segments.empty.is_empty();
             (changed && (age >= state.log.options.checkpoint_interval || long), dirty)
         };
+        live.give_back_some().await;
         // As above: an error that matters stops the volume.
         if due {
             last_checkpoint = rt.now();

@@ -34,6 +34,7 @@ mod recovery;
 mod salvage;
 mod segments;
 mod state;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod victims;
@@ -72,6 +73,9 @@ pub struct Options {
     pub dirty_bytes_max: u64,
     /// Discard cleaned segments, so that the storage below can reuse them.
     pub discard: bool,
+    /// How long an emptied segment that is not needed soon keeps its storage, for the log to write it again. A host's file system
+    /// writes to storage that it has written before in less time than to new storage.
+    pub discard_after: Nanos,
     /// Write indirect blocks with every transaction, as \[ro92\] does, instead of at checkpoints.
     pub indirect_in_log: bool,
     /// Take changes while earlier ones are being written. Without it the caller who makes one waits for the log, as the arithmetic of
@@ -96,6 +100,7 @@ impl Default for Options {
             cache_bytes: 32 * MIB,
             dirty_bytes_max: 16 * MIB,
             discard: true,
+            discard_after: Nanos::ZERO,
             indirect_in_log: false,
             overlap: true,
             read_ahead: true,

@@ -25,6 +25,7 @@ use super::layout::{Layout, SegmentNo};
 use super::victims::{Victims, blocks};
 use crate::cleaning::policy::{self, Ticks};
 use crate::rt::cover;
+use crate::units::Nanos;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Segment {
@@ -84,6 +85,8 @@ pub(super) struct Segments {
     /// Clean, ready and leaving segments that became so early, and the newest checkpoint assembled by then: a mount after
     /// a crash does not know of them before the checkpoint after that.
     pub early: BTreeMap<SegmentNo, u64>,
+    /// Ready segments that the timer has seen, and when it saw them first.
+    unused_since: BTreeMap<SegmentNo, Nanos>,
     /// Segments that are let go of, and neither clean nor ready yet.
     pub leaving: BTreeSet<SegmentNo>,
     /// Segments that were cleaned since the last checkpoint. What is left in them needs one, and so do those that the log
@@ -113,6 +116,7 @@ impl Segments {
             empty: BTreeMap::new(),
             emptied: BTreeMap::new(),
             early: BTreeMap::new(),
+            unused_since: BTreeMap::new(),
             leaving: BTreeSet::new(),
             cleaned: BTreeSet::new(),
             victims: None,
@@ -201,6 +205,7 @@ impl Segments {
         self.emptied.remove(&segment);
         self.clean.remove(&segment);
         self.ready.remove(&segment);
+        self.unused_since.remove(&segment);
         self.early.remove(&segment);
         self.leaving.remove(&segment);
         self.touch(segment);
@@ -341,6 +346,7 @@ impl Segments {
         }
         self.clean.remove(&segment);
         let is_fresh = self.ready.remove(&segment);
+        self.unused_since.remove(&segment);
         self.early.remove(&segment);
         self.empty.remove(&segment);
         self.emptied.remove(&segment);
@@ -489,6 +495,33 @@ impl Segments {
         assert!(self.leaving.remove(&segment), "G3: a segment becomes clean once");
         let into = if is_ready { &mut self.ready } else { &mut self.clean };
         into.insert(segment);
+    }
+
+    /// Lets go of ready segments that the log has not needed for so long, in the order of the device: at most `most`, and as many
+    /// as `spare` of those of which a mount after a crash knows (S3).
+    #[must_use]
+    pub(super) fn leave_unused(
+        &mut self,
+        now: Nanos,
+        unused_for: Nanos,
+        mut spare: u64,
+        most: usize,
+    ) -> Vec<SegmentNo> {
+        let mut due = Vec::new();
+        for &segment in &self.ready {
+            let since = *self.unused_since.entry(segment).or_insert(now);
+            let is_sure = !self.early.contains_key(&segment);
+            if since + unused_for <= now && (spare > 0 || !is_sure) && due.len() < most {
+                spare -= u64::from(is_sure);
+                due.push(segment);
+            }
+        }
+        for segment in &due {
+            self.unused_since.remove(segment);
+            self.ready.remove(segment);
+            self.leaving.insert(*segment);
+        }
+        due
     }
 
     /// Records, for the checkpoint `serial` that is being assembled, which segments are empty now. The log continues in

@@ -165,6 +165,7 @@ fn options(bytes: &mut Bytes<'_>) -> Options {
         read_ahead: choice & 64 == 0,
         cache_data: choice & 16 == 0,
         discard: choice & 32 == 0,
+        discard_after: Nanos::from_secs(if choice & 16 == 0 { 0 } else { 7 }),
         read_around_bytes: if choice & 16 == 0 { 0 } else { 128 * KIB },
         ..Options::default()
     }

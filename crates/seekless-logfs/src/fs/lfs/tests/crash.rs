@@ -36,6 +36,7 @@ fn random_runs() {
             overlap: seed % 4 != 1,
             cache_data: seed / 2 % 2 == 0,
             read_around_bytes: around(seed / 2 % 2 == 1),
+            discard_after: Nanos::from_millis(seed % 3 * 4),
             ..Options::default()
         },
     });
@@ -362,6 +363,7 @@ fn aged(seed: u64, available: u64) -> Aged {
         write_back_interval: Nanos::from_millis(2),
         cleaner: CLEANERS[(seed % CLEANERS.len() as u64) as usize],
         indirect_in_log: seed % 5 == 4,
+        discard_after: Nanos::from_millis(seed % 2 * 5),
         ..Options::default()
     };
     Aged { fs: Small { options }, seed, available }

@@ -152,6 +152,55 @@ impl Expected {
     }
 }
 
+/// Aim: what is removed keeps its storage for a while, and what is written in the meantime needs none of the host. Then the host gets it
+/// back; at the latest when the volume is closed. Method: blocks of the host are counted.
+#[test]
+fn storage_is_kept_for_a_while() {
+    simulate(1, async |rt| {
+        let after = Nanos::from_secs(30);
+        let options = Options { discard_after: after, ..Options::default() };
+        let host = Host::new(128 * MIB);
+        let blocks = || host.allocated.borrow().len() as u64;
+        mkfs(&rt, &(host.clone() as Device), &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+        let lfs = mount(rt.clone(), host.clone(), options).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let few = blocks();
+        let round = async |byte: u8| {
+            for file in 0..40 {
+                client.write_file(&path(file), &vec![byte; MIB as usize]).await.unwrap();
+            }
+            client.sync().await.unwrap();
+            let full = blocks();
+            for file in 0..40 {
+                client.unlink(&path(file)).await.unwrap();
+            }
+            // Two checkpoints: all of it is let go of.
+            for _ in 0..3 {
+                client.write_file(b"/small", &[byte; 100]).await.unwrap();
+                rt.sleep(Nanos::from_secs(2)).await;
+                client.sync().await.unwrap();
+                client.fs().syncfs().await.unwrap();
+            }
+            full
+        };
+        let full = round(1).await;
+        assert!(full > few + 35 * 256, "{full} blocks, {few} when it was empty");
+        assert!(blocks() > few + 30 * 256, "{} blocks of {full} are left at once", blocks());
+        // Two checkpoints, and the time.
+        rt.sleep(Nanos::from_secs(100)).await;
+        assert!(blocks() < few + 8 * 256, "{} blocks are left, {few} when it was empty", blocks());
+
+        round(2).await;
+        client.write_file(b"/large", &vec![3; 40 * MIB as usize]).await.unwrap();
+        client.sync().await.unwrap();
+        client.unlink(b"/large").await.unwrap();
+        lfs.close().await.unwrap();
+        assert!(blocks() < few + 8 * 256, "{} blocks are left by a close, {few} when it was empty", blocks());
+        drop((client, lfs));
+        assert_clean(&rt, &(host.clone() as Device)).await;
+    });
+}
+
 #[test]
 fn killed_on_a_full_host() {
     let replay = environment::replay("fs::lfs::tests::full_host::killed_on_a_full_host");
@@ -163,6 +212,7 @@ fn killed_on_a_full_host() {
                 cleaner: CLEANERS[(seed % CLEANERS.len() as u64) as usize],
                 dirty_bytes_max: KIB << rng.between(7, 13),
                 discard: rng.chance(3, 4),
+                discard_after: Nanos::from_millis(rng.below(2) * rng.below(9000)),
                 checkpoint_interval: Nanos::from_millis(rng.between(20, 20_000)),
                 ..Options::default()
             };
