@@ -82,7 +82,18 @@ impl<'a> Opened<'a> {
             Ok(()) => kind.mkfs(self.rt, device, word, identity).await,
             Err(cause) => Err(cause),
         };
-        made.map_err(|cause| self.stack.blame(word, "make", cause))
+        made.map_err(|cause| self.stack.blame(word, "make", cause))?;
+        self.release_arrays(word, "make").await
+    }
+
+    /// Tells the arrays below the file system of `word` that what they were used for is done. A mounted file system
+    /// does so when it is closed.
+    async fn release_arrays(&self, word: &Word, action: &'static str) -> Result<(), StackError> {
+        if self.purpose == Purpose::Inspect || !self.stack.words.iter().any(keeps_copies) {
+            return Ok(());
+        }
+        let released = self.device_below(word)?.release().await;
+        released.map_err(|error| self.stack.blame(word, action, error.into()))
     }
 
     /// The same devices, with the caller's device in front of the one with the file system: for example to cut it off.
@@ -135,10 +146,7 @@ impl<'a> Opened<'a> {
             let found = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
             checked = found.map_err(|cause| self.stack.blame(word, "check", cause))?;
             checked.add(self.corrected());
-            if self.purpose == Purpose::Use && self.stack.words.iter().any(keeps_copies) {
-                let released = self.device_below(word)?.release().await;
-                released.map_err(|error| self.stack.blame(word, "check", error.into()))?;
-            }
+            self.release_arrays(word, "check").await?;
         }
         if !self.stack.has_checkable_layer() || checked.verdict() == Verdict::Damaged {
             return Ok(checked);

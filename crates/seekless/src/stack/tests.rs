@@ -1,3 +1,4 @@
+mod members;
 mod passing;
 
 use std::rc::Rc;

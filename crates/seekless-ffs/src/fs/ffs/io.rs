@@ -592,6 +592,8 @@ impl Ffs {
             return ended;
         }
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
+        // Everything is durable, so an error of the device below in saving its own state changes nothing here.
+        let _ = self.device.release().await;
         Ok(())
     }
 

@@ -1,0 +1,121 @@
+//! Aim: file systems on arrays leave them as they should be, so that a member that is lost or comes back as it was
+//! earlier takes nothing with it. Method: each file system on a mirror and on parity, its orderly ends, and members that
+//! are missing or copies from before.
+
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::device::{Image, Memory};
+use crate::fs::client::Client;
+use crate::volume::raid;
+
+const BYTES: u64 = 24 * MIB;
+
+/// `file:0` and so on; some may be missing.
+struct Members(Vec<Rc<Memory>>, std::cell::Cell<Option<usize>>);
+
+#[async_trait(?Send)]
+impl LeafOpener for Members {
+    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, BuildError> {
+        let number: usize = word.text("path").unwrap_or_default().parse().expect("a number");
+        match self.1.get() == Some(number) {
+            true => Err(BuildError::other("it is missing")),
+            false => Ok(self.0[number].clone()),
+        }
+    }
+
+    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, BuildError> {
+        Err(BuildError::other(format!("no {word}")))
+    }
+
+    fn random(&self) -> Option<[u64; 4]> {
+        Some([1, 2, 3, 4])
+    }
+}
+
+impl Members {
+    fn new(count: usize) -> Members {
+        Members((0..count).map(|_| Rc::new(Memory::new(BYTES))).collect(), Default::default())
+    }
+
+    fn images(&self) -> Vec<Image> {
+        self.0.iter().map(|member| member.image()).collect()
+    }
+
+    fn set(&self, images: &[Image]) {
+        self.0.iter().zip(images).for_each(|(member, image)| member.set_image(image.clone()));
+    }
+
+    /// Regions with a bit in the bitmap.
+    async fn dirty(&self) -> u64 {
+        let given: Vec<Option<Device>> = self.0.iter().map(|member| Some(member.clone() as Device)).collect();
+        raid::info(&given).await.unwrap().expect("there is an array").dirty_regions
+    }
+}
+
+/// The superblocks and the bitmap of a member.
+fn beginning(image: &Image) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 20];
+    image.read(Sector(0), &mut bytes);
+    bytes
+}
+
+const FILE_SYSTEMS: [&str; 7] =
+    ["lfs", "vlfs", "ffs", "ffs:metadata=softdep", "ffs:metadata=async", "lfs / vld", "ffs:fragment=4KiB / vld"];
+
+/// Runs `body` for each file system on each kind of array, with the number of members.
+fn on_arrays(body: impl AsyncFn(&Rt, &str, &str, usize)) {
+    for fs in FILE_SYSTEMS {
+        for (array, members) in [("raid1:n=2", 2), ("raid5:n=3", 3)] {
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            executor.block_on(body(&rt, fs, array, members)).unwrap();
+        }
+    }
+}
+
+async fn put(rt: &Rt, leaves: &Members, stack: &Stack, text: &[u8]) {
+    let mounted = stack.mount(rt, leaves, &identity(), Usage::default()).await.unwrap();
+    let client = Client::new(mounted.fs.clone());
+    for name in ["a", "b", "c"] {
+        client.write_file(name.as_bytes(), &text.repeat(5000)).await.unwrap();
+    }
+    mounted.fs.close().await.unwrap();
+}
+
+async fn check(rt: &Rt, leaves: &Members, stack: &Stack, text: &[u8], name: &str) {
+    let mounted = stack.mount(rt, leaves, &identity(), Usage::default()).await;
+    let mounted = mounted.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let client = Client::new(mounted.fs.clone());
+    for file in ["a", "b", "c"] {
+        let read = client.read_file(file.as_bytes()).await.unwrap_or_else(|error| panic!("{name}: {file}: {error}"));
+        assert!(read == text.repeat(5000), "{name}: {file}");
+    }
+    mounted.fs.close().await.unwrap();
+}
+
+/// After an orderly end, any one member can be lost: no row is in doubt.
+#[test]
+fn orderly_ends_leave_no_bit() {
+    on_arrays(async |rt, fs, array, members| {
+        let leaves = Members::new(members);
+        let (name, stack) = (format!("{fs} / {array}"), parse(&format!("{fs} / {array} / file:{{}}")));
+        stack.open(rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+        assert_eq!(leaves.dirty().await, 0, "{name}: mkfs");
+        put(rt, &leaves, &stack, b"one").await;
+        assert_eq!(leaves.dirty().await, 0, "{name}: close");
+        let opened = stack.open(rt, &leaves, Purpose::Use).await.unwrap();
+        opened.fsck(CheckOptions { repair: true, data: true }).await.unwrap();
+        drop(opened);
+        assert_eq!(leaves.dirty().await, 0, "{name}: fsck");
+        let degraded = parse(&format!("{fs} / {array},degraded / file:{{}}"));
+        let images = leaves.images();
+        for slot in 0..members {
+            leaves.set(&images);
+            leaves.1.set(Some(slot));
+            check(rt, &leaves, &degraded, b"one", &format!("{name} without {slot}")).await;
+        }
+    });
+}
