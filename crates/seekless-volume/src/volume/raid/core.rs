@@ -8,6 +8,9 @@
 //!   A3  An array that has lost more members than it tolerates writes nothing more, not even that.
 //!   A4  A range recorded as known in a missing member's units is correct whatever the bitmap says: rows that lack a
 //!       member are written only through the journal. So a range is dropped before a row can be written in another way.
+//!   A5  Before an array that has been opened writes to data or replays the journal, and when its user is done with it,
+//!       the generation of every member in use is raised twice, one step after the other. So a copy of a member from
+//!       before that is not trusted, and wherever the power fails in between, all members are.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -293,7 +296,7 @@ impl Core {
     }
 
     /// True when the current state is not recorded on the members.
-    fn is_unrecorded(&self) -> bool {
+    pub(super) fn is_unrecorded(&self) -> bool {
         let state = self.state.borrow();
         state.now != state.recorded
     }
@@ -361,6 +364,14 @@ impl Core {
                 return Ok(());
             }
         }
+    }
+
+    /// Raises the generation of all members in use by one more than a trusted member may be behind (A5).
+    pub(super) async fn outdate_copies(&self, change: impl Fn(&mut State)) -> Result<(), DeviceError> {
+        for _ in 0..2 {
+            self.write_superblocks(&change).await?;
+        }
+        Ok(())
     }
 
     /// Flushes every member in use. One that fails is given up, because it is unknown what it has lost.

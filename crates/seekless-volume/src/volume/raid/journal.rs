@@ -78,8 +78,9 @@ impl Open<'_> {
 }
 
 impl Journal {
-    pub(super) fn new(next: JournalPosition) -> Journal {
-        let state = JournalState { next, tail: next, ..JournalState::default() };
+    /// The superblocks say that reading begins at `tail`; the next record is to be `next`.
+    pub(super) fn new(tail: JournalPosition, next: JournalPosition) -> Journal {
+        let state = JournalState { next, tail, ..JournalState::default() };
         Journal { state: RefCell::new(state), ..Journal::default() }
     }
 

@@ -445,6 +445,7 @@ impl Core {
         let flush = self.flush_begins();
         self.flush_members().await?;
         self.clear_bits(flush).await?;
+        self.outdate_copies(|_| ()).await?;
         self.acknowledge().await?;
         let members: Vec<Device> = self.in_use().into_iter().map(|member| self.device(member)).collect();
         let results = futures_util::future::join_all(members.iter().map(|member| member.release())).await;

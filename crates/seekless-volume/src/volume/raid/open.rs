@@ -2,7 +2,8 @@
 //!
 //! The member with the highest generation is authoritative. Another one is trusted when it is at most one generation
 //! behind and not recorded as failed: a change is recorded on all members before anything else happens, so a member
-//! that is further behind has missed something.
+//! that is further behind has missed something. So has a copy of a member from before an earlier start, for each start
+//! raises the generation of all members twice before it writes anything else (A5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -203,7 +204,8 @@ pub(super) async fn create(
     }
     let state = new_state(members.len(), out_of_sync);
     let members = members.into_iter().map(Some).collect();
-    let array = build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0)), options);
+    let array =
+        build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0), (1, 0)), options);
     let core = array.core();
     core.record(true).await.map_err(of_member(0))?;
     if core.in_use().len() < shape.members {
@@ -537,7 +539,7 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
     // One number is skipped: half of a record with the next one may be on a member.
     let next = if changed { (next.0 + 1, next.1) } else { next };
     let bitmap = Bitmap::new(truth.bitmap_epoch, dirty);
-    let array = build(rt, shape, Some(layout), members, state, bitmap, Journal::new(next), options);
+    let array = build(rt, shape, Some(layout), members, state, bitmap, Journal::new(tail, next), options);
     let core = array.core();
     for (slot, device) in lagging {
         // Over the older of the two: if this is torn, the member lags as before.
@@ -550,8 +552,13 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
             changed = true;
         }
     }
+    if !options.read_only {
+        // Also records members that are missing now, before the others are written to. No bit has to vanish with that
+        // (B4): rows that may be inconsistent without them have been since before.
+        core.outdate_copies(|state| state.recorded.clone_from(&state.now)).await.map_err(of_member(0))?;
+    }
     replay(&core, records).await?;
-    if changed {
+    if changed || core.is_unrecorded() {
         core.record(true).await.map_err(of_member(0))?;
     }
     Ok(array)

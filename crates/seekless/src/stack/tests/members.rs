@@ -119,3 +119,40 @@ fn orderly_ends_leave_no_bit() {
         }
     });
 }
+
+/// A copy of a member from an earlier end is refused with what to do, and what has been stored since is there without it.
+#[test]
+fn earlier_copies_of_members_are_refused() {
+    on_arrays(async |rt, fs, array, members| {
+        let leaves = Members::new(members);
+        let (name, stack) = (format!("{fs} / {array}"), parse(&format!("{fs} / {array} / file:{{}}")));
+        stack.open(rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+        let mut earlier = vec![leaves.images()];
+        for text in [b"one", b"two"] {
+            put(rt, &leaves, &stack, text).await;
+            earlier.push(leaves.images());
+        }
+        let now = earlier.pop().unwrap();
+        for (number, old) in earlier.iter().enumerate() {
+            for (slot, copy) in old.iter().enumerate() {
+                let name = format!("{name}: member {slot} from {number}");
+                let mut images = now.clone();
+                images[slot] = copy.clone();
+                leaves.set(&images);
+                for usage in [Usage::default(), Usage { read_only: true, ..Usage::default() }] {
+                    let refused = stack.mount(rt, &leaves, &identity(), usage).await.err();
+                    let said = refused.map(|error| error.to_string()).unwrap_or_default();
+                    assert!(said.contains(&format!("member {slot} is missing: it is out of date")), "{name}: {said}");
+                    assert!(said.contains(&format!("degraded=on goes on without it; replace={slot} fills")), "{said}");
+                }
+                let now = leaves.images();
+                let is_kept = |(one, other)| beginning(one) == beginning(other);
+                assert!(now.iter().zip(&images).all(is_kept), "{name}: what is refused is not changed");
+                let line = |option: String| parse(&format!("{fs} / {array},{option} / file:{{}}"));
+                check(rt, &leaves, &line("degraded".into()), b"two", &name).await;
+                leaves.set(&images);
+                check(rt, &leaves, &line(format!("replace={slot}")), b"two", &name).await;
+            }
+        }
+    });
+}

@@ -24,6 +24,8 @@ enum Plot {
     Fails(usize, u64),
     /// One is being rebuilt during the run.
     Rebuilds(usize),
+    /// It is opened again after use, complete or without the given one, and ended; the power fails only during that.
+    Reopens(Option<usize>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +53,7 @@ struct Recording {
     log: CrashLog,
     history: History,
     from: usize,
+    to: usize,
 }
 
 impl Case {
@@ -84,7 +87,7 @@ impl Case {
         let mut spare = None;
         match self.plot {
             Plot::Fails(victim, _) => spare = Some(FaultDevice::new(rt, members[victim].clone(), 1)),
-            Plot::Complete | Plot::Degraded(_) | Plot::Rebuilds(_) => {}
+            Plot::Complete | Plot::Degraded(_) | Plot::Rebuilds(_) | Plot::Reopens(_) => {}
         }
         if let (Plot::Fails(victim, _), Some(fault)) = (self.plot, &spare) {
             members[victim] = fault.clone();
@@ -151,15 +154,36 @@ impl Case {
             }
         });
         futures_util::future::join_all(clients).await;
+        let (mut from, mut to) = (from, usize::MAX);
+        if let Plot::Reopens(missing) = self.plot {
+            match missing {
+                // A row that is in doubt and misses a member would not be read any more.
+                Some(_) => array.release().await.unwrap(),
+                None => array.flush().await.unwrap(),
+            }
+            let now = whole.position();
+            history
+                .borrow_mut()
+                .iter_mut()
+                .flatten()
+                .for_each(|version| version.durable = version.durable.or(Some(now)));
+            drop(array);
+            from = whole.position();
+            let given = members.into_iter().enumerate();
+            let given = given.map(|(slot, member)| (missing != Some(slot)).then_some(member)).collect();
+            let options = ArrayOptions { degraded: missing.is_some(), ..self.options() };
+            Array::open(rt, given, &options).await.unwrap().release().await.unwrap();
+            to = whole.position();
+        }
         assert_eq!(whole.violations(), Vec::<String>::new(), "{self:?}");
-        Recording { log: whole.log(), history: history.into_inner(), from }
+        Recording { log: whole.log(), history: history.into_inner(), from, to }
     }
 
     /// Examines cuts of a recorded run; returns the number of states.
     fn explore(&self, positions_max: usize) -> usize {
         let recording = self.record();
-        let mut positions: Vec<usize> =
-            recording.log.positions().into_iter().filter(|&position| position >= recording.from).collect();
+        let is_within = |position: &usize| (recording.from..=recording.to).contains(position);
+        let mut positions: Vec<usize> = recording.log.positions().into_iter().filter(is_within).collect();
         let mut rng = Rng::new(self.seed);
         rng.shuffle(&mut positions);
         positions.truncate(positions_max);
@@ -199,6 +223,9 @@ impl Case {
         }
         let options = ArrayOptions { degraded: is_lost_too, ..self.options() };
         let array = Array::open(rt, given, &options).await.map_err(|error| format!("cannot open: {error}"))?;
+        if self.plot == Plot::Reopens(None) && array.status().members.contains(&MemberState::Failed) {
+            return Err(format!("not all members are believed: {:?}", array.status()));
+        }
         let mut first = Vec::new();
         for sector in 0..array.geometry().sectors {
             if sector.is_multiple_of(self.block()) {
@@ -294,6 +321,13 @@ fn degraded_arrays_keep_what_is_durable() {
 #[test]
 fn rebuilding_arrays_keep_what_is_durable() {
     explore(|seed, members| Plot::Rebuilds(seed as usize % members), &[JournalUse::Degraded, JournalUse::Always]);
+}
+
+/// A start and an orderly end write superblocks; wherever they are cut off, all members are believed.
+#[test]
+fn arrays_that_start_keep_what_is_durable() {
+    let missing = |seed: u64, members: usize| (!seed.is_multiple_of(3)).then_some(seed as usize % members);
+    explore(|seed, members| Plot::Reopens(missing(seed, members)), &[JournalUse::Degraded, JournalUse::Always]);
 }
 
 #[test]
