@@ -91,12 +91,18 @@ impl Core {
         let mut writes = Vec::new();
         match (self.shape.level, error) {
             (Level::Mirror, error) => {
-                let Some(source) = read.iter().flatten().next() else {
+                let copies: Vec<&Buf> = read.iter().flatten().collect();
+                if copies.is_empty() {
                     return error.map_or(Ok(()), Err);
-                };
-                for (&member, copy) in members.iter().zip(&read) {
-                    if copy.as_ref().is_none_or(|copy| copy[..] != source[..]) && self.holds(member, rows.start) {
-                        writes.push(MemberWrite::new(member, at, Data::from_slice(source)));
+                }
+                for row in rows.clone() {
+                    let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
+                    let right = agreed(&copies, range.clone());
+                    for (&member, copy) in members.iter().zip(&read) {
+                        let is_right = copy.as_ref().is_some_and(|copy| copy[range.clone()] == *right);
+                        if !is_right && self.holds(member, row) {
+                            writes.push(MemberWrite::new(member, self.shape.at(row, 0), Data::from_slice(right)));
+                        }
                     }
                 }
             }
@@ -311,6 +317,14 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// What `copies` of a row are made equal to: what most of them hold, so that one with a fault does not decide; otherwise
+/// what the first holds. A power cut during the resync and the one after it come to the same.
+fn agreed<'a>(copies: &[&'a Buf], range: Range<usize>) -> &'a [u8] {
+    let alike = |one: &Buf| copies.iter().filter(|other| other[range.clone()] == one[range.clone()]).count();
+    let most = if copies.len() > 2 { copies.iter().find(|copy| 2 * alike(copy) > copies.len()) } else { None };
+    &most.unwrap_or(&copies[0])[range]
 }
 
 /// Resynchronises rows, then rebuilds the member that is being filled, in the background. It ends when the array is

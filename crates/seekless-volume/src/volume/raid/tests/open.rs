@@ -339,6 +339,32 @@ fn a_bitmap_that_is_lost_on_all_members() {
     });
 }
 
+/// Aim: where three copies of a row may differ after a kill, two that are alike decide: a fault of one member, the first
+/// too, does not reach the others. Method: each member is spoilt in a row whose bit is set.
+#[test]
+fn two_of_three_copies_decide_after_a_kill() {
+    run(async |rt| {
+        for slot in 0..3 {
+            let parts = disks(3);
+            let options = small(Level::Mirror);
+            let array = Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap();
+            array.write(Sector(0), Data::from_slice(&[3; 65_536]), WriteFlags::NONE).await.unwrap();
+            let data_start = array.data_start();
+            let mut image = parts[slot].image();
+            drop(array);
+            image.write(Sector(data_start + 9), &[9; 512]);
+            parts[slot].set_image(image);
+            let array = Array::open(&rt, given(&parts), &options).await.unwrap();
+            assert!(array.status().out_of_sync > 0);
+            assert_eq!(first(&array).await, 3, "member {slot}");
+            while !array.status().is_healthy() {
+                rt.yield_now().await;
+            }
+            assert_eq!(array.scrub().await, Ok(0));
+        }
+    });
+}
+
 /// Aim: a record of the journal is done again only where data is. Method: an intact record, and the same with one
 /// number that leads elsewhere, under right checksums.
 #[test]
@@ -423,7 +449,8 @@ fn rows_around_the_end_of_a_rebuild_are_resynchronised() {
                 image.write(Sector(at), &superblock.to_block());
             }
             if slot > 0 {
-                image.write(Sector(data_start + row * unit), &[1; 4096]);
+                // All three differ there, so that the first counts.
+                image.write(Sector(data_start + row * unit), &[slot as u8 * 3; 4096]);
             }
             if slot == 2 {
                 image.write(Sector(data_start + REBUILT * unit), &[7; 4096]);
