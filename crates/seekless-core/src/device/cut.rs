@@ -161,8 +161,24 @@ pub struct CrashLog {
     hashes: Rc<Vec<u64>>,
     /// The base with the first N requests of `by_completion` applied. Cuts are mostly visited in order, so that each
     /// request is applied once.
-    folded: Rc<RefCell<(usize, Image)>>,
+    folded: Rc<RefCell<Folded>>,
     events: usize,
+}
+
+#[derive(Clone)]
+struct Folded {
+    count: usize,
+    image: Image,
+    /// [`Image::content_hash`], from the first time that it is needed.
+    hash: Option<u64>,
+}
+
+/// Applies a request with `apply`, and keeps the hash of the content up to date.
+fn put(request: &Request, image: &mut Image, hash: &mut Option<u64>, apply: impl FnOnce(&mut Image)) {
+    let (at, sectors) = request.span();
+    let before = hash.map(|hash| hash ^ image.content_hash_around(at, sectors));
+    apply(image);
+    *hash = before.map(|hash| hash ^ image.content_hash_around(at, sectors));
 }
 
 impl CrashLog {
@@ -211,7 +227,7 @@ impl CrashLog {
         CrashLog {
             guarantees,
             geometry,
-            folded: Rc::new(RefCell::new((0, base.clone()))),
+            folded: Rc::new(RefCell::new(Folded { count: 0, image: base.clone(), hash: None })),
             base,
             log: Rc::new(log),
             durable: Rc::new(durable),
@@ -221,18 +237,22 @@ impl CrashLog {
         }
     }
 
-    /// The base with the first `count` requests of `by_completion` applied.
-    fn fold(&self, count: usize) -> Image {
+    /// The base with the first `count` requests of `by_completion` applied, and the hash of its content if wanted.
+    fn fold(&self, count: usize, hashed: bool) -> (Image, Option<u64>) {
         let mut folded = self.folded.borrow_mut();
-        if folded.0 > count {
-            *folded = (0, self.base.clone());
+        if folded.count > count {
+            *folded = Folded { count: 0, image: self.base.clone(), hash: None };
         }
-        let (done, image) = &mut *folded;
+        let Folded { count: done, image, hash } = &mut *folded;
         for &id in &self.by_completion[*done..count] {
-            self.log[id].request.apply(image, Effect::draw(self.guarantees.discard, id as u64));
+            let (request, discard) = (&self.log[id].request, Effect::draw(self.guarantees.discard, id as u64));
+            put(request, image, hash, |image| request.apply(image, discard));
         }
         *done = count;
-        image.clone()
+        if hashed {
+            hash.get_or_insert_with(|| image.content_hash());
+        }
+        (image.clone(), hash.filter(|_| hashed))
     }
 
     pub fn geometry(&self) -> Geometry {
@@ -460,18 +480,30 @@ impl Cut<'_> {
 
     /// What is on the medium in the state `choice`.
     pub fn image(&self, choice: &Choice) -> Image {
-        let mut image = self.log.fold(self.settled);
+        self.apply(self.log.fold(self.settled, false), choice).0
+    }
+
+    /// The same with its [`Image::content_hash`], which costs no more than what the open requests write.
+    pub fn image_and_hash(&self, choice: &Choice) -> (Image, u64) {
+        let (image, hash) = self.apply(self.log.fold(self.settled, true), choice);
+        let hash = hash.unwrap_or_else(|| image.content_hash());
+        (image, hash)
+    }
+
+    fn apply(&self, (mut image, mut hash): (Image, Option<u64>), choice: &Choice) -> (Image, Option<u64>) {
         let Guarantees { atomic_write_bytes, discard, .. } = self.log.guarantees;
         for (id, fate) in self.fates(choice) {
             let request = &self.log.log[id].request;
             let discard = Effect::draw(discard, choice.salt ^ id as u64);
             match fate {
-                Fate::Present => request.apply(&mut image, discard),
+                Fate::Present => put(request, &mut image, &mut hash, |image| request.apply(image, discard)),
                 Fate::Absent => {}
-                Fate::Torn(tear) => request.apply_torn(&mut image, u64::from(atomic_write_bytes), tear, discard),
+                Fate::Torn(tear) => put(request, &mut image, &mut hash, |image| {
+                    request.apply_torn(image, u64::from(atomic_write_bytes), tear, discard);
+                }),
             }
         }
-        image
+        (image, hash)
     }
 
     /// The state in words: what was pending, and what became of it.

@@ -158,6 +158,13 @@ impl Image {
         self.chunks(0..u64::MAX).fold(0, |hash, (number, chunk)| hash ^ chunk_hash(number, chunk))
     }
 
+    /// The part of [`Image::content_hash`] that changing `sectors` from `at` can change: exclusive or takes the old part
+    /// out and puts the new one in.
+    pub(super) fn content_hash_around(&self, at: Sector, sectors: u64) -> u64 {
+        let chunks = at.byte_offset() / CHUNK_BYTES..(at + sectors).byte_offset().div_ceil(CHUNK_BYTES);
+        self.chunks(chunks).fold(0, |hash, (number, chunk)| hash ^ chunk_hash(number, chunk))
+    }
+
     /// Bytes of memory that the image holds.
     pub fn allocated_bytes(&self) -> u64 {
         self.chunks * CHUNK_BYTES

@@ -1,12 +1,13 @@
 //! Crash explorer: runs operations once, then cuts the power at every moment of that run and checks what recovery makes
 //! of every possible state of the device.
 //!
-//! For each state: mount, read everything, ask the oracle, close, check. Some states are mounted once more, where
+//! For each state: mount, read everything, ask the oracle, close, check. Where an equal image has just been recovered
+//! and checked, for another moment of the run, only the oracle is asked again. Some states are mounted once more, where
 //! nothing may have changed. In some, the recovered file system is used a little and the power cut again, also in the
 //! middle of recovery.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 
@@ -111,6 +112,8 @@ pub struct CrashReport {
     pub positions: usize,
     /// States that were recovered and checked.
     pub states: usize,
+    /// Of the states, those whose bytes had just been recovered and checked: only the oracle was asked again.
+    pub equal: usize,
     /// States skipped because an equal one had been checked.
     pub repeated: usize,
     /// Of the states, those after a second cut.
@@ -125,6 +128,7 @@ impl CrashReport {
         self.requests += other.requests;
         self.positions += other.positions;
         self.states += other.states;
+        self.equal += other.equal;
         self.repeated += other.repeated;
         self.second_states += other.second_states;
         self.done += other.done;
@@ -133,11 +137,11 @@ impl CrashReport {
 
 impl fmt::Display for CrashReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CrashReport { requests, positions, states, repeated, second_states, done } = self;
+        let CrashReport { requests, positions, states, equal, repeated, second_states, done } = self;
         write!(
             f,
             "{done} operations, {requests} device requests, cut at {positions} positions, {states} states checked \
-             ({second_states} after a second cut), {repeated} repeated"
+             ({second_states} after a second cut, {equal} with the bytes of another), {repeated} repeated"
         )
     }
 }
@@ -185,6 +189,28 @@ impl Recording {
 
     fn to_text(&self, position: usize) -> String {
         self.clients.iter().map(|(_, history)| history.to_text(position)).collect()
+    }
+}
+
+/// What recovery made of the images that were examined last, by the hash of their content.
+///
+/// Recovery of an image is a function of its bytes, and of the seed, the device and the subject, which are those of one
+/// [`PowerCuts`]. Everything that does not depend on the history has been checked.
+#[derive(Default)]
+pub(super) struct Examined(RefCell<VecDeque<(u64, Rc<Tree>)>>);
+
+impl Examined {
+    /// Equal states come soon after one another; trees take memory.
+    const KEPT: usize = 32;
+
+    fn get(&self, content: u64) -> Option<Rc<Tree>> {
+        self.0.borrow().iter().find(|(known, _)| *known == content).map(|(_, tree)| tree.clone())
+    }
+
+    fn put(&self, content: u64, tree: Tree) {
+        let mut trees = self.0.borrow_mut();
+        trees.push_front((content, Rc::new(tree)));
+        trees.truncate(Examined::KEPT);
     }
 }
 
@@ -254,6 +280,7 @@ impl PowerCuts<'_> {
         let first = Exploration {
             cuts: self,
             log: &recording.log,
+            examined: &Examined::default(),
             before: &CutName::default(),
             check: &check,
             promises: &|position| recording.promises(position),
@@ -440,6 +467,7 @@ pub(super) fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: u
 pub(super) struct Exploration<'a> {
     pub(super) cuts: &'a PowerCuts<'a>,
     pub(super) log: &'a CrashLog,
+    pub(super) examined: &'a Examined,
     /// The cut before which this log began.
     pub(super) before: &'a CutName,
     pub(super) check: &'a dyn Fn(usize, &Tree) -> Result<(), String>,
@@ -482,7 +510,7 @@ impl Exploration<'_> {
                 }
                 report.states += 1;
                 report.second_states += usize::from(!self.before.0.is_empty());
-                let image = cut.image(choice);
+                let (image, content) = cut.image_and_hash(choice);
                 let name = self.before.then(position, index);
                 let remount = report.states.is_multiple_of(REMOUNT_EVERY) || only.is_some();
                 let oracle = |tree: &Tree| (self.check)(position, tree);
@@ -500,7 +528,16 @@ impl Exploration<'_> {
                     )
                 };
                 let fail = |what: String| Box::new(Failure { cut: name.clone(), what, details: details() });
-                self.cuts.examine(image.clone(), remount, &oracle).map_err(fail)?;
+                match self.examined.get(content) {
+                    Some(tree) if !remount => {
+                        report.equal += 1;
+                        oracle(&tree).map_err(fail)?;
+                    }
+                    _ => {
+                        let tree = self.cuts.examine(image.clone(), remount, &oracle).map_err(fail)?;
+                        self.examined.put(content, tree);
+                    }
+                }
                 if report.states % WITHOUT_REDUNDANCY_EVERY == 1 || only.is_some() {
                     for (what, other) in self.cuts.subject.without_redundancy(&image) {
                         let plain = PowerCuts {
@@ -574,6 +611,7 @@ impl Exploration<'_> {
         let second = Exploration {
             cuts,
             log: &log,
+            examined: self.examined,
             before: name,
             check: &check,
             promises: &|at| if at < mounted { 0 } else { history.synced_by(at).count() },

@@ -10,7 +10,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use super::crash::{CrashReport, Exploration, Failure, LIMITS, PowerCuts};
+use super::crash::{CrashReport, Examined, Exploration, Failure, LIMITS, PowerCuts};
 use super::history::{History, Recorder};
 use super::ops::Op;
 use super::replay::CutName;
@@ -264,6 +264,7 @@ impl Faults<'_> {
         let exploration = Exploration {
             cuts: &self.cuts,
             log: &run.log,
+            examined: &Examined::default(),
             before: &CutName::default(),
             check: &|position, tree| run.history.check(position, self.cuts.promise, tree),
             promises: &|position| run.history.synced_by(position).count(),

@@ -7,7 +7,8 @@ use crate::device::{Device, Image};
 use crate::fs::{Fs, FsResult};
 use crate::rt::{Executor, HostProfile, Limits, Rt, VirtualClock};
 
-/// A file system under test.
+/// A file system under test. What it makes of a device depends on the bytes there and on the seed alone: the explorers do
+/// not recover equal images again.
 #[async_trait(?Send)]
 pub trait FsUnderTest {
     /// For reports.

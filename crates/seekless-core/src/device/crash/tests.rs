@@ -200,15 +200,21 @@ fn states_are_functions_of_their_names() {
     let positions = log.positions();
     let mut by_name = BTreeMap::new();
     let mut by_key = BTreeMap::new();
+    let (mut by_hash, mut hash_of) = (BTreeMap::new(), BTreeMap::new());
     for &position in &positions {
         let cut = log.cut(position);
         for (index, choice) in cut.choices(&Effort::THOROUGH, 9).iter().enumerate() {
-            let image = bytes(&cut.image(choice));
+            let (image, hash) = cut.image_and_hash(choice);
+            assert_eq!(hash, image.content_hash(), "kept up to date from request to request");
+            let image = bytes(&image);
             assert_eq!(by_key.entry(cut.key(choice)).or_insert_with(|| image.clone()), &image);
+            assert_eq!(by_hash.entry(hash).or_insert_with(|| image.clone()), &image, "equal hashes, equal bytes");
+            assert_eq!(*hash_of.entry(image.clone()).or_insert(hash), hash, "equal bytes, equal hashes");
             by_name.insert((position, index), image);
         }
     }
     assert!(by_key.len() < by_name.len(), "keys find states that were looked at before");
+    assert!(by_hash.len() < by_key.len(), "different requests leave equal bytes");
     for &position in positions.iter().rev() {
         let cut = log.cut(position);
         for (index, choice) in cut.choices(&Effort::THOROUGH, 9).iter().enumerate() {
