@@ -45,6 +45,22 @@ pub trait Le: Sized {
 
     /// `bytes` is exactly [`Self::BYTES`] long.
     fn put(&self, bytes: &mut [u8]);
+
+    /// Fills `items` from `bytes`, which are exactly as long.
+    #[inline]
+    fn get_all(bytes: &[u8], items: &mut [Self]) {
+        for (item, raw) in items.iter_mut().zip(bytes.chunks_exact(Self::BYTES)) {
+            *item = Self::get(raw);
+        }
+    }
+
+    /// `bytes` is exactly as long as all `items`.
+    #[inline]
+    fn put_all(items: &[Self], bytes: &mut [u8]) {
+        for (item, raw) in items.iter().zip(bytes.chunks_exact_mut(Self::BYTES)) {
+            item.put(raw);
+        }
+    }
 }
 
 macro_rules! le_integer {
@@ -64,23 +80,40 @@ macro_rules! le_integer {
         }
     )*};
 }
-le_integer!(u8, u16, u32, u64, i64);
+le_integer!(u16, u32, u64, i64);
+
+impl Le for u8 {
+    const BYTES: usize = 1;
+    #[inline]
+    fn get(bytes: &[u8]) -> u8 {
+        bytes[0]
+    }
+    #[inline]
+    fn put(&self, bytes: &mut [u8]) {
+        bytes[0] = *self;
+    }
+    // Most arrays in records are of bytes, which move as a whole also where little is optimised.
+    #[inline]
+    fn get_all(bytes: &[u8], items: &mut [u8]) {
+        items.copy_from_slice(bytes);
+    }
+    #[inline]
+    fn put_all(items: &[u8], bytes: &mut [u8]) {
+        bytes.copy_from_slice(items);
+    }
+}
 
 impl<T: Le + Copy + Default, const N: usize> Le for [T; N] {
     const BYTES: usize = N * T::BYTES;
     #[inline]
     fn get(bytes: &[u8]) -> [T; N] {
         let mut items = [T::default(); N];
-        for (item, raw) in items.iter_mut().zip(bytes.chunks_exact(T::BYTES)) {
-            *item = T::get(raw);
-        }
+        T::get_all(bytes, &mut items);
         items
     }
     #[inline]
     fn put(&self, bytes: &mut [u8]) {
-        for (item, raw) in self.iter().zip(bytes.chunks_exact_mut(T::BYTES)) {
-            item.put(raw);
-        }
+        T::put_all(self, bytes);
     }
 }
 
