@@ -106,15 +106,20 @@ impl Contents {
         }
     }
 
-    /// Stores `bytes` at `offset`, skipping whole pages of zeroes that would only fill holes.
-    pub fn write_sparse(&mut self, offset: u64, bytes: &[u8]) {
-        let mut rest = bytes;
+    /// Stores `bytes` at `offset`, skipping whole pages of zeroes that would only fill holes. Whole pages of others are
+    /// shared, not copied.
+    pub fn write_sparse(&mut self, offset: u64, bytes: &Data) {
+        let mut done = 0;
         Self::for_pages(offset..offset + bytes.len() as u64, |page, part| {
-            let (head, tail) = rest.split_at(part.len());
-            if matches!(self.pages.get(&page), Some(Some(_))) || !is_zero(head) {
-                self.page_mut(page).make_mut()[part].copy_from_slice(head);
+            let new = done..done + part.len();
+            done = new.end;
+            if matches!(self.pages.get(&page), Some(Some(_))) || !is_zero(&bytes[new.clone()]) {
+                if new.len() as u64 == PAGE_BYTES {
+                    self.pages.insert(page, Some(bytes.slice(new)));
+                } else {
+                    self.page_mut(page).make_mut()[part].copy_from_slice(&bytes[new]);
+                }
             }
-            rest = tail;
         });
         self.size = self.size.max(offset + bytes.len() as u64);
     }

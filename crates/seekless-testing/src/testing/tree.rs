@@ -48,6 +48,14 @@ impl NodeState {
     /// Differences of attributes, that is, of everything except contents and entries.
     pub fn attribute_differences(&self, other: &NodeState, links: bool) -> Vec<String> {
         let mut found = Vec::new();
+        let attributes = |state: &NodeState| {
+            let NodeState { kind, permissions, uid, gid, device, .. } = *state;
+            (kind, permissions, if links { state.links } else { 0 }, uid, gid, device)
+        };
+        // Nearly always, and then nothing needs to be put in words.
+        if attributes(self) == attributes(other) && self.target == other.target && self.xattrs == other.xattrs {
+            return found;
+        }
         let mut note = |what: &str, one: String, two: String| {
             if one != two {
                 found.push(format!("{what} {one} here, {two} there"));
