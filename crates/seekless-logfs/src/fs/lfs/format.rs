@@ -349,10 +349,16 @@ impl Checkpoint {
         if codec::get_at(bytes, 0) != Some(CHECKPOINT_MAGIC) {
             return None;
         }
-        let mut block = [0; BLOCK_BYTES];
-        block.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        let checkpoint = Checkpoint::decode(&block)?;
-        is_sealed(&block, Self::FIELDS).then_some(checkpoint)
+        let padded: [u8; BLOCK_BYTES];
+        let block = if bytes.len() == BLOCK_BYTES {
+            bytes
+        } else {
+            let mut copy = [0; BLOCK_BYTES];
+            copy.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            padded = copy;
+            &padded
+        };
+        if is_sealed(block, Self::FIELDS) { Checkpoint::decode(block) } else { None }
     }
 }
 

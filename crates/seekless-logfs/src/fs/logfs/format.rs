@@ -244,8 +244,12 @@ impl Inode {
 
     /// `None` when `bytes` do not start with an intact inode whose size a file can have.
     pub fn unseal(bytes: &[u8]) -> Option<Inode> {
-        let inode = Inode::decode(bytes).filter(|inode| inode.size <= FILE_BYTES_MAX)?;
-        (inode.magic == INODE_MAGIC && is_sealed(&bytes[..Inode::BYTES], Self::FIELDS)).then_some(inode)
+        // What is compared first is what most other bytes do not have.
+        let bytes = bytes.get(..Inode::BYTES)?;
+        if codec::get_at(bytes, 0) != Some(INODE_MAGIC) || !is_sealed(bytes, Self::FIELDS) {
+            return None;
+        }
+        Inode::decode(bytes).filter(|inode| inode.size <= FILE_BYTES_MAX)
     }
 
     pub fn kind(&self) -> Option<FileKind> {

@@ -166,9 +166,14 @@ impl<L: LogBackend> LogFs<L> {
         if crate::codec::crc32c(&stored) != crc {
             return Err(FsError::corrupt("block", format_args!("{id:?}, sector {at}"), "its checksum does not match"));
         }
-        let mut block = Buf::dirty(BLOCK_BYTES);
-        block[..stored.len()].copy_from_slice(&stored);
-        block[stored.len()..].fill(0);
+        let block = if stored.len() == BLOCK_BYTES {
+            stored
+        } else {
+            let mut block = Buf::dirty(BLOCK_BYTES);
+            block[..stored.len()].copy_from_slice(&stored);
+            block[stored.len()..].fill(0);
+            block
+        };
         state.blocks.insert_clean(id, block.freeze());
         Ok(())
     }
