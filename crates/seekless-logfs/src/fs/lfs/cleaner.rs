@@ -85,7 +85,7 @@ impl Lfs {
 
     /// Cleans in the background until there are enough clean segments again.
     pub(super) async fn clean_if_short(self: &Rc<Self>) {
-        if self.state.borrow().log.is_full_below && self.provision_some().await.is_err() {
+        if self.provision_if_full().await.is_err() {
             return;
         }
         let (mut most, mut passes_without_gain) = (0, 0);

@@ -343,7 +343,7 @@ impl Lfs {
             state.log.segments.find_victims(victims, &kept);
         }
         self.provision_end().await?;
-        match self.provision().await {
+        match self.provision_at_mount().await {
             // There is still the segment at the end of the log, and the next.
             Ok(()) | Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),

@@ -85,6 +85,8 @@ pub(super) struct Segmented {
     pub waits_for_room: Cell<u32>,
     /// The storage below had no room for a segment when one was last provisioned.
     pub is_full_below: bool,
+    /// The segment for which it had none.
+    pub refused_last: SegmentNo,
     /// Clean segments that only the cleaner may use.
     pub cleaner_segments: u64,
     /// When a user wrote the blocks that the cleaner is moving, in nanoseconds since 1970.
@@ -141,6 +143,7 @@ impl Segmented {
             .min(reserve / 3)
             .max(3),
             is_full_below: false,
+            refused_last: 0,
             waits_for_room: Cell::new(0),
             moving: BTreeMap::new(),
             deferred_bytes_max,

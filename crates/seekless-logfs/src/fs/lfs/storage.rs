@@ -16,6 +16,9 @@ use crate::units::Nanos;
 const DISCARD_SEGMENTS_MAX: usize = 64;
 const DISCARDED_AT_ONCE_MAX: usize = 4096;
 
+/// Segments that are tried on a host that is full. A large volume has millions.
+const REFUSED_MAX: usize = 64;
+
 impl Lfs {
     /// Puts emptied segments back to use. The storage of those beyond what is needed soon is given back, at once or after a while.
     pub(super) async fn release(&self, segments: Vec<SegmentNo>) {
@@ -114,7 +117,19 @@ impl Lfs {
     /// # Errors
     /// `NoSpace` when the storage below is full, and cleaning does not help.
     pub(super) async fn provision(&self) -> FsResult<()> {
-        let won = self.provision_some().await?;
+        self.provision_among(REFUSED_MAX).await
+    }
+
+    /// The same for a mount, which tries all segments: an earlier life may have got storage for any of them.
+    ///
+    /// # Errors
+    /// Those of [`Lfs::provision`].
+    pub(super) async fn provision_at_mount(&self) -> FsResult<()> {
+        self.provision_among(usize::MAX).await
+    }
+
+    async fn provision_among(&self, refused_max: usize) -> FsResult<()> {
+        let won = self.provision_some(refused_max).await?;
         if won.sure > 0 || !self.state.borrow().log.is_full_below {
             return Ok(());
         }
@@ -122,16 +137,29 @@ impl Lfs {
         if won.all > 0 { Ok(()) } else { cleaned }
     }
 
-    /// Gets storage below for some more clean segments, as far as there is some.
-    pub(super) async fn provision_some(&self) -> FsResult<Won> {
+    /// Looks again whether a host that was full has room.
+    ///
+    /// # Errors
+    /// Those of the device, but for a lack of space.
+    pub(super) async fn provision_if_full(&self) -> FsResult<()> {
+        if self.state.borrow().log.is_full_below {
+            self.provision_some(REFUSED_MAX).await?;
+        }
+        Ok(())
+    }
+
+    /// Gets storage below for some more clean segments, as far as there is some. Where so many have got none, the next call goes on
+    /// with others.
+    async fn provision_some(&self, refused_max: usize) -> FsResult<Won> {
         let _pass = self.work.provision_gate.enter().await;
         let (wanted, candidates, sure_before) = {
             let state = self.state.borrow();
             let wanted = ready_target(&state).saturating_sub(state.log.segments.ready.len() as u64).max(1);
-            let candidates = state.log.segments.to_provision(state.log.end.segment);
+            let after = if state.log.is_full_below { state.log.refused_last } else { state.log.end.segment };
+            let candidates = state.log.segments.to_provision(after);
             (wanted, candidates, state.log.segments.surely_ready())
         };
-        let (mut won, mut is_full) = (0, false);
+        let (mut won, mut refused) = (0, 0);
         for segment in candidates {
             let (start, sectors) = {
                 let state = self.state.borrow();
@@ -148,20 +176,21 @@ impl Lfs {
                 // Another segment may still have storage from before. What this one got is given back: a host may have
                 // allocated a part of it.
                 Err(DeviceError::NoSpace { .. }) => {
-                    is_full = true;
+                    refused += 1;
+                    self.state.borrow_mut().log.refused_last = segment;
                     if self.discards() {
                         let _ = self.device.discard(start, sectors).await;
                     }
                 }
                 Err(error) => return Err(FsError::Device(error)),
             }
-            if won == wanted {
+            if won == wanted || refused == refused_max {
                 break;
             }
         }
         self.work.space_changed.notify();
         let mut state = self.state.borrow_mut();
-        state.log.is_full_below = is_full;
+        state.log.is_full_below = refused > 0;
         Ok(Won { all: won, sure: state.log.segments.surely_ready().saturating_sub(sure_before) })
     }
 
