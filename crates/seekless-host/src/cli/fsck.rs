@@ -148,7 +148,9 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
     if checked.verdict() == Verdict::Damaged {
         let found = damage_text(checked);
         text += &match has_seen_files(checked) {
-            true if stack.repairs() && args.no_changes => format!("\n{found}; leave out -n to repair them"),
+            true if checked.repairable && args.no_changes => {
+                format!("\n{found}; leave out -n to repair what can be repaired")
+            }
             true if stack.is_array() => format!(
                 "\n{found}; `seekless scrub` with the file system on the stack finds out by its checksums which is right"
             ),

@@ -464,3 +464,40 @@ fn changes_are_durable_at_once() {
     assert_eq!((mode("mnt/d"), mode("mnt/g")), (0o711, 0o600));
     scratch.good(&["umount", "mnt"]);
 }
+
+/// Aim: `fsck -n` offers a repair only where one is possible. Method: a log with a damaged partial segment before its end, of which
+/// nothing can be mended; then only a damaged copy of the superblock.
+#[test]
+fn fsck_offers_only_repairs_that_are_possible() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let whole = std::fs::read(scratch.path("a.img")).unwrap();
+    scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
+    for number in 0..10u8 {
+        let file = std::fs::File::create(scratch.path(&format!("mnt/{number}"))).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[b'a' + number; 5000], 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    scratch.good(&["umount", "--lazy", "mnt"]);
+    let mut image = std::fs::read(scratch.path("a.img")).unwrap();
+    let at = image.windows(5000).position(|bytes| bytes == [b'b'; 5000]).unwrap();
+    image[at..at + 512].fill(0x5a);
+    scratch.write("a.img", &image);
+    for arguments in [&["fsck", "-n", LINE][..], &["fsck", LINE]] {
+        let ended = scratch.run(arguments);
+        assert_eq!(ended.code, 4, "{}", ended.err);
+        assert!(ended.out.contains("says that it was written"), "{}", ended.out);
+        assert!(ended.out.contains("; save what can be read: mount it with -o ro and copy it"), "{}", ended.out);
+    }
+    let mut image = whole;
+    let at = (seekless::fs::lfs::format::SUPERBLOCK_SECTORS[0].0 * 512) as usize;
+    image[at + 16..at + 4096].fill(0xff);
+    scratch.write("a.img", &image);
+    let ended = scratch.run(&["fsck", "-n", LINE]);
+    assert!(ended.code == 4 && ended.out.contains("; leave out -n to repair what can be repaired"), "{}", ended.out);
+    let ended = scratch.run(&["fsck", LINE]);
+    assert!(ended.code == 1 && ended.out.contains(" (repaired)"), "{}", ended.out);
+}

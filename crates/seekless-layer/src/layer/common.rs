@@ -19,6 +19,8 @@ pub enum Plain {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     pub findings: Vec<Finding>,
+    /// There is a finding for which there may be a repair.
+    pub repairable: bool,
     pub files: u64,
     /// Files that the layer has not written.
     pub plain_files: u64,

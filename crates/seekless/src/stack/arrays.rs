@@ -385,7 +385,8 @@ pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) 
             rows_of(*degraded)
         ));
     }
-    Checked { findings, notes, counts: vec![("rows", *rows)], ..Checked::default() }
+    let repairable = *unreadable > 0 || *corrected > 0;
+    Checked { findings, repairable, notes, counts: vec![("rows", *rows)], ..Checked::default() }
 }
 
 /// Makes or opens a RAID-1 or RAID-5.

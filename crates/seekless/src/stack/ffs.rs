@@ -191,8 +191,10 @@ impl FileSystemKind for Ffs {
         }
         let wanted = FsckOptions { repair: options.repair, ..FsckOptions::default() };
         let found = ffs::fsck(rt, &device, wanted).await?;
+        let repairable = !found.problems.is_empty();
         let findings = found.problems.into_iter();
         Ok(Checked {
+            repairable,
             findings: findings.map(|problem| Finding { text: problem.text, repaired: problem.repaired }).collect(),
             unlisted: 0,
             notes: found.notes,

@@ -125,6 +125,8 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// Number of findings beyond the listed ones.
     pub unlisted: u64,
+    /// A repair can mend at least some of the findings. Known after a check that was not to repair.
+    pub repairable: bool,
     /// Remarks that are not damage.
     pub notes: Vec<String>,
     /// Counts of checked items: inodes, segments ...
@@ -153,6 +155,7 @@ impl Checked {
     pub fn add(&mut self, other: Checked) {
         self.findings.extend(other.findings);
         self.unlisted += other.unlisted;
+        self.repairable |= other.repairable;
         self.notes.extend(other.notes);
         for (name, count) in other.counts {
             match self.counts.iter_mut().find(|(known, _)| *known == name) {

@@ -275,6 +275,7 @@ async fn check_files(
     Ok(Checked {
         findings: report.findings.into_iter().map(finding).collect(),
         unlisted: 0,
+        repairable: report.repairable,
         notes,
         counts: vec![
             ("files", report.files),

@@ -100,6 +100,7 @@ pub(super) fn checked(found: Fsck) -> Checked {
     Checked {
         findings: mended.chain(left).collect(),
         unlisted: found.errors_unlisted,
+        repairable: found.repairable,
         notes: found.notes,
         counts: vec![
             ("files", found.files),

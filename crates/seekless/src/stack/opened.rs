@@ -161,7 +161,8 @@ impl<'a> Opened<'a> {
                 (&word.spec.constructor, &top)
             {
                 let found = check(self.rt, lower.clone(), word, self.leaves, options).await;
-                checked.add(found.map_err(|cause| self.stack.blame(word, "check", cause))?);
+                let found = found.map_err(|cause| self.stack.blame(word, "check", cause))?;
+                checked.add(Checked { repairable: found.repairable && self.stack.file_system().is_none(), ..found });
             }
             top = self.put_on(top, word, usage).await?;
         }
@@ -185,6 +186,7 @@ impl<'a> Opened<'a> {
                     "{name}: member {slot} held something else than was stored in {places}; the others have what is right"
                 );
                 checked.findings.push(Finding { text, repaired });
+                checked.repairable = true;
             }
         }
         checked

@@ -41,7 +41,7 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                     classic.check_file(&lower, entry.ino, place, repair, &mut report).await?
                 }
                 (FileKind::Regular, Some(name)) => {
-                    classic.check_left_over(&lower, EntryName { parent, name }, repair).await?
+                    classic.check_left_over(&lower, EntryName { parent, name }, repair, &mut report).await?
                 }
                 _ => None,
             };
@@ -108,6 +108,7 @@ impl Classic {
             (Content::Units { index, is_certain: false }, None) => {
                 report.records += index.ends.len() as u64 + u64::from(index.has_tail);
                 report.bytes_above += index.size;
+                report.repairable = true;
                 let what = "only an index beside it would tell it from a plain file".to_string();
                 let repaired = repair && self.make_lost_index(lower, place, &index).await?;
                 Ok(Some(Problem { what, repaired }))
@@ -122,6 +123,7 @@ impl Classic {
                     Some(Ok(_)) => "its index is of another state of the file".to_string(),
                     Some(Err(problem)) => format!("its index: {problem}"),
                 };
+                report.repairable = true;
                 let repaired = repair && self.replace_index(lower, place, &index).await?;
                 Ok(Some(Problem { what, repaired }))
             }
@@ -154,13 +156,20 @@ impl Classic {
     }
 
     /// An index whose file does not exist.
-    async fn check_left_over(&self, lower: &Fs, place: EntryName<'_>, repair: bool) -> FsResult<Option<Problem>> {
+    async fn check_left_over(
+        &self,
+        lower: &Fs,
+        place: EntryName<'_>,
+        repair: bool,
+        report: &mut Report,
+    ) -> FsResult<Option<Problem>> {
         if let Ok(entry) = lower.lookup(place.parent, place.name).await {
             lower.forget(entry.attr.ino, 1).await;
             return Ok(None);
         }
         let Some(index) = find(lower, place).await? else { return Ok(None) };
         lower.forget(index.ino, 1).await;
+        report.repairable = true;
         if repair {
             lower.unlink(place.parent, &index_name(place.name)).await?;
         }

@@ -69,13 +69,14 @@ impl ChunkedLayer {
         report.files += 1;
         report.bytes_below += attr.sectors * 512;
         let commit = match look(lower, ino, None, attr.size).await? {
-            Content::Empty => return self.check_mark(lower, &attr, (0, 0), repair).await,
+            Content::Empty => return self.check_mark(lower, &attr, (0, 0), repair, report).await,
             Content::Plain => {
                 report.plain_files += 1;
                 report.bytes_above += attr.size;
                 return Ok(Vec::new());
             }
             Content::Damaged(problem) => {
+                report.repairable |= !heads(lower, ino).await?.is_empty();
                 let repaired = repair && self.rebuild(lower, &attr).await?;
                 return Ok(vec![(problem, repaired)]);
             }
@@ -88,6 +89,7 @@ impl ChunkedLayer {
             Ok(()) => {}
             Err(error @ FsError::Corrupt { .. }) => {
                 is_index_damaged = true;
+                report.repairable |= !heads(lower, ino).await?.is_empty();
                 problems.push((error.to_string(), false));
             }
             Err(error) => return Err(error),
@@ -96,7 +98,7 @@ impl ChunkedLayer {
             problems.iter_mut().for_each(|(_, repaired)| *repaired = true);
             return Ok(problems);
         }
-        problems.extend(self.check_mark(lower, &attr, (commit.size, commit.generation), repair).await?);
+        problems.extend(self.check_mark(lower, &attr, (commit.size, commit.generation), repair, report).await?);
         Ok(problems)
     }
 
@@ -168,12 +170,20 @@ impl ChunkedLayer {
     }
 
     /// A mark that would be trusted must be true; `truth` are size and generation.
-    async fn check_mark(&self, lower: &Fs, attr: &Attr, truth: (u64, u64), repair: bool) -> FsResult<Problems> {
+    async fn check_mark(
+        &self,
+        lower: &Fs,
+        attr: &Attr,
+        truth: (u64, u64),
+        repair: bool,
+        report: &mut Report,
+    ) -> FsResult<Problems> {
         let (Some(found), _) = self.marked(lower, attr).await else { return Ok(Vec::new()) };
         if (found.size, found.generation) == truth {
             return Ok(Vec::new());
         }
         let problem = format!("its attribute says that it has {} bytes, and it has {}", found.size, truth.0);
+        report.repairable = true;
         if repair {
             let unclean = SizeMark::new(false, 0, 0, 0).to_bytes();
             lower.setxattr(attr.ino, mark::NAME, &unclean, XattrMode::Set).await?;

@@ -43,7 +43,11 @@ pub struct FsckOptions {
 /// in the result.
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let Look { mut result, found, repairable } = look(rt.clone(), device.clone(), options).await?;
-    if options.repair && repairable {
+    if !options.repair {
+        let is_recounted = repairable && is_recoverable(rt, device, &found).await?;
+        return Ok(Fsck { repairable: is_recounted || !found.damaged.is_empty(), ..result });
+    }
+    if repairable {
         match mend(rt.clone(), device.clone()).await {
             Ok(()) => {
                 let mended = look(rt, device.clone(), options).await?.result;
@@ -51,18 +55,35 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
                 let repaired = result.errors.into_iter().filter(is_gone).collect();
                 result = Fsck { repaired, ..mended };
             }
-            // Other damage keeps the volume from being mounted.
-            Err(FsError::Corrupt { .. } | FsError::NoSpace) => {}
-            Err(FsError::Device(error)) if error.is_of_medium() => {}
+            Err(error) if is_damage(&error) => {}
             Err(error) => return Err(error),
         }
     }
-    if options.repair && !found.damaged.is_empty() {
+    if !found.damaged.is_empty() {
         let said = find::mend_superblocks(&device, &found).await;
         device.flush().await?;
         result.mended(said);
     }
     Ok(result)
+}
+
+/// Other damage that keeps the volume from being mounted, and so from being repaired.
+fn is_damage(error: &FsError) -> bool {
+    match error {
+        FsError::Corrupt { .. } | FsError::NoSpace => true,
+        FsError::Device(error) => error.is_of_medium(),
+        _ => false,
+    }
+}
+
+/// True when [`mend`] can recover the volume, which it needs for a recount. Nothing is written.
+async fn is_recoverable(rt: Rt, device: Device, found: &find::FoundVolume) -> FsResult<bool> {
+    let options = Options { read_only: true, cache_data: false, ..Options::default() };
+    match super::recovered(rt, device, options, found).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_damage(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Result of one look at a volume.

@@ -25,6 +25,8 @@ pub struct Fsck {
     pub repaired: Vec<String>,
     /// Errors beyond those that are listed.
     pub errors_unlisted: u64,
+    /// A repair can mend at least some of the errors. Known after a check that was not to repair.
+    pub repairable: bool,
     /// Worth knowing, but not damage.
     pub notes: Vec<String>,
     pub files: u64,

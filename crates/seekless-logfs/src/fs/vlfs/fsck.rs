@@ -35,6 +35,7 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
     let mut check = Check::new(vlfs, options.data, Places::default());
     if !options.repair {
         check.result.errors.extend(found.damaged.iter().cloned());
+        check.result.repairable = !found.damaged.is_empty();
     }
     check.result.notes.extend(found.notes);
     let warnings = check.fs.warnings.borrow().clone();
