@@ -1,5 +1,6 @@
 //! `seekless mount`
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -148,7 +149,7 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
     // Only the supervisor, which is the last to end, removes the file; and a process that it does not become keeps it.
     place.keep();
     let user = std::process::id();
-    let is_daemon = std::cell::Cell::new(false);
+    let is_daemon = Cell::new(false);
     let outcome = supervise::run(&args.directory, |report, life| {
         is_daemon.set(true);
         let mut options = options;
@@ -305,6 +306,8 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     }
     let world = World::new().map_err(|failure| failure.code(FAILED))?;
     let _watchdog = world.watchdog();
+    // Until the pid file is gone.
+    let presence = Cell::new(None);
     let served = world.run(async {
         let leaves = world.leaves();
         let mounted = match options.as_file {
@@ -334,6 +337,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             }
         };
         mount.mark(leaves.opened());
+        presence.set(mount.announce());
         if let Some(failure) = pid_file.as_ref().and_then(|pid_file| pid_file.write().err()) {
             // The first error is the one to report.
             let _ = mount.serve(std::future::ready(())).await;
@@ -380,6 +384,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     if let Some(pid_file) = &pid_file {
         pid_file.remove();
     }
+    drop(presence);
     drop(made);
     served.map_err(|failure| failure.code(FAILED))
 }

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
 use seekless_lab::output::{self as files, Replace, Wish};
 
-use super::Failure;
+use super::{Failure, output};
+use crate::fuse::Standing;
 
 /// A file that holds the number of this process. An existing one is replaced when its process is gone.
 pub(super) struct PidFile(PathBuf);
@@ -15,10 +17,12 @@ pub(super) struct PidFile(PathBuf);
 const WISH: fn() -> Wish = || Wish::new(Replace::Own(is_stale)).permissions(0o644);
 
 impl PidFile {
-    /// Checks that the file can be written later. The path is made absolute, because the daemon leaves its directory.
+    /// Checks that the file can be written later. The path is made absolute, because the daemon leaves its directory. Where it
+    /// names a daemon whose mount is gone, this waits for its end, as a mount does for its store.
     pub(super) fn new(path: &Path) -> Result<PidFile, Failure> {
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        wait_for_an_ending_daemon(&absolute);
         files::check(&absolute, &WISH())?;
         Ok(PidFile(absolute))
     }
@@ -36,6 +40,47 @@ impl PidFile {
             let _ = std::fs::remove_file(&self.0);
         }
     }
+}
+
+/// For a minute at most.
+fn wait_for_an_ending_daemon(path: &Path) {
+    let begun = Instant::now();
+    let mut told = false;
+    let mut last_ending = begun;
+    // When it ends, it removes the file before it is no longer known as one that is ending.
+    while let Some(pid) = named_process(path).filter(|&pid| is_running(pid)) {
+        match Standing::of(pid) {
+            Standing::Serving => return,
+            Standing::Unknown if last_ending.elapsed() >= DOUBT => return,
+            Standing::Unknown => {}
+            Standing::Ending => last_ending = Instant::now(),
+        }
+        if begun.elapsed() >= PATIENCE {
+            return;
+        }
+        if !told && begun.elapsed() >= TELL_AFTER {
+            let (place, seconds) = (path.display(), PATIENCE.as_secs());
+            output::note(&format!(
+                "{place} names a daemon that was unmounted and still writes what it holds: waiting for it, {seconds} s at most"
+            ));
+            told = true;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// For this long a process of which nothing is known may be one that is ending.
+const DOUBT: Duration = Duration::from_millis(500);
+const TELL_AFTER: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The process that a pid file names. A special file is not opened.
+fn named_process(path: &Path) -> Option<u32> {
+    if !path.symlink_metadata().ok()?.is_file() {
+        return None;
+    }
+    number(&String::from_utf8_lossy(&files::beginning(&File::open(path).ok()?, 64).ok()?))
 }
 
 fn number(text: &str) -> Option<u32> {

@@ -22,6 +22,7 @@ use super::negotiate::{Negotiated, RequestedFeatures, TRANSFER_BYTES_MAX, negoti
 use super::operations::Operations;
 use super::options::{InitError, TransportChoice};
 use super::passthrough::Passthrough;
+use super::presence::Presence;
 use super::request::{Operation, Request};
 use super::session::{AtOnce, Session};
 use super::transport::{DevFuse, End, Message, Transport, Uring};
@@ -190,10 +191,20 @@ impl Mount {
     }
 
     fn say_mounted(&self, ending: bool) {
-        let Mounted { number, mount_point, .. } = &*self.guard.mounted;
-        if let Some(number) = number {
-            self.leaves.say_mounted(MountMark::new(*number, mount_point), ending);
+        if let Some(mark) = self.own_mark() {
+            self.leaves.say_mounted(mark, ending);
         }
+    }
+
+    fn own_mark(&self) -> Option<MountMark> {
+        let Mounted { number, mount_point, .. } = &*self.guard.mounted;
+        number.map(|number| MountMark::new(number, mount_point))
+    }
+
+    /// Has other processes know which process serves this mount, without asking the mount, until the result is dropped: at the
+    /// very end, so that they can wait for it.
+    pub fn announce(&self) -> Option<Presence> {
+        Presence::of(self.own_mark()?)
     }
 
     /// Whether the kernel reads and writes files of the host itself, unless it refuses the first one.

@@ -6,10 +6,12 @@
 //!
 //! Where the file system below has no such locks, there are no marks, and their information is missing.
 
+use std::fmt;
 use std::hash::Hasher;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use rustix::io::Errno;
 use seekless::stack::quoted_path;
@@ -45,8 +47,25 @@ impl MountMark {
         MountMark { number, hash: (hasher.finish() >> 32) as u32 & 0xff_ffff }
     }
 
-    fn is(self, mount: &MountInfo) -> bool {
+    pub(crate) fn is(self, mount: &MountInfo) -> bool {
         mount.is_ours() && MountMark::new(mount.number, &mount.mount_point) == self
+    }
+}
+
+impl fmt::Display for MountMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MountMark { number: DeviceNumber { major, minor }, hash } = self;
+        write!(f, "{major}:{minor}:{hash:06x}")
+    }
+}
+
+impl FromStr for MountMark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<MountMark, ()> {
+        let mut parts = text.split(':');
+        let mut number = |radix| u32::from_str_radix(parts.next().ok_or(())?, radix).map_err(drop);
+        Ok(MountMark { number: DeviceNumber { major: number(10)?, minor: number(10)? }, hash: number(16)? })
     }
 }
 

@@ -227,7 +227,7 @@ fn mounting_again_waits_for_the_last_daemon() {
     };
     for line in ["lfs / file:a.img", "zstd / hostdir:data"] {
         for round in 0..6u8 {
-            scratch.good(&["mount", line, "m1"]);
+            scratch.good(&["mount", line, "m1", "--pid-file", "pid"]);
             scratch.write("m1/f", vec![round; 3_000_000]);
             umount();
         }

@@ -501,3 +501,31 @@ fn fsck_offers_only_repairs_that_are_possible() {
     let ended = scratch.run(&["fsck", LINE]);
     assert!(ended.code == 1 && ended.out.contains(" (repaired)"), "{}", ended.out);
 }
+
+/// Aim: a mount right after plain umount(8) waits for the daemon that its pid file names, too. Method: a daemon that is stopped
+/// when its mount goes; a daemon that serves another mount is refused at once.
+#[test]
+fn mounting_again_waits_for_the_daemon_of_the_pid_file() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let arguments = ["mount", LINE, "mnt", "--pid-file", "pid"];
+    scratch.good(&arguments);
+    let pid = daemon(&scratch);
+    scratch.make_directory("other");
+    let refused = scratch.run(&["mount", "memfs", "other", "--pid-file", "pid"]);
+    assert!(refused.code == 32 && refused.err.contains("which it names, is running"), "{}", refused.err);
+    kill_process(pid, Signal::STOP).unwrap();
+    wait_for("an end of its use", || {
+        rustix::mount::unmount(scratch.path("mnt"), rustix::mount::UnmountFlags::empty()).is_ok()
+    });
+    let again = scratch.command().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1800));
+    kill_process(pid, Signal::CONT).unwrap();
+    let ended = scratch.ended(&again.wait_with_output().unwrap());
+    assert_eq!((ended.code, &*ended.complaints()), (0, ""));
+    assert!(ended.err.contains("pid names a daemon that was unmounted and still writes"), "{}", ended.err);
+    assert_ne!(daemon(&scratch), pid);
+    scratch.good(&["umount", "mnt"]);
+}

@@ -1,0 +1,119 @@
+//! Which process serves which mount, without asking the mount: its daemon may be stopped, or may be ending.
+//!
+//! A daemon holds a socket whose name in the abstract name space says both; `/proc/net/unix` lists such names. Any process
+//! can take one, so that they serve to explain and to wait, and never to say that something is durable.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::names::{daemon_identity, start_time};
+use crate::leaves::MountMark;
+use crate::mount_table::{self, MountInfo};
+
+const PREFIX: &str = "seekless mount ";
+
+/// This process serves a mount, for as long as this lives.
+#[derive(Debug)]
+pub struct Presence {
+    _socket: OwnedFd,
+}
+
+impl Presence {
+    /// `None` where that cannot be said; others then know less.
+    pub(super) fn of(mark: MountMark) -> Option<Presence> {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+        let name = format!("{PREFIX}{mark} {}", daemon_identity());
+        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?).ok()?;
+        Some(Presence { _socket: socket })
+    }
+}
+
+/// What a daemon that still runs has said.
+struct Said {
+    mark: MountMark,
+    pid: u32,
+    started: u64,
+}
+
+fn all() -> Vec<Said> {
+    let table = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let said = String::from_utf8_lossy(&table).lines().filter_map(parse).collect::<Vec<Said>>();
+    said.into_iter().filter(|said| start_time(said.pid) == Some(said.started)).collect()
+}
+
+/// `...: ... @seekless mount MARK PID START`
+fn parse(line: &str) -> Option<Said> {
+    let (_, name) = line.split_once(" @")?;
+    let mut words = name.strip_prefix(PREFIX)?.split(' ');
+    let mark = words.next()?.parse().ok()?;
+    let mut number = || words.next()?.trim_end_matches('@').parse().ok();
+    let (pid, started): (u64, u64) = (number()?, number()?);
+    Some(Said { mark, pid: u32::try_from(pid).ok()?, started })
+}
+
+/// What a process does for mounts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It serves a mount that is in the table of this process.
+    Serving,
+    /// Its mount is gone: it writes what it holds, and then ends.
+    Ending,
+    /// None is known, or only in another mount namespace. This may be so for a moment only: the kernel lists sockets in pieces,
+    /// and a new namespace begins with all mounts.
+    Unknown,
+}
+
+impl Standing {
+    pub(crate) fn of(pid: u32) -> Standing {
+        let marks: Vec<MountMark> = all().into_iter().filter(|said| said.pid == pid).map(|said| said.mark).collect();
+        let is_one = |mount: &MountInfo| marks.iter().any(|mark| mark.is(mount));
+        if mount_table::read().iter().any(is_one) {
+            return Standing::Serving;
+        }
+        match marks.is_empty() || mount_table::find_elsewhere(is_one).is_some() {
+            true => Standing::Unknown,
+            false => Standing::Ending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::mount_table::DeviceNumber;
+
+    /// A daemon is known for as long as it lives; as its mount is in no table, it is ending.
+    #[test]
+    fn a_daemon_is_known_without_its_mount() {
+        let number = DeviceNumber { major: 0xfff, minor: 0xf_ffff };
+        let mark = MountMark::new(number, Path::new("/nowhere"));
+        let me = std::process::id();
+        let is_known = || all().iter().any(|said| said.mark == mark && said.pid == me);
+        assert!(!is_known() && Standing::of(1) == Standing::Unknown);
+        let presence = Presence::of(mark);
+        assert!(presence.is_some() && is_known() && Standing::of(me) == Standing::Ending);
+        drop(presence);
+        assert!(!is_known());
+    }
+
+    /// Names of other sockets are none of ours.
+    #[test]
+    fn other_names_are_skipped() {
+        let line = "0000000000000000: 00000002 00000000 00000000 0001 01 15133 @seekless mount 0:57:00abcd 12 3456";
+        let said = parse(line).unwrap();
+        assert_eq!((said.mark.to_string().as_str(), said.pid, said.started), ("0:57:00abcd", 12, 3456));
+        for other in [
+            "",
+            "x: 1 /run/x",
+            "x: 1 @seekless 12 3456",
+            "x: 1 @seekless mount 0:57:00abcd 12",
+            "x: 1 @seekless mount a b c",
+        ] {
+            assert!(parse(other).is_none(), "{other}");
+        }
+    }
+}
