@@ -44,6 +44,7 @@ mod mount_options;
 mod notify;
 mod output;
 mod pack;
+mod patience;
 mod pid_file;
 mod plot;
 mod plot_replay;

@@ -8,7 +8,7 @@ use seekless::stack::{Purpose, Usage, WORDS};
 use serde_json::Value;
 
 use super::world::World;
-use super::{Done, Failure, output, prometheus, read_volume, statistics};
+use super::{Done, Failure, output, patience, prometheus, read_volume, statistics};
 
 /// Show what a mount has counted, and how full the segments of a log are
 ///
@@ -27,6 +27,10 @@ pub(super) struct Args {
     #[arg(value_name = "DIR|STACK")]
     what: String,
 
+    /// How long to wait for the daemon of a mount, in seconds
+    #[arg(long, default_value_t = 60)]
+    timeout: u64,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -38,24 +42,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let path = Path::new(&args.what);
-    // A dead mount does not exist for `exists`.
-    let mounted = if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        None
-    } else {
-        crate::fuse::statistics(path)?
-    };
-    let statistics = match mounted {
-        Some(text) => {
-            let mut statistics: Value = serde_json::from_str(&text)
-                .map_err(|error| Failure::new(format!("{}: the daemon's answer is no JSON: {error}", args.what)))?;
-            statistics["space"] = space(path)?;
-            statistics
-        }
-        None if path.is_dir() => {
-            return Err(Failure::new(format!("{} is not inside one of our mounts", args.what)));
-        }
-        None => of_stack(&args.what)?,
+    let mounted = patience::ask(Path::new(&args.what), args.timeout, || of_mount(&args.what))?;
+    let statistics = match &*mounted {
+        "" => of_stack(&args.what)?,
+        mounted => serde_json::from_str(mounted)?,
     };
     match (args.json, args.prometheus) {
         (true, _) => output::print_json(&statistics)?,
@@ -63,6 +53,25 @@ pub(super) fn run(args: &Args) -> Done {
         _ => output::print(&statistics::to_text(&statistics))?,
     }
     Ok(0)
+}
+
+/// The statistics of the mount at `what`, as JSON; empty where that is no path.
+fn of_mount(what: &str) -> Result<String, Failure> {
+    let path = Path::new(what);
+    // A dead mount does not exist for `exists`.
+    if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(String::new());
+    }
+    match crate::fuse::statistics(path)? {
+        Some(text) => {
+            let mut statistics: Value = serde_json::from_str(&text)
+                .map_err(|error| Failure::new(format!("{what}: the daemon's answer is no JSON: {error}")))?;
+            statistics["space"] = space(path)?;
+            Ok(statistics.to_string())
+        }
+        None if path.is_dir() => Err(Failure::new(format!("{what} is not inside one of our mounts"))),
+        None => Ok(String::new()),
+    }
 }
 
 /// The space of a mount, as its users see it.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Done, output};
+use super::{Done, output, patience};
 
 /// Make everything in a mounted file system durable
 ///
@@ -17,13 +17,20 @@ pub(super) struct Args {
     /// A mount point, or any directory inside the mount
     directory: PathBuf,
 
+    /// How long to wait for the daemon, in seconds
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+
     /// Say when it is done
     #[arg(short, long)]
     verbose: bool,
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    crate::fuse::sync(&args.directory)?;
+    patience::ask(&args.directory, args.timeout, || {
+        crate::fuse::sync(&args.directory)?;
+        Ok(String::new())
+    })?;
     if args.verbose {
         output::note(&format!("{}: everything is durable", args.directory.display()));
     }

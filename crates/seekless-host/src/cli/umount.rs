@@ -22,7 +22,7 @@ pub(super) struct Args {
     #[arg(short, long)]
     lazy: bool,
 
-    /// How long to wait for the daemon to write what it holds, in seconds
+    /// How long to wait for the daemon to answer, and to write what it holds, in seconds
     #[arg(long, default_value_t = 600)]
     timeout: u64,
 }

@@ -3,8 +3,9 @@
 //! `umount` of a plain FUSE mount returns before the daemon has written its data. So the daemon publishes its identity
 //! in an extended attribute of the root, and the unmounting process waits until that process has ended.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,13 +15,16 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags};
+use seekless::stack::quoted_path;
 
+use super::apart::Apart;
 use super::farewell::Waiting;
 use super::mount::unmount;
 use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
-    STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time,
+    STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
 };
+use super::presence::server_of;
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
 /// Why unmounting failed, or may have lost data.
@@ -36,6 +40,8 @@ pub enum UmountError {
     Busy { path: PathBuf },
     #[error("cannot unmount {}: {cause}", path.display())]
     Refused { path: PathBuf, cause: Errno },
+    #[error("not unmounted: {0}\nto take it out of sight without waiting: seekless umount --lazy {path}", path = quoted_path(&.0.path))]
+    NoAnswer(NoAnswer),
     #[error("unmounted, but the daemon (process {pid}) was still at work after {} s{}", waited.as_secs(), held_text(held_by))]
     StillWriting { pid: u32, waited: Duration, held_by: Option<String> },
     #[error("unmounted, but not everything is durable: {problem}")]
@@ -57,6 +63,94 @@ fn held_text(held_by: &Option<String>) -> String {
     held_by.as_ref().map(|held_by| format!(": {held_by}")).unwrap_or_default()
 }
 
+/// The daemon of the mount at `path` has not answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{} of {} has not answered within {} s{}", self.daemon(), path.display(), waited.as_secs(), self.hint())]
+pub struct NoAnswer {
+    path: PathBuf,
+    waited: Duration,
+    /// If it is known.
+    pid: Option<u32>,
+}
+
+impl NoAnswer {
+    fn daemon(&self) -> String {
+        self.pid.map_or_else(|| "the daemon".to_owned(), |pid| format!("the daemon (process {pid})"))
+    }
+
+    fn hint(&self) -> String {
+        self.pid.and_then(stopped).map(|stopped| format!("; {stopped}")).unwrap_or_default()
+    }
+}
+
+/// What to do about process `pid`, if it is stopped.
+fn stopped(pid: u32) -> Option<String> {
+    match state(pid)? {
+        'T' => Some(format!("it is stopped, and goes on with: kill -CONT {pid}")),
+        't' => Some("it is stopped by a debugger".to_owned()),
+        _ => None,
+    }
+}
+
+/// The result of `work`, which asks the mount that holds `path`, in a process of its own: the daemon may never answer. `work`
+/// must take no lock that another thread may hold. `tell` is called with what it waits for, once that takes longer than a
+/// moment.
+///
+/// # Errors
+/// When there is no result after `patience`.
+pub fn asked(
+    path: &Path,
+    patience: Duration,
+    tell: impl Fn(&str),
+    work: impl FnOnce() -> Vec<u8>,
+) -> Result<Vec<u8>, NoAnswer> {
+    let mut apart = Apart::begin(work);
+    if let Some(result) = apart.result(patience.min(TELL_AFTER)) {
+        return Ok(result);
+    }
+    let pid = holder_of(path).as_ref().and_then(server_of);
+    let no_answer = NoAnswer { path: path.to_owned(), waited: patience, pid };
+    let left = patience.saturating_sub(TELL_AFTER);
+    if !left.is_zero() {
+        let (daemon, hint, seconds) = (no_answer.daemon(), no_answer.hint(), left.as_millis().div_ceil(1000));
+        tell(&format!(
+            "{daemon} of {} has not answered yet{hint}. Waiting for it, {seconds} s at most",
+            path.display()
+        ));
+    }
+    apart.result(left).ok_or(no_answer)
+}
+
+/// The mount of ours that holds `path`, found without asking it.
+fn holder_of(path: &Path) -> Option<MountInfo> {
+    let table = mount_table::read();
+    let absolute = std::path::absolute(path).ok()?;
+    let mut rest: Vec<OsString> = absolute.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect();
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(part);
+        if let Some(found) = table.iter().rfind(|info| info.mount_point == next && info.is_ours()) {
+            return Some(found.clone());
+        }
+        // The kernel follows as many.
+        match std::fs::read_link(&next) {
+            Ok(target) if links < 40 => {
+                links += 1;
+                if target.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                rest.extend(target.iter().rev().filter(|part| *part != "/" && *part != ".").map(OsStr::to_owned));
+            }
+            _ => at = next,
+        }
+    }
+    None
+}
+
 /// Unmounts what is mounted at `path` and returns when its daemon has ended, that is, when everything is
 /// durable.
 ///
@@ -66,33 +160,93 @@ fn held_text(held_by: &Option<String>) -> String {
 /// `tell` is called with what it waits for, once that takes longer than a moment.
 ///
 /// # Errors
-/// `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed`, `DaemonDead` and `Unknown`
-/// when it has ended without reporting success. The mount is then gone all the same.
+/// `NoAnswer` when the daemon has not said within `patience` who it is; it is then still mounted. `StillWriting` when the daemon
+/// has not ended by then; `NotDurable`, `DaemonFailed`, `DaemonDead` and `Unknown` when it has ended without reporting success.
+/// The mount is then gone all the same.
 pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) -> Result<(), UmountError> {
+    let deadline = Instant::now() + patience;
+    let left = || deadline.saturating_duration_since(Instant::now());
     let error = |cause| UmountError::Path { path: path.to_owned(), cause };
-    let mut absolute = without_asking_the_mount(path).map_err(error)?;
-    if mount_table::find(&absolute).is_none() {
-        // The last part is a link, or nothing is mounted here.
-        absolute = std::fs::canonicalize(path).map_err(error)?;
-    }
+    let ask = |work: &dyn Fn() -> Vec<u8>| {
+        let said = asked(path, left(), &tell, work);
+        said.map_err(|no_answer| UmountError::NoAnswer(NoAnswer { waited: patience, ..no_answer }))
+    };
+    let as_given = std::path::absolute(path).map_err(error)?;
+    let absolute = match mount_table::find(&as_given) {
+        Some(_) => as_given,
+        // There is a link in it, or nothing is mounted here. What is above may be a mount, too.
+        None => {
+            let found = ask(&|| match in_the_mount_table(path) {
+                Ok(found) => found.as_os_str().as_bytes().to_vec(),
+                Err(error) => failed(error.raw_os_error().unwrap_or(libc::EIO)),
+            })?;
+            match code_in(&found) {
+                Some(code) => return Err(error(io::Error::from_raw_os_error(code))),
+                None => PathBuf::from(OsStr::from_bytes(&found)),
+            }
+        }
+    };
     let Some(found) = mount_table::find(&absolute) else {
         return Err(UmountError::NotAMountPoint { path: path.to_owned() });
     };
     if !found.is_ours() {
         return Err(UmountError::NotOurs { path: path.to_owned(), kind: found.kind });
     }
-    let server = if lazy { None } else { Some(Server::of(&absolute)) };
-    match unmount(&absolute, false, lazy) {
-        Ok(()) => {}
-        Err(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
-        Err(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
+    let server = match lazy {
+        true => None,
+        false => Some(Server::named(&ask(&|| identity(&absolute))?)),
+    };
+    // With a block device, or pages that the kernel still holds, it waits for the daemon.
+    let mut unmounting = Apart::begin(|| match unmount(&absolute, false, lazy) {
+        Ok(()) => Vec::new(),
+        Err(cause) => failed(cause.raw_os_error()),
+    });
+    let is_gone = || mount_table::find(&absolute).is_none_or(|now| now.id != found.id);
+    let refused = loop {
+        if let Some(result) = unmounting.result(left().min(PAUSE)) {
+            break code_in(&result).map(Errno::from_raw_os_error);
+        }
+        match is_gone() {
+            true if lazy || left().is_zero() => break None,
+            false if left().is_zero() => {
+                let no_answer = NoAnswer { path: path.to_owned(), waited: patience, pid: server_of(&found) };
+                return Err(UmountError::NoAnswer(no_answer));
+            }
+            _ => {}
+        }
+    };
+    match refused {
+        None => {}
+        Some(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
+        Some(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
     }
     match server {
         None => Ok(()),
         Some(Server::Dead) => Err(UmountError::DaemonDead),
         Some(Server::Unseen(why)) => Err(UmountError::Unknown { why }),
-        Some(Server::Daemon(daemon)) => daemon.wait(found.number, patience, tell),
+        Some(Server::Daemon(daemon)) => daemon.wait(found.number, left(), patience, tell),
     }
+}
+
+/// `path` as the mount table has it, if it is there.
+fn in_the_mount_table(path: &Path) -> io::Result<PathBuf> {
+    match without_asking_the_mount(path)? {
+        absolute if mount_table::find(&absolute).is_some() => Ok(absolute),
+        _ => std::fs::canonicalize(path),
+    }
+}
+
+/// How often a lazy unmount looks whether the mount is gone.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A number of errno(3) as the result of work apart, where other results begin otherwise.
+fn failed(code: i32) -> Vec<u8> {
+    format!("!{code}").into_bytes()
+}
+
+fn code_in(result: &[u8]) -> Option<i32> {
+    let code = result.strip_prefix(b"!")?;
+    Some(std::str::from_utf8(code).ok().and_then(|text| text.parse().ok()).unwrap_or(libc::EIO))
 }
 
 /// True when a mount of this program is at `path` whose daemon is gone. The kernel may still answer for it from its caches,
@@ -173,7 +327,7 @@ pub enum SyncError {
     #[error("{} is not inside one of our mounts; use sync(1)", path.display())]
     NotOurs { path: PathBuf },
     #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
-        path.display(), seekless::stack::quoted_path(path))]
+        path.display(), quoted_path(path))]
     Dead { path: PathBuf },
     #[error("what was written to {} may not be durable: {cause}", path.display())]
     Failed { path: PathBuf, cause: String },
@@ -295,19 +449,32 @@ struct Daemon {
 /// After this long, report what is being waited for.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
+/// What the mount at `path` says who serves it.
+fn identity(path: &Path) -> Vec<u8> {
+    let mut value = [0u8; 64];
+    let identity = std::str::from_utf8(DAEMON_ATTRIBUTE)
+        .map_err(|_| Errno::INVAL)
+        .and_then(|name| rustix::fs::getxattr(path, name, &mut value));
+    match identity {
+        Ok(length) => value[..length].to_vec(),
+        Err(cause) => failed(cause.raw_os_error()),
+    }
+}
+
 impl Server {
-    /// Asks the mount at `path`.
+    /// Asks the mount at `path`, for as long as it takes.
     fn of(path: &Path) -> Server {
-        let mut value = [0u8; 64];
-        let identity = std::str::from_utf8(DAEMON_ATTRIBUTE)
-            .map_err(|_| Errno::INVAL)
-            .and_then(|name| rustix::fs::getxattr(path, name, &mut value));
-        let length = match identity {
-            Ok(length) => length,
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => return Server::Dead,
-            Err(cause) => return Server::Unseen(format!("the mount does not say who serves it: {cause}")),
-        };
-        let text = value.get(..length).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
+        Server::named(&identity(path))
+    }
+
+    /// From the result of [`identity`].
+    fn named(identity: &[u8]) -> Server {
+        match code_in(identity).map(Errno::from_raw_os_error) {
+            None => {}
+            Some(Errno::NOTCONN | Errno::CONNABORTED) => return Server::Dead,
+            Some(cause) => return Server::Unseen(format!("the mount does not say who serves it: {cause}")),
+        }
+        let text = std::str::from_utf8(identity).unwrap_or_default();
         let words = text.split_once(' ').and_then(|(pid, started)| Some((pid.parse().ok()?, started.parse().ok()?)));
         let Some((pid, started)) = words else {
             return Server::Unseen(format!("the mount says that `{text}` serves it"));
@@ -327,8 +494,14 @@ impl Daemon {
         is_it.then(|| Daemon { pid, pidfd, waiting: Waiting::join(identity, pid) })
     }
 
-    /// Waits for its end. `number` is that of its mount.
-    fn wait(&self, number: DeviceNumber, patience: Duration, tell: impl Fn(&str)) -> Result<(), UmountError> {
+    /// Waits for its end, for `patience`, which is what is left of all that was `granted`. `number` is that of its mount.
+    fn wait(
+        &self,
+        number: DeviceNumber,
+        patience: Duration,
+        granted: Duration,
+        tell: impl Fn(&str),
+    ) -> Result<(), UmountError> {
         if !self.ends_within(patience.min(TELL_AFTER)) {
             let held_by = mount_table::find_elsewhere(|info| info.number == number && info.is_ours()).map(|holder| {
                 let Elsewhere { pid, command, mount_point } = holder;
@@ -339,10 +512,15 @@ impl Daemon {
                 )
             });
             let left = patience.saturating_sub(TELL_AFTER);
-            let what = held_by.clone().unwrap_or_else(|| format!("the daemon (process {}) still writes", self.pid));
+            let still = || match stopped(self.pid) {
+                Some(stopped) => format!("the daemon (process {}) has not written everything; {stopped}", self.pid),
+                None => format!("the daemon (process {}) still writes", self.pid),
+            };
+            let what = held_by.clone().unwrap_or_else(still);
             tell(&format!("unmounted here; {what}. Waiting for it, {} s at most", left.as_secs()));
             if !self.ends_within(left) {
-                return Err(UmountError::StillWriting { pid: self.pid, waited: patience, held_by });
+                let held_by = held_by.or_else(|| stopped(self.pid));
+                return Err(UmountError::StillWriting { pid: self.pid, waited: granted, held_by });
             }
         }
         match self.waiting.as_ref().and_then(Waiting::hear) {

@@ -19,6 +19,7 @@
 //!   U3  A reply that the kernel no longer wants gives back the references in it.
 
 pub mod abi;
+mod apart;
 mod control;
 mod errno;
 mod farewell;
@@ -37,7 +38,8 @@ mod session;
 mod transport;
 
 pub use control::{
-    RemountError, SyncError, UmountError, drop_caches, is_dead, mount_options_of, remount, statistics, sync, umount,
+    NoAnswer, RemountError, SyncError, UmountError, asked, drop_caches, is_dead, mount_options_of, remount, statistics,
+    sync, umount,
 };
 pub use errno::errno_of;
 pub use mount::{MountError, MountOptions};

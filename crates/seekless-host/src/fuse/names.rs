@@ -36,6 +36,12 @@ pub(super) fn daemon_identity() -> String {
     format!("{pid} {}", start_time(pid).unwrap_or(0))
 }
 
+/// The state of a process, as `ps` has it: `T` when it is stopped.
+pub(super) fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// When a process started, in clock ticks since boot.
 pub(super) fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

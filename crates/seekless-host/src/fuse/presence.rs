@@ -53,6 +53,12 @@ fn parse(line: &str) -> Option<Said> {
     Some(Said { mark, pid: u32::try_from(pid).ok()?, started })
 }
 
+/// The process that serves `mount`, if that is known: the youngest, as one that is ending may have had the same number.
+pub(super) fn server_of(mount: &MountInfo) -> Option<u32> {
+    let serving = all().into_iter().filter(|said| said.mark.is(mount));
+    serving.max_by_key(|said| said.started).map(|said| said.pid)
+}
+
 /// What a process does for mounts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {

@@ -529,3 +529,65 @@ fn mounting_again_waits_for_the_daemon_of_the_pid_file() {
     assert_ne!(daemon(&scratch), pid);
     scratch.good(&["umount", "mnt"]);
 }
+
+/// Aim: no command waits indefinitely for a daemon that is stopped; each says who does not answer and how it goes on. Method: each
+/// with a short timeout, by the name of the mount, through a link and inside it; then a lazy unmount, and all is there.
+#[test]
+fn a_stopped_daemon_is_not_waited_for_forever() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
+    scratch.make_directory("elsewhere");
+    std::os::unix::fs::symlink("../mnt", scratch.path("elsewhere/link")).unwrap();
+    std::fs::create_dir(scratch.path("mnt/d")).unwrap();
+    scratch.write("mnt/d/f", "content");
+    let pid = daemon(&scratch);
+    kill_process(pid, Signal::STOP).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = scratch.command();
+        let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(60) {
+                kill_process(pid, Signal::CONT).unwrap();
+                panic!("{arguments:?} does not end");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        scratch.ended(&child.wait_with_output().unwrap())
+    };
+    let number = pid.as_raw_nonzero();
+    for (command, code) in [("umount", 32), ("sync", 1), ("stat", 1)] {
+        for place in ["mnt", "elsewhere/link", "mnt/d"] {
+            let ended = run(&[command, "--timeout", "1", place]);
+            if (command, place) == ("umount", "mnt/d") {
+                // What the kernel has cached may already say that it is not mounted there.
+                assert!(ended.code == 1 || ended.code == 32, "{}", ended.err);
+                continue;
+            }
+            assert_eq!(ended.code, code, "{command} {place}: {}", ended.err);
+            assert!(ended.err.contains("has not answered within 1 s"), "{command} {place}: {}", ended.err);
+            let lazy = ended.err.contains(&format!("seekless umount --lazy {place}"));
+            assert_eq!(lazy, command == "umount", "{}", ended.err);
+            let hint = format!("it is stopped, and goes on with: kill -CONT {number}");
+            assert!(ended.err.contains(&format!("(process {number})")) && ended.err.contains(&hint), "{}", ended.err);
+        }
+    }
+    let waiting = scratch.command().args(["sync", "mnt"]).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(scratch.is_mounted("mnt"));
+    kill_process(pid, Signal::CONT).unwrap();
+    let ended = scratch.ended(&waiting.wait_with_output().unwrap());
+    assert_eq!((ended.code, &*ended.complaints()), (0, ""));
+    assert!(ended.err.contains("has not answered yet; it is stopped"), "{}", ended.err);
+
+    kill_process(pid, Signal::STOP).unwrap();
+    let ended = run(&["umount", "--lazy", "mnt"]);
+    assert_eq!((ended.code, scratch.is_mounted("mnt")), (0, false), "{}", ended.err);
+    kill_process(pid, Signal::CONT).unwrap();
+    scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/d/f")).unwrap(), b"content");
+    scratch.good(&["umount", "mnt"]);
+}

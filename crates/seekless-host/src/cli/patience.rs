@@ -1,0 +1,30 @@
+//! Commands that ask a mount, and do not wait indefinitely: its daemon may be stopped.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Failure, output};
+use crate::fuse;
+
+/// What `work` says, which asks the mount that holds `path`, and does so in a process of its own.
+///
+/// # Errors
+/// Those of `work`, and when it has not ended within `seconds`.
+pub(super) fn ask(
+    path: &Path,
+    seconds: u64,
+    work: impl FnOnce() -> Result<String, Failure>,
+) -> Result<String, Failure> {
+    let said = fuse::asked(path, Duration::from_secs(seconds), output::note, || {
+        let (code, text) = match work() {
+            Ok(text) => (0, text),
+            Err(failure) => (failure.code.max(1), failure.text),
+        };
+        [&[code], text.as_bytes()].concat()
+    })?;
+    match said.split_first() {
+        Some((0, text)) => Ok(String::from_utf8_lossy(text).into_owned()),
+        Some((&code, text)) => Err(Failure::new(String::from_utf8_lossy(text)).code(code)),
+        None => Err(Failure::new(format!("{}: the process that asked for it has died", path.display()))),
+    }
+}
