@@ -36,9 +36,9 @@ pub(super) struct Args {
     #[arg(long, default_value = "uniform")]
     pattern: String,
 
-    /// Blocks of data; a trace knows its own
-    #[arg(long, default_value_t = 262_144, value_name = "COUNT")]
-    blocks: u32,
+    /// Blocks of data, 262144 if not given; not with a trace, which has its own
+    #[arg(long, value_name = "COUNT")]
+    blocks: Option<u32>,
 
     /// Blocks in a segment
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
@@ -127,7 +127,12 @@ impl Args {
     /// The policies, parsed and checked.
     pub(super) fn prepare(&self) -> Result<Vec<Prepared>, Failure> {
         let wrong = |problem: String| Failure::new(problem).code(WRONG_USAGE);
-        self.policies.iter().map(|policy| self.simulation(policy).prepare().map_err(wrong)).collect()
+        let all = self.policies.iter().map(|policy| self.simulation(policy).prepare().map_err(wrong));
+        let all: Vec<Prepared> = all.collect::<Result<_, _>>()?;
+        if self.blocks.is_some() && all.iter().any(|prepared| prepared.trace().is_some()) {
+            return Err(wrong("--blocks is not for a trace, which has its own blocks; leave it out".to_owned()));
+        }
+        Ok(all)
     }
 
     pub(super) fn simulate(&self, prepared: &Prepared, caller: &dyn Caller) -> Result<(Setup, Outcome), Failure> {
@@ -154,7 +159,7 @@ impl Args {
         Simulation {
             policy: policy.to_owned(),
             pattern: self.pattern.clone(),
-            blocks: self.blocks,
+            blocks: self.blocks.unwrap_or(Simulation::default().blocks),
             segment_blocks: self.segment_blocks,
             utilisation_percent: self.utilisation,
             segments: self.segments,

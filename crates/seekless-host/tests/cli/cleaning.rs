@@ -51,6 +51,7 @@ fn errors_have_hints() {
         (&["clean", "greedy", "--pattern", "zipf:skew=x"], 1, "write a number"),
         (&["clean", "greedy", "--pattern", "trace:file=none"], 1, "none"),
         (&["clean", "greedy", "--blocks", "100", "--utilisation", "99"], 1, "do not fit"),
+        (&["clean", "greedy", "--pattern", "trace:file=none", "--blocks", "100"], 2, "--blocks is not for a trace"),
         (&["clean", "greedy", "--writes", "0"], 2, "above 0"),
         (&["clean", "greedy", "--writes", "nan"], 2, "above 0"),
         (&["clean", "greedy", "--garbage", "15", "--utilisation", "50"], 2, "cannot be used with '--utilisation"),
