@@ -1,12 +1,13 @@
 //! `seekless report`: results as a page and as pictures.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use seekless::units::counted;
 use seekless_lab::experiment::{Stored, draw, files_of};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 
+use super::run::which_was_meant;
 use super::{Done, Failure, output};
 use crate::report;
 
@@ -51,7 +52,13 @@ pub(super) fn run(args: &Args) -> Done {
         Wish::new(replace).sources(sources.clone())
     };
     files::check(&args.output, &wish(is_page))?;
-    let results: Vec<Stored> = args.results.iter().map(|folder| Stored::read(folder)).collect::<Result<_, _>>()?;
+    let read = |folder: &PathBuf| {
+        Stored::read(folder).map_err(|error| match near(folder) {
+            Some(question) => Failure::new(error).hint(question),
+            None => Failure::new(error),
+        })
+    };
+    let results: Vec<Stored> = args.results.iter().map(read).collect::<Result<_, _>>()?;
     let page = report::page(&args.title, &results).map_err(Failure::new)?;
     files::write(&args.output, page.as_bytes(), &wish(is_page))?;
     let mut pictures: u64 = 0;
@@ -71,6 +78,27 @@ pub(super) fn run(args: &Args) -> Done {
     let and = if pictures > 0 { format!(", and {}", counted(pictures, "picture")) } else { String::new() };
     output::print(&format!("{}: {} KiB{and}\n", args.output.display(), page.len().div_ceil(1024)))?;
     Ok(0)
+}
+
+/// Which folder was meant, where there is none of this name: one beside it, or one in `results`.
+fn near(missing: &Path) -> Option<String> {
+    let name = missing.file_name().filter(|_| !missing.exists())?.to_str()?;
+    let beside = missing.parent().unwrap_or(Path::new(""));
+    let mut places = vec![beside];
+    if beside.as_os_str().is_empty() {
+        places.push(Path::new("results"));
+    }
+    let known: Vec<(String, PathBuf)> = places.into_iter().flat_map(folders_in).collect();
+    which_was_meant(name, &known)
+}
+
+/// Names and paths of the folders in a folder; none where it cannot be read.
+fn folders_in(folder: &Path) -> Vec<(String, PathBuf)> {
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(here).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with('.')).map(|name| (name.clone(), folder.join(name))).collect()
 }
 
 /// Accepts a page made by a report of any version; each names its constructor at its beginning.

@@ -46,7 +46,6 @@ fn found(experiment: &Path, installed: impl FnOnce() -> Option<PathBuf>) -> Path
 /// Experiments that may have been meant by a folder that is not there: those beside it and, for a name alone, those in
 /// `experiments` and those that are installed.
 fn near_experiments(missing: &Path, installed: Option<&Path>) -> Option<String> {
-    const SHOWN_MAX: usize = 8;
     let name = missing.file_name().filter(|_| !missing.exists())?.to_str()?;
     let folder = missing.parent().unwrap_or(Path::new(""));
     let is_name = folder.as_os_str().is_empty();
@@ -61,6 +60,12 @@ fn near_experiments(missing: &Path, installed: Option<&Path>) -> Option<String> 
             experiments_in(&installed.join("experiments")).into_iter().map(|(name, _)| (name.clone(), name.into())),
         );
     }
+    which_was_meant(name, &known)
+}
+
+/// Of the `known` names and their paths, the ones that begin with `name`, or the nearest one: as a question.
+pub(super) fn which_was_meant(name: &str, known: &[(String, PathBuf)]) -> Option<String> {
+    const SHOWN_MAX: usize = 8;
     let mut near: Vec<&(String, PathBuf)> = known.iter().filter(|(known, _)| known.starts_with(name)).collect();
     if near.is_empty() {
         let nearest = nearest(name, known.iter().map(|(known, _)| known.as_str()))?;

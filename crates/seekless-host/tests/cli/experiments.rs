@@ -397,6 +397,7 @@ fn troubles_are_explained() {
         (&["run", "sweep", "--out", "torn"], 1, "torn/points.jsonl, line 1: this is no measured point"),
         (&["run", "sweep", "--out", "sweep/experiment.toml"], 1, "cannot make sweep/experiment.toml"),
         (&["report", "empty"], 1, "`seekless run` makes one"),
+        (&["report", "emty"], 1, "did you mean empty?"),
         (&["report"], 2, "RESULTS"),
     ] {
         let ended = scratch.run(arguments);
