@@ -58,6 +58,7 @@ record! {
         pub rebuilt_rows: u64,
         pub states: [u8; 64],
         pub known: [u64; 480],
+        pub failed_at: u64,
     }
 }
 

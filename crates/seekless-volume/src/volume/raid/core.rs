@@ -74,6 +74,8 @@ pub(super) struct State {
     pub(super) cursor: u64,
     pub(super) cursor_recorded: u64,
     pub(super) generation: u64,
+    /// The first generation that recorded the latest failure; 0 when that is not known.
+    pub(super) failed_at: u64,
     /// A3.
     pub(super) stopped: bool,
     /// Rows that a power cut may have left inconsistent. They are resynchronised before use.
@@ -402,8 +404,13 @@ impl Core {
             if state.stopped {
                 return Err(stopped(Sector::ZERO, 0)); // A3
             }
+            let before = state.recorded.clone();
             change(&mut state);
             state.generation += 1;
+            let has_failed = |(old, new): (&MemberState, &MemberState)| old != new && *new == MemberState::Failed;
+            if before.iter().zip(&state.recorded).any(has_failed) {
+                state.failed_at = state.generation;
+            }
             members.iter().map(|&member| self.superblock(layout, &state, member)).collect()
         };
         count(&self.counts.superblock_writes);
@@ -472,6 +479,7 @@ impl Core {
             rebuilt_rows: state.cursor_recorded,
             states,
             known,
+            failed_at: state.failed_at,
         }
     }
 

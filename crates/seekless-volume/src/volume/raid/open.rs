@@ -61,6 +61,7 @@ fn new_state(members: usize, out_of_sync: RowSet) -> State {
         cursor: 0,
         cursor_recorded: 0,
         generation: 0,
+        failed_at: 0,
         stopped: false,
         out_of_sync,
         known: Ranges::default(),
@@ -421,7 +422,7 @@ fn judge(discovered: Discovered, given: usize, options: &ArrayOptions) -> Result
     let (shape, layout) = numbers(&truth);
     let recorded: Vec<MemberState> =
         truth.states[..shape.members].iter().map(|&state| MemberState::from_byte(state)).collect();
-    let is_current = |found: &&FoundMember| found.superblock.generation + 1 >= truth.generation;
+    let is_current = |found: &&FoundMember| is_recent(&found.superblock, &truth);
     let end = shape.data_start + shape.rows * shape.unit;
     let fits = |found: &&FoundMember| found.device.geometry().sectors >= end;
     let mut judgement = Judgement {
@@ -533,6 +534,7 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
         cursor: truth.rebuilt_rows,
         cursor_recorded: truth.rebuilt_rows,
         generation: truth.generation,
+        failed_at: truth.failed_at,
         known,
         ..new_state(shape.members, out_of_sync)
     };
@@ -584,6 +586,15 @@ fn by_slot(found: Vec<(usize, FoundMember)>) -> Result<BTreeMap<usize, FoundMemb
     Ok(slots)
 }
 
+fn is_active(superblock: &Superblock, slot: u32) -> bool {
+    superblock.states[slot as usize] == MemberState::Active.to_byte()
+}
+
+/// At most one generation behind.
+fn is_recent(found: &Superblock, truth: &Superblock) -> bool {
+    found.generation + 1 >= truth.generation
+}
+
 /// The superblocks must be consistent with each other, with the options, and with the devices.
 fn check_truth(
     truth: &Superblock,
@@ -597,8 +608,15 @@ fn check_truth(
         }
         let (of_truth, of_slot) = (truth.states[slot], found.superblock.states[truth.slot as usize]);
         let failed = MemberState::Failed.to_byte();
-        // Each has been used without the other.
-        if of_truth == failed && of_slot == failed && found.superblock.states[slot] != failed {
+        // No member that has failed becomes active at once.
+        let is_at_odds = of_truth == failed || is_active(truth, truth.slot) && is_recent(&found.superblock, truth);
+        // The power may have failed when it had one generation more than the others.
+        let has_gone_on = of_truth == failed
+            && truth.failed_at > 0
+            && found.superblock.generation > truth.failed_at
+            && is_active(&found.superblock, slot as u32);
+        // Each has been used without the other; or the second one with another copy of the first.
+        if (of_slot == failed && is_at_odds || has_gone_on) && found.superblock.states[slot] != failed {
             let (one, two) = (slot.min(truth.slot as usize), slot.max(truth.slot as usize));
             return Err(ArrayError::Conflict { one, two });
         }
