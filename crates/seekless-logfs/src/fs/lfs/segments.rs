@@ -447,13 +447,13 @@ impl Segments {
         self.surely_clean() > self.surely_ready()
     }
 
-    /// The clean segments in the order in which the log would take them: those behind `after` first, and before all
+    /// At most `most` clean segments, in the order in which the log would take them: those behind `after` first, and before all
     /// others those of which a mount after a crash knows.
-    pub(super) fn to_provision(&self, after: SegmentNo) -> Vec<SegmentNo> {
-        let following = self.clean.range(after + 1..).chain(self.clean.range(..=after));
-        let mut segments: Vec<SegmentNo> = following.copied().collect();
-        segments.sort_by_key(|segment| self.early.contains_key(segment));
-        segments
+    pub(super) fn to_provision(&self, after: SegmentNo, most: usize) -> Vec<SegmentNo> {
+        let following = self.clean.range(after + 1..).chain(self.clean.range(..=after)).copied();
+        let is_early = |segment: &SegmentNo| self.early.contains_key(segment);
+        let sure = following.clone().filter(|segment| !is_early(segment));
+        sure.chain(following.filter(is_early)).take(most).collect()
     }
 
     /// Whether nothing needs the segment.

@@ -152,14 +152,15 @@ impl Lfs {
     /// with others.
     async fn provision_some(&self, refused_max: usize) -> FsResult<Won> {
         let _pass = self.work.provision_gate.enter().await;
-        let (wanted, candidates, sure_before) = {
+        let (wanted, candidates) = {
             let state = self.state.borrow();
             let wanted = ready_target(&state).saturating_sub(state.log.segments.ready.len() as u64).max(1);
             let after = if state.log.is_full_below { state.log.refused_last } else { state.log.end.segment };
-            let candidates = state.log.segments.to_provision(after);
-            (wanted, candidates, state.log.segments.surely_ready())
+            // More are not tried.
+            let most = refused_max.saturating_add(wanted as usize);
+            (wanted, state.log.segments.to_provision(after, most))
         };
-        let (mut won, mut refused) = (0, 0);
+        let (mut won, mut refused) = (Won::default(), 0);
         for segment in candidates {
             let (start, sectors) = {
                 let state = self.state.borrow();
@@ -171,7 +172,8 @@ impl Lfs {
                     if state.log.segments.clean.remove(&segment) {
                         state.log.segments.ready.insert(segment);
                     }
-                    won += 1;
+                    won.all += 1;
+                    won.sure += u64::from(!state.log.segments.early.contains_key(&segment));
                 }
                 // Another segment may still have storage from before. What this one got is given back: a host may have
                 // allocated a part of it.
@@ -184,14 +186,13 @@ impl Lfs {
                 }
                 Err(error) => return Err(FsError::Device(error)),
             }
-            if won == wanted || refused == refused_max {
+            if won.all == wanted || refused == refused_max {
                 break;
             }
         }
         self.work.space_changed.notify();
-        let mut state = self.state.borrow_mut();
-        state.log.is_full_below = refused > 0;
-        Ok(Won { all: won, sure: state.log.segments.surely_ready().saturating_sub(sure_before) })
+        self.state.borrow_mut().log.is_full_below = refused > 0;
+        Ok(won)
     }
 
     /// Gets storage below for the checkpoint slots and for where the log goes on, so far as there is some: mkfs, and a copy
@@ -221,11 +222,11 @@ impl Lfs {
 }
 
 /// Clean segments that got storage below.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Won {
-    pub all: u64,
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Won {
+    all: u64,
     /// Those of which a mount after a crash knows.
-    pub sure: u64,
+    sure: u64,
 }
 
 /// Number of clean segments to keep with storage below them.
