@@ -13,6 +13,7 @@ use super::Lfs;
 use super::cleaner::partial_at;
 use super::format::{SUMMARY_MAGIC, Summary};
 use super::layout::{Layout, SegmentNo};
+use super::segment_reader::SegmentReader;
 use super::state::LogEnd;
 use crate::device::Buf;
 use crate::device::rescue::rescue;
@@ -31,10 +32,15 @@ pub(super) struct DurabilityEvidence {
 }
 
 /// Searches for evidence behind `end`. After the trail breaks, at most `starts_max` segments are examined, in the order
-/// in which the log would take them.
-pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult<Option<DurabilityEvidence>> {
+/// in which the log would take them. `reader` has read the log up to there.
+pub(super) async fn find(
+    lfs: &Lfs,
+    reader: &mut SegmentReader,
+    end: &LogEnd,
+    starts_max: usize,
+) -> FsResult<Option<DurabilityEvidence>> {
     let layout = lfs.state.borrow().log.layout;
-    let mut search = Search { lfs, layout, end, seen: BTreeSet::from([end.segment]) };
+    let mut search = Search { lfs, reader, layout, end, seen: BTreeSet::from([end.segment]) };
     let (found, _) = search.segment(end.segment, end.offset).await?;
     if found.is_some() {
         return Ok(found);
@@ -66,6 +72,7 @@ fn starts(lfs: &Lfs, first: SegmentNo, most: usize) -> Vec<SegmentNo> {
 
 struct Search<'a> {
     lfs: &'a Lfs,
+    reader: &'a mut SegmentReader,
     layout: Layout,
     end: &'a LogEnd,
     seen: BTreeSet<SegmentNo>,
@@ -93,12 +100,11 @@ impl Search<'_> {
     ) -> FsResult<(Option<DurabilityEvidence>, Option<SegmentNo>)> {
         let layout = self.layout;
         // Unreadable sectors prove nothing; the readable ones around them still can.
-        let read = rescue(&self.lfs.device, layout.segment_start(segment), layout.segment_sectors()).await?;
-        let bytes = read.bytes;
+        let bytes = &self.reader.read(self.lfs, &layout, segment).await?.bytes;
         let mut latest: Option<Summary> = None;
         for offset in (offset..layout.segment_sectors()).step_by(layout.align_sectors() as usize) {
-            let Some(claimed) = self.later_summary(segment, offset, &bytes) else { continue };
-            if let Some(partial) = partial_at(&layout, segment, offset, &bytes)
+            let Some(claimed) = later_summary(&layout, self.end, segment, offset, bytes) else { continue };
+            if let Some(partial) = partial_at(&layout, segment, offset, bytes)
                 && partial.summary.durable_sequence > self.end.sequence
             {
                 return Ok((Some(DurabilityEvidence { sequence: partial.summary.sequence, at: partial.start }), None));
@@ -116,20 +122,20 @@ impl Search<'_> {
         let (start, sectors) = (self.layout.segment_start(segment), self.layout.align_sectors());
         let read = rescue(&self.lfs.device, start, sectors).await?;
         // When its start cannot be read, the search follows it too: a partial segment further on may be evidence.
-        Ok(!read.lost.is_empty() || self.later_summary(segment, 0, &read.bytes).is_some())
+        Ok(!read.lost.is_empty() || later_summary(&self.layout, self.end, segment, 0, &read.bytes).is_some())
     }
+}
 
-    /// A summary of this volume and place, written after the end of the log.
-    fn later_summary(&self, segment: SegmentNo, offset: u64, bytes: &Buf) -> Option<Summary> {
-        let bytes = bytes.get((offset * SECTOR_BYTES) as usize..)?;
-        // Most sectors hold none; the magic number shows that without decoding the rest.
-        crate::codec::get_at(bytes, 0).filter(|&magic: &u32| magic == SUMMARY_MAGIC)?;
-        let summary = Summary::decode(bytes)?;
-        let claims = summary.uuid == self.layout.superblock.uuid
-            && summary.segment == segment
-            && u64::from(summary.offset) == offset
-            && summary.next_segment < self.layout.segment_count()
-            && summary.sequence >= self.end.sequence;
-        claims.then_some(summary)
-    }
+/// A summary of this volume and place, written after `end`, the end of the log.
+fn later_summary(layout: &Layout, end: &LogEnd, segment: SegmentNo, offset: u64, bytes: &Buf) -> Option<Summary> {
+    let bytes = bytes.get((offset * SECTOR_BYTES) as usize..)?;
+    // Most sectors hold none; the magic number shows that without decoding the rest.
+    crate::codec::get_at(bytes, 0).filter(|&magic: &u32| magic == SUMMARY_MAGIC)?;
+    let summary = Summary::decode(bytes)?;
+    let claims = summary.uuid == layout.superblock.uuid
+        && summary.segment == segment
+        && u64::from(summary.offset) == offset
+        && summary.next_segment < layout.segment_count()
+        && summary.sequence >= end.sequence;
+    claims.then_some(summary)
 }

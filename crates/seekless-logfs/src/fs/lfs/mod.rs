@@ -32,6 +32,7 @@ mod ops;
 mod payload_sum;
 mod recovery;
 mod salvage;
+mod segment_reader;
 mod segments;
 mod state;
 mod storage;

@@ -18,14 +18,14 @@
 //!       slot could mistake one for the other. If it were erased, a later partial segment that declares it durable
 //!       would be evidence of damage (V2).
 
-use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
+use super::cleaner::FoundPartial;
 use super::find::FoundVolume;
 use super::format::*;
 use super::layout::*;
+use super::segment_reader::SegmentReader;
 use super::segments::Segments;
 use super::state::*;
 use super::{Lfs, Options, durability_evidence};
-use crate::device::rescue::{Rescued, rescue};
 use crate::device::{Buf, Data, DeviceError};
 use crate::fs::logfs::backend::InodeMap;
 use crate::fs::logfs::change::{Change, ReserveAccess};
@@ -99,10 +99,12 @@ impl Lfs {
     ) -> FsResult<()> {
         self.load_tables(from.live_bytes).await?;
         if follow != Follow::Nowhere {
-            let (end, lost) = self.roll_forward().await?;
+            let mut reader = SegmentReader::default();
+            let (end, lost) = self.roll_forward(&mut reader).await?;
             // Nothing follows on a volume that was closed, so there is no need to search far.
             let closed = from.flags & CHECKPOINT_CLEAN != 0 && found.lost_slot.is_none();
-            let evidence = durability_evidence::find(self, &end, if closed { 0 } else { starts_max }).await?;
+            let starts_max = if closed { 0 } else { starts_max };
+            let evidence = durability_evidence::find(self, &mut reader, &end, starts_max).await?;
             let layout = self.state.borrow().log.layout;
             match evidence.map(|evidence| damage_error(&layout, &end, lost.as_ref(), &evidence)) {
                 Some(error) if follow == Follow::ToTheEnd => return Err(error),
@@ -202,11 +204,10 @@ impl Lfs {
 
     /// Replays what follows. Returns the end of the log, which may be within a transaction, and the device's error if
     /// something could not be read there.
-    pub(super) async fn roll_forward(&self) -> FsResult<(LogEnd, Option<DeviceError>)> {
+    pub(super) async fn roll_forward(&self, reader: &mut SegmentReader) -> FsResult<(LogEnd, Option<DeviceError>)> {
         let mut lost = None;
         let layout = self.state.borrow().log.layout;
         let mut end = self.state.borrow().log.end;
-        let mut reader = SegmentReader::default();
         let mut transaction: Vec<(FoundPartial, Buf)> = Vec::new();
         loop {
             let Some((partial, bytes)) = reader.next(self, &layout, &end).await? else {
@@ -654,81 +655,6 @@ pub(super) fn end_after(summary: &Summary) -> LogEnd {
         next_segment: summary.next_segment,
         sequence: summary.sequence + 1,
         chain: summary.crc,
-    }
-}
-
-/// Reads the log forward, a segment at a time. An unreadable part is treated as damaged: the log ends there, and a
-/// later partial segment proves whether it should.
-#[derive(Default)]
-pub(super) struct SegmentReader {
-    segment: Option<(SegmentNo, Rescued)>,
-}
-
-impl SegmentReader {
-    async fn bytes(&mut self, lfs: &Lfs, layout: &Layout, segment: SegmentNo) -> FsResult<&Buf> {
-        if self.segment.as_ref().is_none_or(|(loaded, _)| *loaded != segment) {
-            let start = layout.segment_start(segment);
-            self.segment = Some((segment, rescue(&lfs.device, start, layout.segment_sectors()).await?));
-        }
-        match &self.segment {
-            Some((_, read)) => Ok(&read.bytes),
-            None => unreachable!("it was just read"),
-        }
-    }
-
-    /// The partial segment that continues the log at `end`: in the same segment, or at the start of the next.
-    pub(super) async fn next(
-        &mut self,
-        lfs: &Lfs,
-        layout: &Layout,
-        end: &LogEnd,
-    ) -> FsResult<Option<(FoundPartial, Buf)>> {
-        for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
-            let bytes = self.bytes(lfs, layout, segment).await?;
-            let Some(partial) = partial_at(layout, segment, offset, bytes) else { continue };
-            if partial.summary.sequence == end.sequence && partial.summary.chain == end.chain {
-                let from = (offset * SECTOR_BYTES) as usize;
-                let to = from + (u64::from(partial.summary.sectors) * SECTOR_BYTES) as usize;
-                let bytes = Buf::from_slice(&bytes[from..to]);
-                return Ok(Some((partial, bytes)));
-            }
-        }
-        // Another reading may have it.
-        for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
-            let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
-            let Some(right) = partial_otherwise(&lfs.device, layout, segment, offset, follows).await else { continue };
-            let from = (offset * SECTOR_BYTES) as usize;
-            self.bytes(lfs, layout, segment).await?;
-            let Some((_, read)) = &mut self.segment else { unreachable!("it was just read") };
-            read.bytes[from..from + right.len()].copy_from_slice(&right);
-            let own = layout.segment_start(segment) + offset
-                ..layout.segment_start(segment) + offset + right.len() as u64 / SECTOR_BYTES;
-            read.lost.retain(|(range, _)| range.end <= own.start || own.end <= range.start);
-            return Ok(partial_at(layout, segment, offset, &read.bytes).map(|partial| (partial, right)));
-        }
-        Ok(None)
-    }
-
-    /// A place where the log could continue and that cannot be read as far as a partial segment there goes, when
-    /// neither place has a whole one; and the device's error.
-    async fn lost_at(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<Option<(Sector, DeviceError)>> {
-        for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
-            if offset >= layout.segment_sectors() {
-                continue;
-            }
-            let bytes = self.bytes(lfs, layout, segment).await?;
-            let at = layout.segment_start(segment) + offset;
-            let summary = bytes.get((offset * SECTOR_BYTES) as usize..).and_then(Summary::decode);
-            let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
-            // A summary that cannot be read does not give its length.
-            let said = summary.filter(follows).map_or(0, |summary| u64::from(summary.sectors));
-            let sectors = said.max(layout.align_sectors()).min(layout.segment_sectors() - offset);
-            let lost = self.segment.as_ref().and_then(|(_, read)| read.lost_in(at, sectors));
-            if let Some(error) = lost {
-                return Ok(Some((at, error.clone())));
-            }
-        }
-        Ok(None)
     }
 }
 
