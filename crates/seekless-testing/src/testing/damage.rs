@@ -286,19 +286,23 @@ impl DamageTest<'_> {
             let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
             damages.extend(sectors.map(|at| Damage::Lose { at, sectors: 1 }));
         }
-        let soak = self.replay.soak.max(1) as usize;
-        for _ in 0..self.losses * soak {
+        let soak = self.replay.soak;
+        if soak.is_shorter() {
+            rng.shuffle(&mut damages);
+            damages.truncate(soak.times(damages.len() as u64) as usize);
+        }
+        for _ in 0..soak.times(self.losses as u64) {
             // Usually one sector, in or next to used space; a scratch takes several.
             let length = if rng.chance(1, 8) { 1 << rng.below(6) } else { 1 };
             let at = rng.pick(&used) + rng.below(8);
             damages.push(Damage::Lose { at: at.min(sectors - length), sectors: length });
         }
-        for _ in 0..self.flips * soak {
+        for _ in 0..soak.times(self.flips as u64) {
             let byte = *rng.pick(&used) * SECTOR_BYTES + rng.below(SECTOR_BYTES);
             damages.push(Damage::Flip { byte, bit: rng.below(8) as u8 });
         }
         let block = u64::from(self.device.block_bytes) / SECTOR_BYTES;
-        for _ in 0..self.splices {
+        for _ in 0..soak.times(self.splices as u64) {
             // Lengths from one sector to many, all about equally likely.
             let length = (1 << rng.below(8)).min(sectors);
             let place = |rng: &mut Rng| {

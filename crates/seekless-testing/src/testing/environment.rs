@@ -1,6 +1,6 @@
 //! The environment of the tests of all crates of the engine, and how they report.
 
-use super::{CrashReport, Replay};
+use super::{CrashReport, Replay, Soak};
 
 /// Crates of the tests, by the prefix of their names. The first match counts; all others are in `seekless`.
 const PACKAGES: &[(&str, &str)] = &[
@@ -33,6 +33,11 @@ pub fn replay(test: &str) -> Replay {
         Ok(replay) => replay,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// How much of the usual work the environment asks for.
+pub fn soak() -> Soak {
+    replay("").soak
 }
 
 /// The report of an exploration; a finding is a failure.

@@ -17,6 +17,7 @@ use super::generate::{Generator, OpMix, Space};
 use super::history::{History, Recorder};
 use super::ops::Op;
 use super::runner::Runner;
+use super::soak::Soak;
 use super::subject::{simulate, simulate_on};
 use super::tree::Tree;
 use crate::device::crash::{CrashDevice, CrashOptions};
@@ -137,8 +138,8 @@ impl Life<'_> {
         self.live(&mut report).map_err(|what| {
             let (round, soak) = (report.rounds, self.cuts.replay.soak);
             let command = self.cuts.replay.command(self.cuts.seed, None, None, None);
-            // A soak has more rounds.
-            let command = if soak > 1 { format!("SEEKLESS_SOAK={soak} {command}") } else { command };
+            // It decides how many rounds there are.
+            let command = if soak != Soak::USUAL { format!("SEEKLESS_SOAK={soak} {command}") } else { command };
             format!("{}, round {round}: {what}\nrun again:\n  {command}\n", self.cuts.subject.name())
         })?;
         Ok(report)

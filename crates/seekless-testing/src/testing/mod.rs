@@ -20,6 +20,7 @@ pub mod programs;
 pub mod replay;
 pub mod runner;
 pub mod scripts;
+pub mod soak;
 #[doc(hidden)]
 pub mod stored_zones;
 pub mod subject;
@@ -41,6 +42,7 @@ pub use ops::Op;
 pub use oracle::{Promise, Strength};
 pub use replay::{CutName, Replay};
 pub use runner::{Outcome, Runner};
+pub use soak::Soak;
 pub use subject::FsUnderTest;
 pub use tree::Tree;
 pub use weak_fs::WeakFs;

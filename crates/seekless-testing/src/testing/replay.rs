@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::ops::{Op, parse};
+use super::soak::Soak;
 
 /// Which case of a test to run: normally all of them, or the one of a failure report.
 ///
@@ -31,8 +32,8 @@ pub struct Replay {
     pub case: Option<String>,
     /// `SEEKLESS_OPS`: run these instead of what the test would run.
     pub ops: Option<Vec<Op>>,
-    /// `SEEKLESS_SOAK`: factor for the number of random runs. 0 is 1.
-    pub soak: u64,
+    /// `SEEKLESS_SOAK`
+    pub soak: Soak,
 }
 
 impl Replay {
@@ -43,7 +44,8 @@ impl Replay {
 
     /// True unless the environment chose a part, or its own operations: only then are a test's totals meaningful.
     pub fn runs_everything(&self) -> bool {
-        self.seed.is_none() && self.cut.is_none() && self.case.is_none() && self.ops.is_none()
+        let chosen = self.seed.is_some() || self.cut.is_some() || self.case.is_some() || self.ops.is_some();
+        !chosen && !self.soak.is_shorter()
     }
 
     /// Reads the environment through `lookup`.
@@ -63,18 +65,17 @@ impl Replay {
             replay.ops = Some(parse(&text).map_err(|error| format!("SEEKLESS_OPS: {error}"))?);
         }
         if let Some(text) = lookup("SEEKLESS_SOAK") {
-            replay.soak = text.parse().map_err(|_| format!("SEEKLESS_SOAK={text:?} is not a number"))?;
+            replay.soak = text.parse()?;
         }
         Ok(replay)
     }
 
-    /// Seeds of the random runs of a test: `usual`, and more when soaking; with a seed given, that one, or as many from
-    /// it on as `soak` says.
+    /// Seeds of the random runs of a test: `usual`, or more or fewer of them as `soak` says; with a seed given, that one,
+    /// or in a soak as many from it on.
     pub fn seeds(&self, usual: Range<u64>) -> Range<u64> {
-        let soak = self.soak.max(1);
         match self.seed {
-            Some(seed) => seed..seed.saturating_add(soak),
-            None => usual.start..usual.start + (usual.end - usual.start) * soak,
+            Some(seed) => seed..seed.saturating_add(self.soak.times(1)),
+            None => usual.start..usual.start + self.soak.times(usual.end - usual.start),
         }
     }
 
@@ -186,9 +187,12 @@ mod tests {
     /// run.
     #[test]
     fn seeds_go_on() {
-        let seeds = |seed, soak| Replay { seed, soak, ..Replay::default() }.seeds(100..104);
-        assert_eq!((seeds(None, 0), seeds(None, 3)), (100..104, 100..112));
-        assert_eq!((seeds(Some(7), 0), seeds(Some(7), 5)), (7..8, 7..12));
+        let seeds = |seed, soak: &str| {
+            let soak = soak.parse().expect("a factor");
+            Replay { seed, soak, ..Replay::default() }.seeds(100..104)
+        };
+        assert_eq!((seeds(None, "1"), seeds(None, "3"), seeds(None, ".5")), (100..104, 100..112, 100..102));
+        assert_eq!((seeds(Some(7), "1"), seeds(Some(7), "5"), seeds(Some(7), ".1")), (7..8, 7..12, 7..8));
     }
 
     /// Two items that fail only together are found among many, and few runs give some progress.

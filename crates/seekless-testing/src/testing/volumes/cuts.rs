@@ -26,10 +26,13 @@ impl Cuts<'_> {
     /// Every position of every script.
     pub fn scripts(&self, subject: &dyn FsUnderTest) {
         let mut total = CrashReport::default();
+        let soak = self.here("scripts").soak;
+        // They have some 15 positions each.
+        let positions_max = if soak.is_shorter() { soak.times(15) as usize } else { usize::MAX };
         for device in CrashOptions::each(self.bytes) {
             for script in SCRIPTS {
                 let cuts = PowerCuts::new(subject, device.clone(), Promise::NAMESPACE_PREFIX, self.here("scripts"));
-                let cuts = PowerCuts { fsck_unrecovered: true, ..cuts };
+                let cuts = PowerCuts { fsck_unrecovered: true, positions_max, ..cuts };
                 total.add(or_panic(cuts.run(&script.setup_ops(), &script.body_ops())));
             }
         }
@@ -42,7 +45,7 @@ impl Cuts<'_> {
         let mut total = CrashReport::default();
         let prologue = Bounded::prologue().len();
         let replay = self.here("short_sequences");
-        for ops in bounded(2).sample(60 * replay.soak.max(1), replay.seed.unwrap_or(7)) {
+        for ops in bounded(2).sample(replay.soak.times(60), replay.seed.unwrap_or(7)) {
             let (setup, body) = ops.split_at(prologue);
             let device = CrashOptions::volatile(self.bytes);
             let cuts = PowerCuts::new(subject, device, Promise::NAMESPACE_PREFIX, self.here("short_sequences"));
@@ -88,7 +91,8 @@ impl Cuts<'_> {
             let replay = self.here("failing_requests");
             let device = CrashOptions::volatile(self.bytes);
             let cuts = PowerCuts::sampled(subject, device, Promise::NAMESPACE_PREFIX, replay);
-            let faults = Faults { cuts: PowerCuts { seed, ..cuts }, each_max: 25, positions_max: 4 };
+            let each_max = cuts.replay.soak.times(25) as usize;
+            let faults = Faults { cuts: PowerCuts { seed, ..cuts }, each_max, positions_max: 4 };
             println!("{}", faults.run(&[], &ops).unwrap_or_else(|report| panic!("{report}")));
         }
     }

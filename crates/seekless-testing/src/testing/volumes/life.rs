@@ -99,7 +99,7 @@ pub struct Lives<'a> {
     pub kills: bool,
     /// Also check each volume as a cut has left it, before it is recovered, which finds nothing wrong.
     pub fsck_unrecovered: bool,
-    /// Power cuts of each life; a soak multiplies them.
+    /// Power cuts of each life, multiplied by [`Soak`](crate::testing::Soak).
     pub rounds: usize,
     pub seeds: u64,
     /// Rare paths of the code (`rt::cover`) that the lives together must reach.
@@ -124,19 +124,19 @@ impl Lives<'_> {
                     cuts: PowerCuts { seed, ..cuts },
                     space: manner.space(self.edges),
                     weights: manner.weights(),
-                    rounds: self.rounds.div_ceil(manner.rounds_per_round()) * here.soak.max(1) as usize,
+                    rounds: here.soak.times(self.rounds.div_ceil(manner.rounds_per_round()) as u64) as usize,
                     ops: manner.ops(),
                     sweep_every: manner.sweep_every(),
                     fsck_unrecovered: self.fsck_unrecovered,
                     setbacks: self.setbacks,
                     errors: self.errors,
                     kills: self.kills,
-                    every_op: here.soak > 1,
+                    every_op: here.soak.is_longer(),
                 };
                 println!("{manner:?}: {}", life.run().unwrap_or_else(|report| panic!("{report}")));
             }
         }
-        if here.seed.is_none() {
+        if here.runs_everything() {
             must_have_covered(self.test, self.points);
         }
     }

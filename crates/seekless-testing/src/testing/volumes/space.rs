@@ -5,6 +5,7 @@ use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::*;
 use crate::rng::Rng;
+use crate::testing::environment::soak;
 use crate::units::MIB;
 
 /// Writes files of `bytes` until there is no more space. Returns their number.
@@ -48,7 +49,7 @@ pub fn overwritten_twenty_times_at_95_percent(subject: &dyn FsUnderTest) {
                 client.close(open).await.unwrap();
             }
             let mut rng = Rng::new(1);
-            for version in 1..=20 * VOLUME / 4096 {
+            for version in 1..=soak().times(20 * VOLUME / 4096) {
                 let index = rng.below(versions.len() as u64);
                 let (file, block) = (index / BLOCKS, index % BLOCKS);
                 let open = client.open(format!("/f{file}").as_bytes(), OpenFlags::READ_WRITE).await.unwrap();

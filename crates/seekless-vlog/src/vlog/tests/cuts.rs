@@ -248,7 +248,7 @@ impl Case {
 
 fn explore(kinds: &[Kind], commits: &[CommitUse], map_log: MapLog) {
     let mut states = 0;
-    for seed in 1..=2 * soak() {
+    for seed in 1..=soak().times(2) {
         for &kind in kinds {
             for &commit in commits {
                 let (block_bytes, bytes) = match kind {
@@ -292,7 +292,7 @@ fn cuts_with_an_append_only_log() {
 #[test]
 fn cuts_while_idle_time_is_used() {
     let mut states = 0;
-    for seed in 1..=3 * soak() {
+    for seed in 1..=soak().times(3) {
         let case = Case {
             kind: Kind::WriteThrough,
             map_log: MapLog::Tree,
@@ -338,7 +338,7 @@ fn a_long_life_with_cuts() {
         (Kind::InOrder, CommitUse::Flush),
     ] {
         let mut state = None;
-        let mut left = (2500 * soak() / 4) as i64;
+        let mut left = (soak().times(2500) / 4) as i64;
         for leg in 1.. {
             let block_bytes = if kind == Kind::HostFile { 4096 } else { 1024 };
             let (bytes, window) = (u64::from(block_bytes) * 400, 64 * KIB);
@@ -440,7 +440,7 @@ fn killed_and_then_cut() {
 /// Aim: requests that overtake each other below do no harm. Method: cuts again, with delays drawn for each request.
 #[test]
 fn cuts_with_requests_that_overtake_each_other() {
-    for seed in 1..=2 * soak() {
+    for seed in 1..=soak().times(2) {
         run(seed, async |rt: Rt| {
             let memory = Rc::new(Memory::new(MIB));
             let fault = FaultDevice::new(&rt, memory.clone(), seed);

@@ -19,6 +19,7 @@ use crate::device::{BlockDevice, Buf, Data, Device, Image, Memory, WriteFlags};
 use crate::disk::{Disk, Drive};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
+use crate::testing::environment::soak;
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 
 /// The plan of most tests: 4 KiB blocks, 7 % reserve.
@@ -36,12 +37,6 @@ fn run<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
     let executor = Executor::simulated(seed, HostProfile::NONE);
     let rt = executor.rt().clone();
     executor.block_on(program(rt)).expect("nothing waits for ever")
-}
-
-/// `SEEKLESS_SOAK` multiplies the number of seeds, for soak runs.
-fn soak() -> u64 {
-    #[allow(clippy::disallowed_methods)]
-    std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 /// Bytes that identify their write and their block.

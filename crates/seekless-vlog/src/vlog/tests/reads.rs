@@ -151,7 +151,7 @@ fn reading_on_gives_way() {
 /// Blocks of a buffered track are written and read concurrently: every reader sees the last write.
 #[test]
 fn what_is_kept_is_what_is_there() {
-    for seed in 0..4 * soak() {
+    for seed in 0..soak().times(4) {
         run(seed, async |rt: Rt| {
             let options = Options { quiet: Nanos::from_millis(4), ..Options::default() };
             let vld = Vld::create(&rt, disk(&rt, "st19101-wa99"), &plan(), options).await.expect("made");

@@ -103,7 +103,7 @@ async fn small(rt: &Rt, device: Device, snapshots: u32, options: Options) -> Rc<
 
 #[test]
 fn snapshots_are_the_disk_as_it_was() {
-    for seed in 1..=6 * soak() {
+    for seed in 1..=soak().times(6) {
         run(seed, async |rt: Rt| {
             let memory = Rc::new(Memory::new(MIB));
             let vld = small(&rt, memory.clone(), 3, Options::default()).await;
@@ -126,7 +126,7 @@ fn snapshots_are_the_disk_as_it_was() {
 #[test]
 fn a_cut_leaves_one_moment() {
     let mut states = 0;
-    for seed in 1..=4 * soak() {
+    for seed in 1..=soak().times(4) {
         let kinds = [CrashOptions::volatile, CrashOptions::write_through, CrashOptions::in_order];
         let options = kinds[seed as usize % 3](512 * KIB);
         let commit = if seed % 2 == 0 { CommitUse::Flush } else { CommitUse::Each };

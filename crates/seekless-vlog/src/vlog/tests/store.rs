@@ -25,7 +25,7 @@ fn devices(rt: &Rt, seed: u64) -> Vec<(Device, Plan)> {
 
 #[test]
 fn it_stores_like_one_device() {
-    for seed in 0..3 * soak() {
+    for seed in 0..soak().times(3) {
         run(seed, async |rt: Rt| {
             for (device, plan) in devices(&rt, seed) {
                 for commit in [CommitUse::Each, CommitUse::Flush] {

@@ -96,7 +96,7 @@ fn bounded(what: &str, look: impl FnOnce() -> Result<(), String>) {
 #[test]
 fn every_bit_of_metadata() {
     let (whole, bytes, ranges) = small_volume();
-    let one_in = if replay("testing::tests::ffs_damage::every_bit_of_metadata").soak > 1 { 1 } else { 16 };
+    let one_in = if replay("testing::tests::ffs_damage::every_bit_of_metadata").soak.is_longer() { 1 } else { 16 };
     let mut flips = 0;
     for at in ranges.into_iter().flatten() {
         let sector = Sector(at / SECTOR_BYTES);

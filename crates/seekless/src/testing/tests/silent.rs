@@ -11,6 +11,7 @@ use crate::fs::client::Client;
 use crate::fs::{Fs, lfs, vlfs};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
+use crate::testing::environment::soak;
 use crate::units::{KIB, MIB, SECTOR_BYTES, Sector};
 use crate::volume::raid::{Array, ArrayOptions, Contents, Level};
 use crate::volume::remap;
@@ -195,10 +196,8 @@ impl Case {
 }
 
 fn check(kind: Kind) {
-    #[allow(clippy::disallowed_methods)]
-    let soak = std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let mut seed = 0;
-    for _ in 0..soak {
+    for _ in 0..soak().times(1) {
         for (level, members, remapped) in
             [(Level::Mirror, 2, false), (Level::Parity, 3, true), (Level::Parity, 4, false)]
         {

@@ -190,7 +190,7 @@ fn it_reads_beside_the_cache() {
 #[test]
 fn they_balance_after_random_operations() {
     let here = replay("fs::ffs::tests::books::they_balance_after_random_operations");
-    let every = if here.soak > 1 { 1 } else { 8 };
+    let every = if here.soak.is_longer() { 1 } else { 8 };
     for seed in here.seeds(0..6) {
         let command = here.command(seed, None, None, None);
         simulate(seed, async |rt| {

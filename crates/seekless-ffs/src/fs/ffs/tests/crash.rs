@@ -101,7 +101,7 @@ fn short_sequences() {
     let sequences = bounded(2);
     let prologue = crate::testing::generate::Bounded::prologue().len();
     let replay = here("short_sequences");
-    for ops in sequences.sample(40 * replay.soak.max(1), replay.seed.unwrap_or(7)) {
+    for ops in sequences.sample(replay.soak.times(40), replay.seed.unwrap_or(7)) {
         let (setup, body) = ops.split_at(prologue);
         let (setup, body) = (possible_ones(setup), possible_ones(body));
         let subject = Checked::default();

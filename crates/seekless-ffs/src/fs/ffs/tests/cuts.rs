@@ -58,7 +58,7 @@ fn only_crashes(
         let left = look(&log, begun, seed, &again);
         assert!(left.len() > 20, "{again}: {} states", left.len());
         let mut rng = Rng::new(seed);
-        for _ in 0..12 * replay.soak.max(1) {
+        for _ in 0..replay.soak.times(12) {
             let image = rng.pick(&left).clone();
             let repaired = simulate(seed, async |rt| {
                 let recording = CrashOptions { seed, record: true, ..device.clone() };

@@ -123,7 +123,7 @@ fn short_sequences() {
     let sequences = bounded(2);
     let prologue = crate::testing::generate::Bounded::prologue().len();
     let replay = here("short_sequences");
-    for ops in sequences.sample(60 * replay.soak.max(1), replay.seed.unwrap_or(9)) {
+    for ops in sequences.sample(replay.soak.times(60), replay.seed.unwrap_or(9)) {
         let (setup, body) = ops.split_at(prologue);
         let (setup, body) = (possible_ones(setup), possible_ones(body));
         let subject = Leaky::default();

@@ -358,7 +358,7 @@ fn files_settle_without_attributes() {
 /// that has just been mounted. `SEEKLESS_SOAK=100` makes it a million.
 #[test]
 fn directories_have_many_entries() {
-    let files = 10_000 * replay("cases::directories_have_many_entries").soak.max(1);
+    let files = replay("cases::directories_have_many_entries").soak.times(10_000);
     simulate(1, async |rt| {
         let (_, lower) = memory_lfs(&rt, files * 6_000 + (64 << 20)).await;
         let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();

@@ -9,6 +9,7 @@ use crate::fs::logfs::file::root_key;
 use crate::fs::logfs::format::{DIRECT_POINTERS, Pointer};
 use crate::fs::logfs::tree::BlockId;
 use crate::rng::Rng;
+use crate::testing::environment::soak;
 use crate::testing::volumes::copies::{Copies, Repairable};
 use crate::testing::volumes::cuts::Cuts;
 use crate::testing::volumes::life::must_have_covered;
@@ -258,7 +259,7 @@ fn damage_is_not_the_end_of_the_log() {
     let mut places: Vec<(u64, u64)> =
         (2..last - 2).map(|segment| (layout.segment_start(segment).byte_offset(), layout.segment_bytes())).collect();
     let log = layout.segment_start(0).byte_offset()..layout.segment_start(last).byte_offset();
-    places.extend((0..400).map(|_| (log.start + rng.below(log.end - log.start), 1)));
+    places.extend((0..soak().times(400)).map(|_| (log.start + rng.below(log.end - log.start), 1)));
     let mut refused = 0;
     for (at, bytes) in places {
         let mut image = image.clone();
@@ -306,5 +307,5 @@ fn damage_is_not_the_end_of_the_log() {
             }
         });
     }
-    assert!(refused > 200, "{refused}");
+    assert!(refused > 200 || soak().is_shorter(), "{refused}");
 }

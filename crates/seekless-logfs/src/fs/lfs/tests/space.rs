@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::testing::environment::soak;
 use crate::testing::volumes::space::{self, fill};
 use crate::units::KIB;
 
@@ -31,7 +32,7 @@ fn a_full_volume_can_be_overwritten() {
             let space = fs.statfs().await.unwrap();
             assert!(space.blocks_available < 32, "{} blocks are available", space.blocks_available);
             let mut rng = crate::rng::Rng::new(seed);
-            for round in 0..12_000u64 {
+            for round in 0..soak().times(12_000) {
                 // A tenth of the files get most of the writes.
                 let among = if rng.below(10) == 0 { names } else { names / 10 };
                 let name = format!("/f{}", 1 + rng.below(among.saturating_sub(3).max(1)));
@@ -72,7 +73,7 @@ fn a_full_volume_leaves_room_for_a_mount() {
             let count = fill(&client, 32_768 + seed as usize * 5_000).await;
             client.unlink(b"/f0").await.unwrap();
             let mut rng = crate::rng::Rng::new(seed);
-            for round in 0..80u64 {
+            for round in 0..soak().times(80) {
                 for _ in 0..rng.between(1, 20) {
                     let name = format!("/f{}", 1 + rng.below(count as u64 - 1));
                     let open = client.open(name.as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
@@ -88,7 +89,7 @@ fn a_full_volume_leaves_room_for_a_mount() {
             lfs.state.borrow().log.counters.cleaner_segments_early
         });
     }
-    assert!(early > 50, "{early} segments became clean early");
+    assert!(early > 50 || soak().is_shorter(), "{early} segments became clean early");
 }
 
 /// Aim: a write that is larger than several segments finds room on a full volume, also when most clean segments became so

@@ -232,7 +232,7 @@ fn power_cuts_in_idle_time() {
     for (seed, device) in CrashOptions::each(BYTES).into_iter().enumerate() {
         let subject = Small { options: always() };
         let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay.clone());
-        let cuts = PowerCuts { seed: seed as u64, positions_max: 100, ..cuts };
+        let cuts = PowerCuts { seed: seed as u64, positions_max: replay.soak.times(100) as usize, ..cuts };
         total.add(cuts.run(&setup, &body).unwrap_or_else(|report| panic!("{report}")));
     }
     println!("{total}");

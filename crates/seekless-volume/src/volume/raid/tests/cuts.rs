@@ -9,6 +9,7 @@ use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort};
 use crate::rng::Rng;
+use crate::testing::environment::soak;
 
 /// Sectors of a member. Most of them are metadata.
 const SECTORS: u64 = 360;
@@ -279,15 +280,9 @@ fn stamp(sector: u64, number: u64) -> Vec<u8> {
     one.repeat(SECTOR_BYTES as usize / one.len())
 }
 
-/// `SEEKLESS_SOAK` multiplies the number of seeds, for soak runs.
-fn soak() -> u64 {
-    #[allow(clippy::disallowed_methods)]
-    std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 fn explore(plots: impl Fn(u64, usize) -> Plot, journals: &[JournalUse]) {
     let mut states = 0;
-    for seed in 1..=4 * soak() {
+    for seed in 1..=soak().times(4) {
         for (level, members) in [(Level::Mirror, 2), (Level::Parity, 3), (Level::Parity, 4)] {
             for &journal in journals {
                 let plot = plots(seed, members);

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::rng::Rng;
+use crate::testing::environment::soak;
 
 const SECTORS: u64 = 420;
 const UNIT: u64 = 8;
@@ -95,13 +96,8 @@ impl Doubted {
     }
 }
 
-fn soak() -> u64 {
-    #[allow(clippy::disallowed_methods)]
-    std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 fn every_shape(seeds: u64, body: impl AsyncFn(&Rt, Doubted, Rng)) {
-    for seed in 1..=seeds * soak() {
+    for seed in 1..=soak().times(seeds) {
         for members in [3, 4] {
             let executor = Executor::simulated(seed, HostProfile::NONE);
             let rt = executor.rt().clone();

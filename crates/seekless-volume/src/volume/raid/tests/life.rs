@@ -6,6 +6,7 @@ use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::rng::Rng;
+use crate::testing::environment::soak;
 
 const SECTORS: u64 = 700;
 
@@ -19,9 +20,7 @@ fn shapes() -> [(Level, usize, JournalUse); 4] {
 }
 
 fn seeds() -> u64 {
-    #[allow(clippy::disallowed_methods)]
-    let soak = std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    2 * soak
+    soak().times(2)
 }
 
 fn run(seed: u64, body: impl AsyncFnOnce(Rt)) {
