@@ -10,6 +10,7 @@ use super::layout::SegmentNo;
 use super::state::State;
 use crate::device::{DeviceError, Discard};
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::Nanos;
 
 /// Segments of one discard, and of one round of the timer: 32 MiB and 2 GiB with segments of 512 KiB.
@@ -89,6 +90,7 @@ impl Lfs {
         };
         for run in due.chunk_by(|segment, next| segment + 1 == *next) {
             for part in run.chunks(DISCARD_SEGMENTS_MAX) {
+                cover("lfs: storage that was kept is given back");
                 self.discard(part).await;
             }
         }

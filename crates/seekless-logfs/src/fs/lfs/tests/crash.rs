@@ -66,6 +66,7 @@ fn a_long_life() {
             indirect_in_log: seed % 3 == 2,
             cache_data: seed % 4 < 2,
             read_around_bytes: around(seed % 4 >= 2),
+            discard_after: Nanos::from_millis(seed % 3 * 4),
             ..Options::default()
         },
     });
@@ -439,6 +440,7 @@ const EARLY: &[&str] = &[
     "lfs: the cleaner moves a block",
     "lfs: the log ends within a transaction",
     "lfs: the log reuses a segment",
+    "lfs: storage that was kept is given back",
 ];
 
 /// Cover points that a long life reaches.
@@ -452,6 +454,7 @@ const POINTS: &[&str] = &[
     "lfs: an indirect block in the log is replayed",
     "lfs: one checkpoint slot holds nothing intact",
     "lfs: space set aside is replayed",
+    "lfs: storage that was kept is given back",
     "lfs: the cleaner moves a block",
     "lfs: the cleaner moves an inode",
     "lfs: the cleaner moves attributes",

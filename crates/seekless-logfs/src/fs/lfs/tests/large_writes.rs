@@ -1,7 +1,7 @@
 //! Aim: large writes, whose buffers the cache shares, read as they were written, and the cache's books balance, whatever
 //! becomes of their blocks. Method: writes of up to 2 MiB, at any offset, small ones over them, truncations, holes, and
-//! fsyncs beside a write, on two files and a cache of 256 blocks; after each operation a recount of everything, and what
-//! is read compared with vectors.
+//! fsyncs beside a write, on two files and a cache of 256 blocks; after every fourth operation a recount of everything,
+//! and after every eighth what is read compared with vectors.
 
 use futures_util::future::join;
 
@@ -97,7 +97,9 @@ fn large_writes_in_a_small_cache() {
             for step in 0..120 {
                 let file = rng.below(2) as usize;
                 act(&fs, &mut rng, &mut files[file]).await;
-                assert_eq!(fs.check().await.unwrap(), Vec::<String>::new(), "seed {seed}, step {step}");
+                if step % 4 == 0 {
+                    assert_eq!(fs.check().await.unwrap(), Vec::<String>::new(), "seed {seed}, step {step}");
+                }
                 if step % 8 == 0 {
                     assert!(read_all(&fs, &files[file]).await == files[file].bytes, "seed {seed}, step {step}");
                 }
