@@ -3,7 +3,7 @@
 //! `umount` of a plain FUSE mount returns before the daemon has written its data. So the daemon publishes its identity
 //! in an extended attribute of the root, and the unmounting process waits until that process has ended.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
 };
-use super::presence::server_of;
+use super::presence::{holder_of, server_of};
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
 /// Why unmounting failed, or may have lost data.
@@ -108,7 +108,7 @@ pub fn asked(
     if let Some(result) = apart.result(patience.min(TELL_AFTER)) {
         return Ok(result);
     }
-    let pid = holder_of(path).as_ref().and_then(server_of);
+    let pid = holder_of(path).and_then(|(holder, _)| server_of(&holder));
     let no_answer = NoAnswer { path: path.to_owned(), waited: patience, pid };
     let left = patience.saturating_sub(TELL_AFTER);
     if !left.is_zero() {
@@ -119,36 +119,6 @@ pub fn asked(
         ));
     }
     apart.result(left).ok_or(no_answer)
-}
-
-/// The mount of ours that holds `path`, found without asking it.
-fn holder_of(path: &Path) -> Option<MountInfo> {
-    let table = mount_table::read();
-    let absolute = std::path::absolute(path).ok()?;
-    let mut rest: Vec<OsString> = absolute.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect();
-    let (mut at, mut links) = (PathBuf::from("/"), 0);
-    while let Some(part) = rest.pop() {
-        if part == ".." {
-            at.pop();
-            continue;
-        }
-        let next = at.join(part);
-        if let Some(found) = table.iter().rfind(|info| info.mount_point == next && info.is_ours()) {
-            return Some(found.clone());
-        }
-        // The kernel follows as many.
-        match std::fs::read_link(&next) {
-            Ok(target) if links < 40 => {
-                links += 1;
-                if target.is_absolute() {
-                    at = PathBuf::from("/");
-                }
-                rest.extend(target.iter().rev().filter(|part| *part != "/" && *part != ".").map(OsStr::to_owned));
-            }
-            _ => at = next,
-        }
-    }
-    None
 }
 
 /// Unmounts what is mounted at `path` and returns when its daemon has ended, that is, when everything is

@@ -23,6 +23,7 @@ use seekless::stack::quoted_path;
 use seekless::units::Nanos;
 
 use super::options::{InitError, TransportChoice};
+use super::presence::is_served;
 use super::reply::CacheTimes;
 use crate::leaves::{FileDevice, FileError};
 use crate::mount_table::{self, DeviceNumber, SUBTYPE};
@@ -223,6 +224,10 @@ fn check_mount_point(path: &Path, over_content: bool, as_file: bool) -> Result<P
         Some(libc::ENOENT) => MountError::NoMountPoint { path: path.to_owned() },
         _ => MountError::MountPoint { path: path.to_owned(), cause },
     };
+    // A daemon that is stopped would not answer what follows.
+    if !over_content && is_served(path) {
+        return Err(MountError::Mounted { path: path.to_owned() });
+    }
     let metadata = fs::metadata(path).map_err(error)?;
     if !as_file && !metadata.is_dir() {
         return Err(MountError::NotADirectory { path: path.to_owned() });

@@ -3,7 +3,9 @@
 //! A daemon holds a socket whose name in the abstract name space says both; `/proc/net/unix` lists such names. Any process
 //! can take one, so that they serve to explain and to wait, and never to say that something is durable.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -57,6 +59,41 @@ fn parse(line: &str) -> Option<Said> {
 pub(super) fn server_of(mount: &MountInfo) -> Option<u32> {
     let serving = all().into_iter().filter(|said| said.mark.is(mount));
     serving.max_by_key(|said| said.started).map(|said| said.pid)
+}
+
+/// True when a mount of this program is at `path` that a process serves, which may be stopped: it is not asked.
+pub(super) fn is_served(path: &Path) -> bool {
+    holder_of(path).is_some_and(|(holder, is_root)| is_root && server_of(&holder).is_some())
+}
+
+/// The mount of ours that holds `path`, and whether `path` is its root, found without asking it.
+pub(super) fn holder_of(path: &Path) -> Option<(MountInfo, bool)> {
+    let table = mount_table::read();
+    let absolute = std::path::absolute(path).ok()?;
+    let mut rest: Vec<OsString> = absolute.iter().rev().filter(|part| *part != "/").map(OsStr::to_owned).collect();
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(part);
+        if let Some(found) = table.iter().rfind(|info| info.mount_point == next && info.is_ours()) {
+            return Some((found.clone(), rest.is_empty()));
+        }
+        // The kernel follows as many.
+        match std::fs::read_link(&next) {
+            Ok(target) if links < 40 => {
+                links += 1;
+                if target.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                rest.extend(target.iter().rev().filter(|part| *part != "/" && *part != ".").map(OsStr::to_owned));
+            }
+            _ => at = next,
+        }
+    }
+    None
 }
 
 /// What a process does for mounts.

@@ -531,7 +531,8 @@ fn mounting_again_waits_for_the_daemon_of_the_pid_file() {
 }
 
 /// Aim: no command waits indefinitely for a daemon that is stopped; each says who does not answer and how it goes on. Method: each
-/// with a short timeout, by the name of the mount, through a link and inside it; then a lazy unmount, and all is there.
+/// with a short timeout, by the name of the mount, through a link and inside it, and a second mount over it; then a lazy unmount, and
+/// all is there.
 #[test]
 fn a_stopped_daemon_is_not_waited_for_forever() {
     if !can_mount() {
@@ -574,6 +575,10 @@ fn a_stopped_daemon_is_not_waited_for_forever() {
             let hint = format!("it is stopped, and goes on with: kill -CONT {number}");
             assert!(ended.err.contains(&format!("(process {number})")) && ended.err.contains(&hint), "{}", ended.err);
         }
+    }
+    for place in ["mnt", "elsewhere/link"] {
+        let ended = run(&["mount", "lfs / file:other.img", place]);
+        assert!(ended.code != 0 && ended.err.contains("is a mount of ours already"), "{}", ended.err);
     }
     let waiting = scratch.command().args(["sync", "mnt"]).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(2500));
