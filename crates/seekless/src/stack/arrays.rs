@@ -82,6 +82,10 @@ impl From<ArrayError> for BuildError {
             ArrayError::Missing { slot, .. } => {
                 cause.hint(format!("degraded=on goes on without it; replace={slot} fills a new one in its place"))
             }
+            ArrayError::Conflict { one, two } => cause.hint(format!(
+                "replace={two},overwrite goes on with what member {one} has, and what only member {two} has is lost; \
+                 replace={one},overwrite the other way round. To look at one first, take the other away, and mount it read-only with degraded"
+            )),
             ArrayError::Nothing { .. } => {
                 cause.hint("are these its members? On new and blank ones, mkfs makes an array")
             }
@@ -446,16 +450,23 @@ async fn open(
     let new = new.ok_or_else(|| problem("the new member could not be opened"))?;
     // An outdated copy of this member may be overwritten.
     let was_it = raid::info(&members).await?.is_some_and(|info| info.given[slot].slot == Some(slot));
-    let array = match Array::open(rt, members.clone(), &options).await {
+    let overwrites = word.switch("overwrite");
+    let is_to_be_new = |error: &ArrayError| match *error {
         // It holds no member of this array yet.
-        Err(ArrayError::Missing { slot: missing, .. }) if missing == slot => {
+        ArrayError::Missing { slot: missing, .. } => missing == slot,
+        // What only it holds is lost.
+        ArrayError::Conflict { one, two } => overwrites && (one == slot || two == slot),
+        _ => false,
+    };
+    let array = match Array::open(rt, members.clone(), &options).await {
+        Err(error) if is_to_be_new(&error) => {
             let others = members.into_iter().enumerate().map(|(index, member)| member.filter(|_| index != slot));
             Array::open(rt, others.collect(), &ArrayOptions { degraded: true, ..options }).await?
         }
         other => other?,
     };
     if !options.read_only && array.status().members[slot] == MemberState::Failed {
-        if !was_it && !word.switch("overwrite") {
+        if !was_it && !overwrites {
             protect(rt, slot, &new).await?;
         }
         array.replace(slot, new).await?;

@@ -156,3 +156,45 @@ fn earlier_copies_of_members_are_refused() {
         }
     });
 }
+
+/// Aim: of two halves of a mirror that were each used alone, the one that the line says is kept, and not without being told
+/// that the other is overwritten. Method: both are used alone; then they are mounted together, with each member as the new one.
+#[test]
+fn one_of_two_halves_is_kept() {
+    for kept in 0..2 {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(2);
+            let line = |options: &str| parse(&format!("lfs / raid1:n=2{options} / file:{{}}"));
+            let mount = async |options: &str| line(options).mount(&rt, &members, &identity(), Usage::default()).await;
+            line("").open(&rt, &members, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+            for alone in 0..2 {
+                members.1.set(Some(1 - alone));
+                let mounted = mount(",degraded").await.unwrap();
+                let client = Client::new(mounted.fs.clone());
+                client.write_file(format!("/of-{alone}").as_bytes(), b"hello").await.unwrap();
+                mounted.fs.close().await.unwrap();
+            }
+            members.1.set(None);
+            let new = 1 - kept;
+            for options in ["", ",degraded", &format!(",replace={new}")] {
+                let error = mount(options).await.err().unwrap();
+                let hint = error.hint.clone().unwrap_or_default();
+                assert!(error.to_string().contains("without the other"), "{options}: {error}");
+                assert!(hint.contains(&format!("replace={new},overwrite")), "{options}: {hint}");
+            }
+            let mounted = mount(&format!(",replace={new},overwrite")).await.unwrap();
+            rt.sleep(Nanos::from_secs(1)).await;
+            mounted.fs.close().await.unwrap();
+            // The new one alone has it all.
+            members.1.set(Some(kept));
+            let mounted = mount(",degraded").await.unwrap();
+            let client = Client::new(mounted.fs.clone());
+            assert_eq!(client.read_file(format!("/of-{kept}").as_bytes()).await.unwrap(), b"hello");
+            assert!(client.read_file(format!("/of-{new}").as_bytes()).await.is_err());
+            mounted.fs.close().await.unwrap();
+        };
+        executor.block_on(run).unwrap();
+    }
+}
