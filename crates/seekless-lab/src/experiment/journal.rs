@@ -5,6 +5,8 @@
 //!   J1  A line is never changed and never removed. What a killed run has left of a line is removed by the next one.
 //!   J2  At most one run holds the claim on a name. The system drops the claims of a process that ends, however it ends.
 //!   J3  Lines are appended, and other files of the folder written, by one run at a time.
+//!   J4  A line whose bytes have changed since it was written, on its way from another machine for example, is an error. Each line
+//!       ends with the digest of what is before it; those of builds that wrote none are taken as they are.
 //!
 //! Claims are locks on single bytes far behind the end of the file ("open file description locks", fcntl(2)), so that a claim
 //! needs no file of its own that a kill would leave behind, and a run can hold as many as there are points.
@@ -63,6 +65,33 @@ pub(super) struct Line {
 
 /// How each line begins.
 const LINE_START: &[u8] = b"{\"key\":";
+/// How it goes on before its digest, of sixteen digits, and ends.
+const SUM_START: &str = ",\"sum\":\"";
+const SUM_END: &str = "\"}";
+
+impl Line {
+    fn to_text(&self) -> String {
+        let mut text = serde_json::json!(self).to_string();
+        // The end of the object, which the digest moves back.
+        text.pop();
+        let sum = hash(text.as_bytes());
+        format!("{text}{SUM_START}{sum:016x}{SUM_END}\n")
+    }
+}
+
+/// Whether a line has the digest of what is before it, or none at all (J4).
+fn has_its_sum(line: &[u8]) -> bool {
+    let Some(before) = line.len().checked_sub(SUM_START.len() + 16 + SUM_END.len()) else { return true };
+    let (text, end) = line.split_at(before);
+    let Some(sum) = end.strip_prefix(SUM_START.as_bytes()) else { return true };
+    *sum == *format!("{:016x}{SUM_END}", hash(text)).as_bytes()
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
 
 impl Journal {
     /// Opens it, making it if necessary, and reads its points. A line that a kill left incomplete is removed.
@@ -95,7 +124,7 @@ impl Journal {
     pub(super) fn append(&mut self, line: Line, points: &mut Points) -> Result<(), ResultsError> {
         self.alone(Turn::Append, |journal| {
             journal.catch_up(points, Rest::IsTorn)?;
-            let text = format!("{}\n", serde_json::json!(line));
+            let text = line.to_text();
             // A single write, so that a kill nearly always leaves a line or nothing; a partial line is detected.
             journal.file.write_all(text.as_bytes()).map_err(failed("write", &journal.path))?;
             journal.read += text.len() as u64;
@@ -198,9 +227,7 @@ impl Turn {
 
 /// The byte of a claim. Two names share one by a chance of 2^-61; then one waits for the other.
 fn byte_of(name: &str) -> i64 {
-    let mut hasher = SipHasher13::new();
-    hasher.write(name.as_bytes());
-    CLAIMS | (hasher.finish() >> 3) as i64
+    CLAIMS | (hash(name.as_bytes()) >> 3) as i64
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -235,10 +262,16 @@ pub(super) fn read(path: &Path) -> Result<Points, ResultsError> {
 fn parse(path: &Path, text: &[u8], points: &mut Points) -> Result<usize, ResultsError> {
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
-        let read: Line = serde_json::from_slice(line).map_err(|error| ResultsError::Content {
+        let wrong = |problem: String| ResultsError::Content {
             path: format!("{}, line {}", path.display(), number + 1),
-            problem: format!("this is no measured point ({error}); remove the folder to begin again"),
-        })?;
+            problem,
+        };
+        if !has_its_sum(line) {
+            let way_out = "copy the folder again, or remove this line, and its point is measured again";
+            return Err(wrong(format!("this point is damaged, its digest is another; {way_out}")));
+        }
+        let read: Line = serde_json::from_slice(line)
+            .map_err(|error| wrong(format!("this is no measured point ({error}); remove the folder to begin again")))?;
         keep(points, read);
     }
     Ok(whole)

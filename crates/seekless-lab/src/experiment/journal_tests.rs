@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use super::journal::{Journal, Line, Points};
+use super::journal::{self, Journal, Line, Points};
 use super::results_error::ResultsError;
 use super::{Measure, Round};
 
@@ -107,4 +107,37 @@ fn a_torn_line_is_removed_by_the_next_writer() {
     std::fs::write(&path, "").unwrap();
     let error = one.refresh(&mut points).unwrap_err().to_string();
     assert!(error.contains("another program has shortened it"), "{error}");
+}
+
+/// J4: a line of which a byte has changed is refused with its number, wherever that is; one of a build that wrote no digest is not.
+/// Method: every bit of a line, once.
+#[test]
+fn a_changed_line_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("points.jsonl");
+    let (mut journal, mut points) = open(folder.path());
+    for (key, value) in [("a", 1.25), ("b", 2.5), ("c", 3.0)] {
+        journal.append(line(key, value), &mut points).unwrap();
+    }
+    let whole = std::fs::read(&path).unwrap();
+    let second = whole.split_inclusive(|&byte| byte == b'\n').nth(1).unwrap().len();
+    let first = whole.len() - whole.split_inclusive(|&byte| byte == b'\n').skip(1).map(<[u8]>::len).sum::<usize>();
+    for bit in 0..8 * (second - 1) {
+        let mut changed = whole.clone();
+        changed[first + bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &changed).unwrap();
+        // What is left where the name of the digest itself is damaged is what was measured.
+        match journal::read(&path) {
+            Err(error) => {
+                let error = error.to_string();
+                assert!(error.contains(", line 2: ") || error.contains(", line 3: "), "bit {bit}: {error}");
+            }
+            Ok(found) => assert_eq!(found, points, "bit {bit}"),
+        }
+    }
+    let text = String::from_utf8(whole).unwrap();
+    let without: String = text.lines().map(|line| format!("{}}}\n", line.split(",\"sum\"").next().unwrap())).collect();
+    assert!(!without.contains("sum"));
+    std::fs::write(&path, without).unwrap();
+    assert_eq!(journal::read(&path).unwrap(), points);
 }
