@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::fuse::{CLASSES, class_end};
+
 /// A family of metrics: its name, type and meaning, and the samples that are there.
 struct Family {
     name: &'static str,
@@ -85,13 +87,14 @@ fn operations(statistics: &Value) -> [Family; 2] {
         let name = operation["operation"].as_str().unwrap_or("?");
         let labels = [("operation", name)];
         failed.add(&labels, operation["failed"].as_f64());
-        let mut counted = 0.0;
-        for class in operation["by_time"].as_array().into_iter().flatten() {
-            counted += class["count"].as_f64().unwrap_or(0.0);
-            if let Some(end) = class["at_most_us"].as_f64() {
-                let end = (end / 1e6).to_string();
-                took.add_as("_bucket", &[("operation", name), ("le", &end)], Some(counted));
-            }
+        // Every class, also those in which nothing is: a series that begins late has no rate at first, and sums over several mounts
+        // take it for 0.
+        for end in (0..CLASSES).filter_map(class_end) {
+            let classes = operation["by_time"].as_array().into_iter().flatten();
+            let within = classes
+                .filter(|class| class["at_most_us"].as_u64().is_some_and(|us| u128::from(us) <= end.as_micros()));
+            let counted = within.map(|class| class["count"].as_f64().unwrap_or(0.0)).sum();
+            took.add_as("_bucket", &[("operation", name), ("le", &end.as_secs_f64().to_string())], Some(counted));
         }
         took.add_as("_bucket", &[("operation", name), ("le", "+Inf")], operation["answered"].as_f64());
         took.add_as("_sum", &labels, operation["total_us"].as_f64().map(|us| us / 1e6));
@@ -177,7 +180,9 @@ mod tests {
             "seekless_info{version=\"1.2\",stack=\"lfs / file:\\\"a\\\".img\",transport=\"devfuse\"} 1",
             "# TYPE seekless_operation_duration_seconds histogram",
             "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"0.000001\"} 2",
+            "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"0.000002\"} 2",
             "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"0.000004\"} 5",
+            "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"16.777216\"} 5",
             "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"+Inf\"} 6",
             "seekless_operation_duration_seconds_sum{operation=\"lookup\"} 4",
             "seekless_operation_duration_seconds_count{operation=\"lookup\"} 6",
