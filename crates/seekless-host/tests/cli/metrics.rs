@@ -119,6 +119,12 @@ fn the_dashboard_shows_what_there_is() {
                     assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {expression}");
                 }
             }
+            for counters in expression.split("counter=").skip(1) {
+                let counters = counters.split('"').nth(1).unwrap();
+                for counter in counters.split('|') {
+                    assert!(text.contains(&format!("counter=\"{counter}\"")), "{counter}: {expression}");
+                }
+            }
         }
     }
     assert!(asked >= 8, "{asked}");

@@ -117,6 +117,11 @@ impl Cache {
         }
     }
 
+    /// Everything in memory, written or not.
+    pub(super) fn bytes(&self) -> u64 {
+        self.clean_bytes + self.dirty_bytes
+    }
+
     pub(super) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock

@@ -385,6 +385,9 @@ impl FileSystem for Ffs {
             ("clusters_moved", c.clusters_moved),
             ("freed_twice", c.freed_twice),
             ("miscounted", c.miscounted),
+            ("cache_bytes", state.cache.bytes()),
+            ("cache_dirty_bytes", state.cache.dirty_bytes),
+            ("cache_inodes", state.inodes.keys().count() as u64),
         ]
     }
 

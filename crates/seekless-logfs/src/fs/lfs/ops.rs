@@ -209,7 +209,7 @@ impl Figures for Segmented {
     fn counters(state: &State) -> Vec<Counter> {
         let c = &state.log.counters;
         let new = (c.log_data_bytes + c.log_metadata_bytes).max(1);
-        vec![
+        let mut counters = vec![
             ("transactions", c.transactions),
             ("partial_segments", c.partial_segments),
             ("checkpoints", c.checkpoints),
@@ -236,7 +236,9 @@ impl Figures for Segmented {
             ("segments", state.log.segments.count()),
             ("segment_bytes", state.log.layout.segment_bytes()),
             ("live_bytes", state.log.segments.live_bytes),
-        ]
+        ];
+        counters.extend(state.in_memory());
+        counters
     }
 
     fn log_usage(state: &State) -> Option<LogUsage> {

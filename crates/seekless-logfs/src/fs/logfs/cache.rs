@@ -254,6 +254,10 @@ impl Blocks {
         self.dirty_data
     }
 
+    pub(in crate::fs) fn count(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
     pub(in crate::fs) fn dirty_count(&self) -> u64 {
         self.dirty.len() as u64
     }

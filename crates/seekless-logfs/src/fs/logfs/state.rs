@@ -20,7 +20,7 @@ use super::metadata_ahead::MetadataAhead;
 use super::read_ahead::ReadAhead;
 use super::tree::*;
 use super::{LogBackend, LogTypes, is_internal};
-use crate::device::{Data, DeviceError};
+use crate::device::{Counter, Data, DeviceError};
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
 pub(in crate::fs) use crate::fs::step::{fail, need};
@@ -241,6 +241,17 @@ impl<L: LogBackend> State<L> {
             attributes_read: VecDeque::new(),
             volume,
         }
+    }
+
+    /// What is in memory now, and how much of it is not in the log yet.
+    pub(in crate::fs) fn in_memory(&self) -> [Counter; 4] {
+        let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
+        [
+            ("cache_bytes", bytes(self.blocks.count())),
+            ("cache_dirty_bytes", bytes(self.blocks.dirty_count())),
+            ("cache_inodes", self.inodes.keys().count() as u64),
+            ("cache_dirty_inodes", self.dirty_inodes.len() as u64),
+        ]
     }
 
     /// Refuses every change from now on, because of `error`.

@@ -152,6 +152,7 @@ impl Figures for Virtual {
             ("blocks_free", state.log.store.free_blocks()),
             ("blocks", state.log.usable_blocks),
         ];
+        counters.extend(state.in_memory());
         counters.extend(state.log.store.counters());
         counters
     }
