@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Resource, Signal, WaitOptions};
 
 /// Work in progress, and what has come of it.
 pub(super) struct Apart {
@@ -87,6 +87,9 @@ impl Drop for Apart {
     }
 }
 
+/// Most open files of a process where the system has no limit: `fs.nr_open` of Linux.
+const FILES_MAX: libc::c_uint = 1 << 20;
+
 /// Closes what the child has inherited: a reader of the parent's output must not wait for the child.
 fn keep_only(pipe: &OwnedFd, null: &OwnedFd) {
     let _ = rustix::stdio::dup2_stdin(null);
@@ -95,8 +98,22 @@ fn keep_only(pipe: &OwnedFd, null: &OwnedFd) {
     let pipe = pipe.as_raw_fd() as libc::c_uint;
     for (first, last) in [(3, pipe.saturating_sub(1)), (pipe + 1, libc::c_uint::MAX)] {
         if first <= last {
-            // SAFETY: none of the closed files is used again in this process: its work opens its own.
-            unsafe { libc::close_range(first, last, 0) };
+            close(first, last);
+        }
+    }
+}
+
+/// Closes the files of these numbers.
+fn close(first: libc::c_uint, last: libc::c_uint) {
+    // By its number, because glibc has the function from 2.34 on, and the wheel for Python runs with older ones.
+    // SAFETY: none of the closed files is used again in this process: its work opens its own.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0;
+    if !done {
+        // Linux before 5.9.
+        let limit = rustix::process::getrlimit(Resource::Nofile).current.and_then(|limit| limit.try_into().ok());
+        for file in first..=last.min(limit.unwrap_or(FILES_MAX)) {
+            // SAFETY: as above.
+            unsafe { libc::close(file.cast_signed()) };
         }
     }
 }
