@@ -125,7 +125,7 @@ pub(super) fn run(args: &Args) -> Done {
     let replace = if args.force { Replace::Always } else { Replace::Own(is_page) };
     let wish = Wish::new(replace).sources(sources(&args.trace.files, &args.on));
     files::check(&args.output, &wish)?;
-    let bar = match workload(args)? {
+    let bar = match workload(args, None)? {
         Some(_) => output::phases(),
         None => output::bytes(Some(0), "reading"),
     };
@@ -146,18 +146,18 @@ pub(super) fn advise(args: &Args, source: Option<&dyn Source>, caller: &dyn Call
     if args.within == Some(Nanos::ZERO) {
         return Err(Failure::new("--within 0: no storage answers in no time").code(WRONG_USAGE));
     }
-    match (workload(args)?, source) {
+    match (workload(args, source)?, source) {
         (Some(spec), None) => advise_on_workload(args, spec, caller),
         (_, source) => advise_on_trace(args, source.unwrap_or(&args.trace), caller),
     }
 }
 
-/// The workload that is named in place of a trace. A file of that name is a trace.
-fn workload(args: &Args) -> Result<Option<&'static WorkloadSpec>, Failure> {
+/// The workload that is named in place of a trace. A file of that name is a trace; so is `source`, whatever it is called.
+fn workload(args: &Args, source: Option<&dyn Source>) -> Result<Option<&'static WorkloadSpec>, Failure> {
     let [name] = &args.trace.files[..] else { return Ok(None) };
     match WORKLOADS.iter().find(|spec| name.as_os_str() == spec.name) {
         Some(spec) if !name.is_file() => Ok(Some(spec)),
-        None if is_no_trace(name) => {
+        None if source.is_none() && is_no_trace(name) => {
             let names = || WORKLOADS.iter().map(|spec| spec.name);
             let problem = format!("there is no trace {}, and no workload of that name", name.display());
             let near = name.to_str().and_then(|name| nearest(name, names()));

@@ -493,3 +493,35 @@ pub fn results(folder: &Path) -> Result<Answer, Problem> {
     });
     Ok(Answer { value, text })
 }
+
+#[cfg(test)]
+mod tests {
+    use seekless::units::Nanos;
+    use seekless_lab::trace::{Op, Options, Request};
+
+    use super::*;
+
+    struct Silent;
+
+    impl Caller for Silent {
+        fn at(&self, _: Step<'_>) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+
+        fn note(&self, _: &str) {}
+    }
+
+    /// Requests of the caller are the trace of each command that reads one, whatever the words call it.
+    #[test]
+    fn requests_take_the_place_of_a_file() {
+        let open = || {
+            let reads = (0..20).map(|n| Ok(Request::new(Nanos(n * 10_000_000), Op::Read, n * 4096, 4096)));
+            Trace::of_requests("the table", reads, &[], &Options::default()).map_err(|error| error.to_string())
+        };
+        let words = |command: &str| [command, "the table", "--on", "disk:cheetah9lp"].map(str::to_owned);
+        let replayed = replay(&words("replay"), Some(&open), Vec::new(), &Silent).unwrap();
+        assert!(replayed.text.starts_with("20 requests of the table"), "{}", replayed.text);
+        let (advised, page) = advise(&words("advise"), Some(&open), &Silent).unwrap();
+        assert!(advised.text.contains("disk:cheetah9lp") && page.contains("</html>"), "{}", advised.text);
+    }
+}
