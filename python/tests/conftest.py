@@ -1,11 +1,22 @@
 """What the tests share."""
 
+import importlib
 import os
 import pathlib
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def scheduler(library):
+    """The module of what runs sweeps. Skips the test where it is missing, unless SEEKLESS_REQUIRE demands it."""
+    wanted = os.environ.get("SEEKLESS_REQUIRE", "").split(",")
+    if {"all", "schedulers"} & {word.strip() for word in wanted}:
+        return importlib.import_module(library)
+    return pytest.importorskip(library)
+
+
 TRACE = ROOT / "docs/samples/shop.trace"
 
 #: A small experiment: 20 points in virtual time.

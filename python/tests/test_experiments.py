@@ -7,6 +7,7 @@ import pathlib
 import signal
 
 import pytest
+from conftest import scheduler
 
 import seekless
 from seekless import _worker
@@ -54,7 +55,7 @@ def test_executors_give_the_rows_of_one_process(small, make, batch):
 
 def test_dask_gives_the_rows_of_one_process(small):
     """A client of Dask is an executor."""
-    distributed = pytest.importorskip("dask.distributed")
+    distributed = scheduler("dask.distributed")
     seekless.run(small, out="alone")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         with distributed.Client(cluster) as client:
