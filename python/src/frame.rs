@@ -177,7 +177,9 @@ fn needed(batch: &RecordBatch, names: Names, before: usize) -> Result<ArrayRef, 
         let there: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         format!("it has no column {}; it has {}", names.join(" or "), there.join(", "))
     })?;
-    match (0..column.len()).find(|row| column.is_null(*row)) {
+    // Also of a column in which nothing has a value, whose type is that of nulls.
+    let nulls = column.logical_nulls();
+    match nulls.and_then(|nulls| (0..nulls.len()).find(|row| nulls.is_null(*row))) {
         Some(row) => Err(format!("row {}: {} is missing", before + row, names[0])),
         None => Ok(column),
     }

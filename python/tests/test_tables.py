@@ -121,6 +121,7 @@ def test_traces_of_other_types():
         ({"time_ns": [-1, 0]}, "row 0: its time is before 0"),
         ({"operation": ["read", "eat"]}, "row 1: `eat` is none of"),
         ({"operation": ["read", None]}, "row 1: operation is missing"),
+        ({"offset": [None, None]}, "row 0: offset is missing"),
         ({"bytes": [0, 1]}, "row 0: it has 0 bytes"),
         ({"offset": [0, -1]}, "offset"),
         ({"offset": "end"}, "row 1: its end has no 64-bit address"),
