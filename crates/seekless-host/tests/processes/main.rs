@@ -20,6 +20,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use seekless::rng::Rng;
+use seekless::testing::environment::soak;
 
 use oracle::Oracle;
 use stacks::Stack;
@@ -134,13 +135,13 @@ fn rounds(stack: &Stack) {
     if !stacks::can_run(stack) {
         return;
     }
-    let rounds = ROUNDS * variable("SEEKLESS_SOAK").unwrap_or(1).max(1);
+    let soak = soak();
+    let rounds = soak.times(ROUNDS);
     let seed = variable("SEEKLESS_SEED").unwrap_or(1);
     let mut rng = Rng::new(seed);
     let scratch = Scratch { directory: tempfile::tempdir().unwrap() };
     let again = format!(
-        "SEEKLESS_SEED={seed} SEEKLESS_SOAK={} cargo test -p seekless-host --test processes {} -- --exact",
-        rounds / ROUNDS,
+        "SEEKLESS_SEED={seed} SEEKLESS_SOAK={soak} cargo test -p seekless-host --test processes {} -- --exact",
         stack.test
     );
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
