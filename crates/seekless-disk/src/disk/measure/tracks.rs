@@ -50,38 +50,77 @@ struct Search {
     is_lost: bool,
 }
 
+/// How often a place is searched for a track at most. One late answer spoils a search; it is made again where less than half
+/// of the places have a track.
+const ATTEMPTS: usize = 4;
+
 /// The tracks at some places, without those places where the search failed.
 pub(super) async fn tracks(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<MeasuredTrack>, MeasureError> {
     probe.begin("tracks");
-    let mut searches = slopes(probe, places).await?;
-    boundaries(probe, &mut searches).await?;
-    // The next whole track begins there.
-    let mut whole: Vec<Search> = searches.iter().filter_map(Search::next_track).collect();
-    boundaries(probe, &mut whole).await?;
-    let found: Vec<MeasuredTrack> = whole.iter().filter_map(Search::found).collect();
-    let found = confirmed(probe, found).await?;
-    // On a busy machine many fail; those that are left agree with each other.
+    let mut found = Vec::new();
+    let mut open = places.to_vec();
+    for _ in 0..ATTEMPTS {
+        let tracks = searched(probe, &open).await?;
+        let (failed, more): (Vec<_>, Vec<_>) = open.iter().zip(tracks).partition(|(_, track)| track.is_none());
+        found.extend(more.into_iter().filter_map(|(_, track)| track));
+        open = failed.into_iter().map(|(place, _)| *place).collect();
+        if found.len() * 2 >= places.len() || probe.is_late() {
+            break;
+        }
+    }
+    // On a busy machine some fail; those that are left agree with each other.
     match found.len() * 4 < places.len() {
         true => Err(MeasureError::NoTracks { problem: format!("{} of {} places have one", found.len(), places.len()) }),
         false => Ok(found),
     }
 }
 
-/// Those tracks whose end is where the search found it when it is read once more. One answer that comes late, on a busy
-/// machine, sends a search to a wrong place; between two such tracks there would be zones that the drive does not have.
-async fn confirmed(probe: &mut Probe<'_>, found: Vec<MeasuredTrack>) -> Result<Vec<MeasuredTrack>, MeasureError> {
+/// The track of each place where one search finds it.
+async fn searched(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<Option<MeasuredTrack>>, MeasureError> {
+    let mut searches = slopes(probe, places).await?;
+    boundaries(probe, &mut searches).await?;
+    // The next whole track begins there.
+    let next: Vec<Option<Search>> = searches.iter().map(Search::next_track).collect();
+    let mut tracks: Vec<Option<MeasuredTrack>> = vec![None; places.len()];
+    let (of, mut whole): (Vec<usize>, Vec<Search>) =
+        next.into_iter().enumerate().filter_map(|(index, search)| Some((index, search?))).unzip();
+    boundaries(probe, &mut whole).await?;
+    let (of, found): (Vec<usize>, Vec<MeasuredTrack>) =
+        of.into_iter().zip(&whole).filter_map(|(index, search)| Some((index, search.found()?))).unzip();
+    for (index, track) in confirmed(probe, &found).await? {
+        tracks[of[index]] = Some(track);
+    }
+    Ok(tracks)
+}
+
+/// Those tracks whose ends are where the search found them when they are read once more, each with its place in `found`. One
+/// answer that comes late, on a busy machine, sends a search to a wrong place, before the track or at its end; between two such
+/// tracks there would be zones that the drive does not have.
+async fn confirmed(
+    probe: &mut Probe<'_>,
+    found: &[MeasuredTrack],
+) -> Result<Vec<(usize, MeasuredTrack)>, MeasureError> {
     let jump_min = JUMP_MIN.max(5.0 * probe.clock().jitter);
-    let ends: Vec<u64> = found.iter().map(|track| track.first + track.sectors).collect();
-    let lasts: Vec<u64> = ends.iter().map(|end| end - probe.block).collect();
-    let (on_track, behind) = (probe.angles(&lasts).await?, probe.angles(&ends).await?);
-    let late = |track: &MeasuredTrack, sector: u64, angle: f64| {
-        wrapped(angle - track.angle - track.slope * (sector - track.first) as f64).abs()
-    };
-    let is_confirmed = |index: usize| {
-        let track = &found[index];
-        late(track, lasts[index], on_track[index]) < jump_min && late(track, ends[index], behind[index]) >= jump_min
-    };
-    Ok((0..found.len()).filter(|&index| is_confirmed(index)).map(|index| found[index]).collect())
+    let mut kept: Vec<(usize, MeasuredTrack)> = found.iter().copied().enumerate().collect();
+    // The sector at either end is on the line that the angles of the track make, and its neighbour outside is not.
+    type End = fn(&MeasuredTrack, u64) -> u64;
+    let ends: [(End, bool); 4] = [
+        (|track, _| track.first, true),
+        (|track, block| track.first.saturating_sub(block), false),
+        (|track, block| track.first + track.sectors - block, true),
+        (|track, _| track.first + track.sectors, false),
+    ];
+    for (sector, is_on_track) in ends {
+        let sectors: Vec<u64> = kept.iter().map(|(_, track)| sector(track, probe.block)).collect();
+        let angles = probe.angles(&sectors).await?;
+        let mut angles = sectors.into_iter().zip(angles);
+        kept.retain(|(_, track)| {
+            let (sector, angle) = angles.next().unwrap_or_default();
+            let line = track.angle + track.slope * (sector as f64 - track.first as f64);
+            (wrapped(angle - line).abs() < jump_min) == is_on_track
+        });
+    }
+    Ok(kept)
 }
 
 /// The angle of each place, and from the three steps after it the slope.
