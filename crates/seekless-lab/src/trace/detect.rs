@@ -146,7 +146,8 @@ fn nothing_fits(lines: &[&[u8]]) -> String {
     }
 }
 
-/// Lines that have columns: the separator that cuts all of the first lines into equally many.
+/// Lines that have columns: the separator that cuts all of the first lines into equally many, two of which are numbers at
+/// least, as a time and an address are. Where numbers stand among other characters, only a pattern finds them.
 struct Separated {
     separator: u8,
     /// Of the first line, as it has names in it or an example.
@@ -175,8 +176,15 @@ impl Separated {
         b",;\t| ".iter().find_map(|&separator| {
             let columns = cut(lines.first()?, separator);
             let is_even = lines.iter().take(Self::LINES).all(|line| cut(line, separator).len() == columns.len());
-            let has_header = columns.iter().all(|column| column.parse::<f64>().is_err());
-            (is_even && columns.len() >= Self::COLUMNS_MIN).then_some(Separated { separator, columns, has_header })
+            let is_number = |column: &String| {
+                let digits = column.strip_prefix("0x").or_else(|| column.strip_prefix("0X"));
+                column.parse::<f64>().is_ok() || digits.is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok())
+            };
+            let has_header = !columns.iter().any(is_number);
+            let last = cut(lines.get(Self::LINES - 1).or(lines.last())?, separator);
+            let has_numbers = last.iter().filter(|column| is_number(column)).count() >= 2;
+            let fits = is_even && has_numbers && columns.len() >= Self::COLUMNS_MIN;
+            fits.then_some(Separated { separator, columns, has_header })
         })
     }
 

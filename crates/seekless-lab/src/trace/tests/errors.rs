@@ -74,9 +74,12 @@ fn text_in_another_dress() {
         let right = hint.replace("time=1:us,op=2,offset=3:B,length=4:B", "time=2:us,op=3,offset=5:sectors,length=4:B");
         assert_eq!(lines(odd.as_bytes(), &as_format(&format!("{right},read=28,write=2a"))).0, whole(plain));
     }
-    let text = problem(b"at 5 us: read 8+8\nwrite 800 at 7\n");
-    let hint = text.split("--format '").nth(1).and_then(|rest| rest.strip_suffix('\'')).expect("a format");
-    assert!(Format::parse(hint).is_ok(), "{hint}");
+    // Without columns, and with columns that are no numbers.
+    for odd in ["at 5 us: read 8+8\nwrite 800 at 7\n", "[0.1] dev=a RD 0x88+8\n[0.2] dev=a WR 0x90+8\n"] {
+        let text = problem(odd.as_bytes());
+        let hint = text.split("--format '").nth(1).and_then(|rest| rest.strip_suffix('\'')).expect("a format");
+        assert!(hint.starts_with("regex:") && Format::parse(hint).is_ok(), "{hint}");
+    }
 
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, plain.repeat(50).as_bytes()).expect("memory");
