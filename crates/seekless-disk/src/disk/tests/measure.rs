@@ -168,10 +168,15 @@ fn late_answers_make_no_zones() {
         let rt = executor.rt().clone();
         let disk = Disk::new(rt.clone(), truth, Options { keep_bytes: false, ..Options::default() }).unwrap();
         let busy = BusyHost { disk, rt: rt.clone(), rng: RefCell::new(Rng::new(seed)), busy: seconds.clone(), one_of };
-        let found = executor
-            .block_on(async { measure(&rt, &busy, Plan::default(), &mut |_| ControlFlow::Continue(())).await });
+        let found =
+            executor.block_on(async { measure(&rt, &busy, Plan::default(), &mut |_| ControlFlow::Continue(())).await });
         let found = found.unwrap().unwrap_or_else(|error| panic!("{seconds:?} s, 1 of {one_of}: {error}"));
-        println!("{seconds:?} s, 1 of {one_of}: {} zones, {} reads, {:?}", found.drive.zones.len(), found.reads, found.notes);
+        println!(
+            "{seconds:?} s, 1 of {one_of}: {} zones, {} reads, {:?}",
+            found.drive.zones.len(),
+            found.reads,
+            found.notes
+        );
         assert!(found.drive.rpm.abs_diff(truth.rpm) <= 1, "{} rpm", found.drive.rpm);
         assert_eq!(found.drive.heads, truth.heads);
         assert!(found.drive.zones.len().abs_diff(truth.zones.len()) <= 1, "{:?}", found.drive.zones);

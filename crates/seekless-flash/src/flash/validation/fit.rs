@@ -1,10 +1,11 @@
 //! Fits the figures of a drive to the cases of one half, without a look at the other.
 //!
-//! One figure after another is changed by a step, up and down, and a change that makes the error smaller is kept; then the
-//! same with smaller steps. Every region of operation, size and depth has the same weight, whatever its number of cases. A case
+//! One figure after another is changed by a step, up and down, and a change that makes the error smaller is kept. When no single
+//! one does, two are changed at once: what one figure takes another may have to give back, as `command` and `narrow` do, and
+//! a sum of absolute errors has valleys in which no single change helps. Then the same with smaller steps. Every region of operation, size and depth has the same weight, whatever its number of cases. A case
 //! that is off by more than [`ERROR_WHOLE`] counts for little more than that: it may be one that the model has no part for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use super::super::drive::{FlashError, Interface, Model};
@@ -24,6 +25,13 @@ const TIME_SCALE: f64 = 1_000.0;
 
 /// Moves of one figure in one direction at most, before the next has its turn.
 const MOVES_MAX: usize = 6;
+
+/// Rounds with one size of the steps at most, and the error after one, as a part of that before, from which on it was of use.
+const ROUNDS_MAX: u32 = 8;
+const IMPROVED: f64 = 0.999;
+
+/// A figure has an effect where one of these changes has one.
+const EFFECT_STEPS: [f64; 2] = [1.0, -0.5];
 
 /// What a figure may be: times up to 100 ms, rates from 1 MB/s to 1 TB/s, bytes to 1 MiB.
 const TIME_MAX: f64 = 1e8;
@@ -173,7 +181,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Effort {
-        Effort { cases_max: 8, drives_max: 2_000 }
+        Effort { cases_max: 8, drives_max: 10_000 }
     }
 }
 
@@ -204,33 +212,52 @@ pub fn fit_figures(
     if chosen.iter().all(Vec::is_empty) {
         return Err(FlashError("there is no case to fit to that the drive can answer".to_owned()));
     }
-    let mut search = Search { chosen: &chosen, tried: 0, best: start.clone(), error: f64::INFINITY };
-    search.error = search.error_of(start).unwrap_or(f64::INFINITY);
-    let before = search.error;
+    let mut search = Search::new(&chosen, start, effort.drives_max);
+    let before = search.error();
+    // Figures that have no effect on these cases are left as they are.
+    let active: Vec<(&Figure, Regions)> = FIGURES
+        .iter()
+        .map(|figure| (figure, search.affected(figure)))
+        .filter(|(_, regions)| !regions.is_empty())
+        .collect();
     'steps: for step in STEPS {
         // Until a round changes nothing; a few times at most.
-        for _ in 0..4 {
-            let round = search.error;
-            for figure in FIGURES {
-                for sign in [1.0, -1.0] {
-                    let mut moves = 0;
-                    while moves < MOVES_MAX && search.tried < effort.drives_max && search.attempt(figure, sign * step) {
-                        moves += 1;
+        for _ in 0..ROUNDS_MAX {
+            let round = search.error();
+            for (figure, regions) in &active {
+                if search.moved(&[(figure, step)], regions) == 0 {
+                    search.moved(&[(figure, -step)], regions);
+                }
+                if watch(search.tried, search.error()).is_break() || search.tried >= effort.drives_max {
+                    break 'steps;
+                }
+            }
+            if search.error() < round * IMPROVED {
+                continue;
+            }
+            for (index, (first, of_first)) in active.iter().enumerate() {
+                // Two figures that share no case have nothing to give each other.
+                for (second, of_second) in active[..index].iter().filter(|(_, other)| !other.is_disjoint(of_first)) {
+                    let either: Regions = of_first.union(of_second).copied().collect();
+                    for (one, other) in [(step, -step), (-step, step), (step, step), (-step, -step)] {
+                        if search.moved(&[(first, one), (second, other)], &either) > 0 {
+                            break;
+                        }
                     }
-                    if watch(search.tried, search.error).is_break() || search.tried >= effort.drives_max {
+                    if watch(search.tried, search.error()).is_break() || search.tried >= effort.drives_max {
                         break 'steps;
-                    }
-                    if moves > 0 {
-                        break;
                     }
                 }
             }
-            if search.error > round * 0.999 {
+            if search.error() > round * IMPROVED {
                 break;
             }
         }
     }
-    let Search { tried, best, error, .. } = search;
+    // Once more in full: a figure may have come to matter where it had no effect at first.
+    search.errors = search.errors_of(&search.best.clone());
+    let error = search.error();
+    let Search { tried, best, .. } = search;
     let cases = chosen.iter().map(|region| region.len()).sum();
     Ok(Fitted { model: best, cases, drives: tried, before, after: error })
 }
@@ -251,53 +278,100 @@ fn chosen(model: &Model, cases: &[Case], most: usize) -> Result<Vec<Vec<Case>>, 
     Ok(regions.into_values().map(spread).collect())
 }
 
+/// Places of regions in the list of chosen cases.
+type Regions = BTreeSet<usize>;
+
 struct Search<'a> {
     chosen: &'a [Vec<Case>],
+    drives_max: u32,
     tried: u32,
     best: Model,
-    error: f64,
+    /// Mean error of the best drive in each region.
+    errors: Vec<f64>,
 }
 
-impl Search<'_> {
-    /// Tries the best drive with a figure moved by a step; true if it is better.
-    fn attempt(&mut self, figure: &Figure, step: f64) -> bool {
-        let mut model = self.best.clone();
-        let Some(place) = (figure.place)(&mut model) else { return false };
-        let value = place.moved(step);
-        place.set(value);
-        if model == self.best {
-            return false;
-        }
-        match self.error_of(&model) {
-            Some(error) if error < self.error => {
-                (self.best, self.error) = (model, error);
-                true
-            }
-            _ => false,
-        }
+impl<'a> Search<'a> {
+    fn new(chosen: &'a [Vec<Case>], start: &Model, drives_max: u32) -> Search<'a> {
+        let mut search = Search { chosen, drives_max, tried: 1, best: start.clone(), errors: Vec::new() };
+        search.errors = search.errors_of(start);
+        search
     }
 
-    /// The mean over the regions of the mean error of their cases; `None` when it is no smaller than the best, or the
-    /// drive contradicts itself.
-    fn error_of(&mut self, model: &Model) -> Option<f64> {
-        self.tried += 1;
-        let regions = self.chosen.len() as f64;
+    /// The mean over the regions.
+    fn error(&self) -> f64 {
+        self.errors.iter().sum::<f64>() / self.errors.len() as f64
+    }
+
+    fn errors_of(&self, model: &Model) -> Vec<f64> {
+        (0..self.chosen.len()).map(|region| self.error_in(region, model).unwrap_or(f64::INFINITY)).collect()
+    }
+
+    /// The mean error of the cases of a region; `None` when the drive contradicts itself.
+    fn error_in(&self, region: usize, model: &Model) -> Option<f64> {
+        let cases = &self.chosen[region];
         let mut sum = 0.0;
-        for region in self.chosen {
-            let mut of_region = 0.0;
-            for case in region {
-                let predicted = predict(model, case).ok()??;
-                let off = |modelled: f64, measured: f64| {
-                    let error = (modelled / measured).ln().abs();
-                    error.min(ERROR_WHOLE) + (error - ERROR_WHOLE).max(0.0) / 10.0
-                };
-                of_region += off(predicted.latency_us, case.latency_us) + off(predicted.iops, case.iops);
-            }
-            sum += of_region / (2.0 * region.len() as f64);
-            if sum / regions >= self.error {
-                return None;
+        for case in cases {
+            let predicted = predict(model, case).ok()??;
+            let off = |modelled: f64, measured: f64| {
+                let error = (modelled / measured).ln().abs();
+                error.min(ERROR_WHOLE) + (error - ERROR_WHOLE).max(0.0) / 10.0
+            };
+            sum += off(predicted.latency_us, case.latency_us) + off(predicted.iops, case.iops);
+        }
+        Some(sum / (2.0 * cases.len() as f64))
+    }
+
+    /// Moves some figures of the best drive by a step each, as often as that makes it better, and says how often it did.
+    /// `regions` are those in which they have an effect.
+    fn moved(&mut self, steps: &[(&Figure, f64)], regions: &Regions) -> usize {
+        (0..MOVES_MAX).take_while(|_| self.tried < self.drives_max && self.attempt(steps, regions)).count()
+    }
+
+    /// Tries the best drive with some figures moved by a step each; true if it is better.
+    fn attempt(&mut self, steps: &[(&Figure, f64)], regions: &Regions) -> bool {
+        let mut model = self.best.clone();
+        for (figure, step) in steps {
+            let Some(place) = (figure.place)(&mut model) else { return false };
+            let before = place.get();
+            let value = place.moved(*step);
+            place.set(value);
+            // A figure at its end, such as a time of 0: the others alone have been tried.
+            if figure.of(&model) == Some(before) {
+                return false;
             }
         }
-        Some(sum / regions)
+        self.tried += 1;
+        let bound: f64 = regions.iter().map(|&region| self.errors[region]).sum();
+        let (mut sum, mut errors) = (0.0, self.errors.clone());
+        for &region in regions {
+            let Some(error) = self.error_in(region, &model) else { return false };
+            sum += error;
+            if sum >= bound {
+                return false;
+            }
+            errors[region] = error;
+        }
+        (self.best, self.errors) = (model, errors);
+        true
+    }
+
+    /// The regions in which a large change of the figure, up or down, changes an answer.
+    fn affected(&self, figure: &Figure) -> Regions {
+        let mut moved = Vec::new();
+        for step in EFFECT_STEPS {
+            let mut model = self.best.clone();
+            let Some(place) = (figure.place)(&mut model) else { return Regions::new() };
+            let value = place.moved(step);
+            place.set(value);
+            moved.push(model);
+        }
+        let answers = |model: &Model, case: &Case| predict(model, case).ok().flatten();
+        let is_affected = |region: &usize| {
+            self.chosen[*region].iter().any(|case| {
+                let before = answers(&self.best, case);
+                moved.iter().any(|model| answers(model, case) != before)
+            })
+        };
+        (0..self.chosen.len()).filter(is_affected).collect()
     }
 }
