@@ -57,8 +57,8 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         [".model", "_model", "_validate"].iter().fold(&**name, |name, end| name.strip_suffix(end).unwrap_or(name));
     let mut drive = Drive {
         name: drive_name(short).into(),
-        product: short.replace('_', " ").into(),
-        source: format!("parameters of DiskSim, {}", files.join(", ")).chars().take(1000).collect::<String>().into(),
+        product: one_line(&short.replace('_', " ")).into(),
+        source: one_line(&format!("parameters of DiskSim, {}", files.join(", "))).into(),
         evidence: Evidence::Extracted,
         heads,
         cylinders,
@@ -141,6 +141,11 @@ fn missing_notes(mechanics: &Block, layout: &Block, notes: &mut Vec<String>) -> 
         }
     }
     Ok(())
+}
+
+/// Text for a drive file, which has no control characters in it; names of files may.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(1000).collect()
 }
 
 fn drive_name(name: &str) -> String {
