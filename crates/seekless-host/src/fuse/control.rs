@@ -537,7 +537,7 @@ fn exit_status(pidfd: &OwnedFd) -> Option<i32> {
     /// `PIDFD_INFO_EXIT`.
     const INFO_EXIT: u64 = 1 << 3;
     /// `_IOWR(0xFF, 11, struct pidfd_info)` for a structure of this size.
-    const GET_INFO: libc::c_ulong = 0xc000_ff0b | ((size_of::<PidfdInfo>() as libc::c_ulong) << 16);
+    const GET_INFO: libc::Ioctl = (0xc000_ff0b_u32 | ((size_of::<PidfdInfo>() as u32) << 16)) as libc::Ioctl;
     const _: () = assert!(size_of::<PidfdInfo>() == 64);
     // The code is available once the parent has collected the child, which init and shells do soon.
     for _ in 0..20 {

@@ -474,7 +474,7 @@ impl BlockDevice for FileDevice {
 /// Discards a range of a block device (`BLKDISCARD`). It waits for the drive.
 fn block_discard(file: &OwnedFd, offset: u64, bytes: u64) -> Result<(), Errno> {
     /// `_IO(0x12, 119)` of `linux/fs.h`.
-    const BLKDISCARD: libc::c_ulong = 0x1277;
+    const BLKDISCARD: libc::Ioctl = 0x1277;
     let range = [offset, bytes];
     // SAFETY: the ioctl reads two 64-bit integers from its argument and writes nothing.
     let result: c_int = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
