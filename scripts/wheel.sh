@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 glibc=2.28
 triple=$(uname -m)-unknown-linux-gnu
-# One target directory, so that both builds share what they depend on.
+# One target directory. The two builds share nothing in it: their workspaces and flags differ.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 tools=target/python/tools
 wheels=target/wheels
