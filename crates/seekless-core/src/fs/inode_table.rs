@@ -42,6 +42,10 @@ impl<K: Ord + Copy + Hash, V: Referenced> InodeTable<K, V> {
         Some(self.known.get(number)?)
     }
 
+    pub fn count(&self) -> usize {
+        self.known.len()
+    }
+
     pub fn contains_key(&self, number: &K) -> bool {
         self.known.contains_key(number)
     }

@@ -387,7 +387,7 @@ impl FileSystem for Ffs {
             ("miscounted", c.miscounted),
             ("cache_bytes", state.cache.bytes()),
             ("cache_dirty_bytes", state.cache.dirty_bytes),
-            ("cache_inodes", state.inodes.keys().count() as u64),
+            ("cache_inodes", state.inodes.count() as u64),
         ]
     }
 

@@ -249,7 +249,7 @@ impl<L: LogBackend> State<L> {
         [
             ("cache_bytes", bytes(self.blocks.count())),
             ("cache_dirty_bytes", bytes(self.blocks.dirty_count())),
-            ("cache_inodes", self.inodes.keys().count() as u64),
+            ("cache_inodes", self.inodes.count() as u64),
             ("cache_dirty_inodes", self.dirty_inodes.len() as u64),
         ]
     }
