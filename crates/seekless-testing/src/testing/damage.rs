@@ -124,14 +124,15 @@ impl Damage {
 pub struct DamageTest<'a> {
     pub subject: &'a dyn FsUnderTest,
     pub device: CrashOptions,
-    /// Byte ranges in which every single bit is flipped, one at a time, and every sector is lost.
+    /// Byte ranges in which every single bit is flipped, one at a time, and every sector is lost; a sample of them where `SEEKLESS_SOAK`
+    /// is less than 1.
     pub flip_all: Vec<Range<u64>>,
     /// Number of further bits to flip, one at a time, anywhere where the image holds data; `SEEKLESS_SOAK` times as
     /// many.
     pub flips: usize,
     /// Number of further sectors to lose, one or a few at a time: reading them fails. `SEEKLESS_SOAK` times as many.
     pub losses: usize,
-    /// Number of other damages: truncations, zeroes, noise and copies.
+    /// Number of other damages: truncations, zeroes, noise and copies. `SEEKLESS_SOAK` times as many.
     pub splices: usize,
     /// The file system detects any change of file data. Otherwise only names and attributes must be right.
     pub data_checked: bool,

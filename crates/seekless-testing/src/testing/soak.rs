@@ -11,16 +11,11 @@ pub struct Soak {
 
 impl Soak {
     /// What `make test` runs.
-    pub const USUAL: Soak = Soak::times_usual(1);
+    pub const USUAL: Soak = Soak { thousandths: 1000 };
 
-    /// A whole number of times as many runs.
-    pub const fn times_usual(factor: u64) -> Soak {
-        Soak { thousandths: factor.saturating_mul(1000) }
-    }
-
-    /// `usual` runs, positions or rounds, multiplied; at least one.
+    /// `usual` runs, positions or rounds, multiplied and rounded up: none only where there are usually none.
     pub fn times(self, usual: u64) -> u64 {
-        usual.saturating_mul(self.thousandths).div_ceil(1000).max(1)
+        usual.saturating_mul(self.thousandths).div_ceil(1000)
     }
 
     /// A test does more than usually.
@@ -64,13 +59,15 @@ impl fmt::Display for Soak {
 mod tests {
     use super::Soak;
 
-    /// Factors are read and printed, whole and broken ones, and no test does nothing.
+    /// Factors are read and printed, whole and broken ones; no test does nothing, and none does what it leaves out.
     #[test]
     fn factors() {
         let soak = |text: &str| text.parse::<Soak>();
         assert_eq!(soak("0"), Ok(Soak::USUAL));
         assert_eq!(soak("20").map(|soak| (soak.times(3), soak.is_longer())), Ok((60, true)));
         assert_eq!(soak(".2").map(|soak| (soak.times(60), soak.times(3), soak.is_shorter())), Ok((12, 1, true)));
+        assert_eq!([".001", "1", "20"].map(|text| soak(text).map(|soak| soak.times(0))), [Ok(0), Ok(0), Ok(0)]);
+        assert_eq!(soak(".001").map(|soak| soak.times(1)), Ok(1));
         assert_eq!(soak(".25").map(|soak| soak.to_string()), Ok("0.25".to_string()));
         for bad in ["", "x", "-1", "1e12", "nan", "inf"] {
             assert!(soak(bad).is_err(), "{bad}");
