@@ -137,7 +137,7 @@ impl SpaceAccounts for Segmented {
                 };
             }
         }
-        let is_much = state.dirty_bytes() > state.log.options.dirty_bytes_max
+        let is_much = state.dirty_bytes() > Segmented::dirty_bytes_max(state)
             || state.deferred_bytes() > state.log.deferred_bytes_max;
         if access == ReserveAccess::User && is_much {
             return need(Wait::WriteBack);
@@ -191,6 +191,10 @@ impl SpaceAccounts for Segmented {
     fn batch_bytes(state: &State) -> u64 {
         let volume = state.log.layout.superblock.volume_sectors * SECTOR_BYTES;
         (volume / 512).min(1 << 20).max(state.log.layout.segment_bytes()).min(state.log.options.dirty_bytes_max)
+    }
+
+    fn dirty_bytes_max(state: &State) -> u64 {
+        state.log.options.dirty_bytes_max
     }
 
     /// One sector for each inode of a group, as long as it is in the same segment.

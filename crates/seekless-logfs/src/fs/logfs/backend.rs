@@ -84,6 +84,9 @@ pub(in crate::fs) trait SpaceAccounts: LogTypes {
     /// Number of dirty bytes that is worth a transaction.
     fn batch_bytes(state: &State<Self>) -> u64;
 
+    /// Number of dirty bytes from which on those who make more of them wait.
+    fn dirty_bytes_max(state: &State<Self>) -> u64;
+
     /// Number of sectors just before a group of inodes, which begins at `start`, that may hold their attributes; none
     /// when the log does not put them there.
     fn attribute_sectors_before(state: &State<Self>, start: Sector) -> u64;

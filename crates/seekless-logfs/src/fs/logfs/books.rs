@@ -14,7 +14,7 @@ use super::tree::*;
 use super::{LogBackend, LogFs, is_internal};
 use crate::codec::crc32c;
 use crate::device::Data;
-use crate::fs::FsResult;
+use crate::fs::{FileKind, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
 /// Key of the owner of a file's attributes.
@@ -137,14 +137,18 @@ impl<'a, L: LogBackend> Recount<'a, L> {
         if let Err(problem) = state.blocks.check() {
             self.problem(problem);
         }
-        let mut dirty_data = 0;
+        let (mut dirty_data, mut of_directories) = (0, 0);
         for id in state.blocks.dirty_ids() {
-            dirty_data += u64::from(id.key.is_data() && !is_internal(id.ino));
+            let is_data = id.key.is_data() && !is_internal(id.ino);
+            dirty_data += u64::from(is_data);
+            let kind = || state.inodes.get(&id.ino).and_then(|known| known.inode.kind());
+            of_directories += u64::from(is_data && kind() == Some(FileKind::Directory));
             if !state.can_lead_to(id) {
                 self.problem(format!("S1: {id:?} is dirty, and what holds the pointer to it is not"));
             }
         }
         self.same("dirty blocks of data", state.blocks.dirty_data_count(), dirty_data);
+        self.same("dirty blocks of directories", state.blocks.dirty_of_directories(), of_directories);
     }
 
     /// Counts one inode and everything below it; the map says that it is at `entry`.

@@ -23,6 +23,8 @@ pub(in crate::fs) struct Dirty {
     pub growth_bytes: u64,
     /// Dirty only because the cleaner moves it; no user changed it.
     pub cleaned: bool,
+    /// It holds entries of a directory.
+    pub of_directory: bool,
 }
 
 /// Clock entries, beside two for each block, that removed blocks may have left behind.
@@ -69,6 +71,8 @@ pub(in crate::fs) struct Blocks {
     dirty: BlockMap<Dirty>,
     /// Number of dirty blocks that are data of users' files and directories.
     dirty_data: u64,
+    /// Those of them that hold entries of directories.
+    dirty_of_directories: u64,
     clock: VecDeque<BlockId>,
     /// Clean blocks that the caller has as well, the oldest first. A block may be here that was removed or changed since.
     leaving: VecDeque<BlockId>,
@@ -87,6 +91,7 @@ impl Blocks {
             blocks: BlockMap::default(),
             dirty: BlockMap::default(),
             dirty_data: 0,
+            dirty_of_directories: 0,
             clock: VecDeque::new(),
             leaving: VecDeque::new(),
             clean_max,
@@ -126,6 +131,7 @@ impl Blocks {
     pub(in crate::fs) fn insert_dirty(&mut self, id: BlockId, data: Data, dirty: Dirty) {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
         self.growth_bytes += dirty.growth_bytes;
+        self.dirty_of_directories += u64::from(dirty.of_directory);
         match self.blocks.get_mut(id) {
             None => {
                 self.shared.enter(&data);
@@ -142,7 +148,10 @@ impl Blocks {
             }
         }
         match self.dirty.insert(id, dirty) {
-            Some(old) => self.growth_bytes -= old.growth_bytes,
+            Some(old) => {
+                self.growth_bytes -= old.growth_bytes;
+                self.dirty_of_directories -= u64::from(old.of_directory);
+            }
             None => self.dirty_data += u64::from(is_data(id)),
         }
         debug_assert!(self.dirty_data <= self.dirty.len() as u64, "dirty blocks of data are dirty blocks");
@@ -152,6 +161,7 @@ impl Blocks {
         if let Some(dirty) = self.dirty.remove(id) {
             self.growth_bytes -= dirty.growth_bytes;
             self.dirty_data -= u64::from(is_data(id));
+            self.dirty_of_directories -= u64::from(dirty.of_directory);
         }
     }
 
@@ -252,6 +262,10 @@ impl Blocks {
 
     pub(in crate::fs) fn dirty_data_count(&self) -> u64 {
         self.dirty_data
+    }
+
+    pub(in crate::fs) fn dirty_of_directories(&self) -> u64 {
+        self.dirty_of_directories
     }
 
     pub(in crate::fs) fn count(&self) -> u64 {

@@ -421,14 +421,14 @@ impl<'a, L: LogBackend> Change<'a, L> {
     fn dirt_of(&mut self, id: BlockId, known: Option<Dirty>, access: ReserveAccess) -> Step<Dirty> {
         let cleaned = access == ReserveAccess::Internal;
         if let Some(dirty) = known {
-            return Ok(Dirty { growth_bytes: dirty.growth_bytes, cleaned: dirty.cleaned && cleaned });
+            return Ok(Dirty { cleaned: dirty.cleaned && cleaned, ..dirty });
         }
         let growth_bytes = match self.pointer(id)? {
             Pointer::Hole => BLOCK_BYTES as u64,
             Pointer::Unwritten => 0,
             mapped @ Pointer::Mapped { .. } => BLOCK_BYTES as u64 - mapped.live_bytes(),
         };
-        Ok(Dirty { growth_bytes, cleaned })
+        Ok(Dirty { growth_bytes, cleaned, of_directory: false })
     }
 
     /// Accepts the change: from then on it is part of the volume.
@@ -453,11 +453,13 @@ impl<'a, L: LogBackend> Change<'a, L> {
         for (id, dirty) in &mut dirt {
             let id = *id;
             let known = if self.removed.contains(&id) { None } else { self.state.blocks.dirty(id) };
-            let new = self.dirt_of(id, known, access)?;
+            let mut new = self.dirt_of(id, known, access)?;
             if known.is_none() {
                 growth += new.growth_bytes as i64;
                 if id.key.is_data() && !is_internal(id.ino) {
-                    self.change_of(id.ino, InodeDirt::Own)?.inode.bytes_used += new.growth_bytes;
+                    let inode = &mut self.change_of(id.ino, InodeDirt::Own)?.inode;
+                    inode.bytes_used += new.growth_bytes;
+                    new.of_directory = inode.kind() == Some(FileKind::Directory);
                 }
             }
             *dirty = new;

@@ -92,11 +92,7 @@ impl<L: LogBackend> LogFs<L> {
 
     /// Starts writing back once enough is dirty.
     pub(in crate::fs) fn write_back_if_due(&self) -> FsResult<()> {
-        let due = {
-            let state = self.state.borrow();
-            state.dirty_bytes() >= L::batch_bytes(&state)
-        };
-        if due {
+        if self.state.borrow().has_batch() {
             self.write_back_wanted.notify();
         }
         Ok(())

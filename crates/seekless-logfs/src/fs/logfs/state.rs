@@ -448,6 +448,16 @@ impl<L: LogBackend> State<L> {
         (self.blocks.dirty_data_count() * BLOCK_BYTES as u64) + (self.dirty_inodes.len() * Inode::BYTES) as u64
     }
 
+    /// Whether so much waits for the next transaction that it is worth one.
+    ///
+    /// Names of a directory are in the order of their hashes, so in a large one each new name changes another block. Where
+    /// such blocks are most of what is dirty, they wait for more names: what a block gains until then is written once.
+    pub(in crate::fs) fn has_batch(&self) -> bool {
+        let (dirty, of_directories) = (self.dirty_bytes(), self.blocks.dirty_of_directories() * BLOCK_BYTES as u64);
+        let is_worth_waiting = of_directories > dirty / 2 && dirty < L::dirty_bytes_max(self) / 2;
+        dirty >= L::batch_bytes(self) && !is_worth_waiting
+    }
+
     /// Bytes that wait for the next checkpoint: indirect blocks and the inode map.
     pub(in crate::fs) fn deferred_bytes(&self) -> u64 {
         (self.blocks.dirty_count() - self.blocks.dirty_data_count()) * BLOCK_BYTES as u64

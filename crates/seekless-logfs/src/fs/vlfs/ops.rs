@@ -96,7 +96,7 @@ impl SpaceAccounts for Virtual {
             cover("vlfs: a change finds the volume full, or what was freed not free yet");
             return if waits { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
         }
-        if is_user && state.dirty_bytes() > state.log.options.dirty_bytes_max {
+        if is_user && state.dirty_bytes() > Self::dirty_bytes_max(state) {
             return need(Wait::WriteBack);
         }
         // S3: the batch of everything dirty fits, and the pieces of its transaction.
@@ -122,6 +122,10 @@ impl SpaceAccounts for Virtual {
 
     fn batch_bytes(state: &State) -> u64 {
         BATCH_BYTES.min(state.log.options.dirty_bytes_max)
+    }
+
+    fn dirty_bytes_max(state: &State) -> u64 {
+        state.log.options.dirty_bytes_max
     }
 
     fn attribute_sectors_before(_: &State, _: Sector) -> u64 {

@@ -1,8 +1,10 @@
 //! Aim: the log uses all of a segment, its tasks write when they should and not after the end, and the cleaner takes
 //! the segments that its policy names. Method: small programs with the timers off or fast, and a look at the state.
 
+use super::super::format::BLOCK_BYTES;
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::logfs::backend::SpaceAccounts;
 use crate::rng::Rng;
 
 const BYTES: u64 = 12 * MIB;
@@ -112,6 +114,48 @@ fn a_batch_is_written_by_itself() {
         let checkpoints = lfs.state.borrow().log.counters.checkpoints;
         lfs.checkpoint(false).await.unwrap();
         assert_eq!(lfs.state.borrow().log.counters.checkpoints, checkpoints + 1);
+    });
+}
+
+/// Aim: blocks of a large directory are not written again for each few names, and names wait neither beyond the limit of dirty
+/// data nor for longer than the interval. Method: more names than a batch of blocks holds, one after another with time for the
+/// task in between; what is dirty and what the log has got; names that are removed; then the interval without any call.
+#[test]
+fn blocks_of_a_large_directory_wait_for_more_names() {
+    const NAMES: u64 = 20_000;
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, 512 * MIB).await;
+        let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let (most, batch) = {
+            let state = lfs.state.borrow();
+            (state.log.options.dirty_bytes_max, Segmented::batch_bytes(&state))
+        };
+        let mut dirtiest = 0;
+        for number in 0..NAMES {
+            client.write_file(format!("/a name of the usual length {number}").as_bytes(), b"").await.unwrap();
+            rt.yield_now().await;
+            dirtiest = dirtiest.max(lfs.state.borrow().dirty_bytes());
+        }
+        assert!((batch + batch / 2..most).contains(&dirtiest), "{dirtiest} bytes were dirty; {batch} to {most} may be");
+        let blocks = client.stat(b"/").await.unwrap().size / BLOCK_BYTES as u64;
+        assert!(blocks * BLOCK_BYTES as u64 > batch, "{blocks} blocks");
+        let written = lfs.state.borrow().log.counters.log_data_bytes / BLOCK_BYTES as u64;
+        assert!(written < NAMES / 8, "{written} blocks for {NAMES} names in {blocks} blocks");
+        assert_eq!(lfs.recount().await.unwrap(), Vec::<String>::new());
+        for number in (0..NAMES).step_by(3) {
+            client.unlink(format!("/a name of the usual length {number}").as_bytes()).await.unwrap();
+            rt.yield_now().await;
+        }
+        assert_eq!(lfs.recount().await.unwrap(), Vec::<String>::new());
+        rt.sleep(Nanos(2 * Options::default().write_back_interval.0)).await;
+        assert_eq!((lfs.state.borrow().dirty_bytes(), lfs.state.borrow().blocks.dirty_of_directories()), (0, 0));
+        // A power cut, without closing.
+        let after: Device = Rc::new(Memory::from_image(512 * MIB, memory.image()));
+        assert_clean(&rt, &after).await;
+        let found = session(&rt, &after, async |client| client.read_dir(b"/").await.unwrap().len() as u64).await;
+        assert_eq!(found, NAMES - NAMES.div_ceil(3));
+        lfs.close().await.unwrap();
     });
 }
 
