@@ -37,6 +37,47 @@ fn a_batch_is_written_by_itself() {
     });
 }
 
+/// Aim: blocks of large directories are written less often than names are added, a sync writes them all the same, and what
+/// waits for more names costs no name that was synced. Method: two clients, each with a directory, and the two are larger than a batch; a
+/// sync half-way, and later a power cut while blocks wait.
+#[test]
+fn blocks_of_large_directories_wait_for_more_names() {
+    const NAMES: u64 = 12_000;
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, 512 * MIB).await;
+        let fs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let clients = [Client::new(fs.clone()), Client::new(fs.clone())];
+        clients[0].mkdir(b"/0").await.unwrap();
+        clients[0].mkdir(b"/1").await.unwrap();
+        let before = counter(&fs, "data_blocks_written");
+        for number in 0..NAMES {
+            for (directory, client) in clients.iter().enumerate() {
+                client
+                    .write_file(format!("/{directory}/a name of the usual length {number}").as_bytes(), b"")
+                    .await
+                    .unwrap();
+                rt.yield_now().await;
+            }
+            if number == NAMES / 2 {
+                clients[1].sync().await.unwrap();
+            }
+        }
+        assert!(counter(&fs, "cache_dirty_bytes") > MIB, "blocks wait");
+        let written = counter(&fs, "data_blocks_written") - before;
+        assert!(written < NAMES / 4, "{written} blocks for {} names", 2 * NAMES);
+        let after: Device = Rc::new(Memory::from_image(512 * MIB, memory.image()));
+        volumes::assert_clean(&rt, &Small::default(), &after).await;
+        session(&rt, &after, async |client| {
+            for directory in [b"/0", b"/1"] {
+                let found = client.read_dir(directory).await.unwrap().len() as u64;
+                assert!((NAMES / 2..=NAMES).contains(&found), "{found} names");
+            }
+        })
+        .await;
+        fs.close().await.unwrap();
+    });
+}
+
 /// A file that is updated at random, a block at a time, and the expected content of its blocks.
 struct Updated<'a> {
     rt: &'a Rt,
