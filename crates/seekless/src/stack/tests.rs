@@ -1,3 +1,4 @@
+mod halves;
 mod members;
 mod passing;
 
