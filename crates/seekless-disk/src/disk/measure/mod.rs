@@ -110,8 +110,8 @@ pub enum MeasureError {
 
 /// Measures `device`. `progress` is called before each read; `Break` ends the measurement.
 ///
-/// Takes some ten thousand reads, a minute or two of a usual drive. Other requests to the device in the same time
-/// disturb, and are disturbed.
+/// Takes some ten thousand reads where each is answered as soon as it is done, and three times as many where answers come a little
+/// late: minutes of a usual drive. Other requests to the device in the same time disturb, and are disturbed.
 ///
 /// # Errors
 /// When the device fails, is no disk, or the caller stops.
