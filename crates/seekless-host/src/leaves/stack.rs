@@ -52,7 +52,7 @@ pub struct OpenedLeaves {
 impl OpenedLeaves {
     /// Marks everything as used by this mount or, when `ending`, as used until now.
     pub(crate) fn say_mounted(&self, mount: MountMark, ending: bool) {
-        let files = self.files.iter().map(|file| file.claimed());
+        let files = self.files.iter().flat_map(|file| file.claimed());
         let directories = self.directories.iter().flat_map(|directory| directory.claimed());
         users::say_mounted(files.chain(directories), mount, ending);
     }

@@ -9,12 +9,13 @@
 //!       the affected file, no caller can cancel it half-way, and after a failure every later write and flush fails: a
 //!       success would say nothing about the lost writes.
 //!   F2  One process at a time writes to a store: `flock` on the file, and on block devices `O_EXCL`, which also
-//!       keeps mounts of the kernel's own file systems away.
+//!       keeps mounts of the kernel's own file systems away. A loop device and the file behind it are the same store.
 //!   F3  A new image's name is durable before its creation is reported.
 //!   F4  No write goes through the page cache while another by-passes it. When the second ends, the kernel drops what the
 //!       cache has of its pages, and of those together with them; if one has been changed in the meantime, it reports that
 //!       as an I/O error of the file with the next sync.
 
+mod below;
 mod direct;
 mod full;
 mod open;
@@ -67,6 +68,8 @@ struct Shared {
     read_only: bool,
     /// Memory alignment that `file` requires: 1 where it is not opened for direct I/O.
     memory_align: usize,
+    /// The files behind a loop device, locked as `file` is (F2).
+    below: Vec<OwnedFd>,
     /// Keeps other users of a block device away while it lives (F2).
     claim: RefCell<Option<OwnedFd>>,
     syncs: Syncs,
@@ -114,9 +117,9 @@ impl FileDevice {
         self.shared.block_device
     }
 
-    /// The descriptor whose lock keeps other processes away, and through which they learn who holds it.
-    pub(super) fn claimed(&self) -> &OwnedFd {
-        &self.shared.file
+    /// The descriptors whose locks keep other processes away, and through which they learn who holds them.
+    pub(super) fn claimed(&self) -> impl Iterator<Item = &OwnedFd> {
+        std::iter::once(&*self.shared.file).chain(&self.shared.below)
     }
 
     /// Gives up the claim on a block device, so that a `fuseblk` mount can take it over. The lock against other
@@ -282,13 +285,14 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let direct = self.direct.as_ref().map(|direct| direct.file.clone());
-        let held = Held { file: self.file.clone(), others: [Some(self.durable_file.clone()), direct] };
+        let others = [Some(self.durable_file.clone()), direct];
+        let held = Held { file: self.file.clone(), below: std::mem::take(&mut self.below), others };
         // This struct has one of each, and so has `held`.
         if held.is_idle(2) {
             held.unlock();
         } else {
             // Writes under way hold what they write to. Another process must not open the store before they have ended.
-            let file = self.file.clone();
+            let kept = (self.file.clone(), held.below.iter().flat_map(OwnedFd::try_clone).collect::<Vec<_>>());
             let waits = std::thread::Builder::new().name("last writes".to_owned()).spawn(move || {
                 while !held.is_idle(1) {
                     std::thread::sleep(Duration::from_millis(5));
@@ -297,15 +301,16 @@ impl Drop for Shared {
             });
             if waits.is_err() {
                 // The lock then stays until the process ends.
-                std::mem::forget(file);
+                std::mem::forget(kept);
             }
         }
     }
 }
 
-/// The descriptor whose lock keeps others away, and those through which a store is written besides.
+/// The descriptors whose locks keep others away, and those through which a store is written besides.
 struct Held {
     file: File,
+    below: Vec<OwnedFd>,
     others: [Option<File>; 2],
 }
 
@@ -321,7 +326,9 @@ impl Held {
 
     /// Closing the file releases the lock, except while a newly forked child still holds a copy.
     fn unlock(&self) {
-        let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);
+        for file in std::iter::once(&*self.file).chain(&self.below) {
+            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use seekless::device::{ALIGN_BYTES, Discard, Geometry};
 use seekless::rt::Rt;
 use seekless::units::{SECTOR_BYTES, counted};
 
+use super::below::{is_used_above, lock_below};
 use super::direct::Direct;
 use super::{FileDevice, Shared};
 use crate::leaves::users::Users;
@@ -106,6 +107,11 @@ impl FileDevice {
             other => return Err(not_a_store(path, other)),
         };
         lock(&file, path, options.read_only, block_device)?;
+        let in_use = |users| FileError::InUse { path: path.to_owned(), users };
+        let below = if block_device { lock_below(&file, options.read_only).map_err(in_use)? } else { Vec::new() };
+        if !options.read_only && !block_device && is_used_above(&file) {
+            return Err(in_use(Users::default()));
+        }
         let claim = if options.read_only { None } else { claim(path, block_device)? };
 
         let bytes = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(error("find the size of"))?;
@@ -146,6 +152,7 @@ impl FileDevice {
                 block_device,
                 read_only: options.read_only,
                 memory_align,
+                below,
                 claim: claim.into(),
                 syncs: Default::default(),
                 durable_write_busy: false.into(),

@@ -405,6 +405,45 @@ fn a_failed_flush_is_never_forgotten() {
     }
 }
 
+/// Aim: F2 holds for the bytes, by whichever name and loop device they are reached. Method: one user has the file, or a loop device
+/// over it, or one over that; all other ways are refused, and free again when it ends. Readers are many.
+#[test]
+fn a_file_is_used_once_through_loop_devices_too() {
+    let bench = Bench::new(Backend::Pool);
+    std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
+    let link = bench.path().with_extension("link");
+    std::fs::hard_link(bench.path(), &link).unwrap();
+    let Some(one) = LoopDevice::attach(&bench.path(), 512) else { return };
+    let Some(two) = LoopDevice::attach(&link, 512) else { return };
+    let Some(above) = LoopDevice::attach(Path::new(one.path()), 512) else { return };
+    let ways = [&bench.path(), &link, Path::new(one.path()), Path::new(two.path()), Path::new(above.path())];
+    let reading = FileOptions { read_only: true, ..BUFFERED };
+    for user in ways {
+        let device = bench.open(user, BUFFERED).unwrap();
+        // The same one again is tested elsewhere: a block device is tried for a second, because of udev.
+        for other in ways.into_iter().filter(|other| *other != user) {
+            for options in [BUFFERED, reading] {
+                let refused = bench.open(other, options).err();
+                assert!(matches!(refused, Some(FileError::InUse { .. })), "{user:?} {other:?}: {refused:?}");
+            }
+        }
+        drop(device);
+        let readers: Vec<FileDevice> = ways.iter().map(|way| bench.open(way, reading).unwrap()).collect();
+        assert!(matches!(bench.open(&link, BUFFERED), Err(FileError::InUse { .. })), "{user:?}");
+        drop(readers);
+    }
+    // A user in the kernel, of which locks say nothing.
+    let claim = rustix::fs::open(two.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty()).unwrap();
+    assert!(matches!(bench.open(&link, BUFFERED), Err(FileError::InUse { .. })));
+    drop(claim);
+    // Through a loop device over a name that is gone.
+    std::fs::remove_file(&link).unwrap();
+    let device = bench.open(Path::new(two.path()), BUFFERED).unwrap();
+    assert!(matches!(bench.open(&bench.path(), BUFFERED), Err(FileError::InUse { .. })));
+    drop(device);
+    drop(bench.open(&bench.path(), BUFFERED).unwrap());
+}
+
 /// F2 on block devices: the kernel's own mounts are kept away, and keep Seekless away.
 #[test]
 fn block_devices_are_claimed() {
