@@ -20,7 +20,7 @@ use super::supervise::{self, Life};
 use super::world::{World, identity};
 use super::{Done, Failure, daemon, diagnose, logging, metrics, notify, output, read_stack, statistics};
 use crate::disk_file::DiskFile;
-use crate::fuse::{self, Mount, MountOptions, Operations, RemountError, TransportChoice};
+use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::reactor::Signals;
@@ -153,7 +153,9 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
     let outcome = supervise::run(&args.directory, |report, life| {
         is_daemon.set(true);
         let mut options = options;
-        options.replace_dead |= life == Life::Later;
+        if life == Life::Later {
+            options.dead = DeadMount::Required;
+        }
         let pid_file = match pid_file(args) {
             Ok(pid_file) => pid_file,
             Err(failure) => {
@@ -254,7 +256,7 @@ fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions
     options.read_only = words.read_only || stack.says_read_only();
     options.allow_other = words.allow_other;
     options.over_content = words.over_content;
-    options.replace_dead = args.replace_dead;
+    options.dead = if args.replace_dead { DeadMount::Replaced } else { DeadMount::Refused };
     options.as_file = args.as_disk;
     options.writeback_cache = words.writeback_cache;
     options.passthrough = words.passthrough;

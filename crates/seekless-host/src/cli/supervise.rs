@@ -4,9 +4,11 @@
 //! a child of its own, which opens the volume as any mount does, and so recovers it.
 //!
 //! Invariants
-//!   S1  Only a mount whose daemon is gone is replaced. One that was unmounted stays unmounted, whatever the daemon's end.
-//!   S2  The dead mount covers its directory until the volume is recovered, so that no program writes into what lies
-//!       below it.
+//!   S1  Only a mount whose daemon is gone is replaced. One that was unmounted stays unmounted, whatever the daemon's end, and whenever
+//!       that was.
+//!   S2  The dead mount covers its directory until the new one is there (of a block device, and before Linux 6.5: until the
+//!       volume is recovered), so that no program writes into what lies below it.
+//!   S3  A mount that does not come back is said in the log.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -104,6 +106,10 @@ fn lives(
              errors, and have to open them again"
         );
         std::thread::sleep(PAUSE);
+        if !is_dead(mount_point) {
+            log::info!("{place} was unmounted");
+            return Ok(FAILED);
+        }
     }
 }
 
@@ -134,7 +140,11 @@ fn serve_once(
         (Err(failure), None) => {
             let _ = end_of(child, signals);
             let how = format!("could not be started again ({})", failure.text);
-            return Ok(if is_dead(mount_point) { Ended::Died(how) } else { Ended::Over(failure.code) });
+            if is_dead(mount_point) {
+                return Ok(Ended::Died(how));
+            }
+            log::error!("the daemon of {} {how}; nothing is mounted there", mount_point.display());
+            return Ok(Ended::Over(failure.code));
         }
     }
     let (status, is_asked) = end_of(child, signals);

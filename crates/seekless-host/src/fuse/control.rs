@@ -24,7 +24,7 @@ use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
 };
-use super::presence::{holder_of, server_of};
+use super::presence::{holder_of, server_of, without_asking_the_mount};
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
 /// Why unmounting failed, or may have lost data.
@@ -387,16 +387,6 @@ fn is_read_only(root: &OwnedFd) -> bool {
 fn mount_point_of(path: &Path) -> Option<PathBuf> {
     let (mount_point, found) = path.ancestors().find_map(|above| Some((above, mount_table::find(above)?)))?;
     found.is_ours().then(|| mount_point.to_owned())
-}
-
-/// The path as the mount table has it. Only the directory above is accessed: a dead mount gives only errors, and one
-/// whose daemon hangs never answers.
-fn without_asking_the_mount(path: &Path) -> io::Result<PathBuf> {
-    let path = std::path::absolute(path)?;
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
-        _ => std::fs::canonicalize(path),
-    }
 }
 
 /// The server of a mount.

@@ -20,6 +20,7 @@
 
 pub mod abi;
 mod apart;
+mod beneath;
 mod control;
 mod errno;
 mod farewell;
@@ -42,7 +43,7 @@ pub use control::{
     sync, umount,
 };
 pub use errno::errno_of;
-pub use mount::{MountError, MountOptions};
+pub use mount::{DeadMount, MountError, MountOptions};
 pub use negotiate::Negotiated;
 pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};

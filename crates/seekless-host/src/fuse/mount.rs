@@ -22,13 +22,26 @@ use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, Recv
 use seekless::stack::quoted_path;
 use seekless::units::Nanos;
 
+use super::beneath::{Parameter, mount_beneath};
 use super::options::{InitError, TransportChoice};
-use super::presence::is_served;
+use super::presence::{is_served, without_asking_the_mount};
 use super::reply::CacheTimes;
 use crate::leaves::{FileDevice, FileError};
 use crate::mount_table::{self, DeviceNumber, SUBTYPE};
 
 const HELPER: &str = "fusermount3";
+
+/// What becomes of a mount of this program that is still at the mount point, although its daemon is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeadMount {
+    /// It is an error.
+    #[default]
+    Refused,
+    /// It is removed in the moment of mounting.
+    Replaced,
+    /// The same; where none is there any more, it is an error: a user has unmounted it.
+    Required,
+}
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -41,8 +54,7 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Mount over a directory, or a file, that is not empty.
     pub over_content: bool,
-    /// A mount of this program that is still there, although its daemon is gone, is removed in the moment of mounting.
-    pub replace_dead: bool,
+    pub dead: DeadMount,
     /// The root of the file system is a file: the mount point is one, too, and the kernel caches none of its data.
     pub as_file: bool,
     /// Further flags, such as `NOATIME`. A mount by an ordinary user always has `NOSUID` and `NODEV`.
@@ -74,7 +86,7 @@ impl MountOptions {
             read_only: false,
             allow_other: false,
             over_content: false,
-            replace_dead: false,
+            dead: DeadMount::default(),
             as_file: false,
             flags: MountFlags::empty(),
             store: None,
@@ -94,8 +106,10 @@ impl MountOptions {
     /// # Errors
     /// `NoMountPoint`, `MountPoint`, `NotADirectory`, `NotAFile`, `NotEmpty`, `Dead`, `Mounted`.
     pub fn check_mount_point(&self) -> Result<(), MountError> {
-        if self.replace_dead && super::is_dead(&self.mount_point) {
-            return Ok(());
+        match self.dead {
+            DeadMount::Replaced | DeadMount::Required if super::is_dead(&self.mount_point) => return Ok(()),
+            DeadMount::Required => return Err(MountError::NotDead { path: self.mount_point.clone() }),
+            DeadMount::Refused | DeadMount::Replaced => {}
         }
         check_mount_point(&self.mount_point, self.over_content, self.as_file).map(drop)
     }
@@ -109,7 +123,7 @@ pub(super) struct Call {
     flags: MountFlags,
     allow_other: bool,
     over_content: bool,
-    replace_dead: bool,
+    dead: DeadMount,
     as_file: bool,
     block_device: Option<PathBuf>,
 }
@@ -124,7 +138,7 @@ impl Call {
             flags,
             allow_other: options.allow_other,
             over_content: options.over_content,
-            replace_dead: options.replace_dead,
+            dead: options.dead,
             as_file: options.as_file,
             block_device: options
                 .store
@@ -153,6 +167,8 @@ pub enum MountError {
     #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
         path.display(), quoted_path(path))]
     Dead { path: PathBuf },
+    #[error("the dead mount on {} is gone: it was unmounted", path.display())]
+    NotDead { path: PathBuf },
     #[error("cannot open /dev/fuse: {0}; is the fuse module loaded, and the device passed into this container?")]
     Device(Errno),
     #[error("cannot mount on {}: {cause}", path.display())]
@@ -193,29 +209,70 @@ fn connection(number: DeviceNumber) -> u32 {
 /// Mounts, and returns the device on which the kernel sends requests. The connection is not initialised: the first
 /// process that touches the mount point waits until INIT has been answered (U1).
 pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
-    if options.replace_dead && super::is_dead(&options.mount_point) {
-        let path = &options.mount_point;
-        let whole = std::path::absolute(path).map_err(|cause| MountError::MountPoint { path: path.clone(), cause })?;
-        unmount(&whole, false, true).map_err(|cause| MountError::Refused { path: path.clone(), cause })?;
-    }
-    let path = check_mount_point(&options.mount_point, options.over_content, options.as_file)?;
-    let (device, by_helper, as_block) = if rustix::process::geteuid().is_root() {
-        match mount_as_root(&path, options) {
-            // Root without the right to mount, as in a container: the helper may have it.
-            Err(MountError::Refused { cause: Errno::PERM, .. }) => (mount_by_helper(&path, options)?, true, false),
-            other => {
-                let (device, as_block) = other?;
-                (device, false, as_block)
-            }
+    let is_dead = options.dead != DeadMount::Refused && super::is_dead(&options.mount_point);
+    let (path, (device, by_helper, as_block)) = match is_dead {
+        true => in_place_of_dead(options)?,
+        false if options.dead == DeadMount::Required => {
+            return Err(MountError::NotDead { path: options.mount_point.clone() });
         }
-    } else {
-        (mount_by_helper(&path, options)?, true, false)
+        false => {
+            let path = check_mount_point(&options.mount_point, options.over_content, options.as_file)?;
+            let made = mount_at(&path, options)?;
+            (path, made)
+        }
     };
     let set =
         rustix::fs::fcntl_getfl(&device).and_then(|flags| rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK));
     set.map_err(MountError::Device)?;
     let number = mount_table::find(&path).map(|found| found.number);
     Ok(Mounted { device, mount_point: path, number, by_helper, as_block })
+}
+
+/// The device of a mount, whether the helper has made it, and whether it is a block device's.
+type Made = (OwnedFd, bool, bool);
+
+fn mount_at(path: &Path, options: &Call) -> Result<Made, MountError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok((mount_by_helper(path, options)?, true, false));
+    }
+    match mount_as_root(path, options) {
+        // Root without the right to mount, as in a container: the helper may have it.
+        Err(MountError::Refused { cause: Errno::PERM, .. }) => Ok((mount_by_helper(path, options)?, true, false)),
+        other => other.map(|(device, as_block)| (device, false, as_block)),
+    }
+}
+
+/// Mounts where a dead mount is, and takes that away. Programs that write at the mount point all the time get an error or the new
+/// mount; where the kernel cannot do that, they may come to the directory below for a moment, and so it counts as empty.
+fn in_place_of_dead(options: &Call) -> Result<(PathBuf, Made), MountError> {
+    let path = &options.mount_point;
+    let whole = without_asking_the_mount(path).map_err(|cause| MountError::MountPoint { path: path.clone(), cause })?;
+    let remove = || unmount(&whole, false, true).map_err(|cause| MountError::Refused { path: path.clone(), cause });
+    // A block device belongs to the dead mount until that is gone.
+    let is_plain = options.block_device.is_none() && rustix::process::geteuid().is_root();
+    if is_plain && let Some(device) = beneath(&whole, options) {
+        remove()?;
+        return Ok((whole, (device, false, false)));
+    }
+    remove()?;
+    let path = check_mount_point(path, true, options.as_file)?;
+    let is_empty = options.as_file || fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+    if !is_empty && !options.over_content {
+        log::warn!("the directory {} below the mount is not empty: programs may have written to it", path.display());
+    }
+    let made = mount_at(&path, options)?;
+    Ok((path, made))
+}
+
+/// The device of a new mount beneath the one at `path`, where the kernel can do that.
+fn beneath(path: &Path, options: &Call) -> Option<OwnedFd> {
+    let device = open_device().ok()?;
+    let source = if options.source.is_empty() { SUBTYPE } else { &options.source };
+    let made = mount_beneath(path, source, SUBTYPE, &parameters(&device, options), options.flags);
+    if let Err(cause) = made {
+        log::debug!("not mounted beneath the dead one: {cause}");
+    }
+    made.is_ok().then_some(device)
 }
 
 fn check_mount_point(path: &Path, over_content: bool, as_file: bool) -> Result<PathBuf, MountError> {
@@ -258,22 +315,28 @@ fn open_device() -> Result<OwnedFd, MountError> {
     rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(MountError::Device)
 }
 
+/// What the kernel has to know of a mount.
+fn parameters(device: &OwnedFd, options: &Call) -> Vec<Parameter> {
+    let mut parameters = vec![
+        ("fd", Some(device.as_raw_fd().to_string())),
+        ("rootmode", Some(if options.as_file { "100000" } else { "40000" }.to_owned())),
+        ("user_id", Some(rustix::process::getuid().as_raw().to_string())),
+        ("group_id", Some(rustix::process::getgid().as_raw().to_string())),
+        ("default_permissions", None),
+    ];
+    if options.allow_other {
+        parameters.push(("allow_other", None));
+    }
+    parameters
+}
+
 fn mount_as_root(path: &Path, options: &Call) -> Result<(OwnedFd, bool), MountError> {
     let refused = |cause| MountError::Refused { path: path.to_owned(), cause };
     let attempt = |source: &Path, kind: String, more: &str| -> Result<OwnedFd, MountError> {
         let device = open_device()?;
-        let mut data = format!(
-            "fd={},rootmode={},user_id={},group_id={},default_permissions",
-            device.as_raw_fd(),
-            if options.as_file { "100000" } else { "40000" },
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw(),
-        );
-        if options.allow_other {
-            data.push_str(",allow_other");
-        }
-        data.push_str(more);
-        let data = CString::new(data).map_err(|_| refused(Errno::INVAL))?;
+        let word = |(key, value): Parameter| value.map_or(key.to_owned(), |value| format!("{key}={value}"));
+        let words: Vec<String> = parameters(&device, options).into_iter().map(word).collect();
+        let data = CString::new(words.join(",") + more).map_err(|_| refused(Errno::INVAL))?;
         rustix::mount::mount(source, path, kind, options.flags, &*data).map_err(refused)?;
         Ok(device)
     };

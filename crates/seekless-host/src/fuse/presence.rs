@@ -66,6 +66,16 @@ pub(super) fn is_served(path: &Path) -> bool {
     holder_of(path).is_some_and(|(holder, is_root)| is_root && server_of(&holder).is_some())
 }
 
+/// The path as the mount table has it. Only the directory above is accessed: a dead mount gives only errors, and one
+/// whose daemon hangs never answers.
+pub(super) fn without_asking_the_mount(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
+        _ => std::fs::canonicalize(path),
+    }
+}
+
 /// The mount of ours that holds `path`, and whether `path` is its root, found without asking it.
 pub(super) fn holder_of(path: &Path) -> Option<(MountInfo, bool)> {
     let table = mount_table::read();

@@ -81,6 +81,46 @@ fn a_dead_daemon_comes_again() {
     assert!(scratch.good(&["fsck", "--data", LINE]).contains("clean") || scratch.run(&["fsck", LINE]).code <= 1);
 }
 
+/// Aim: no program writes into the directory below while a mount comes back. Method: some write new files all the time, and the daemon is
+/// killed twice; then the directory is looked at.
+#[test]
+fn nothing_comes_below_a_supervised_mount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    supervised(&scratch);
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let write = |writer: usize| {
+            let (ends, directory) = (&ends, scratch.path("mnt"));
+            move || {
+                let mut written = 0_u64;
+                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    written += 1;
+                    let _ = std::fs::write(directory.join(format!("f{writer}-{written}")), "text");
+                }
+            }
+        };
+        let writers: Vec<_> = (0..2).map(|writer| scope.spawn(write(writer))).collect();
+        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            kill_and_wait(&scratch);
+            kill_and_wait(&scratch);
+        }));
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        if let Err(panic) = killed {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert_eq!(log.matches("mounted again on").count(), 2, "{log}");
+    scratch.good(&["umount", "mnt"]);
+    assert!(!scratch.is_mounted("mnt"), "the dead ones are gone");
+    let below: Vec<_> = std::fs::read_dir(scratch.path("mnt")).unwrap().flatten().map(|entry| entry.path()).collect();
+    assert!(below.is_empty(), "{below:?}\n{log}");
+}
+
 /// What is unmounted stays unmounted, whether by `umount` or by a signal to the supervisor; both processes end, and what
 /// was written is there.
 #[test]
@@ -107,6 +147,24 @@ fn a_supervised_mount_ends_as_others_do() {
     scratch.good(&["mount", LINE, "mnt", "-o", "ro"]);
     assert_eq!(std::fs::read_dir(scratch.path("mnt")).unwrap().count(), 3);
     scratch.good(&["umount", "mnt"]);
+}
+
+/// What is unmounted between a death and the next daemon stays unmounted.
+#[test]
+fn a_dead_mount_that_is_unmounted_does_not_come_again() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    supervised(&scratch);
+    let supervisor = parent(daemon(&scratch));
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("its death", || std::fs::read_dir(scratch.path("mnt")).is_err());
+    let _ = scratch.run(&["umount", "mnt"]);
+    assert!(!scratch.is_mounted("mnt"));
+    wait_for("the end of the supervisor", || !is_running(supervisor));
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(!scratch.is_mounted("mnt") && log.contains("was unmounted"), "{log}");
 }
 
 /// What is wrong at the start is reported as without a supervisor. A dead mount of ours is replaced on demand, a living one is
