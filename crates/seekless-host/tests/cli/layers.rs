@@ -55,6 +55,82 @@ fn a_directory_is_compressed() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// Aim: what a layer says is durable is, on a directory of another mount of ours as well, which the kernel does not sync as a
+/// whole. Method: both ways of saying so and several layers; then the daemon below is killed.
+#[test]
+fn what_is_synced_above_another_mount_is_durable() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("below");
+    scratch.make_directory("mnt");
+    scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);
+    let mount_below = || scratch.good(&["mount", "lfs / file:a.img", "below", "--pid-file", "pid"]);
+    for (round, layer) in ["zstd", "wrap", "copy:index=classic"].into_iter().enumerate() {
+        for said in ["sync", "umount"] {
+            mount_below();
+            let line = format!("{layer} / hostdir:below/{round}-{said}");
+            scratch.make_directory(&format!("below/{round}-{said}"));
+            scratch.good(&["sync", "below"]);
+            scratch.good(&["mount", &line, "mnt"]);
+            scratch.make_directory("mnt/d");
+            for number in 0..20 {
+                scratch.write(&format!("mnt/d/{number}"), text(number * 3_000));
+            }
+            std::fs::remove_file(scratch.path("mnt/d/3")).unwrap();
+            std::fs::rename(scratch.path("mnt/d/4"), scratch.path("mnt/four")).unwrap();
+            scratch.good(&[said, "mnt"]);
+            let pid = std::fs::read_to_string(scratch.path("pid")).unwrap();
+            kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+            let begun = Instant::now();
+            while std::fs::write(scratch.path("below/probe"), "").is_ok() {
+                assert!(begun.elapsed() < Duration::from_secs(30), "no sign of its end");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if said == "sync" {
+                let _ = scratch.run(&["umount", "mnt"]);
+            }
+            let _ = scratch.run(&["umount", "--lazy", "below"]);
+            mount_below();
+            scratch.good(&["mount", &line, "mnt"]);
+            for number in (0..20).filter(|number| *number != 3) {
+                let name = if number == 4 { "mnt/four".to_owned() } else { format!("mnt/d/{number}") };
+                let read = std::fs::read(scratch.path(&name));
+                assert!(read.is_ok_and(|read| read == text(number * 3_000)), "{layer}, {said}: {name}");
+            }
+            assert!(!scratch.path("mnt/d/3").exists() && !scratch.path("mnt/d/4").exists(), "{layer}, {said}");
+            scratch.good(&["umount", "mnt"]);
+            scratch.good(&["umount", "below"]);
+        }
+    }
+}
+
+/// A write beyond the limit on the size of files is an error of that write, and not the end of the daemon.
+#[test]
+fn a_limit_on_the_size_of_files_kills_no_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    let mut limited = std::process::Command::new("sh");
+    limited.current_dir(scratch.path(".")).args(["-c", "ulimit -f 2000; exec \"$0\" mount \"$1\" mnt"]);
+    limited.args([env!("CARGO_BIN_EXE_seekless"), "copy / hostdir:data"]);
+    assert!(limited.stdout(std::process::Stdio::null()).status().unwrap().success());
+    scratch.write("mnt/other", "not synced yet");
+    let large = std::fs::File::create(scratch.path("mnt/large")).unwrap();
+    let written = std::io::Write::write_all(&mut &large, &text(5_000_000)).and_then(|()| large.sync_all());
+    written.expect_err("it is larger than the limit");
+    assert_eq!(std::fs::read(scratch.path("mnt/other")).unwrap(), b"not synced yet");
+    drop(large);
+    let _ = scratch.run(&["umount", "mnt"]);
+    scratch.good(&["mount", "copy / hostdir:data", "mnt"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/other")).unwrap(), b"not synced yet");
+    scratch.good(&["umount", "mnt"]);
+}
+
 /// A file that replaces another, by a rename or by being rewritten, is there with the old or the new content after
 /// SIGKILL, without any sync.
 #[test]

@@ -21,6 +21,7 @@
 //!   D2  No descriptor of ours is inherited by another program.
 
 mod attributes;
+mod changed;
 mod claim;
 mod data;
 mod error;
@@ -54,6 +55,7 @@ use seekless::fs::{
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, WallTime};
 
+use changed::Changed;
 use data::OpenFile;
 pub use error::HostDirError;
 use host_latency::HostLatency;
@@ -78,6 +80,8 @@ pub struct HostDir {
     name_bytes_max: u32,
     read_only: bool,
     access_lists: bool,
+    /// Where the host cannot be synced as a whole.
+    changed: Option<Changed>,
 }
 
 /// Storage that takes long to free: a large file's last close or truncation goes to another thread.
@@ -96,7 +100,9 @@ impl HostDir {
         let room = open::room_for_inodes(options.open_inodes_max);
         let owner = Owner::find_out();
         let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&host_root);
+        let changed = Changed::of(&host_root.mount);
         Ok(HostDir {
+            changed,
             rt: rt.clone(),
             reactor: reactor.clone(),
             path: path.to_owned(),
@@ -244,7 +250,9 @@ impl HostDir {
             let _acting = self.owner.act_for(new)?;
             make(&directory).map_err(sys::error)?;
         }
-        self.find(parent, &directory, name)
+        let entry = self.find(parent, &directory, name)?;
+        self.note_changed(entry.attr.ino);
+        Ok(entry)
     }
 }
 
@@ -303,7 +311,7 @@ impl FileSystem for HostDir {
     }
 
     async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
-        self.may_change()?;
+        let _changing = self.changing(ino, ino)?;
         self.change(ino, handle, changes).await
     }
 
@@ -318,7 +326,7 @@ impl FileSystem for HostDir {
     }
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
-        self.may_change()?;
+        let _changing = self.changing(parent, parent)?;
         check_name(name)?;
         let directory = self.inodes.file(parent)?;
         let how = data::open_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -331,6 +339,7 @@ impl FileSystem for HostDir {
             self.inodes.with_room(|| self.inodes.host_root().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
         let stat = sys::stat(&place).map_err(sys::error)?;
         let entry = self.inodes.enter(place, &stat, Some((parent, name)))?;
+        self.note_changed(entry.attr.ino);
         let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
         Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
     }
@@ -349,12 +358,13 @@ impl FileSystem for HostDir {
             self.inodes.with_room(|| self.inodes.host_root().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
         let stat = sys::stat(&place).map_err(sys::error)?;
         let entry = self.inodes.enter(place, &stat, None)?;
+        self.note_changed(entry.attr.ino);
         let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
         Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
     }
 
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
-        self.may_change()?;
+        let _changing = self.changing(parent, parent)?;
         let file_type = match kind {
             NodeKind::Regular => FileType::RegularFile,
             NodeKind::Fifo => FileType::Fifo,
@@ -367,7 +377,7 @@ impl FileSystem for HostDir {
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.may_change()?;
+        let _changing = self.changing(parent, parent)?;
         let entry = self.make(parent, name, new, |directory| rustix::fs::mkdirat(directory, name, mode(new)))?;
         // The host makes no directory with set-user-id or set-group-id bits, unless it inherits them.
         match entry.attr.permissions | new.permissions & 0o6000 {
@@ -380,7 +390,7 @@ impl FileSystem for HostDir {
     }
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.may_change()?;
+        let _changing = self.changing(parent, parent)?;
         if target.is_empty() || target.contains(&0) {
             return Err(FsError::Invalid("not the target of a symbolic link"));
         }
@@ -388,7 +398,7 @@ impl FileSystem for HostDir {
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.may_change()?;
+        let _changing = self.changing(ino, parent)?;
         check_name(name)?;
         let (file, directory) = (self.inodes.file(ino)?, self.inodes.file(parent)?);
         let link = |folder: &OwnedFd, place: &CStr| {
@@ -399,7 +409,7 @@ impl FileSystem for HostDir {
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.may_change()?;
+        let _changing = self.changing(parent, parent)?;
         check_name(name)?;
         self.inodes.hold(parent, name);
         let directory = self.inodes.file(parent)?;
@@ -407,7 +417,7 @@ impl FileSystem for HostDir {
     }
 
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.may_change()?;
+        let _changing = self.changing(parent, parent)?;
         check_name(name)?;
         self.inodes.hold(parent, name);
         let directory = self.inodes.file(parent)?;
@@ -418,7 +428,7 @@ impl FileSystem for HostDir {
     }
 
     async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
-        self.may_change()?;
+        let _changing = self.changing(from.parent, to.parent)?;
         check_name(from.name)?;
         check_name(to.name)?;
         let flags = match mode {
@@ -459,8 +469,8 @@ impl FileSystem for HostDir {
             FileKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
             _ => return Err(FsError::Invalid("neither a file nor a directory can be opened here")),
         };
+        let _changing = if flags.truncate { self.changing(ino, ino)? } else { None };
         if flags.truncate {
-            self.may_change()?;
             self.kill_privileges(&place)?;
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
@@ -482,6 +492,10 @@ impl FileSystem for HostDir {
     }
 
     fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {
+        // The kernel would change it without a word to us.
+        if self.changed.is_some() {
+            return None;
+        }
         Some(Box::new(self.opened(ino, handle).ok()?.file.clone()))
     }
 
@@ -490,12 +504,12 @@ impl FileSystem for HostDir {
     }
 
     async fn write(&self, ino: Ino, handle: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
-        self.may_change()?;
+        let _changing = self.changing(ino, ino)?;
         self.write_data(ino, handle, offset, data, mode).await
     }
 
     async fn fallocate(&self, ino: Ino, handle: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
-        self.may_change()?;
+        let _changing = self.changing(ino, ino)?;
         self.allocate(ino, handle, range, mode).await
     }
 
@@ -519,7 +533,7 @@ impl FileSystem for HostDir {
     }
 
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        self.may_change()?;
+        let _changing = self.changing(ino, ino)?;
         self.set_attribute(ino, name, value, mode)
     }
 
@@ -528,7 +542,7 @@ impl FileSystem for HostDir {
     }
 
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.may_change()?;
+        let _changing = self.changing(ino, ino)?;
         self.remove_attribute(ino, name)
     }
 
@@ -554,7 +568,11 @@ impl FileSystem for HostDir {
             }
             false => rustix::fs::syncfs(&*mount),
         };
-        self.reactor.blocking(sync).await.map_err(sys::error)
+        self.reactor.blocking(sync).await.map_err(sys::error)?;
+        match &self.changed {
+            Some(changed) => self.sync_changed(changed).await,
+            None => Ok(()),
+        }
     }
 
     async fn statfs(&self) -> FsResult<StatFs> {
