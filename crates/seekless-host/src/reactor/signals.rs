@@ -20,14 +20,17 @@ impl Signals {
     /// Blocks `signals` in the calling thread and in threads that it starts later, and receives them from now on. Call
     /// it before there are other threads: a signal takes its default action in a thread that does not block it.
     ///
+    /// A write beyond the limit on the size of files (`ulimit -f`) gives an error from now on; by default it kills the process.
+    ///
     /// # Errors
     /// Those of the system calls, for example too many open files.
     pub fn new(signals: &[i32]) -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut restore = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `sigemptyset` initialises the set before anything reads it; `pthread_sigmask` fills `restore`
-        // when it succeeds; a successful `signalfd` returns a descriptor that is ours alone.
+        // when it succeeds; a successful `signalfd` returns a descriptor that is ours alone. An ignored signal calls no handler.
         unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             libc::sigemptyset(set.as_mut_ptr());
             for &signal in signals {
                 if libc::sigaddset(set.as_mut_ptr(), signal) != 0 {
