@@ -13,6 +13,9 @@ use crate::leaves::{HostLeaves, signature};
 pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
     match &error.cause {
         Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
+        Some(Cause::FileSystem(FsError::Corrupt { what: "superblock", .. })) => {
+            return Failure::new(&error).hint("`seekless fsck` says whether it can be repaired");
+        }
         Some(Cause::FileSystem(FsError::Corrupt { .. })) => {
             return Failure::new(&error)
                 .hint("`seekless fsck` says what else is damaged; mount it with -o ro to copy what can still be read");

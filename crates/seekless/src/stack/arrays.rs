@@ -86,6 +86,9 @@ impl From<ArrayError> for BuildError {
                 "replace={two},overwrite goes on with what member {one} has, and what only member {two} has is lost; \
                  replace={one},overwrite the other way round. To look at one first, take the other away, and mount it read-only with degraded"
             )),
+            ArrayError::Foreign { .. } => cause.hint(
+                "put the member of this array in its place; or let one that is not be overwritten: replace=N,overwrite",
+            ),
             ArrayError::Nothing { .. } => {
                 cause.hint("are these its members? On new and blank ones, mkfs makes an array")
             }
@@ -448,9 +451,16 @@ async fn open(
     let problem = |problem: &str| BuildError::Option { key: "replace", problem: problem.to_string() };
     let new = members.get(slot).cloned().ok_or_else(|| problem("there is no member with this number"))?;
     let new = new.ok_or_else(|| problem("the new member could not be opened"))?;
+    let overwrites = word.switch("overwrite");
+    let others = |members: &[Option<Device>]| -> Vec<Option<Device>> {
+        members.iter().enumerate().map(|(index, member)| member.clone().filter(|_| index != slot)).collect()
+    };
+    let mut members = members;
+    if overwrites && is_of_another(&members, slot, &others(&members)).await? {
+        members = others(&members);
+    }
     // An outdated copy of this member may be overwritten.
     let was_it = raid::info(&members).await?.is_some_and(|info| info.given[slot].slot == Some(slot));
-    let overwrites = word.switch("overwrite");
     let is_to_be_new = |error: &ArrayError| match *error {
         // It holds no member of this array yet.
         ArrayError::Missing { slot: missing, .. } => missing == slot,
@@ -460,8 +470,7 @@ async fn open(
     };
     let array = match Array::open(rt, members.clone(), &options).await {
         Err(error) if is_to_be_new(&error) => {
-            let others = members.into_iter().enumerate().map(|(index, member)| member.filter(|_| index != slot));
-            Array::open(rt, others.collect(), &ArrayOptions { degraded: true, ..options }).await?
+            Array::open(rt, others(&members), &ArrayOptions { degraded: true, ..options }).await?
         }
         other => other?,
     };
@@ -472,6 +481,16 @@ async fn open(
         array.replace(slot, new).await?;
     }
     Ok(array)
+}
+
+/// True when the device in `slot` says that it belongs to another array than the others.
+async fn is_of_another(members: &[Option<Device>], slot: usize, others: &[Option<Device>]) -> Result<bool, BuildError> {
+    let alone: Vec<Option<Device>> =
+        members.iter().enumerate().map(|(index, member)| member.clone().filter(|_| index == slot)).collect();
+    Ok(match (raid::info(&alone).await?, raid::info(others).await?) {
+        (Some(its), Some(theirs)) => its.uuid != theirs.uuid,
+        _ => false,
+    })
 }
 
 /// Refuses a new member that holds data.

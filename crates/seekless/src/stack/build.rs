@@ -140,9 +140,11 @@ impl Stack {
         opened.mount(usage).await
     }
 
-    /// True when a word says `ro`.
+    /// True when a word says `ro`, or means a snapshot, which nothing changes.
     pub fn says_read_only(&self) -> bool {
-        self.words.iter().any(|word| matches!(word.given("ro"), Some(Value::Switch(true))))
+        let is_read_only =
+            |word: &Word| matches!(word.given("ro"), Some(Value::Switch(true))) || word.given("snapshot").is_some();
+        self.words.iter().any(is_read_only)
     }
 
     /// True when everything in the stack is made empty each time and vanishes at the end.

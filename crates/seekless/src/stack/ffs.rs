@@ -159,7 +159,15 @@ fn check_fixed(word: &Word, volume: &ffs::VolumeInfo) -> Result<(), BuildError> 
 #[async_trait(?Send)]
 impl FileSystemKind for Ffs {
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
-        Ok(ffs::mkfs(rt, &device, &mkfs_options(word, identity)?).await?)
+        let mut options = mkfs_options(word, identity)?;
+        let least = device.geometry().block_bytes;
+        if word.given("fragment").is_none() && options.frag_bytes < least {
+            options.frag_bytes = least;
+            if word.given("block").is_none() {
+                options.block_bytes = (least * format::FRAGS_MAX as u32).min(format::BLOCK_BYTES_MAX);
+            }
+        }
+        Ok(ffs::mkfs(rt, &device, &options).await?)
     }
 
     async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, BuildError> {

@@ -63,7 +63,7 @@ fn beginning(image: &Image) -> Vec<u8> {
 }
 
 const FILE_SYSTEMS: [&str; 7] =
-    ["lfs", "vlfs", "ffs", "ffs:metadata=softdep", "ffs:metadata=async", "lfs / vld", "ffs:fragment=4KiB / vld"];
+    ["lfs", "vlfs", "ffs", "ffs:metadata=softdep", "ffs:metadata=async", "lfs / vld", "ffs / vld"];
 
 /// Runs `body` for each file system on each kind of array, with the number of members.
 fn on_arrays(body: impl AsyncFn(&Rt, &str, &str, usize)) {
@@ -155,6 +155,42 @@ fn earlier_copies_of_members_are_refused() {
             }
         }
     });
+}
+
+/// A member of another array is refused with what to do, and not overwritten before the line says so.
+#[test]
+fn a_member_of_another_array_is_overwritten_on_demand() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let line = |options: &str| parse(&format!("lfs / raid5:n=3{options} / file:{{}}"));
+        let [ours, other] = [Members::new(3), Members::new(3)];
+        for (members, text) in [(&ours, b"ours"), (&other, b"else")] {
+            line("").open(&rt, members, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+            put(&rt, members, &line(""), text).await;
+            rt.sleep(Nanos::from_secs(1)).await;
+        }
+        for slot in 0..3 {
+            let mut images = ours.images();
+            images[slot] = other.images()[slot].clone();
+            let mixed = Members::new(3);
+            mixed.set(&images);
+            for options in ["", ",degraded", &format!(",replace={slot}")] {
+                let error = line(options).mount(&rt, &mixed, &identity(), Usage::default()).await.err().unwrap();
+                let hint = error.hint.clone().unwrap_or_default();
+                assert!(error.to_string().contains("belongs to another array"), "{options}: {error}");
+                assert!(hint.contains("replace=N,overwrite"), "{options}: {hint}");
+            }
+            check(&rt, &mixed, &line(&format!(",replace={slot},overwrite")), b"ours", "overwritten").await;
+            // A member that belongs here is not given up for one that does not.
+            mixed.set(&images);
+            let wrong = (slot + 1) % 3;
+            let options = format!(",replace={wrong},overwrite");
+            line(&options).mount(&rt, &mixed, &identity(), Usage::default()).await.err().unwrap();
+            assert!(mixed.images().iter().zip(&images).all(|(one, other)| beginning(one) == beginning(other)));
+        }
+    };
+    executor.block_on(run).unwrap();
 }
 
 /// Aim: of two halves of a mirror that were each used alone, the one that the line says is kept, and not without being told
