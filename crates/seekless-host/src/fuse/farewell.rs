@@ -11,8 +11,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 /// All is well.
 const WELL: &[u8] = b"durable";
 
-/// Limit of waiting connections: processes that unmount one mount at the same time.
-const BACKLOG: i32 = 16;
+/// Limit of waiting connections, the most that Linux gives. Those of processes that have given up count as well, because the daemon looks
+/// at them when it ends: a mount that is busy may be tried again and again.
+const BACKLOG: i32 = 4096;
 
 /// Longest error text.
 const TEXT_BYTES_MAX: usize = 1000;
@@ -54,10 +55,11 @@ impl Farewell {
 pub(super) struct Waiting(OwnedFd);
 
 impl Waiting {
-    /// Connects to the daemon with this identity, which is process `pid`; `None` if that fails.
+    /// Connects to the daemon with this identity, which is process `pid`; `None` if that fails, as when the daemon has too many
+    /// connections: it may wait for this process, which must not wait for it.
     pub(super) fn join(identity: &str, pid: u32) -> Option<Waiting> {
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
         rustix::net::connect(&socket, &address(identity)?).ok()?;
         // Any process could have taken the name.
         (listener(&socket)? == pid).then_some(Waiting(socket))
@@ -111,6 +113,11 @@ mod tests {
                 assert_eq!(waiting.hear(), Some(problem.clone().map_or(Ok(()), Err)));
             }
         }
+        // Many that have given up make no other wait.
+        let farewell = Farewell::listen(&identity(4));
+        let joined = (0..5000).take_while(|_| Waiting::join(&identity(4), me).is_some()).count();
+        assert!(joined > 100, "{joined}");
+        farewell.say(None);
         let farewell = Farewell::listen(&identity(3));
         let waiting = Waiting::join(&identity(3), me).unwrap();
         drop(farewell);
