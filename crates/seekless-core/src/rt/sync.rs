@@ -70,6 +70,11 @@ impl Gate {
         Gate::default()
     }
 
+    /// True while a task holds the gate. For assertions: the gate does not know which task.
+    pub fn is_held(&self) -> bool {
+        self.busy.get()
+    }
+
     /// Waits until the gate is free, then holds it until the pass is dropped.
     pub async fn enter(&self) -> Pass<'_> {
         while self.busy.replace(true) {
@@ -84,7 +89,8 @@ pub struct Pass<'a>(&'a Gate);
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.0.busy.set(false);
+        let was_busy = self.0.busy.replace(false);
+        debug_assert!(was_busy, "a gate that is left was held");
         self.0.freed.notify();
     }
 }

@@ -36,6 +36,7 @@ impl AppendLog {
     }
 
     pub(super) fn slot_cell(layout: &Layout, piece: u32, slot: u8) -> u64 {
+        debug_assert!(piece < layout.pieces && slot < 2, "A3: each piece of the map has two slots");
         layout.superblock.region_start + 2 * u64::from(piece) + u64::from(slot)
     }
 

@@ -120,7 +120,9 @@ impl QueuePosition<'_> {
     }
 
     fn wait<T>(&self, waker: &Waker) -> Poll<T> {
-        if let Some(place) = self.arms.queue.borrow_mut().get_mut(&self.ticket) {
+        let mut queue = self.arms.queue.borrow_mut();
+        debug_assert!(queue.contains_key(&self.ticket), "who waits for an arm is in the queue, and is woken");
+        if let Some(place) = queue.get_mut(&self.ticket) {
             *place = Some(waker.clone());
         }
         Poll::Pending
@@ -134,7 +136,8 @@ impl QueuePosition<'_> {
 
 impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        self.arms.queue.borrow_mut().remove(&self.ticket);
+        let place = self.arms.queue.borrow_mut().remove(&self.ticket);
+        debug_assert!(place.is_some(), "a writer leaves the queue once");
         // Another arm may be free for the next one.
         if self.arms.busy.borrow().contains(&false) {
             self.arms.wake_next();
@@ -150,7 +153,8 @@ pub(super) struct HeldArm<'a> {
 
 impl Drop for HeldArm<'_> {
     fn drop(&mut self) {
-        self.arms.busy.borrow_mut()[self.arm as usize] = false;
+        let was_busy = std::mem::replace(&mut self.arms.busy.borrow_mut()[self.arm as usize], false);
+        debug_assert!(was_busy, "an arm that is given back was held");
         self.arms.freed.notify();
         self.arms.wake_next();
     }

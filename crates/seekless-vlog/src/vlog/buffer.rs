@@ -104,6 +104,7 @@ impl TrackBuffer {
     /// bytes.
     pub(super) fn end(&mut self, track: u32, blocks: &Range<u32>, stamp: u64, read: Option<(u32, Data)>, bytes: usize) {
         let is_current = self.stamps.get(&track).copied().unwrap_or(0) == stamp; // B1
+        debug_assert!(self.reading > 0, "B1: a read of a track ends once");
         self.reading -= 1;
         if self.reading == 0 {
             self.stamps.clear();
@@ -111,7 +112,16 @@ impl TrackBuffer {
         let Some((first, data)) = read.filter(|_| is_current) else { return };
         self.clock += 1;
         let empty = || Held { first: blocks.start, blocks: vec![None; blocks.len()], used: 0 };
+        debug_assert!(
+            blocks.contains(&first) && first + (data.len() / bytes) as u32 <= blocks.end,
+            "B1: what is buffered lies on its track"
+        );
         let held = self.tracks.entry(track).or_insert_with(empty);
+        debug_assert_eq!(
+            (held.first, held.blocks.len()),
+            (blocks.start, blocks.len()),
+            "B1: a track that is buffered has a place for each of its blocks"
+        );
         held.used = self.clock;
         for index in 0..data.len() / bytes {
             held.blocks[(first - blocks.start) as usize + index] = Some(data.slice(index * bytes..(index + 1) * bytes));
@@ -125,6 +135,10 @@ impl TrackBuffer {
     /// Invalidates blocks of a track before and after a write to them.
     pub(super) fn forget(&mut self, track: u32, blocks: Range<u32>) {
         if let Some(held) = self.tracks.get_mut(&track) {
+            debug_assert!(
+                held.first <= blocks.start && (blocks.end - held.first) as usize <= held.blocks.len(),
+                "B1: what is written lies on the track that is forgotten"
+            );
             for block in blocks {
                 held.blocks[(block - held.first) as usize] = None;
             }

@@ -85,13 +85,15 @@ pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
         }
     }
     let shares: u64 = state.shares.iter().map(|&shares| u64::from(shares)).sum();
-    let is_quiet = state.pending.is_empty();
+    // While a transaction is under way, what it replaces is in use and no longer pending.
+    let is_quiet = state.pending.is_empty() && !core.commit_gate.is_held();
+    let beside = state.used_beside_map();
     let reserved = (0..core.layout.blocks).filter(|&block| core.layout.is_reserved(block)).count() as u64;
     let broken = pieces.iter().filter(|&&count| count > 0).count() as u64;
     let used = u64::from(core.layout.blocks) - reserved - state.space.free_blocks();
-    match is_quiet && used + shares != mapped + broken {
+    match is_quiet && used + shares != mapped + broken + beside {
         true => Err(format!(
-            "V1: {used} blocks are used, {mapped} entries lead to some, {shares} of them not first, and {broken} have pieces"
+            "V1: {used} blocks are used, {mapped} entries lead to some, {shares} of them not first, {broken} have pieces, and {beside} are written or read"
         )),
         false => Ok(()),
     }

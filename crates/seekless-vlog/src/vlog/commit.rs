@@ -134,8 +134,18 @@ impl Core {
         let planned = tree.plan(&wanted);
         count(&self.counts.pieces_rewritten, (planned.len() - wanted.len()) as u64);
         let written: BTreeSet<u32> = planned.iter().map(|piece| piece.index).collect();
-        let pending = pending.extract_if(.., |logical, _| written.contains(&piece_of(logical))).collect();
+        debug_assert!(wanted.is_subset(&written), "C1: what a caller waits for is in the transaction");
+        debug_assert!(
+            moved.iter().all(|logical| pending.contains_key(logical)),
+            "V2: what idle work has moved is pending"
+        );
+        let taken = pending.extract_if(.., |logical, _| written.contains(&piece_of(logical))).collect();
         moved.retain(|logical| !written.contains(&piece_of(logical)));
+        debug_assert!(
+            pending.keys().all(|logical| moved.contains(logical)),
+            "V2: only what idle work has moved waits for a later transaction"
+        );
+        debug_assert!(scope != CommitScope::All || pending.is_empty(), "V2: nothing is left out that all waits for");
         let garbage = std::mem::take(garbage);
         let entries = |piece: &Planned| {
             let range = self.layout.blocks_of_piece(piece.index);
@@ -143,15 +153,20 @@ impl Core {
         };
         let entries = planned.iter().map(entries).collect();
         let first_sequence = *sequence + 1;
+        debug_assert!(
+            tree.tail().and_then(|tail| tree.node(tail)).is_none_or(|tail| tail.sequence < first_sequence),
+            "C4: numbers go on behind the tail"
+        );
         *sequence += planned.len() as u64; // C4
         let new = planned.iter().filter(|piece| tree.node(piece.index).is_none()).count() as u32;
         let live = tree.live() + new;
         debug_assert!(live <= self.layout.pieces, "L1: there are no more pieces than the layout has room for");
-        Some(Transaction { pending, garbage, planned, entries, first_sequence, live })
+        Some(Transaction { pending: taken, garbage, planned, entries, first_sequence, live })
     }
 
     /// Writes the pieces of a transaction; returns their cells.
     async fn write_pieces(&self, transaction: &Transaction) -> Result<Vec<u64>, Failed> {
+        debug_assert!(self.commit_gate.is_held(), "V2: one transaction is written after the other");
         let mut cells: Vec<u64> = Vec::new();
         let mut early = Vec::new();
         let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
@@ -202,6 +217,11 @@ impl Core {
                 },
             }
         };
+        debug_assert!(
+            piece.children.iter().all(|child| transaction.planned[number..].iter().all(|later| later.index != *child)),
+            "T2: what is rewritten is pointed to at its new place"
+        );
+        debug_assert_eq!(number, cells.len(), "C1: pieces are written in the order of their numbers");
         let piece = Piece {
             index: piece.index,
             sequence: transaction.first_sequence + number as u64,
@@ -210,6 +230,15 @@ impl Core {
             pointers: piece.children.iter().map(point).collect(),
             entries: transaction.entries[number].clone(),
         };
+        debug_assert!(
+            piece.pointers.iter().all(|pointer| pointer.sequence < piece.sequence),
+            "T2: a piece points to older ones only"
+        );
+        debug_assert_eq!(
+            piece.entries.len(),
+            self.layout.blocks_of_piece(piece.index).len(),
+            "C1: a piece has the entries of all its blocks"
+        );
         piece.to_cell(&self.key, cell, self.layout.cell_bytes())
     }
 
@@ -234,7 +263,9 @@ impl Core {
         let cylinder = tracks.cylinder_of(tracks.track_of(block));
         let first = tracks.blocks(tracks.tracks(cylinder).start).start.min(blocks.saturating_sub(width));
         let start = if block - first < width { first } else { block / width * width };
-        start..start.saturating_add(width).min(blocks)
+        let window = start..start.saturating_add(width).min(blocks);
+        debug_assert!(window.contains(&block), "C3: the window for a tail has the tail in it");
+        window
     }
 
     /// With several arms, tails alternate between them, and each would need a new anchor: there the window is the whole
@@ -268,6 +299,12 @@ impl Core {
     }
 
     async fn write_anchor(&self, anchor: Anchor) -> Result<(), DeviceError> {
+        debug_assert!(self.commit_gate.is_held(), "C3: an anchor is written by the transaction that needs it");
+        debug_assert!(
+            anchor.window_start + anchor.window_blocks <= u64::from(self.layout.blocks),
+            "C3: a window lies on the device"
+        );
+        debug_assert_eq!(anchor.state == OPEN, anchor.window_blocks > 0, "C3: an open log has a window");
         let slot = self.layout.anchors()[(anchor.generation % 2) as usize];
         self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.durable_flags()).await?;
         count(&self.counts.anchors_written, 1);
@@ -293,8 +330,17 @@ impl Core {
             let mut state = self.state.borrow_mut();
             let MapState::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
             debug_assert_eq!(places.len(), transaction.planned.len(), "C1: every piece has been written");
+            debug_assert!(
+                places.last().is_some_and(|(last, _)| *last <= log.sequence),
+                "C4: the numbers of a transaction are used up"
+            );
             let freed = log.tree.apply(&transaction.planned, &places);
             debug_assert_eq!(log.tree.live(), transaction.live, "T2: as many pieces live as the tail says");
+            debug_assert_eq!(
+                log.tree.tail(),
+                transaction.planned.last().map(|piece| piece.index),
+                "C1: the piece that completes a transaction is the tail"
+            );
             freed.into_iter().for_each(|cell| state.space.give_cell(cell));
         }
         match self.layout.superblock.is_above() {

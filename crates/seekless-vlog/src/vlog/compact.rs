@@ -125,7 +125,8 @@ pub struct Emptying {
 
 impl Emptying {
     pub(super) fn begin(core: &Rc<Core>, track: u32) -> Emptying {
-        core.state.borrow_mut().allocator.avoid = Some(track);
+        let other = core.state.borrow_mut().allocator.avoid.replace(track);
+        debug_assert_eq!(other, None, "one track is emptied at a time");
         Emptying { core: core.clone(), track }
     }
 
@@ -165,6 +166,7 @@ impl Tenant for Mapped<'_> {
     fn copied(&mut self, block: u32, to: &[Run]) {
         let mut state = self.core.state.borrow_mut();
         let logical = self.owner.get() - 1;
+        debug_assert!(to.len() == 1 && to[0].blocks == 1, "V1: a block is copied to one block");
         for &run in to {
             match state.map[logical as usize] == block {
                 true => {
@@ -212,7 +214,12 @@ impl Core {
             if self.is_wanted(seen) {
                 return Ok(false);
             }
+            let before = self.state.borrow().moved.len();
             self.commit_with(CommitScope::Few, &BTreeSet::new()).await?;
+            debug_assert!(
+                self.state.borrow().moved.len() < before,
+                "V2: each transaction of idle work takes some moves"
+            );
         }
         Ok(!self.is_wanted(seen))
     }
@@ -287,7 +294,16 @@ impl Core {
                         return Ok(Emptied::Nothing);
                     }
                     match self.place(&part, AllocPurpose::FillHole, None).await {
-                        Ok(runs) => tenant.copied(block, &runs),
+                        Ok(runs) => {
+                            let state = self.state.borrow();
+                            debug_assert!(
+                                state.allocator.avoid != Some(emptying.track)
+                                    || runs.iter().all(|run| state.space.tracks.track_of(run.first) != emptying.track),
+                                "a block is copied out of the track that is being emptied"
+                            );
+                            drop(state);
+                            tenant.copied(block, &runs);
+                        }
                         // No hole is left: other writes have filled them.
                         Err(DeviceError::NoSpace { .. }) => return Ok(Emptied::Nothing),
                         Err(error) => return Err(error),
@@ -395,6 +411,11 @@ impl Core {
         {
             let mut state = self.state.borrow_mut();
             let targets = runs.iter().flat_map(|run| run.first..run.first + run.blocks);
+            debug_assert_eq!(
+                runs.iter().map(|run| run.blocks).sum::<u32>(),
+                blocks,
+                "V1: each block that is put in order has a new place"
+            );
             state.read_in_order.clear(first..first + blocks);
             for ((offset, old), target) in places.iter().enumerate().zip(targets) {
                 let logical = first + offset as u32;

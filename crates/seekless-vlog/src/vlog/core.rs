@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 
 use super::append::AppendLog;
 use super::arms::{Arms, HeldArm};
-use super::buffer::{Aim, TrackBuffer};
+use super::buffer::TrackBuffer;
 use super::eager::{AllocPurpose, EagerAllocator, Head, Run};
 use super::format::Key;
 use super::layout::Layout;
@@ -24,7 +24,7 @@ use super::marks::Marks;
 use super::options::Options;
 use super::space::Space;
 use super::tree::Tree;
-use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{SECTOR_BYTES, Sector};
 
@@ -229,9 +229,16 @@ impl State {
     /// Maps a logical block to `new`, which holds the same bytes as the old place.
     pub(super) fn relocate(&mut self, logical: u32, new: u32) {
         let is_idle = self.moved.contains(&logical) || !self.pending.contains_key(&logical);
+        debug_assert!(self.map[logical as usize] != 0, "V1: only a block that is mapped moves");
+        debug_assert!(self.map[logical as usize] != new, "V1: a block moves to another place");
+        debug_assert!(
+            self.shares.get(self.map[logical as usize] as usize).is_none_or(|&shares| shares == 0),
+            "H2: a block that several maps share does not move"
+        );
         self.set(logical, new);
         if is_idle {
             self.moved.insert(logical);
+            debug_assert!(self.pending.contains_key(&logical), "V2: what idle work has moved is pending");
         }
     }
 
@@ -242,6 +249,11 @@ impl State {
         if new != 0 {
             debug_assert!(!self.space.is_free(new), "V1: what is mapped is taken");
             debug_assert!(self.in_flight > 0, "V3: what is mapped was admitted and taken");
+            debug_assert!(
+                !self.shares.is_empty() || self.owner[new as usize] == 0,
+                "V1: without snapshots, a block belongs to one logical block"
+            );
+            debug_assert!(!self.pins.contains_key(&new), "V1: what is written anew has no reader");
             self.owner[new as usize] = logical + 1;
             self.in_flight -= 1;
         }
@@ -261,6 +273,9 @@ impl State {
         }
         let old = std::mem::replace(&mut self.map[logical as usize], block);
         if old != block {
+            debug_assert!(!self.space.is_free(block), "H2: what is shared is in use");
+            debug_assert!(!self.doomed.contains(&block), "H2: what is shared has a reference already");
+            debug_assert!(self.moved.is_empty(), "H2: idle work moves nothing where maps share blocks");
             self.shares[block as usize] += 1;
             self.replaced(logical, old);
         }
@@ -287,12 +302,14 @@ impl State {
         if block == 0 {
             return;
         }
+        debug_assert!(!self.space.is_free(block), "V1: what is released was in use");
         if let Some(shares) = self.shares.get_mut(block as usize).filter(|shares| **shares > 0) {
             *shares -= 1;
             return;
         }
         if self.pins.contains_key(&block) {
-            self.doomed.insert(block);
+            let is_new = self.doomed.insert(block);
+            debug_assert!(is_new, "V1: the last reference to a block is dropped once");
         } else {
             self.space.give(block);
         }
@@ -303,6 +320,12 @@ impl State {
         self.in_flight
     }
 
+    /// Blocks in use to which no entry leads, of the map or of the durable one: they are being written, or are given back when
+    /// their last reader is done (V1).
+    pub(super) fn used_beside_map(&self) -> u64 {
+        self.in_flight + self.doomed.len() as u64
+    }
+
     /// The owner above now references the blocks of `run`.
     pub(super) fn mark_referenced(&mut self, run: Run) {
         debug_assert!(self.in_flight >= u64::from(run.blocks), "V3: what is kept was admitted and taken");
@@ -311,7 +334,9 @@ impl State {
 
     /// Gives back blocks that were taken and never mapped.
     pub(super) fn give_back(&mut self, run: Run) {
+        debug_assert!(self.in_flight >= u64::from(run.blocks), "V3: what is given back was admitted and taken");
         for block in run.first..run.first + run.blocks {
+            debug_assert!(!self.pins.contains_key(&block), "V1: nothing reads what was never mapped");
             self.space.give(block);
         }
         self.in_flight -= u64::from(run.blocks);
@@ -322,6 +347,7 @@ impl State {
         if block == 0 {
             return;
         }
+        debug_assert!(!self.space.is_free(block), "V1: what is read is in use");
         *self.pins.entry(block).or_insert(0) += 1;
     }
 
@@ -334,6 +360,10 @@ impl State {
         if *readers == 0 {
             self.pins.remove(&block);
             if self.doomed.remove(&block) {
+                debug_assert!(
+                    self.shares.get(block as usize).is_none_or(|&shares| shares == 0),
+                    "V1: what its last reader frees has no reference"
+                );
                 self.space.give(block);
             }
         }
@@ -447,12 +477,20 @@ impl Core {
         let run = state.allocator.run(&state.space, &self.layout, head, purpose, blocks)?;
         let longest = self.below.geometry().request_bytes_max / self.layout.block_bytes();
         let run = Run { blocks: run.blocks.min(longest.max(1)), ..run };
+        debug_assert!(
+            run.first + run.blocks <= state.space.tracks.blocks(state.space.tracks.track_of(run.first)).end,
+            "B1: a run lies on one track, which the buffer forgets"
+        );
         for block in run.first..run.first + run.blocks {
             state.space.take(block);
         }
         debug_assert!(state.reserved >= u64::from(run.blocks), "V3: no more is taken than was admitted");
         state.reserved -= u64::from(run.blocks);
         state.in_flight += u64::from(run.blocks);
+        debug_assert!(
+            self.layout.superblock.is_above() || state.space.free_blocks() >= state.reserved,
+            "V3: what was admitted is still free"
+        );
         state.buffer.forget(state.space.tracks.track_of(run.first), run.first..run.first + run.blocks);
         Some(run)
     }
@@ -504,6 +542,8 @@ impl Core {
     ) -> Result<Vec<Run>, DeviceError> {
         let blocks = (data.len() / self.block_bytes()) as u32;
         let mut runs: Vec<Run> = Vec::new();
+        debug_assert!(data.len().is_multiple_of(self.block_bytes()), "whole blocks are written");
+        debug_assert!(self.state.borrow().reserved >= u64::from(blocks), "V3: what is written was admitted");
         let mut left = blocks;
         let mut result = Ok(());
         let mut writes = Vec::new();
@@ -535,6 +575,10 @@ impl Core {
             let track = state.space.tracks.track_of(run.first);
             state.buffer.forget(track, run.first..run.first + run.blocks);
         }
+        debug_assert!(
+            result.is_err() || runs.iter().map(|run| run.blocks).sum::<u32>() == blocks,
+            "V3: all that was admitted has a place, or an error"
+        );
         if let Err(error) = &result {
             // A failed write may still reach the medium later, when the block holds something else.
             if !matches!(error, DeviceError::NoSpace { .. }) && state.stopped.is_none() {
@@ -599,221 +643,13 @@ impl Core {
     }
 
     /// An error with the logical address, which the caller knows.
-    fn at_logical_address(&self, error: DeviceError, logical: u32, bytes: usize) -> DeviceError {
+    pub(super) fn at_logical_address(&self, error: DeviceError, logical: u32, bytes: usize) -> DeviceError {
         let (at, bytes) = (self.layout.sector_of(logical), bytes as u64);
         match error {
             DeviceError::NoSpace { .. } => DeviceError::NoSpace { at, bytes },
             DeviceError::Io { operation, cause, .. } => DeviceError::Io { operation, at, bytes, cause },
             other => other,
         }
-    }
-
-    /// True when idle time is used to put blocks in order.
-    fn puts_in_order(&self) -> bool {
-        self.below.head().is_some() && self.options.compact && self.options.order
-    }
-
-    /// Reads blocks from `logical` on into `buf`.
-    pub(super) async fn read(self: &Rc<Self>, logical: u32, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let blocks = (buf.len() / self.block_bytes()) as u32;
-        count(&self.counts.blocks_read, u64::from(blocks));
-        let in_order = {
-            let mut state = self.state.borrow_mut();
-            let in_order = state.buffer.goes_on(logical, blocks);
-            if in_order && self.puts_in_order() {
-                state.read_in_order.set(logical..logical + blocks);
-            }
-            in_order && state.buffer.is_on()
-        };
-        let read = self.read_mapped(logical, buf, in_order).await;
-        read.map_err(|error| self.at_logical_address(error, logical, buf.len()))
-    }
-
-    /// Reads the current mapping, and reads on along the track when the read is `in_order`.
-    pub(super) async fn read_mapped(
-        self: &Rc<Self>,
-        logical: u32,
-        buf: &mut [u8],
-        in_order: bool,
-    ) -> Result<(), DeviceError> {
-        let blocks = (buf.len() / self.block_bytes()) as u32;
-        let places: Vec<u32> = {
-            let mut state = self.state.borrow_mut();
-            let places: Vec<u32> = state.map[logical as usize..(logical + blocks) as usize].to_vec();
-            places.iter().for_each(|&block| state.pin(block));
-            places
-        };
-        let read = self.read_runs(&places, buf).await;
-        {
-            let mut state = self.state.borrow_mut();
-            places.iter().for_each(|&block| state.unpin(block));
-        }
-        self.changed.notify();
-        let last = places.iter().rev().find(|&&block| block != 0);
-        if let (true, Ok(1..), Some(&last)) = (in_order, &read, last) {
-            self.read_on(logical + blocks, last);
-        }
-        read.map(|_| ())
-    }
-
-    /// The current mapping from `logical` on, pinned against reuse.
-    pub(super) fn pinned(self: &Rc<Self>, logical: u32, bytes: usize) -> Pinned {
-        let mut state = self.state.borrow_mut();
-        let count = bytes / self.block_bytes();
-        let blocks = state.map[logical as usize..logical as usize + count].to_vec();
-        blocks.iter().for_each(|&block| state.pin(block));
-        Pinned { core: self.clone(), blocks }
-    }
-
-    /// Reads pinned blocks, neighbours together, all at once; returns the number of requests.
-    async fn read_runs(&self, places: &[u32], buf: &mut [u8]) -> Result<usize, DeviceError> {
-        let bytes = self.block_bytes();
-        let longest = (self.below.geometry().request_bytes_max as usize / bytes).max(1);
-        self.await_track(places).await;
-        let mut runs: Vec<(usize, usize)> = Vec::new();
-        for (index, &block) in places.iter().enumerate() {
-            let target = &mut buf[index * bytes..(index + 1) * bytes];
-            if block == 0 {
-                target.fill(0);
-                continue;
-            }
-            if let Some(data) = self.buffered(block) {
-                target.copy_from_slice(&data);
-                continue;
-            }
-            match runs.last_mut() {
-                Some((start, length))
-                    if *start + *length == index && places[index - 1] + 1 == block && *length < longest =>
-                {
-                    *length += 1;
-                }
-                _ => runs.push((index, 1)),
-            }
-        }
-        if !runs.is_empty() {
-            self.leave_track();
-        }
-        let reads = runs
-            .iter()
-            .map(|&(start, length)| self.below.read(self.layout.sector_of(places[start]), Buf::dirty(length * bytes)));
-        let results = join_all(reads).await;
-        let requests = runs.len();
-        for ((start, length), result) in runs.into_iter().zip(results) {
-            buf[start * bytes..(start + length) * bytes].copy_from_slice(&result?);
-        }
-        Ok(requests)
-    }
-
-    /// A block that is in the track buffer.
-    fn buffered(&self, block: u32) -> Option<Data> {
-        let mut state = self.state.borrow_mut();
-        if !state.buffer.is_on() {
-            return None;
-        }
-        let track = state.space.tracks.track_of(block);
-        let found = state.buffer.get(track, block);
-        count(&self.counts.track_hits, u64::from(found.is_some()));
-        found
-    }
-
-    /// Waits until none of these blocks is being read into the track buffer.
-    async fn await_track(&self, places: &[u32]) {
-        loop {
-            let arrived = self.arrived.wait();
-            let comes = {
-                let mut guard = self.state.borrow_mut();
-                let State { buffer, space, .. } = &mut *guard;
-                let aim = buffer.aim.filter(|_| buffer.is_reading_on);
-                let mut there = places.iter().filter(|&&block| {
-                    block != 0 && aim.is_some_and(|aim| space.tracks.blocks(aim.track).contains(&block))
-                });
-                there.any(|&block| aim.is_some_and(|aim| buffer.get(aim.track, block).is_none()))
-            };
-            if !comes {
-                return;
-            }
-            arrived.await;
-        }
-    }
-
-    /// Ends reading ahead, which frees the arm.
-    fn leave_track(&self) {
-        let left = self.state.borrow_mut().buffer.aim.take();
-        if left.is_some() {
-            self.arrived.notify();
-        }
-    }
-
-    /// Reads on along the track behind `last`, if it holds enough of the next blocks by address.
-    ///
-    /// Reading on delays a request for another track by [`Core::read_rest`]'s few blocks, and is wasted where the next
-    /// blocks are elsewhere: with one wanted block as the threshold, small files on an HP 97560 take a quarter longer
-    /// than with two. The blocks counted as next are as many as stay in the buffer.
-    fn read_on(self: &Rc<Self>, next: u32, last: u32) {
-        const OTHERS_MIN: usize = 2;
-        {
-            let mut guard = self.state.borrow_mut();
-            let State { buffer, space, map, .. } = &mut *guard;
-            let track = space.tracks.track_of(last);
-            let blocks = space.tracks.blocks(track);
-            let horizon = (next as usize).saturating_add(blocks.len() * self.options.tracks).min(map.len());
-            let soon = map.get(next as usize..horizon).unwrap_or_default();
-            if soon.iter().filter(|place| blocks.contains(place)).take(OTHERS_MIN).count() < OTHERS_MIN {
-                return;
-            }
-            buffer.aim = Some(Aim { track, next: last + 1 });
-            if std::mem::replace(&mut buffer.is_reading_on, true) {
-                return;
-            }
-        }
-        count(&self.counts.track_reads, 1);
-        drop(self.rt.spawn(self.clone().read_rest()));
-    }
-
-    /// Reads the missing blocks of the track aimed at, until a request needs another track.
-    async fn read_rest(self: Rc<Self>) {
-        loop {
-            let Some(aim) = self.state.borrow().buffer.aim else { break };
-            let reaches = self.state.borrow().space.tracks.arm_of(aim.track);
-            let arm = self.arms.enter(reaches).await;
-            // A request may have aimed at another track in the meantime.
-            if self.state.borrow().buffer.aim.is_none_or(|now| now.track != aim.track) {
-                continue;
-            }
-            let Some((track, run, stamp)) = self.next_of_track() else { break };
-            let length = run.len() * self.block_bytes();
-            let read = self.below.read(self.layout.sector_of(run.start), Buf::dirty(length)).await;
-            drop(arm);
-            {
-                let mut guard = self.state.borrow_mut();
-                let State { buffer, space, .. } = &mut *guard;
-                if read.is_err() {
-                    // The reader that needs it reads it itself, and gets the error.
-                    buffer.aim = None;
-                }
-                let read = read.ok().map(|data| (run.start, data.freeze()));
-                buffer.end(track, &space.tracks.blocks(track), stamp, read, self.block_bytes());
-            }
-            self.arrived.notify();
-            // Requests waiting for the arm go first.
-            self.rt.yield_now().await;
-        }
-        self.state.borrow_mut().buffer.is_reading_on = false;
-        self.arrived.notify();
-    }
-
-    /// The next few blocks of the track aimed at: a sixteenth of it, so that no request waits long.
-    fn next_of_track(&self) -> Option<(u32, std::ops::Range<u32>, u64)> {
-        let mut guard = self.state.borrow_mut();
-        let State { buffer, space, .. } = &mut *guard;
-        let aim = buffer.aim?;
-        let blocks = space.tracks.blocks(aim.track);
-        let longest = self.below.geometry().request_bytes_max / self.layout.block_bytes();
-        let run = buffer.missing(aim, &blocks, (blocks.len() as u32).div_ceil(16).min(longest));
-        buffer.aim = run.as_ref().map(|run| Aim { next: run.end, ..aim });
-        let run = run?;
-        let stamp = buffer.begin(aim.track);
-        Some((aim.track, run, stamp))
     }
 
     /// Takes a free cell for a piece, and the arm that reaches it. A request waits for the transaction, so it does not
@@ -845,6 +681,10 @@ impl Core {
         let state = &mut *guard;
         let cell = state.allocator.cell(&state.space, &self.layout, head)?;
         state.space.take_cell(cell);
+        debug_assert!(
+            self.layout.superblock.is_above() || state.space.free_blocks() >= state.reserved,
+            "L1: a piece takes none of the blocks that data was admitted for"
+        );
         let block = self.layout.block_of(cell);
         state.buffer.forget(state.space.tracks.track_of(block), block..block + 1);
         Some(cell)
@@ -852,6 +692,8 @@ impl Core {
 
     /// Writes one cell.
     pub(super) async fn write_cell(&self, cell: u64, bytes: Vec<u8>, flags: WriteFlags) -> Result<(), DeviceError> {
+        debug_assert_eq!(bytes.len(), self.layout.cell_bytes() as usize, "a cell is written as a whole");
+        debug_assert!(!self.state.borrow().space.is_cell_free(cell), "T3: a piece is written to a cell of its own");
         self.below.write(self.layout.cell_sector(cell), Data::from_slice(&bytes), flags).await
     }
 
@@ -865,20 +707,5 @@ impl Core {
         let first = u64::from(self.layout.map_start(self.map_index)) + at.0 / self.layout.block_sectors;
         let count = bytes / SECTOR_BYTES / self.layout.block_sectors;
         (count > 0).then_some((first as u32, count as u32))
-    }
-}
-
-/// Blocks that are not reused before this is dropped.
-pub(super) struct Pinned {
-    core: Rc<Core>,
-    pub(super) blocks: Vec<u32>,
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        let mut state = self.core.state.borrow_mut();
-        self.blocks.iter().for_each(|&block| state.unpin(block));
-        drop(state);
-        self.core.changed.notify();
     }
 }

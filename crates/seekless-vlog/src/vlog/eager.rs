@@ -113,11 +113,28 @@ impl EagerAllocator {
         purpose: AllocPurpose,
         count: u32,
     ) -> Option<Run> {
-        let found = self.find(space, layout, head, purpose, count);
-        if found.is_some() || purpose != AllocPurpose::Data || self.avoid.take().is_none() {
-            return found;
+        let mut found = self.find(space, layout, head, purpose, count);
+        if found.is_none() && purpose == AllocPurpose::Data && self.avoid.take().is_some() {
+            found = self.find(space, layout, head, purpose, count);
         }
-        self.find(space, layout, head, purpose, count)
+        debug_assert!(
+            found.is_none_or(|run| (1..=count.max(1)).contains(&run.blocks)),
+            "V3: no more blocks are chosen than were asked for, and at least one"
+        );
+        debug_assert!(
+            found.is_none_or(|run| (run.first..run.first + run.blocks).all(|block| space.is_free(block))),
+            "V1: what is chosen is free"
+        );
+        debug_assert!(
+            found.is_none_or(|run| !self.avoids(space.tracks.track_of(run.first))),
+            "a track that is being emptied takes nothing"
+        );
+        debug_assert!(
+            purpose != AllocPurpose::FillHole
+                || found.is_none_or(|run| !space.is_empty(space.tracks.track_of(run.first))),
+            "what moves out of a track does not begin an empty one"
+        );
+        found
     }
 
     fn find(
@@ -181,11 +198,12 @@ impl EagerAllocator {
 
     /// The free cell that is written soonest; see [`EagerAllocator::run`].
     pub fn cell(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>) -> Option<u64> {
-        let found = self.find_cell(space, layout, head);
-        if found.is_some() || self.avoid.take().is_none() {
-            return found;
+        let mut found = self.find_cell(space, layout, head);
+        if found.is_none() && self.avoid.take().is_some() {
+            found = self.find_cell(space, layout, head);
         }
-        self.find_cell(space, layout, head)
+        debug_assert!(found.is_none_or(|cell| space.is_cell_free(cell)), "T3: the cell that is chosen is free");
+        found
     }
 
     fn find_cell(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>) -> Option<u64> {

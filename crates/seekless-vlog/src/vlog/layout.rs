@@ -286,6 +286,7 @@ impl Layout {
 
     /// The first entry of a map: 0 is that of the disk, the others are snapshots.
     pub fn map_start(&self, map: u32) -> u32 {
+        debug_assert!(map <= self.snapshots, "H1: there is a map for the disk and for each snapshot");
         map * self.span
     }
 

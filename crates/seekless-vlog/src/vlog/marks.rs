@@ -57,6 +57,7 @@ fn words(blocks: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
         let first = word * WORD_BITS;
         let from = blocks.start.max(first) - first;
         let to = blocks.end.min(first.saturating_add(WORD_BITS)) - first;
+        debug_assert!(from < to, "K1: a range has a bit in each of its words");
         // `to` is more than `from`: the range reaches into each of its words.
         (word, (u64::MAX << from) & (u64::MAX >> (WORD_BITS - to)))
     })

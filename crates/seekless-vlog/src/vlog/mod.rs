@@ -26,6 +26,7 @@ mod marks;
 pub mod model;
 mod open;
 mod options;
+mod reading;
 mod snapshots;
 pub mod space;
 mod store;

@@ -502,6 +502,7 @@ impl Finder<'_> {
                 open.insert(Visit { sequence, index, cell, parent: Some(next.index) }, ());
             }
         }
+        debug_assert_eq!(found.cells.len(), tree.live() as usize, "T3: each piece that lives has its cell taken");
         if live.is_some_and(|live| live != tree.live()) {
             let why = format!("it says that there are {} pieces, and {} are reached", live.unwrap_or(0), tree.live());
             return Err(self.corrupt("tail of the log", tail.cell, why));

@@ -34,6 +34,7 @@ impl Core {
 
     /// Makes the map of the disk, or of a snapshot, a copy of another map.
     fn copy_map(&self, from: u32, to: u32) {
+        debug_assert!(self.snapshot_gate.is_held(), "H1: one snapshot changes at a time");
         let mut state = self.state.borrow_mut();
         let (from, to) = (self.layout.map_start(from), self.layout.map_start(to));
         for place in 0..self.layout.offered() {
@@ -45,6 +46,8 @@ impl Core {
     }
 
     fn clear_map(&self, number: u32) {
+        debug_assert!(self.snapshot_gate.is_held(), "H1: one snapshot changes at a time");
+        debug_assert_ne!(number, 0, "H1: the disk itself is not removed");
         let mut state = self.state.borrow_mut();
         let start = self.layout.map_start(number);
         for logical in start..start + self.layout.span {
@@ -71,7 +74,13 @@ impl Core {
         let label = Label::new(&name, self.rt.wall().seconds).to_block(self.layout.block_bytes());
         self.admit(1).await?;
         let runs = self.place(&Data::from_slice(&label), AllocPurpose::Data, None).await?;
+        debug_assert_eq!(runs.len(), 1, "H1: a label is in one block");
         let block = runs.first().map_or(0, |run| run.first);
+        debug_assert_eq!(
+            self.state.borrow().map[self.layout.label_of(number) as usize],
+            0,
+            "H1: a snapshot that is made did not exist"
+        );
         // H1: nothing waits between here and the transaction.
         self.copy_map(0, number);
         self.state.borrow_mut().set(self.layout.label_of(number), block);

@@ -218,6 +218,7 @@ impl Space {
 
     /// S1, S2.
     fn set(&mut self, block: u32, used: u8) {
+        debug_assert_eq!(used & !self.full, 0, "S1: a block has no more cells than its size allows");
         let before = std::mem::replace(&mut self.used[block as usize], used);
         let track = self.tracks.track_of(block);
         let cylinder = self.tracks.cylinder_of(track) as usize;
@@ -234,24 +235,35 @@ impl Space {
                 self.free_blocks += 1;
                 self.track_free[track as usize] += 1;
                 self.cylinder_free[cylinder] += 1;
+                debug_assert!(
+                    self.track_free[track as usize] <= self.track_usable[track as usize],
+                    "S1: only what is usable becomes free"
+                );
                 self.sort_in(track, self.track_free[track as usize] - 1);
             }
             _ => {}
         }
+        debug_assert!(
+            u64::from(self.cylinder_free[cylinder]) <= self.free_blocks
+                && self.track_free[track as usize] <= self.cylinder_free[cylinder],
+            "S1: what is free on a track is free in its cylinder, and on the disk"
+        );
     }
 
     /// S2, after the number of free blocks of a track has changed by one.
     fn sort_in(&mut self, track: u32, before: u32) {
         let (free, usable) = (self.track_free[track as usize], self.track_usable[track as usize]);
         if before == usable {
-            self.empty.remove(&track);
+            let was_empty = self.empty.remove(&track);
+            debug_assert!(was_empty, "S2: a track that is all free is among the empty ones");
             match self.empty_usable.get_mut(&usable) {
                 Some(1) => drop(self.empty_usable.remove(&usable)),
                 Some(count) => *count -= 1,
                 None => unreachable!("S2: track {track} was counted when it became empty"),
             }
         } else if free == usable {
-            self.empty.insert(track);
+            let is_new = self.empty.insert(track);
+            debug_assert!(is_new, "S2: a track becomes empty once");
             *self.empty_usable.entry(usable).or_default() += 1;
         }
         let is_partly = |free: u32| 0 < free && free < usable;
@@ -260,5 +272,10 @@ impl Space {
             (true, false) => drop(self.partly.remove(&track)),
             _ => {}
         }
+        debug_assert_eq!(
+            (self.empty.contains(&track), self.partly.contains(&track)),
+            (free == usable, is_partly(free)),
+            "S2: a track is listed by what is free on it"
+        );
     }
 }

@@ -404,6 +404,7 @@ impl Store {
 
     /// Advances the predicted time by the duration of the write.
     fn advance(&self, aim: &mut Aim, at: Sector, sectors: u64) {
+        debug_assert!(sectors > 0, "what is chosen is written, and takes time");
         let chosen = match aim.last.take() {
             Some(last) if last.end() == at => Chosen { sectors: last.sectors + sectors, ..last },
             _ => Chosen { at, sectors, issued: aim.now, heads: aim.heads.take() },

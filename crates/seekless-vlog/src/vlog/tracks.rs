@@ -40,6 +40,9 @@ impl Tracks {
         tracks.first.push(layout.blocks);
         tracks.cylinders.push(tracks.first.len() as u32 - 1);
         tracks.arms.push(tracks.cylinders.len() as u32 - 1);
+        debug_assert!(tracks.first.is_sorted_by(|one, two| one < two), "S1: each block lies on one track");
+        debug_assert!(tracks.cylinders.is_sorted_by(|one, two| one < two), "S1: each track lies in one cylinder");
+        debug_assert!(tracks.arms.is_sorted_by(|one, two| one < two), "each cylinder has one arm");
         tracks
     }
 

@@ -113,6 +113,7 @@ impl Tree {
     fn thread(&self, written: &BTreeSet<u32>, orphans: &BTreeSet<u32>) -> Vec<Planned> {
         let count = written.len();
         let needed = orphans.len() + count - 1;
+        debug_assert!(written.is_disjoint(orphans), "T2: what is rewritten is pointed to at its new place");
         let share = needed.div_ceil(count).max(2);
         assert!(needed.div_ceil(count) <= self.places); // T1
         let mut left = needed;
@@ -132,21 +133,45 @@ impl Tree {
             planned.push(Planned { index, children });
         }
         debug_assert_eq!(waiting.len(), 1, "T2: every piece but the tail has a parent");
+        debug_assert_eq!(
+            planned.iter().map(|piece| piece.children.len()).sum::<usize>(),
+            needed,
+            "T2: every orphan and every piece but the tail gets one parent"
+        );
+        debug_assert_eq!(
+            waiting.front(),
+            planned.last().map(|piece| &piece.index),
+            "T2: the piece without a parent is written last"
+        );
         planned
     }
 
     /// Applies a durable plan. `places` has the sequence and the cell of each piece. Returns the freed cells.
     pub fn apply(&mut self, planned: &[Planned], places: &[(u64, u64)]) -> Vec<u64> {
+        debug_assert_eq!(planned.len(), places.len(), "T2: every piece of a plan has been written");
+        debug_assert!(
+            places.is_sorted_by(|one, two| one.0 < two.0),
+            "C4: pieces are numbered in the order in which they are written"
+        );
+        debug_assert!(
+            planned
+                .iter()
+                .zip(places)
+                .all(|(piece, (sequence, _))| { self.node(piece.index).is_none_or(|old| old.sequence < *sequence) }),
+            "C4: a piece is replaced by a younger one"
+        );
         let mut freed = Vec::new();
         for piece in planned {
             if let Some(old) = self.nodes[piece.index as usize].take() {
                 freed.push(old.cell);
                 self.live -= 1;
                 if let Some(parent) = old.parent.and_then(|parent| self.nodes[parent as usize].as_mut()) {
+                    debug_assert!(parent.children.contains(&piece.index), "T2: a parent knows its child");
                     parent.children.retain(|&child| child != piece.index);
                 }
                 for child in old.children {
                     if let Some(child) = self.nodes[child as usize].as_mut() {
+                        debug_assert_eq!(child.parent, Some(piece.index), "T2: a child knows its parent");
                         child.parent = None; // A piece of the plan adopts it.
                     }
                 }
@@ -174,6 +199,12 @@ impl Tree {
     /// Adds a piece found on the device, as a child of `parent`. Pieces come in the order in which they are found, the
     /// tail first.
     pub fn found(&mut self, index: u32, sequence: u64, cell: u64, parent: Option<u32>) {
+        debug_assert!(self.node(index).is_none(), "T2: a piece is found once, the youngest first");
+        debug_assert!(parent.is_some() || self.tail.is_none(), "T2: every piece but the tail has a parent");
+        debug_assert!(
+            parent.is_none_or(|parent| self.node(parent).is_some_and(|parent| parent.sequence > sequence)),
+            "T2: a parent is found before its child, and is younger"
+        );
         self.nodes[index as usize] = Some(Node { sequence, cell, parent, children: Vec::new() });
         self.live += 1;
         match parent.and_then(|parent| self.nodes[parent as usize].as_mut()) {

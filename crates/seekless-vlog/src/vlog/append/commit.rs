@@ -31,6 +31,10 @@ impl Core {
         let step = (ring / 2) as usize * per_record;
         for part in changes.chunks(step) {
             let records = part.len().div_ceil(per_record) as u64;
+            debug_assert!(
+                records <= ring / 2,
+                "A2: the records of a transaction leave room for those that it replaces"
+            );
             let written = async {
                 self.make_room(records, &before).await?;
                 self.append(part).await
@@ -43,12 +47,14 @@ impl Core {
                 before.remove(logical); // A3
             }
         }
+        debug_assert!(before.is_empty(), "A3: every change is in a transaction");
         self.free(pending).await;
         Ok(())
     }
 
     /// Writes the records of one transaction.
     async fn append(&self, changes: &[(u32, u32)]) -> Result<(), DeviceError> {
+        debug_assert!(self.commit_gate.is_held(), "A1: one transaction is written after the other");
         let per_record = changes_per_record(self.layout.cell_bytes());
         let first = self.append_log(|log| log.sequence) + 1;
         let last = first + changes.len().div_ceil(per_record) as u64 - 1;
@@ -117,6 +123,10 @@ impl Core {
                 let durable = before.get(&logical).or_else(|| state.pending.get(&logical));
                 durable.copied().unwrap_or(state.map[logical as usize])
             };
+            debug_assert!(
+                log.since.get(&piece).is_none_or(|since| *since <= log.sequence),
+                "A3: a checkpoint covers the oldest change of its piece"
+            );
             let entries = self.layout.blocks_of_piece(piece).map(entry).collect();
             let content = Piece {
                 index: piece,
