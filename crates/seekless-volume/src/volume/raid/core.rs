@@ -73,6 +73,8 @@ pub(super) struct State {
     /// Rows below it are on the member that is being rebuilt.
     pub(super) cursor: u64,
     pub(super) cursor_recorded: u64,
+    /// Counts members that took the place of failed ones: what a rebuild has copied counts only for the one for which it began.
+    pub(super) admitted: u64,
     pub(super) generation: u64,
     /// The first generation that recorded the latest failure; 0 when that is not known.
     pub(super) failed_at: u64,
@@ -142,6 +144,8 @@ pub(super) struct Core {
     calm: Event,
     transitions: Gate,
     superblocks: Gate,
+    /// One member is replaced at a time.
+    pub(super) replacements: Gate,
     /// The task that resynchronises and rebuilds is under way, and its end.
     pub(super) working: Cell<bool>,
     /// There is more for it to do when it has come to its end.
@@ -207,6 +211,7 @@ impl Core {
             calm: Event::new(),
             transitions: Gate::new(),
             superblocks: Gate::new(),
+            replacements: Gate::new(),
             working: Cell::new(false),
             more_work: Cell::new(false),
             worked: Event::new(),
@@ -291,6 +296,16 @@ impl Core {
             return false;
         }
         state.now[member] = MemberState::Failed;
+        debug_assert!(
+            self.shape.level == Level::Parity || state.now.contains(&MemberState::Active),
+            "A3: a mirror keeps its last member"
+        );
+        debug_assert!(
+            self.shape.level == Level::Mirror
+                || state.stopped
+                || state.now.iter().filter(|now| **now != MemberState::Active).count() <= 1,
+            "A3: an array with parity goes on without one member at most"
+        );
         if self.layout.is_none() {
             state.recorded = state.now.clone(); // Not read later.
         }
@@ -404,6 +419,7 @@ impl Core {
             if state.stopped {
                 return Err(stopped(Sector::ZERO, 0)); // A3
             }
+            debug_assert!(!members.is_empty(), "A1: what is recorded is recorded on some member");
             let before = state.recorded.clone();
             change(&mut state);
             state.generation += 1;
@@ -446,6 +462,8 @@ impl Core {
         let Layout { uuid, region_rows, bitmap_sectors, journal_start, journal_sectors, journal_always } = *layout;
         let Shape { level, members, unit, rows, data_start } = self.shape;
         let (journal_sequence, journal_position) = self.journal.tail();
+        debug_assert!(state.known.len() <= KNOWN_MAX, "A4: all that is known has a place in the superblock");
+        debug_assert!(state.cursor_recorded <= rows, "A2: no more rows are rebuilt than there are");
         let mut states = [MemberState::Failed.to_byte(); 64];
         for (byte, member_state) in states.iter_mut().zip(&state.recorded) {
             *byte = member_state.to_byte();

@@ -59,7 +59,8 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         let mut state = self.journal.state.borrow_mut();
         if !state.kept.contains(&self.sequence) {
-            state.open.remove(&self.sequence);
+            let position = state.open.remove(&self.sequence);
+            debug_assert!(position.is_some(), "J3: a record is needed until its writes end");
         }
         drop(state);
         self.journal.ended.notify();
@@ -87,7 +88,8 @@ impl Journal {
     /// The writes of a kept record have been done.
     pub(super) fn done(&self, sequence: u64) {
         let mut state = self.state.borrow_mut();
-        state.kept.remove(&sequence);
+        let was_kept = state.kept.remove(&sequence);
+        debug_assert!(was_kept, "J3: only a record that is kept is done later");
         state.open.remove(&sequence);
         drop(state);
         self.ended.notify();
@@ -109,6 +111,10 @@ impl Journal {
     pub(super) fn forget_all(&self) {
         let mut state = self.state.borrow_mut();
         debug_assert!(state.oldest().0 >= state.tail.0, "J3: reading never begins at what may have been written over");
+        debug_assert!(
+            state.open.keys().all(|sequence| state.kept.contains(sequence)),
+            "A2: no write of a record is under way"
+        );
         state.tail = state.oldest();
     }
 }

@@ -289,6 +289,7 @@ impl Array {
     pub async fn replace(&self, slot: usize, device: Device) -> Result<(), ArrayError> {
         let core = &self.core;
         let shape = core.shape;
+        let _turn = core.replacements.enter().await;
         {
             let state = core.state.borrow();
             if state.now.get(slot) != Some(&MemberState::Failed) {

@@ -60,6 +60,7 @@ fn new_state(members: usize, out_of_sync: RowSet) -> State {
         recorded: vec![MemberState::Active; members],
         cursor: 0,
         cursor_recorded: 0,
+        admitted: 0,
         generation: 0,
         failed_at: 0,
         stopped: false,
@@ -675,6 +676,7 @@ async fn replay(core: &Rc<Core>, records: Vec<Vec<MemberWrite>>) -> Result<(), A
                 return Err(ArrayError::Journal { member: write.member, at: Sector(write.at) });
             }
         }
+        let _token = core.begin().await;
         let in_use = core.in_use();
         let writes = writes.into_iter().filter(|write| in_use.contains(&write.member)).collect();
         let writes = super::request::merge(writes, core.request_sectors_max);

@@ -74,7 +74,19 @@ pub(super) fn plan(
 ) -> RowPlan {
     let from = fragments.iter().map(|fragment| fragment.from).min().unwrap_or(0);
     let to = fragments.iter().map(Fragment::end).max().unwrap_or(0);
-    let with = |method, reads| RowPlan { row, method, from, to, reads };
+    let with = |method, reads: Vec<usize>| {
+        debug_assert!(reads.iter().all(|&member| Some(member) != absent), "a plan reads what is there");
+        debug_assert!(
+            reads.iter().enumerate().all(|(at, member)| !reads[..at].contains(member)),
+            "a plan reads each member once"
+        );
+        RowPlan { row, method, from, to, reads }
+    };
+    debug_assert!(from < to && to <= shape.unit, "what is written lies in its units");
+    debug_assert!(
+        fragments.iter().enumerate().all(|(at, one)| fragments[..at].iter().all(|other| !one.overlaps(other))),
+        "the parts of a row that are written together do not overlap"
+    );
     let parity = shape.parity(row);
     if absent == Some(parity) {
         return with(Method::Bare, Vec::new());
@@ -118,6 +130,8 @@ impl RowPlan {
         };
         let length = bytes(0, self.sectors()).len();
         let mut parity = Buf::zeroed(length);
+        debug_assert_eq!(read.len(), self.reads.len(), "a plan gets what it reads");
+        debug_assert_ne!(self.method, Method::Bare, "a row has a parity to compute when its member is there");
         if self.method == Method::ReadModifyWrite {
             read.iter().for_each(|old| xor(&mut parity, old)); // The old parity, with the old data removed.
         }
@@ -145,6 +159,7 @@ impl RowPlan {
 
 /// `target ^= source`.
 pub(super) fn xor(target: &mut [u8], source: &[u8]) {
+    debug_assert_eq!(target.len(), source.len(), "parity is computed over units of one length");
     for (one, two) in target.iter_mut().zip(source) {
         *one ^= two;
     }

@@ -98,6 +98,12 @@ impl Core {
 
     /// The same for sector `at` of the members, on rows that the caller holds.
     pub(super) async fn repair_held(&self, bad: usize, good: usize, at: u64, sectors: u64) {
+        debug_assert!(
+            self.locks.is_held((at - self.shape.data_start) / self.shape.unit)
+                && self.locks.is_held((at + sectors - 1 - self.shape.data_start) / self.shape.unit),
+            "O1: a copy is repaired while its rows are held, so that nothing older is written over newer data"
+        );
+        debug_assert_ne!(bad, good, "a copy is repaired from another one");
         let Ok(read) = self.device(good).read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await else { return };
         match self.device(bad).write(Sector(at), read.freeze(), WriteFlags::NONE).await {
             Ok(()) => count(&self.counts.repaired),
@@ -232,6 +238,10 @@ impl Core {
     /// Reads ranges of units, merged where they are neighbours; the caller holds or shares the rows. A range that
     /// cannot be read is computed from the rest of its row and written back.
     pub(super) async fn read_units(&self, ranges: &[UnitRange]) -> Result<Vec<Buf>, ReadFailure> {
+        debug_assert!(
+            ranges.iter().all(|&(_, row, ..)| self.locks.is_locked(row)),
+            "a row that is read unit by unit does not change meanwhile"
+        );
         let mut total = 0;
         let pieces: Vec<MemberPart> = ranges
             .iter()

@@ -20,6 +20,7 @@ pub(super) struct MemberWrite {
 
 impl MemberWrite {
     pub(super) fn new(member: usize, at: u64, data: Data) -> MemberWrite {
+        debug_assert!((data.len() as u64).is_multiple_of(SECTOR_BYTES), "members are written in whole sectors");
         MemberWrite { member, at, sectors: data.len() as u64 / SECTOR_BYTES, data: Some(data) }
     }
 
@@ -75,6 +76,7 @@ pub(super) struct QueuedWrite {
 pub(super) fn merge(writes: Vec<MemberWrite>, sectors_max: u64) -> Vec<MemberWrite> {
     let mut writes: Vec<MemberWrite> = writes.into_iter().flat_map(|write| write.cut(sectors_max)).collect();
     writes.sort_by_key(|write| (write.member, write.at));
+    let total: u64 = writes.iter().map(|write| write.sectors).sum();
     let mut merged: Vec<Vec<MemberWrite>> = Vec::new();
     for write in writes {
         let fits = |group: &&mut Vec<MemberWrite>| {
@@ -90,7 +92,9 @@ pub(super) fn merge(writes: Vec<MemberWrite>, sectors_max: u64) -> Vec<MemberWri
             None => merged.push(vec![write]),
         }
     }
-    merged.into_iter().map(join).collect()
+    let merged: Vec<MemberWrite> = merged.into_iter().map(join).collect();
+    debug_assert_eq!(merged.iter().map(|write| write.sectors).sum::<u64>(), total, "no write is lost by merging");
+    merged
 }
 
 fn join(mut group: Vec<MemberWrite>) -> MemberWrite {

@@ -50,6 +50,10 @@ impl Core {
         }
         for &row in rows {
             self.redo(row).await?;
+            debug_assert!(
+                !self.state.borrow().redo.contains_key(&row),
+                "a row is resynchronised when nothing waits to be written to it"
+            );
             if self.state.borrow().out_of_sync.contains(row) {
                 self.resync(row..row + 1).await?;
             }
@@ -60,6 +64,11 @@ impl Core {
     /// Resynchronises `rows`, which are held, few, and on the same members. Rows without a data unit stay out of sync:
     /// they cannot be resynchronised.
     async fn resync(&self, rows: Range<u64>) -> Result<(), DeviceError> {
+        debug_assert!(rows.clone().all(|row| self.locks.is_held(row)), "a row is resynchronised while it is held");
+        debug_assert!(
+            (0..self.shape.members).all(|member| self.holds(member, rows.start) == self.holds(member, rows.end - 1)),
+            "rows that are resynchronised together are on the same members"
+        );
         if self.shape.level == Level::Parity && self.absent(rows.start).is_some() {
             for row in rows {
                 if self.absent(row) == Some(self.shape.parity(row)) {
@@ -186,13 +195,13 @@ impl Core {
     /// Rebuilds the next rows of a member. False at the end, or when no member is being rebuilt any more.
     async fn rebuild_some(self: &Rc<Self>) -> Result<bool, DeviceError> {
         let _token = self.begin().await;
-        let (first, target) = {
+        let (first, target, admitted) = {
             let state = self.state.borrow();
             let Some(target) = state.now.iter().position(|member_state| *member_state == MemberState::Rebuilding)
             else {
                 return Ok(false);
             };
-            (state.cursor, target)
+            (state.cursor, target, state.admitted)
         };
         let end = (first + self.batch_rows()).min(self.shape.rows);
         if first == end {
@@ -247,7 +256,9 @@ impl Core {
         }
         self.counts.rebuilt.set(self.counts.rebuilt.get() + (end - first));
         let mut state = self.state.borrow_mut();
-        if state.now[target] == MemberState::Rebuilding {
+        // It may have failed since, and another one be in its place, which has none of these rows.
+        if state.now[target] == MemberState::Rebuilding && state.admitted == admitted {
+            debug_assert_eq!(state.cursor, first, "one task rebuilds, from the first row to the last");
             state.cursor = end;
         }
         Ok(true)
@@ -274,6 +285,7 @@ impl Core {
         if state.cursor >= self.shape.rows
             && let Some(target) = state.now.iter().position(|member_state| *member_state == MemberState::Rebuilding)
         {
+            debug_assert_eq!(state.cursor, self.shape.rows, "a member that becomes active holds all rows");
             state.now[target] = MemberState::Active;
             state.cursor = 0;
         }
@@ -348,17 +360,17 @@ pub(super) async fn work(core: Weak<Core>) {
     if let Some(core) = core.upgrade() {
         let _ = core.flush().await; // Clears the bits.
     }
-    let mut recorded = None;
+    let mut recorded = u64::MAX;
     while let Some(core) = core.upgrade() {
-        let start = core.state.borrow().cursor;
-        let last = *recorded.get_or_insert(start);
+        recorded = recorded.min(core.state.borrow().cursor);
         let rebuilt = core.rebuild_some().await;
         let acknowledged = core.acknowledge().await;
         match rebuilt.and_then(|more| acknowledged.map(|()| more)) {
             Ok(true) => {
                 let now = core.state.borrow().cursor;
-                if (now - last) * core.shape.unit * SECTOR_BYTES >= core.progress {
-                    recorded = Some(now);
+                recorded = recorded.min(now); // Another member in its place begins at the first row.
+                if (now - recorded) * core.shape.unit * SECTOR_BYTES >= core.progress {
+                    recorded = now;
                     if let Err(error) = core.record(true).await {
                         return note(error);
                     }

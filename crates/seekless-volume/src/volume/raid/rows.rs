@@ -49,6 +49,16 @@ impl RowLocks {
         self.locks.borrow().len()
     }
 
+    /// True when a task holds `row` alone. For assertions: the lock does not know which task.
+    pub(super) fn is_held(&self, row: u64) -> bool {
+        self.locks.borrow().get(&row).is_some_and(|lock| lock.alone.get())
+    }
+
+    /// True when a task holds or shares `row`. For assertions.
+    pub(super) fn is_locked(&self, row: u64) -> bool {
+        self.locks.borrow().get(&row).is_some_and(|lock| lock.alone.get() || lock.shared.get() > 0)
+    }
+
     pub(super) async fn share(&self, row: u64) -> RowGuard<'_> {
         let mut guard = self.enter(row, false);
         while guard.lock.alone.get() || guard.lock.wanted.get() > 0 {
@@ -99,6 +109,14 @@ impl RowLocks {
 impl Drop for RowGuard<'_> {
     fn drop(&mut self) {
         let lock = &self.lock;
+        debug_assert!(
+            self.held != Held::Alone || lock.alone.get() && lock.shared.get() == 0,
+            "a row that is held alone is shared with nobody"
+        );
+        debug_assert!(
+            self.held != Held::Shared || !lock.alone.get() && lock.shared.get() > 0,
+            "a row that is shared is held by nobody alone"
+        );
         match self.held {
             Held::No { alone } => lock.wanted.set(lock.wanted.get() - u64::from(alone)),
             Held::Shared => lock.shared.set(lock.shared.get() - 1),
@@ -106,6 +124,10 @@ impl Drop for RowGuard<'_> {
         }
         lock.users.set(lock.users.get() - 1);
         if lock.users.get() == 0 {
+            debug_assert!(
+                !lock.alone.get() && lock.shared.get() == 0 && lock.wanted.get() == 0,
+                "a lock is forgotten when nobody holds it or waits for it"
+            );
             self.locks.locks.borrow_mut().remove(&self.row);
         } else {
             lock.freed.notify();
@@ -196,6 +218,10 @@ impl Ranges {
             end = end.max(other_end);
             self.ends.remove(&other);
         }
+        debug_assert!(
+            self.ends.range(..=end).next_back().is_none_or(|(_, &other)| other < start),
+            "A4: ranges neither overlap nor touch"
+        );
         self.ends.insert(start, end);
     }
 

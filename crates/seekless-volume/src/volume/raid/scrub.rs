@@ -76,6 +76,7 @@ impl Core {
     }
 
     async fn scrub_row(&self, row: u64, believe_data: bool, scrubbed: &mut Scrubbed) -> Result<(), DeviceError> {
+        debug_assert!(self.locks.is_held(row), "a row is corrected while it is held");
         if self.needs_touch(row..row + 1) {
             match self.resync_held(&BTreeSet::from([row])).await {
                 Ok(()) => {}
@@ -133,6 +134,7 @@ impl Core {
     }
 
     fn parity_to_write(&self, row: u64, holders: &[(usize, Buf)]) -> MemberWrite {
+        debug_assert_eq!(holders.len(), self.shape.members, "parity is computed from all units of a row");
         let parity = self.shape.parity(row);
         let mut sum = Buf::zeroed(bytes(0, self.shape.unit).len());
         holders.iter().filter(|(member, _)| *member != parity).for_each(|(_, unit)| xor(&mut sum, unit));

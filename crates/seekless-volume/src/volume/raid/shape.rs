@@ -86,6 +86,7 @@ impl Shape {
 
     /// The member that holds data unit `index` of `row`.
     pub(super) fn member(&self, row: u64, index: usize) -> usize {
+        debug_assert!(index < self.width(), "a row has so many data units");
         match self.level {
             Level::Mirror => 0,
             Level::Parity => (self.parity(row) + 1 + index) % self.members,
@@ -105,6 +106,7 @@ impl Shape {
 
     /// The sector at offset `from` in the units of `row`, the same on every member.
     pub(super) fn at(&self, row: u64, from: u64) -> u64 {
+        debug_assert!(row < self.rows && from < self.unit, "a unit lies in the data of its member");
         self.data_start + row * self.unit + from
     }
 

@@ -112,6 +112,10 @@ impl Core {
                 *queued.result.borrow_mut() = Some(result.clone());
             }
         }
+        debug_assert!(
+            queued_writes.values().all(|queued| queued.result.borrow().is_some()),
+            "A1: a write is acknowledged when somebody has written it"
+        );
         let mut results = queued_writes.values().map(|queued| queued.result.borrow().clone());
         results.try_for_each(|result| result.unwrap_or(Ok(())))
     }
@@ -119,6 +123,11 @@ impl Core {
     /// `own`, and the waiting queued_writes of the row that do not overlap with those taken before.
     fn take_queued(&self, row: u64, own: &Rc<QueuedWrite>) -> Vec<Rc<QueuedWrite>> {
         let mut state = self.state.borrow_mut();
+        debug_assert!(self.locks.is_held(row), "a row has one writer at a time");
+        debug_assert!(
+            state.queues.get(&row).is_some_and(|queue| queue.iter().any(|queued| Rc::ptr_eq(queued, own))),
+            "A1: a write that nobody has taken waits in the queue of its row"
+        );
         let Some(queue) = state.queues.remove(&row) else { return vec![own.clone()] };
         let mut taken = vec![own.clone()];
         let mut left = Vec::new();
@@ -143,6 +152,7 @@ impl Core {
         self.check_running(at, length)?;
         let rows: BTreeSet<u64> = queued_writes.keys().copied().collect();
         self.resync_held(&rows).await?;
+        debug_assert!(rows.iter().all(|&row| self.locks.is_held(row)), "a row has one writer at a time");
         let fua = queued_writes.values().flatten().any(|queued| queued.flags.fua);
         let fragments: BTreeMap<u64, Vec<Fragment>> = queued_writes
             .iter()
@@ -171,6 +181,14 @@ impl Core {
             }
             false => None,
         };
+        debug_assert!(
+            record.is_some() || rows.iter().all(|&row| !self.needs_journal(row)),
+            "J2: a row that lacks a data unit is written through the journal"
+        );
+        debug_assert!(
+            rows.iter().all(|&row| !self.needs_mark(row) || self.is_marked(row)),
+            "B1: the bit of a row's region is set until it is written"
+        );
         let flags = WriteFlags { fua };
         self.perform(merge(writes, self.request_sectors_max), flags, record, at, length).await?;
         let mut written = Vec::new();
@@ -215,6 +233,12 @@ impl Core {
             for (row, _) in written.iter().filter(|(row, _)| known.contains(row * unit..(row + 1) * unit)) {
                 state.out_of_sync.remove(*row);
             }
+            debug_assert!(
+                written
+                    .iter()
+                    .all(|(row, within)| { known.contains(row * unit + within.start..row * unit + within.end) }),
+                "A4: all that was written is known"
+            );
             state.known = known;
         }
         self.write_superblocks(|_| ()).await
@@ -311,6 +335,14 @@ impl Core {
         at: Sector,
         length: u64,
     ) -> Result<(), DeviceError> {
+        debug_assert!(self.writes_under_way() > 0, "A2: nothing is written while the record may change");
+        debug_assert!(
+            writes.iter().all(|write| {
+                let data = self.shape.data_start..self.shape.data_start + self.shape.rows * self.shape.unit;
+                data.contains(&write.at) && write.at + write.sectors <= data.end
+            }),
+            "what holds data is written, and never what describes the array"
+        );
         let results = join_all(writes.iter().map(|write| {
             let device = self.device(write.member);
             async move { write.apply(&device, flags).await }
@@ -352,6 +384,10 @@ impl Core {
                     None => MemberWrite::zeroes(write.member, write.at + done, take),
                 };
                 let redo = state.redo.entry(row).or_insert(DeferredWrites { writes: Vec::new(), record });
+                debug_assert!(
+                    redo.record.is_none() || record.is_none() || redo.record == record,
+                    "J4: all that a row has to repeat is in one record"
+                );
                 redo.record = redo.record.max(record);
                 redo.writes.push(part);
                 done += take;
@@ -364,6 +400,7 @@ impl Core {
     /// # Errors
     /// `NoSpace` when there is still no space; the writes then stay to be done.
     pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
+        debug_assert!(self.locks.is_held(row), "a row has one writer at a time");
         // The row stays listed until it is done: until then it cannot be used, and its bit cannot be cleared (B2).
         let listed = |redo: &mut DeferredWrites| (std::mem::take(&mut redo.writes), redo.record);
         let Some((writes, record)) = self.state.borrow_mut().redo.get_mut(&row).map(listed) else { return Ok(()) };
@@ -450,6 +487,7 @@ impl Core {
         let rows = self.shape.rows_of(at, sectors);
         let _rows = self.locks.hold_all(rows.clone()).await;
         self.check_running(at, sectors * SECTOR_BYTES)?;
+        debug_assert!(self.writes_under_way() > 0, "A2: nothing is discarded while the record may change");
         for row in rows.clone() {
             self.redo(row).await?; // Otherwise it would come back later.
         }
@@ -476,6 +514,10 @@ impl Core {
             true => Some(self.append(&writes).await?),
             false => None,
         };
+        debug_assert!(
+            self.shape.level == Level::Mirror || record.is_some() || rows.clone().all(|row| !self.needs_journal(row)),
+            "J2: a row that lacks a data unit is written through the journal"
+        );
         self.perform(writes, WriteFlags::NONE, record, at, sectors * SECTOR_BYTES).await?;
         if self.shape.level == Level::Mirror {
             return Ok(());
@@ -491,6 +533,7 @@ impl Core {
 
     /// Records that all of the row has been rewritten.
     fn is_consistent_now(&self, row: u64) {
+        debug_assert!(self.locks.is_held(row), "a row becomes consistent while it is held");
         self.state.borrow_mut().out_of_sync.remove(row);
     }
 }

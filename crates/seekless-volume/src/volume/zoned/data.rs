@@ -18,6 +18,8 @@ const FREE_ZONES_MIN: usize = 2;
 impl Store {
     /// Writes `data` to `span` where its write pointer is; the caller has checked that.
     pub(super) async fn write_span(&self, span: u32, data: &Data) -> Result<(), DeviceError> {
+        let before = self.room().length(span);
+        debug_assert!(self.gate().is_held(), "Z5: one write to a zone follows the other");
         let goes_on = self.room().head_of(span).is_some();
         let length = self.room().length(span);
         if !goes_on && length > 0 {
@@ -42,6 +44,11 @@ impl Store {
         let (_, offset) = self.layout().slot_place(slot);
         let mut room = self.room();
         let pointer = room.heads[head].map_or(0, |head| head.pointer);
+        debug_assert_eq!(
+            pointer - offset,
+            before + data.len() as u64 / SECTOR_BYTES,
+            "Z5: a span grows by what is written to it"
+        );
         room.set_length(span, pointer - offset);
         Ok(())
     }
@@ -49,6 +56,11 @@ impl Store {
     /// Writes at the write pointer of a head (Z5).
     async fn append(&self, head: usize, data: &Data) -> Result<(), DeviceError> {
         let Some(Head { zone, pointer }) = self.room().heads[head] else { unreachable!("there is a head") };
+        debug_assert!(
+            pointer + data.len() as u64 / SECTOR_BYTES <= self.layout().zones.capacity_sectors,
+            "Z5: what is written at a write pointer lies in its zone"
+        );
+        debug_assert!(!self.room().free.contains(&zone), "Z2: what is written to is not among the empty zones");
         let at = self.layout().zones.start(zone) + pointer;
         let result = write_in_order(self.below(), at, data).await;
         let pointer = match &result {
@@ -67,11 +79,19 @@ impl Store {
         if let Some(slot) = next {
             let (_, offset) = self.layout().slot_place(slot);
             let pointer = self.room().heads[head].map_or(0, |head| head.pointer);
+            debug_assert!(pointer <= offset, "Z5: a slot begins ahead of its zone's write pointer");
             self.pad(head, offset - pointer).await?;
+            debug_assert_eq!(
+                self.room().heads[head].map(|head| head.pointer),
+                Some(offset),
+                "Z5: a slot begins where its zone's write pointer is"
+            );
             return Ok(slot);
         }
         self.leave(head).await?;
         let zone = self.room().free.pop_first().ok_or(DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 })?;
+        debug_assert!(!self.room().is_used(zone), "Z2: an empty zone holds no span");
+        debug_assert!(!self.room().is_head(zone), "Z5: one head writes to a zone");
         self.room().heads[head] = Some(Head { zone, pointer: 0 });
         Ok(self.layout().slot(zone, 0))
     }
@@ -130,7 +150,10 @@ impl Store {
             }
             let victim = self.room().victim();
             match victim {
-                Some(zone) => self.empty(zone).await?,
+                Some(zone) => {
+                    self.empty(zone).await?;
+                    debug_assert!(!self.room().is_used(zone), "Z1: what is emptied holds no span");
+                }
                 None if self.room().free.is_empty() => return Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 }),
                 None => return Ok(()),
             }
@@ -140,6 +163,18 @@ impl Store {
 
     /// Resets zones that hold no span.
     pub(super) async fn reset(&self, zones: &[u32]) -> Result<(), DeviceError> {
+        debug_assert!(
+            zones.iter().all(|&zone| !self.room().is_used(zone)),
+            "Z1: a zone that is reset holds no span, and none is on its way there"
+        );
+        debug_assert!(
+            zones.iter().all(|&zone| !self.room().is_head(zone)),
+            "Z5: nothing is written to a zone that is reset"
+        );
+        debug_assert!(
+            zones.iter().all(|zone| !self.room().free.contains(zone)),
+            "Z2: what is empty is not reset again"
+        );
         self.metadata().flush().await?; // Z1
         for &zone in zones {
             self.room().resets += 1;
@@ -172,6 +207,7 @@ impl Store {
 
     /// Leaves of `span` its first `keep` sectors, in another slot.
     pub(super) async fn cut(&self, span: u32, keep: u64) -> Result<(), DeviceError> {
+        debug_assert!(0 < keep && keep <= self.room().length(span), "Z3: what stays of a span that is cut was written");
         self.make_room().await?;
         self.count(|counts| counts.spans_cut += 1);
         cover("zoned: the end of a span is cut off");
@@ -180,6 +216,7 @@ impl Store {
 
     /// Moves the first sectors of spans, at least one of each, to other slots, which are theirs from then on.
     async fn relocate(&self, spans: &[(u32, u64)], head: usize) -> Result<(), DeviceError> {
+        debug_assert!(self.gate().is_held(), "Z5: nobody else writes while spans move");
         let copied = self.copy(spans, head).await;
         self.room().filled();
         let changes = {
@@ -206,6 +243,16 @@ impl Store {
                 self.append(head, &data).await?;
                 done += count;
             }
+            debug_assert_eq!(
+                self.room().heads[head].map(|head| head.pointer),
+                Some(self.layout().slot_place(target).1 + keep),
+                "Z3: a copy is whole, and ends at the write pointer"
+            );
+            debug_assert_eq!(
+                self.room().slot_of(span).map(|(slot, _)| slot),
+                Some(source),
+                "Z3: a span stays where it is until its copy is durable"
+            );
             self.count(|counts| counts.sectors_moved += keep);
             copies.push((span, target, keep));
         }

@@ -133,6 +133,7 @@ impl Layout {
 
     /// The zone of a slot, and where in it the slot begins, in sectors.
     pub fn slot_place(&self, slot: u32) -> (u32, u64) {
+        debug_assert!(u64::from(slot) < self.slot_count(), "a slot lies in a zone for data");
         let slots = self.zone_slots();
         let zone = METADATA_ZONES + (u64::from(slot) / slots) as u32;
         (zone, u64::from(slot) % slots * self.span_sectors)
@@ -140,6 +141,10 @@ impl Layout {
 
     /// Slot number `index` of `zone`.
     pub fn slot(&self, zone: u32, index: u64) -> u32 {
+        debug_assert!(
+            (METADATA_ZONES..self.zones.count).contains(&zone) && index <= self.zone_slots(),
+            "slots are in zones for data"
+        );
         (u64::from(zone - METADATA_ZONES) * self.zone_slots() + index) as u32
     }
 
@@ -156,6 +161,7 @@ impl Layout {
 
     /// First sector of `span`.
     pub fn span_start(&self, span: u32) -> Sector {
+        debug_assert!(span <= self.span_count, "a span lies in what the store offers");
         self.first_span() + u64::from(span) * self.span_sectors
     }
 

@@ -133,6 +133,14 @@ impl Metadata {
 
     /// Writes a record at the end of the log.
     async fn put(&self, zone: u32, end: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
+        debug_assert!(
+            end + bytes.len() as u64 / SECTOR_BYTES <= self.layout.log_sectors_max(),
+            "a record lies in the part of its zone that the log may use"
+        );
+        debug_assert!(
+            (bytes.len() as u64).is_multiple_of(SECTOR_BYTES),
+            "Z5: a record ends where the next one can begin"
+        );
         let at = self.layout.zones.start(zone) + end;
         write_in_order(&self.device, at, &Data::from_slice(&bytes)).await?;
         self.end.set((zone, end + bytes.len() as u64 / SECTOR_BYTES));
@@ -154,6 +162,7 @@ impl Metadata {
         self.put(new, 0, Record { head: self.head(SNAPSHOT), changes, blocks }.encode()).await?;
         cover("zoned: a new log in the other metadata zone");
         self.flush().await?; // Commit point: until now the old log is the truth.
+        debug_assert_eq!(self.end.get().0, new, "the log goes on where the snapshot is, before the old one is reset");
         if written(zoned, &self.layout.zones, old)? > 0 {
             zoned.manage(old, ZoneAction::Reset).await?;
         }

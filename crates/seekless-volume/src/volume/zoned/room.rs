@@ -69,6 +69,7 @@ impl Room {
 
     pub(super) fn set_length(&mut self, span: u32, sectors: u64) {
         assert!(sectors <= self.layout.span_sectors, "a span holds no more than its size");
+        debug_assert!(sectors == 0 || self.map[span as usize] != NO_SLOT, "a span that is nowhere has no length");
         self.lengths[span as usize] = sectors;
     }
 
@@ -76,7 +77,8 @@ impl Room {
     pub(super) fn assign(&mut self, span: u32, slot: u32, length: u64) -> Change {
         let before = std::mem::replace(&mut self.map[span as usize], slot);
         if before != NO_SLOT {
-            self.owners.remove(&before);
+            let owner = self.owners.remove(&before);
+            debug_assert_eq!(owner, Some(span), "a slot knows the span that it holds");
         }
         if slot != NO_SLOT {
             let other = self.owners.insert(slot, span);
@@ -98,6 +100,7 @@ impl Room {
 
     /// `span` does not go on where it is, and has this length at most.
     pub(super) fn seal(&mut self, span: u32, length_max: u64) {
+        debug_assert_ne!(self.map[span as usize], NO_SLOT, "a span that ends early is somewhere");
         self.set_length(span, self.length(span).min(length_max));
         self.sealed.insert(span);
     }
@@ -128,7 +131,8 @@ impl Room {
     /// A span is being copied to `slot`.
     pub(super) fn fill(&mut self, slot: u32) {
         assert!(!self.owners.contains_key(&slot), "a slot holds one span");
-        self.filling.insert(slot);
+        let is_new = self.filling.insert(slot);
+        debug_assert!(is_new, "one span is copied to a slot");
     }
 
     /// Nothing is being copied any more.
@@ -162,7 +166,13 @@ impl Room {
         let first = pointer.div_ceil(self.layout.span_sectors);
         // After a power cut, slots that were taken may not have been reached.
         let mut slots = (first..self.layout.zone_slots()).map(|index| self.layout.slot(zone, index));
-        slots.find(|slot| self.owners.range(slot..).next().is_none_or(|(owned, _)| !self.is_in(*owned, zone)))
+        let next =
+            slots.find(|slot| self.owners.range(slot..).next().is_none_or(|(owned, _)| !self.is_in(*owned, zone)));
+        debug_assert!(
+            next.is_none_or(|next| !self.filling.contains(&next)),
+            "a slot that begins is not one that is being filled"
+        );
+        next
     }
 
     /// Zones that hold no span and were written since their last reset.

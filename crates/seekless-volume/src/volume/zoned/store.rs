@@ -149,6 +149,10 @@ impl Store {
         &self.below
     }
 
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// The books. Never held across an `await`.
     pub(super) fn room(&self) -> RefMut<'_, Room> {
         self.room.borrow_mut()

@@ -21,6 +21,7 @@ impl Core {
     pub(in crate::volume::raid) async fn mark(&self, rows: Range<u64>) -> Result<Option<Mark<'_>>, DeviceError> {
         let Some(layout) = &self.layout else { return Ok(None) };
         let regions = rows.start / layout.region_rows..rows.end.div_ceil(layout.region_rows);
+        debug_assert!(self.writes_under_way() > 0, "A2: who marks a region counts as a write under way");
         let mark = {
             let mut state = self.bitmap.state.borrow_mut();
             for region in regions.clone() {
@@ -45,8 +46,15 @@ impl Core {
         Ok(Some(mark))
     }
 
+    /// True when the bit of the region of `row` is set on the members. For assertions.
+    pub(in crate::volume::raid) fn is_marked(&self, row: u64) -> bool {
+        let state = self.bitmap.state.borrow();
+        self.layout.is_none_or(|layout| state.set.contains(&(row / layout.region_rows)))
+    }
+
     /// Writes the blocks of the bitmap that hold the bits of `changed` regions.
     async fn write_bitmap(&self, set: &BTreeSet<u64>, changed: &[u64]) -> Result<(), DeviceError> {
+        debug_assert!(self.bitmap.gate.is_held(), "B3: bits are written one change after the other");
         let regions_per_block = REGIONS_PER_SECTOR * BLOCK_SECTORS;
         let blocks: BTreeSet<u64> = changed.iter().map(|region| region / regions_per_block).collect();
         let epoch = self.bitmap.epoch();
@@ -83,6 +91,7 @@ impl Core {
         let _gate = self.bitmap.gate.enter().await;
         let set: BTreeSet<u64> = {
             let bitmap = self.bitmap.state.borrow();
+            debug_assert!(bitmap.under_way.is_empty(), "B4: the copy of the bitmap changes while nothing is under way");
             bitmap.set.iter().copied().filter(|&region| !self.is_region_consistent(region)).collect()
         };
         let blocks = self.bitmap_blocks(&set, self.bitmap.epoch() + 1);
@@ -93,6 +102,7 @@ impl Core {
     /// Switches to the copy that [`Core::write_next_bitmap`] has written, which the superblocks now being written name.
     pub(in crate::volume::raid) fn use_bitmap(&self, set: BTreeSet<u64>) {
         let mut bitmap = self.bitmap.state.borrow_mut();
+        debug_assert!(set.is_subset(&bitmap.set), "B4: the next copy of the bitmap has no bit that this one lacks");
         bitmap.epoch += 1;
         bitmap.set = set;
         bitmap.ended.clear();
@@ -107,6 +117,7 @@ impl Core {
 
     /// Puts `device` into `slot`, to be rebuilt. It gets the bitmap first; no bit changes in between.
     pub(in crate::volume::raid) async fn admit(&self, slot: usize, device: Device) -> Result<(), DeviceError> {
+        debug_assert!(self.replacements.is_held(), "one member is replaced at a time");
         let _gate = self.bitmap.gate.enter().await;
         if self.layout.is_some() {
             for at in SUPERBLOCKS {
@@ -120,8 +131,11 @@ impl Core {
         }
         self.members.borrow_mut()[slot] = Some(device);
         let mut state = self.state.borrow_mut();
+        debug_assert_eq!(state.now[slot], MemberState::Failed, "A1: a member takes the place of one that has failed");
+        debug_assert!(!state.now.contains(&MemberState::Rebuilding), "one member is rebuilt at a time");
         state.now[slot] = MemberState::Rebuilding;
         state.cursor = 0;
+        state.admitted += 1;
         state.rebuild_error = None;
         Ok(())
     }
@@ -178,6 +192,7 @@ impl Core {
         let _gate = self.bitmap.gate.enter().await;
         let (left, cleared) = {
             let mut bitmap = self.bitmap.state.borrow_mut();
+            debug_assert!(flush <= bitmap.flushes, "B2: a flush that ends has begun");
             let is_needed = |region: &u64| {
                 bitmap.under_way.contains_key(region)
                     || bitmap.ended.get(region).is_some_and(|ended| *ended >= flush)

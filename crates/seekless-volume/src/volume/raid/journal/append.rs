@@ -15,6 +15,8 @@ impl Core {
     /// Writes a record of `writes` and returns when it is durable (J2).
     pub(in crate::volume::raid) async fn append(&self, writes: &[MemberWrite]) -> Result<Open<'_>, DeviceError> {
         let Some(layout) = self.layout else { unreachable!("only arrays with metadata have a journal") };
+        debug_assert!(!writes.is_empty(), "J2: a record has what it is written for");
+        debug_assert!(self.writes_under_way() > 0, "A2: who appends a record counts as a write under way");
         let entries: Vec<RecordEntry> = writes.iter().map(MemberWrite::entry).collect();
         let head = head_sectors(entries.len());
         let payload: Vec<&Data> = writes.iter().filter_map(MemberWrite::data).collect();
@@ -24,6 +26,10 @@ impl Core {
         let _gate = self.journal.gate.enter().await;
         let position = self.room(sectors, layout.journal_sectors).await?;
         let sequence = self.journal.state.borrow().next.0;
+        debug_assert!(
+            position == 0 || position == self.journal.state.borrow().next.1,
+            "J1: a record is behind the one before it, or at the start"
+        );
         let record = RecordHead {
             magic: RECORD_MAGIC,
             crc: 0,
@@ -43,6 +49,11 @@ impl Core {
             image[done..done + data.len()].copy_from_slice(data);
             done += data.len();
         }
+        debug_assert_eq!(
+            done as u64,
+            (head + payload_sectors) * SECTOR_BYTES,
+            "J2: a record holds all that is to be written"
+        );
         let at = layout.journal_start + position;
         self.write_copies(sequence, at, image.freeze()).await?;
         count(&self.counts.journal_records);
@@ -57,6 +68,7 @@ impl Core {
 
     /// Writes the record to two members, or to one where the array tolerates no further failure.
     async fn write_copies(&self, sequence: u64, at: u64, image: Data) -> Result<(), DeviceError> {
+        debug_assert!(self.journal.gate.is_held(), "J1: one record is written after the other");
         let mut written: Vec<usize> = Vec::new();
         loop {
             let active = self.active();

@@ -266,3 +266,83 @@ fn no_flush_is_answered_before_a_failure_is_recorded() {
         executor.block_on(run).unwrap();
     }
 }
+
+/// Two members are replaced at once: the second has to wait until the first is rebuilt, and neither is taken to hold what the
+/// other does. So has a second device for the same place.
+#[test]
+fn two_replacements_at_once() {
+    for seed in 0..40 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, seed);
+            let options = small(Level::Mirror);
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let mut exercise = Exercise::new(array.clone(), seed);
+            exercise.round(&rt, Mix::ALL).await.unwrap();
+            array.give_up(1).await.unwrap();
+            array.give_up(2).await.unwrap();
+            let second = if seed % 2 == 0 { 2 } else { 1 };
+            let tasks = [1, second].map(|slot| {
+                let (array, new) = (array.clone(), slow(&rt, &[SECTORS], seed).remove(0));
+                rt.spawn(async move { array.replace(slot, new).await.is_ok() })
+            });
+            let mut replaced = 0;
+            for task in tasks {
+                replaced += u64::from(task.await);
+            }
+            assert_eq!(replaced, 1, "seed {seed}");
+            array.resynced().await;
+            let left = array.status().members.iter().position(|state| *state == MemberState::Failed).unwrap();
+            array.replace(left, slow(&rt, &[SECTORS], seed).remove(0)).await.unwrap();
+            array.resynced().await;
+            assert!(array.status().is_healthy(), "seed {seed}: {:?}", array.status());
+            array.check().await.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            for victim in [0, 1] {
+                array.give_up(victim).await.unwrap();
+                exercise.compare().await.unwrap();
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// A member that is being rebuilt fails, and another device takes its place before the rebuild has noticed: it is filled from
+/// the first row on. Method: the failure at many moments of the rebuild; then the member holds all data alone.
+#[test]
+fn a_member_is_replaced_again_while_it_is_rebuilt() {
+    for (level, count) in [(Level::Mirror, 2), (Level::Parity, 3)] {
+        for seed in 0..60 {
+            let executor = Executor::simulated(seed, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let run = async {
+                let members = Members::new(&rt, count, seed);
+                let array = Array::create(&rt, members.devices(), &small(level), UUID, Contents::Zeroes).await.unwrap();
+                let mut exercise = Exercise::new(array.clone(), seed);
+                for _ in 0..6 {
+                    exercise.round(&rt, Mix::ALL).await.unwrap();
+                }
+                array.flush().await.unwrap();
+                array.give_up(1).await.unwrap();
+                array.replace(1, slow(&rt, &[SECTORS], seed).remove(0)).await.unwrap();
+                rt.sleep(Nanos(1 + 37 * seed)).await;
+                let failing = {
+                    let array = array.clone();
+                    rt.spawn(async move { array.give_up(1).await })
+                };
+                rt.yield_now().await;
+                let replaced = array.replace(1, slow(&rt, &[SECTORS], seed + 1).remove(0)).await;
+                let failed = failing.await;
+                if replaced.is_err() && failed.is_ok() {
+                    array.replace(1, slow(&rt, &[SECTORS], seed + 2).remove(0)).await.unwrap();
+                }
+                array.resynced().await;
+                assert!(array.status().is_healthy(), "{level:?} {seed}: {:?}", array.status());
+                array.check().await.unwrap_or_else(|what| panic!("{level:?} {seed}: {what}"));
+                array.give_up(0).await.unwrap();
+                exercise.compare().await.unwrap();
+            };
+            executor.block_on(run).unwrap();
+        }
+    }
+}
