@@ -176,6 +176,8 @@ impl ChunkedLayer {
             self.write_initial_commit(file).await?;
         }
         self.unmark(file).await?;
+        debug_assert!(file.borrow().generation > 0, "L1: a file has an initial commit before another one");
+        debug_assert!(file.borrow().times.is_some(), "L3: the times of a file are known before it is written");
         let mut file = file.borrow_mut();
         let keeps_mark_away = behind.is_none_or(|behind| file.space.end() > behind); // P2
         file.prepare(&moment, provisional && keeps_mark_away);
@@ -211,6 +213,7 @@ impl ChunkedLayer {
 
     /// Writes the initial commit of a file without records.
     async fn write_initial_commit(&self, file: OpenFile<'_>) -> FsResult<()> {
+        debug_assert_eq!(file.borrow().generation, 0, "L1: the initial commit is the first");
         let mut start = file.borrow().initial_commit().encode().to_vec();
         start.resize(RECORDS_START as usize, 0);
         file.write(0, Data::from_slice(&start)).await?;
@@ -230,6 +233,15 @@ impl ChunkedLayer {
                 return Err(error);
             }
             let Some(prepared) = &file.prepared else { return Ok(()) };
+            debug_assert!(file.mark != Mark::Clean, "M1: a mark is unclean before a slot makes it wrong");
+            debug_assert!(
+                prepared.commit.is_provisional || file.is_synced,
+                "P1: what a slot refers to is synced before it, or the slot is provisional"
+            );
+            debug_assert!(
+                prepared.commit.generation > file.durable_generation,
+                "L1: the durable commit is not written over"
+            );
             (prepared.commit.slot_offset(), Data::from_slice(&prepared.commit.encode()))
         };
         if let Err(error) = file.write(slot.0, slot.1).await {

@@ -5,6 +5,7 @@
 
 use super::file::{Form, Tail};
 use super::format::{Entry, Record};
+use super::index::Step;
 use super::load::damaged;
 use super::node::{Node, OpenFile};
 use super::{ChunkedLayer, count};
@@ -85,6 +86,7 @@ impl ChunkedLayer {
                 file.space.free(place);
                 return Err(error);
             }
+            debug_assert!(place.offset < tail.entry.offset, "compaction moves records towards the start");
             file.add_record(tail.entry);
             file.drop_tail();
             file.tail = Some(Tail { entry: Entry { offset: place.offset, ..tail.entry }, ..tail });
@@ -105,7 +107,9 @@ impl ChunkedLayer {
                 return Err(error);
             }
             // The index node of this chunk is in memory: it has just been read.
-            let _ = file.index.set(chunk, Entry { offset: place.offset, ..entry });
+            debug_assert!(place.offset < entry.offset, "compaction moves records towards the start");
+            let before = file.index.set(chunk, Entry { offset: place.offset, ..entry });
+            debug_assert_eq!(before, Step::Done(entry), "X1: a record that moves is the one that the index had");
             file.add_record(entry);
             file.drop_record(entry);
             file.version += 1;

@@ -47,7 +47,10 @@ impl Cache {
             self.bytes -= old.len() as u64;
         }
         while self.bytes > self.bytes_max {
-            let Some((_, (_, old))) = self.chunks.pop_lru() else { break };
+            let Some((_, (_, old))) = self.chunks.pop_lru() else {
+                debug_assert!(false, "a cache without chunks holds no bytes");
+                break;
+            };
             self.bytes -= old.len() as u64;
         }
     }
@@ -294,6 +297,7 @@ impl ChunkedLayer {
                     if before < within.end {
                         bytes.resize(within.end, 0);
                     }
+                    debug_assert!(bytes.len() as u64 <= 1 << shift, "L2: a chunk holds no more than its size");
                     grown += bytes.len() - before;
                     bytes[within].copy_from_slice(&data[(from - offset) as usize..(to - offset) as usize]);
                 }
@@ -346,6 +350,10 @@ impl ChunkedLayer {
                 self.forget_chunks(&mut file, first);
                 file.drop_entries(first..u64::MAX);
             }
+            debug_assert!(
+                !shrinks || file.dirty.keys().next_back().is_none_or(|last| *last <= file.size >> shift),
+                "L2: no chunk that has changed lies behind the end"
+            );
             file.size = size;
             return Ok(());
         }

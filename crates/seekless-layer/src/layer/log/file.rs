@@ -258,6 +258,7 @@ impl File {
 
     /// A record of this file with `body`.
     pub(super) fn record(&self, kind: u8, codec: u8, number: u64, raw_bytes: u32, body: Vec<u8>) -> Record {
+        debug_assert!(self.form == Form::Log, "records are written to files of this layer only");
         Record {
             kind,
             codec,
@@ -305,6 +306,7 @@ impl File {
     pub(super) fn change_chunk(&mut self, chunk: u64, from: u32) -> Option<&mut Vec<u8>> {
         let version = self.version;
         let dirty = self.dirty.get_mut(&chunk)?;
+        debug_assert!(u64::from(from) < 1 << self.chunk_shift, "L2: a change lies in its chunk");
         dirty.changed_from = dirty.changed_from.min(from);
         dirty.version = version;
         Some(Arc::make_mut(&mut dirty.bytes))
@@ -368,6 +370,11 @@ impl File {
         if version == self.version {
             self.changed = false; // What changed later is for the next commit.
         }
+        debug_assert!(self.prepared.is_none(), "P1: one commit is prepared at a time");
+        debug_assert!(
+            !is_provisional || self.may_be_provisional(),
+            "P1: a provisional commit leaves a durable one to fall back to"
+        );
         let commit = Commit {
             chunk_shift: self.chunk_shift,
             depth: self.index.depth(),
@@ -383,6 +390,14 @@ impl File {
             is_provisional,
             root: self.index.root().to_vec(),
         };
+        debug_assert!(
+            commit.generation > self.durable_generation,
+            "P1: a commit does not take the place of the durable one"
+        );
+        debug_assert!(
+            !is_provisional || commit.generation == self.durable_generation + 1,
+            "P1: the other slot of a provisional commit has the durable one"
+        );
         let dropped = std::mem::take(&mut self.dropped);
         self.prepared = Some(Prepared { commit, dropped, times });
     }

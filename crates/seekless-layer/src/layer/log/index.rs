@@ -65,6 +65,7 @@ impl Index {
 
     /// The entries for the slot. Valid only when no node is changed.
     pub(super) fn root(&self) -> &[Entry] {
+        debug_assert!(self.nodes.values().all(|node| !node.changed), "X2: the root leads to what is written");
         &self.root
     }
 
@@ -75,6 +76,7 @@ impl Index {
 
     /// Adds a node that [`Step::Load`] asked for.
     pub(super) fn insert(&mut self, at: NodeAt, mut entries: Vec<Entry>) {
+        debug_assert!((1..=self.depth).contains(&at.level), "X1: a node lies between the root and the chunks");
         entries.resize(NODE_ENTRIES, Entry::HOLE);
         self.nodes.entry((at.level, at.number)).or_insert(IndexNode { entries, changed: false });
     }
@@ -145,6 +147,11 @@ impl Index {
             (1..=self.depth).all(|level| self.nodes.contains_key(&(level, at_level(chunk, level)))),
             "X1: all nodes above a changed entry are in memory"
         );
+        debug_assert!(
+            (1..=self.depth)
+                .all(|level| self.nodes.get(&(level, at_level(chunk, level))).is_none_or(|node| node.changed)),
+            "X1: all nodes above a changed entry are changed"
+        );
         *self.entry_mut(0, chunk) = entry;
         Step::Done(before)
     }
@@ -189,11 +196,23 @@ impl Index {
             self.nodes.remove(&(level, number));
             dropped.push(std::mem::replace(self.entry_mut(level, number), Entry::HOLE));
         }
+        debug_assert!(
+            level == self.depth
+                || full.iter().all(|(number, _)| {
+                    self.nodes.get(&(level + 1, number >> NODE_SHIFT)).is_some_and(|above| above.changed)
+                }),
+            "X1: the node above a changed one is changed"
+        );
         (full, dropped)
     }
 
     /// Records that the node has been written as `entry`. Returns its previous record.
     pub(super) fn written(&mut self, level: u8, number: u64, entry: Entry) -> Entry {
+        debug_assert!(
+            self.nodes.get(&(level, number)).is_some_and(|node| node.changed),
+            "X2: a node is written because it has changed"
+        );
+        debug_assert!(!entry.is_hole(), "X2: a node that is written has a record");
         if let Some(node) = self.nodes.get_mut(&(level, number)) {
             node.changed = false;
         }
@@ -202,6 +221,11 @@ impl Index {
 
     /// Marks a node for rewriting by the next commit; it and the nodes above it are in memory.
     pub(super) fn rewrite(&mut self, level: u8, number: u64) {
+        debug_assert!(
+            (level..=self.depth)
+                .all(|above| { self.nodes.contains_key(&(above, number >> (NODE_SHIFT * u32::from(above - level)))) }),
+            "X1: a node that is rewritten is in memory, with all above it"
+        );
         for above in level..=self.depth {
             let number = number >> (NODE_SHIFT * u32::from(above - level));
             if let Some(node) = self.nodes.get_mut(&(above, number)) {

@@ -198,7 +198,8 @@ impl Drop for CommitTurn {
     fn drop(&mut self) {
         // An abandoned commit becomes part of the next one.
         self.state.borrow_mut().unprepare();
-        self.node.committing.taken.set(false);
+        let was_taken = self.node.committing.taken.replace(false);
+        debug_assert!(was_taken, "P1: a turn to commit ends once");
         self.node.committing.ended.notify();
     }
 }

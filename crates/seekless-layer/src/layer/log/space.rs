@@ -104,6 +104,7 @@ impl Space {
     }
 
     fn carve(&mut self, extent: Extent, bytes: u64) -> Extent {
+        debug_assert!(bytes <= extent.bytes, "F1: no more is taken of a free extent than it has");
         self.remove(extent);
         self.insert(Extent { offset: extent.offset + bytes, bytes: extent.bytes - bytes });
         Extent { offset: extent.offset, bytes }

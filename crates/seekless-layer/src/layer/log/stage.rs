@@ -44,6 +44,7 @@ impl ChunkedLayer {
     /// # Errors
     /// Chunks that have not been staged are still in memory; nothing is lost.
     pub(super) async fn stage_all(&self, file: OpenFile<'_>) -> FsResult<Moment> {
+        debug_assert!(file.node.relocation_gate.is_held(), "records are moved by one task at a time");
         self.ensure_space(file).await?;
         self.fold_tail(file).await?;
         let (snapshots, moment) = {
@@ -70,6 +71,7 @@ impl ChunkedLayer {
     }
 
     async fn stage(&self, file: OpenFile<'_>, snapshots: &[Snapshot]) -> FsResult<()> {
+        debug_assert!(file.node.relocation_gate.is_held(), "records are moved by one task at a time");
         for batch in snapshots.chunks(BATCH_CHUNKS) {
             let staged = join_all(batch.iter().map(|snapshot| self.encode(file, snapshot))).await;
             let records: Vec<&Record> = staged.iter().filter_map(Staged::record).collect();
@@ -81,6 +83,7 @@ impl ChunkedLayer {
                 };
                 self.install(file, snapshot, staged, entry).await?;
             }
+            debug_assert!(entries.next().is_none(), "L2: each record that is written becomes part of the file");
         }
         Ok(())
     }
@@ -106,6 +109,10 @@ impl ChunkedLayer {
             let file = file.borrow();
             Position { file_id: file.file_id, chunk: snapshot.chunk, generation: file.next_generation() }
         };
+        debug_assert!(
+            length as u64 <= file.borrow().chunk_bytes(),
+            "L2: a chunk has no more bytes than the file's chunks"
+        );
         let codec = self.options.codec.clone();
         let (id, is_secret) = (codec.id(), codec.is_secret());
         let bytes = snapshot.bytes.clone();
@@ -172,6 +179,7 @@ impl ChunkedLayer {
                 return Err(error);
             }
         }
+        debug_assert_eq!(entries.len(), records.len(), "L1: each record has its place");
         let mut file = file.borrow_mut();
         if file.generation == 0 {
             file.generation = 1;
@@ -231,6 +239,7 @@ impl ChunkedLayer {
 
     /// Writes the changed nodes of the index. The caller holds `relocation_gate`.
     pub(super) async fn stage_index(&self, file: OpenFile<'_>) -> FsResult<()> {
+        debug_assert!(file.node.relocation_gate.is_held(), "records are moved by one task at a time");
         let depth = file.borrow().index.depth();
         for level in 1..=depth {
             let (changed, records) = {
@@ -247,6 +256,7 @@ impl ChunkedLayer {
             };
             count(&self.counts.nodes_written, records.len() as u64);
             let placed = self.place(file, &records.iter().collect::<Vec<_>>()).await?;
+            debug_assert_eq!(changed.len(), placed.len(), "X2: each changed node is written");
             let mut file = file.borrow_mut();
             for ((number, _), entry) in changed.into_iter().zip(placed) {
                 let before = file.index.written(level, number, entry);
