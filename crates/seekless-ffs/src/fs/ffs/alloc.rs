@@ -31,6 +31,7 @@ pub(super) struct Promise<'a> {
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
         if let Ok(mut state) = self.ffs.state.try_borrow_mut() {
+            debug_assert!(state.promised_blocks >= self.blocks, "what was promised is given back once");
             state.promised_blocks -= self.blocks;
         }
     }
@@ -203,6 +204,7 @@ impl State {
     /// `NoSpace`.
     pub(super) fn take_frags(&mut self, ino: InodeNo, preferred: FragNo, frags: u32) -> Step<FragNo> {
         let layout = &self.layout;
+        debug_assert!((1..=layout.frag).contains(&frags), "F1: a block has one to all of its fragments");
         let whole = frags == layout.frag;
         let preferred = (preferred > FragNo::NONE && preferred < layout.end()).then_some(preferred);
         let (first, in_group) = match preferred {
@@ -259,6 +261,7 @@ impl State {
         old: u32,
         new: u32,
     ) -> Step<(FragNo, Option<FragNo>)> {
+        debug_assert!(old < new && new <= self.layout.frag, "F1: a tail grows, up to a whole block");
         let kind = self.data_kind(ino, lbn)?;
         let frag_bytes = self.layout.frag_bytes as usize;
         let data = self.buffer(at, old, kind)?;

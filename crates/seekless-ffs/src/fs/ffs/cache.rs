@@ -179,6 +179,7 @@ impl Cache {
         while self.clean_bytes > self.clean_bytes_max {
             let Some((_, at)) = self.clean.pop_first() else { return };
             if let Some(buffer) = self.buffers.remove(&at) {
+                debug_assert!(Self::is_evictable(&buffer), "B2: what is dirty or in flight stays in memory");
                 self.clean_bytes -= buffer.data.len() as u64;
             }
         }
@@ -186,7 +187,11 @@ impl Cache {
 
     pub(super) fn drop_clean(&mut self) {
         for at in std::mem::take(&mut self.clean).into_values() {
-            self.buffers.remove(&at);
+            let dropped = self.buffers.remove(&at);
+            debug_assert!(
+                dropped.is_none_or(|buffer| Self::is_evictable(&buffer)),
+                "B2: what is dirty or in flight stays in memory"
+            );
         }
         self.clean_bytes = 0;
     }
@@ -213,7 +218,13 @@ impl Cache {
     /// Adds a dirty buffer at `at`, where there must be none; a read in progress from the device is discarded.
     pub(super) fn create(&mut self, at: FragNo, data: Data, kind: BufferKind) {
         let frags = (data.len() / self.frag_bytes) as u32;
+        debug_assert!(
+            (1..=self.frag).contains(&frags) && data.len().is_multiple_of(self.frag_bytes),
+            "B1: a buffer has whole fragments, no more than a block"
+        );
         self.forget(at, frags);
+        debug_assert!(!self.overlaps_buffer(at, data.len()), "B1: buffers never overlap");
+        debug_assert!(!self.is_loading(at), "B1: what is read now is older than what is created");
         let rank = (true, self.tick());
         self.buffers.insert(at, Buffer { data, kind, dirty: None, in_flight: false, volatile: false, rank });
         self.mark_dirty(at);
@@ -226,7 +237,8 @@ impl Cache {
             buffer.dirty = Some(clock);
             let (bytes, owner) = (buffer.data.len() as u64, buffer.kind.owner());
             self.dirty.insert(clock, at);
-            self.dirty_of.entry(owner).or_default().insert(at);
+            let is_new = self.dirty_of.entry(owner).or_default().insert(at);
+            debug_assert!(is_new, "a buffer becomes dirty once before it is written");
             self.dirty_bytes += bytes;
             self.settle(at);
         }
@@ -236,10 +248,12 @@ impl Cache {
         let Some(buffer) = self.buffers.get_mut(&at) else { return };
         if let Some(since) = buffer.dirty.take() {
             let (bytes, owner) = (buffer.data.len() as u64, buffer.kind.owner());
-            self.dirty.remove(&since);
+            let listed = self.dirty.remove(&since);
+            debug_assert_eq!(listed, Some(at), "a dirty buffer is listed by when it became dirty");
             self.dirty_bytes -= bytes;
             if let Some(set) = self.dirty_of.get_mut(&owner) {
-                set.remove(&at);
+                let was_listed = set.remove(&at);
+                debug_assert!(was_listed, "a dirty buffer is listed with its file");
                 if set.is_empty() {
                     self.dirty_of.remove(&owner);
                 }
@@ -313,7 +327,8 @@ impl Cache {
     /// Begins a read. Its result counts only if [`Cache::end_load`] finds the same number.
     pub(super) fn begin_load(&mut self, at: FragNo) -> u64 {
         let number = self.tick();
-        self.loading.insert(at, number);
+        let other = self.loading.insert(at, number);
+        debug_assert!(other.is_none(), "a block is read once at a time");
         number
     }
 
@@ -362,6 +377,10 @@ impl Cache {
         let data = buffer.data.clone();
         self.settle(at);
         let end = at + (data.len() / self.frag_bytes) as u32;
+        debug_assert!(
+            !self.is_in_flight(at, (data.len() / self.frag_bytes) as u32),
+            "B3: no two writes that overlap are in flight"
+        );
         self.in_flight.insert(at, Flight { end, begun }); // B3
         self.watches.retain(|watch| watch.upgrade().map(|watch| watch.borrow_mut().push(at..end)).is_some());
         self.in_flight_bytes += data.len() as u64;
@@ -370,7 +389,12 @@ impl Cache {
 
     /// Ends the write of what was `bytes` long at `at`. Returns when it had begun.
     pub(super) fn end_write(&mut self, at: FragNo, bytes: usize, outcome: Written) -> u64 {
-        let begun = self.in_flight.remove(&at).map_or(0, |flight| flight.begun);
+        let flight = self.in_flight.remove(&at);
+        debug_assert!(
+            flight.is_some_and(|flight| flight.end == at + (bytes / self.frag_bytes) as u32),
+            "B3: a write that ends has been in flight, as long as it is"
+        );
+        let begun = flight.map_or(0, |flight| flight.begun);
         self.in_flight_bytes -= bytes as u64;
         let Some(buffer) = self.buffers.get_mut(&at) else { return begun };
         // A buffer created after the one that was written has not been in flight.

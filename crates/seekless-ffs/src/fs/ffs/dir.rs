@@ -139,8 +139,10 @@ impl State {
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
         let place = start + new as u64;
         let index = self.index(dir)?;
-        index.names.insert(name.to_vec(), FoundName { ino, kind, offset: place });
-        index.by_offset.insert(place, name.to_vec());
+        let other = index.names.insert(name.to_vec(), FoundName { ino, kind, offset: place });
+        debug_assert!(other.is_none(), "a name is in a directory once");
+        let other = index.by_offset.insert(place, name.to_vec());
+        debug_assert!(other.is_none(), "one name is at a place of a directory");
         if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
             *gap = widest as u16;
         }
@@ -162,8 +164,11 @@ impl State {
         let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
         put_dirent(chunk, 0, ino, DIR_CHUNK_BYTES, kind, name);
         let index = self.index(dir)?;
-        index.names.insert(name.to_vec(), FoundName { ino, kind, offset: start });
-        index.by_offset.insert(start, name.to_vec());
+        let other = index.names.insert(name.to_vec(), FoundName { ino, kind, offset: start });
+        debug_assert!(other.is_none(), "a name is in a directory once");
+        let other = index.by_offset.insert(start, name.to_vec());
+        debug_assert!(other.is_none(), "one name is at a place of a directory");
+        debug_assert!(index.by_offset.range(start + 1..).next().is_none(), "a directory grows at its end");
         index.gaps.resize((start / DIR_CHUNK_BYTES as u64) as usize, 0);
         index.gaps.push((DIR_CHUNK_BYTES - dirent_bytes(name.len())) as u16);
         Ok(at)

@@ -244,6 +244,7 @@ impl State {
 
     /// Adds the `frags` fragments at `at` to the file.
     fn occupy(&mut self, ino: InodeNo, vacancy: &Vacancy, at: FragNo, frags: u32) -> Step<()> {
+        debug_assert_eq!(vacancy.before[vacancy.index], FragNo::NONE, "F1: a block goes where the file has none");
         match vacancy.holder {
             None => self.inode_mut(ino)?.db[vacancy.index] = at,
             Some(holder) => self.put_pointers(ino, holder, vacancy.index..vacancy.index + 1, at)?,

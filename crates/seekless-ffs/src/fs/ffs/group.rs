@@ -261,8 +261,11 @@ impl<'a> GroupMut<'a> {
 
     fn claim_block(&mut self, at: u32) -> u32 {
         let block = at / self.layout.frag;
+        debug_assert!(at.is_multiple_of(self.layout.frag), "G3: a whole block begins where blocks do");
+        debug_assert!(self.is_block_free(block), "G1: a block that is taken as a whole is free");
         self.set_block(block, false);
         self.count_block(at, false);
+        debug_assert!(!self.is_block_free(block), "G1: what is taken is not free");
         at
     }
 
@@ -307,6 +310,7 @@ impl<'a> GroupMut<'a> {
         if longest == 0 {
             return;
         }
+        debug_assert!(bit(self.cluster_map(), block) != free, "G3: a block becomes free, or taken, once");
         set_bit(self.cluster_map(), block, free);
         let end = self.head.nclusterblks;
         let map = self.cluster_map();
@@ -366,6 +370,7 @@ impl<'a> GroupMut<'a> {
     /// free block. The address is the group's start when the group's first fragments are meant.
     pub(super) fn take_frags(&mut self, preferred: Option<u32>, count: u32) -> Option<u32> {
         let frag = self.layout.frag;
+        debug_assert!(0 < count && count < frag, "G2: a part of a block has fewer fragments than a block");
         let run = (count..frag).find(|&run| self.head.frsum[run as usize] > 0);
         let Some(run) = run else {
             if self.head.nbfree == 0 {
@@ -384,6 +389,8 @@ impl<'a> GroupMut<'a> {
             _ => self.head.frotor,
         };
         let at = self.search(start, run)?;
+        debug_assert!((at..at + run).all(|one| bit(self.free_map(), one)), "G2: a run that is counted is free");
+        debug_assert!(at / frag == (at + run - 1) / frag, "G2: a run of fragments lies in one block");
         for taken in at..at + count {
             set_bit(self.free_map(), taken, false);
         }
@@ -445,6 +452,7 @@ impl<'a> GroupMut<'a> {
             return Ok(());
         }
         self.count_runs(block, -1);
+        debug_assert!(at % frag + count <= frag, "G2: fragments that are freed together lie in one block");
         for freed in at..at + count {
             set_bit(self.free_map(), freed, true);
         }

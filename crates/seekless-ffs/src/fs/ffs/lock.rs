@@ -61,6 +61,11 @@ impl Locks {
         }
     }
 
+    /// True when a task holds the lock exclusively. For assertions: the lock does not know which task.
+    pub(super) fn is_alone(&self, number: InodeNo) -> bool {
+        self.held.borrow().get(&number).is_some_and(|(lock, _)| lock.alone)
+    }
+
     /// A lock that a task holds exclusively, if there is any.
     pub(super) fn held_alone(&self) -> Option<InodeNo> {
         self.held.borrow().iter().find(|(_, (lock, _))| lock.alone).map(|(&number, _)| number)
@@ -70,6 +75,7 @@ impl Locks {
         let mut held = self.held.borrow_mut();
         let Some((lock, freed)) = held.get_mut(&number) else { return };
         change(lock);
+        debug_assert!(!lock.alone || lock.sharers == 0, "a lock that is held alone is shared with nobody");
         let freed = freed.clone();
         if lock.sharers == 0 && !lock.alone && lock.waiting == 0 {
             held.remove(&number);
@@ -101,6 +107,7 @@ pub(super) struct Pass<'a> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         let alone = self.alone;
+        debug_assert_eq!(self.locks.is_alone(self.number), alone, "a lock is left as it was taken");
         self.locks.change(self.number, |held| match alone {
             true => held.alone = false,
             false => held.sharers -= 1,

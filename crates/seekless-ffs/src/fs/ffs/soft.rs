@@ -266,6 +266,10 @@ impl State {
         let Some(soft) = self.soft() else { return 0 };
         soft.flush_number += 1;
         let taken = std::mem::take(&mut soft.unflushed);
+        debug_assert!(
+            soft.flushes.last_key_value().is_none_or(|(&last, _)| last < soft.flush_number),
+            "U7: flushes are numbered as they begin"
+        );
         soft.flushes.insert(soft.flush_number, taken);
         soft.flush_number
     }

@@ -240,6 +240,7 @@ impl Ffs {
     ///
     /// On the volume, the inode loses its pointers before another file can get the blocks; so does each indirect block.
     pub(super) async fn truncate(&self, ino: InodeNo, size: u64) -> FsResult<()> {
+        debug_assert!(self.locks.is_alone(ino), "F4: a file gets shorter while nobody else uses it");
         let block = u64::from(self.state.borrow().layout.block_bytes);
         if size > 0 {
             // F3: the new last block must be there.
@@ -282,6 +283,7 @@ impl Ffs {
         keep: u64,
         left: &mut u64,
     ) -> FsResult<()> {
+        debug_assert!((1..=INDIRECT).contains(&level), "an indirect block is of one of three levels");
         cover_cut(level);
         let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
         count_blocks(ino, left, children.len())?;

@@ -209,6 +209,7 @@ impl Blocks {
         if !std::mem::replace(&mut cached.is_dirty, false) {
             return;
         }
+        debug_assert!(self.dirty.contains(id), "a block that is dirty is listed");
         if cached.listed == Listed::No {
             cached.listed = if leaves { Listed::Leaving } else { Listed::Clock };
             match leaves {
@@ -222,6 +223,7 @@ impl Blocks {
 
     pub(in crate::fs) fn remove(&mut self, id: BlockId) {
         if let Some(Cached { data, is_dirty, .. }) = self.blocks.remove(id) {
+            debug_assert_eq!(is_dirty, self.dirty.contains(id), "a block that is dirty is listed");
             if is_dirty {
                 self.remove_dirty(id);
             }

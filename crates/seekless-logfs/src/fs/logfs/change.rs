@@ -15,7 +15,7 @@ use super::{LogBackend, LogTypes, is_internal};
 use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
 use crate::rt::cover;
-use crate::units::{Ino, WallTime};
+use crate::units::{Ino, SECTOR_BYTES, WallTime};
 
 /// How much of the reserves a change may use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -114,6 +114,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
     fn insert_inode(&mut self, inode: Inode) {
         let (dirt, holes, freed) = (InodeDirt::Clean, Vec::new(), Vec::new());
         let change = InodeChange { inode, dirt, holes, freed, xattr: None, reclaiming: None, unwritten_delta: 0 };
+        debug_assert!(!self.inodes.contains(Ino(inode.ino)), "a change has each inode once");
         self.inodes.insert(Ino(inode.ino), change);
     }
 
@@ -173,8 +174,20 @@ impl<'a, L: LogBackend> Change<'a, L> {
         }
         let data = self.block(id)?.unwrap_or_else(|| Data::zeroes(BLOCK_BYTES));
         self.touch_holder(id)?;
+        debug_assert!(self.leads_to(id), "S1: what leads to a dirty block is dirty");
         self.blocks.insert(id, data);
         Ok(())
+    }
+
+    /// What leads to a block is part of the change, or waits to be written anyway (S1). For assertions.
+    fn leads_to(&self, id: BlockId) -> bool {
+        match id.key.holder() {
+            Holder::Inode(_) => self.inodes.contains(id.ino),
+            Holder::Node(node, _) => {
+                let node = BlockId { ino: id.ino, key: node };
+                self.blocks.contains(node) || self.is_written_anyway(node)
+            }
+        }
     }
 
     fn touch_holder(&mut self, id: BlockId) -> Step<()> {
@@ -209,6 +222,8 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// Replaces the whole block, whatever it held.
     pub(in crate::fs) fn replace_block(&mut self, id: BlockId, data: Data) -> Step<()> {
         self.touch_holder(id)?;
+        debug_assert_eq!(data.len(), BLOCK_BYTES, "a block is replaced as a whole");
+        debug_assert!(self.leads_to(id), "S1: what leads to a dirty block is dirty");
         // The growth of the volume follows from the pointer, so it must be in memory; touching the holder did that.
         self.blocks.insert(id, data);
         Ok(())
@@ -226,6 +241,8 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// An unchanged block is at a new address. The old address is no longer needed.
     pub(in crate::fs) fn relocate(&mut self, id: BlockId, old: Pointer, new: Pointer) -> Step<()> {
+        debug_assert!(old.is_mapped() && new.is_mapped(), "what moves is in the log, before and after");
+        debug_assert!(!self.blocks.contains(id), "what moves has not changed");
         self.set_pointer(id, new)?;
         self.change_of(id.ino, InodeDirt::Own)?.freed.push(old);
         Ok(())
@@ -270,6 +287,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// Reserves space for a data block in a hole. Returns false when the block existed.
     pub(in crate::fs) fn reserve(&mut self, id: BlockId) -> Step<bool> {
+        debug_assert!(id.key.is_data(), "space is reserved for data, not for what leads to it");
         if self.pointer(id)? != Pointer::Hole || self.block_exists(id)? {
             return Ok(false);
         }
@@ -307,6 +325,10 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// Replaces the stored attributes; `data` is padded to sectors.
     pub(in crate::fs) fn set_xattr(&mut self, ino: Ino, data: Option<Data>) -> Step<()> {
+        debug_assert!(
+            data.as_ref().is_none_or(|data| !data.is_empty() && (data.len() as u64).is_multiple_of(SECTOR_BYTES)),
+            "attributes fill whole sectors"
+        );
         self.xattr(ino)?; // Its old address must be known, to be freed.
         self.change_of(ino, InodeDirt::Own)?.xattr = Some(data);
         Ok(())
@@ -338,6 +360,8 @@ impl<'a, L: LogBackend> Change<'a, L> {
         let inode = self.blank_inode(ino, kind, parent, new);
         L::touch_imap(self, ino)?; // S1
         self.insert_inode(inode);
+        debug_assert!(!self.new_inodes.contains(&ino), "a number is given out once");
+        debug_assert!(!self.freed_inodes.contains(&ino), "a number is not given out again by the change that frees it");
         self.new_inodes.push(ino);
         self.inode_mut(ino, InodeDirt::Namespace)?;
         Ok(ino)
@@ -396,6 +420,8 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// Removes an inode whose blocks have all been unmapped.
     pub(in crate::fs) fn free_inode(&mut self, ino: Ino) -> Step<()> {
         self.set_xattr(ino, None)?;
+        debug_assert!(!self.freed_inodes.contains(&ino), "an inode is freed once");
+        debug_assert!(!is_internal(ino), "the inodes of the log itself are not freed");
         self.freed_inodes.push(ino);
         if L::is_orphan(self.state, ino) || self.orphans.contains(&(ino, true)) {
             self.orphans.push((ino, false));
@@ -529,6 +555,8 @@ impl<'a, L: LogBackend> Change<'a, L> {
         }
         for (id, _) in &dirt {
             debug_assert!(state.can_lead_to(*id), "S1: what leads to a dirty block is in memory, and dirty");
+            debug_assert!(state.inodes.contains_key(&id.ino), "S1: the inode of a dirty block is in memory");
+            debug_assert!(state.blocks.peek(*id).is_some(), "S1: a dirty block is in memory");
         }
         for ino in freed_inodes {
             forget_inode(state, ino);
@@ -590,6 +618,7 @@ fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
     let Some(known) = state.inodes.remove(&ino) else { return };
     state.dirty_inodes.remove(&ino);
     state.blocks.remove_file(ino);
+    debug_assert!(!state.blocks.has_file(ino), "nothing of a file that is gone is in memory");
     state.xattr_growth_bytes -= known.xattr_growth;
     state.inode_count -= 1;
     state.leaf_depth.remove(&ino);
@@ -600,6 +629,7 @@ fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
 
 /// Adds a hole to `holes`, joined to the last one when the two are adjacent, in either direction.
 pub(in crate::fs) fn add_hole(holes: &mut Vec<Hole>, new: Hole) {
+    debug_assert!(new.count > 0, "a hole has blocks");
     if let Some(last) = holes.last_mut()
         && last.reserved == new.reserved
         && let Some((first, count)) = join(last.first, last.count, new.first, new.count)
@@ -626,6 +656,7 @@ pub(in crate::fs) fn cut_holes(holes: &mut Vec<Hole>, first: u64, end: u64) {
             }
         }
     }
+    debug_assert!(!left.iter().any(overlaps), "nothing of the range is a hole any more");
     *holes = left;
 }
 

@@ -368,6 +368,8 @@ impl<L: LogBackend> State<L> {
 
     /// The block is in the log.
     pub(in crate::fs) fn mark_written(&mut self, id: BlockId) {
+        debug_assert!(self.blocks.dirty(id).is_some(), "S1: what is written was dirty");
+        debug_assert!(self.can_lead_to(id), "S1: what leads to a block that is written has its new address");
         let is_of_file = || self.inodes.get(&id.ino).is_some_and(|known| known.inode.kind() == Some(FileKind::Regular));
         let leaves = !self.volume.cache_data && id.key.is_data() && !is_internal(id.ino) && is_of_file();
         self.blocks.mark_clean(id, leaves);
@@ -375,6 +377,7 @@ impl<L: LogBackend> State<L> {
 
     /// Adds an inode just read; one that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
+        debug_assert!(inode.dirt == InodeDirt::Clean, "S1: an inode that was read is as the log has it");
         if !self.inodes.contains_key(&ino) {
             self.inodes.insert(ino, inode);
             self.evict_inodes();

@@ -70,6 +70,14 @@ pub(super) fn assemble(state: &mut State, scope: Scope<'_>, purpose: AllocPurpos
     }
     debug_assert!(places.blocks.is_empty(), "B2: what was taken for a batch is written with it");
     debug_assert!(!state.log.effects.contains_key(&number), "B1: a batch has a number of its own");
+    debug_assert!(number >= state.log.applied, "B1: a batch is entered after it is put together");
+    debug_assert!(
+        state
+            .dirty_inodes
+            .iter()
+            .all(|ino| { state.inodes.get(ino).is_none_or(|known| known.dirt != InodeDirt::Namespace) }),
+        "A1: every change of the name space is in the batch"
+    );
     let effect = Effect {
         entries,
         garbage: std::mem::take(&mut state.log.garbage),
@@ -141,6 +149,8 @@ impl Places {
             let Some(cell) = store.take_cell(aim, is_tight) else { return places.give_up(state) };
             places.cells.push(cell);
         }
+        debug_assert_eq!(places.blocks.len(), blocks_of(state, inodes), "B2: each dirty block has a place");
+        debug_assert_eq!(places.cells.len(), inodes.len().div_ceil(per_cell), "B3: each inode has a place in a cell");
         Ok(places)
     }
 
@@ -195,6 +205,10 @@ fn lay_file(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) -
         Some(known) => std::mem::take(&mut known.deferred_free),
         None => Vec::new(),
     };
+    debug_assert!(
+        state.blocks.dirty_of(ino).next().is_none(),
+        "A1: all changes of a file that is in a batch are in it"
+    );
     release_deferred(state, deferred_free);
     lay_xattr(state, ino, places, laid);
     Ok(())
@@ -313,15 +327,20 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], cells: &[u64], laid: &mut Laid)
             state.log.count_slot(slot);
             state.log.counters.inodes += 1;
         }
+        debug_assert!(
+            state.log.cells.get(&cell).is_none_or(|&count| usize::from(count) <= per_cell),
+            "B3: no more inodes are counted in a cell than it has room for"
+        );
         state.log.counters.inode_cells += 1;
         laid.push((at, bytes.freeze()));
     }
-    debug_assert_eq!(inodes.len().div_ceil(per_cell), cells.len());
+    debug_assert_eq!(inodes.len().div_ceil(per_cell), cells.len(), "B3: each inode has a place in a cell");
     old.into_iter().for_each(|slot| release_slot(state, slot));
 }
 
 /// Joins adjacent writes. The order stays that in which the head passes them.
 fn joined(laid: Laid) -> Vec<(Sector, Data)> {
+    let total: usize = laid.iter().map(|(_, data)| data.len()).sum();
     let mut runs: Vec<(Sector, Vec<Data>, u64)> = Vec::new();
     for (at, data) in laid {
         let sectors = data.len() as u64 / SECTOR_BYTES;
@@ -345,7 +364,13 @@ fn joined(laid: Laid) -> Vec<(Sector, Data)> {
             (at, whole.freeze())
         }
     };
-    runs.into_iter().map(join).collect()
+    let writes: Vec<(Sector, Data)> = runs.into_iter().map(join).collect();
+    debug_assert_eq!(
+        writes.iter().map(|(_, data)| data.len()).sum::<usize>(),
+        total,
+        "A1: all that was laid is written"
+    );
+    writes
 }
 
 /// Longest write, 1 MiB: longer ones gain nothing, and hold up reads.

@@ -314,6 +314,11 @@ fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Mov
     }
     change.commit(ReserveAccess::Internal)?;
     for copied in &used {
+        debug_assert!(
+            state.log.owners.get(copied.to.first).is_none(),
+            "M2: nothing has led to a copy before it is used"
+        );
+        debug_assert!(state.log.copies.contains(&copied.to.first), "B2: a copy is kept until something leads to it");
         state.log.owners.set(copied.to.first, copied.id);
     }
     let used = used.iter().map(|copied| copied.to.first).collect();

@@ -77,7 +77,12 @@ impl Vlfs {
             match result {
                 Ok(()) => {
                     state.in_flight.retain(|flight| flight.sequence != number);
-                    state.log.written.insert(number);
+                    debug_assert!(
+                        state.log.effects.contains_key(&number),
+                        "B1: a batch has its effect until it is entered"
+                    );
+                    let is_new = state.log.written.insert(number);
+                    debug_assert!(is_new, "B1: a batch is written once");
                     state.log.apply();
                 }
                 // L2. What could not be written stays in memory, where it can still be read.
@@ -89,6 +94,7 @@ impl Vlfs {
 
     /// Waits until every batch before `number` is durable (L1).
     async fn make_durable(&self, number: u64) -> FsResult<()> {
+        debug_assert!(number <= self.state.borrow().log.next_batch, "L1: what is waited for has been put together");
         loop {
             let progress = self.log_progress.wait();
             let (applied, is_stalled) = {
@@ -139,6 +145,7 @@ impl Vlfs {
                 debug_assert!(covered <= state.log.applied, "L1: what is durable has been applied");
                 state.log.durable = state.log.durable.max(covered);
                 let durable = state.log.durable;
+                debug_assert!(durable <= state.log.next_batch, "L1: what is durable has been put together");
                 let later = state.log.freeing.split_off(&durable);
                 let freed: u64 = std::mem::replace(&mut state.log.freeing, later).into_values().sum();
                 state.freed_pending_bytes -= freed;

@@ -117,14 +117,21 @@ impl Virtual {
             let Some(effect) = self.effects.remove(&self.applied) else {
                 unreachable!("B1: a batch has its effect until it is applied")
             };
+            debug_assert!(
+                self.effects.first_key_value().is_none_or(|(&next, _)| next > self.applied),
+                "B1: batches are entered in the order of their numbers"
+            );
             for &(ino, slot) in &effect.entries {
+                debug_assert!(u32::try_from(slot.0).is_ok(), "an entry of the map can name the place of an inode");
                 self.store.set(ino.0 as u32, slot.0 as u32);
                 if self.ahead.get(&ino).is_some_and(|&(_, batch)| batch == self.applied) {
                     self.ahead.remove(&ino);
                 }
             }
             self.store.discard(effect.garbage);
-            self.freeing.insert(self.applied, effect.freed_bytes);
+            let other = self.freeing.insert(self.applied, effect.freed_bytes);
+            debug_assert!(other.is_none(), "B2: a batch frees what it replaces once");
+            debug_assert!(self.durable <= self.applied, "L1: what is durable has been entered");
             self.applied += 1;
             debug_assert!(self.applied <= self.next_batch, "B1: only what was put together is applied");
         }
@@ -147,6 +154,7 @@ pub(super) fn release_slot(state: &mut State, slot: InodeSlot) {
     if *count == 0 {
         log.cells.remove(&cell);
         cover("vlfs: a cell of inodes becomes free");
+        debug_assert!(!log.store.is_cell_free(cell), "B2: what is given back is taken until then");
         log.garbage.cells.push(cell);
         let bytes = u64::from(log.store.layout().cell_bytes());
         log.garbage_bytes += bytes;
@@ -167,6 +175,10 @@ pub(super) fn release(state: &mut State, pointer: Pointer) {
     if u64::from(sectors) > BLOCK_SECTORS
         && let Some(parts) = log.parts.remove(&at)
     {
+        debug_assert!(
+            parts.iter().all(|&part| !log.store.is_block_free(part)),
+            "B2: what is given back is taken until then"
+        );
         parts.iter().for_each(|&part| log.owners.clear(part));
         log.garbage.blocks.extend(parts);
     }

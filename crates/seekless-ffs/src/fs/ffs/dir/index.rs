@@ -68,7 +68,8 @@ impl Index {
     /// Removes a name. Returns the offset of its entry.
     pub(in super::super) fn remove(&mut self, name: &[u8]) -> Option<u64> {
         let found = self.names.remove(name)?;
-        self.by_offset.remove(&found.offset);
+        let at = self.by_offset.remove(&found.offset);
+        debug_assert_eq!(at.as_deref(), Some(name), "a name is listed where its entry is");
         Some(found.offset)
     }
 

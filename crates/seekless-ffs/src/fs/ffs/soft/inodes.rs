@@ -20,7 +20,8 @@ impl State {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of_ino(ino));
         let Some(soft) = self.soft.as_deref_mut() else { return };
-        soft.unallocated_inodes.insert(ino, since);
+        let other = soft.unallocated_inodes.insert(ino, since);
+        debug_assert!(other.is_none(), "U2: a number that is given out belongs to no other inode");
         soft.wait(group, since, Event::Born { ino, since });
         if let Some(known) = self.inodes.get_mut(&ino) {
             known.soft = Some(Box::default());
@@ -87,6 +88,7 @@ impl State {
         image.encode(&mut bytes);
         let stored = self.cache.peek(at).map(|buffer| &buffer.data[offset..offset + Inode::BYTES]);
         let same = stored == Some(&bytes[..]);
+        debug_assert!(!soft.unallocated_inodes.contains_key(&ino), "U2: an inode is shown when its group has it");
         let safe = SafeFields::of(&image);
         // The block may differ from both, and be in flight.
         let durable = own.durable == safe && own.shown == safe;
@@ -132,6 +134,7 @@ impl State {
     /// Counts links on the volume as long as names exist there. The inodes are in memory.
     pub(super) fn hold(&mut self, links: &[(InodeNo, u16)]) {
         for (ino, count) in links {
+            debug_assert!(self.inodes.contains_key(ino), "U4: an inode whose links are held is in memory");
             if let Some(own) = self.inodes.get_mut(ino).and_then(|known| known.soft.as_deref_mut()) {
                 own.held += count;
             }
@@ -181,6 +184,7 @@ impl State {
         at: FragNo,
         frags: Vec<(FragNo, u32)>,
     ) -> Step<()> {
+        debug_assert!(!self.is_held(ino), "U4: no name on the volume leads to an inode that is freed");
         let inode = self.inode(ino)?.inode;
         for &(block, count) in &frags {
             self.forget_block(ino, block, count);

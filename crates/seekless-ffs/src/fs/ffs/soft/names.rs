@@ -51,13 +51,15 @@ fn chunk_of(offset: u64) -> u64 {
 
 impl super::Soft {
     fn list_entry(&mut self, at: (InodeNo, u64), ino: InodeNo, id: u64) {
-        self.entries.insert(at, id);
+        let other = self.entries.insert(at, id);
+        debug_assert!(other.is_none(), "U3: one entry at a place waits");
         *self.new_names.entry(ino).or_default() += 1;
     }
 
     /// Removes an entry of `ino` from the lists.
     pub(super) fn unlist_entry(&mut self, at: (InodeNo, u64), ino: InodeNo) {
-        self.entries.remove(&at);
+        let id = self.entries.remove(&at);
+        debug_assert!(id.is_some(), "U3: an entry that waits is listed");
         let Some(count) = self.new_names.get_mut(&ino) else { return };
         *count -= 1;
         if *count == 0 {
@@ -102,7 +104,8 @@ impl super::Soft {
     /// Takes a removal off the lists.
     pub(super) fn unlist_removal(&mut self, id: u64, dir: InodeNo, lbn: u64, name: Vec<u8>) {
         if let Some(ids) = self.removals.get_mut(&(dir, lbn)) {
-            ids.remove(&id);
+            let was_listed = ids.remove(&id);
+            debug_assert!(was_listed, "U5: a removal that waits is listed with its block");
             if ids.is_empty() {
                 self.removals.remove(&(dir, lbn));
             }
@@ -262,7 +265,8 @@ impl State {
         let Some(soft) = self.soft() else { return Ok(()) };
         soft.moved.extend(moved.as_ref().map(|moved| (id, moved.ino)));
         soft.record(id, 0, RecordKind::Ghost { dir, name: name.to_vec(), offset, releases, moved });
-        soft.ghosts.insert((dir, name.to_vec()), id);
+        let other = soft.ghosts.insert((dir, name.to_vec()), id);
+        debug_assert!(other.is_none(), "U5: a name is made again when its ghost is gone");
         soft.wait_for_record(id, after);
         if soft.records.get(&id).is_some_and(|record| record.unmet == 0) {
             soft.begin(id);
@@ -337,7 +341,8 @@ impl State {
             return Ok(());
         };
         dependents.into_iter().for_each(|id| soft.satisfy(id));
-        soft.ghosts.remove(&(dir, name.clone()));
+        let listed = soft.ghosts.remove(&(dir, name.clone()));
+        debug_assert_eq!(listed, Some(id), "U5: a ghost is listed by its name");
         let moved = soft.take_moved(id);
         let now = self.remove_held(dir, offset, &name, releases, moved);
         if let Some(soft) = self.soft() {

@@ -249,14 +249,20 @@ impl Soft {
     }
 
     pub(super) fn begin_fresh(&mut self, at: FragNo, fresh: Fresh) {
+        debug_assert!(
+            fresh.unwritten.is_some() || fresh.untaken.is_some(),
+            "U6: a fresh block lacks something, and is fresh until it has that"
+        );
         self.end_fresh(at);
-        self.fresh_of.insert((fresh.owner, at));
+        let is_new = self.fresh_of.insert((fresh.owner, at));
+        debug_assert!(is_new, "U1: a fresh block has one owner");
         self.fresh.insert(at, fresh);
     }
 
     pub(super) fn end_fresh(&mut self, at: FragNo) {
         if let Some(fresh) = self.fresh.remove(&at) {
-            self.fresh_of.remove(&(fresh.owner, at));
+            let was_listed = self.fresh_of.remove(&(fresh.owner, at));
+            debug_assert!(was_listed, "U1: a fresh block is listed with its owner");
         }
     }
 
@@ -267,11 +273,14 @@ impl Soft {
     }
 
     pub(super) fn record(&mut self, id: u64, unmet: u32, what: RecordKind) {
-        self.records.insert(id, Record { unmet, what, dependents: Vec::new() });
+        let other = self.records.insert(id, Record { unmet, what, dependents: Vec::new() });
+        debug_assert!(other.is_none(), "U6: a record has a number of its own");
     }
 
     /// Makes `id` wait for another record, if that still waits itself.
     pub(super) fn wait_for_record(&mut self, id: u64, other: u64) {
+        debug_assert_ne!(id, other, "U6: no record waits for itself");
+        debug_assert!(self.records.contains_key(&id), "U6: what waits is a record");
         if let Some(other) = self.records.get_mut(&other) {
             other.dependents.push(id);
             if let Some(record) = self.records.get_mut(&id) {
@@ -292,6 +301,10 @@ impl Soft {
 
     /// Acts on a record without unmet dependencies. Entries wait to be shown; their block is dirty.
     pub(super) fn begin(&mut self, id: u64) {
+        debug_assert!(
+            self.records.get(&id).is_none_or(|record| record.unmet == 0),
+            "U6: a record acts when nothing is left to wait for"
+        );
         match self.records.get(&id).map(|record| &record.what) {
             Some(RecordKind::Ghost { .. }) => self.job(Job::TakeOut(id)),
             Some(RecordKind::Free(_)) => {
@@ -306,7 +319,8 @@ impl Soft {
 
     /// An entry or a removal is durable, and the volume leads to it. Returns the directory whose first name this is.
     pub(super) fn end_name(&mut self, id: u64) -> Option<InodeNo> {
-        let Record { what, dependents, .. } = self.records.remove(&id)?;
+        let Record { what, dependents, unmet } = self.records.remove(&id)?;
+        debug_assert_eq!(unmet, 0, "U5: a name becomes durable when nothing is left to wait for");
         let mut named = None;
         self.take_moved(id);
         match what {

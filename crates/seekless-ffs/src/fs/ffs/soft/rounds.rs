@@ -349,6 +349,7 @@ impl Ffs {
             freeing.done += 1;
             if let Some(soft) = self.state.borrow_mut().soft() {
                 soft.pending_frags -= i64::from(count);
+                debug_assert!(soft.pending_frags >= 0, "U2: no more is freed than waits for it");
             }
         }
         if let Some((ino, directory)) = freeing.inode {
@@ -356,6 +357,7 @@ impl Ffs {
             freeing.inode = None;
             if let Some(soft) = self.state.borrow_mut().soft() {
                 soft.pending_inodes -= 1;
+                debug_assert!(soft.pending_inodes >= 0, "U2: no more inodes are freed than wait for it");
             }
         }
         self.release(&std::mem::take(&mut freeing.releases));
@@ -426,6 +428,7 @@ impl Drop for Running<'_> {
         if let Ok(mut state) = self.ffs.state.try_borrow_mut()
             && let Some(soft) = state.soft()
         {
+            debug_assert!(soft.jobs_running > 0, "U6: a job that ends was running");
             soft.jobs_running -= 1;
             soft.jobs.extend(self.job.take().map(|job| (job, self.attempt)));
         }

@@ -148,6 +148,7 @@ impl State {
         let id = self.cache.tick();
         let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
         let Some(soft) = self.soft.as_deref_mut() else { return };
+        debug_assert!(frags.iter().all(|(at, _)| !soft.is_fresh(*at)), "U2: what is freed does not wait to be written");
         soft.pending_frags += total;
         let freeing = Freeing { frags, ..Freeing::default() };
         if at_once {
