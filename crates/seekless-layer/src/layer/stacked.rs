@@ -546,7 +546,15 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
         let from = self.old_place(from.parent, from.name)?;
-        let to = self.new_place(to.parent, to.name).await?;
+        let to = match self.new_place(to.parent, to.name).await {
+            // What is renamed is looked for first.
+            Err(FsError::NameTooLong) => {
+                let entry = self.lower.lookup(from.parent, from.name).await?;
+                self.lower.forget(entry.attr.ino, 1).await;
+                return Err(FsError::NameTooLong);
+            }
+            to => to?,
+        };
         self.layer.rename(&self.lower, &self.nodes, from, to, mode).await
     }
 
