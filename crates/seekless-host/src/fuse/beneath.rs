@@ -44,8 +44,12 @@ fn detached(source: &str, subtype: &str, parameters: &[Parameter], flags: MountF
         }
     }
     // Those that a file system has, and below those that each of its mounts has.
-    for (flag, key) in [(MountFlags::RDONLY, "ro"), (MountFlags::SYNCHRONOUS, "sync"), (MountFlags::DIRSYNC, "dirsync")]
-    {
+    for (flag, key) in [
+        (MountFlags::RDONLY, "ro"),
+        (MountFlags::SYNCHRONOUS, "sync"),
+        (MountFlags::DIRSYNC, "dirsync"),
+        (MountFlags::LAZYTIME, "lazytime"),
+    ] {
         if flags.contains(flag) {
             fsconfig_set_flag(&context, key)?;
         }
@@ -60,6 +64,7 @@ fn detached(source: &str, subtype: &str, parameters: &[Parameter], flags: MountF
         (MountFlags::NOATIME, MountAttrFlags::MOUNT_ATTR_NOATIME),
         (MountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
         (MountFlags::STRICTATIME, MountAttrFlags::MOUNT_ATTR_STRICTATIME),
+        (MountFlags::NOSYMFOLLOW, MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW),
     ] {
         attributes.set(attribute, flags.contains(flag));
     }

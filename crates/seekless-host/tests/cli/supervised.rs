@@ -149,6 +149,30 @@ fn a_supervised_mount_ends_as_others_do() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// A mount that comes again has all options that it had.
+#[test]
+fn options_stay_after_a_death() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let line = || {
+        let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = scratch.path("mnt").canonicalize().unwrap();
+        table.lines().find(|line| line.contains(place.to_str().unwrap())).map(str::to_owned)
+    };
+    for options in ["nosuid,nodev,noexec,noatime,nosymfollow,lazytime", "sync,strictatime,allow_other", "ro,nodiratime"]
+    {
+        let arguments = ["mount", LINE, "mnt", "--supervise", "--pid-file", "pid", "--log-file", "log", "-o", options];
+        scratch.good(&arguments);
+        let before = line();
+        kill_and_wait(&scratch);
+        assert!(before.is_some());
+        assert_eq!(line(), before, "{options}");
+        scratch.good(&["umount", "mnt"]);
+    }
+}
+
 /// What is unmounted between a death and the next daemon stays unmounted.
 #[test]
 fn a_dead_mount_that_is_unmounted_does_not_come_again() {
