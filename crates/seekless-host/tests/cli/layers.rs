@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::mounts::{daemon, wait_for};
 use crate::{Scratch, can_mount};
 
 const LINE: &str = "zstd / hostdir:data";
@@ -81,13 +82,8 @@ fn what_is_synced_above_another_mount_is_durable() {
             std::fs::remove_file(scratch.path("mnt/d/3")).unwrap();
             std::fs::rename(scratch.path("mnt/d/4"), scratch.path("mnt/four")).unwrap();
             scratch.good(&[said, "mnt"]);
-            let pid = std::fs::read_to_string(scratch.path("pid")).unwrap();
-            kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
-            let begun = Instant::now();
-            while std::fs::write(scratch.path("below/probe"), "").is_ok() {
-                assert!(begun.elapsed() < Duration::from_secs(30), "no sign of its end");
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            kill_process(daemon(&scratch), Signal::KILL).unwrap();
+            wait_for("its end", || std::fs::write(scratch.path("below/probe"), "").is_err());
             if said == "sync" {
                 let _ = scratch.run(&["umount", "mnt"]);
             }

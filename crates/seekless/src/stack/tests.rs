@@ -52,6 +52,13 @@ fn good_lines_say_what_they_should() {
     }
 }
 
+/// A line that cannot be written to says so by itself.
+#[test]
+fn lines_may_be_read_only() {
+    let says = |line: &str| parse(line).says_read_only();
+    assert!(says("lfs / vld:snapshot=monday / file:a.img") && !says("lfs / vld / file:a.img"));
+}
+
 /// Every kind of mistake gives a text that points at it. Method: the whole text, as a user sees it.
 #[test]
 fn errors_point_at_the_mistake() {

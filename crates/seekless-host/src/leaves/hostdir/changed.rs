@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -83,7 +84,7 @@ impl HostDir {
             oldest.and_then(|ino| entries.remove(&ino))
         };
         if let Some((_, place)) = oldest {
-            let synced = self.open_to_sync(&place).and_then(|file| file.map_or(Ok(()), rustix::fs::fsync));
+            let synced = self.open_if_there(&place).and_then(|file| file.map_or(Ok(()), rustix::fs::fsync));
             if let Err(cause) = synced {
                 changed.failed.set(Some(cause));
             }
@@ -97,7 +98,7 @@ impl HostDir {
             entries.iter().map(|(&ino, (stamp, place))| (ino, *stamp, place.clone())).collect()
         };
         for (ino, stamp, place) in listed {
-            if let Some(file) = self.open_to_sync(&place).map_err(sys::error)? {
+            if let Some(file) = self.open_if_there(&place).map_err(sys::error)? {
                 self.reactor.sync(&file.into(), true).await.map_err(sys::error)?;
             }
             let mut entries = changed.entries.borrow_mut();
@@ -108,8 +109,16 @@ impl HostDir {
         changed.failed.take().map_or(Ok(()), |cause| Err(sys::error(cause)))
     }
 
+    /// As [`HostDir::open_to_sync`], also `None` for what is gone.
+    fn open_if_there(&self, place: &File) -> Result<Option<OwnedFd>, Errno> {
+        match self.open_to_sync(place) {
+            Err(Errno::NOENT | Errno::STALE) => Ok(None),
+            result => result,
+        }
+    }
+
     /// A descriptor that `fsync` takes; `None` for what has no data, whose name is synced with its directory.
-    fn open_to_sync(&self, place: &File) -> Result<Option<std::os::fd::OwnedFd>, Errno> {
+    pub(super) fn open_to_sync(&self, place: &File) -> Result<Option<OwnedFd>, Errno> {
         let flags = match FileType::from_raw_mode(sys::stat(&**place)?.stx_mode.into()) {
             FileType::RegularFile => OFlags::RDONLY,
             FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -119,8 +128,6 @@ impl HostDir {
         match open(flags) {
             // A file that this user may write but not read.
             Err(Errno::ACCESS) => open(OFlags::WRONLY),
-            // It is gone.
-            Err(Errno::NOENT | Errno::STALE) => return Ok(None),
             result => result,
         }
         .map(Some)

@@ -297,19 +297,10 @@ impl HostDir {
             Some(handle) => self.opened(ino, handle)?.file.clone(),
             None => {
                 let place = self.inodes.file(ino)?;
-                let flags = match self.kind_of(&place)? {
-                    FileKind::Regular => OFlags::RDONLY,
-                    FileKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
-                    // They have no data, and their names are synced with their directory.
-                    _ => return Ok(()),
-                };
-                let open = |flags| self.inodes.with_room(|| self.inodes.host_root().reopen(&place, flags));
-                let opened = match open(flags) {
-                    // A file that this user may write but not read.
-                    Err(Errno::ACCESS) => open(OFlags::WRONLY),
-                    result => result,
-                };
-                Arc::new(opened.map_err(sys::error)?)
+                match self.open_to_sync(&place).map_err(sys::error)? {
+                    Some(opened) => Arc::new(opened),
+                    None => return Ok(()),
+                }
             }
         };
         // After an error the host has dropped the pages that it could not write; a retry would hide that.
