@@ -183,18 +183,18 @@ impl Pair {
         self.here = Runner::new(&self.rt, fs);
     }
 
-    /// A file system may keep holes in larger units than the model, or none: the bytes between `offset` and the answer
-    /// must read as the answer implies.
+    /// A file system may keep holes in larger units than the model, or none, and may make holes of zeroes: the bytes
+    /// between `offset` and the answer must read as the answer implies.
     async fn check_seek(&self, target: &Target, offset: u64, seek: SeekTo, here: &Outcome, there: &Outcome) -> bool {
         let node = self.there.ino(target).await.ok().and_then(|ino| self.model.node(ino));
         let Some(Body::Regular(contents)) = node.map(|node| node.body) else { return here.agrees(there) };
-        let (size, data) = (contents.size(), contents.next_data(offset));
+        let (size, nonzero) = (contents.size(), contents.next_nonzero(offset));
         match (seek, here) {
             (_, Outcome::Failed(FsError::NoSuchOffset)) if offset >= size => true,
-            (SeekTo::Data, Outcome::Failed(FsError::NoSuchOffset)) => data.is_none(),
-            // Data may be reported early, but not late.
+            (SeekTo::Data, Outcome::Failed(FsError::NoSuchOffset)) => nonzero.is_none(),
+            // Data may be reported early; only zeroes may be skipped.
             (SeekTo::Data, Outcome::Offset(found)) => {
-                offset <= *found && *found < size && data.is_none_or(|data| *found <= data)
+                offset <= *found && *found < size && nonzero.is_none_or(|nonzero| *found <= nonzero)
             }
             // A reported hole must read as zeroes there; the end always counts.
             (SeekTo::Hole, Outcome::Offset(found)) => {

@@ -172,6 +172,17 @@ impl Contents {
         Some(offset.max(page * PAGE_BYTES)).filter(|&at| at < self.size)
     }
 
+    /// First byte at or after `offset` that is not zero.
+    pub fn next_nonzero(&self, offset: u64) -> Option<u64> {
+        self.data_pages(offset / PAGE_BYTES).find_map(|page| {
+            let start = page * PAGE_BYTES;
+            let skipped = offset.saturating_sub(start) as usize;
+            let data = self.pages.get(&page)?.as_ref()?;
+            let found = data[skipped..].iter().position(|&byte| byte != 0)?;
+            Some(start + (skipped + found) as u64)
+        })
+    }
+
     /// First byte at or after `offset` that has not been written; the end of the file is one.
     pub fn next_hole(&self, offset: u64) -> Option<u64> {
         if offset >= self.size {
@@ -246,6 +257,9 @@ mod tests {
                 }
                 assert_eq!(sparse.to_vec(), plain, "seed {seed} step {step}");
                 assert_eq!(sparse, Contents::from_slice(&plain));
+                let from = rng.below(20_000) as usize;
+                let nonzero = plain.iter().skip(from).position(|&byte| byte != 0).map(|past| (from + past) as u64);
+                assert_eq!(sparse.next_nonzero(from as u64), nonzero, "seed {seed} step {step}");
                 // Every byte that is not zero has storage, and holes and data alternate without overlap.
                 let mut at = 0;
                 while let Some(data) = sparse.next_data(at) {
