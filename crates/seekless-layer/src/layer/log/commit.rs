@@ -302,7 +302,7 @@ impl ChunkedLayer {
     /// file as committed or as before.
     ///
     /// # Errors
-    /// The first error. All other files are committed nevertheless.
+    /// The first error; all other files are committed nevertheless. With `durable`, `Stopped` ever after a file was stopped.
     pub(super) async fn commit_all(&self, lower: &Fs, nodes: &Nodes<Node>, durable: bool) -> FsResult<()> {
         let _pass = self.passes.enter().await;
         let mut result = Ok(());
@@ -351,8 +351,26 @@ impl ChunkedLayer {
             for turn in &written {
                 self.release_and_mark(turn).await;
             }
+            result = result.and(self.check_stops(nodes));
         }
         result
+    }
+
+    /// `Stopped` ever after a file was stopped.
+    pub(super) fn check_stops(&self, nodes: &Nodes<Node>) -> FsResult<()> {
+        nodes.all().iter().for_each(|(_, node)| self.note_stop(node));
+        self.stopped.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Remembers why `node` was stopped, if it was.
+    pub(super) fn note_stop(&self, node: &Node) {
+        if let Some(error) = node.file().and_then(|file| file.borrow().stopped.clone()) {
+            let stopped = match error {
+                FsError::Stopped(_) => error,
+                other => FsError::Stopped(other.to_string()),
+            };
+            self.stopped.borrow_mut().get_or_insert(stopped);
+        }
     }
 
     /// The last commit of a file is durable: frees its space and sets its mark.

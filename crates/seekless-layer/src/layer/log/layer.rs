@@ -112,6 +112,7 @@ impl Layer for ChunkedLayer {
     }
 
     async fn close_node(&self, lower: &Fs, ino: Ino, node: Rc<Node>) -> FsResult<()> {
+        self.note_stop(&node);
         let lost = match node.file() {
             Some(file) => {
                 let mut file = file.borrow_mut();
@@ -340,7 +341,10 @@ impl Layer for ChunkedLayer {
                 }
             }
         }
-        lower.idle(until).await
+        let more = lower.idle(until).await?;
+        // The write-back in the background tells nobody else.
+        self.check_stops(nodes)?;
+        Ok(more)
     }
 
     async fn drop_caches(&self, lower: &Fs, _nodes: &Nodes<Node>) -> FsResult<()> {

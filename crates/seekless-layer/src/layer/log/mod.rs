@@ -48,7 +48,7 @@ use super::Stacked;
 use super::codecs::Codec;
 use super::directory::{Claim, schemes};
 use crate::device::Counter;
-use crate::fs::{Fs, FsResult};
+use crate::fs::{Fs, FsError, FsResult};
 use crate::rt::{Gate, Rt};
 use crate::units::{MIB, Nanos};
 
@@ -146,6 +146,9 @@ pub struct ChunkedLayer {
     /// Bytes that can still be promised to writers before the free space below is queried again.
     room: Cell<u64>,
     timer_is_set: Cell<bool>,
+    /// `Stopped`, with the first error that stopped a file: no sync of all succeeds after it, also when that file is no
+    /// longer in use.
+    stopped: RefCell<Option<FsError>>,
     closed: Cell<bool>,
     /// One pass over all files at a time.
     passes: Gate,
@@ -164,6 +167,7 @@ impl ChunkedLayer {
             dirty_bytes: Cell::new(0),
             room: Cell::new(0),
             timer_is_set: Cell::new(false),
+            stopped: RefCell::default(),
             closed: Cell::new(false),
             passes: Gate::new(),
             next_serial: Cell::new(1),

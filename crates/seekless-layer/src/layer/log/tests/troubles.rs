@@ -59,11 +59,18 @@ fn syncs_that_fail() {
                     for _ in 0..2 {
                         let again = client.fsync(file).await;
                         assert!(matches!(again, Err(FsError::Stopped(_))), "{name}: {again:?}");
+                        let all = fs.syncfs().await;
+                        assert!(matches!(all, Err(FsError::Stopped(_))), "{name}: {all:?}");
                     }
                     let write = client.write(file, 0, b"more").await;
                     assert!(matches!(write, Err(FsError::Stopped(_))), "{name}: {write:?}");
                     let left = durable(&rt, &lower, &options).await;
                     assert!(left == vec![1; 9_000] || left == new, "{name}: a mixture");
+                    client.close(file).await.unwrap();
+                    // Also when the file is not in use any more.
+                    let all = fs.syncfs().await;
+                    assert!(matches!(all, Err(FsError::Stopped(_))), "{name}: {all:?}");
+                    fs.close().await.expect_err(&name);
                 });
             }
         }
@@ -106,5 +113,28 @@ fn slots_that_cannot_be_written() {
             assert!(matches!(again, Err(FsError::Stopped(_))), "{again:?}");
         }
         assert!(durable(&rt, &lower, &options).await == content);
+    });
+}
+
+/// A file that the write-back in the background had to stop is told by each later sync of all, and to whoever lets the layer
+/// work while nothing else does.
+#[test]
+fn a_write_back_that_fails_is_told() {
+    simulate(1, async |rt| {
+        let lower = weak_fs(&rt);
+        let fs = stack_on(&rt, lower.clone(), tiny(Arc::new(Copy))).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        fs.syncfs().await.unwrap();
+        client.write(file, 0, &[1; 9_000]).await.unwrap();
+        lower.end_syncs_with([Err(unknown())]);
+        rt.sleep(Nanos::from_secs(20)).await;
+        lower.end_syncs_with([]);
+        assert_eq!(fs.idle(rt.now()).await, Err(FsError::Stopped(unknown().to_string())));
+        client.close(file).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(fs.syncfs().await, Err(FsError::Stopped(unknown().to_string())));
+        }
+        fs.close().await.unwrap_err();
     });
 }
