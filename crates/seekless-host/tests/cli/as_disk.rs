@@ -56,13 +56,13 @@ fn run(program: &str, arguments: &[&str]) -> (i32, String) {
 }
 
 /// A file system of the kernel on the disk, mounted.
-struct Ext4 {
+pub(crate) struct Ext4 {
     mount_point: PathBuf,
     device: LoopDevice,
 }
 
 impl Ext4 {
-    fn mount(scratch: &Scratch, device: LoopDevice, options: &str) -> Ext4 {
+    pub(crate) fn mount(scratch: &Scratch, device: LoopDevice, options: &str) -> Ext4 {
         let mount_point = scratch.path("ext4");
         let _ = std::fs::create_dir(&mount_point);
         let (code, text) = run("mount", &["-t", "ext4", "-o", options, name(&device), mount_point.to_str().unwrap()]);
@@ -70,7 +70,7 @@ impl Ext4 {
         Ext4 { mount_point, device }
     }
 
-    fn unmount(self) -> LoopDevice {
+    pub(crate) fn unmount(self) -> LoopDevice {
         let path = self.mount_point.to_str().unwrap();
         let begun = Instant::now();
         while run("umount", &[path]).0 != 0 {

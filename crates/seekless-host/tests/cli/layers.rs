@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
+use seekless_host::testing::{LoopDevice, Need, SmallTmpfs, skip};
 
+use crate::as_disk::Ext4;
 use crate::mounts::{daemon, wait_for};
 use crate::{Scratch, can_mount};
 
@@ -56,49 +59,116 @@ fn a_directory_is_compressed() {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// Aim: what a layer says is durable is, on a directory of another mount of ours as well, which the kernel does not sync as a
+/// Where a mount of ours is below a layer, in ways that the kernel does not sync as a whole.
+#[derive(Clone, Copy, Debug)]
+enum Below {
+    Directory,
+    Inside,
+    Overlay,
+}
+
+impl Below {
+    /// The layer's directory; the mount is at `around/below`.
+    fn leaf(self, round: usize) -> String {
+        match self {
+            Below::Directory => format!("hostdir:around/below/{round}"),
+            Below::Inside => "hostdir:around,submounts=on".to_owned(),
+            Below::Overlay => "hostdir:merged".to_owned(),
+        }
+    }
+
+    /// Where the layer's mount shows what is stored in the other.
+    fn shown(self, round: usize) -> String {
+        match self {
+            Below::Inside => format!("mnt/below/{round}"),
+            _ => "mnt".to_owned(),
+        }
+    }
+}
+
+/// Mounts an overlay that writes to the other mount; whether that was possible.
+fn mount_overlay(scratch: &Scratch, round: usize) -> bool {
+    let at = |name: String| scratch.path(&name).display().to_string();
+    let (lower, upper, work) =
+        (at("lower".into()), at(format!("around/below/{round}")), at(format!("around/below/{round}-work")));
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let options = std::ffi::CString::new(options).unwrap();
+    mount("overlay", scratch.path("merged"), "overlay", MountFlags::empty(), &*options).is_ok()
+}
+
+/// Aim: what a layer says is durable is, also above or around another mount of ours, which the kernel does not sync as a
 /// whole. Method: both ways of saying so and several layers; then the daemon below is killed.
 #[test]
 fn what_is_synced_above_another_mount_is_durable() {
     if !can_mount() {
         return;
     }
+    for (below, layers) in [
+        (Below::Directory, &["zstd", "wrap", "copy:index=classic"][..]),
+        (Below::Inside, &["zstd", "wrap"]),
+        (Below::Overlay, &["zstd"]),
+    ] {
+        what_is_synced_is_durable(below, layers);
+    }
+}
+
+fn what_is_synced_is_durable(below: Below, layers: &[&str]) {
     let scratch = Scratch::new();
-    scratch.make_directory("below");
-    scratch.make_directory("mnt");
+    for name in ["around", "around/below", "lower", "merged", "mnt"] {
+        scratch.make_directory(name);
+    }
     scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);
-    let mount_below = || scratch.good(&["mount", "lfs / file:a.img", "below", "--pid-file", "pid"]);
-    for (round, layer) in ["zstd", "wrap", "copy:index=classic"].into_iter().enumerate() {
-        for said in ["sync", "umount"] {
-            mount_below();
-            let line = format!("{layer} / hostdir:below/{round}-{said}");
-            scratch.make_directory(&format!("below/{round}-{said}"));
-            scratch.good(&["sync", "below"]);
-            scratch.good(&["mount", &line, "mnt"]);
-            scratch.make_directory("mnt/d");
-            for number in 0..20 {
-                scratch.write(&format!("mnt/d/{number}"), text(number * 3_000));
-            }
-            std::fs::remove_file(scratch.path("mnt/d/3")).unwrap();
-            std::fs::rename(scratch.path("mnt/d/4"), scratch.path("mnt/four")).unwrap();
-            scratch.good(&[said, "mnt"]);
-            kill_process(daemon(&scratch), Signal::KILL).unwrap();
-            wait_for("its end", || std::fs::write(scratch.path("below/probe"), "").is_err());
-            if said == "sync" {
-                let _ = scratch.run(&["umount", "mnt"]);
-            }
-            let _ = scratch.run(&["umount", "--lazy", "below"]);
-            mount_below();
-            scratch.good(&["mount", &line, "mnt"]);
-            for number in (0..20).filter(|number| *number != 3) {
-                let name = if number == 4 { "mnt/four".to_owned() } else { format!("mnt/d/{number}") };
-                let read = std::fs::read(scratch.path(&name));
-                assert!(read.is_ok_and(|read| read == text(number * 3_000)), "{layer}, {said}: {name}");
-            }
-            assert!(!scratch.path("mnt/d/3").exists() && !scratch.path("mnt/d/4").exists(), "{layer}, {said}");
-            scratch.good(&["umount", "mnt"]);
-            scratch.good(&["umount", "below"]);
+    let mount_below = |round: usize| {
+        scratch.good(&["mount", "lfs / file:a.img", "around/below", "--pid-file", "pid"]);
+        let _ = std::fs::create_dir(scratch.path(&format!("around/below/{round}")));
+        let _ = std::fs::create_dir(scratch.path(&format!("around/below/{round}-work")));
+        scratch.good(&["sync", "around/below"]);
+        !matches!(below, Below::Overlay) || mount_overlay(&scratch, round)
+    };
+    let unmount_below = |lazily: bool| {
+        if matches!(below, Below::Overlay) {
+            unmount(scratch.path("merged"), UnmountFlags::DETACH).unwrap();
         }
+        match lazily {
+            true => drop(scratch.run(&["umount", "--lazy", "around/below"])),
+            false => drop(scratch.good(&["umount", "around/below"])),
+        }
+    };
+    for (round, (layer, said)) in
+        layers.iter().flat_map(|layer| ["sync", "umount"].map(|said| (layer, said))).enumerate()
+    {
+        if !mount_below(round) {
+            scratch.good(&["umount", "around/below"]);
+            skip(Need::Overlay, "this kernel does not mount an overlay here");
+            return;
+        }
+        let line = format!("{layer} / {}", below.leaf(round));
+        let shown = below.shown(round);
+        scratch.good(&["mount", &line, "mnt"]);
+        scratch.make_directory(&format!("{shown}/d"));
+        for number in 0..20 {
+            scratch.write(&format!("{shown}/d/{number}"), text(number * 3_000));
+        }
+        std::fs::remove_file(scratch.path(&format!("{shown}/d/3"))).unwrap();
+        std::fs::rename(scratch.path(&format!("{shown}/d/4")), scratch.path(&format!("{shown}/four"))).unwrap();
+        scratch.good(&[said, "mnt"]);
+        kill_process(daemon(&scratch), Signal::KILL).unwrap();
+        wait_for("its end", || std::fs::write(scratch.path("around/below/probe"), "").is_err());
+        if said == "sync" {
+            let _ = scratch.run(&["umount", "mnt"]);
+        }
+        unmount_below(true);
+        assert!(mount_below(round));
+        scratch.good(&["mount", &line, "mnt"]);
+        for number in (0..20).filter(|number| *number != 3) {
+            let name = if number == 4 { format!("{shown}/four") } else { format!("{shown}/d/{number}") };
+            let read = std::fs::read(scratch.path(&name));
+            assert!(read.is_ok_and(|read| read == text(number * 3_000)), "{below:?}, {layer}, {said}: {name}");
+        }
+        let gone = |name: &str| !scratch.path(&format!("{shown}/d/{name}")).exists();
+        assert!(gone("3") && gone("4"), "{below:?}, {layer}, {said}");
+        scratch.good(&["umount", "mnt"]);
+        unmount_below(false);
     }
 }
 
@@ -125,6 +195,52 @@ fn a_limit_on_the_size_of_files_kills_no_daemon() {
     scratch.good(&["mount", "copy / hostdir:data", "mnt"]);
     assert_eq!(std::fs::read(scratch.path("mnt/other")).unwrap(), b"not synced yet");
     scratch.good(&["umount", "mnt"]);
+}
+
+/// Aim: where the host could not write once and forgot what it had, every sync until the unmount says so, and the unmount.
+/// Method: ext4 in a sparse image on a full tmpfs, which then has room again.
+#[test]
+fn a_host_that_could_not_write_once_is_told_ever_after() {
+    let has_ext4 = || std::process::Command::new("mkfs.ext4").arg("-V").output().is_ok();
+    if !can_mount() || !has_ext4() {
+        return;
+    }
+    for layer in ["zstd", "wrap", "copy:index=classic"] {
+        let scratch = Scratch::new();
+        for name in ["full", "mnt"] {
+            scratch.make_directory(name);
+        }
+        let Some(_tmpfs) = SmallTmpfs::mount(&scratch.path("full"), 24 << 20) else { return };
+        std::fs::File::create(scratch.path("full/image")).unwrap().set_len(64 << 20).unwrap();
+        let Some(device) = LoopDevice::attach(&scratch.path("full/image"), 4096) else { return };
+        let mut mkfs = std::process::Command::new("mkfs.ext4");
+        mkfs.args(["-q", "-F", "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"]).arg(device.path());
+        assert!(mkfs.status().unwrap().success());
+        let ext4 = Ext4::mount(&scratch, device, "rw");
+        let line = format!("{layer} / hostdir:ext4");
+        scratch.good(&["mount", &line, "mnt"]);
+        scratch.write("mnt/old", "synced before");
+        scratch.good(&["sync", "mnt"]);
+        let _ = std::fs::write(scratch.path("full/ballast"), vec![1; 24 << 20]);
+        let mut noise = vec![0; 2_000_000];
+        seekless::rng::Rng::new(1).fill(&mut noise);
+        (0..4).for_each(|number| scratch.write(&format!("mnt/{number}"), &noise));
+        assert_ne!(scratch.run(&["sync", "mnt"]).code, 0, "{layer}");
+        std::fs::remove_file(scratch.path("full/ballast")).unwrap();
+        for _ in 0..2 {
+            let again = scratch.run(&["sync", "mnt"]);
+            assert!(again.code != 0 && again.err.contains("stopped after an error"), "{layer}: {}", again.err);
+        }
+        let ended = scratch.run(&["umount", "mnt"]);
+        assert!(ended.code != 0 && ended.err.contains("not everything is durable"), "{layer}: {}", ended.err);
+        // Mounted again, it tells what is there and takes changes.
+        scratch.good(&["mount", &line, "mnt"]);
+        assert_eq!(std::fs::read(scratch.path("mnt/old")).unwrap(), b"synced before");
+        scratch.write("mnt/new", &noise);
+        scratch.good(&["sync", "mnt"]);
+        scratch.good(&["umount", "mnt"]);
+        drop(ext4.unmount());
+    }
 }
 
 /// A file that replaces another, by a rename or by being rewritten, is there with the old or the new content after

@@ -1,7 +1,8 @@
-//! What was changed since the last sync, on host file systems that cannot be synced as a whole.
+//! What was changed since the last sync, where the kernel does not sync the host file system as a whole.
 //!
-//! The kernel passes `syncfs` on to the file systems that it has itself, but not to one that is mounted as plain `fuse`: the call
-//! succeeds, and nothing is durable. There each file and directory is synced by itself.
+//! The kernel passes `syncfs` on to the file systems that it has itself, but not to one that is mounted as plain `fuse`, nor to one that
+//! another file system uses, as an overlay does: the call succeeds, and nothing is durable. There each file and directory is
+//! synced by itself, and so it is wherever it is not known that `syncfs` reaches the storage.
 //!
 //! Invariant
 //!   C1  Whatever was changed before a sync begins is listed, with an open place so that it can be found, until a sync of it that began
@@ -16,11 +17,27 @@ use rustix::io::Errno;
 use seekless::fs::FsResult;
 use seekless::units::Ino;
 
+use super::sys::Key;
 use super::{HostDir, sys};
 use crate::reactor::File;
 
-/// Of `statfs`.
-const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+/// File systems of which `syncfs` makes everything durable, by their number in `statfs` (`linux/magic.h`): they are in the kernel, have
+/// the storage for themselves, and either flush its cache (`sync_fs`) or have none.
+const SYNCED_AS_A_WHOLE: [rustix::fs::FsWord; 8] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0xf2f5_2010, // F2FS
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // ZFS
+    0x0102_1994, // tmpfs
+    0x6969,      // NFS: all that was written is committed by the server
+];
+
+/// Whether the kernel syncs the file system of `place` as a whole.
+fn is_synced_as_a_whole(place: &File) -> bool {
+    rustix::fs::fstatfs(&**place).is_ok_and(|host| SYNCED_AS_A_WHOLE.contains(&host.f_type))
+}
 
 /// Open places that are kept; with more, the oldest is synced at once.
 const LISTED_MAX: usize = 1024;
@@ -30,15 +47,17 @@ const LISTED_MAX: usize = 1024;
 pub(super) struct Changed {
     entries: RefCell<BTreeMap<Ino, (u64, File)>>,
     next: Cell<u64>,
+    /// Places that are no longer listed, one of each device that the kernel syncs as a whole.
+    devices: RefCell<BTreeMap<u64, File>>,
     /// A sync has failed that no caller waited for.
     failed: Cell<Option<Errno>>,
 }
 
 impl Changed {
-    /// For the host file system of `directory`; `None` where the kernel syncs it as a whole.
-    pub(super) fn of(directory: &File) -> Option<Changed> {
-        let is_fuse = rustix::fs::fstatfs(&**directory).is_ok_and(|host| host.f_type == FUSE_MAGIC);
-        is_fuse.then(Changed::default)
+    /// For what is below `directory`; `None` where the kernel syncs all of it as a whole. With `submounts` that is looked up for each
+    /// place when it is synced, as mounts inside come and go.
+    pub(super) fn of(directory: &File, submounts: bool) -> Option<Changed> {
+        (submounts || !is_synced_as_a_whole(directory)).then(Changed::default)
     }
 }
 
@@ -83,30 +102,67 @@ impl HostDir {
             };
             oldest.and_then(|ino| entries.remove(&ino))
         };
-        if let Some((_, place)) = oldest {
-            let synced = self.open_if_there(&place).and_then(|file| file.map_or(Ok(()), rustix::fs::fsync));
-            if let Err(cause) = synced {
-                changed.failed.set(Some(cause));
-            }
+        if let Some((_, place)) = oldest
+            && let Err(cause) = self.sync_unlisted(changed, place)
+        {
+            changed.failed.set(Some(cause));
         }
     }
 
-    /// Makes everything durable that was changed, one by one.
+    fn sync_unlisted(&self, changed: &Changed, place: File) -> Result<(), Errno> {
+        if is_synced_as_a_whole(&place) {
+            let device = Key::of(&sys::stat(&*place)?).device;
+            changed.devices.borrow_mut().insert(device, place);
+            return Ok(());
+        }
+        self.open_if_there(&place)?.map_or(Ok(()), rustix::fs::fsync)
+    }
+
+    /// Makes everything durable that was changed and is not on the root's file system, where that one is synced as a whole.
     pub(super) async fn sync_changed(&self, changed: &Changed) -> FsResult<()> {
         let listed: Vec<(Ino, u64, File)> = {
             let entries = changed.entries.borrow();
             entries.iter().map(|(&ino, (stamp, place))| (ino, *stamp, place.clone())).collect()
         };
+        let mut devices = vec![self.inodes.host_root().key.device];
         for (ino, stamp, place) in listed {
-            if let Some(file) = self.open_if_there(&place).map_err(sys::error)? {
-                self.reactor.sync(&file.into(), true).await.map_err(sys::error)?;
+            if is_synced_as_a_whole(&place) {
+                let device = Key::of(&sys::stat(&*place).map_err(sys::error)?).device;
+                if !devices.contains(&device) {
+                    self.sync_whole(&place).await?;
+                    devices.push(device);
+                }
+            } else if let Some(file) = self.open_if_there(&place).map_err(sys::error)? {
+                self.reactor.sync(&file.into(), true).await.map_err(|cause| self.sync_has_failed(cause))?;
             }
             let mut entries = changed.entries.borrow_mut();
             if entries.get(&ino).is_some_and(|(listed, _)| *listed == stamp) {
                 entries.remove(&ino);
             }
         }
-        changed.failed.take().map_or(Ok(()), |cause| Err(sys::error(cause)))
+        let unlisted = changed.devices.take();
+        for (device, place) in &unlisted {
+            if !devices.contains(device)
+                && let Err(error) = self.sync_whole(place).await
+            {
+                changed.devices.borrow_mut().extend(unlisted);
+                return Err(error);
+            }
+        }
+        changed.failed.take().map_or(Ok(()), |cause| Err(self.sync_has_failed(cause)))
+    }
+
+    /// Syncs the file system of `place`.
+    async fn sync_whole(&self, place: &File) -> FsResult<()> {
+        let file = self.open_if_there(place).map_err(sys::error)?;
+        let sync = move || match file {
+            Some(file) => rustix::fs::syncfs(file),
+            None => {
+                rustix::fs::sync();
+                Ok(())
+            }
+        };
+        self.reactor.blocking(sync).await.map_err(|cause| self.sync_has_failed(cause))
     }
 
     /// As [`HostDir::open_to_sync`], also `None` for what is gone.
@@ -115,6 +171,11 @@ impl HostDir {
             Err(Errno::NOENT | Errno::STALE) => Ok(None),
             result => result,
         }
+    }
+
+    /// Whether the kernel may write to `file` without a word to us.
+    pub(super) fn may_pass_through(&self, file: &File) -> bool {
+        self.changed.is_none() || is_synced_as_a_whole(file)
     }
 
     /// A descriptor that `fsync` takes; `None` for what has no data, whose name is synced with its directory.

@@ -130,11 +130,6 @@ impl Inodes {
         self.host_root.handle_mount.is_some()
     }
 
-    /// Number of devices seen.
-    pub(super) fn device_count(&self) -> usize {
-        self.table.borrow().devices.len()
-    }
-
     pub(super) fn counters(&self) -> Vec<Counter> {
         let table = self.table.borrow();
         vec![

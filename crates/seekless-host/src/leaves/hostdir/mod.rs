@@ -80,8 +80,10 @@ pub struct HostDir {
     name_bytes_max: u32,
     read_only: bool,
     access_lists: bool,
-    /// Where the host cannot be synced as a whole.
+    /// Where the kernel does not sync all of the host as a whole.
     changed: Option<Changed>,
+    /// A sync of all has failed. The kernel tells that once and then forgets what it could not write.
+    sync_failed: Cell<Option<Errno>>,
 }
 
 /// Storage that takes long to free: a large file's last close or truncation goes to another thread.
@@ -100,9 +102,10 @@ impl HostDir {
         let room = open::room_for_inodes(options.open_inodes_max);
         let owner = Owner::find_out();
         let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&host_root);
-        let changed = Changed::of(&host_root.mount);
+        let changed = Changed::of(&host_root.mount, host_root.submounts);
         Ok(HostDir {
             changed,
+            sync_failed: Cell::new(None),
             rt: rt.clone(),
             reactor: reactor.clone(),
             path: path.to_owned(),
@@ -115,6 +118,12 @@ impl HostDir {
             read_only: options.read_only || stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
             access_lists,
         })
+    }
+
+    /// Remembers why a sync of all failed.
+    fn sync_has_failed(&self, cause: Errno) -> FsError {
+        self.sync_failed.set(Some(cause));
+        sys::error(cause)
     }
 
     /// Where the directory is.
@@ -492,11 +501,8 @@ impl FileSystem for HostDir {
     }
 
     fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {
-        // The kernel would change it without a word to us.
-        if self.changed.is_some() {
-            return None;
-        }
-        Some(Box::new(self.opened(ino, handle).ok()?.file.clone()))
+        let file = self.opened(ino, handle).ok()?.file.clone();
+        self.may_pass_through(&file).then(|| Box::new(file) as Box<dyn Any>)
     }
 
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
@@ -558,17 +564,12 @@ impl FileSystem for HostDir {
     }
 
     async fn syncfs(&self) -> FsResult<()> {
-        // With more than one file system inside, it is unknown which ones have been written.
-        let everything = self.inodes.host_root().submounts && self.inodes.device_count() > 1;
+        if let Some(cause) = self.sync_failed.get() {
+            return Err(FsError::Stopped(sys::error(cause).to_string()));
+        }
         let mount = self.inodes.host_root().mount.clone();
-        let sync = move || match everything {
-            true => {
-                rustix::fs::sync();
-                Ok(())
-            }
-            false => rustix::fs::syncfs(&*mount),
-        };
-        self.reactor.blocking(sync).await.map_err(sys::error)?;
+        let synced = self.reactor.blocking(move || rustix::fs::syncfs(&*mount)).await;
+        synced.map_err(|cause| self.sync_has_failed(cause))?;
         match &self.changed {
             Some(changed) => self.sync_changed(changed).await,
             None => Ok(()),

@@ -342,7 +342,7 @@ impl Layer for ChunkedLayer {
             }
         }
         let more = lower.idle(until).await?;
-        // The write-back in the background tells nobody else.
+        // Errors of the write-back in the background have no other caller.
         self.check_stops(nodes)?;
         Ok(more)
     }

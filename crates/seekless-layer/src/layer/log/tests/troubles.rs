@@ -116,8 +116,8 @@ fn slots_that_cannot_be_written() {
     });
 }
 
-/// A file that the write-back in the background had to stop is told by each later sync of all, and to whoever lets the layer
-/// work while nothing else does.
+/// After the write-back in the background had to stop a file, each later sync of all fails, and so does the work in the
+/// background.
 #[test]
 fn a_write_back_that_fails_is_told() {
     simulate(1, async |rt| {
