@@ -9,7 +9,9 @@
 //! Invariants
 //!   C1  A cleaned segment is written again only after neither checkpoint slot needs it (G1).
 //!   C2  Cleaning moves blocks; it never changes what a read returns.
-//!   C3  A pass reads no more than fits into the clean segments once moved, together with its checkpoint.
+//!   C3  A pass moves no more than fits into the clean segments, together with its checkpoints. Before a victim is read, an
+//!       indirect block is expected above each of its blocks, as in small and in sparse files. Where there are more, the
+//!       pass ends in the middle of a victim.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -31,6 +33,9 @@ use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector};
 /// Live bytes that one pass moves, or one victim's where that is more. All of them are in memory, and an fsync may have to
 /// wait for their writes.
 const SLICE_BYTES: u64 = 2 << 20;
+
+/// Blocks above a moved one besides an indirect block: those of higher levels, its inode, and the inode map's.
+const ABOVE_BYTES: u64 = 4 * BLOCK_BYTES as u64;
 
 /// Checkpoints are made for waiting segments when these hold so many times as much as a checkpoint writes.
 const GAIN_OF_CHECKPOINT: u64 = 8;
@@ -267,50 +272,40 @@ impl Lfs {
 
     /// Makes the live blocks of the best victims dirty, within C3. Returns the number of victims.
     async fn move_live(self: &Rc<Self>) -> FsResult<u64> {
-        // The second checkpoint writes little more than the blocks of the usage table that the first one changed.
-        let second_checkpoint = (self.state.borrow().log.segments.table_blocks() + 2) * BLOCK_BYTES as u64;
         let (mut moved, mut count) = (0, 0);
         loop {
             let room_is_short = self.room_is_short();
-            let victim = {
+            let (victim, live) = {
                 let mut guard = self.state.borrow_mut();
                 let state = &mut *guard;
                 let Some(victim) = state.choose_victim(room_is_short) else { break };
-                let segment_bytes = state.log.layout.segment_bytes();
                 let live = state.log.segments.get(victim).live_bytes;
-                let ready = state.log.segments.ready.len() as u64;
-                // Each moved block may make one indirect block and one block of the inode map dirty, but never more
-                // than exist.
-                let indirect = state.log.segments.live_bytes / POINTERS_PER_BLOCK as u64;
-                let map = state.inode_count / IMAP_ENTRIES_PER_BLOCK * BLOCK_BYTES as u64;
-                let above = live.min(indirect + map + 4 * BLOCK_BYTES as u64);
-                let need = state.log_need_bytes() + live + above + second_checkpoint;
-                // After a crash there must be room for the checkpoint, without the segments of which a mount does not know.
-                let early = state.log.segments.ready.len() as u64 - state.log.segments.surely_ready();
-                let taken = (moved + live).div_ceil(segment_bytes) + 1;
-                let sure = state.log.segments.surely_ready().saturating_sub(taken.saturating_sub(early));
                 // What one victim gains may be less than what moving it costs.
                 let slice = match state.log.options.cleaner.pace {
                     Pace::Early if !room_is_short => 0,
                     _ => SLICE_BYTES,
                 };
-                let fits = (moved == 0 || moved + live <= slice)
-                    && need <= ready.saturating_sub(1) * segment_bytes
-                    && state.log_need_bytes() - moved.min(state.log_need_bytes()) + above <= sure * segment_bytes;
+                let fits = (moved == 0 || moved + live <= slice) && state.has_room_to_move(moved, live);
                 if !fits {
                     break;
                 }
-                moved += live;
                 state.log.segments.cleaned(victim);
-                victim
+                (victim, live)
             };
-            self.move_segment(victim).await?;
+            self.move_segment(victim, moved).await?;
+            let state = self.state.borrow();
+            debug_assert!(
+                state.log_need_bytes() <= state.log.segments.ready.len() as u64 * state.log.layout.segment_bytes(),
+                "C3: the checkpoint after a pass fits"
+            );
+            moved += live;
             count += 1;
         }
         Ok(count)
     }
 
-    pub(super) async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
+    /// Makes the live blocks of a segment dirty, in a pass that has moved `moved` bytes before it.
+    pub(super) async fn move_segment(&self, segment: SegmentNo, mut moved: u64) -> FsResult<()> {
         let uses = |state: &State| state.log.segments.get(segment).uses;
         let (layout, use_read) = {
             let state = self.state.borrow();
@@ -346,13 +341,17 @@ impl Lfs {
                 if uses(&self.state.borrow()) != use_read {
                     return Ok(()); // Users have emptied it in the meantime.
                 }
+                if !self.state.borrow().has_room_to_move(moved, item.live_bytes()) {
+                    cover("lfs: a pass ends in the middle of a victim");
+                    return Ok(());
+                }
                 let offset = ((at - layout.segment_start(segment)) * SECTOR_BYTES) as usize;
                 let end = offset + (item.sectors() * SECTOR_BYTES) as usize;
                 let payload = &bytes[offset..end];
                 match item {
                     Item::Block { ino, key, written, .. } => {
                         let id = BlockId { ino, key: BlockKey(key) };
-                        self.move_block(id, at, payload, layout.time_of(written)).await?;
+                        moved += self.move_block(id, at, payload, layout.time_of(written)).await?;
                     }
                     Item::Inodes { count, .. } => self.move_inodes(count, at, payload).await?,
                     Item::Xattr { ino, .. } => self.move_xattr(ino, at, payload).await?,
@@ -384,21 +383,21 @@ impl Lfs {
         Ok(bytes)
     }
 
-    /// Makes a block dirty if it is alive at `at`. `written` is when a user wrote it, if that is known.
-    async fn move_block(&self, id: BlockId, at: Sector, payload: &[u8], written: Option<i64>) -> FsResult<()> {
+    /// Makes a block dirty if it is alive at `at`. `written` is when a user wrote it, if that is known. Returns the bytes moved.
+    async fn move_block(&self, id: BlockId, at: Sector, payload: &[u8], written: Option<i64>) -> FsResult<u64> {
         if !id.key.is_valid() {
-            return Ok(());
+            return Ok(0);
         }
         let moved = self.run(|state| {
             let pointer = state.pointer(id)?;
-            let Pointer::Mapped { at: now_at, crc, .. } = pointer else { return Ok(()) };
+            let Pointer::Mapped { at: now_at, crc, .. } = pointer else { return Ok(0) };
             if now_at != at {
-                return Ok(());
+                return Ok(0);
             }
             if state.blocks.peek(id).is_none() {
                 if crate::codec::crc32c(payload) != crc {
                     // It stays where it is, and so does its segment; a reader of the block gets the error.
-                    return Ok(());
+                    return Ok(0);
                 }
                 let mut block = Buf::dirty(BLOCK_BYTES);
                 block[..payload.len()].copy_from_slice(payload);
@@ -412,7 +411,7 @@ impl Lfs {
             if let Some(written) = written {
                 state.log.moving.insert(id, written);
             }
-            Ok(())
+            Ok(pointer.live_bytes())
         });
         leave_lost(moved.await)
     }
@@ -468,10 +467,10 @@ const WAITS_FOR_ROOM_MAX: u32 = 256;
 
 /// A removed file has no live blocks. Damaged and unreadable blocks stay where they are, and so do their segments:
 /// readers of these blocks get the error, and other segments can still be cleaned.
-fn leave_lost(result: FsResult<()>) -> FsResult<()> {
+fn leave_lost<T: Default>(result: FsResult<T>) -> FsResult<T> {
     match result {
-        Err(FsError::Stale | FsError::Corrupt { .. }) => Ok(()),
-        Err(FsError::Device(error)) if error.is_of_medium() => Ok(()),
+        Err(FsError::Stale | FsError::Corrupt { .. }) => Ok(T::default()),
+        Err(FsError::Device(error)) if error.is_of_medium() => Ok(T::default()),
         other => other,
     }
 }
@@ -485,6 +484,22 @@ impl State {
     fn possible_segments(&self) -> u64 {
         let free = self.log.layout.capacity_bytes().saturating_sub(Segmented::used_bytes(self));
         free / self.log.layout.segment_bytes()
+    }
+
+    /// Whether a pass that has moved `moved` bytes has room for `more` of them, with an indirect block above each (C3).
+    fn has_room_to_move(&self, moved: u64, more: u64) -> bool {
+        let segments = &self.log.segments;
+        let (segment_bytes, ready) = (self.log.layout.segment_bytes(), segments.ready.len() as u64);
+        // The second checkpoint writes little more than the blocks of the usage table that the first one changed.
+        let second_checkpoint = (segments.table_blocks() + 2) * BLOCK_BYTES as u64;
+        let (dirty, above) = (self.log_need_bytes(), more + ABOVE_BYTES);
+        // After a crash there must be room for the checkpoint, without the segments of which a mount does not know. The log
+        // takes those first.
+        let taken = (moved + more).div_ceil(segment_bytes) + 1;
+        let of_mount = (dirty.saturating_sub(moved) + above).div_ceil(segment_bytes);
+        dirty + more + above + second_checkpoint <= ready.saturating_sub(1) * segment_bytes
+            && taken + of_mount <= ready
+            && segments.are_surely_ready(of_mount)
     }
 
     /// The best victim of the policy, or where `room_is_short` the one that makes the most room.

@@ -279,7 +279,7 @@ fn the_cleaner_moves_nothing_that_is_damaged() {
         memory.set_image(image);
         let lfs = open(rt.clone(), device.clone(), quiet(false)).await.unwrap();
         for segment in [data, attributes] {
-            lfs.move_segment(segment).await.unwrap();
+            lfs.move_segment(segment, 0).await.unwrap();
         }
         lfs.checkpoint(false).await.unwrap();
         assert!(lfs.state.borrow().log.counters.log_cleaned_bytes > 0, "what is sound has moved");

@@ -49,7 +49,7 @@ async fn move_all(lfs: &Rc<Lfs>, ino: Ino) {
         segments.extend(layout.segment_of(stored(lfs, ino, block).await.0));
     }
     for segment in segments {
-        lfs.move_segment(segment).await.unwrap();
+        lfs.move_segment(segment, 0).await.unwrap();
     }
     let submitted = lfs.submit_loading(assemble::Scope::Cleaned).await.unwrap();
     lfs.make_durable(submitted.end_sequence).await.unwrap();
