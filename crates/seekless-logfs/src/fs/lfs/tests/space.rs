@@ -101,6 +101,48 @@ fn a_full_volume_of_sparse_files_can_be_overwritten() {
     assert!(missed.is_none() || soak().is_shorter(), "nothing came to {missed:?}");
 }
 
+/// Aim: a large volume that is full can be overwritten, although a checkpoint of all its indirect blocks takes several segments;
+/// and cleaning goes on without one. With too few clean segments beside those, each pass makes more dirty than it gains, and
+/// the checkpoints take the rest. Method: one file of as much as `df` promises, overwritten at random.
+#[test]
+fn a_large_full_volume_can_be_overwritten() {
+    simulate(1, async |rt| {
+        let device: Device = Rc::new(Memory::new(1024 * MIB));
+        mkfs(&rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+        let lfs = open(rt.clone(), device, Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let file = client.create(b"/one").await.unwrap();
+        let (mut end, zeroes) = (0, vec![0; MIB as usize]);
+        for length in [MIB, 64 * KIB, 4 * KIB] {
+            while client.write(file, end, &zeroes[..length as usize]).await.is_ok() {
+                end += length;
+            }
+        }
+        let space = client.fs().statfs().await.unwrap();
+        assert!(space.blocks_available < 32, "{} blocks are available", space.blocks_available);
+        client.sync().await.unwrap();
+
+        let (mut rng, before) = (crate::rng::Rng::new(1), lfs.state.borrow().log.counters);
+        for round in 0..soak().times(40_000) {
+            let written = client.write(file, rng.below(end / 4096) * 4096, &zeroes[..4096]).await;
+            written.unwrap_or_else(|error| panic!("overwrite {round}: {error}"));
+            if round % 256 == 0 {
+                client.fsync(file).await.unwrap();
+            }
+        }
+        let after = lfs.state.borrow().log.counters;
+        let of = |get: fn(&Counters) -> u64| (get(&after) - get(&before)) as f64;
+        let data = of(|counters| counters.log_data_bytes);
+        let (log, metadata) =
+            (of(|counters| counters.log_bytes) / data, of(|counters| counters.log_metadata_bytes) / data);
+        println!("{log:.2} bytes of log for each byte, {metadata:.2} of them metadata");
+        assert!(metadata < 0.25, "{metadata:.2} bytes of metadata for each byte");
+        client.close(file).await.unwrap();
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+        lfs.close().await.unwrap();
+    });
+}
+
 /// Aim: at each moment a power cut leaves room for the checkpoint of the next mount (S3), although a mount does not know of
 /// the segments that became clean early. Method: volumes filled completely with files that have an indirect block each,
 /// overwritten at random without a timer; after each fsync the books are recounted, with a recovery from either slot.
