@@ -11,7 +11,7 @@ use super::{Done, Failure, output, read_stack};
 
 /// Exit codes of fsck(8), which are bits.
 const CORRECTED: u8 = 1;
-const UNCORRECTED: u8 = 4;
+pub(super) const UNCORRECTED: u8 = 4;
 pub(super) const OPERATIONAL: u8 = 8;
 pub(super) const WRONG_USAGE: u8 = 16;
 

@@ -27,8 +27,8 @@ use super::{Done, Failure, fsck, output, read_stack};
   seekless scrub -n 'raid1 / file:disk-{}.img'                   say what is wrong, and change nothing
   seekless scrub --believe-data 'ffs / raid5:n=4 / file:disk-{}.img'
 
-Exit codes, as of fsck(8): 0 all members agree, 1 differences were corrected, 4 differences are left, 8 it could not be \
-                      done, 16 wrong usage")]
+Exit codes, as of fsck(8): 0 all members agree, 1 differences were corrected, 4 differences are left or not all could \
+                      be compared, as without a member, 8 it could not be done, 16 wrong usage")]
 pub(super) struct Args {
     /// A stack with raid1 or raid5, for example 'lfs / raid5:n=3 / file:disk-{}.img'; see `seekless list`
     stack: String,
@@ -109,7 +109,15 @@ pub(super) fn run(args: &Args) -> Done {
         true => output::print_json(&to_json(&stack, &above, &all, &checked, is_verified))?,
         false => output::print(&to_text(&above, &all, &checked, is_verified))?,
     }
-    Ok(fsck::code_of(checked.verdict()))
+    Ok(match not_compared(&all) {
+        0 => fsck::code_of(checked.verdict()),
+        _ => fsck::UNCORRECTED,
+    })
+}
+
+/// Rows of which not all members are there and up to date.
+fn not_compared(all: &[One]) -> u64 {
+    all.iter().map(|one| one.scrubbed.degraded).sum()
 }
 
 fn failed(error: StackError) -> Failure {
@@ -144,7 +152,12 @@ fn to_text(above: &Checked, all: &[One], checked: &Checked, is_verified: bool) -
     for One { description, scrubbed, checked } in all {
         text += &lines(&checked.findings);
         checked.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
-        text += &format!("{description}: {} rows compared, {} did not agree\n", scrubbed.rows, scrubbed.inconsistent);
+        let compared = scrubbed.rows - scrubbed.degraded;
+        text += &format!("{description}: {compared} rows compared, {} did not agree\n", scrubbed.inconsistent);
+    }
+    if not_compared(all) > 0 {
+        text += "not everything could be compared, so a further loss may not be survived; `seekless info` with the array shows its members";
+        return text;
     }
     text += match checked.verdict() {
         Verdict::Clean if is_verified => "all members agree, and all data fits its checksums",
@@ -179,7 +192,10 @@ fn to_json(stack: &Stack, above: &Checked, all: &[One], checked: &Checked, is_ve
         .collect();
     json!({
         "stack": stack.to_string(),
-        "verdict": fsck::verdict_text(checked.verdict()),
+        "verdict": match not_compared(all) {
+            0 => fsck::verdict_text(checked.verdict()),
+            _ => "incomplete",
+        },
         "data_verified": is_verified,
         "findings": findings(&above.findings),
         "arrays": arrays,

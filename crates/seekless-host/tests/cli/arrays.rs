@@ -70,6 +70,25 @@ fn what_a_member_holds_wrong_is_put_right() {
     }
 }
 
+/// A scrub of an array that lacks a member is no success, however well the rest agrees.
+#[test]
+fn a_scrub_without_a_member_is_incomplete() {
+    for array in ["raid1:n=2", "raid5:n=3"] {
+        let scratch = Scratch::new();
+        scratch.good(&["mkfs", &format!("lfs / {array} / file:d-{{}}.img,size=16MiB")]);
+        std::fs::remove_file(scratch.path("d-1.img")).unwrap();
+        let line = format!("lfs / {array},degraded=on / file:d-{{}}.img");
+        for more in [&[][..], &["-n"]] {
+            let scrubbed = scratch.run(&[&["scrub", &line], more].concat());
+            assert_eq!(scrubbed.code, 4, "{}{}", scrubbed.out, scrubbed.err);
+            assert!(scrubbed.out.contains(": 0 rows compared"), "{}", scrubbed.out);
+            assert!(scrubbed.out.contains("not everything could be compared"), "{}", scrubbed.out);
+        }
+        let json = scratch.run(&["scrub", &line, "--json"]);
+        assert!(json.code == 4 && json.out.contains("\"verdict\": \"incomplete\""), "{}", json.out);
+    }
+}
+
 #[test]
 fn what_nothing_decides_is_left_unless_the_data_is_believed() {
     let scratch = Scratch::new();
