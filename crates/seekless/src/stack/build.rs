@@ -12,7 +12,8 @@ use super::order::Interface;
 use super::spec::{Constructor, Convert, LeafOpener, OpenContext, Purpose, Spread};
 use super::value::Value;
 use super::{Stack, Word};
-use crate::device::Device;
+use crate::device::{Device, DeviceError};
+use crate::fs::FsError;
 use crate::rt::Rt;
 
 impl Stack {
@@ -252,11 +253,15 @@ impl Stack {
         match cause {
             BuildError::FileSystem(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
-                at_word(problem).cause(Cause::FileSystem(error))
+                let is_full = matches!(error, FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. }));
+                let hint = if is_full { self.how_to_make_room() } else { None };
+                at_word(problem).hint_if(hint).cause(Cause::FileSystem(error))
             }
             BuildError::Device(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
-                at_word(problem).cause(Cause::Device(error))
+                let is_full = matches!(error, DeviceError::NoSpace { .. });
+                let hint = if is_full { self.how_to_make_room() } else { None };
+                at_word(problem).hint_if(hint).cause(Cause::Device(error))
             }
             BuildError::Option { key, problem } => {
                 let span = word.setting(key).map_or(word.span(), |setting| setting.span.clone());

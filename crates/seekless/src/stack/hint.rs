@@ -8,6 +8,7 @@
 
 use super::error::BuildError;
 use super::spec::{Constructor, Param, Purpose};
+use super::vld::VLD;
 use super::{Setting, Stack, Word, devices};
 
 /// Suggested size of an image.
@@ -35,6 +36,17 @@ impl Stack {
     pub fn forgets(&self) -> Option<&Word> {
         let is_fork = |word: &&Word| word.name() == devices::FORK.name;
         self.words.iter().find(is_fork)
+    }
+
+    /// The hint where a device had no room: snapshots of a `vld` may hold it.
+    pub(super) fn how_to_make_room(&self) -> Option<String> {
+        let vld = self.words.iter().position(|word| word.name() == VLD.name)?;
+        let disk = quoted(&Stack { words: self.words[vld..].to_vec(), line: String::new() }.to_string());
+        Some(format!(
+            "snapshots may hold the room: seekless snapshot list {disk}\n\
+             give one up with: seekless snapshot remove {disk} NAME\n\
+             until then, mount it with -o ro"
+        ))
     }
 
     /// The hint for a missing file of the leaf `word`.
