@@ -39,6 +39,14 @@ fn is_synced_as_a_whole(place: &File) -> bool {
     rustix::fs::fstatfs(&**place).is_ok_and(|host| SYNCED_AS_A_WHOLE.contains(&host.f_type))
 }
 
+/// A sync of what is gone since it was opened, or of what cannot be synced, has succeeded.
+fn unless_gone(synced: Result<(), Errno>) -> Result<(), Errno> {
+    match synced {
+        Err(Errno::NOENT | Errno::STALE | Errno::INVAL) => Ok(()),
+        synced => synced,
+    }
+}
+
 /// Open places that are kept; with more, the oldest is synced at once.
 const LISTED_MAX: usize = 1024;
 
@@ -115,7 +123,7 @@ impl HostDir {
             changed.devices.borrow_mut().insert(device, place);
             return Ok(());
         }
-        self.open_if_there(&place)?.map_or(Ok(()), rustix::fs::fsync)
+        self.open_if_there(&place)?.map_or(Ok(()), |file| unless_gone(rustix::fs::fsync(file)))
     }
 
     /// Makes everything durable that was changed and is not on the root's file system, where that one is synced as a whole.
@@ -125,15 +133,11 @@ impl HostDir {
             entries.iter().map(|(&ino, (stamp, place))| (ino, *stamp, place.clone())).collect()
         };
         let mut devices = vec![self.inodes.host_root().key.device];
+        let mut result = Ok(());
         for (ino, stamp, place) in listed {
-            if is_synced_as_a_whole(&place) {
-                let device = Key::of(&sys::stat(&*place).map_err(sys::error)?).device;
-                if !devices.contains(&device) {
-                    self.sync_whole(&place).await?;
-                    devices.push(device);
-                }
-            } else if let Some(file) = self.open_if_there(&place).map_err(sys::error)? {
-                self.reactor.sync(&file.into(), true).await.map_err(|cause| self.sync_has_failed(cause))?;
+            if let Err(error) = self.sync_listed(&place, &mut devices).await {
+                result = result.and(Err(error));
+                continue;
             }
             let mut entries = changed.entries.borrow_mut();
             if entries.get(&ino).is_some_and(|(listed, _)| *listed == stamp) {
@@ -141,15 +145,30 @@ impl HostDir {
             }
         }
         let unlisted = changed.devices.take();
-        for (device, place) in &unlisted {
-            if !devices.contains(device)
-                && let Err(error) = self.sync_whole(place).await
+        for (device, place) in unlisted {
+            if !devices.contains(&device)
+                && let Err(error) = self.sync_whole(&place).await
             {
-                changed.devices.borrow_mut().extend(unlisted);
-                return Err(error);
+                changed.devices.borrow_mut().insert(device, place);
+                result = result.and(Err(error));
             }
         }
-        changed.failed.take().map_or(Ok(()), |cause| Err(self.sync_has_failed(cause)))
+        result.and(changed.failed.take().map_or(Ok(()), |cause| Err(self.sync_has_failed(cause))))
+    }
+
+    /// Syncs `place`, or its device, unless that is one of `devices`, which were synced before.
+    async fn sync_listed(&self, place: &File, devices: &mut Vec<u64>) -> FsResult<()> {
+        if is_synced_as_a_whole(place) {
+            let device = Key::of(&sys::stat(&**place).map_err(sys::error)?).device;
+            if !devices.contains(&device) {
+                self.sync_whole(place).await?;
+                devices.push(device);
+            }
+        } else if let Some(file) = self.open_if_there(place).map_err(sys::error)? {
+            let synced = unless_gone(self.reactor.sync(&file.into(), true).await);
+            synced.map_err(|cause| self.sync_has_failed(cause))?;
+        }
+        Ok(())
     }
 
     /// Syncs the file system of `place`.

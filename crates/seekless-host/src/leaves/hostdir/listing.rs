@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom};
 use seekless::fs::{DirEntry, DirSink, FileKind, FsError, FsResult, Handle};
 use seekless::units::Ino;
 
@@ -127,4 +127,24 @@ fn kind_of(directory: &OwnedFd, file_type: FileType, name: &[u8]) -> Option<File
         // Some hosts do not report the type.
         FileType::Unknown => return sys::stat_at(directory, name).ok().and_then(|stat| sys::kind(&stat).ok()),
     })
+}
+
+/// Names that stand for files that were removed while they were open: libfuse and NFS keep them until they are closed.
+const REMOVED_PREFIXES: [&[u8]; 2] = [b".fuse_hidden", b".nfs"];
+
+/// Whether the directory `name` has nothing in it but files that were removed, which a close under way takes away.
+pub(super) fn holds_removed_alone(directory: &OwnedFd, name: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(opened) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { return false };
+    let mut buffer = vec![MaybeUninit::uninit(); PLAIN_BYTES];
+    let mut entries = RawDir::new(&opened, &mut buffer);
+    while let Some(listed) = entries.next() {
+        let Ok(listed) = listed else { return false };
+        let name = listed.file_name().to_bytes();
+        let is_own = name == b"." || name == b"..";
+        if !is_own && !REMOVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            return false;
+        }
+    }
+    true
 }

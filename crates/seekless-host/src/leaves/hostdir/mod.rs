@@ -53,7 +53,7 @@ use seekless::fs::{
     WriteMode, XattrMode, without_privileges,
 };
 use seekless::rt::Rt;
-use seekless::units::{FixedMap, Ino, WallTime};
+use seekless::units::{FixedMap, Ino, Nanos, WallTime};
 
 use changed::Changed;
 use data::OpenFile;
@@ -85,6 +85,10 @@ pub struct HostDir {
     /// A sync of all has failed. The kernel tells that once and then forgets what it could not write.
     sync_failed: Cell<Option<Errno>>,
 }
+
+/// A directory in which only removed files are left is tried again: after this time, then after twice that, and so on.
+const REMOVAL_PAUSE: Nanos = Nanos::from_millis(2);
+const REMOVAL_PAUSE_MAX: Nanos = Nanos::from_millis(256);
 
 /// Storage that takes long to free: a large file's last close or truncation goes to another thread.
 const SLOW_TO_FREE_BYTES: u64 = 64 << 20;
@@ -430,10 +434,20 @@ impl FileSystem for HostDir {
         check_name(name)?;
         self.inodes.hold(parent, name);
         let directory = self.inodes.file(parent)?;
-        rustix::fs::unlinkat(&*directory, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
-            Errno::EXIST => FsError::NotEmpty, // POSIX allows both.
-            errno => sys::error(errno),
-        })
+        let mut pause = REMOVAL_PAUSE;
+        loop {
+            let removed = rustix::fs::unlinkat(&*directory, name, AtFlags::REMOVEDIR);
+            match removed {
+                Err(Errno::NOTEMPTY | Errno::EXIST)
+                    if pause <= REMOVAL_PAUSE_MAX && listing::holds_removed_alone(&directory, name) =>
+                {
+                    self.rt.sleep(pause).await;
+                    pause = pause + pause;
+                }
+                Err(Errno::EXIST) => return Err(FsError::NotEmpty), // POSIX allows both.
+                removed => return removed.map_err(sys::error),
+            }
+        }
     }
 
     async fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
