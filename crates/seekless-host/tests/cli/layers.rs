@@ -86,14 +86,16 @@ impl Below {
     }
 }
 
-/// Mounts an overlay that writes to the other mount; whether that was possible.
-fn mount_overlay(scratch: &Scratch, round: usize) -> bool {
-    let at = |name: String| scratch.path(&name).display().to_string();
-    let (lower, upper, work) =
-        (at("lower".into()), at(format!("around/below/{round}")), at(format!("around/below/{round}-work")));
-    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+/// Mounts an overlay at `merged`; whether that was possible.
+fn mount_overlay(scratch: &Scratch, upper: &str, work: &str) -> bool {
+    let at = |name: &str| scratch.path(name).display().to_string();
+    let options = format!("lowerdir={},upperdir={},workdir={}", at("lower"), at(upper), at(work));
     let options = std::ffi::CString::new(options).unwrap();
-    mount("overlay", scratch.path("merged"), "overlay", MountFlags::empty(), &*options).is_ok()
+    let mounted = mount("overlay", scratch.path("merged"), "overlay", MountFlags::empty(), &*options);
+    if let Err(error) = &mounted {
+        skip(Need::Overlay, format_args!("this kernel does not mount an overlay here: {error}"));
+    }
+    mounted.is_ok()
 }
 
 /// Aim: what a layer says is durable is, also above or around another mount of ours, which the kernel does not sync as a
@@ -123,7 +125,8 @@ fn what_is_synced_is_durable(below: Below, layers: &[&str]) {
         let _ = std::fs::create_dir(scratch.path(&format!("around/below/{round}")));
         let _ = std::fs::create_dir(scratch.path(&format!("around/below/{round}-work")));
         scratch.good(&["sync", "around/below"]);
-        !matches!(below, Below::Overlay) || mount_overlay(&scratch, round)
+        let (upper, work) = (format!("around/below/{round}"), format!("around/below/{round}-work"));
+        !matches!(below, Below::Overlay) || mount_overlay(&scratch, &upper, &work)
     };
     let unmount_below = |lazily: bool| {
         if matches!(below, Below::Overlay) {
@@ -139,7 +142,6 @@ fn what_is_synced_is_durable(below: Below, layers: &[&str]) {
     {
         if !mount_below(round) {
             scratch.good(&["umount", "around/below"]);
-            skip(Need::Overlay, "this kernel does not mount an overlay here");
             return;
         }
         let line = format!("{layer} / {}", below.leaf(round));
@@ -169,6 +171,71 @@ fn what_is_synced_is_durable(below: Below, layers: &[&str]) {
         assert!(gone("3") && gone("4"), "{below:?}, {layer}, {said}");
         scratch.good(&["umount", "mnt"]);
         unmount_below(false);
+    }
+}
+
+/// Aim: two names of a file below an overlay are two files once one of them is changed, as in the overlay itself. Method: files
+/// changed through either name first, appended to or written from the start, looked at before and not; compared with the overlay alone
+/// and after another mount.
+#[test]
+fn links_below_an_overlay_part_when_they_are_changed() {
+    if !can_mount() {
+        return;
+    }
+    for layer in ["wrap", "zstd"] {
+        let scratch = Scratch::new();
+        for name in ["lower", "upper", "work", "merged", "mnt"] {
+            scratch.make_directory(name);
+        }
+        for number in 0..8 {
+            scratch.write(&format!("lower/a{number}"), text(30_000));
+            let at = |name: &str| scratch.path(&format!("lower/{name}{number}"));
+            std::fs::hard_link(at("a"), at("b")).unwrap();
+        }
+        if !mount_overlay(&scratch, "upper", "work") {
+            return;
+        }
+        let line = format!("{layer} / hostdir:merged");
+        scratch.good(&["mount", &line, "mnt"]);
+        let mut expected = Vec::new();
+        for number in 0..8 {
+            let (first, second) = if number & 1 == 0 { ("a", "b") } else { ("b", "a") };
+            let (first, second) = (format!("mnt/{first}{number}"), format!("mnt/{second}{number}"));
+            if number & 2 == 0 {
+                assert!(std::fs::read(scratch.path(&second)).unwrap() == text(30_000));
+            }
+            let change = |name: &str, tail: &str| {
+                let mut options = std::fs::OpenOptions::new();
+                match number & 4 {
+                    0 => options.append(true),
+                    _ => options.write(true).truncate(true),
+                };
+                // The first change may have parted them the other way round.
+                let open = || options.open(scratch.path(name));
+                let mut file = open().or_else(|_| open()).unwrap_or_else(|error| panic!("{layer}, {name}: {error}"));
+                std::io::Write::write_all(&mut file, tail.as_bytes()).unwrap();
+                file.sync_all().unwrap();
+                let before = if number & 4 == 0 { text(30_000) } else { Vec::new() };
+                (name.to_owned(), [&before, tail.as_bytes()].concat())
+            };
+            expected.push(change(&first, "first"));
+            if number & 2 == 0 {
+                expected.push(change(&second, "second"));
+            } else {
+                expected.push((second, text(30_000)));
+            }
+        }
+        let compare = |when: &str| {
+            for (name, content) in &expected {
+                assert!(std::fs::read(scratch.path(name)).unwrap() == *content, "{layer}: {name} {when}");
+            }
+        };
+        compare("at once");
+        scratch.good(&["umount", "mnt"]);
+        scratch.good(&["mount", &line, "mnt"]);
+        compare("after another mount");
+        scratch.good(&["umount", "mnt"]);
+        unmount(scratch.path("merged"), UnmountFlags::empty()).unwrap();
     }
 }
 

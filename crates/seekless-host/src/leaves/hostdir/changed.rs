@@ -34,6 +34,9 @@ const SYNCED_AS_A_WHOLE: [rustix::fs::FsWord; 8] = [
     0x6969,      // NFS: all that was written is committed by the server
 ];
 
+/// An overlay, by its number in `statfs`.
+const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
+
 /// Whether the kernel syncs the file system of `place` as a whole.
 fn is_synced_as_a_whole(place: &File) -> bool {
     rustix::fs::fstatfs(&**place).is_ok_and(|host| SYNCED_AS_A_WHOLE.contains(&host.f_type))
@@ -190,6 +193,15 @@ impl HostDir {
             Err(Errno::NOENT | Errno::STALE) => Ok(None),
             result => result,
         }
+    }
+
+    /// Whether something below may be other than a file system of the kernel with storage of its own.
+    pub(super) fn names_may_part(&self) -> bool {
+        self.changed.is_some()
+    }
+
+    pub(super) fn is_overlay(&self, place: &File) -> bool {
+        rustix::fs::fstatfs(&**place).is_ok_and(|host| host.f_type == OVERLAY)
     }
 
     /// Whether the kernel may write to `file` without a word to us.

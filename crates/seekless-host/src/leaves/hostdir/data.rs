@@ -133,6 +133,9 @@ impl HostDir {
         let place = self.inodes.file(ino)?;
         check_regular(self.kind_of(&place)?)?;
         let file = self.inodes.with_room(|| self.inodes.host_root().reopen(&place, flags)).map_err(sys::error)?;
+        if flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+            self.settled(ino, &file)?;
+        }
         Ok(Rc::new(OpenFile::new(ino, FileKind::Regular, file, None)))
     }
 

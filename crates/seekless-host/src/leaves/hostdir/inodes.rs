@@ -70,6 +70,12 @@ struct Node {
     dependents: u64,
     /// The state of the file when it was last opened, if every later change would be visible.
     version: Option<Version>,
+    /// The first name under which a file with several links was found; see [`super::links`].
+    first_name: Option<Name>,
+    /// It was found under another one as well.
+    has_names: bool,
+    /// What lookups answer as its generation.
+    told: u64,
 }
 
 /// Attributes that change with a file's data.
@@ -332,10 +338,16 @@ impl Inodes {
             }
             None => table.add(key, sys::generation(stat), self.host_root.key),
         };
-        let entry = Entry { attr: sys::attr(ino, stat)?, generation: sys::generation(stat) };
         let by_handle = self.by_handle();
         let node = table.nodes.get_mut(&ino).ok_or(FsError::Stale)?;
+        let entry = Entry { attr: sys::attr(ino, stat)?, generation: node.told };
         node.lookups += 1;
+        if let Some((directory, name)) = name
+            && stat.stx_nlink > 1
+        {
+            let first = node.first_name.get_or_insert_with(|| Name { directory, name: name.into() });
+            node.has_names |= first.directory != directory || *first.name != *name;
+        }
         match node.reach {
             Reach::Open => {
                 table.open.promote(&ino);
@@ -350,6 +362,30 @@ impl Inodes {
         }
         self.close_some(&mut table, self.open_max);
         Ok(entry)
+    }
+
+    /// `ino` was opened and is `stat` now: a change may have given it another number.
+    ///
+    /// # Errors
+    /// `Stale` when it is unknown which of its names the caller meant.
+    pub(super) fn take_identity(&self, ino: Ino, stat: &Statx) -> FsResult<()> {
+        let mut table = self.table.borrow_mut();
+        let key = Key::of(stat);
+        let Some(node) = table.nodes.get(&ino).filter(|node| node.key != key) else { return Ok(()) };
+        let before = node.key;
+        if node.has_names || table.by_key.contains_key(&key) {
+            add_one(&self.counts.lost);
+            table.lose(ino);
+            return Err(FsError::Stale);
+        }
+        if table.by_key.get(&before) == Some(&ino) {
+            table.by_key.remove(&before);
+        }
+        table.by_key.insert(key, ino);
+        if let Some(node) = table.nodes.get_mut(&ino) {
+            (node.key, node.generation) = (key, sys::generation(stat));
+        }
+        Ok(())
     }
 
     /// The number of an inode, in use or not.
@@ -522,7 +558,9 @@ impl Table {
             Ino(self.spare_numbers - 1)
         });
         let (reach, name, version) = (Reach::Gone, None, None);
-        let node = Node { key, generation, lookups: 0, reach, name, dependents: 0, version };
+        let (first_name, has_names, told) = (None, false, generation);
+        let node =
+            Node { key, generation, lookups: 0, reach, name, dependents: 0, version, first_name, has_names, told };
         self.nodes.insert(ino, node);
         self.by_key.insert(key, ino);
         ino

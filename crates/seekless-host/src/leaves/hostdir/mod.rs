@@ -27,6 +27,7 @@ mod data;
 mod error;
 mod host_latency;
 mod inodes;
+mod links;
 mod listing;
 mod open;
 mod owner;
@@ -154,7 +155,7 @@ impl HostDir {
     /// Finds `name` in `directory`.
     fn find(&self, parent: Ino, directory: &OwnedFd, name: &[u8]) -> FsResult<Entry> {
         let file = self.inodes.with_room(|| self.inodes.host_root().open_place(directory, name)).map_err(sys::error)?;
-        let stat = sys::stat(&file).map_err(sys::error)?;
+        let stat = self.fresh(&file, sys::stat(&file).map_err(sys::error)?)?;
         self.inodes.enter(file, &stat, Some((parent, name)))
     }
 
@@ -325,6 +326,9 @@ impl FileSystem for HostDir {
 
     async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
         let _changing = self.changing(ino, ino)?;
+        if handle.is_none() {
+            self.settle(ino)?;
+        }
         self.change(ino, handle, changes).await
     }
 
@@ -413,12 +417,14 @@ impl FileSystem for HostDir {
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _changing = self.changing(ino, parent)?;
         check_name(name)?;
+        self.settle(ino)?;
         let (file, directory) = (self.inodes.file(ino)?, self.inodes.file(parent)?);
         let link = |folder: &OwnedFd, place: &CStr| {
             rustix::fs::linkat(folder, place, &*directory, name, AtFlags::SYMLINK_FOLLOW)
         };
         self.inodes.host_root().alias.with(&file, link).map_err(sys::error)?;
-        self.find(parent, &directory, name)
+        let entry = self.find(parent, &directory, name)?;
+        self.check_link(ino, entry, || rustix::fs::unlinkat(&*directory, name, AtFlags::empty()))
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
@@ -494,11 +500,15 @@ impl FileSystem for HostDir {
         };
         let _changing = if flags.truncate { self.changing(ino, ino)? } else { None };
         if flags.truncate {
+            self.settle(ino)?;
             self.kill_privileges(&place)?;
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
         let file =
             self.inodes.with_room(|| self.inodes.host_root().reopen(&place, how | truncate)).map_err(sys::error)?;
+        if flags.write || flags.truncate {
+            self.settled(ino, &file)?;
+        }
         // The state before the file was opened: a change in between shows at the next open.
         let keep_cache = self.inodes.unchanged(ino, &stat, self.rt.wall()) && !flags.truncate;
         let opened = OpenFile::new(ino, kind, file, self.direct(&stat, flags, ino)?);
@@ -554,6 +564,7 @@ impl FileSystem for HostDir {
 
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let _changing = self.changing(ino, ino)?;
+        self.settle(ino)?;
         self.set_attribute(ino, name, value, mode)
     }
 
@@ -563,6 +574,7 @@ impl FileSystem for HostDir {
 
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         let _changing = self.changing(ino, ino)?;
+        self.settle(ino)?;
         self.remove_attribute(ino, name)
     }
 

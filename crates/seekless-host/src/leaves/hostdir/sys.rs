@@ -16,6 +16,12 @@ pub(super) fn stat(file: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW, ATTRIBUTES)
 }
 
+/// As [`stat`], asked for again where attributes are kept for a while.
+pub(super) fn stat_anew(file: impl AsFd) -> Result<Statx, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+    rustix::fs::statx(file, c"", flags, ATTRIBUTES)
+}
+
 /// Attributes of `name` in `directory`, without following a link and without triggering an automount.
 pub(super) fn stat_at(directory: impl AsFd, name: &[u8]) -> Result<Statx, Errno> {
     rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, ATTRIBUTES)

@@ -1,0 +1,75 @@
+//! Files whose identity depends on their name: where hard links are not what they seem.
+//!
+//! * An overlay shows two names of a file in its lower directory as one inode, until one of them is changed: then that name gets a copy
+//!   of its own, with another number. So before the first change through a place, the place is opened for writing, which makes that
+//!   copy, and the number is compared. If it changed and the inode was found under several names, it is unknown which of them the caller
+//!   means: the inode is `Stale`, and the kernel looks the name up again.
+//! * libfuse gives each name of a file an inode of the kernel, with attributes that are kept for a while: they are asked for again.
+//! * sshfs, and libfuse without `use_ino`, also give each name a number of its own. A link there would be two files here, with one
+//!   content below, so it is refused.
+//!
+//! None of this concerns file systems that the kernel syncs as a whole: they have one inode for a file, with one number.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{OFlags, Statx};
+use rustix::io::Errno;
+use seekless::fs::{Entry, FileKind, FsError, FsResult};
+use seekless::units::Ino;
+
+use super::{HostDir, sys};
+
+impl HostDir {
+    /// Before a change of `ino` through its place: makes sure that the place is what `ino` denotes, and remains so.
+    pub(super) fn settle(&self, ino: Ino) -> FsResult<()> {
+        if !self.names_may_part() {
+            return Ok(());
+        }
+        let place = self.inodes.file(ino)?;
+        let stat = sys::stat(&*place).map_err(sys::error)?;
+        let is_regular = sys::kind(&stat)? == FileKind::Regular;
+        if !is_regular || stat.stx_nlink < 2 && !self.is_overlay(&place) || self.may_pass_through(&place) {
+            return Ok(());
+        }
+        match self.inodes.with_room(|| self.inodes.host_root().reopen(&place, OFlags::WRONLY)) {
+            Ok(opened) => self.settled(ino, &opened),
+            // The change itself may be permitted; it has no data.
+            Err(Errno::ACCESS | Errno::PERM | Errno::TXTBSY) => Ok(()),
+            Err(errno) => Err(sys::error(errno)),
+        }
+    }
+
+    /// `ino` has been opened for writing as `opened`.
+    pub(super) fn settled(&self, ino: Ino, opened: &OwnedFd) -> FsResult<()> {
+        match self.names_may_part() {
+            true => self.inodes.take_identity(ino, &sys::stat(opened).map_err(sys::error)?),
+            false => Ok(()),
+        }
+    }
+
+    /// The attributes of `place`, which are `stat` as far as the kernel knows.
+    pub(super) fn fresh(&self, place: &OwnedFd, stat: Statx) -> FsResult<Statx> {
+        if !self.names_may_part() || stat.stx_nlink < 2 || sys::kind(&stat)? != FileKind::Regular {
+            return Ok(stat);
+        }
+        sys::stat_anew(place).map_err(sys::error)
+    }
+
+    /// A new link of `ino` was found as `entry`: fails, with the link removed by `remove`, when it is not the same file.
+    pub(super) fn check_link(
+        &self,
+        ino: Ino,
+        entry: Entry,
+        remove: impl FnOnce() -> Result<(), Errno>,
+    ) -> FsResult<Entry> {
+        if entry.attr.ino == ino {
+            return Ok(entry);
+        }
+        let removed = remove();
+        if let Some(file) = self.inodes.forget(entry.attr.ino, 1) {
+            self.let_go(file);
+        }
+        removed.map_err(sys::error)?;
+        Err(FsError::NotPermitted)
+    }
+}
