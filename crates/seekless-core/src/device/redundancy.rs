@@ -21,6 +21,8 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Times that it returned wrong data, as a checksum or the majority of members showed.
     pub wrong: u64,
+    /// Why it has failed, if that was since the array was opened.
+    pub cause: Option<String>,
 }
 
 /// State of an array.
@@ -107,7 +109,8 @@ pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, S
     for (slot, (old, new)) in before.members.iter().zip(&after.members).enumerate() {
         match (old.state, new.state) {
             (MemberState::Active | MemberState::Rebuilding, MemberState::Failed) => {
-                lines.push((true, format!("{name}: member {slot} has failed, and is not used any more")));
+                let cause = new.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+                lines.push((true, format!("{name}: member {slot} has failed, and is not used any more{cause}")));
             }
             (_, MemberState::Active) if old.state != MemberState::Active => {
                 lines.push((false, format!("{name}: member {slot} is rebuilt and holds everything")));
@@ -195,7 +198,7 @@ mod tests {
     /// Aim: a log reports each event of a member once. Method: the life of an array, state by state.
     #[test]
     fn news_are_told_once() {
-        let member = |state| MemberStatus { state, wrong: 0 };
+        let member = |state| MemberStatus { state, wrong: 0, cause: None };
         let well = RedundancyStatus {
             name: "raid5",
             members: vec![member(MemberState::Active); 3],
@@ -217,6 +220,9 @@ mod tests {
         };
         assert_eq!(told(&well, &well), Vec::<String>::new());
         assert_eq!(told(&well, &failed), ["raid5: member 1 has failed, and is not used any more"]);
+        failed.members[1].cause = Some("no such device".to_owned());
+        let line = "raid5: member 1 has failed, and is not used any more: no such device";
+        assert_eq!(told(&well, &failed), [line]);
         assert_eq!(told(&failed, &at(0)), ["raid5: member 1 is being rebuilt"]);
         assert_eq!(told(&at(0), &at(99)), Vec::<String>::new());
         assert_eq!(told(&at(99), &at(420)), ["raid5: member 1 is being rebuilt, 42% done"]);

@@ -158,9 +158,19 @@ impl Shared {
 
     fn write_error(&self, at: Sector, bytes: u64, cause: Errno) -> DeviceError {
         match cause {
+            // What the kernel says of a write behind the end of a block device, which may have become shorter.
+            Errno::NOSPC if self.is_behind_end(at, bytes) => {
+                self.io_error("write", at, bytes, "the device has become shorter, and ends before")
+            }
             Errno::NOSPC | Errno::DQUOT => self.no_space(at, bytes),
             cause => self.io_error("write", at, bytes, cause),
         }
+    }
+
+    /// Whether the range ends behind the end of a block device as it is now.
+    fn is_behind_end(&self, at: Sector, bytes: u64) -> bool {
+        let end = || rustix::fs::seek(&*self.file, rustix::fs::SeekFrom::End(0));
+        self.block_device && end().is_ok_and(|end| at.byte_offset() + bytes > end)
     }
 
     fn no_space(&self, at: Sector, bytes: u64) -> DeviceError {
@@ -418,8 +428,8 @@ impl BlockDevice for FileDevice {
         let discarded = shared.reactor.blocking(move || block_discard(&file, at.byte_offset(), bytes)).await;
         match discarded {
             // An operation that the drive does not support leaves the sectors as they are, which `Discard::Undefined`
-            // allows.
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            // allows, and so does one that the kernel refuses because pages of the range are in use.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::BUSY) => Ok(()),
             Err(cause) => Err(shared.io_error("discard", at, bytes, cause)),
         }
     }

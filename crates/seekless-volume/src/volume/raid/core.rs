@@ -91,6 +91,8 @@ pub(super) struct State {
     pub(super) queues: BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
     /// Why the last rebuild ended early.
     pub(super) rebuild_error: Option<DeviceError>,
+    /// Why members were given up since the array was opened.
+    pub(super) causes: BTreeMap<usize, String>,
 }
 
 /// Event counters.
@@ -279,7 +281,7 @@ impl Core {
 
     /// Marks `member` as failed: from now on it is not used. Returns false when the array needs it: then a mirror goes
     /// on using it, because a bad copy is better than none, and an array with parity stops.
-    pub(super) fn fail(&self, member: usize) -> bool {
+    pub(super) fn fail(&self, member: usize, cause: &dyn std::fmt::Display) -> bool {
         let mut state = self.state.borrow_mut();
         if state.now[member] == MemberState::Failed {
             return true;
@@ -296,6 +298,7 @@ impl Core {
             return false;
         }
         state.now[member] = MemberState::Failed;
+        state.causes.insert(member, cause.to_string());
         debug_assert!(
             self.shape.level == Level::Parity || state.now.contains(&MemberState::Active),
             "A3: a mirror keeps its last member"
@@ -401,7 +404,7 @@ impl Core {
         .await;
         for (&member, result) in members.iter().zip(results) {
             if let Err(error) = result
-                && !self.fail(member)
+                && !self.fail(member, &error)
             {
                 return Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
             }
@@ -451,7 +454,7 @@ impl Core {
         for (member, result) in results {
             let Err(error) = result else { continue };
             let has_no_space = matches!(error, DeviceError::NoSpace { .. });
-            if has_no_space && !is_strict || !self.fail(member) {
+            if has_no_space && !is_strict || !self.fail(member, &error) {
                 answer = Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
             }
         }

@@ -277,7 +277,7 @@ impl Array {
         if is_needed {
             return Err(ArrayError::Replace { slot, why: "cannot be given up: the array needs it" });
         }
-        self.core.fail(slot);
+        self.core.fail(slot, &"given up on request");
         self.core.acknowledge().await.map_err(|error| ArrayError::Device { member: slot, error })
     }
 
@@ -396,10 +396,15 @@ impl Drop for WorkUnderWay {
 impl Redundancy for Array {
     fn status(&self) -> RedundancyStatus {
         let Status { members, rows, rebuilt, out_of_sync, doubtful, stopped, error } = Array::status(self);
-        let member = |(state, wrong): (MemberState, &std::cell::Cell<u64>)| MemberStatus { state, wrong: wrong.get() };
+        let causes = &self.core.state.borrow().causes;
+        let member = |(slot, state): (usize, MemberState)| MemberStatus {
+            state,
+            wrong: self.core.wrong[slot].get(),
+            cause: causes.get(&slot).filter(|_| state == MemberState::Failed).cloned(),
+        };
         RedundancyStatus {
             name: self.core.shape.level.name(),
-            members: members.into_iter().zip(&self.core.wrong).map(member).collect(),
+            members: members.into_iter().enumerate().map(member).collect(),
             rows,
             row_bytes: self.core.shape.row_sectors() * SECTOR_BYTES,
             rebuilt,

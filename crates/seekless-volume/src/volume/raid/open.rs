@@ -69,6 +69,7 @@ fn new_state(members: usize, out_of_sync: RowSet) -> State {
         redo: BTreeMap::new(),
         queues: BTreeMap::new(),
         rebuild_error: None,
+        causes: BTreeMap::new(),
     }
 }
 
@@ -549,7 +550,7 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
         let block = Data::from_slice(&Superblock { slot: slot as u32, ..truth }.to_block());
         let at = Sector(SUPERBLOCKS[(truth.generation % 2) as usize]);
         if let Err(error) = device.write(at, block, WriteFlags::FUA).await {
-            if !core.fail(slot) {
+            if !core.fail(slot, &error) {
                 return Err(ArrayError::Device { member: slot, error });
             }
             changed = true;

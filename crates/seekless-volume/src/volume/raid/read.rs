@@ -70,7 +70,7 @@ impl Core {
                 }
                 Err(error) => {
                     if matches!(error, DeviceError::Gone(_)) {
-                        self.fail(member);
+                        self.fail(member, &error);
                     }
                     bad.push((member, error));
                     buf = Buf::dirty(length);
@@ -108,8 +108,8 @@ impl Core {
         match self.device(bad).write(Sector(at), read.freeze(), WriteFlags::NONE).await {
             Ok(()) => count(&self.counts.repaired),
             Err(DeviceError::NoSpace { .. }) => {}
-            Err(_) => {
-                self.fail(bad);
+            Err(error) => {
+                self.fail(bad, &error);
             }
         }
     }
@@ -259,7 +259,7 @@ impl Core {
             match result {
                 Ok(read) => run.scatter(&read, &mut whole),
                 Err(error @ DeviceError::Gone(_)) => {
-                    let is_borne = self.fail(run.member);
+                    let is_borne = self.fail(run.member, &error);
                     lost.get_or_insert(if is_borne {
                         ReadFailure::Member
                     } else {
@@ -297,8 +297,12 @@ impl Core {
     /// Computes `want` from the other members of a complete row, and writes it back.
     async fn recover(&self, (member, row, from, sectors): UnitRange, error: &DeviceError) -> Result<Buf, ReadFailure> {
         let give_up = || ReadFailure::Data(member, error.clone());
-        if self.absent(row).is_some() || self.state.borrow().out_of_sync.contains(row) {
-            return Err(give_up());
+        match self.absent(row) {
+            // Given up since it was read, for another range: the row is read without it.
+            Some(absent) if absent == member => return Err(ReadFailure::Member),
+            Some(_) => return Err(give_up()),
+            None if self.state.borrow().out_of_sync.contains(row) => return Err(give_up()),
+            None => {}
         }
         let length = bytes(0, sectors).len();
         let others = (0..self.shape.members).filter(|&other| other != member);
@@ -315,8 +319,8 @@ impl Core {
         match self.device(member).write(at, crate::device::Data::from_slice(&unit), WriteFlags::NONE).await {
             Ok(()) => count(&self.counts.repaired),
             Err(DeviceError::NoSpace { .. }) => {}
-            Err(_) => {
-                self.fail(member);
+            Err(error) => {
+                self.fail(member, &error);
             }
         }
         Ok(unit)

@@ -255,7 +255,7 @@ impl Core {
                 }
                 Err(error) => {
                     // A member that rejects writes is given up.
-                    return match self.fail(member) {
+                    return match self.fail(member, &error) {
                         true => Ok(false),
                         false => Err(relocate(error, member, at, right.len() as u64)),
                     };

@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 
 use super::plan::Fragment;
-use crate::device::{Buf, Data, DeviceError, WriteFlags};
+use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{KIND_DATA, KIND_ZEROES, RecordEntry};
 use crate::volume::members::bytes;
+
+/// Zeroes that are written at once.
+const ZEROES_SECTORS_MAX: u64 = (1 << 20) / SECTOR_BYTES;
 
 /// A write to one member.
 #[derive(Clone)]
@@ -54,8 +57,23 @@ impl MemberWrite {
     pub(super) async fn apply(&self, device: &crate::device::Device, flags: WriteFlags) -> Result<(), DeviceError> {
         match &self.data {
             Some(data) => device.write(Sector(self.at), data.clone(), flags).await,
-            None => device.discard(Sector(self.at), self.sectors).await,
+            None if device.guarantees().discard == Discard::Zeroes => {
+                device.discard(Sector(self.at), self.sectors).await
+            }
+            None => self.write_zeroes(device, flags).await,
         }
+    }
+
+    /// Zeroes for a member that does not promise them after a discard: it is not the one for which they were recorded.
+    async fn write_zeroes(&self, device: &crate::device::Device, flags: WriteFlags) -> Result<(), DeviceError> {
+        let longest = u64::from(device.geometry().request_bytes_max / SECTOR_BYTES as u32).clamp(1, ZEROES_SECTORS_MAX);
+        let mut done = 0;
+        while done < self.sectors {
+            let take = (self.sectors - done).min(longest);
+            device.write(Sector(self.at + done), Data::zeroes(bytes(0, take).len()), flags).await?;
+            done += take;
+        }
+        Ok(())
     }
 }
 

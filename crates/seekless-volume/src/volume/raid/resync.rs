@@ -90,7 +90,7 @@ impl Core {
                 Ok(buf) => read.push(Some(buf)),
                 Err(cause) => {
                     if matches!(cause, DeviceError::Gone(_)) {
-                        self.fail(member);
+                        self.fail(member, &cause);
                     }
                     error = Some(relocate(cause, member, start, sectors * SECTOR_BYTES));
                     read.push(None);
@@ -249,7 +249,7 @@ impl Core {
                     return Err(relocate(error, target, start, sectors * SECTOR_BYTES));
                 }
                 Err(error) => {
-                    self.fail(target);
+                    self.fail(target, &error);
                     return Err(relocate(error, target, start, sectors * SECTOR_BYTES));
                 }
             }

@@ -164,7 +164,7 @@ impl Core {
                 let good = holders.iter().zip(&results).find(|(_, result)| result.is_ok()).map(|(good, _)| *good);
                 let is_hopeless = matches!(error, DeviceError::Gone(_)) || !repaired.insert(member);
                 match (self.shape.level, good) {
-                    _ if is_hopeless && self.fail(member) => continue,
+                    _ if is_hopeless && self.fail(member, &error) => continue,
                     _ if is_hopeless => return Err(relocate(error, member, start, length)),
                     (Level::Mirror, Some(good)) => self.repair_held(member, good, at, self.shape.unit).await,
                     // This read repairs it.

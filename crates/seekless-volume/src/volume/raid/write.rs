@@ -358,7 +358,7 @@ impl Core {
                     postponed.push(write);
                 }
                 Err(error) => {
-                    if !self.fail(write.member) {
+                    if !self.fail(write.member, &error) {
                         answer = Err(relocate(error, write.member, at, length));
                     }
                 }
@@ -418,7 +418,7 @@ impl Core {
                     return Err(DeviceError::NoSpace { at, bytes: length });
                 }
                 Err(error) => {
-                    if !self.fail(write.member) {
+                    if !self.fail(write.member, &error) {
                         self.state.borrow_mut().redo.remove(&row);
                         return Err(relocate(error, write.member, at, length));
                     }

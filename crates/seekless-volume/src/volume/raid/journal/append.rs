@@ -99,7 +99,7 @@ impl Core {
                     Err(error @ DeviceError::NoSpace { .. }) => {
                         return Err(relocate(error, member, Sector::ZERO, image.len() as u64));
                     }
-                    Err(error) if !self.fail(member) => {
+                    Err(error) if !self.fail(member, &error) => {
                         return Err(relocate(error, member, Sector::ZERO, image.len() as u64));
                     }
                     Err(_) => {}

@@ -84,18 +84,30 @@ async fn attempt(
     Ok(has_fired)
 }
 
+/// How long a fault lasts.
+enum Lasts {
+    Once,
+    EverAfter,
+}
+
 fn every_request(level: Level, count: usize, options: &ArrayOptions) {
     let mut fired = 0;
-    for (kinds, effect) in [
-        (Kinds::all(), Effect::Gone),
-        (Kinds::WRITE, Effect::Error),
-        (Kinds::READ, Effect::Error),
-        (Kinds::FLUSH, Effect::Error),
-        (Kinds::DISCARD, Effect::Error),
+    for (kinds, effect, lasts) in [
+        (Kinds::all(), Effect::Gone, Lasts::Once),
+        (Kinds::WRITE, Effect::Error, Lasts::Once),
+        (Kinds::READ, Effect::Error, Lasts::Once),
+        (Kinds::FLUSH, Effect::Error, Lasts::Once),
+        (Kinds::DISCARD, Effect::Error, Lasts::Once),
+        (Kinds::READ, Effect::Error, Lasts::EverAfter),
+        (Kinds::READ.union(Kinds::WRITE), Effect::Error, Lasts::EverAfter),
     ] {
         for victim in 0..count {
             for nth in 1.. {
-                let rule = Rule::new(kinds, When::Nth(nth), effect.clone());
+                let when = match lasts {
+                    Lasts::Once => When::Nth(nth),
+                    Lasts::EverAfter => When::From(nth),
+                };
+                let rule = Rule::new(kinds, when, effect.clone());
                 let executor = Executor::simulated(nth, HostProfile::NONE);
                 let rt = executor.rt().clone();
                 let attempt = executor.block_on(attempt(&rt, level, count, options, victim, rule.clone()));

@@ -594,3 +594,62 @@ fn a_member_is_replaced_during_a_resync() {
         executor.block_on(body).unwrap();
     }
 }
+
+/// A device that promises nothing about what a discard leaves, and leaves other bytes.
+struct Forgetful(Rc<Memory>);
+
+#[async_trait::async_trait(?Send)]
+impl crate::device::BlockDevice for Forgetful {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { discard: Discard::Undefined, ..self.0.guarantees() }
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        self.0.read(at, buf).await
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.0.write(at, data, flags).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flush().await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let noise = vec![0x5a; (sectors * SECTOR_BYTES) as usize];
+        self.0.write(at, Data::from_slice(&noise), WriteFlags::NONE).await
+    }
+
+    fn describe(&self) -> String {
+        "forgetful".to_owned()
+    }
+}
+
+/// Aim: a discard in the journal is repeated as zeroes on whatever the members are then, such as disks in place of the
+/// files that promised zeroes. Method: members whose discards leave other bytes, after a kill.
+#[test]
+fn zeroes_in_the_journal_are_written_where_discards_promise_nothing() {
+    for level in [Level::Mirror, Level::Parity] {
+        run(async |rt| {
+            let parts = disks(3);
+            let options = ArrayOptions { journal: JournalUse::Always, ..small(level) };
+            let array = Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap();
+            put(&array, 7).await;
+            array.discard(Sector(0), 64).await.unwrap();
+            array.flush().await.unwrap();
+            drop(array);
+            let moved = parts.iter().map(|part| Some(Rc::new(Forgetful(part.clone())) as Device)).collect();
+            let array = Array::open(&rt, moved, &options).await.unwrap();
+            array.resynced().await;
+            assert_eq!(array.check().await, Ok(()));
+            let read = array.read(Sector(0), Buf::dirty(65_536)).await.unwrap();
+            let (zeroes, rest) = read.split_at(64 * 512);
+            assert!(zeroes.iter().all(|&byte| byte == 0) && rest.iter().all(|&byte| byte == 7), "{level:?}");
+        });
+    }
+}
