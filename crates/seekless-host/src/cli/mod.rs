@@ -294,11 +294,21 @@ fn find_stack(argument: &str) -> Result<Stack, Failure> {
     parse_stack(argument)?.read_drive_files(drives::read_text).map_err(Failure::new)
 }
 
+/// A line has at most 64 KiB.
+const STACK_FILE_BYTES_MAX: u64 = 1 << 20;
+
 fn parse_stack(argument: &str) -> Result<Stack, Failure> {
     let failure = match Target::of(argument) {
         Target::StackFile(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| Failure::new(format!("cannot read the stack file {path}: {error}")))?;
+            let failed = |error| Failure::new(format!("cannot read the stack file {path}: {error}"));
+            let mut text = String::new();
+            // What is longer is refused when it is parsed; a device has no end.
+            let file = std::fs::File::open(path).map_err(failed)?;
+            std::io::Read::read_to_string(&mut std::io::Read::take(file, STACK_FILE_BYTES_MAX), &mut text)
+                .map_err(failed)?;
+            if text.len() as u64 == STACK_FILE_BYTES_MAX {
+                return Err(Failure::new(format!("{path} is too long for a stack file, which has one line of stack")));
+            }
             return Stack::parse_file(&text).map_err(|error| Failure::new(format!("in {path}: {error}")));
         }
         Target::Directory(line) | Target::Line(line) => match Stack::parse(line) {

@@ -31,12 +31,13 @@ use crate::layer::Nodes;
 /// Truncating a lower file by less is not worth a call.
 const CUT_BYTES_MIN: u64 = 4096;
 
-/// Whether an error of a write means that nothing was written: there was no space, or the daemon may not write to a
+/// Whether an error of a write means that nothing was written: there was no space, a quota was used up, or the daemon may not write to a
 /// file that it no longer has open, which can change later.
 fn is_without_effect(error: &FsError) -> bool {
     const EPERM: i32 = 1;
     const EACCES: i32 = 13;
-    matches!(error, FsError::NoSpace | FsError::NotPermitted | FsError::Host(EPERM | EACCES))
+    const EDQUOT: i32 = 122;
+    matches!(error, FsError::NoSpace | FsError::NotPermitted | FsError::Host(EPERM | EACCES | EDQUOT))
 }
 
 impl ChunkedLayer {

@@ -67,7 +67,12 @@ impl Layout {
             return Err(FsError::corrupt(
                 "volume",
                 Sector(device_sectors),
-                format_args!("it ends here, but was made with {} sectors: the image is cut short", s.volume_sectors),
+                format_args!(
+                    "it ends here, but was made with {} sectors: the image is cut short; made as long again with \
+                     `truncate -s {} IMAGE`, what is left of it can be read",
+                    s.volume_sectors,
+                    s.volume_sectors.saturating_mul(SECTOR_BYTES)
+                ),
             ));
         }
         if u64::from(s.reserve_segments) * 2 > s.segment_count {
