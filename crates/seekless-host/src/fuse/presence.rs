@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::names::{daemon_identity, start_time};
+use super::names::{daemon_identity, start_time, state};
 use crate::leaves::MountMark;
 use crate::mount_table::{self, MountInfo};
 
@@ -57,7 +57,8 @@ fn parse(line: &str) -> Option<Said> {
 
 /// The process that serves `mount`, if that is known: the youngest, as one that is ending may have had the same number.
 pub(super) fn server_of(mount: &MountInfo) -> Option<u32> {
-    let serving = all().into_iter().filter(|said| said.mark.is(mount));
+    // A process that has ended and was not waited for serves nothing.
+    let serving = all().into_iter().filter(|said| said.mark.is(mount) && !matches!(state(said.pid), None | Some('Z')));
     serving.max_by_key(|said| said.started).map(|said| said.pid)
 }
 
