@@ -1,8 +1,6 @@
 //! The Berkeley Fast File System.
 
-#[cfg(test)]
-use seekless_core::rng;
-use seekless_core::{codec, device, record, rt, units};
+use seekless_core::{codec, device, record, rng, rt, units};
 #[cfg(test)]
 use seekless_testing::testing;
 

@@ -1,11 +1,12 @@
 //! The sweep over file sizes on a file system whose free space is fragmented by use.
 //!
-//! Paper: [se95 §5] collected the maps of free space of 51 file systems over nine months, copied those of six, at four
-//! dates, onto a test disk, and compared three sizes of the sweep, with 25 files in a directory, with those on an empty
-//! disk. Those maps are not public. The layout of files on such systems is: of files of two blocks, 37 % are in one
-//! piece; of the blocks of files of 32 blocks, 80 % follow the previous one.
+//! [se95 §5] compared sizes of the sweep, with 25 files in a directory, on used file systems and on an empty disk. It copied
+//! only maps of free space; that is what `aged=` of an `ffs` does, and `experiments/se95-aged` repeats it. This
+//! workload ages any file system, or a directory, through calls: so its inodes and directories are those of a used one,
+//! too, which costs small files more. The layout of files on used file systems is, in the text: of files of two blocks,
+//! 37 % are in one piece; of the blocks of files of 32 blocks, 80 % follow the previous one.
 //!
-//! So the map is generated, in two phases. `fill`: files of one block, in small directories, nearly as many as the file
+//! The map is generated in two phases. `fill`: files of one block, in small directories, nearly as many as the file
 //! system holds. `free`: files are deleted until the file system has the requested utilisation, in runs of random
 //! lengths. Both FFS and LFS place such files one after another, so that the order of creation is that on the disk: in
 //! FFS, each round of directories takes the next part of every cylinder group. Free space near the start of a group is

@@ -44,6 +44,14 @@ pub(super) const FFS: WordSpec = WordSpec {
         Param::new("rpm", Kind::Integer { min: 60, max: 100_000 }, "revolutions in a minute (default as [se95])")
             .fixed(),
         Param::new("cylinders", Kind::Integer { min: 1, max: 32_768 }, "cylinders of a group (default 16)").fixed(),
+        Param::new("groups", Kind::Integer { min: 1, max: 1 << 30 }, "most cylinder groups; the rest is not used")
+            .only_mkfs(),
+        Param::new(
+            "aged",
+            Kind::Percent { max: Percent::new(90) },
+            "how full it is from the beginning, with free space in pieces as after long use [se95]; 0%: empty",
+        )
+        .only_mkfs(),
         Param::new("maxcontig", Kind::Integer { min: 1, max: 65_536 }, "blocks laid out in a row").fixed(),
         Param::new("rotdelay", Kind::Integer { min: 0, max: 1000 }, "gap between rows of blocks, in ms").fixed(),
         Param::new("maxbpg", Kind::Integer { min: 1, max: 1 << 30 }, "blocks of one file in a group").fixed(),
@@ -121,6 +129,10 @@ fn mkfs_options(word: &Word, identity: &Identity) -> Result<MkfsOptions, BuildEr
         _ => options,
     };
     options.cylinders_per_group = number(word, "cylinders").unwrap_or(options.cylinders_per_group);
+    options.groups_max = number(word, "groups").unwrap_or(options.groups_max);
+    if word.given("aged").is_some() {
+        options.aged = Some(whole_percent(word, "aged")?).filter(|&percent| percent > 0);
+    }
     options.maxcontig = number(word, "maxcontig").unwrap_or(options.maxcontig);
     options.rotdelay = number(word, "rotdelay").unwrap_or(options.rotdelay);
     options.maxbpg = number(word, "maxbpg").or(options.maxbpg);
@@ -128,15 +140,15 @@ fn mkfs_options(word: &Word, identity: &Identity) -> Result<MkfsOptions, BuildEr
         options.bytes_per_inode = Some(word.bytes("inode") as u32);
     }
     if word.given("minfree").is_some() {
-        options.minfree = whole_percent(word)?;
+        options.minfree = whole_percent(word, "minfree")?;
     }
     Ok(options)
 }
 
-fn whole_percent(word: &Word) -> Result<u32, BuildError> {
-    match word.percent("minfree").hundredths {
+fn whole_percent(word: &Word, key: &'static str) -> Result<u32, BuildError> {
+    match word.percent(key).hundredths {
         hundredths if hundredths % 100 == 0 => Ok(hundredths / 100),
-        _ => Err(BuildError::Option { key: "minfree", problem: "it goes in steps of 1%".into() }),
+        _ => Err(BuildError::Option { key, problem: "it goes in steps of 1%".into() }),
     }
 }
 

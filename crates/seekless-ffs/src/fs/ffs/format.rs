@@ -444,6 +444,14 @@ pub fn first_chunk(ino: InodeNo, parent: InodeNo) -> [u8; DIR_CHUNK_BYTES] {
     chunk
 }
 
+/// Adds an entry behind those of a new directory's first chunk, which has room for it.
+pub fn add_dirent(chunk: &mut [u8], ino: InodeNo, kind: FileKind, name: &[u8]) {
+    let (parent, at) = (dirent_bytes(1), 2 * dirent_bytes(2));
+    debug_assert!(at + dirent_bytes(name.len()) <= DIR_CHUNK_BYTES, "a first name is short");
+    crate::codec::put_at(chunk, parent + 4, dirent_bytes(2) as u16);
+    put_dirent(chunk, at, ino, DIR_CHUNK_BYTES - at, dirent_type(kind), name);
+}
+
 /// Decodes `block`, read from [`SUPERBLOCK_OFFSET`].
 ///
 /// # Errors

@@ -178,7 +178,7 @@ impl<'a> GroupMut<'a> {
         (byte >> (at % 8)) & (0xff >> (8 - frag))
     }
 
-    fn is_block_free(&mut self, block: u32) -> bool {
+    pub(super) fn is_block_free(&mut self, block: u32) -> bool {
         self.block_bits(block) == 0xff >> (8 - self.layout.frag)
     }
 

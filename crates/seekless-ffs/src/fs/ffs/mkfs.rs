@@ -1,5 +1,6 @@
 //! Creating a volume, with the arithmetic and the defaults of 4.4BSD's `newfs`.
 
+use super::aged::{BALLAST, BALLAST_INO, Ballast};
 use super::format::*;
 use super::group;
 use super::io::write_bytes;
@@ -9,6 +10,9 @@ use crate::device::{Buf, Data, Device, Discard, WriteFlags};
 use crate::fs::{FileKind, FsError, FsResult, PERMISSIONS};
 use crate::rt::Rt;
 use crate::units::{MIB, SECTOR_BYTES, Sector, WallTime};
+
+/// How full a volume can be from the beginning, in percent.
+const AGED_MAX: u32 = 90;
 
 /// Shape of the drive for which a volume is laid out, as `disktab` had it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +52,11 @@ pub struct MkfsOptions {
     pub block_bytes: u32,
     pub frag_bytes: u32,
     pub cylinders_per_group: u32,
+    /// Most groups; what is left of the device is not used.
+    pub groups_max: u32,
+    /// How much of the volume is in use from the beginning, in percent, with free space in pieces as after long use
+    /// ([`aged`](super::aged)). None: a volume as usual.
+    pub aged: Option<u32>,
     /// Bytes of the volume for each inode; by default four fragments.
     pub bytes_per_inode: Option<u32>,
     /// Reserved space, in percent.
@@ -80,6 +89,8 @@ impl MkfsOptions {
             block_bytes: 8192,
             frag_bytes: 1024,
             cylinders_per_group: 16,
+            groups_max: u32::MAX,
+            aged: None,
             bytes_per_inode: None,
             minfree: 5,
             maxcontig: 8,
@@ -145,6 +156,11 @@ impl MkfsOptions {
         }
         if self.cylinders_per_group == 0 || self.cylinders_per_group > 1 << 15 {
             return Err(FsError::Invalid("a group has from 1 to 32768 cylinders"));
+        }
+        if self.groups_max == 0 || self.aged.is_some_and(|percent| percent > AGED_MAX) {
+            return Err(FsError::Invalid(
+                "a volume has at least one group, and is at most 90 % full from the beginning",
+            ));
         }
         let label = self.label.as_bytes();
         if label.len() > 31 || label.contains(&0) || self.lite2 && !label.is_empty() {
@@ -271,6 +287,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, now: WallTime) -> FsResult<(S
     let frag = bsize / fsize;
     let size = (sectors / (u64::from(fsize) / SECTOR_BYTES)).min(i32::MAX as u64) as u32;
     let shape = GroupShape::new(options, size)?;
+    let size = size.min(options.groups_max.saturating_mul(shape.fpg));
     let (ncg, size) = shape.groups(size, frag);
     let cssize = (ncg * Csum::BYTES as u32).next_multiple_of(fsize);
     let csfrags = cssize / fsize;
@@ -407,7 +424,8 @@ fn write_tables(sb: &Superblock, raw: &mut [u8], sectors: u64) -> FsResult<()> {
     Ok(())
 }
 
-/// Creates an empty volume on all of `device`. Previous contents are lost.
+/// Creates an empty volume on `device`, or one that is in use as `options.aged` says. Previous contents are lost, except
+/// that they are the data of an aged volume's file [`BALLAST`].
 ///
 /// # Errors
 /// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
@@ -419,6 +437,14 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     let now = rt.wall();
     let (mut sb, mut raw) = superblock(options, geometry.sectors, now)?;
     let layout = Layout::new(&sb, &raw, geometry.bytes())?;
+    let root_at = first_free(&layout);
+    let ballast = match options.aged {
+        Some(percent) => {
+            let seed = u64::from(options.id[0]) << 32 | u64::from(options.id[1]);
+            Some(Ballast::draw(&layout, percent, seed, [options.uid, options.gid], root_at, now)?)
+        }
+        None => None,
+    };
 
     // Nothing of an earlier volume may be mistaken for this one's: its superblock is erased first, and the new one
     // written last.
@@ -442,11 +468,10 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         }
     }
 
-    let root_at = first_free(&layout);
     let mut summary = Buf::zeroed(layout.cssize as usize);
     let mut totals = Totals::default();
     for group in layout.group_numbers() {
-        let block = new_group(&layout, &sb, group, root_at, now);
+        let block = new_group(&layout, &sb, group, root_at, ballast.as_ref(), now);
         if let Some(head) = Group::decode(&block) {
             let Group { ndir, nbfree, nifree, nffree, .. } = head;
             let cs = Csum { ndir, nbfree, nifree, nffree };
@@ -456,7 +481,10 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         let at = layout.sector(layout.group_block(group));
         write_bytes(device, at, block.freeze(), WriteFlags::NONE).await?;
     }
-    write_root(device, &layout, options, root_at, now).await?;
+    write_root(device, &layout, options, root_at, ballast.as_ref(), now).await?;
+    if let Some(ballast) = ballast {
+        ballast.write(device, &layout).await?;
+    }
     write_bytes(device, layout.sector(layout.csaddr), summary.freeze(), WriteFlags::NONE).await?;
     sb.set_totals(&totals, now);
     sb.encode(&mut raw);
@@ -477,7 +505,14 @@ fn first_free(layout: &Layout) -> FragNo {
     FragNo(behind.0.next_multiple_of(layout.frag))
 }
 
-fn new_group(layout: &Layout, sb: &Superblock, group: GroupNo, root_at: FragNo, now: WallTime) -> Buf {
+fn new_group(
+    layout: &Layout,
+    sb: &Superblock,
+    group: GroupNo,
+    root_at: FragNo,
+    ballast: Option<&Ballast>,
+    now: WallTime,
+) -> Buf {
     let offsets = Offsets::new(
         sb.cpg,
         sb.nrpos,
@@ -501,8 +536,10 @@ fn new_group(layout: &Layout, sb: &Superblock, group: GroupNo, root_at: FragNo, 
     head.encode(&mut bytes);
     let base = layout.group_base(group);
     let directories = u32::from(group == GroupNo(0));
-    let inode_used = |index: u32| group == GroupNo(0) && index <= ROOT_INO.0;
-    let frag_free = |at: u32| layout.is_data(base + at, 1) && base + at != root_at;
+    let last_used = if ballast.is_some() { BALLAST_INO } else { ROOT_INO };
+    let inode_used = |index: u32| group == GroupNo(0) && index <= last_used.0;
+    let in_ballast = |at: FragNo| ballast.is_some_and(|ballast| ballast.uses(layout, at));
+    let frag_free = |at: u32| layout.is_data(base + at, 1) && base + at != root_at && !in_ballast(base + at);
     group::build(layout, &head, &mut bytes, directories, inode_used, frag_free);
     bytes
 }
@@ -512,10 +549,14 @@ async fn write_root(
     layout: &Layout,
     options: &MkfsOptions,
     at: FragNo,
+    ballast: Option<&Ballast>,
     now: WallTime,
 ) -> FsResult<()> {
     let mut fragment = Buf::zeroed(layout.frag_bytes as usize);
     fragment[..DIR_CHUNK_BYTES].copy_from_slice(&first_chunk(ROOT_INO, ROOT_INO));
+    if ballast.is_some() {
+        add_dirent(&mut fragment[..DIR_CHUNK_BYTES], BALLAST_INO, FileKind::Regular, BALLAST.as_bytes());
+    }
     write_bytes(device, layout.sector(at), fragment.freeze(), WriteFlags::NONE).await?;
     let mut root = Inode {
         mode: FileKind::Directory.mode_bits() as u16 | options.permissions & PERMISSIONS,
@@ -535,6 +576,9 @@ async fn write_root(
     let (block, offset) = layout.inode_place(ROOT_INO);
     let mut inodes = Buf::zeroed(layout.block_bytes as usize);
     root.encode(&mut inodes[offset..]);
+    if let Some(ballast) = ballast {
+        ballast.inode().encode(&mut inodes[offset + Inode::BYTES..]);
+    }
     write_bytes(device, layout.sector(block), inodes.freeze(), WriteFlags::NONE).await?;
     Ok(())
 }

@@ -7,7 +7,7 @@
 //! On the volume: `FORMAT.md`. In memory: `state`. `layout` computes positions, `group` changes the maps of one
 //! cylinder group, `alloc` chooses among groups, `dir` finds names. `file`, `cluster` and `namespace` are the
 //! operations. `cache` holds blocks, `io` reads and writes them. `soft` is the other way to keep an order: soft
-//! updates. `books` recounts everything, for tests.
+//! updates. `aged` makes new volumes that look used, for experiments. `books` recounts everything, for tests.
 //!
 //! Why it is built this way. A log can take all of a change at once. Here, a change is a sequence of writes whose order
 //! matters, and later ones must not even be in memory before earlier ones are on the volume, because any block may be
@@ -26,6 +26,7 @@
 //!   3. All users are ordinary ones: none may use the last `minfree` percent, unless `use_reserve` is set.
 //!   4. An update writes data before inodes, so that a crash during it finds no inode with blocks that hold other data.
 
+mod aged;
 mod alloc;
 mod books;
 mod cache;
@@ -53,6 +54,7 @@ mod truncate;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+pub use aged::BALLAST;
 pub use dump::{Dump, dump};
 pub use fsck::{Cause, Fsck, FsckOptions, Problem, fsck};
 pub use mkfs::{DriveShape, MkfsOptions, Profile, mkfs};

@@ -1,6 +1,7 @@
 //! Aim: FFS implements its interface, places data according to its policy, and finds it again. Method: small programs
 //! over a device in memory, each followed by a full check; then the harnesses.
 
+mod aged;
 mod any_order;
 mod books;
 mod clients;

@@ -6,7 +6,7 @@ use super::*;
 /// Twenty groups, the last as large as the others, so that a group is below average as soon as it holds something.
 const VOLUME: u64 = 20 * 798 * 8192;
 
-async fn place(ffs: &Ffs, client: &Client, path: &[u8]) -> (InodeNo, Vec<FragNo>) {
+pub(super) async fn place(ffs: &Ffs, client: &Client, path: &[u8]) -> (InodeNo, Vec<FragNo>) {
     let attr = client.stat(path).await.expect("stat");
     let ino = state::inner(attr.ino).expect("a number");
     let blocks = attr.size.div_ceil(8192);
