@@ -30,6 +30,33 @@ pub(crate) fn daemon(scratch: &Scratch) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }
 
+/// An image that is removed while it is mounted is reported, with a command that still copies it.
+#[test]
+fn an_image_that_is_removed_can_be_copied_while_it_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("mnt");
+    scratch.good(&["mkfs", "lfs / file:a.img,size=32MiB"]);
+    scratch.good(&["mount", "lfs / file:a.img", "mnt", "--log-file", "log"]);
+    scratch.write("mnt/f", "still here");
+    std::fs::remove_file(scratch.path("a.img")).unwrap();
+    for _ in 0..2 {
+        scratch.good(&["sync", "mnt"]);
+    }
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert_eq!(log.matches("the image was removed").count(), 1, "{log}");
+    let (_, command) = log.split_once("can be copied: ").unwrap();
+    let command = command.lines().next().unwrap().replace("COPY", "a.img");
+    let copied = std::process::Command::new("sh").args(["-c", &command]).current_dir(scratch.path(".")).status();
+    assert!(copied.unwrap().success(), "{command}");
+    scratch.good(&["umount", "mnt"]);
+    scratch.good(&["mount", "lfs / file:a.img", "mnt"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), b"still here");
+    scratch.good(&["umount", "mnt"]);
+}
+
 /// Written data is there after an unmount and a new mount, without a sync in between. `umount` returns when the image
 /// is free again.
 #[test]

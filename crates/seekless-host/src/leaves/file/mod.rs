@@ -78,6 +78,8 @@ struct Shared {
     /// The first failure of unknown effect (F1).
     failed: RefCell<Option<String>>,
     fullness: Fullness,
+    /// The image has lost its last name, and that was reported.
+    is_nameless: Cell<bool>,
     counts: Counts,
 }
 
@@ -243,11 +245,30 @@ impl Shared {
     async fn run_sync(self: Rc<Self>) {
         let result = self.reactor.sync(&self.file, false).await;
         add(&self.counts.syncs, 1);
-        if let Err(cause) = result {
-            self.fail("fdatasync", cause);
+        match result {
+            Ok(()) => self.look_for_its_name(),
+            Err(cause) => self.fail("fdatasync", cause),
         }
         self.syncs.finished.set(self.syncs.finished.get() + 1);
         self.syncs.ended.notify();
+    }
+
+    /// Reports once that the image was removed, or that another file was renamed over it: what is durable in it is gone with
+    /// the last user.
+    fn look_for_its_name(&self) {
+        if self.block_device || self.is_nameless.get() {
+            return;
+        }
+        if rustix::fs::fstat(&*self.file).is_ok_and(|stat| stat.st_nlink == 0) {
+            self.is_nameless.set(true);
+            log::warn!(
+                "{}: the image was removed while it is in use, and its content is gone when this process ends; until then it can be \
+                 copied: cp --sparse=always /proc/{}/fd/{} COPY",
+                self.path.display(),
+                std::process::id(),
+                self.file.as_raw_fd()
+            );
+        }
     }
 
     /// Returns when a sync that started after this call has succeeded. Callers that arrive while one runs share the

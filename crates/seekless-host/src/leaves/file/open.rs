@@ -156,6 +156,7 @@ impl FileDevice {
                 claim: claim.into(),
                 syncs: Default::default(),
                 durable_write_busy: false.into(),
+                is_nameless: false.into(),
                 failed: Default::default(),
                 fullness: Default::default(),
                 counts: Default::default(),
