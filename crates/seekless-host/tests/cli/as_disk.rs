@@ -63,7 +63,11 @@ pub(crate) struct Ext4 {
 
 impl Ext4 {
     pub(crate) fn mount(scratch: &Scratch, device: LoopDevice, options: &str) -> Ext4 {
-        let mount_point = scratch.path("ext4");
+        Ext4::mount_at(scratch, device, options, "ext4")
+    }
+
+    pub(crate) fn mount_at(scratch: &Scratch, device: LoopDevice, options: &str, directory: &str) -> Ext4 {
+        let mount_point = scratch.path(directory);
         let _ = std::fs::create_dir(&mount_point);
         let (code, text) = run("mount", &["-t", "ext4", "-o", options, name(&device), mount_point.to_str().unwrap()]);
         assert_eq!(code, 0, "{text}");

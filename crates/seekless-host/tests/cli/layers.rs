@@ -174,6 +174,56 @@ fn what_is_synced_is_durable(below: Below, layers: &[&str]) {
     }
 }
 
+/// Aim: what is written to a file system of the kernel inside of a directory is durable when that is said, also where the kernel writes
+/// it past the daemon. Method: ext4 that commits late, in an image that is copied at that moment; a file that exists, and one that
+/// is open over two syncs.
+#[test]
+fn mounts_inside_of_a_directory_are_synced() {
+    let has_ext4 = || std::process::Command::new("mkfs.ext4").arg("-V").output().is_ok();
+    if !can_mount() || !has_ext4() {
+        return;
+    }
+    for layer in ["", "wrap / ", "zstd / "] {
+        let scratch = Scratch::new();
+        for name in ["low", "low/sub", "mnt"] {
+            scratch.make_directory(name);
+        }
+        std::fs::File::create(scratch.path("image")).unwrap().set_len(48 << 20).unwrap();
+        let Some(device) = LoopDevice::attach(&scratch.path("image"), 512) else { return };
+        let mut mkfs = std::process::Command::new("mkfs.ext4");
+        assert!(mkfs.args(["-q", "-F"]).arg(device.path()).status().unwrap().success());
+        let inside = Ext4::mount_at(&scratch, device, "commit=300", "low/sub");
+        let line = format!("{layer}hostdir:low,submounts=on");
+        let noise = |seed: u64| {
+            let mut bytes = vec![0; 300_000];
+            seekless::rng::Rng::new(seed).fill(&mut bytes);
+            bytes
+        };
+        scratch.good(&["mount", &line, "mnt"]);
+        scratch.write("mnt/sub/old", noise(1));
+        scratch.good(&["umount", "mnt"]);
+        scratch.good(&["mount", &line, "mnt"]);
+        let old = std::fs::OpenOptions::new().write(true).open(scratch.path("mnt/sub/old")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&old, &noise(2), 0).unwrap();
+        drop(old);
+        let mut new = std::fs::File::create(scratch.path("mnt/sub/new")).unwrap();
+        scratch.good(&["sync", "mnt"]);
+        std::io::Write::write_all(&mut new, &noise(3)).unwrap();
+        scratch.good(&["sync", "mnt"]);
+        std::fs::copy(scratch.path("image"), scratch.path("image.cut")).unwrap();
+        drop(new);
+        scratch.good(&["umount", "mnt"]);
+        drop(inside.unmount());
+        let Some(device) = LoopDevice::attach(&scratch.path("image.cut"), 512) else { return };
+        let inside = Ext4::mount_at(&scratch, device, "rw", "low/sub");
+        scratch.good(&["mount", &line, "mnt"]);
+        assert!(std::fs::read(scratch.path("mnt/sub/old")).unwrap() == noise(2), "{layer}");
+        assert!(std::fs::read(scratch.path("mnt/sub/new")).unwrap() == noise(3), "{layer}");
+        scratch.good(&["umount", "mnt"]);
+        drop(inside.unmount());
+    }
+}
+
 /// Aim: two names of a file below an overlay are two files once one of them is changed, as in the overlay itself. Method: files
 /// changed through either name first, appended to or written from the start, looked at before and not; compared with the overlay alone
 /// and after another mount.

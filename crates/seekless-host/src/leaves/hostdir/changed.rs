@@ -38,7 +38,7 @@ const SYNCED_AS_A_WHOLE: [rustix::fs::FsWord; 8] = [
 const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 
 /// Whether the kernel syncs the file system of `place` as a whole.
-fn is_synced_as_a_whole(place: &File) -> bool {
+pub(super) fn is_synced_as_a_whole(place: &File) -> bool {
     rustix::fs::fstatfs(&**place).is_ok_and(|host| SYNCED_AS_A_WHOLE.contains(&host.f_type))
 }
 
@@ -204,9 +204,11 @@ impl HostDir {
         rustix::fs::fstatfs(&**place).is_ok_and(|host| host.f_type == OVERLAY)
     }
 
-    /// Whether the kernel may write to `file` without a word to us.
+    /// Whether the kernel may write to `file` without a word to us: a sync of the root's file system includes it.
     pub(super) fn may_pass_through(&self, file: &File) -> bool {
-        self.changed.is_none() || is_synced_as_a_whole(file)
+        let is_of_root =
+            || sys::stat(&**file).is_ok_and(|stat| Key::of(&stat).device == self.inodes.host_root().key.device);
+        self.changed.is_none() || is_synced_as_a_whole(file) && is_of_root()
     }
 
     /// A descriptor that `fsync` takes; `None` for what has no data, whose name is synced with its directory.

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use seekless::fs::{Entry, FileKind, FsError, FsResult};
 use seekless::units::Ino;
 
+use super::changed::is_synced_as_a_whole;
 use super::{HostDir, sys};
 
 impl HostDir {
@@ -28,7 +29,7 @@ impl HostDir {
         let place = self.inodes.file(ino)?;
         let stat = sys::stat(&*place).map_err(sys::error)?;
         let is_regular = sys::kind(&stat)? == FileKind::Regular;
-        if !is_regular || stat.stx_nlink < 2 && !self.is_overlay(&place) || self.may_pass_through(&place) {
+        if !is_regular || stat.stx_nlink < 2 && !self.is_overlay(&place) || is_synced_as_a_whole(&place) {
             return Ok(());
         }
         match self.inodes.with_room(|| self.inodes.host_root().reopen(&place, OFlags::WRONLY)) {
