@@ -450,7 +450,11 @@ fn place(state: &State, pieces: &[SummaryPiece]) -> Step<Vec<Planned>> {
 fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
     let Plan { pieces, freed, partials } = plan;
     let checkpoint_serial = match scope {
-        Scope::Checkpoint { .. } => Some(state.log.checkpoint_serial + 1),
+        Scope::Checkpoint { .. } => {
+            let (seen, now) = (state.log.deferred_seen, state.deferred_bytes());
+            state.log.deferred_seen = now.max(seen - seen / 8);
+            Some(state.log.checkpoint_serial + 1)
+        }
         _ => None,
     };
     let now = now_nanos(state);

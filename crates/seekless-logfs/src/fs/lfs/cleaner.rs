@@ -12,6 +12,11 @@
 //!   C3  A pass moves no more than fits into the clean segments, together with its checkpoints. Before a victim is read, an
 //!       indirect block is expected above each of its blocks, as in small and in sparse files. Where there are more, the
 //!       pass ends in the middle of a victim.
+//!   C4  A user's change leaves clean what a checkpoint writes once all is dirty that may wait for one, and beside it
+//!       `cleaner_segments`. These last, after a checkpoint, until as much is dirty again. A moved block makes an indirect block
+//!       dirty, once between two checkpoints; so the first passes after one make more dirty than they gain, and the later
+//!       ones gain it back. Where clean segments do not last until then, the next checkpoint has to come before (S3), and the
+//!       same begins again with less.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -33,6 +38,10 @@ use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector};
 /// Live bytes that one pass moves, or one victim's where that is more. All of them are in memory, and an fsync may have to
 /// wait for their writes.
 const SLICE_BYTES: u64 = 2 << 20;
+
+/// Clean segments that passes need beside all that checkpoints write: room for a victim, for the rest of the segment in which the
+/// log is, and the one that [`Lfs::few_are_surely_clean`] keeps.
+const WORKING_SEGMENTS: u64 = 3;
 
 /// Blocks above a moved one besides an indirect block: those of higher levels, its inode, and the inode map's.
 const ABOVE_BYTES: u64 = 4 * BLOCK_BYTES as u64;
@@ -61,7 +70,9 @@ enum Urge {
     /// There will be another pass: checkpoints that make no segment clean are left out. Each would write every indirect block
     /// that has changed.
     Patient,
-    /// Without room, an operation fails.
+    /// There is time for them.
+    Idle,
+    /// Without room, an operation fails: what counts is room now, and not what the policy says.
     Urgent,
 }
 
@@ -112,7 +123,7 @@ impl Lfs {
         // until then a mount after a crash knows nothing.
         let need = state.log_need_bytes().max(state.log_need_most_bytes());
         let soon = need + 2 * Segmented::batch_bytes(&state);
-        let least = state.log.cleaner_segments + soon.div_ceil(state.log.layout.segment_bytes()) + 4;
+        let least = state.cleaner_segments() + soon.div_ceil(state.log.layout.segment_bytes());
         match state.log.options.cleaner.pace {
             Pace::Late => least,
             Pace::Early => least.max(state.possible_segments() / 2),
@@ -179,7 +190,7 @@ impl Lfs {
                     return Ok(false);
                 }
             }
-            let pass = self.this().clean_pass(Urge::Urgent).await?;
+            let pass = self.this().clean_pass(Urge::Idle).await?;
             if pass.after.bytes <= pass.before.bytes {
                 return Ok(false);
             }
@@ -201,7 +212,7 @@ impl Lfs {
         if self.few_are_surely_clean() {
             self.checkpoint(false).await?;
         } else if self.take_back_early().await? == 0 {
-            let moved = if self.checkpoints_gain() { 0 } else { self.move_live().await? };
+            let moved = if self.checkpoints_gain() { 0 } else { self.move_live(urge).await? };
             if moved > 0 {
                 let submitted = self.submit_loading(Scope::Cleaned).await?;
                 self.make_durable(submitted.end_sequence).await?;
@@ -211,7 +222,7 @@ impl Lfs {
             } else if self.room().bytes <= before.bytes {
                 // Users have written in the meantime, or the victims were nearly full: the next pass gains more.
                 let gain_nothing = self.waiting_segments() == 0 && !self.room_is_short();
-                if urge == Urge::Urgent || !gain_nothing {
+                if urge != Urge::Patient || !gain_nothing {
                     self.take_back_by_checkpoints().await?;
                 }
             }
@@ -265,16 +276,16 @@ impl Lfs {
         waiting * state.log.layout.segment_bytes() > GAIN_OF_CHECKPOINT * state.log_need_bytes()
     }
 
-    /// Nearly out of room: what counts is room now, and not what the policy says.
+    /// Passes have begun to use up the cleaner's own segments: what counts is room now, and not what the policy says.
     pub(super) fn room_is_short(&self) -> bool {
-        self.clean_segments() < self.state.borrow().log.cleaner_segments + 3
+        self.clean_segments() < self.state.borrow().cleaner_segments()
     }
 
     /// Makes the live blocks of the best victims dirty, within C3. Returns the number of victims.
-    async fn move_live(self: &Rc<Self>) -> FsResult<u64> {
+    async fn move_live(self: &Rc<Self>, urge: Urge) -> FsResult<u64> {
         let (mut moved, mut count) = (0, 0);
         loop {
-            let room_is_short = self.room_is_short();
+            let room_is_short = urge == Urge::Urgent || self.room_is_short();
             let (victim, live) = {
                 let mut guard = self.state.borrow_mut();
                 let state = &mut *guard;
@@ -484,6 +495,17 @@ impl State {
     fn possible_segments(&self) -> u64 {
         let free = self.log.layout.capacity_bytes().saturating_sub(Segmented::used_bytes(self));
         free / self.log.layout.segment_bytes()
+    }
+
+    /// Clean segments that only the cleaner may use (C4), at most a third of the reserve.
+    ///
+    /// Of `all` that may become dirty a part is not gained back by the time it is missed most: where passes gain `g` bytes for
+    /// each that they move, and these lie anywhere, `all * (1 - g + g * ln(g))`. Three quarters are that of a full volume
+    /// with the default reserve, whose emptiest segments are 94 % full.
+    pub(super) fn cleaner_segments(&self) -> u64 {
+        let reserve = u64::from(self.log.layout.superblock.reserve_segments);
+        let missed = self.log_need_most_bytes() / 4 * 3 + Segmented::batch_bytes(self);
+        (missed.div_ceil(self.log.layout.segment_bytes()) + WORKING_SEGMENTS).min(reserve / 3).max(3)
     }
 
     /// Whether a pass that has moved `moved` bytes has room for `more` of them, with an indirect block above each (C3).

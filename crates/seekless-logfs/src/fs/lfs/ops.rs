@@ -145,7 +145,10 @@ impl SpaceAccounts for Segmented {
         let needed = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
         let need_segments = needed.div_ceil(state.log.layout.segment_bytes());
         let kept = match access {
-            ReserveAccess::User => state.log.cleaner_segments,
+            ReserveAccess::User => {
+                let grows = state.log_need_most_bytes().saturating_sub(state.log_need_bytes());
+                grows.div_ceil(state.log.layout.segment_bytes()) + state.cleaner_segments() // C4
+            }
             _ => 1,
         };
         let (ready, clean) = (state.log.segments.ready.len() as u64, state.log.segments.clean.len() as u64);

@@ -255,7 +255,7 @@ impl Lfs {
         let mut state = self.state.borrow_mut();
         let Some((end, segments)) = state.log.torn.take() else { return };
         let checkpoint = state.log_need_bytes().div_ceil(state.log.layout.segment_bytes());
-        if clean < state.log.cleaner_segments + 3 + checkpoint + segments.len() as u64 {
+        if clean < state.cleaner_segments() + 3 + checkpoint + segments.len() as u64 {
             cover("lfs: the beginning of a transaction is written over");
             return;
         }

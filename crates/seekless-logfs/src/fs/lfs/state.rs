@@ -87,12 +87,12 @@ pub(super) struct Segmented {
     pub is_full_below: bool,
     /// The segment for which it had none.
     pub refused_last: SegmentNo,
-    /// Clean segments that only the cleaner may use.
-    pub cleaner_segments: u64,
     /// When a user wrote the blocks that the cleaner is moving, in nanoseconds since 1970.
     pub moving: BTreeMap<BlockId, i64>,
     /// Blocks that wait for a checkpoint, in bytes, before there is one.
     pub deferred_bytes_max: u64,
+    /// Most of them at a checkpoint, lately.
+    pub deferred_seen: u64,
     /// Serial number of the newest checkpoint that is durable.
     pub checkpoint_serial: u64,
     /// Serial number of the checkpoint in each slot, 0 where there is none.
@@ -137,16 +137,12 @@ impl Segmented {
             records: Vec::new(),
             freed: BTreeMap::new(),
             unwritten_logged: 0,
-            // Some victims, what they make dirty above them, and the tables of two checkpoints.
-            cleaner_segments: (12
-                + (2 * segments.table_blocks() * BLOCK_BYTES as u64).div_ceil(layout.segment_bytes()))
-            .min(reserve / 3)
-            .max(3),
             is_full_below: false,
             refused_last: 0,
             waits_for_room: Cell::new(0),
             moving: BTreeMap::new(),
             deferred_bytes_max,
+            deferred_seen: 0,
             checkpoint_serial: 0,
             slots: [0; 2],
             exact: true,
@@ -288,7 +284,9 @@ impl State {
         let indirect = self.log.segments.live_bytes / POINTERS_PER_BLOCK as u64;
         let map = self.inode_count.div_ceil(IMAP_ENTRIES_PER_BLOCK) * BLOCK_BYTES as u64;
         let tables = self.log.segments.table_blocks() * BLOCK_BYTES as u64;
-        let bytes = (indirect + map).min(self.log.deferred_bytes_max) + tables;
+        // Small and sparse files have more indirect blocks than that.
+        let waits = (indirect + map).max(self.log.deferred_seen);
+        let bytes = waits.min(self.log.deferred_bytes_max) + tables;
         bytes + bytes / 16
     }
 }

@@ -234,5 +234,6 @@ struct Won {
 /// Number of clean segments to keep with storage below them.
 fn ready_target(state: &State) -> u64 {
     let dirty = state.log.options.dirty_bytes_max.div_ceil(state.log.layout.segment_bytes());
-    2 * dirty + state.log.cleaner_segments + 4
+    let checkpoint = state.log_need_most_bytes().div_ceil(state.log.layout.segment_bytes());
+    2 * dirty + checkpoint + state.cleaner_segments()
 }

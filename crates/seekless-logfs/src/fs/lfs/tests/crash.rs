@@ -153,7 +153,7 @@ fn the_beginning_of_a_transaction_is_written_over() {
                 client.write_file(b"/0", &[round; 100_000]).await.unwrap();
                 client.sync().await.unwrap();
                 round += 1;
-                if begun.is_none() && lfs.clean_segments() < lfs.state.borrow().log.cleaner_segments + 6 {
+                if begun.is_none() && lfs.clean_segments() < lfs.state.borrow().cleaner_segments() + 6 {
                     begun = Some((device.position(), round));
                 }
             }
