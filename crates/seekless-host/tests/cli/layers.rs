@@ -237,7 +237,7 @@ fn links_below_an_overlay_part_when_they_are_changed() {
         for name in ["lower", "upper", "work", "merged", "mnt"] {
             scratch.make_directory(name);
         }
-        for number in 0..8 {
+        for number in 0..10 {
             scratch.write(&format!("lower/a{number}"), text(30_000));
             let at = |name: &str| scratch.path(&format!("lower/{name}{number}"));
             std::fs::hard_link(at("a"), at("b")).unwrap();
@@ -275,6 +275,26 @@ fn links_below_an_overlay_part_when_they_are_changed() {
                 expected.push((second, text(30_000)));
             }
         }
+        // One of two names is removed or renamed: the other one goes on.
+        let read = |name: &str| std::fs::read(scratch.path(name)).unwrap();
+        assert!(read("mnt/a8") == text(30_000) && read("mnt/b8") == text(30_000) && read("mnt/a8") == text(30_000));
+        std::fs::remove_file(scratch.path("mnt/a8")).unwrap();
+        let more = |name: &str| {
+            let mut append = std::fs::OpenOptions::new();
+            append.append(true);
+            let open = || append.open(scratch.path(name));
+            let mut file = open().or_else(|_| open()).unwrap();
+            std::io::Write::write_all(&mut file, b"more").unwrap();
+        };
+        more("mnt/b8");
+        expected.push(("mnt/b8".to_owned(), [&*text(30_000), b"more"].concat()));
+        let reader = std::fs::File::open(scratch.path("mnt/a9")).unwrap();
+        assert!(read("mnt/b9") == text(30_000));
+        std::fs::rename(scratch.path("mnt/a9"), scratch.path("mnt/c9")).unwrap();
+        more("mnt/c9");
+        drop(reader);
+        expected.push(("mnt/c9".to_owned(), [&*text(30_000), b"more"].concat()));
+        expected.push(("mnt/b9".to_owned(), text(30_000)));
         let compare = |when: &str| {
             for (name, content) in &expected {
                 assert!(std::fs::read(scratch.path(name)).unwrap() == *content, "{layer}: {name} {when}");

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use seekless::fs::FsResult;
+use seekless::fs::{FsError, FsResult};
 use seekless::units::Ino;
 
 use super::sys::Key;
@@ -50,7 +50,7 @@ fn unless_gone(synced: Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Open places that are kept; with more, the oldest is synced at once.
+/// Open places that are kept, where there is room for as many files; with more, the oldest is synced at once.
 const LISTED_MAX: usize = 1024;
 
 /// See the head of the file.
@@ -58,6 +58,7 @@ const LISTED_MAX: usize = 1024;
 pub(super) struct Changed {
     entries: RefCell<BTreeMap<Ino, (u64, File)>>,
     next: Cell<u64>,
+    listed_max: usize,
     /// Places that are no longer listed, one of each device that the kernel syncs as a whole.
     devices: RefCell<BTreeMap<u64, File>>,
     /// A sync has failed that no caller waited for.
@@ -66,9 +67,10 @@ pub(super) struct Changed {
 
 impl Changed {
     /// For what is below `directory`; `None` where the kernel syncs all of it as a whole. With `submounts` that is looked up for each
-    /// place when it is synced, as mounts inside come and go.
-    pub(super) fn of(directory: &File, submounts: bool) -> Option<Changed> {
-        (submounts || !is_synced_as_a_whole(directory)).then(Changed::default)
+    /// place when it is synced, as mounts inside come and go. There is room for `room` open files.
+    pub(super) fn of(directory: &File, submounts: bool, room: usize) -> Option<Changed> {
+        let listed_max = (room / 4).clamp(1, LISTED_MAX);
+        (submounts || !is_synced_as_a_whole(directory)).then(|| Changed { listed_max, ..Changed::default() })
     }
 }
 
@@ -100,14 +102,18 @@ impl HostDir {
     /// Lists `ino`, if that is necessary here.
     pub(super) fn note_changed(&self, ino: Ino) {
         let Some(changed) = &self.changed else { return };
-        // What cannot be found was not changed.
-        let Ok(place) = self.inodes.file(ino) else { return };
+        let place = match self.inodes.file(ino) {
+            Ok(place) => place,
+            // What cannot be found was not changed.
+            Err(FsError::Stale | FsError::NotFound) => return,
+            Err(_) => return changed.failed.set(Some(Errno::MFILE)),
+        };
         let stamp = changed.next.get();
         changed.next.set(stamp + 1);
         let oldest = {
             let mut entries = changed.entries.borrow_mut();
             entries.insert(ino, (stamp, place));
-            let oldest = match entries.len() > LISTED_MAX {
+            let oldest = match entries.len() > changed.listed_max {
                 true => entries.iter().min_by_key(|(_, (stamp, _))| *stamp).map(|(&ino, _)| ino),
                 false => None,
             };

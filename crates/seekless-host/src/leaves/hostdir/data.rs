@@ -132,7 +132,7 @@ impl HostDir {
         }
         let place = self.inodes.file(ino)?;
         check_regular(self.kind_of(&place)?)?;
-        let file = self.inodes.with_room(|| self.inodes.host_root().reopen(&place, flags)).map_err(sys::error)?;
+        let file = self.open_place_of(ino, flags).map_err(sys::error)?;
         if flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
             self.settled(ino, &file)?;
         }

@@ -374,8 +374,8 @@ impl Inodes {
         let Some(node) = table.nodes.get(&ino).filter(|node| node.key != key) else { return Ok(()) };
         let before = node.key;
         if node.has_names || table.by_key.contains_key(&key) {
-            add_one(&self.counts.lost);
-            table.lose(ino);
+            drop(table);
+            self.part(ino);
             return Err(FsError::Stale);
         }
         if table.by_key.get(&before) == Some(&ino) {
@@ -386,6 +386,40 @@ impl Inodes {
             (node.key, node.generation) = (key, sys::generation(stat));
         }
         Ok(())
+    }
+
+    /// Marks `ino` as lost: it is looked up again.
+    pub(super) fn lose(&self, ino: Ino) {
+        add_one(&self.counts.lost);
+        self.table.borrow_mut().lose(ino);
+    }
+
+    /// Whether `ino` was found under more than one name.
+    pub(super) fn has_names(&self, ino: Ino) -> bool {
+        self.table.borrow().nodes.get(&ino).is_some_and(|node| node.has_names)
+    }
+
+    /// The place of `ino` is another inode now, or gone: it gets that of a name that is still what it denotes, for its readers, or
+    /// is lost.
+    pub(super) fn part(&self, ino: Ino) {
+        let (key, names) = {
+            let table = self.table.borrow();
+            let Some(node) = table.nodes.get(&ino) else { return };
+            (node.key, [node.first_name.clone(), node.name.clone()])
+        };
+        let found = names.into_iter().flatten().find_map(|name| {
+            let directory = self.file(name.directory).ok()?;
+            let file = self.with_room(|| self.host_root.open_place(&directory, &name.name)).ok()?;
+            (Key::of(&sys::stat(&file).ok()?) == key).then_some(file)
+        });
+        let mut table = self.table.borrow_mut();
+        match found {
+            Some(file) => table.set_open(ino, Arc::new(file)),
+            None => {
+                add_one(&self.counts.lost);
+                table.lose(ino);
+            }
+        }
     }
 
     /// The number of an inode, in use or not.

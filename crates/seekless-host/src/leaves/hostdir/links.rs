@@ -32,11 +32,45 @@ impl HostDir {
         if !is_regular || stat.stx_nlink < 2 && !self.is_overlay(&place) || is_synced_as_a_whole(&place) {
             return Ok(());
         }
-        match self.inodes.with_room(|| self.inodes.host_root().reopen(&place, OFlags::WRONLY)) {
+        match self.open_place_of(ino, OFlags::WRONLY) {
             Ok(opened) => self.settled(ino, &opened),
             // The change itself may be permitted; it has no data.
-            Err(Errno::ACCESS | Errno::PERM | Errno::TXTBSY) => Ok(()),
+            Err(Errno::ACCESS | Errno::PERM | Errno::TXTBSY) if !self.inodes.has_names(ino) => Ok(()),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                self.inodes.lose(ino);
+                Err(FsError::Stale)
+            }
             Err(errno) => Err(sys::error(errno)),
+        }
+    }
+
+    /// Opens the place of `ino`, or that of another of its names if that one is gone: an overlay does not copy what has no name.
+    pub(super) fn open_place_of(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let open = || {
+            let place = self.inodes.file(ino).map_err(|error| match error {
+                FsError::Host(code) => Errno::from_raw_os_error(code),
+                _ => Errno::STALE,
+            })?;
+            self.inodes.with_room(|| self.inodes.host_root().reopen(&place, flags))
+        };
+        match open() {
+            Err(Errno::EXIST | Errno::NOENT) if self.names_may_part() => {
+                self.inodes.part(ino);
+                open()
+            }
+            opened => opened,
+        }
+    }
+
+    /// `ino` was renamed, or changed by its place.
+    pub(super) fn settle_after(&self, ino: Ino) {
+        if self.names_may_part()
+            && let Ok(place) = self.inodes.file(ino)
+            && self.is_overlay(&place)
+            && let Ok(stat) = sys::stat(&*place)
+        {
+            // What is stale then is looked up again.
+            let _ = self.inodes.take_identity(ino, &stat);
         }
     }
 

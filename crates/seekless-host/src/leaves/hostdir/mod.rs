@@ -107,7 +107,7 @@ impl HostDir {
         let room = open::room_for_inodes(options.open_inodes_max);
         let owner = Owner::find_out();
         let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&host_root);
-        let changed = Changed::of(&host_root.mount, host_root.submounts);
+        let changed = Changed::of(&host_root.mount, host_root.submounts, room);
         Ok(HostDir {
             changed,
             sync_failed: Cell::new(None),
@@ -326,10 +326,13 @@ impl FileSystem for HostDir {
 
     async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
         let _changing = self.changing(ino, ino)?;
-        if handle.is_none() {
-            self.settle(ino)?;
+        if handle.is_some() {
+            return self.change(ino, handle, changes).await;
         }
-        self.change(ino, handle, changes).await
+        self.settle(ino)?;
+        let changed = self.change(ino, None, changes).await;
+        self.settle_after(ino);
+        changed
     }
 
     async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
@@ -482,8 +485,14 @@ impl FileSystem for HostDir {
             errno => sys::error(errno),
         })?;
         self.inodes.renamed(source, to.parent, to.name);
+        if let Some(ino) = source {
+            self.settle_after(ino);
+        }
         if mode == RenameMode::Exchange {
             self.inodes.renamed(target, from.parent, from.name);
+            if let Some(ino) = target {
+                self.settle_after(ino);
+            }
         }
         Ok(())
     }
@@ -504,8 +513,7 @@ impl FileSystem for HostDir {
             self.kill_privileges(&place)?;
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
-        let file =
-            self.inodes.with_room(|| self.inodes.host_root().reopen(&place, how | truncate)).map_err(sys::error)?;
+        let file = self.open_place_of(ino, how | truncate).map_err(sys::error)?;
         if flags.write || flags.truncate {
             self.settled(ino, &file)?;
         }
@@ -565,7 +573,9 @@ impl FileSystem for HostDir {
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let _changing = self.changing(ino, ino)?;
         self.settle(ino)?;
-        self.set_attribute(ino, name, value, mode)
+        let set = self.set_attribute(ino, name, value, mode);
+        self.settle_after(ino);
+        set
     }
 
     async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
@@ -575,7 +585,9 @@ impl FileSystem for HostDir {
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         let _changing = self.changing(ino, ino)?;
         self.settle(ino)?;
-        self.remove_attribute(ino, name)
+        let removed = self.remove_attribute(ino, name);
+        self.settle_after(ino);
+        removed
     }
 
     async fn fsync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()> {
