@@ -34,6 +34,17 @@ const CUT_BYTES_MIN: u64 = 4096;
 /// Whether an error of a write means that nothing was written: there was no space, a quota was used up, or the daemon may not write to a
 /// file that it no longer has open, which can change later.
 fn is_without_effect(error: &FsError) -> bool {
+    is_for_lack_of_files(error) || is_refusal(error)
+}
+
+/// No file could be opened for the request, so that it was not made.
+fn is_for_lack_of_files(error: &FsError) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error, FsError::Host(ENFILE | EMFILE))
+}
+
+fn is_refusal(error: &FsError) -> bool {
     const EPERM: i32 = 1;
     const EACCES: i32 = 13;
     const EDQUOT: i32 = 122;
@@ -138,7 +149,7 @@ impl ChunkedLayer {
                 }
                 // After an error for lack of space nothing was done and nothing is lost, if a Seekless file system is
                 // below. After any other error the state is unknown: a host may have dropped what it could not write.
-                if *error != FsError::NoSpace || !exclusive {
+                if !(is_for_lack_of_files(error) || *error == FsError::NoSpace && exclusive) {
                     file.stopped.get_or_insert(error.clone());
                 }
             }

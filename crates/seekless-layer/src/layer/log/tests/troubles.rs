@@ -17,6 +17,10 @@ fn unknown() -> FsError {
     FsError::Host(5)
 }
 
+fn too_many_files() -> FsError {
+    FsError::Host(24)
+}
+
 /// Content of `/f` when only synced data is left.
 async fn durable(rt: &Rt, lower: &Rc<WeakFs>, options: &Options) -> Vec<u8> {
     let left: Fs = lower.cut(lower.position(), 1).await.unwrap();
@@ -24,15 +28,19 @@ async fn durable(rt: &Rt, lower: &Rc<WeakFs>, options: &Options) -> Vec<u8> {
 }
 
 /// Aim: a sync that fails below fails above, the one of an fsync and each of the two of a sync of all; afterwards a file is
-/// stopped, unless the error was lack of space and nothing can have been lost. Method: each sync, each error, each kind of
+/// stopped, unless the error was lack of space and nothing can have been lost, or lack of files, and nothing was tried. Method: each sync, each error, each kind of
 /// file system below.
 #[test]
 fn syncs_that_fail() {
     for (of_all, syncs) in [(false, 1), (true, 2)] {
         for earlier in 0..syncs {
-            for (error, exclusive) in
-                [(FsError::NoSpace, true), (FsError::NoSpace, false), (unknown(), true), (unknown(), false)]
-            {
+            for (error, exclusive) in [
+                (FsError::NoSpace, true),
+                (FsError::NoSpace, false),
+                (too_many_files(), false),
+                (unknown(), true),
+                (unknown(), false),
+            ] {
                 let name = format!("of all: {of_all}, after {earlier}, {error}, exclusive: {exclusive}");
                 simulate(1, async |rt| {
                     let (lower, options) = (weak_fs(&rt), tiny(Arc::new(Copy)));
@@ -50,7 +58,7 @@ fn syncs_that_fail() {
                     assert!(failed.is_err(), "{name}");
                     lower.end_syncs_with([]);
                     let new = [vec![1; 3_000], vec![2; 3_000], vec![1; 3_000]].concat();
-                    if exclusive && error == FsError::NoSpace {
+                    if exclusive && error == FsError::NoSpace || error == too_many_files() {
                         sync().await.expect(&name);
                         assert!(durable(&rt, &lower, &options).await == new, "{name}");
                         client.write(file, 0, b"more").await.expect(&name);
