@@ -60,7 +60,7 @@ pub(super) struct Changed {
     next: Cell<u64>,
     listed_max: usize,
     /// Places that are no longer listed, one of each device that the kernel syncs as a whole.
-    devices: RefCell<BTreeMap<u64, File>>,
+    devices: RefCell<BTreeMap<u64, (u64, File)>>,
     /// A sync has failed that no caller waited for.
     failed: Cell<Option<Errno>>,
 }
@@ -120,16 +120,16 @@ impl HostDir {
             oldest.and_then(|ino| entries.remove(&ino))
         };
         if let Some((_, place)) = oldest
-            && let Err(cause) = self.sync_unlisted(changed, place)
+            && let Err(cause) = self.sync_unlisted(changed, stamp, place)
         {
             changed.failed.set(Some(cause));
         }
     }
 
-    fn sync_unlisted(&self, changed: &Changed, place: File) -> Result<(), Errno> {
+    fn sync_unlisted(&self, changed: &Changed, stamp: u64, place: File) -> Result<(), Errno> {
         if is_synced_as_a_whole(&place) {
             let device = Key::of(&sys::stat(&*place)?).device;
-            changed.devices.borrow_mut().insert(device, place);
+            changed.devices.borrow_mut().insert(device, (stamp, place));
             return Ok(());
         }
         self.open_if_there(&place)?.map_or(Ok(()), |file| unless_gone(rustix::fs::fsync(file)))
@@ -141,6 +141,8 @@ impl HostDir {
             let entries = changed.entries.borrow();
             entries.iter().map(|(&ino, (stamp, place))| (ino, *stamp, place.clone())).collect()
         };
+        // They stay until they are synced: another sync that begins in the meantime has to wait for them, too.
+        let unlisted = changed.devices.borrow().clone();
         let mut devices = vec![self.inodes.host_root().key.device];
         let mut result = Ok(());
         for (ino, stamp, place) in listed {
@@ -153,13 +155,16 @@ impl HostDir {
                 entries.remove(&ino);
             }
         }
-        let unlisted = changed.devices.take();
-        for (device, place) in unlisted {
+        for (device, (stamp, place)) in unlisted {
             if !devices.contains(&device)
                 && let Err(error) = self.sync_whole(&place).await
             {
-                changed.devices.borrow_mut().insert(device, place);
                 result = result.and(Err(error));
+                continue;
+            }
+            let mut unlisted = changed.devices.borrow_mut();
+            if unlisted.get(&device).is_some_and(|(last, _)| *last == stamp) {
+                unlisted.remove(&device);
             }
         }
         result.and(changed.failed.take().map_or(Ok(()), |cause| Err(self.sync_has_failed(cause))))
