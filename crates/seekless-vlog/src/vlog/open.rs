@@ -182,7 +182,7 @@ pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError
             }
             None => match Layout::read(&read.bytes) {
                 Ok(superblock) if superblock.device_sectors > sectors => {
-                    let text = "it is of a larger device";
+                    let text = "it is of a larger device; an image that was cut can be read when `truncate` makes it as long again";
                     why.get_or_insert(text);
                     Err(text.to_string())
                 }

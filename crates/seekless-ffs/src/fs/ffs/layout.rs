@@ -148,8 +148,16 @@ fn check_units(sb: &Superblock) -> FsResult<()> {
 /// Fragments of the volume. A superblock with 64-bit counts has its numbers in two places.
 fn check_size(sb: &Superblock, device_bytes: u64) -> FsResult<u32> {
     let size = if sb.is_updated() && sb.old_size == 0 { sb.size } else { sb.old_size.into() };
-    let is_inside = size > 0 && size <= i32::MAX as u64 && size * u64::from(sb.fsize) <= device_bytes;
-    require(is_inside, "size", size, "within the device")?;
+    require(size > 0 && size <= i32::MAX as u64, "size", size, "from 1 to 2147483647")?;
+    let bytes = size * u64::from(sb.fsize);
+    if bytes > device_bytes {
+        let detail = format_args!(
+            "it has {bytes} bytes, and the device {device_bytes}: an image that was cut can be read when `truncate -s {bytes} IMAGE` \
+             makes it as long again"
+        )
+        .to_string();
+        return Err(FsError::corrupt("volume", Sector(device_bytes / SECTOR_BYTES), detail));
+    }
     require(!sb.is_updated() || sb.size == size, "size", sb.size, "the same in both places")?;
     let is_same = !sb.is_updated() || sb.csaddr == 0 || sb.csaddr == u64::from(sb.old_csaddr);
     require(is_same, "csaddr", sb.csaddr, "the same in both places")?;
