@@ -1,14 +1,12 @@
 //! Drives as arguments of commands.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use seekless::disk::{Drive, file};
 use seekless::stack::{Stack, WORDS};
 
-use super::{Failure, WRONG_USAGE, read_stack};
+use super::{Failure, WRONG_USAGE, read_some, read_stack};
 
 /// The drive of an argument: a name of the catalogue, a drive file whose name ends in `.toml`, or a stack that is one disk,
 /// such as `disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB`.
@@ -50,12 +48,7 @@ pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
 /// # Errors
 /// Why it cannot be read, with its name.
 pub(super) fn read_text(path: &str) -> Result<String, String> {
-    let failed = |problem: &dyn std::fmt::Display| format!("cannot read the drive file {path}: {problem}");
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    // What is longer is refused when it is parsed; a device has no end.
-    file.take(file::BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
-    String::from_utf8(bytes).map_err(|_| failed(&"it is not text in UTF-8"))
+    read_some(path, file::BYTES_MAX).map_err(|problem| format!("cannot read the drive file {path}: {problem}"))
 }
 
 /// A name as a drive file has it, for arguments.

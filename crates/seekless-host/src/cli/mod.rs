@@ -294,20 +294,28 @@ fn find_stack(argument: &str) -> Result<Stack, Failure> {
     parse_stack(argument)?.read_drive_files(drives::read_text).map_err(Failure::new)
 }
 
-/// A line has at most 64 KiB.
-const STACK_FILE_BYTES_MAX: u64 = 1 << 20;
+/// The text of a file of at most `bytes_max` bytes. Of a longer one a byte more, so that its parser refuses it: a device has no end.
+///
+/// # Errors
+/// What is wrong, without the path.
+fn read_some(path: &str, bytes_max: usize) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut some = std::io::Read::take(file, bytes_max as u64 + 1);
+    std::io::Read::read_to_end(&mut some, &mut bytes).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8".to_owned())
+}
+
+/// A stack file has one line, of at most 64 KiB, and comments.
+const STACK_FILE_BYTES_MAX: usize = 1 << 20;
 
 fn parse_stack(argument: &str) -> Result<Stack, Failure> {
     let failure = match Target::of(argument) {
         Target::StackFile(path) => {
-            let failed = |error| Failure::new(format!("cannot read the stack file {path}: {error}"));
-            let mut text = String::new();
-            // What is longer is refused when it is parsed; a device has no end.
-            let file = std::fs::File::open(path).map_err(failed)?;
-            std::io::Read::read_to_string(&mut std::io::Read::take(file, STACK_FILE_BYTES_MAX), &mut text)
-                .map_err(failed)?;
-            if text.len() as u64 == STACK_FILE_BYTES_MAX {
-                return Err(Failure::new(format!("{path} is too long for a stack file, which has one line of stack")));
+            let text = read_some(path, STACK_FILE_BYTES_MAX)
+                .map_err(|problem| Failure::new(format!("cannot read the stack file {path}: {problem}")))?;
+            if text.len() > STACK_FILE_BYTES_MAX {
+                return Err(Failure::new(format!("{path}: a stack file has at most {STACK_FILE_BYTES_MAX} bytes")));
             }
             return Stack::parse_file(&text).map_err(|error| Failure::new(format!("in {path}: {error}")));
         }
