@@ -442,8 +442,10 @@ impl ChunkedLayer {
                 return;
             }
             count(&log.counts.write_backs, 1);
-            // An error that matters stops the file; after lack of space it is tried again, and fsync will report it.
+            // An error that matters stops the file, which `idle` and each sync of all report; after lack of space it is tried
+            // again, and fsync will report it.
             let _ = log.commit_all(stacked.lower(), stacked.nodes(), false).await;
+            let _ = log.check_stops(stacked.nodes());
             for (_, node) in stacked.nodes().all() {
                 if log.wants_compaction(&node, Urgency::Bound)
                     && let Some(file) = node.open(stacked.lower())

@@ -343,8 +343,7 @@ impl Layer for ChunkedLayer {
         }
         let more = lower.idle(until).await?;
         // Errors of the write-back in the background have no other caller.
-        self.check_stops(nodes)?;
-        Ok(more)
+        self.stopped.borrow().clone().map_or(Ok(more), Err)
     }
 
     async fn drop_caches(&self, lower: &Fs, _nodes: &Nodes<Node>) -> FsResult<()> {
