@@ -250,18 +250,17 @@ impl Stack {
     /// `cause` with `word`, as an error that points at it.
     pub(super) fn blame(&self, word: &Word, operation: &str, cause: BuildError) -> StackError {
         let at_word = |problem: String| StackError::new(&self.line, word.span(), problem);
+        let room = |is_full: bool| if is_full { self.how_to_make_room() } else { None };
         match cause {
             BuildError::FileSystem(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
                 let is_full = matches!(error, FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. }));
-                let hint = if is_full { self.how_to_make_room() } else { None };
-                at_word(problem).hint_if(hint).cause(Cause::FileSystem(error))
+                at_word(problem).hint_if(room(is_full)).cause(Cause::FileSystem(error))
             }
             BuildError::Device(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
                 let is_full = matches!(error, DeviceError::NoSpace { .. });
-                let hint = if is_full { self.how_to_make_room() } else { None };
-                at_word(problem).hint_if(hint).cause(Cause::Device(error))
+                at_word(problem).hint_if(room(is_full)).cause(Cause::Device(error))
             }
             BuildError::Option { key, problem } => {
                 let span = word.setting(key).map_or(word.span(), |setting| setting.span.clone());
