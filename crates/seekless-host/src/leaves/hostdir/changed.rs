@@ -211,6 +211,7 @@ impl HostDir {
         self.changed.is_some()
     }
 
+    /// Whether `place` is on an overlay.
     pub(super) fn is_overlay(&self, place: &File) -> bool {
         rustix::fs::fstatfs(&**place).is_ok_and(|host| host.f_type == OVERLAY)
     }

@@ -32,6 +32,8 @@ use crate::reactor::File;
 pub(super) struct Inodes {
     host_root: HostRoot,
     open_max: usize,
+    /// Names of one file may be several inodes ([`super::links`]).
+    names_may_part: bool,
     table: RefCell<Table>,
     counts: Counts,
 }
@@ -116,7 +118,7 @@ const SPARE_NUMBERS: u64 = 1 << 63;
 const DEVICE_SHIFT: u32 = 48;
 
 impl Inodes {
-    pub(super) fn new(host_root: HostRoot, open_max: usize) -> Inodes {
+    pub(super) fn new(host_root: HostRoot, open_max: usize, names_may_part: bool) -> Inodes {
         let table = Table {
             nodes: FixedMap::default(),
             by_key: FixedMap::default(),
@@ -125,7 +127,7 @@ impl Inodes {
             closed_count: 0,
             spare_numbers: SPARE_NUMBERS,
         };
-        Inodes { host_root, open_max, table: RefCell::new(table), counts: Counts::default() }
+        Inodes { host_root, open_max, names_may_part, table: RefCell::new(table), counts: Counts::default() }
     }
 
     pub(super) fn host_root(&self) -> &HostRoot {
@@ -343,6 +345,7 @@ impl Inodes {
         let entry = Entry { attr: sys::attr(ino, stat)?, generation: node.told };
         node.lookups += 1;
         if let Some((directory, name)) = name
+            && self.names_may_part
             && stat.stx_nlink > 1
         {
             let first = node.first_name.get_or_insert_with(|| Name { directory, name: name.into() });

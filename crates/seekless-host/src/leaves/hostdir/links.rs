@@ -3,7 +3,8 @@
 //! * An overlay shows two names of a file in its lower directory as one inode, until one of them is changed: then that name gets a copy
 //!   of its own, with another number. So before the first change through a place, the place is opened for writing, which makes that
 //!   copy, and the number is compared. If it changed and the inode was found under several names, it is unknown which of them the caller
-//!   means: the inode is `Stale`, and the kernel looks the name up again.
+//!   means: the inode is `Stale`, and the kernel looks the name up again. A rename copies, too, and so does a change of attributes; a name
+//!   that is gone cannot be copied. Readers keep the inode, by a name that is still the lower file.
 //! * libfuse gives each name of a file an inode of the kernel, with attributes that are kept for a while: they are asked for again.
 //! * sshfs, and libfuse without `use_ino`, also give each name a number of its own. A link there would be two files here, with one
 //!   content below, so it is refused.
@@ -101,9 +102,7 @@ impl HostDir {
             return Ok(entry);
         }
         let removed = remove();
-        if let Some(file) = self.inodes.forget(entry.attr.ino, 1) {
-            self.let_go(file);
-        }
+        self.forget_lookups(entry.attr.ino, 1);
         removed.map_err(sys::error)?;
         Err(FsError::NotPermitted)
     }

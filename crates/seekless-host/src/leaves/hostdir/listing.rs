@@ -93,10 +93,8 @@ impl HostDir {
             };
             let cookie = cookie_of(listed.next_entry_cookie());
             if !sink.add(&DirEntry { ino: own, kind, name, cookie, entry }) {
-                if let Some(entry) = entry
-                    && let Some(file) = self.inodes.forget(entry.attr.ino, 1)
-                {
-                    self.let_go(file);
+                if let Some(entry) = entry {
+                    self.forget_lookups(entry.attr.ino, 1);
                 }
                 return Ok(());
             }

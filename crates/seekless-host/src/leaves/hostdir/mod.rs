@@ -109,12 +109,12 @@ impl HostDir {
         let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&host_root);
         let changed = Changed::of(&host_root.mount, host_root.submounts, room);
         Ok(HostDir {
-            changed,
             sync_failed: Cell::new(None),
             rt: rt.clone(),
             reactor: reactor.clone(),
             path: path.to_owned(),
-            inodes: Inodes::new(host_root, room),
+            inodes: Inodes::new(host_root, room, changed.is_some()),
+            changed,
             owner,
             handles: RefCell::default(),
             next_handle: Cell::new(1),
@@ -195,6 +195,12 @@ impl HostDir {
             drop(self.rt.spawn(async move { reactor.blocking(move || drop(file)).await }));
         } else {
             self.latency.freeing.watch(&self.rt, || drop(file));
+        }
+    }
+
+    fn forget_lookups(&self, ino: Ino, lookups: u64) {
+        if let Some(file) = self.inodes.forget(ino, lookups) {
+            self.let_go(file);
         }
     }
 
@@ -314,9 +320,7 @@ impl FileSystem for HostDir {
     }
 
     async fn forget(&self, ino: Ino, lookups: u64) {
-        if let Some(file) = self.inodes.forget(ino, lookups) {
-            self.let_go(file);
-        }
+        self.forget_lookups(ino, lookups);
     }
 
     async fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
