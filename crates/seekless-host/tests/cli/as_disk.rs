@@ -61,7 +61,23 @@ pub(crate) struct Ext4 {
     device: LoopDevice,
 }
 
+/// True where this process can mount, and ext4 can be made. Otherwise reports why nothing is tested.
+pub(crate) fn can_make_ext4() -> bool {
+    let can = can_mount();
+    let has = run("sh", &["-c", "command -v mkfs.ext4"]).0 == 0;
+    if can && !has {
+        skip(Need::Loop, "there is no mkfs.ext4");
+    }
+    can && has
+}
+
 impl Ext4 {
+    /// Makes one on `device`, with more options of mkfs.ext4.
+    pub(crate) fn make(device: &LoopDevice, more: &[&str]) {
+        let (code, text) = run("mkfs.ext4", &[&["-q", "-F"], more, &[name(device)]].concat());
+        assert_eq!(code, 0, "{text}");
+    }
+
     pub(crate) fn mount(scratch: &Scratch, device: LoopDevice, options: &str) -> Ext4 {
         Ext4::mount_at(scratch, device, options, "ext4")
     }
@@ -176,14 +192,13 @@ fn writer(folder: &Path) -> Child {
 /// written, several times; e2fsck replays the journal and then must find nothing.
 #[test]
 fn ext4_survives_the_death_of_the_server() {
-    if !can_mount() || run("sh", &["-c", "command -v mkfs.ext4"]).0 != 0 {
+    if !can_make_ext4() {
         return;
     }
     let scratch = shown("96MiB");
     show(&scratch);
     let Some(device) = loop_device(&scratch) else { return };
-    let (code, text) = run("mkfs.ext4", &["-q", "-F", name(&device)]);
-    assert_eq!(code, 0, "{text}");
+    Ext4::make(&device, &[]);
     let mut ext4 = Ext4::mount(&scratch, device, "discard");
     for round in 0..4 {
         for number in 0..40 {
@@ -238,7 +253,7 @@ fn ext4_survives_the_death_of_the_server() {
 fn little_memory_is_enough() {
     const LIMIT: u64 = 64 << 20;
     const WRITTEN: usize = 160 << 20;
-    if !can_mount() || run("sh", &["-c", "command -v mkfs.ext4"]).0 != 0 {
+    if !can_make_ext4() {
         return;
     }
     let Some(limit) = MemoryLimit::new("as-disk", LIMIT) else { return };
@@ -259,8 +274,7 @@ fn little_memory_is_enough() {
         std::fs::write(limit.processes(), pid.trim()).unwrap();
     }
     let Some(device) = loop_device(&scratch) else { return };
-    let (code, text) = run("mkfs.ext4", &["-q", "-F", name(&device)]);
-    assert_eq!(code, 0, "{text}");
+    Ext4::make(&device, &[]);
     let ext4 = Ext4::mount(&scratch, device, "noatime");
     let file = ext4.mount_point.join("large");
     let count = WRITTEN >> 20;

@@ -6,7 +6,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_host::testing::{LoopDevice, Need, SmallTmpfs, skip};
 
-use crate::as_disk::Ext4;
+use crate::as_disk::{Ext4, can_make_ext4};
 use crate::mounts::{daemon, wait_for};
 use crate::{Scratch, can_mount};
 
@@ -14,6 +14,13 @@ const LINE: &str = "zstd / hostdir:data";
 
 fn text(bytes: usize) -> Vec<u8> {
     b"What is repeated takes hardly any space.\n".iter().copied().cycle().take(bytes).collect()
+}
+
+/// What cannot be compressed.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    seekless::rng::Rng::new(seed).fill(&mut noise);
+    noise
 }
 
 /// Existing files stay as they are, new ones take less space, and synced data survives SIGKILL.
@@ -179,8 +186,7 @@ fn what_is_synced_is_durable(below: Below, layers: &[&str]) {
 /// is open over two syncs.
 #[test]
 fn mounts_inside_of_a_directory_are_synced() {
-    let has_ext4 = || std::process::Command::new("mkfs.ext4").arg("-V").output().is_ok();
-    if !can_mount() || !has_ext4() {
+    if !can_make_ext4() {
         return;
     }
     for layer in ["", "wrap / ", "zstd / "] {
@@ -190,15 +196,10 @@ fn mounts_inside_of_a_directory_are_synced() {
         }
         std::fs::File::create(scratch.path("image")).unwrap().set_len(48 << 20).unwrap();
         let Some(device) = LoopDevice::attach(&scratch.path("image"), 512) else { return };
-        let mut mkfs = std::process::Command::new("mkfs.ext4");
-        assert!(mkfs.args(["-q", "-F"]).arg(device.path()).status().unwrap().success());
+        Ext4::make(&device, &[]);
         let inside = Ext4::mount_at(&scratch, device, "commit=300", "low/sub");
         let line = format!("{layer}hostdir:low,submounts=on");
-        let noise = |seed: u64| {
-            let mut bytes = vec![0; 300_000];
-            seekless::rng::Rng::new(seed).fill(&mut bytes);
-            bytes
-        };
+        let noise = |seed: u64| noise(seed, 300_000);
         scratch.good(&["mount", &line, "mnt"]);
         scratch.write("mnt/sub/old", noise(1));
         scratch.good(&["umount", "mnt"]);
@@ -338,8 +339,7 @@ fn a_limit_on_the_size_of_files_kills_no_daemon() {
 /// Method: ext4 in a sparse image on a full tmpfs, which then has room again.
 #[test]
 fn a_host_that_could_not_write_once_is_told_ever_after() {
-    let has_ext4 = || std::process::Command::new("mkfs.ext4").arg("-V").output().is_ok();
-    if !can_mount() || !has_ext4() {
+    if !can_make_ext4() {
         return;
     }
     for layer in ["zstd", "wrap", "copy:index=classic"] {
@@ -350,17 +350,14 @@ fn a_host_that_could_not_write_once_is_told_ever_after() {
         let Some(_tmpfs) = SmallTmpfs::mount(&scratch.path("full"), 24 << 20) else { return };
         std::fs::File::create(scratch.path("full/image")).unwrap().set_len(64 << 20).unwrap();
         let Some(device) = LoopDevice::attach(&scratch.path("full/image"), 4096) else { return };
-        let mut mkfs = std::process::Command::new("mkfs.ext4");
-        mkfs.args(["-q", "-F", "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"]).arg(device.path());
-        assert!(mkfs.status().unwrap().success());
+        Ext4::make(&device, &["-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"]);
         let ext4 = Ext4::mount(&scratch, device, "rw");
         let line = format!("{layer} / hostdir:ext4");
         scratch.good(&["mount", &line, "mnt"]);
         scratch.write("mnt/old", "synced before");
         scratch.good(&["sync", "mnt"]);
         let _ = std::fs::write(scratch.path("full/ballast"), vec![1; 24 << 20]);
-        let mut noise = vec![0; 2_000_000];
-        seekless::rng::Rng::new(1).fill(&mut noise);
+        let noise = noise(1, 2_000_000);
         (0..4).for_each(|number| scratch.write(&format!("mnt/{number}"), &noise));
         assert_ne!(scratch.run(&["sync", "mnt"]).code, 0, "{layer}");
         std::fs::remove_file(scratch.path("full/ballast")).unwrap();
