@@ -15,6 +15,8 @@ LINT_VERSION := 1.95
 RUSTC_VERSION := $(shell rustc --version 2>/dev/null | cut -d' ' -f2)
 DENY := $(if $(filter $(LINT_VERSION).%,$(RUSTC_VERSION)),-D warnings)
 
+RUSTDOC := RUSTDOCFLAGS="$(DENY) -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --locked
+
 # Seconds for each fuzz target, and minutes of `make soak`.
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
@@ -31,10 +33,11 @@ setup: ## install what is missing (as root), or say what to install
 build: setup ## the program, optimised: target/release/seekless
 	$(CARGO) build --release --locked
 
-lint: locks ## format and lints
+lint: locks ## format and lints, those of the programmer's pages too
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path python/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY)
+	$(RUSTDOC)
 	@$(if $(DENY),,echo "note: rustc $(RUSTC_VERSION) is not $(LINT_VERSION).x, so lint warnings were not taken as errors")
 
 # They are outside the workspace, so that nothing else notices when a dependency of the crates that they use has changed.
@@ -66,7 +69,7 @@ book: ## the book of docs/, as HTML: target/book/index.html
 	@if command -v mdbook >/dev/null; then scripts/book.sh; else echo "docs/SUMMARY.md is the book as it is; for HTML: cargo install mdbook"; fi
 
 doc: book ## the programmer's pages: target/doc/seekless/index.html
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --locked
+	$(RUSTDOC)
 
 deb: build ## a Debian package in target/
 	@scripts/deb.sh

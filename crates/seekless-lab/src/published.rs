@@ -6,8 +6,8 @@ use crate::measured::{Bound, Clock, Comparison, Measured, Run};
 use crate::report::{bound_text, number_text, percent_text};
 use crate::workload::phases::{CREATE, DELETE, READ};
 
-/// Rate of creating or deleting small files on FFS, derived from [se95]: each takes two synchronous disk accesses
-/// (§1.1), of which the disk does 67 in a second (Table 2). The paper prints no rate.
+/// Rate of creating or deleting small files on FFS, derived: each takes two synchronous disk accesses [se95 §1.1],
+/// of which the disk does 67 in a second [se95 Table 2]. The paper prints no rate.
 pub const FFS_FILES_PER_SECOND: f64 = 67.0 / 2.0;
 
 /// The gain of LFS over it: an order of magnitude, for files of 1 KB or less [se95 §2] and [ro92 Fig. 8].

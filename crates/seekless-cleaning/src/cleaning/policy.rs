@@ -166,7 +166,7 @@ pub struct Limits {
 pub enum Trigger {
     /// No more than this many clean segments are left.
     Clean(u32),
-    /// More than this share of the blocks in use is dead, as in [sepbit]. Space is not limited.
+    /// More than this share of the blocks in use is dead, as in `sepbit`. Space is not limited.
     Garbage(f64),
 }
 

@@ -146,7 +146,7 @@ impl Effort {
     pub const SAMPLED: Effort = Effort { all_subsets_of: 1, singles: 2, tears: 2, samples: 2 };
 }
 
-/// Everything that happened to a [`CrashDevice`], including the bytes.
+/// Everything that happened to a `CrashDevice` of the testing crate, including the bytes.
 #[derive(Clone)]
 pub struct CrashLog {
     guarantees: Guarantees,

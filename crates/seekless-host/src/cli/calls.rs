@@ -135,7 +135,7 @@ pub fn bench(words: &[String], caller: &dyn Caller) -> Result<Answer, Problem> {
 /// `seekless bench` with a workload of the caller. The words are those that follow the name of a workload.
 ///
 /// # Errors
-/// As [`bench`].
+/// As [`bench()`].
 pub fn bench_script(words: &[String], script: Box<dyn Script>, caller: &dyn Caller) -> Result<Answer, Problem> {
     let bench = ProgramBench::of_script(words, script).map_err(wrong_words)?;
     measured(&bench, caller)

@@ -260,7 +260,7 @@ impl Advice {
         self.cards().iter().map(Card::sentence).chain(self.notes()).collect()
     }
 
-    /// What is shown of each candidate beside its name, in the order of [`Advice::HEADER`].
+    /// What is shown of each candidate beside its name, in the order of [`Self::header`].
     pub fn cells(&self, judged: &Judged<TraceFigures>) -> Vec<String> {
         let price = judged.candidate.price.map_or_else(String::new, price_text);
         let verdict = self.choice.verdict(judged).0.to_owned();

@@ -1,8 +1,8 @@
 //! The large-file benchmark: one file is written and read, in order and at random.
 //!
 //! Paper: [ro92 Fig. 9] and [se95 §2]: 100 MB in units of 8 KB, in five phases: written in order, read in order,
-//! rewritten at random, read at random, and read in order again. [se95] prints 100 KB for the random phases, where
-//! [ro92], whose benchmark it is, has 100 MB.
+//! rewritten at random, read at random, and read in order again. [se95 §2] prints 100 KB for the random phases, where
+//! [ro92 Fig. 9], whose benchmark it is, has 100 MB.
 //!
 //! The papers do not say how random offsets were drawn. Here each unit is written once and read once, in a random
 //! order, so that every phase moves the same bytes. Everything is made durable at the end of writing phases, and caches

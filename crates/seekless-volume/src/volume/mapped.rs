@@ -415,7 +415,7 @@ impl Mapped {
     }
 }
 
-/// Only for [`concat`], of members with heads.
+/// Only for [`concat()`], of members with heads.
 impl HeadView for Mapped {
     fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
         self.member_of(sector).map_or(Nanos::MAX, |(head, sector, ..)| head.positioning(at, sector))
@@ -486,7 +486,7 @@ impl Mapped {
     }
 }
 
-/// Only for [`concat`], of members with zones.
+/// Only for [`concat()`], of members with zones.
 #[async_trait(?Send)]
 impl Zoned for Mapped {
     fn zone(&self, zone: u32) -> Result<ZoneInfo, DeviceError> {

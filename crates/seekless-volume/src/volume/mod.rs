@@ -1,6 +1,6 @@
 //! Devices over devices: striping, mirrors, parity, remapping and permuting.
 //!
-//! [`concat`], [`raid0`], [`remap`], [`permute`] and [`volume`] only translate addresses ([`Mapped`]): they keep no
+//! [`concat()`], [`raid0`], [`remap`], [`permute`] and [`volume`] only translate addresses ([`Mapped`]): they keep no
 //! metadata on their members and no data in memory, so an array of 128 disks that keep no data costs only their models.
 //! RAID-1 and RAID-5 ([`raid`]) keep metadata on their members to survive the loss of a member and power cuts; for pure
 //! timing they also work without it ([`raid::Array::bare`]).

@@ -1,4 +1,4 @@
-//! Drives from the parameter files of DiskSim 4.0 [bu08].
+//! Drives from the parameter files of DiskSim 4.0 (`bu08`).
 //!
 //! What the parameters mean is in DiskSim's manual. Where DiskSim itself does not act on a parameter, the drive is as DiskSim
 //! simulates it. Everything that is left out or approximated is said, with the reason.

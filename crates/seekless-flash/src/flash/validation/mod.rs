@@ -1,6 +1,6 @@
 //! Comparing a model with measurements of its real drive: closed loops at many block sizes and depths.
 //!
-//! The measurements are in the form of [do23], one line for each run of fio. Half of the cases were there to fit the constants of
+//! The measurements are in the form of the data of `do23`, one line for each run of fio. Half of the cases were there to fit the constants of
 //! the catalogue; no constant follows from the others. [`Case::half`] says which, by a rule that no result changes.
 
 mod cases;
