@@ -138,7 +138,8 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
             output::note(&format!("warning: {warning}"));
             log::warn!("{warning}");
         }
-        super::arrays::watch(&world.rt, arrays);
+        let watch = super::arrays::watch(&world.rt, &arrays);
+        drop(arrays);
         let addresses = server.addresses().join(" and ");
         log::info!("{} is offered at {addresses}", device.describe());
         match report {
@@ -159,7 +160,9 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
                 }
             }
         };
-        server.serve(stop).await?;
+        let ended = server.serve(stop).await;
+        watch.look();
+        ended?;
         log::info!("everything is durable");
         Ok(0)
     });

@@ -373,13 +373,17 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
                 notify::ready();
             }
         }
-        super::arrays::watch(&world.rt, mounted.parts.iter().flat_map(Part::arrays).collect());
+        let arrays: Vec<_> = mounted.parts.iter().flat_map(Part::arrays).collect();
+        let watch = super::arrays::watch(&world.rt, &arrays);
+        drop(arrays);
         let stop = async {
             while signals.next(&world.reactor).await == libc::SIGUSR1 {
                 log_counters(&mounted, |_, _| true);
             }
         };
-        mount.serve(stop).await?;
+        let ended = mount.serve(stop).await;
+        watch.look();
+        ended?;
         log::info!("unmounted from {place}; everything is durable");
         Ok(0)
     });

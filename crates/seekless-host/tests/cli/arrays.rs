@@ -4,7 +4,9 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use super::Scratch;
+use seekless_host::testing::LoopDevice;
+
+use super::{Scratch, can_mount};
 
 /// Changes all content of a member of 16 MiB except its metadata.
 fn spoil(scratch: &Scratch, name: &str) {
@@ -105,4 +107,33 @@ fn what_nothing_decides_is_left_unless_the_data_is_believed() {
     scratch.good(&["scrub", "raid5:n=3 / file:d-{}.img"]);
     let nothing = scratch.run(&["scrub", "lfs / file:d-0.img"]);
     assert_eq!(nothing.code, 16, "{}", nothing.err);
+}
+
+/// The log has a member that fails just before the mount ends, too.
+#[test]
+fn a_member_that_fails_at_the_end_is_logged() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("mnt");
+    let mut devices = Vec::new();
+    for number in 0..2 {
+        std::fs::File::create(scratch.path(&format!("image-{number}"))).unwrap().set_len(40 << 20).unwrap();
+        let Some(device) = LoopDevice::attach(&scratch.path(&format!("image-{number}")), 512) else { return };
+        std::os::unix::fs::symlink(device.path(), scratch.path(&format!("d{number}"))).unwrap();
+        devices.push(device);
+    }
+    let line = "lfs / raid1:n=2 / file:d{}";
+    scratch.good(&["mkfs", line]);
+    scratch.good(&["mount", line, "mnt", "--log-file", "log"]);
+    std::fs::File::options().write(true).open(scratch.path("image-1")).unwrap().set_len(1 << 20).unwrap();
+    let shorter = std::process::Command::new("losetup").arg("--set-capacity").arg(devices[1].path()).status();
+    assert!(shorter.unwrap().success());
+    scratch.write("mnt/file", vec![1; 3 << 20]);
+    scratch.good(&["umount", "mnt"]);
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    let failed = log.find("raid1: member 1 has failed, and is not used any more");
+    let ended = log.find("unmounted from");
+    assert!(failed.is_some() && ended > failed, "{log}");
 }
