@@ -96,6 +96,7 @@ impl FileSystem for DiskFile {
             read_only: self.read_only,
             access_lists: false,
             outside_files: false,
+            open_files_max: None,
         }
     }
 

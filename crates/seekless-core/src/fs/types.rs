@@ -21,6 +21,8 @@ pub struct FsTraits {
     pub access_lists: bool,
     /// Open files are also there outside: [`FileSystem::outside_file`](super::FileSystem::outside_file).
     pub outside_files: bool,
+    /// How many files its users may have open at once; `None` where memory alone sets a limit.
+    pub open_files_max: Option<usize>,
 }
 
 /// How files are opened on a mount.

@@ -223,6 +223,7 @@ impl FileSystem for Null {
             read_only: false,
             access_lists: false,
             outside_files: false,
+            open_files_max: None,
         }
     }
 

@@ -335,6 +335,46 @@ fn a_limit_on_the_size_of_files_kills_no_daemon() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// Aim: a layer on a host where few files may be open at once serves many new files, which wait for their write-back, and syncs
+/// them. Method: four times as many files as the limit, on a directory and on an overlay, where what was changed stays open.
+#[test]
+fn few_files_may_be_open() {
+    if !can_mount() {
+        return;
+    }
+    for (layer, below) in [("zstd", "upper"), ("copy / gzip", "upper"), ("zstd", "merged"), ("wrap", "merged")] {
+        let scratch = Scratch::new();
+        for name in ["lower", "upper", "work", "merged", "mnt"] {
+            scratch.make_directory(name);
+        }
+        if below == "merged" && !mount_overlay(&scratch, "upper", "work") {
+            return;
+        }
+        let line = format!("{layer} / hostdir:{below}");
+        let mut limited = std::process::Command::new("sh");
+        limited.current_dir(scratch.path(".")).args(["-c", "ulimit -n 128; exec \"$0\" mount \"$1\" mnt"]);
+        limited.args([env!("CARGO_BIN_EXE_seekless"), &line]);
+        assert!(limited.stdout(std::process::Stdio::null()).status().unwrap().success());
+        let name = |number: usize| format!("mnt/f{number}");
+        (0..512).for_each(|number| scratch.write(&name(number), format!("content {number}")));
+        let compare = |when: &str| {
+            for number in 0..512 {
+                let found = std::fs::read_to_string(scratch.path(&name(number)));
+                assert_eq!(found.ok(), Some(format!("content {number}")), "{line}: {number} {when}");
+            }
+        };
+        compare("at once");
+        scratch.good(&["sync", "mnt"]);
+        scratch.good(&["umount", "mnt"]);
+        scratch.good(&["mount", &line, "mnt"]);
+        compare("after another mount");
+        scratch.good(&["umount", "mnt"]);
+        if below == "merged" {
+            unmount(scratch.path("merged"), UnmountFlags::empty()).unwrap();
+        }
+    }
+}
+
 /// Aim: where the host could not write once and forgot what it had, every sync until the unmount says so, and the unmount.
 /// Method: ext4 in a sparse image on a full tmpfs, which then has room again.
 #[test]

@@ -85,6 +85,10 @@ pub trait Layer: 'static {
         flags
     }
 
+    /// A file is about to be opened for writing below. A layer that keeps such files open when their users have closed them closes
+    /// some here when there are many.
+    async fn make_room(&self, _lower: &Fs, _nodes: &Nodes<Self::Node>) {}
+
     /// Whether a file may be opened, before it is.
     ///
     /// # Errors
@@ -500,12 +504,14 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let place = self.new_place(parent, name).await?;
+        self.layer.make_room(&self.lower, &self.nodes).await;
         let made = self.lower.create(parent, name, new, self.layer.open_flags(flags)).await?;
         self.enter_made(made, Some(place)).await
     }
 
     async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
         self.nodes.get(parent)?;
+        self.layer.make_room(&self.lower, &self.nodes).await;
         let made = self.lower.tmpfile(parent, new, self.layer.open_flags(flags), linkable).await?;
         self.enter_made(made, None).await
     }
@@ -562,6 +568,9 @@ impl<L: Layer> FileSystem for Stacked<L> {
         let node = self.nodes.get(ino)?;
         self.layer.check_open(self.at(ino, None, &node)).await?;
         let lower_flags = self.layer.open_flags(flags);
+        if flags.write {
+            self.layer.make_room(&self.lower, &self.nodes).await;
+        }
         let opened = self.lower.open(ino, lower_flags).await?;
         if flags.truncate && !lower_flags.truncate {
             let cut = SetAttr { size: Some(0), kill_privileges: true, ..SetAttr::default() };

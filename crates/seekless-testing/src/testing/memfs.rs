@@ -49,11 +49,18 @@ pub struct MemFsOptions {
     pub capacity_bytes: u64,
     /// Keep access-control lists instead of refusing them.
     pub access_lists: bool,
+    /// Files that may be open at once; one more gives `EMFILE`.
+    pub open_files_max: Option<usize>,
 }
 
 impl Default for MemFsOptions {
     fn default() -> MemFsOptions {
-        MemFsOptions { open_protocol: OpenProtocol::ZeroMessage, capacity_bytes: 1 << 30, access_lists: true }
+        MemFsOptions {
+            open_protocol: OpenProtocol::ZeroMessage,
+            capacity_bytes: 1 << 30,
+            access_lists: true,
+            open_files_max: None,
+        }
     }
 }
 
@@ -273,6 +280,15 @@ impl MemFs {
             handles: state.handles.len() as u64,
             lookups: state.nodes.iter().filter(|(ino, _)| **ino != Ino::ROOT).map(|(_, node)| node.lookups).sum(),
             forgets_too_many: state.forgets_too_many,
+        }
+    }
+
+    fn check_room_to_open(&self) -> FsResult<()> {
+        const EMFILE: i32 = 24;
+        let open = self.state.borrow().handles.len();
+        match self.options.open_files_max.is_some_and(|most| open >= most) {
+            true => Err(FsError::Host(EMFILE)),
+            false => Ok(()),
         }
     }
 
@@ -575,7 +591,7 @@ impl State {
 impl FileSystem for MemFs {
     fn traits(&self) -> FsTraits {
         let name_bytes_max = NAME_BYTES_MAX as u32;
-        let MemFsOptions { open_protocol, access_lists, .. } = self.options;
+        let MemFsOptions { open_protocol, access_lists, open_files_max, .. } = self.options;
         FsTraits {
             name: "memfs",
             open_protocol,
@@ -584,6 +600,7 @@ impl FileSystem for MemFs {
             read_only: false,
             access_lists,
             outside_files: false,
+            open_files_max,
         }
     }
 
@@ -624,6 +641,7 @@ impl FileSystem for MemFs {
     }
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        self.check_room_to_open()?;
         let mut state = self.state.borrow_mut();
         let ino = state.make(EntryName { parent, name }, Body::Regular(Contents::default()), new, self.now())?;
         let handle = match self.options.open_protocol {
@@ -634,6 +652,7 @@ impl FileSystem for MemFs {
     }
 
     async fn tmpfile(&self, parent: Ino, new: NewNode, _: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        self.check_room_to_open()?;
         let mut state = self.state.borrow_mut();
         let ino = state.make_unnamed(parent, new, linkable, self.now())?;
         let handle = match self.options.open_protocol {
@@ -694,6 +713,7 @@ impl FileSystem for MemFs {
         if self.options.open_protocol == OpenProtocol::ZeroMessage {
             return Err(FsError::Unsupported);
         }
+        self.check_room_to_open()?;
         let mut state = self.state.borrow_mut();
         state.node(ino)?;
         if flags.truncate {

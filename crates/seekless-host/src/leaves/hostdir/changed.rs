@@ -78,36 +78,54 @@ impl Changed {
 /// count.
 pub(super) struct Changing<'a> {
     host: &'a HostDir,
-    inos: [Ino; 2],
+    changed: &'a Changed,
+    /// Open from the beginning, so that the end needs no more files. `None` for what cannot be found, which does not change.
+    places: [(Ino, Option<File>); 2],
 }
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.inos.iter().for_each(|&ino| self.host.note_changed(ino));
+        for (ino, place) in &mut self.places {
+            // The change may have moved it to another inode of the host.
+            let place = match self.host.inodes.file(*ino) {
+                Ok(now) => Some(now),
+                Err(FsError::Stale | FsError::NotFound) => None,
+                Err(_) => place.take(),
+            };
+            place.into_iter().for_each(|place| self.host.list_change(self.changed, *ino, place));
+        }
     }
 }
 
 impl HostDir {
-    /// Fails where nothing may change.
+    /// Fails where nothing may change, or where the change could not be listed.
     pub(super) fn changing(&self, one: Ino, other: Ino) -> FsResult<Option<Changing<'_>>> {
         self.may_change()?;
-        if self.changed.is_none() {
-            return Ok(None);
-        }
-        let inos = [one, other];
-        inos.iter().for_each(|&ino| self.note_changed(ino));
-        Ok(Some(Changing { host: self, inos }))
+        let Some(changed) = &self.changed else { return Ok(None) };
+        let place = |ino| match self.inodes.file(ino) {
+            Ok(place) => {
+                self.list_change(changed, ino, place.clone());
+                Ok((ino, Some(place)))
+            }
+            Err(FsError::Stale | FsError::NotFound) => Ok((ino, None)),
+            Err(error) => Err(error),
+        };
+        Ok(Some(Changing { host: self, changed, places: [place(one)?, place(other)?] }))
     }
 
-    /// Lists `ino`, if that is necessary here.
-    pub(super) fn note_changed(&self, ino: Ino) {
+    /// Lists `ino`, which was made just now, if that is necessary here.
+    pub(super) fn note_made(&self, ino: Ino) {
         let Some(changed) = &self.changed else { return };
-        let place = match self.inodes.file(ino) {
-            Ok(place) => place,
-            // What cannot be found was not changed.
-            Err(FsError::Stale | FsError::NotFound) => return,
-            Err(_) => return changed.failed.set(Some(Errno::MFILE)),
-        };
+        match self.inodes.file(ino) {
+            Ok(place) => self.list_change(changed, ino, place),
+            // Another process has removed it.
+            Err(FsError::Stale | FsError::NotFound) => {}
+            // It is open from its making.
+            Err(_) => changed.failed.set(Some(Errno::MFILE)),
+        }
+    }
+
+    fn list_change(&self, changed: &Changed, ino: Ino, place: File) {
         let stamp = changed.next.get();
         changed.next.set(stamp + 1);
         let oldest = {
@@ -117,12 +135,16 @@ impl HostDir {
                 true => entries.iter().min_by_key(|(_, (stamp, _))| *stamp).map(|(&ino, _)| ino),
                 false => None,
             };
-            oldest.and_then(|ino| entries.remove(&ino))
+            oldest.and_then(|ino| Some((ino, entries.remove(&ino)?)))
         };
-        if let Some((_, place)) = oldest
-            && let Err(cause) = self.sync_unlisted(changed, stamp, place)
-        {
-            changed.failed.set(Some(cause));
+        let Some((oldest, (listed, place))) = oldest else { return };
+        match self.sync_unlisted(changed, stamp, place.clone()) {
+            Ok(()) => {}
+            // It stays listed, until there is room to open it.
+            Err(Errno::MFILE | Errno::NFILE) => {
+                changed.entries.borrow_mut().entry(oldest).or_insert((listed, place));
+            }
+            Err(cause) => changed.failed.set(Some(cause)),
         }
     }
 

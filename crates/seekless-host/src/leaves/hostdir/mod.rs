@@ -81,6 +81,8 @@ pub struct HostDir {
     name_bytes_max: u32,
     read_only: bool,
     access_lists: bool,
+    /// Limit of the process, less what is for the inodes.
+    open_files_max: usize,
     /// Where the kernel does not sync all of the host as a whole.
     changed: Option<Changed>,
     /// A sync of all has failed. The kernel tells that once and then forgets what it could not write.
@@ -104,7 +106,8 @@ impl HostDir {
         let host_root = HostRoot::open(path, options)?;
         let os = |cause| HostDirError::Os { action: "examine", path: path.to_owned(), cause };
         let stat = rustix::fs::fstatvfs(&*host_root.mount).map_err(os)?;
-        let room = open::room_for_inodes(options.open_inodes_max);
+        let limit = open::open_files_limit();
+        let room = open::room_for_inodes(limit, options.open_inodes_max);
         let owner = Owner::find_out();
         let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&host_root);
         let changed = Changed::of(&host_root.mount, host_root.submounts, room);
@@ -122,6 +125,7 @@ impl HostDir {
             name_bytes_max: u32::try_from(stat.f_namemax).unwrap_or(u32::MAX),
             read_only: options.read_only || stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
             access_lists,
+            open_files_max: limit.saturating_sub(room),
         })
     }
 
@@ -271,7 +275,7 @@ impl HostDir {
             make(&directory).map_err(sys::error)?;
         }
         let entry = self.find(parent, &directory, name)?;
-        self.note_changed(entry.attr.ino);
+        self.note_made(entry.attr.ino);
         Ok(entry)
     }
 }
@@ -310,6 +314,7 @@ impl FileSystem for HostDir {
             read_only: self.read_only,
             access_lists: self.access_lists,
             outside_files: true,
+            open_files_max: Some(self.open_files_max),
         }
     }
 
@@ -363,7 +368,7 @@ impl FileSystem for HostDir {
             self.inodes.with_room(|| self.inodes.host_root().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
         let stat = sys::stat(&place).map_err(sys::error)?;
         let entry = self.inodes.enter(place, &stat, Some((parent, name)))?;
-        self.note_changed(entry.attr.ino);
+        self.note_made(entry.attr.ino);
         let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
         Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
     }
@@ -382,7 +387,7 @@ impl FileSystem for HostDir {
             self.inodes.with_room(|| self.inodes.host_root().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
         let stat = sys::stat(&place).map_err(sys::error)?;
         let entry = self.inodes.enter(place, &stat, None)?;
-        self.note_changed(entry.attr.ino);
+        self.note_made(entry.attr.ino);
         let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
         Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
     }

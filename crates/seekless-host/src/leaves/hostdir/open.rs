@@ -143,17 +143,21 @@ fn usable_handles(root: &OwnedFd, mount: &OwnedFd) -> Option<i32> {
     same.then_some(number)
 }
 
-/// Raises the process's limit of open files to the maximum, and returns how many inodes, of at most `wanted`, may be
-/// held open: half of the limit, since open files of programs need the other half.
-pub(super) fn room_for_inodes(wanted: usize) -> usize {
+/// Raises the process's limit of open files to the maximum, and returns it.
+pub(super) fn open_files_limit() -> usize {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
         // If refused, the old limit holds, which is read below.
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     }
-    let allowed = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// How many inodes, of at most `wanted`, may be held open: half of `limit`, since open files of programs need the other half.
+pub(super) fn room_for_inodes(limit: usize, wanted: usize) -> usize {
     /// Enough for everything that one operation needs at once.
     const LEAST: usize = 16;
-    wanted.min(usize::try_from(allowed / 2).unwrap_or(usize::MAX)).max(LEAST)
+    wanted.min(limit / 2).max(LEAST)
 }

@@ -22,10 +22,10 @@
 use super::compact::Urgency;
 use super::file::{Form, Mark, Times};
 use super::format::{RECORD_ALIGN, RECORDS_START};
-use super::node::{CommitTurn, Node, OpenFile};
+use super::node::{CommitTurn, Node, OpenFile, Writer};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{Fs, FsError, FsResult, SetAttr, SetTime};
+use crate::fs::{Fs, FsError, FsResult, Handle, SetAttr, SetTime};
 use crate::layer::Nodes;
 
 /// Truncating a lower file by less is not worth a call.
@@ -300,14 +300,23 @@ impl ChunkedLayer {
         }
         drop(pass);
         drop(relocation);
-        if !node.wants_writer()
-            && let Some(writer) = node.writer.take()
-        {
-            match writer.is_ours {
-                true => drop(file.lower.release(node.ino, writer.handle).await),
-                false => node.writer.set(Some(writer)),
-            }
+        if !node.wants_writer() && node.writer.get().is_some_and(|writer| writer.is_ours) {
+            self.end_writer(file.lower, node).await;
         }
+    }
+
+    /// The layer itself writes through `handle` from now on, which its user releases.
+    pub(super) fn take_over(&self, node: &Node, handle: Handle) {
+        node.writer.set(Some(Writer { handle, is_ours: true }));
+        self.writers.set(self.writers.get() + 1);
+    }
+
+    /// Nothing more is to be written through the writer of `node`: releases it, if no user does.
+    pub(super) async fn end_writer(&self, lower: &Fs, node: &Node) {
+        let Some(writer) = node.writer.take().filter(|writer| writer.is_ours) else { return };
+        self.writers.set(self.writers.get() - 1);
+        // What was written through it is durable, or was reported.
+        let _ = lower.release(node.ino, writer.handle).await;
     }
 
     /// Commits all files. With `durable`, the commits are durable when this returns; otherwise a power cut leaves each

@@ -111,7 +111,7 @@ impl Layer for ChunkedLayer {
         Ok(Node::regular(attr.ino, serial, file.into_inner()))
     }
 
-    async fn close_node(&self, lower: &Fs, ino: Ino, node: Rc<Node>) -> FsResult<()> {
+    async fn close_node(&self, lower: &Fs, _ino: Ino, node: Rc<Node>) -> FsResult<()> {
         self.note_stop(&node);
         let lost = match node.file() {
             Some(file) => {
@@ -127,12 +127,7 @@ impl Layer for ChunkedLayer {
         {
             self.mark(file).await;
         }
-        if let Some(writer) = node.writer.take()
-            && writer.is_ours
-        {
-            // Nothing depends on it any more.
-            let _ = lower.release(ino, writer.handle).await;
-        }
+        self.end_writer(lower, &node).await;
         lost.map_or(Ok(()), Err)
     }
 
@@ -163,6 +158,17 @@ impl Layer for ChunkedLayer {
         OpenFlags { read: true, append: false, truncate: false, direct: false, ..flags }
     }
 
+    async fn make_room(&self, lower: &Fs, nodes: &Nodes<Node>) {
+        if self.writers.get() < self.writers_max {
+            return;
+        }
+        let _turn = self.making_room.enter().await;
+        if self.writers.get() >= self.writers_max {
+            // What fails waits in memory, and a sync reports it. The opening may find no room then, and say so.
+            let _ = self.commit_all(lower, nodes, true).await;
+        }
+    }
+
     async fn check_open(&self, at: At<'_, Node>) -> FsResult<()> {
         self.open_data(&at).await.map(drop)
     }
@@ -178,9 +184,9 @@ impl Layer for ChunkedLayer {
             // What could not be written waits in memory, and an fsync reports it.
             let _ = self.pass_down(file).await;
         }
-        if let Some(writer) = at.node.writer.get().filter(|writer| writer.handle == handle) {
+        if at.node.writer.get().is_some_and(|writer| writer.handle == handle) {
             if at.node.wants_writer() {
-                at.node.writer.set(Some(Writer { is_ours: true, ..writer }));
+                self.take_over(at.node, handle);
                 return Ok(());
             }
             at.node.writer.set(None);

@@ -152,6 +152,11 @@ pub struct ChunkedLayer {
     closed: Cell<bool>,
     /// One pass over all files at a time.
     passes: Gate,
+    /// Lower handles that the layer has taken over from their users, in order to write later.
+    writers: Cell<usize>,
+    /// Limit of them, at which all files are written below.
+    writers_max: usize,
+    making_room: Gate,
     next_serial: Cell<u64>,
     counts: Counts,
 }
@@ -170,6 +175,10 @@ impl ChunkedLayer {
             stopped: RefCell::default(),
             closed: Cell::new(false),
             passes: Gate::new(),
+            writers: Cell::new(0),
+            // The other half is for the files that users have open.
+            writers_max: lower.traits().open_files_max.map_or(usize::MAX, |most| most / 2),
+            making_room: Gate::new(),
             next_serial: Cell::new(1),
             counts: Counts::default(),
             options,

@@ -146,3 +146,33 @@ fn a_write_back_that_fails_is_told() {
         fs.close().await.unwrap_err();
     });
 }
+
+/// Aim: where few files may be open below, new files of several clients that wait for their write-back leave room for more. Method:
+/// ten times as many files as may be open, each closed at once, in no time.
+#[test]
+fn few_files_may_be_open() {
+    simulate(1, async |rt| {
+        let options = MemFsOptions {
+            open_protocol: crate::fs::OpenProtocol::Handles,
+            open_files_max: Some(20),
+            ..MemFsOptions::default()
+        };
+        let lower = MemFs::with_options(&rt, options);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let name = |client: usize, file: usize| format!("/{client}-{file}").into_bytes();
+        let write = async |client: usize| {
+            let user = Client::new(fs.clone());
+            for file in 0..40 {
+                user.write_file(&name(client, file), &[client as u8; 500]).await.unwrap();
+                rt.yield_now().await;
+            }
+        };
+        futures_util::future::join_all((0..5).map(write)).await;
+        let reader = Client::new(fs.clone());
+        for (client, file) in (0..5).flat_map(|client| (0..40).map(move |file| (client, file))) {
+            assert_eq!(reader.read_file(&name(client, file)).await, Ok(vec![client as u8; 500]));
+        }
+        fs.close().await.unwrap();
+        assert_eq!(lower.leaks(), Default::default());
+    });
+}
