@@ -244,8 +244,8 @@ class Target:
 
 
 def _is_ending(kind: Optional[Type[BaseException]]) -> bool:
-    """The coroutine is closed from outside, and can await nothing more."""
-    return kind is not None and issubclass(kind, GeneratorExit)
+    """The run is ended from outside, by `close()` or Control-C, perhaps between a call and its ``await``: no more calls are made."""
+    return kind is not None and not issubclass(kind, Exception)
 
 
 def _nothing(value: Any) -> None:

@@ -313,3 +313,21 @@ def test_progress():
     assert seen and all(what.startswith("[1/1] ") for what, _, _ in seen)
     assert seen[0] == ("[1/1] lfs / disk:dec-rz26", 0, None)  # Before its first phase.
     assert {total for what, _, total in seen[1:] if "between" not in what} == {3000}
+
+
+def test_an_interrupt_between_a_call_and_its_await():
+    """Control-C may come anywhere: what leaves a phase and a file then makes no calls of its own."""
+
+    async def in_phase(target):
+        async with target.phase("one"):
+            target.sync()
+            raise KeyboardInterrupt
+
+    async def in_file(target):
+        async with target.create("a") as file:
+            file.write(0, b"1")
+            raise KeyboardInterrupt
+
+    for function in (in_phase, in_file):
+        with pytest.raises(KeyboardInterrupt):
+            run(function)
