@@ -1,5 +1,6 @@
 //! A compressed directory: mounted, killed, checked, repaired.
 
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -333,6 +334,43 @@ fn a_limit_on_the_size_of_files_kills_no_daemon() {
     scratch.good(&["mount", "copy / hostdir:data", "mnt"]);
     assert_eq!(std::fs::read(scratch.path("mnt/other")).unwrap(), b"not synced yet");
     scratch.good(&["umount", "mnt"]);
+}
+
+/// With a write-back cache in the kernel, files that are opened for writing alone can be appended to and changed in part.
+#[test]
+fn writes_alone_go_through_a_write_back_cache() {
+    if !can_mount() {
+        return;
+    }
+    for stack in ["hostdir:data", "wrap / hostdir:data", "zstd / hostdir:data", "copy:index=classic / hostdir:data"] {
+        let scratch = Scratch::new();
+        scratch.make_directory("data");
+        scratch.make_directory("mnt");
+        scratch.good(&["mount", stack, "mnt"]);
+        scratch.write("mnt/f", "start\n");
+        scratch.good(&["umount", "mnt"]);
+        scratch.good(&["mount", stack, "mnt", "-o", "writeback"]);
+        let mut options = std::fs::OpenOptions::new();
+        let mut appended = options.append(true).open(scratch.path("mnt/f")).unwrap();
+        let mut other = options.open(scratch.path("mnt/f")).unwrap();
+        for line in 0..1000 {
+            let file = if line % 3 == 0 { &mut other } else { &mut appended };
+            std::io::Write::write_all(file, format!("line {line}\n").as_bytes()).unwrap();
+            if line % 400 == 399 {
+                file.sync_data().unwrap();
+            }
+        }
+        let changed = std::fs::File::options().write(true).open(scratch.path("mnt/f")).unwrap();
+        changed.write_at(b"X", 3).unwrap();
+        drop((appended, other, changed));
+        let lines: String = (0..1000).map(|line| format!("line {line}\n")).collect();
+        let expected = format!("staXt\n{lines}");
+        assert_eq!(std::fs::read_to_string(scratch.path("mnt/f")).unwrap(), expected, "{stack}");
+        scratch.good(&["umount", "mnt"]);
+        scratch.good(&["mount", stack, "mnt"]);
+        assert_eq!(std::fs::read_to_string(scratch.path("mnt/f")).unwrap(), expected, "{stack}, after another mount");
+        scratch.good(&["umount", "mnt"]);
+    }
 }
 
 /// Aim: a layer on a host where few files may be open at once serves many new files, which wait for their write-back, and syncs
