@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use seekless::device::DeviceError;
 use seekless::fs::FsError;
 use seekless::stack::{Cause, Stack, StackError, quoted};
 
@@ -19,6 +20,15 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
         Some(Cause::FileSystem(FsError::Corrupt { .. })) => {
             return Failure::new(&error)
                 .hint("`seekless fsck` says what else is damaged; mount it with -o ro to copy what can still be read");
+        }
+        Some(
+            Cause::FileSystem(FsError::Device(DeviceError::Unaligned { .. }))
+            | Cause::Device(DeviceError::Unaligned { .. }),
+        ) => {
+            return Failure::new(&error).hint(
+                "it was made for a device with smaller blocks; where that was this image, open it without `direct=on`, or copy it to \
+                 a device with such blocks",
+            );
         }
         _ => return Failure::new(&error),
     }

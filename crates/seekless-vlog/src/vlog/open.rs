@@ -209,6 +209,9 @@ pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError
             (None, Some(why)) => VldError::Corrupt { what: "superblock", at: Sector(SUPERBLOCK), why: why.to_string() },
         });
     };
+    // A device with larger blocks than the one that it was made on refuses the smallest requests.
+    let smallest = u64::from(superblock.cell_bytes);
+    device.geometry().check(Sector(smallest / SECTOR_BYTES), smallest)?;
     let mut bad = Vec::new();
     for at in layout_of(superblock)?.superblocks() {
         // A device that was enlarged does not have the second one at its end.

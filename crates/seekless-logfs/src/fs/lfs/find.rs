@@ -149,6 +149,9 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<FoundVolume> {
     let is_alive = |superblock: &&Superblock| slots.checkpoints.iter().any(|(_, found)| found.uuid == superblock.uuid);
     let superblock = *candidates.iter().find(is_alive).unwrap_or(&first);
     let layout = Layout::new(superblock, sectors)?;
+    // A device with larger blocks than the one that the volume was made on refuses the smallest requests.
+    let smallest = layout.align_sectors();
+    device.geometry().check(Sector(smallest), smallest * SECTOR_BYTES)?;
     // A device that has grown since mkfs does not have the third copy at its end.
     let _ = look(layout.superblock_backup()).await?;
     let mut damaged = Vec::new();

@@ -197,6 +197,12 @@ pub fn a_name_exchanged_with_itself(subject: &dyn FsUnderTest) {
 /// On a device with 4 KiB blocks, every write is whole blocks.
 pub fn sectors_of_4096_bytes(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
+        // A volume that was made for smaller ones is refused before anything is written.
+        let (memory, small) = fresh(&rt, subject, 16 * MIB).await;
+        session(&rt, subject, &small, async |client| client.write_file(b"/f", &[1; 3000]).await.unwrap()).await;
+        let large: Device = Declares::blocks_of_4096(Rc::new(Memory::from_image(16 * MIB, memory.image())));
+        let refused = subject.mount(&rt, large).await.map(drop);
+        assert!(matches!(refused, Err(FsError::Device(crate::device::DeviceError::Unaligned { .. }))), "{refused:?}");
         let device: Device = Declares::blocks_of_4096(Rc::new(Memory::new(16 * MIB)));
         subject.mkfs(&rt, device.clone()).await.expect("mkfs");
         session(&rt, subject, &device, async |client| {
