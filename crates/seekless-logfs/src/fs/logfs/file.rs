@@ -454,11 +454,21 @@ pub(in crate::fs) fn fallocate_step<L: LogBackend>(
     drop_capabilities(&mut change, ino)?;
     let first = range.offset / BLOCK;
     let last = (end - 1) / BLOCK;
-    let stop = last.min(first + BLOCKS_PER_STEP - 1);
     let punch_end = if grows { end } else { end.min(inode.size.next_multiple_of(BLOCK)) };
     let mut index = first;
-    while index <= stop {
+    for _ in 0..BLOCKS_PER_STEP {
+        if index > last {
+            break;
+        }
         let id = BlockId::data(ino, index);
+        if !grows && change.pointer(id)? == Pointer::Hole {
+            // Where there is nothing, an empty file of the largest size has billions of blocks.
+            let (exists, next) = exists_or_skip(&mut change, id)?;
+            if !exists {
+                index = next;
+                continue;
+            }
+        }
         let (start, block_end) = (index * BLOCK, (index + 1) * BLOCK);
         let whole = range.offset <= start && (end >= block_end || (end >= inode.size && !grows));
         match mode {
@@ -485,7 +495,7 @@ pub(in crate::fs) fn fallocate_step<L: LogBackend>(
         }
         index += 1;
     }
-    let done = if stop == last { end } else { (stop + 1) * BLOCK };
+    let done = if index > last { end } else { index * BLOCK };
     let now = change.now();
     let inode = change.inode_mut(ino, InodeDirt::Own)?;
     let keep_size = match mode {

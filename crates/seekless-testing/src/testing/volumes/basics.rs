@@ -179,6 +179,37 @@ pub fn changes_take_capabilities_away(subject: &dyn FsUnderTest) {
     });
 }
 
+/// Aim: a hole that is punched through all of a file of `size`, the largest, takes the time of what is there, and everything goes.
+/// Method: data in several places of a sparse file, reserved space, or nothing; it would take minutes for every block of a hole.
+pub fn a_hole_as_large_as_a_file_can_be(subject: &dyn FsUnderTest, size: u64) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 9 * MIB).await;
+        session(&rt, subject, &device, async |client| {
+            for places in [&[][..], &[0], &[5 * MIB + 3], &[size - 9_000], &[100, 3 << 30, size / 2]] {
+                client.write_file(b"/f", b"").await.unwrap();
+                client.truncate(b"/f", size).await.unwrap();
+                let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+                for &place in places {
+                    client.write(file, place, &[1; 9_000]).await.unwrap();
+                    client.fsync(file).await.unwrap();
+                    let reserved = FileRange { offset: place / 2, bytes: 9_000 };
+                    client.fallocate(b"/f", reserved, AllocateMode::Allocate { keep_size: true }).await.unwrap();
+                }
+                let everything = FileRange { offset: 0, bytes: size };
+                client.fallocate(b"/f", everything, AllocateMode::PunchHole).await.unwrap();
+                for &place in places {
+                    assert_eq!(client.read(file, place, 9_000).await.unwrap(), [0; 9_000], "{places:?}");
+                }
+                client.close(file).await.unwrap();
+                let found = client.stat(b"/f").await.unwrap();
+                assert_eq!((found.size, found.sectors), (size, 0), "{places:?}");
+                client.unlink(b"/f").await.unwrap();
+            }
+        })
+        .await;
+    });
+}
+
 /// Exchanging a name with itself changes nothing, not even times.
 pub fn a_name_exchanged_with_itself(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {

@@ -61,6 +61,11 @@ fn an_empty_volume_is_clean() {
 }
 
 #[test]
+fn a_hole_as_large_as_a_file_can_be() {
+    volumes::basics::a_hole_as_large_as_a_file_can_be(&Small::default(), crate::fs::logfs::format::FILE_BYTES_MAX);
+}
+
+#[test]
 fn files_survive_a_remount() {
     volumes::basics::files_survive_a_remount(&Small::default());
 }
