@@ -24,7 +24,7 @@ pub use crate::fs::logfs::check::Fsck;
 use crate::fs::logfs::check::{self, Claims, Derived};
 use crate::fs::logfs::file;
 use crate::fs::{FsError, FsResult};
-use crate::rt::Rt;
+use crate::rt::{Rt, cover};
 use crate::units::{Ino, SECTOR_BYTES, counted};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -162,8 +162,21 @@ impl Lfs {
 }
 
 /// Replaces the counts with the recounted ones.
+///
+/// # Errors
+/// `Corrupt`, and nothing is changed, when neither the table nor the recount says where the log may write (V4).
 fn take_counts(check: &mut Check) -> FsResult<()> {
     let is_whole = check.uncounted == 0;
+    if !is_whole && !check.fs.state.borrow().log.exact {
+        cover("lfs: neither the usage table nor a recount can be believed");
+        let places = counted(check.uncounted, "thing");
+        let first = check.result.errors.first().map_or_else(String::new, |first| format!(" (the first: {first})"));
+        let detail = format_args!(
+            "it cannot be believed, and a recount finds {places} that it cannot read or that overlap{first}, so what is alive \
+             there would be written over"
+        );
+        return Err(FsError::corrupt("segment usage table", "volume", detail));
+    }
     let mut differing = 0;
     {
         let mut guard = check.fs.state.borrow_mut();
@@ -171,7 +184,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
         for segment in 0..state.log.segments.count() {
             let said = state.log.segments.get(segment).live_bytes;
             let found = check.claims.live.get(&segment).copied().unwrap_or(0);
-            // Places that could not be counted must not be overwritten: then nothing is freed.
+            // Places that could not be counted must not be overwritten: then nothing is freed, as the table is right.
             let live = if is_whole { found } else { found.max(said) };
             if live > state.log.layout.segment_bytes() {
                 let detail = format_args!("{live} bytes are claimed in it, more than it has room for");

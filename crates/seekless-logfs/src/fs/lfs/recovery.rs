@@ -9,7 +9,7 @@
 //!       durable, the volume is damaged, and mounting is an error: acknowledged data is not dropped silently.
 //!   V3  A read-only mount of a damaged volume shows its latest verifiable state, and warns.
 //!   V4  After replay, the usage table equals a recount. Where that cannot be known (another release may have counted
-//!       wrongly, or the table is damaged), a mount recounts before it writes.
+//!       wrongly, or the table is damaged), a mount recounts before it writes. Where something cannot be counted then, it does not write.
 //!   V5  Replaying a record takes time and memory bounded by the size of the volume, whatever numbers are in the
 //!       record.
 //!   V6  Each partial segment that was read is followed by at most one with the next number. So the intact beginning of
