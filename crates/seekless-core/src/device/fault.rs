@@ -372,6 +372,10 @@ impl BlockDevice for FaultDevice {
         vec![("requests_failed", self.failed.get()), ("requests_delayed", self.delayed.get())]
     }
 
+    fn arrangement(&self) -> u32 {
+        self.inner.arrangement()
+    }
+
     fn describe(&self) -> String {
         format!("fault / {}", self.inner.describe())
     }

@@ -176,6 +176,10 @@ impl BlockDevice for ForkDevice {
         vec![("own_sectors", self.own_sectors())]
     }
 
+    fn arrangement(&self) -> u32 {
+        self.base.arrangement()
+    }
+
     fn describe(&self) -> String {
         format!("fork / {}", self.base.describe())
     }

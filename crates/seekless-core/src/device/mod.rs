@@ -217,6 +217,12 @@ pub trait BlockDevice {
         None
     }
 
+    /// Identifies how addresses are spread over the devices below, where nothing stored there says it: a checksum of the numbers
+    /// that have to be the same again. 0 where there is nothing to get wrong.
+    fn arrangement(&self) -> u32 {
+        0
+    }
+
     /// Fills `buf` with the bytes at `at` and returns it.
     ///
     /// # Errors

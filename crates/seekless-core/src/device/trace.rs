@@ -188,6 +188,10 @@ impl BlockDevice for TraceDevice {
         vec![("requests_traced", self.recorded.get())]
     }
 
+    fn arrangement(&self) -> u32 {
+        self.inner.arrangement()
+    }
+
     fn describe(&self) -> String {
         format!("trace / {}", self.inner.describe())
     }

@@ -57,6 +57,19 @@ impl Map {
     }
 }
 
+impl Map {
+    /// What has to be the same whenever the same members are put together again.
+    fn numbers(&self) -> Vec<u64> {
+        let stripe = |stripe: &Stripe| vec![1, stripe.members, stripe.unit];
+        match self {
+            Map::Concat(_) => Vec::new(),
+            Map::Stripe(units) => stripe(units),
+            Map::Chunks(chunks) => chunks.numbers(),
+            Map::ChunksThenStripe(chunks, units) => [chunks.numbers(), stripe(units)].concat(),
+        }
+    }
+}
+
 /// The members one behind the other.
 #[derive(Clone, Debug)]
 struct Concat {
@@ -102,6 +115,16 @@ struct Chunks {
 }
 
 impl Chunks {
+    /// The places of some chunks stand for the seed.
+    fn numbers(&self) -> Vec<u64> {
+        let count = self.permutation.count();
+        if count == 0 {
+            return Vec::new();
+        }
+        let some = [0, count / 3, count / 2].map(|chunk| self.permutation.forward(chunk));
+        [&[2, self.chunk, count][..], &some].concat()
+    }
+
     /// `paddr = tbl[b / chunk] + b % chunk` [st05 §3].
     fn place(&self, sector: u64) -> MemberSector {
         let (chunk, within) = (sector / self.chunk, sector % self.chunk);
@@ -613,6 +636,13 @@ impl BlockDevice for Mapped {
     async fn release(&self) -> Result<(), DeviceError> {
         let results = join_all(self.members.iter().map(|member| member.release())).await;
         results.into_iter().collect()
+    }
+
+    fn arrangement(&self) -> u32 {
+        let members = self.members.iter().flat_map(|member| u64::from(member.arrangement()).to_le_bytes());
+        let bytes: Vec<u8> = self.map.numbers().into_iter().flat_map(u64::to_le_bytes).chain(members).collect();
+        // Members one behind the other can get more behind them.
+        if bytes.iter().all(|&byte| byte == 0) { 0 } else { crate::codec::crc32c(&bytes).max(1) }
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -1,5 +1,6 @@
 //! The engine from outside: pages of formats are true, old volumes open, and no bytes do harm.
 
+mod arrangements;
 mod digests;
 mod formats;
 mod fuzz;

@@ -52,6 +52,9 @@ record! {
         pub features_compatible: u32,
         /// A reader that does not know one of these must refuse.
         pub features_incompatible: u32,
+        /// [`BlockDevice::arrangement`](crate::device::BlockDevice::arrangement) of the device; 0 where there is none, and in volumes of
+        /// earlier builds.
+        pub arrangement: u32,
     }
 }
 

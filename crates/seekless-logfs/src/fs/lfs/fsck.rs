@@ -123,6 +123,7 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
     let found = find::find_volume(&device).await?;
     let lfs = super::recovered(rt, device, Options::default(), &found).await?;
+    lfs.check_arrangement().await?;
     let mut check = Check::new(lfs.clone(), false, Segments::default());
     run(&mut check).await?;
     take_counts(&mut check)?;
@@ -146,6 +147,33 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
 }
 
 impl Lfs {
+    /// Reads everything where the device spreads addresses in another way than the one that the volume was made on. A copy of all of
+    /// the volume is whole there. The members themselves, put together in another way, are not, and writing would destroy what they
+    /// hold.
+    ///
+    /// # Errors
+    /// `Corrupt` when anything is damaged.
+    pub(super) async fn check_arrangement(&self) -> FsResult<()> {
+        let was = self.state.borrow().log.layout.superblock.arrangement;
+        let is = self.device.arrangement();
+        if was == 0 || is == 0 || was == is {
+            return Ok(());
+        }
+        let mut check = Check::new(self.this(), true, Segments::default());
+        check_internal(&mut check).await?;
+        check_inodes(&mut check).await?;
+        if let Some(first) = check.result.errors.first() {
+            let detail = format_args!(
+                "it was made on devices that were put together in another way, and is not whole on these ({}, the first of them: \
+                 {first}): give the options, and the order, that it was made with",
+                counted(check.result.errors.len() as u64 + check.result.errors_unlisted, "error")
+            );
+            return Err(FsError::corrupt("volume", self.device.describe(), detail));
+        }
+        self.warn("it was made on devices that were put together in another way, and is whole on these".to_string());
+        Ok(())
+    }
+
     /// Recounts what the usage table counts, when the table cannot be trusted (V4).
     ///
     /// # Errors
@@ -169,11 +197,11 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
     let is_whole = check.uncounted == 0;
     if !is_whole && !check.fs.state.borrow().log.exact {
         cover("lfs: neither the usage table nor a recount can be believed");
-        let places = counted(check.uncounted, "thing");
-        let first = check.result.errors.first().map_or_else(String::new, |first| format!(" (the first: {first})"));
+        let errors = counted(check.uncounted, "error");
+        let first =
+            check.result.errors.first().map_or_else(String::new, |first| format!(", the first of them: {first}"));
         let detail = format_args!(
-            "it cannot be believed, and a recount finds {places} that it cannot read or that overlap{first}, so what is alive \
-             there would be written over"
+            "it cannot be believed, and a recount is incomplete ({errors}{first}), so what is alive could be written over"
         );
         return Err(FsError::corrupt("segment usage table", "volume", detail));
     }

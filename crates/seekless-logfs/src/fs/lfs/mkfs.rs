@@ -126,6 +126,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
         created_seconds,
         features_compatible: 0,
         features_incompatible: FEATURE_WRITTEN,
+        arrangement: 0,
     })
 }
 
@@ -153,6 +154,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         None => (false, options),
     };
     let superblock = superblock(options, geometry.sectors, geometry.block_bytes, rt.wall().seconds)?;
+    let superblock = Superblock { arrangement: device.arrangement(), ..superblock };
     let layout = Layout::new(superblock, geometry.sectors)?;
 
     // Nothing of an earlier volume may be mistaken for this one's: first remove all superblocks, write them last.

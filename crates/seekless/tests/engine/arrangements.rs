@@ -1,0 +1,90 @@
+//! Aim: a volume on members that keep nothing about how they were put together is not destroyed by a mount that puts them together in
+//! another way. Method: two members, arranged in each of several ways, then in each other one, then in the first one again.
+
+use std::rc::Rc;
+
+use seekless::device::{Device, Memory, WriteFlags};
+use seekless::fs::client::Client;
+use seekless::fs::lfs::{self, MkfsOptions, Options};
+use seekless::rt::{Limits, Rt};
+use seekless::testing::subject::simulate;
+use seekless::units::{MIB, Nanos, Sector};
+use seekless::volume;
+
+const MEMBER_BYTES: u64 = 6 * MIB;
+const LIMITS: Limits = Limits { events: 10_000_000, until: Nanos::from_secs(100_000) };
+
+/// Stripe units and chunks in sectors.
+const WAYS: [&str; 6] = ["stripe 32", "stripe 64", "stripe 128", "stripe 512", "permute 64", "volume 128"];
+
+fn arranged(way: &str, members: &[Rc<Memory>]) -> Device {
+    let members: Vec<Device> = members.iter().map(|member| member.clone() as Device).collect();
+    let (word, sectors) = way.split_once(' ').unwrap();
+    let sectors: u64 = sectors.parse().unwrap();
+    match word {
+        "stripe" => volume::raid0(members, sectors).unwrap(),
+        "permute" => volume::permute(volume::raid0(members, 64).unwrap(), sectors, 7, None).unwrap(),
+        _ => volume::volume(members, sectors, 64, 7).unwrap(),
+    }
+}
+
+async fn make(rt: &Rt, device: &Device) {
+    lfs::mkfs(rt, device, &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+    let fs = lfs::mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+    let client = Client::new(fs.clone());
+    for file in 0..30u8 {
+        client.write_file(format!("/f{file}").as_bytes(), &[file; 50_000]).await.unwrap();
+    }
+    fs.close().await.unwrap();
+}
+
+async fn compare(rt: &Rt, device: &Device, what: &str) -> Vec<String> {
+    let fs = lfs::mount(rt.clone(), device.clone(), Options::default())
+        .await
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    let client = Client::new(fs.clone());
+    for file in 0..30u8 {
+        let found = client.read_file(format!("/f{file}").as_bytes()).await;
+        assert!(found == Ok(vec![file; 50_000]), "{what}: file {file}");
+    }
+    let warnings = fs.warnings();
+    fs.close().await.unwrap();
+    warnings
+}
+
+#[test]
+fn a_forgotten_arrangement_destroys_nothing() {
+    let run = async |rt: Rt| {
+        for (made, opened) in WAYS.iter().flat_map(|made| WAYS.iter().map(move |opened| (made, opened))) {
+            let what = format!("made as {made}, opened as {opened}");
+            let members = [(); 2].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
+            make(&rt, &arranged(made, &members)).await;
+            let mounted = lfs::mount(rt.clone(), arranged(opened, &members), Options::default()).await;
+            assert_eq!(mounted.is_ok(), made == opened, "{what}");
+            if let Ok(fs) = mounted {
+                fs.close().await.unwrap();
+            }
+            assert_eq!(compare(&rt, &arranged(made, &members), &what).await, Vec::<String>::new(), "{what}");
+        }
+    };
+    simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// A copy of all bytes, as the array shows them, is a volume in its own right, however its members are put together.
+#[test]
+fn a_copy_on_another_arrangement_is_whole() {
+    let run = async |rt: Rt| {
+        for to in WAYS {
+            let from = [(); 2].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
+            let members = [(); 2].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
+            let (from, copy) = (arranged("stripe 128", &from), arranged(to, &members));
+            make(&rt, &from).await;
+            let bytes = from.geometry().bytes() as usize;
+            let all = from.read(Sector(0), seekless::device::Buf::zeroed(bytes)).await.unwrap();
+            copy.write(Sector(0), all.freeze(), WriteFlags::NONE).await.unwrap();
+            let warnings = compare(&rt, &copy, to).await;
+            assert_eq!(warnings.len(), usize::from(to != "stripe 128"), "{to}: {warnings:?}");
+        }
+    };
+    simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
+}
