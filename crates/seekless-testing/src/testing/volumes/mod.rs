@@ -8,6 +8,7 @@ pub mod cuts;
 mod declares;
 pub mod life;
 pub mod model;
+pub mod returning;
 pub mod space;
 pub mod unnamed;
 

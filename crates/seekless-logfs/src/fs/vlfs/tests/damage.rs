@@ -98,6 +98,12 @@ fn copies_may_be_lost() {
 }
 
 #[test]
+fn sectors_that_come_back() {
+    let replay = CUTS.here("sectors_that_come_back");
+    crate::testing::volumes::returning::sectors_that_come_back(&Small::default(), CUTS.bytes, &replay);
+}
+
+#[test]
 fn mending_never_makes_it_worse() {
     copies().mending_never_makes_it_worse(&Small::default(), CUTS.bytes);
 }
