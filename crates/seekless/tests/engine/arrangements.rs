@@ -88,3 +88,30 @@ fn a_copy_on_another_arrangement_is_whole() {
     };
     simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
 }
+
+/// Three members in each order but theirs: the mount is refused before anything is written.
+#[test]
+fn another_order_of_members_destroys_nothing() {
+    let run = async |rt: Rt| {
+        let mut accepted = 0;
+        for way in ["stripe 32", "stripe 64", "stripe 128", "stripe 512"] {
+            for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                let what = format!("{way}, members in the order {order:?}");
+                let members = [(); 3].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
+                make(&rt, &arranged(way, &members)).await;
+                let others = order.map(|member: usize| members[member].clone());
+                if let Ok(fs) = lfs::mount(rt.clone(), arranged(way, &others), Options::default()).await {
+                    accepted += 1;
+                    let client = Client::new(fs.clone());
+                    for file in 0..200 {
+                        let _ = client.write_file(format!("/new{file}").as_bytes(), &[9; 70_000]).await;
+                    }
+                    let _ = fs.close().await;
+                }
+                compare(&rt, &arranged(way, &members), &what).await;
+            }
+        }
+        assert_eq!(accepted, 0);
+    };
+    simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
+}

@@ -123,7 +123,7 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
     let found = find::find_volume(&device).await?;
     let lfs = super::recovered(rt, device, Options::default(), &found).await?;
-    lfs.check_arrangement().await?;
+    lfs.check_arrangement(&found).await?;
     let mut check = Check::new(lfs.clone(), false, Segments::default());
     run(&mut check).await?;
     take_counts(&mut check)?;
@@ -147,16 +147,15 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
 }
 
 impl Lfs {
-    /// Reads everything where the device spreads addresses in another way than the one that the volume was made on. A copy of all of
-    /// the volume is whole there. The members themselves, put together in another way, are not, and writing would destroy what they
-    /// hold.
+    /// Reads everything where the device spreads addresses in another way than the one that the volume was made on, or where copies of
+    /// the superblock are not in their places, as with members in another order. A copy of all of the volume is whole there. The members
+    /// themselves, put together in another way, are not, and writing would destroy what they hold.
     ///
     /// # Errors
     /// `Corrupt` when anything is damaged.
-    pub(super) async fn check_arrangement(&self) -> FsResult<()> {
-        let was = self.state.borrow().log.layout.superblock.arrangement;
-        let is = self.device.arrangement();
-        if was == 0 || is == 0 || was == is {
+    pub(super) async fn check_arrangement(&self, found: &find::FoundVolume) -> FsResult<()> {
+        let (was, is) = (found.layout.superblock.arrangement, self.device.arrangement());
+        if was == 0 || is == 0 || was == is && found.damaged.is_empty() {
             return Ok(());
         }
         let mut check = Check::new(self.this(), true, Segments::default());
@@ -170,7 +169,11 @@ impl Lfs {
             );
             return Err(FsError::corrupt("volume", self.device.describe(), detail));
         }
-        self.warn("it was made on devices that were put together in another way, and is whole on these".to_string());
+        if was != is {
+            self.warn(
+                "it was made on devices that were put together in another way, and is whole on these".to_string(),
+            );
+        }
         Ok(())
     }
 

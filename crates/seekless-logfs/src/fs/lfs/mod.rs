@@ -171,7 +171,7 @@ async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
         return Ok(lfs);
     }
     let lfs = recovered(rt, device, options, &found).await?;
-    lfs.check_arrangement().await?;
+    lfs.check_arrangement(&found).await?;
     lfs.count_if_doubtful().await?;
     // The checkpoint that begins writing makes this durable, too.
     for (said, is_mended) in find::mend_superblocks(&lfs.device, &found).await {
