@@ -297,6 +297,10 @@ impl BlockDevice for Vld {
         counters
     }
 
+    fn arrangement(&self) -> u32 {
+        self.core.below.arrangement()
+    }
+
     fn describe(&self) -> String {
         let log = match self.core.layout.map_log {
             MapLog::Tree => "virtual log",

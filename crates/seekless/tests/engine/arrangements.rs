@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use seekless::device::{Device, Memory, WriteFlags};
 use seekless::fs::client::Client;
-use seekless::fs::lfs::{self, MkfsOptions, Options};
+use seekless::fs::lfs::{self, FsckOptions, MkfsOptions, Options};
 use seekless::rt::{Limits, Rt};
 use seekless::testing::subject::simulate;
 use seekless::units::{MIB, Nanos, Sector};
@@ -100,6 +100,8 @@ fn another_order_of_members_destroys_nothing() {
                 let members = [(); 3].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
                 make(&rt, &arranged(way, &members)).await;
                 let others = order.map(|member: usize| members[member].clone());
+                let repair = FsckOptions { repair: true, ..FsckOptions::default() };
+                let _ = lfs::fsck(rt.clone(), arranged(way, &others), repair).await;
                 if let Ok(fs) = lfs::mount(rt.clone(), arranged(way, &others), Options::default()).await {
                     accepted += 1;
                     let client = Client::new(fs.clone());

@@ -47,6 +47,12 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
         let is_recounted = repairable && is_recoverable(rt, device, &found).await?;
         return Ok(Fsck { repairable: is_recounted || !found.damaged.is_empty(), ..result });
     }
+    if !is_together(rt.clone(), device.clone(), &found).await? {
+        result
+            .errors
+            .push("nothing is repaired, as the members may be put together in another way than they were".to_string());
+        return Ok(result);
+    }
     if repairable {
         match mend(rt.clone(), device.clone()).await {
             Ok(()) => {
@@ -65,6 +71,29 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
         result.mended(said);
     }
     Ok(result)
+}
+
+/// False where members below may be put together in another way than they were: what would be repaired is elsewhere then.
+async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsResult<bool> {
+    if !is_rearranged(&device, found) {
+        return Ok(true);
+    }
+    let options = Options { read_only: true, cache_data: false, ..Options::default() };
+    let checked = match super::recovered(rt, device, options, found).await {
+        Ok(lfs) => lfs.check_arrangement(found).await,
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(()) => Ok(true),
+        Err(error) if is_damage(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the device spreads addresses in another way than the one that the volume was made on, or may do so.
+fn is_rearranged(device: &Device, found: &find::FoundVolume) -> bool {
+    let (was, is) = (found.layout.superblock.arrangement, device.arrangement());
+    is != 0 && (was != 0 && was != is || !found.damaged.is_empty())
 }
 
 /// Other damage that keeps the volume from being mounted, and so from being repaired.
@@ -154,8 +183,7 @@ impl Lfs {
     /// # Errors
     /// `Corrupt` when anything is damaged.
     pub(super) async fn check_arrangement(&self, found: &find::FoundVolume) -> FsResult<()> {
-        let (was, is) = (found.layout.superblock.arrangement, self.device.arrangement());
-        if was == 0 || is == 0 || was == is && found.damaged.is_empty() {
+        if !is_rearranged(&self.device, found) {
             return Ok(());
         }
         let mut check = Check::new(self.this(), true, Segments::default());
@@ -169,7 +197,7 @@ impl Lfs {
             );
             return Err(FsError::corrupt("volume", self.device.describe(), detail));
         }
-        if was != is {
+        if found.layout.superblock.arrangement != self.device.arrangement() {
             self.warn(
                 "it was made on devices that were put together in another way, and is whole on these".to_string(),
             );

@@ -554,6 +554,11 @@ impl BlockDevice for Array {
         ]
     }
 
+    /// Its own metadata is at the beginning and the end of each member, where other options find it, too.
+    fn arrangement(&self) -> u32 {
+        self.core.members.borrow().iter().flatten().map(|member| member.arrangement()).max().unwrap_or(0)
+    }
+
     fn describe(&self) -> String {
         let shape = self.core.shape;
         let state = self.core.state.borrow();

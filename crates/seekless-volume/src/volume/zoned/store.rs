@@ -371,6 +371,10 @@ impl BlockDevice for Store {
         ]
     }
 
+    fn arrangement(&self) -> u32 {
+        self.below.arrangement()
+    }
+
     fn describe(&self) -> String {
         format!("zoned ({})", human_bytes(self.geometry.bytes()))
     }
