@@ -1,7 +1,7 @@
 //! The page mapping: which place each logical unit is in, what is live, and which superblock is collected next.
 //!
 //! Writes fill one open superblock after another. A superblock is collected greedily: the one with the fewest live units. Only
-//! what was written since the start is in memory, in chunks; everything else follows from [`Start`].
+//! what was written since the start is in memory; everything else follows from [`Start`].
 //!
 //! Invariants, which [`Mapping::check`] recounts
 //!   F1  A place is live if and only if the unit that was written to it last is mapped to it.
@@ -9,14 +9,12 @@
 //!   F3  Every superblock is open, free, full, or the victim.
 //!   F4  The free superblocks and the rest of the open one have room for what is still live in the victim.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::drive::{Fill, FlashError, UNIT_BYTES};
+use super::places::{CHUNK, Places};
 use super::start::{NONE, Start};
-
-/// Entries of one chunk of the mapping table.
-const CHUNK: u32 = 1024;
 
 /// Superblocks that no data needs: one is open, one is being collected, and one is free at least.
 const RESERVE: u32 = 3;
@@ -31,8 +29,7 @@ pub(super) struct Mapping {
     /// Units of a superblock.
     superblock: u32,
     start: Start,
-    /// Places of units that moved since the start, with their neighbours; an empty chunk was discarded as a whole.
-    places: BTreeMap<u32, Box<[u32]>>,
+    places: Places,
     blocks: Vec<Superblock>,
     open: u32,
     /// Next place in the open superblock.
@@ -105,7 +102,7 @@ impl Mapping {
             logical,
             superblock,
             start,
-            places: BTreeMap::new(),
+            places: Places::default(),
             blocks: all,
             open,
             next: 0,
@@ -134,10 +131,7 @@ impl Mapping {
 
     /// The entry of a unit in the table.
     fn entry(&self, unit: u32) -> u32 {
-        match self.places.get(&(unit / CHUNK)) {
-            Some(chunk) => chunk.get((unit % CHUNK) as usize).copied().unwrap_or(NONE),
-            None => self.start.place(unit),
-        }
+        self.places.get(&self.start, unit)
     }
 
     /// The place that the next unit gets, and whether its block must be erased before.
@@ -150,7 +144,7 @@ impl Mapping {
         debug_assert!(unit < self.logical);
         self.forget(unit);
         let place = self.open * self.superblock + self.next;
-        self.set_place(unit, place);
+        self.places.set(&self.start, unit, place);
         self.blocks[self.open as usize].live += 1;
         self.push_owner(unit);
     }
@@ -167,15 +161,15 @@ impl Mapping {
             let chunk = unit / CHUNK;
             let end = (chunk + 1).saturating_mul(CHUNK).min(units.end);
             // A fresh drive of any size is discarded in no time.
-            if self.start.used() > 0 || self.places.contains_key(&chunk) {
+            if self.start.used() > 0 || self.places.has(chunk) {
                 let is_whole = end - unit == CHUNK;
                 for unit in unit..end {
                     if self.forget(unit) && !is_whole {
-                        self.set_place(unit, NONE);
+                        self.places.set(&self.start, unit, NONE);
                     }
                 }
                 if is_whole {
-                    self.places.insert(chunk, Box::default());
+                    self.places.discard(chunk);
                 }
             }
             unit = end;
@@ -259,18 +253,6 @@ impl Mapping {
         }
     }
 
-    fn set_place(&mut self, unit: u32, place: u32) {
-        let (chunk, start) = (unit / CHUNK, &self.start);
-        let entries = self.places.entry(chunk).or_insert_with(|| {
-            let first = chunk * CHUNK;
-            (first..first + CHUNK).map(|unit| if unit < self.logical { start.place(unit) } else { NONE }).collect()
-        });
-        if entries.is_empty() {
-            *entries = vec![NONE; CHUNK as usize].into();
-        }
-        entries[(unit % CHUNK) as usize] = place;
-    }
-
     fn push_owner(&mut self, unit: u32) {
         let open = self.open;
         self.blocks[open as usize].owners.get_or_insert_default().push(unit);
@@ -287,8 +269,7 @@ impl Mapping {
     /// Memory of the tables, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let owners: usize = self.blocks.iter().filter_map(|block| block.owners.as_ref()).map(Vec::capacity).sum();
-        let places: usize = self.places.values().map(|chunk| chunk.len()).sum();
-        (places + owners) as u64 * 4
+        self.places.memory_bytes() + owners as u64 * 4
     }
 
     /// Recounts F1 to F3.

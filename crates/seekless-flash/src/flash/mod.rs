@@ -14,6 +14,7 @@ mod front;
 mod host_managed;
 mod lane;
 mod mapping;
+mod places;
 mod read_ahead;
 mod space;
 mod start;

@@ -31,6 +31,11 @@ impl Start {
         Start { fill, logical, superblock, before, shuffle: Shuffle::new(logical) }
     }
 
+    /// Units that have a place or none.
+    pub(super) fn units(&self) -> u32 {
+        self.logical
+    }
+
     /// Superblocks with something in them.
     pub(super) fn used(&self) -> u32 {
         match self.fill {
