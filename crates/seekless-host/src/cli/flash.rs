@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::flash::validation::{
     Answer, Case, Effort, FIGURES, Figure, Half, MEASURED, Operation, Region, Share, fit_figures, parse, predict,
@@ -83,12 +84,13 @@ pub(super) struct ValidateArgs {
 #[command(
     after_help = "It sees half of the cases, those that `flash validate` calls fitted, and reports its errors on the other \
                         half, too. A file has the form that `flash validate` reads. What cannot follow from the cases stays as it \
-                        was: the size, dies, channels and buffer of the drive, and times of operations that were not measured.
+                        was: the size, dies, channels and buffer of the drive, and figures that have no effect on a case, such as \
+                        times of operations that were not measured.
 
 Examples:
   seekless flash fit nvme-a
   seekless flash fit ssd:nvme-a,dies=64 mine.csv
-  seekless flash fit zns-a --round --drives 5000
+  seekless flash fit nvme-a --round --keep link-rate,link-setup
 
 Exit codes: 0 fitted, 1 failed, 2 wrong usage"
 )]
@@ -104,6 +106,10 @@ pub(super) struct FitArgs {
     /// Begin with round figures in place of those of the drive, the same for every drive
     #[arg(long)]
     round: bool,
+
+    /// Figures that stay those of the drive, such as ones that a data sheet has
+    #[arg(long, value_name = "FIGURE", value_delimiter = ',', value_parser = PossibleValuesParser::new(FIGURES.iter().map(|figure| figure.option)))]
+    keep: Vec<String>,
 
     /// Drives that are tried at most
     #[arg(long, default_value_t = Effort::default().drives_max, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
@@ -121,15 +127,21 @@ pub(super) struct FitArgs {
 pub(super) fn fit(args: &FitArgs) -> Done {
     let model = read_model(&args.drive)?;
     let cases = cases(&model, args.file.as_deref())?;
-    let start = if args.round { round_figures(&model) } else { model.clone() };
+    let figures: Vec<&Figure> =
+        FIGURES.iter().filter(|figure| args.keep.iter().all(|keep| keep != figure.option)).collect();
+    let start = if args.round { round_figures(&model, &figures) } else { model.clone() };
     let effort = Effort { cases_max: args.cases as usize, drives_max: args.drives };
     let bar = output::progress(args.drives.into(), "drives");
-    let fitted = fit_figures(&start, &cases, effort, &mut |tried, _| {
+    let fitted = fit_figures(&start, &figures, &cases, effort, &mut |tried, _| {
         bar.set_position(tried.into());
         ControlFlow::Continue(())
     });
     bar.finish_and_clear();
-    let fitted = fitted.map_err(Failure::new)?;
+    let mut fitted = fitted.map_err(Failure::new)?;
+    // Nothing is known of the others, and what the drive had for them may be right.
+    for figure in FIGURES.iter().filter(|figure| !fitted.with_effect.contains(figure.option)) {
+        figure.copy(&model, &mut fitted.model);
+    }
     let shares = |model: &Model| -> Result<[Option<Share>; 2], Failure> { Ok(halves(&answers(model, &cases)?.0)) };
     let (before, after) = (shares(&start)?, shares(&fitted.model)?);
     let changed: Vec<&Figure> = FIGURES.iter().filter(|figure| figure.of(&model) != figure.of(&fitted.model)).collect();

@@ -417,6 +417,12 @@ fn a_flash_drive_is_fitted() {
     assert!(error("after") < error("before"), "{json}");
     let checked = scratch.run(&["flash", "validate", line, "mine.csv"]);
     assert_eq!(checked.code, 0, "{}", checked.err);
+    // What is kept stays, and what no case depends on is that of the drive also where the fit begins with round figures.
+    let kept = scratch.run(&[&fit[..], &["--round", "--keep", "program,link-rate"]].concat());
+    let line = kept.out.lines().last().unwrap();
+    assert!(line.contains(",command=") && !line.contains("program=") && !line.contains("read="), "{line}");
+    let ended = scratch.run(&[&fit[..4], &["--keep", "size"]].concat());
+    assert!(ended.code == 2 && ended.err.contains("possible values: program, "), "{}", ended.err);
     scratch.write("none.csv", "engine,format,case,block_size,iodepth,iops,latency_mean_us\n");
     for option in ["--cases", "--drives"] {
         let ended = scratch.run(&[&fit[..4], &[option, "0"]].concat());

@@ -5,12 +5,15 @@
 
 mod cases;
 mod closed_loop;
+mod figures;
 mod fit;
+mod least_squares;
 mod report;
 
 pub use cases::{Case, Half, Operation, parse};
 pub use closed_loop::{Host, Predicted, predict};
-pub use fit::{Effort, FIGURES, Figure, Fitted, fit_figures, round_figures};
+pub use figures::{FIGURES, Figure, round_figures};
+pub use fit::{Effort, Fitted, fit_figures};
 pub use report::{Answer, Region, Share, regions};
 
 /// Measurements that come with the project, by the drive's name: extracted from github.com/stonet-research/NVMeBenchmarks (MIT
