@@ -68,18 +68,12 @@ impl Segments {
         if self.write_apart && write {
             return 0;
         }
-        let first = usize::from(self.write_apart);
-        let mut best = first;
-        for slot in first + 1..self.segments.len() {
-            let rank = |slot: usize| {
-                let segment = &self.segments[slot];
-                (busy == Some(slot), segment.start < segment.end, segment.used)
-            };
-            if rank(slot) < rank(best) {
-                best = slot;
-            }
-        }
-        best
+        let slots = usize::from(self.write_apart)..self.segments.len();
+        let rank = |slot: &usize| {
+            let segment = &self.segments[*slot];
+            (busy == Some(*slot), segment.start < segment.end, segment.used)
+        };
+        slots.min_by_key(rank).unwrap_or(0)
     }
 
     /// Empties a segment and gives it to the sectors from `lbn`.

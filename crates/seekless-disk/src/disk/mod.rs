@@ -11,6 +11,7 @@ mod device;
 mod drive;
 pub mod file;
 pub mod fit;
+mod halves;
 pub mod import;
 mod layout;
 pub mod measure;

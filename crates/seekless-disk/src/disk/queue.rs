@@ -1,17 +1,18 @@
 //! Requests that wait for the drive, and the choice of the next one.
 //!
 //! Invariants
-//!   Q1  Every waiting request has one slot; the list of arrivals goes through all of them, the oldest first.
+//!   Q1  Every waiting request has one slot; where its age counts, the list of arrivals goes through all of them, the oldest first.
 //!   Q2  Unless they are served in the order of arrival, `order` has each of them once, by what the scheduler goes by (address
 //!       or cylinder) and then by arrival, so that of equal requests the one that came first is found first.
 //!   Q3  Requests are added in the order of the times at which they arrived.
 //!
 //! What a choice costs, with `n` waiting requests: FCFS nothing that depends on `n`, C-LOOK and SSTF a few steps down a
-//! tree. SPTF looks at requests by distance from the heads and stops where the seek alone takes longer than the best
+//! heap. SPTF looks at requests by distance from the heads and stops where the seek alone takes longer than the best
 //! request takes in all: the more wait, the fewer cylinders those are.
 
 use std::collections::BTreeMap;
 
+use super::halves::{Below, Entry, Halves};
 use super::mechanism::{Mechanism, Request, Spot};
 use super::scheduler::Scheduler;
 use crate::units::Nanos;
@@ -43,11 +44,21 @@ pub(super) struct Queue<T> {
     newest: u32,
     len: usize,
     arrivals: u64,
-    /// Slots by their places.
-    order: BTreeMap<QueueKey, u32>,
+    order: Order,
 }
 
-/// Where `order` has a request: its address or cylinder, above the number of its arrival. One number is compared faster than
+/// Slots as the scheduler looks for them.
+#[derive(Debug)]
+enum Order {
+    /// In the list of arrivals.
+    Arrival,
+    /// C-LOOK and SSTF.
+    Halves(Halves),
+    /// SPTF, which goes through them.
+    Tree(BTreeMap<QueueKey, u32>),
+}
+
+/// Where the tree has a request: its address or cylinder, above the number of its arrival. One number is compared faster than
 /// two.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct QueueKey(u128);
@@ -65,10 +76,6 @@ impl QueueKey {
     fn key(self) -> u64 {
         (self.0 >> 64) as u64
     }
-
-    fn arrival(self) -> u64 {
-        self.0 as u64
-    }
 }
 
 #[derive(Debug)]
@@ -77,7 +84,9 @@ struct Slot<T> {
     waiting: Option<Waiting<T>>,
     /// Where its first sector lies, for schedulers that go by that.
     spot: Spot,
-    place: QueueKey,
+    /// What the scheduler goes by.
+    key: u64,
+    arrival: u64,
     earlier: u32,
     later: u32,
 }
@@ -88,7 +97,13 @@ const NONE: u32 = u32::MAX;
 impl<T> Queue<T> {
     pub(super) fn new(scheduler: Scheduler) -> Queue<T> {
         let (free, oldest, newest) = (NONE, NONE, NONE);
-        Queue { scheduler, slots: Vec::new(), free, oldest, newest, len: 0, arrivals: 0, order: BTreeMap::new() }
+        let order = match scheduler {
+            Scheduler::Fcfs => Order::Arrival,
+            Scheduler::CLook => Order::Halves(Halves::new(Below::Lowest)),
+            Scheduler::Sstf => Order::Halves(Halves::new(Below::Highest)),
+            Scheduler::Sptf { .. } => Order::Tree(BTreeMap::new()),
+        };
+        Queue { scheduler, slots: Vec::new(), free, oldest, newest, len: 0, arrivals: 0, order }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -111,8 +126,7 @@ impl<T> Queue<T> {
         let slot = if self.free == NONE { self.slots.len() as u32 } else { self.free };
         let arrival = self.arrivals;
         self.arrivals += 1;
-        let place = QueueKey::new(key, arrival);
-        let filled = Slot { waiting: Some(waiting), spot, place, earlier: self.newest, later: NONE };
+        let filled = Slot { waiting: Some(waiting), spot, key, arrival, earlier: self.newest, later: NONE };
         match self.slots.get_mut(slot as usize) {
             Some(empty) => {
                 self.free = empty.later;
@@ -120,78 +134,70 @@ impl<T> Queue<T> {
             }
             None => self.slots.push(filled),
         }
-        *self.later_of(self.newest) = slot;
-        self.newest = slot;
         self.len += 1;
-        if self.scheduler != Scheduler::Fcfs {
-            self.order.insert(place, slot);
+        match &mut self.order {
+            Order::Arrival => self.link(slot),
+            Order::Halves(halves) => halves.push(Entry { key, arrival, slot }),
+            Order::Tree(tree) => {
+                tree.insert(QueueKey::new(key, arrival), slot);
+                self.link(slot);
+            }
         }
         Ticket { slot, arrival }
     }
 
     /// Removes a request; `None` when it waits no longer.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Waiting<T>> {
-        let waits = |slot: &&Slot<T>| slot.waiting.is_some() && slot.place.arrival() == ticket.arrival;
-        self.slots.get(ticket.slot as usize).filter(waits)?;
-        self.take(ticket.slot)
+        if !waits(&self.slots, ticket.slot, ticket.arrival) {
+            return None;
+        }
+        let taken = self.take(ticket.slot);
+        if let Order::Halves(halves) = &mut self.order {
+            halves.forget(|slot, arrival| waits(&self.slots, slot, arrival));
+        }
+        taken
     }
 
     /// Removes and returns the request to serve at `now`, by a drive that is then idle and ended its last request
     /// before sector `position`.
     pub(super) fn next(&mut self, now: Nanos, position: u64, mechanism: &Mechanism) -> Option<Waiting<T>> {
-        let best = match self.scheduler {
-            Scheduler::Fcfs => Some(self.oldest).filter(|&slot| slot != NONE),
-            Scheduler::CLook => {
-                let ahead = self.order.range(QueueKey::start(position)..).next();
-                ahead.or_else(|| self.order.first_key_value()).map(|(_, &slot)| slot)
+        let best = match &mut self.order {
+            Order::Arrival => Some(self.oldest).filter(|&slot| slot != NONE),
+            Order::Halves(halves) => {
+                let place = match self.scheduler {
+                    Scheduler::Sstf => u64::from(mechanism.cylinder()),
+                    _ => position,
+                };
+                halves.next(place, |slot, arrival| waits(&self.slots, slot, arrival)).map(|entry| entry.slot)
             }
-            Scheduler::Sstf => self.nearest(mechanism.cylinder()),
-            Scheduler::Sptf { age_micros } => self.shortest(now, u128::from(age_micros), mechanism),
+            Order::Tree(_) => self.shortest(now, mechanism),
         }?;
         self.take(best)
-    }
-
-    /// The request with the nearest cylinder; of equally near ones the oldest.
-    fn nearest(&self, cylinder: u32) -> Option<u32> {
-        let here = QueueKey::start(cylinder.into());
-        let below = self.order.range(..here).next_back();
-        let Some(above) = self.order.range(here..).next() else {
-            return below.map(|below| self.oldest_beside(below));
-        };
-        let distance = |(place, _): (&QueueKey, &u32)| place.key().abs_diff(cylinder.into());
-        let Some(below) = below.filter(|&below| distance(below) <= distance(above)) else {
-            return Some(*above.1);
-        };
-        let equal = distance(below) == distance(above);
-        let below = self.oldest_beside(below);
-        let older = |slot: &u32| self.slot(*slot).map(|slot| slot.place.arrival());
-        if equal { [*above.1, below].into_iter().min_by_key(older) } else { Some(below) }
-    }
-
-    /// The oldest request of a key, of which `youngest` is the youngest.
-    fn oldest_beside(&self, (place, youngest): (&QueueKey, &u32)) -> u32 {
-        self.order.range(QueueKey::start(place.key())..).next().map_or(*youngest, |(_, &slot)| slot)
     }
 
     /// The request with the shortest time to its first sector, less what its age counts; of equal ones the oldest.
     ///
     /// Goes through the requests in two orders at once, by distance from the heads and by age. What neither has reached is at
     /// least as far and at most as old as the next of both, which bounds it from below.
-    fn shortest(&self, now: Nanos, age_micros: u128, mechanism: &Mechanism) -> Option<u32> {
+    fn shortest(&self, now: Nanos, mechanism: &Mechanism) -> Option<u32> {
+        let (Order::Tree(tree), Scheduler::Sptf { age_micros }) = (&self.order, self.scheduler) else {
+            unreachable!("others have no tree")
+        };
+        let age_micros = u128::from(age_micros);
         let credit = |waiting: &Waiting<T>| {
             (u128::from(now.saturating_sub(waiting.arrived).0) * age_micros / 1000) as i128 // Below 2⁶⁴ · 2³².
         };
         let rank = |slot: u32| {
-            let Some(Slot { waiting: Some(waiting), spot, place, .. }) = self.slot(slot) else {
+            let Some(Slot { waiting: Some(waiting), spot, arrival, .. }) = self.slot(slot) else {
                 unreachable!("Q1, Q2")
             };
             let time = mechanism.access_time(now, spot, waiting.request.write);
-            (i128::from(time.0) - credit(waiting), place.arrival(), slot)
+            (i128::from(time.0) - credit(waiting), *arrival, slot)
         };
         let here = u64::from(mechanism.cylinder());
         let distance = |(place, _): &(&QueueKey, &u32)| place.key().abs_diff(here);
-        let mut above = self.order.range(QueueKey::start(here)..).peekable();
-        let mut below = self.order.range(..QueueKey::start(here)).rev().peekable();
+        let mut above = tree.range(QueueKey::start(here)..).peekable();
+        let mut below = tree.range(..QueueKey::start(here)).rev().peekable();
         let mut older = self.oldest;
         let mut best = (i128::MAX, u64::MAX, NONE);
         while let (Some(oldest), up, down) = (self.slot(older), above.peek().map(distance), below.peek().map(distance))
@@ -231,20 +237,35 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Puts a slot at the end of the list of arrivals.
+    fn link(&mut self, slot: u32) {
+        *self.later_of(self.newest) = slot;
+        self.newest = slot;
+    }
+
     /// Empties a slot.
     fn take(&mut self, slot: u32) -> Option<Waiting<T>> {
         let free = self.free;
         let taken = self.slots.get_mut(slot as usize)?;
         let waiting = taken.waiting.take()?;
-        let Slot { place, earlier, later, .. } = *taken;
+        let Slot { key, arrival, earlier, later, .. } = *taken;
         taken.later = free;
         self.free = slot;
-        *self.later_of(earlier) = later;
-        *self.earlier_of(later) = earlier;
         self.len -= 1;
-        self.order.remove(&place);
+        if let Order::Tree(tree) = &mut self.order {
+            tree.remove(&QueueKey::new(key, arrival));
+        }
+        if !matches!(self.order, Order::Halves(_)) {
+            *self.later_of(earlier) = later;
+            *self.earlier_of(later) = earlier;
+        }
         Some(waiting)
     }
+}
+
+/// Whether the request that arrived with this number still waits in the slot.
+fn waits<T>(slots: &[Slot<T>], slot: u32, arrival: u64) -> bool {
+    slots.get(slot as usize).is_some_and(|slot| slot.waiting.is_some() && slot.arrival == arrival)
 }
 
 #[cfg(test)]
@@ -253,19 +274,26 @@ impl<T> Queue<T> {
     pub(super) fn check(&self) {
         let (mut slot, mut earlier, mut count) = (self.oldest, NONE, 0);
         let mut arrivals = Vec::new();
-        while let Some(Slot { waiting, place, earlier: back, later, .. }) = self.slot(slot) {
+        while let Some(Slot { waiting, key, arrival, earlier: back, later, .. }) = self.slot(slot) {
             assert!(waiting.is_some() && *back == earlier, "Q1");
-            assert!(self.scheduler == Scheduler::Fcfs || self.order.get(place) == Some(&slot), "Q2");
-            arrivals.push(place.arrival());
+            if let Order::Tree(tree) = &self.order {
+                assert!(tree.get(&QueueKey::new(*key, *arrival)) == Some(&slot), "Q2");
+            }
+            arrivals.push(*arrival);
             (earlier, slot, count) = (slot, *later, count + 1);
         }
-        assert!(count == self.len && earlier == self.newest && arrivals.is_sorted(), "Q1");
-        assert!(self.scheduler == Scheduler::Fcfs || self.order.len() == count, "Q2");
+        match &self.order {
+            Order::Halves(halves) => halves.check(|slot, arrival| waits(&self.slots, slot, arrival), self.len),
+            Order::Tree(tree) => assert!(tree.len() == count, "Q2"),
+            Order::Arrival => {}
+        }
+        let linked = if let Order::Halves(_) = self.order { 0 } else { self.len };
+        assert!(count == linked && earlier == self.newest && arrivals.is_sorted(), "Q1");
         let mut free = 0;
         let mut slot = self.free;
         while let Some(Slot { waiting: None, later, .. }) = self.slot(slot) {
             (slot, free) = (*later, free + 1);
         }
-        assert!(free + count == self.slots.len(), "Q1");
+        assert!(free + self.len == self.slots.len(), "Q1");
     }
 }

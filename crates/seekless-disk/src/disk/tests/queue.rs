@@ -40,8 +40,9 @@ impl Oracle {
 }
 
 /// Aim: the order of service is that of a search through everything that waits, ties by arrival. Method: random
-/// arrivals, many of them in few places, callers that give up, and services, which move the heads; on drives with and without
-/// head switch, with seeks that writes shorten, with read-ahead and with a noisy seek curve.
+/// arrivals, many of them in few places, callers that give up, services, which move the heads, and heads that are anywhere after
+/// requests that did not wait; on drives with and without head switch, with seeks that writes shorten, with read-ahead and with a
+/// noisy seek curve.
 #[test]
 fn same_order_as_a_search() {
     let drives = ["dec-rz26", "st41601n", "cheetah9lp", "atlas10k", "nearline-4tb", "hp97560-wa99"];
@@ -77,6 +78,11 @@ fn same_order_as_a_search() {
                 assert!(queue.remove(ticket).is_none(), "a ticket is good for once");
                 oracle.waiting.retain(|waiting| waiting.who != who);
             } else {
+                if (queue.len() == 0 && rng.chance(1, 2)) || rng.chance(1, 50) {
+                    let request = read(rng.below(mechanism.sectors() - 8), 8);
+                    now = mechanism.service(now, now, request).unwrap().done;
+                    position = request.sector.0 + 8;
+                }
                 let best = queue.next(now, position, &mechanism);
                 let who = best.as_ref().map(|waiting| waiting.who);
                 assert_eq!(who, oracle.next(now, position, &mechanism), "{name}, {scheduler:?}, step {step}");
@@ -92,6 +98,39 @@ fn same_order_as_a_search() {
             longest = longest.max(queue.len());
         }
         assert!(longest > 60, "{longest} at most waited");
+    }
+}
+
+/// Aim: callers that give up cost no more than others, and leave nothing behind. Method: many wait and all but a few leave, the
+/// oldest first and the youngest first; what is left is served in order, and a queue in which most leave does not grow.
+#[test]
+fn many_give_up() {
+    let mechanism = Mechanism::new(drive("cheetah9lp")).unwrap();
+    for scheduler in [Scheduler::Fcfs, Scheduler::CLook, Scheduler::Sstf, Scheduler::Sptf { age_micros: 10 }] {
+        for oldest_first in [false, true] {
+            let mut queue = Queue::new(scheduler);
+            let mut rng = Rng::new(1);
+            let mut waiting =
+                |who: u64| Waiting { arrived: Nanos::ZERO, request: read(rng.below(mechanism.sectors() - 8), 8), who };
+            let mut tickets: Vec<(u64, Ticket)> =
+                (0..40_000).map(|who| (who, queue.push(waiting(who), &mechanism))).collect();
+            if !oldest_first {
+                tickets.reverse();
+            }
+            for (who, ticket) in &tickets {
+                if who % 1000 != 7 {
+                    assert!(queue.remove(*ticket).is_some());
+                }
+            }
+            queue.check();
+            for who in 0..10_000 {
+                let ticket = queue.push(waiting(who), &mechanism);
+                assert!(queue.remove(ticket).is_some());
+            }
+            queue.check();
+            let served = std::iter::from_fn(|| queue.next(Nanos::ZERO, 0, &mechanism));
+            assert_eq!(served.filter(|waiting| waiting.who % 1000 == 7).count(), 40, "{scheduler:?}");
+        }
     }
 }
 
