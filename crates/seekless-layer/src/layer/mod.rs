@@ -14,6 +14,7 @@
 //!   Y2  An inode in use has exactly one node, from its first lookup to the forget of its last, and while it lingers.
 //!   Y3  A node is closed before its inode is forgotten below, and opened again only after that.
 
+mod change;
 pub mod classic;
 pub mod codecs;
 mod common;

@@ -3,6 +3,7 @@
 //! counts lookups and handles.
 
 mod lower;
+mod plain;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -5,13 +5,14 @@ use std::rc::Rc;
 use super::Classic;
 use super::data::Writing;
 use super::file::{File, Form, Node};
-use super::format::SUFFIX;
+use super::format::{self, SUFFIX, UNIT_BYTES_MAX};
 use crate::device::{Counter, Data};
 use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::{
     AllocateMode, Attr, Entry, EntryName, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, RenameMode,
     SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
 };
+use crate::layer::change::{Change, View, WOULD_BE_OURS};
 use crate::layer::log::mark;
 use crate::layer::{At, Layer, Nodes};
 use crate::units::Ino;
@@ -37,6 +38,32 @@ impl Classic {
                 }
                 units => Ok(units),
             },
+        }
+    }
+
+    /// Makes a change of a file that is passed through, with `make`. Returns `None` if it is no longer passed through: it was truncated to
+    /// nothing before `make` was called.
+    ///
+    /// # Errors
+    /// `Invalid` where the file would begin with a unit, so that the next mount would take it for one of the layer's, and those of `make`.
+    async fn change_plain<T>(
+        &self,
+        at: &At<'_, Node>,
+        change: Change<'_>,
+        make: impl AsyncFnOnce() -> FsResult<T>,
+    ) -> FsResult<Option<T>> {
+        if at.node.file.is_none() {
+            return make().await.map(Some);
+        }
+        let _pass = at.node.gate.enter().await;
+        if at.node.form() != Some(Form::Plain) {
+            return Ok(None);
+        }
+        let view = View::after(at.lower, at.ino, at.handle, change).await?;
+        let start = view.read(0, UNIT_BYTES_MAX as u32).await?;
+        match view.size > 0 && format::measure(&start, view.size).is_ok() {
+            true => Err(WOULD_BE_OURS),
+            false => make().await.map(Some),
         }
     }
 
@@ -120,12 +147,11 @@ impl Layer for Classic {
             }
             return Ok(attr);
         };
-        if at.node.file.is_none() {
-            return at.lower.setattr(at.ino, at.handle, changes).await;
-        }
-        match self.units_to_change(&at)? {
-            Some(node) => self.resize_units(at.lower, node, changes, size).await,
-            None => {
+        loop {
+            if let Some(node) = self.units_to_change(&at)? {
+                return self.resize_units(at.lower, node, changes, size).await;
+            }
+            let resize = async || {
                 let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
                 if attr.size == 0
                     && let Some(file) = &at.node.file
@@ -136,6 +162,9 @@ impl Layer for Classic {
                     *file = empty;
                 }
                 Ok(attr)
+            };
+            if let Some(attr) = self.change_plain(&at, Change::Resize(size), resize).await? {
+                return Ok(attr);
             }
         }
     }
@@ -174,23 +203,32 @@ impl Layer for Classic {
     }
 
     async fn write(&self, at: At<'_, Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
-        match self.units_to_change(&at)? {
-            Some(_) if data.is_empty() => Ok(()),
-            Some(node) => {
-                let writing = Writing { lower: at.lower, handle: at.handle, mode };
-                self.write_units(writing, node, offset, &data).await
+        loop {
+            match self.units_to_change(&at)? {
+                Some(_) if data.is_empty() => return Ok(()),
+                Some(node) => {
+                    let writing = Writing { lower: at.lower, handle: at.handle, mode };
+                    return self.write_units(writing, node, offset, &data).await;
+                }
+                None => {}
             }
-            None => at.lower.write(at.ino, at.handle, offset, data, mode).await,
+            let write = async || at.lower.write(at.ino, at.handle, offset, data.clone(), mode).await;
+            if let Some(()) = self.change_plain(&at, Change::Write { offset, data: &data }, write).await? {
+                return Ok(());
+            }
         }
     }
 
     async fn fallocate(&self, at: At<'_, Node>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
-        match self.units_to_change(&at)? {
-            Some(node) => {
+        loop {
+            if let Some(node) = self.units_to_change(&at)? {
                 let writing = Writing { lower: at.lower, handle: at.handle, mode: WriteMode::default() };
-                self.allocate_units(writing, node, range, mode).await
+                return self.allocate_units(writing, node, range, mode).await;
             }
-            None => at.lower.fallocate(at.ino, at.handle, range, mode).await,
+            let allocate = async || at.lower.fallocate(at.ino, at.handle, range, mode).await;
+            if let Some(()) = self.change_plain(&at, Change::allocate(range, mode), allocate).await? {
+                return Ok(());
+            }
         }
     }
 

@@ -70,7 +70,7 @@ impl ChunkedLayer {
         report.bytes_below += attr.sectors * 512;
         let commit = match look(lower, ino, None, attr.size).await? {
             Content::Empty => return self.check_mark(lower, &attr, (0, 0), repair, report).await,
-            Content::Plain => {
+            Content::Plain(_) => {
                 report.plain_files += 1;
                 report.bytes_above += attr.size;
                 return Ok(Vec::new());

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::evidence::Evidence;
 use super::format::{Commit, Entry, RECORD_ALIGN, RECORDS_START, Record, kinds};
 use super::index::Index;
 use super::space::{Extent, Space};
@@ -25,7 +26,7 @@ pub(super) enum Form {
     /// Not read yet; the size is known nevertheless.
     Unread,
     /// Not written by this layer, and shown as it is.
-    Plain,
+    Plain(Evidence),
     /// One of ours.
     Log,
     /// One of ours that cannot be read, or a foreign one that is refused.
@@ -235,7 +236,7 @@ impl File {
 
     /// Attributes as shown above, from those below.
     pub(super) fn show(&self, lower: Attr) -> Attr {
-        if matches!(self.form, Form::Plain | Form::Broken(_)) {
+        if matches!(self.form, Form::Plain(_) | Form::Broken(_)) {
             return lower;
         }
         let times = self.times.unwrap_or(Times { mtime: lower.mtime, ctime: lower.ctime });

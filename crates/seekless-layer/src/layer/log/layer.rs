@@ -13,6 +13,7 @@ use crate::fs::{
     AllocateMode, Attr, EntryName, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, RenameMode, SeekTo,
     SetAttr, SetTime, WriteMode, XATTR_CAPABILITY, XattrMode, without_privileges,
 };
+use crate::layer::change::Change;
 use crate::layer::{At, Layer, Nodes};
 use crate::units::{Ino, Nanos};
 
@@ -205,17 +206,25 @@ impl Layer for ChunkedLayer {
         let Some(size) = changes.size else {
             return self.set_attributes(&at, changes).await;
         };
-        let Some(file) = self.open_to_change(&at).await? else {
-            let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
-            if attr.size == 0
-                && let Some(file) = at.node.file()
-            {
-                // An empty file can become one of this layer.
-                let (_, mark) = self.marked(at.lower, &attr).await;
-                let empty = File::empty(self.options.chunk_shift, self.new_file_id(at.ino));
-                *file.borrow_mut() = File { mark, ..empty };
+        let file = loop {
+            if let Some(file) = self.open_to_change(&at).await? {
+                break file;
             }
-            return Ok(attr);
+            let resize = async || {
+                let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
+                if attr.size == 0
+                    && let Some(file) = at.node.file()
+                {
+                    // An empty file can become one of this layer.
+                    let (_, mark) = self.marked(at.lower, &attr).await;
+                    let empty = File::empty(self.options.chunk_shift, self.new_file_id(at.ino));
+                    *file.borrow_mut() = File { mark, ..empty };
+                }
+                Ok(attr)
+            };
+            if let Some(attr) = self.change_plain(&at, Change::Resize(size), resize).await? {
+                return Ok(attr);
+            }
         };
         self.resize_log(file, size).await?;
         // Without the handle: for truncate(2) the kernel gives one that cannot write.
@@ -237,8 +246,14 @@ impl Layer for ChunkedLayer {
     }
 
     async fn write(&self, at: At<'_, Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
-        let Some(file) = self.open_to_change(&at).await? else {
-            return at.lower.write(at.ino, at.handle, offset, data, mode).await;
+        let file = loop {
+            if let Some(file) = self.open_to_change(&at).await? {
+                break file;
+            }
+            let write = async || at.lower.write(at.ino, at.handle, offset, data.clone(), mode).await;
+            if let Some(()) = self.change_plain(&at, Change::Write { offset, data: &data }, write).await? {
+                return Ok(());
+            }
         };
         if data.is_empty() {
             return Ok(());
@@ -249,8 +264,14 @@ impl Layer for ChunkedLayer {
     }
 
     async fn fallocate(&self, at: At<'_, Node>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
-        let Some(file) = self.open_to_change(&at).await? else {
-            return at.lower.fallocate(at.ino, at.handle, range, mode).await;
+        let file = loop {
+            if let Some(file) = self.open_to_change(&at).await? {
+                break file;
+            }
+            let allocate = async || at.lower.fallocate(at.ino, at.handle, range, mode).await;
+            if let Some(()) = self.change_plain(&at, Change::allocate(range, mode), allocate).await? {
+                return Ok(());
+            }
         };
         self.allocate_log(file, range, mode).await?;
         self.changed(at.node, at.handle);

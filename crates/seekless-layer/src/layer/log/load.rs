@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use super::evidence::Evidence;
 use super::file::{File, Form, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SizeMark, SlotState, kinds};
 use super::index::{NodeAt, Step};
@@ -9,7 +10,8 @@ use super::mark::NAME;
 use super::node::OpenFile;
 use super::{ChunkedLayer, Plain, count};
 use crate::codec::is_zero;
-use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
+use crate::fs::{Fs, FsError, FsResult, Handle};
+use crate::layer::change::View;
 use crate::layer::read_lower;
 use crate::rt::cover;
 use crate::units::{Ino, SECTOR_BYTES};
@@ -21,7 +23,7 @@ pub(super) enum Content {
     Empty,
     Log(Commit),
     /// Not ours.
-    Plain,
+    Plain(Evidence),
     /// One of ours that cannot be read; the text says why.
     Damaged(String),
 }
@@ -47,10 +49,16 @@ pub(super) const PIECE_BYTES: u32 = 1 << 20;
 /// 4. Without any slot of ours the file is plain, with one exception: where it begins with zeroes, as before its first
 ///    commit, and contains only records of ours behind them, it is ours: see [`look_behind_zeroes`].
 pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_size: u64) -> FsResult<Content> {
+    look_at(View::now(lower, ino, handle, lower_size)).await
+}
+
+/// As [`look`], for a file that may be about to change.
+pub(super) async fn look_at(view: View<'_>) -> FsResult<Content> {
+    let lower_size = view.size;
     if lower_size == 0 {
         return Ok(Content::Empty);
     }
-    let start = read_lower(lower, ino, handle, 0, RECORDS_START as u32).await?;
+    let start = view.read(0, RECORDS_START as u32).await?;
     let (first, second) = start.split_at(start.len().min(SLOT_BYTES as usize));
     let states = [Commit::decode(first), Commit::decode(second)];
     let states = [0, SLOT_BYTES].into_iter().zip(states).map(|(offset, state)| match state {
@@ -80,7 +88,7 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
         && !foreign
         && states[1] != SlotState::CutOff
     {
-        newest = match (is_whole(lower, ino, handle, &commit, lower_size).await?, older) {
+        newest = match (is_whole(view, &commit).await?, older) {
             (true, _) => {
                 cover("layer: a provisional commit is whole");
                 Some(commit)
@@ -97,6 +105,11 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
             (false, None) => return Ok(Content::Empty),
         };
     }
+    // A shorter file may still get the rest of a slot.
+    let slots = match lower_size < RECORDS_START {
+        true => Evidence::UNKNOWN,
+        false => Evidence { zeroes: 0, end: RECORDS_START },
+    };
     match newest {
         Some(_) if states[1] == SlotState::CutOff => {
             Ok(Content::Damaged("it was cut off in its second slot".to_string()))
@@ -106,14 +119,14 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
             Ok(Content::Damaged(format!("it has {lower_size} bytes of {}: it was cut off", commit.end)))
         }
         Some(commit) => Ok(Content::Log(commit)),
-        None if foreign => Ok(Content::Plain),
+        None if foreign => Ok(Content::Plain(slots)),
         // The first write was cut off.
         None if states[0] == SlotState::CutOff && Commit::is_cut_initial(first) => Ok(Content::Empty),
         None if states[0] == SlotState::CutOff => {
             Ok(Content::Damaged("it was cut off in its first slot, or begins like a file of ours".to_string()))
         }
-        None if states[1] == SlotState::CutOff => Ok(Content::Plain),
-        None => look_behind_zeroes(lower, ino, handle, lower_size).await,
+        None if states[1] == SlotState::CutOff => Ok(Content::Plain(slots)),
+        None => look_behind_zeroes(view).await,
     }
 }
 
@@ -122,24 +135,24 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
 ///
 /// # Errors
 /// Those of reading: an unreadable record may be intact.
-async fn is_whole(lower: &Fs, ino: Ino, handle: Option<Handle>, commit: &Commit, lower_size: u64) -> FsResult<bool> {
+async fn is_whole(view: View<'_>, commit: &Commit) -> FsResult<bool> {
     let nodes = commit.root.iter().map(|entry| (commit.depth, *entry));
     let mut open: Vec<(u8, Entry)> = nodes.chain([(0, commit.tail)]).filter(|(_, entry)| !entry.is_hole()).collect();
     // Bound on the number of records: with more, some of them overlap.
     let mut left = commit.end / RECORD_ALIGN;
     while let Some((level, entry)) = open.pop() {
-        if entry.end() > lower_size.min(commit.end) || left == 0 {
+        if entry.end() > view.size.min(commit.end) || left == 0 {
             return Ok(false);
         }
         left -= 1;
-        let head = read_lower(lower, ino, handle, entry.offset, Head::BYTES as u32).await?;
+        let head = view.read(entry.offset, Head::BYTES as u32).await?;
         if let Ok(head) = Head::checked(&head)
             && (head.head_crc, head.file_id) == (entry.crc, commit.file_id)
             && head.generation < commit.generation
         {
             continue;
         }
-        let bytes = read_lower(lower, ino, handle, entry.offset, entry.bytes).await?;
+        let bytes = view.read(entry.offset, entry.bytes).await?;
         let record = match Record::decode(&bytes, &entry) {
             Ok(record) if record.file_id == commit.file_id => record,
             _ => return Ok(false),
@@ -160,7 +173,10 @@ async fn is_whole(lower: &Fs, ino: Ino, handle: Option<Handle>, commit: &Commit,
 ///
 /// Where records or the mark show that there was a commit, no power cut lost the head: the file is damaged, and the
 /// check builds a new head from its records.
-async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_size: u64) -> FsResult<Content> {
+async fn look_behind_zeroes(view: View<'_>) -> FsResult<Content> {
+    let lower_size = view.size;
+    let mut nothing = Evidence::ALL_ZERO;
+    let mut first_at = None;
     let mut first: Option<Head> = None;
     let mut generation_max = 0;
     let mut searched = 0;
@@ -169,16 +185,21 @@ async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_
         let wanted = RECORD_ALIGN.min(lower_size - at) as usize;
         let within = (at - piece_start) as usize;
         if piece.len() < within + wanted {
-            at = match lower.lseek(ino, handle, at, SeekTo::Data).await {
+            at = match view.next_data(at).await {
                 Ok(data) => at.max(data / RECORD_ALIGN * RECORD_ALIGN),
                 Err(FsError::NoSuchOffset) => break,
                 Err(FsError::Unsupported) => at,
                 Err(error) => return Err(error),
             };
-            (piece, piece_start) = (read_lower(lower, ino, handle, at, PIECE_BYTES).await?, at);
+            (piece, piece_start) = (view.read(at, PIECE_BYTES).await?, at);
             searched += piece.len() as u64;
             let is_short = (piece.len() as u64) < RECORD_ALIGN.min(lower_size.saturating_sub(at));
-            if piece.is_empty() || is_short || first.is_none() && searched > SEARCH_BYTES_MAX {
+            if first.is_none() && searched > SEARCH_BYTES_MAX {
+                nothing = Evidence { zeroes: at, end: at + piece.len() as u64 };
+                break;
+            }
+            if piece.is_empty() || is_short {
+                nothing = Evidence::UNKNOWN;
                 break;
             }
             continue;
@@ -188,16 +209,18 @@ async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_
             at += RECORD_ALIGN;
             continue;
         }
-        let Ok(head) = Head::checked(bytes) else { return Ok(Content::Plain) };
+        let plain = |bytes: u64| Ok(Content::Plain(Evidence { zeroes: first_at.unwrap_or(at), end: at + bytes }));
+        let Ok(head) = Head::checked(bytes) else { return plain(RECORD_ALIGN) };
         let same_file = |first: Head| (first.file_id, first.chunk_shift) == (head.file_id, head.chunk_shift);
         if !first.is_none_or(same_file) {
-            return Ok(Content::Plain);
+            return plain(RECORD_ALIGN);
         }
-        let record = read_lower(lower, ino, handle, at, head.record_bytes() as u32).await?;
+        let record = view.read(at, head.record_bytes() as u32).await?;
         if !is_whole_or_torn(at, &record, &head) {
-            return Ok(Content::Plain);
+            return plain(head.record_bytes());
         }
         first = first.or(Some(head));
+        first_at = first_at.or(Some(at));
         generation_max = generation_max.max(head.generation);
         at += head.record_bytes();
         if at - piece_start > piece.len() as u64 {
@@ -205,9 +228,9 @@ async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_
         }
     }
     if first.is_none() {
-        return Ok(Content::Plain);
+        return Ok(Content::Plain(nothing));
     }
-    let mark = lower.getxattr(ino, NAME).await.unwrap_or_default();
+    let mark = view.lower.getxattr(view.ino, NAME).await.unwrap_or_default();
     match generation_max > UNCOMMITTED_GENERATION_MAX || SizeMark::from_bytes(&mark).is_some() {
         true => Ok(Content::Damaged("its first kilobyte, with both slots, is gone".to_string())),
         false => Ok(Content::Empty),
@@ -329,8 +352,8 @@ impl ChunkedLayer {
                 }
             }
             (Content::Empty, _) => *file = File { mark, ..File::empty(self.options.chunk_shift, file_id) },
-            (Content::Plain, _) if self.options.plain == Plain::Pass => file.form = Form::Plain,
-            (Content::Plain, _) => {
+            (Content::Plain(evidence), _) if self.options.plain == Plain::Pass => file.form = Form::Plain(evidence),
+            (Content::Plain(_), _) => {
                 file.form = Form::Broken(corrupt("it was not written by this layer, and `plain=error` refuses it"));
             }
             (Content::Damaged(problem), _) => file.form = Form::Broken(corrupt(&problem)),

@@ -26,6 +26,7 @@ pub mod check;
 mod commit;
 mod compact;
 mod data;
+mod evidence;
 mod file;
 pub mod format;
 mod index;
@@ -34,6 +35,7 @@ mod load;
 pub(super) mod mark;
 mod node;
 pub mod pack;
+mod plain;
 mod space;
 mod stage;
 #[cfg(test)]
@@ -106,6 +108,7 @@ struct Counts {
     sizes_from_marks: Cell<u64>,
     records_moved: Cell<u64>,
     write_backs: Cell<u64>,
+    plain_changes_refused: Cell<u64>,
 }
 
 fn count(counter: &Cell<u64>, more: u64) {
@@ -128,6 +131,7 @@ impl Counts {
             ("sizes_from_marks", self.sizes_from_marks.get()),
             ("records_moved", self.records_moved.get()),
             ("write_backs", self.write_backs.get()),
+            ("plain_changes_refused", self.plain_changes_refused.get()),
         ]
     }
 }

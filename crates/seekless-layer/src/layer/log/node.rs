@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::file::File;
 use crate::device::Data;
 use crate::fs::{Attr, Fs, FsResult, Handle, SetAttr, WriteMode};
+use crate::layer::change::Passage;
 use crate::layer::read_lower;
 use crate::rt::{Event, Gate};
 use crate::units::Ino;
@@ -23,6 +24,8 @@ pub struct Node {
     /// Held from reading attributes to writing them back, and from changing attributes below to recording that: so no
     /// change gets lost. Its holder awaits only the file system below.
     pub(super) attributes: Gate,
+    /// For changes of a file that is passed through.
+    pub(super) plain_changes: Passage,
     /// A lower handle that can write, for as long as there is something to write.
     pub(super) writer: Cell<Option<Writer>>,
     /// The file is known to have no capabilities that a change would have to remove.
@@ -72,6 +75,7 @@ impl Node {
             relocation_gate: Gate::new(),
             committing: CommitTurns::default(),
             attributes: Gate::new(),
+            plain_changes: Passage::default(),
             writer: Cell::new(None),
             is_plain_program: Cell::new(false),
         }

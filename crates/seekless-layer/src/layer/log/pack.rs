@@ -182,7 +182,7 @@ impl PackJob {
                 progress.left.push((path.to_vec(), problem.clone()));
                 return Ok(false);
             }
-            (Direction::Pack, content) => *content == Content::Plain,
+            (Direction::Pack, content) => matches!(content, Content::Plain(_)),
             (Direction::Unpack, content) => matches!(content, Content::Log(_)),
         };
         if !wanted {
