@@ -118,6 +118,13 @@ pub trait FileSystem {
         None
     }
 
+    /// Whether an open file can be written to past this interface: a program has it open for writing or has it mapped so, or a device is on
+    /// it. `handle` only reads. After [`Writers::None`], a writer that begins makes a later answer for the same handle
+    /// [`Writers::Some`], even if it has ended by then.
+    async fn other_writers(&self, _ino: Ino, _handle: Option<Handle>) -> FsResult<Writers> {
+        Ok(if self.traits().exclusive { Writers::None } else { Writers::Unknown })
+    }
+
     /// The bytes from `offset`, fewer than `bytes` only at the end of the file. Returned in pieces, so that they go
     /// from a cache to a reply without a copy.
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>>;

@@ -25,6 +25,15 @@ pub struct FsTraits {
     pub open_files_max: Option<usize>,
 }
 
+/// Whether others can write to a file: see [`FileSystem::other_writers`](super::FileSystem::other_writers).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Writers {
+    None,
+    Some,
+    /// The file system, or the rights of this process, do not allow finding out.
+    Unknown,
+}
+
 /// How files are opened on a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenProtocol {

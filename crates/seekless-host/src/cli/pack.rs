@@ -15,8 +15,8 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 /// permissions, times and attributes. It can be interrupted at any time: every name has one whole file at every moment,
 /// and running it again continues where it ended.
 ///
-/// Files with several names are left as they are, and so are those that would not take less space. A mount shows them
-/// like the others.
+/// Files with several names are left as they are, and so are those that would not take less space, and those that another program has open
+/// for writing. A mount shows them like the others.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless pack 'zstd / hostdir:/srv/data'
@@ -90,6 +90,16 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
     if progress.files_done_before > 0 {
         text += &format!("; {} had the right form already", progress.files_done_before);
     }
+    if progress.files_in_use > 0 {
+        text += &format!("; {} are in use and were left", progress.files_in_use);
+    }
+    if progress.files_unguarded > 0 {
+        text += &format!(
+            "\nnot known: whether other programs had {} of these files open for writing, which cannot be found out here: what such a \
+             program writes later is lost",
+            progress.files_unguarded
+        );
+    }
     text
 }
 
@@ -103,6 +113,8 @@ fn to_json(progress: &Progress) -> serde_json::Value {
         "files_seen": progress.files_seen,
         "files_converted": progress.files_converted,
         "files_done_before": progress.files_done_before,
+        "files_in_use": progress.files_in_use,
+        "files_unguarded": progress.files_unguarded,
         "bytes_before": progress.bytes_before,
         "bytes_after": progress.bytes_after,
         "left": left,

@@ -557,6 +557,51 @@ fn packing_and_unpacking() {
     assert_eq!(ended.code, 2, "{}", ended.err);
 }
 
+/// What programs write into files that they had open before a conversion is there afterwards: a log, and a disk.
+#[test]
+fn files_in_use_are_left_by_pack_and_unpack() {
+    use std::io::Write;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    for name in ["log", "other"] {
+        scratch.write(&format!("data/{name}"), text(200_000));
+    }
+    let image = scratch.path("data/image");
+    scratch.write("data/image", text(1 << 20));
+    let device = LoopDevice::attach(&image, 512);
+    let mut log = std::fs::OpenOptions::new().append(true).open(scratch.path("data/log")).unwrap();
+    let said = scratch.good(&["pack", LINE]);
+    assert!(said.contains("left as it is: /log: it is open for writing"), "{said}");
+    let in_use = 1 + u64::from(device.is_some());
+    assert!(said.contains(&format!("{} of 3 files packed", 3 - in_use)), "{said}");
+    assert!(said.contains(&format!("{in_use} are in use and were left")), "{said}");
+    let said: serde_json::Value = serde_json::from_str(&scratch.good(&["pack", LINE, "--json"])).unwrap();
+    assert_eq!((&said["files_in_use"], &said["files_unguarded"]), (&in_use.into(), &0.into()), "{said}");
+    log.write_all(b"acknowledged\n").unwrap();
+    log.sync_all().unwrap();
+    let content = std::fs::read(scratch.path("data/log")).unwrap();
+    assert!(content == [&text(200_000)[..], b"acknowledged\n"].concat(), "what was synced is there");
+    drop(log);
+    if let Some(device) = device {
+        std::fs::OpenOptions::new().write(true).open(device.path()).unwrap().write_all(b"to the disk").unwrap();
+        drop(device);
+        assert!(std::fs::read(&image).unwrap().starts_with(b"to the disk"));
+    }
+    // A file of the layer that is open is left by `unpack`, and the directory still belongs to the layer.
+    scratch.good(&["pack", LINE]);
+    let open = std::fs::OpenOptions::new().write(true).open(scratch.path("data/other")).unwrap();
+    let said = scratch.good(&["unpack", LINE]);
+    assert!(said.contains("left as it is: /other: ") && said.contains("1 are in use and were left"), "{said}");
+    drop(open);
+    scratch.good(&["mount", LINE, "mnt"]);
+    assert!(std::fs::read(scratch.path("mnt/other")).unwrap() == text(200_000));
+    scratch.good(&["umount", "mnt"]);
+}
+
 /// Encrypted data cannot be read without the key, and normally with it; a passphrase protects the key.
 #[test]
 fn a_directory_is_encrypted() {

@@ -9,7 +9,8 @@ use super::Nodes;
 use crate::device::{Counter, Data};
 use crate::fs::{
     AllocateMode, Attr, DirEntry, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, Fs, FsError, FsResult,
-    FsTraits, Handle, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
+    FsTraits, Handle, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, Writers,
+    XattrMode,
 };
 use crate::units::{Ino, Nanos};
 
@@ -589,6 +590,10 @@ impl<L: Layer> FileSystem for Stacked<L> {
             Ok(node) => self.layer.release(self.at(ino, Some(handle), &node)).await,
             Err(_) => self.lower.release(ino, handle).await,
         }
+    }
+
+    async fn other_writers(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Writers> {
+        self.lower.other_writers(ino, handle).await
     }
 
     fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {

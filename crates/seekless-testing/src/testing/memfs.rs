@@ -15,7 +15,7 @@
 mod attributes;
 mod rename;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -225,6 +225,8 @@ struct State {
     nodes: BTreeMap<Ino, Node>,
     next_ino: u64,
     handles: BTreeMap<Handle, Ino>,
+    /// Those of `handles` that can write.
+    writing: BTreeSet<Handle>,
     next_handle: u64,
     pages_used: u64,
     pages_max: u64,
@@ -237,6 +239,9 @@ pub struct MemFs {
     rt: Rt,
     options: MemFsOptions,
     state: RefCell<State>,
+    /// How often [`FileSystem::other_writers`] was asked.
+    writers_asked: Cell<u64>,
+    writer_begins_at: Cell<Option<u64>>,
 }
 
 impl MemFs {
@@ -252,13 +257,20 @@ impl MemFs {
             nodes: BTreeMap::from([(Ino::ROOT, root)]),
             next_ino: Ino::ROOT.0 + 1,
             handles: BTreeMap::new(),
+            writing: BTreeSet::new(),
             next_handle: 1,
             pages_used: 0,
             pages_max: options.capacity_bytes / PAGE_BYTES,
             touched: BTreeSet::from([Ino::ROOT]),
             forgets_too_many: 0,
         };
-        Rc::new(MemFs { rt: rt.clone(), options, state: RefCell::new(state) })
+        Rc::new(MemFs {
+            rt: rt.clone(),
+            options,
+            state: RefCell::new(state),
+            writers_asked: Cell::default(),
+            writer_begins_at: Cell::default(),
+        })
     }
 
     /// The inode `ino` as it is now, even if it no longer has a name.
@@ -269,6 +281,11 @@ impl MemFs {
     /// Inodes that changed or ended since the last call, in order.
     pub fn take_touched(&self) -> BTreeSet<Ino> {
         std::mem::take(&mut self.state.borrow_mut().touched)
+    }
+
+    /// The `number`th answer of [`FileSystem::other_writers`] from now on, from 1, is that another program writes.
+    pub fn let_a_writer_begin_at(&self, number: u64) {
+        self.writer_begins_at.set(Some(self.writers_asked.get() + number));
     }
 
     /// Inodes in use without a name, and handles and lookups that were not given back: all zero once every user has
@@ -359,11 +376,14 @@ impl State {
         Ok(Entry { attr: node.attr(ino), generation: 1 })
     }
 
-    fn open(&mut self, ino: Ino) -> FsResult<Handle> {
+    fn open(&mut self, ino: Ino, flags: OpenFlags) -> FsResult<Handle> {
         self.nodes.get_mut(&ino).ok_or(FsError::Stale)?.handles += 1;
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         self.handles.insert(handle, ino);
+        if flags.write {
+            self.writing.insert(handle);
+        }
         Ok(handle)
     }
 
@@ -640,23 +660,23 @@ impl FileSystem for MemFs {
         }
     }
 
-    async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+    async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         self.check_room_to_open()?;
         let mut state = self.state.borrow_mut();
         let ino = state.make(EntryName { parent, name }, Body::Regular(Contents::default()), new, self.now())?;
         let handle = match self.options.open_protocol {
-            OpenProtocol::Handles => Some(state.open(ino)?),
+            OpenProtocol::Handles => Some(state.open(ino, flags)?),
             OpenProtocol::ZeroMessage => None,
         };
         Ok((state.entry(ino)?, Opened { handle, keep_cache: true }))
     }
 
-    async fn tmpfile(&self, parent: Ino, new: NewNode, _: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+    async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
         self.check_room_to_open()?;
         let mut state = self.state.borrow_mut();
         let ino = state.make_unnamed(parent, new, linkable, self.now())?;
         let handle = match self.options.open_protocol {
-            OpenProtocol::Handles => Some(state.open(ino)?),
+            OpenProtocol::Handles => Some(state.open(ino, flags)?),
             OpenProtocol::ZeroMessage => None,
         };
         Ok((state.entry(ino)?, Opened { handle, keep_cache: true }))
@@ -720,13 +740,25 @@ impl FileSystem for MemFs {
             let cut = SetAttr { size: Some(0), kill_privileges: true, ..SetAttr::default() };
             state.setattr(ino, cut, self.now())?;
         }
-        Ok(Opened { handle: Some(state.open(ino)?), keep_cache: true })
+        Ok(Opened { handle: Some(state.open(ino, flags)?), keep_cache: true })
+    }
+
+    /// Handles of this interface count as those of other programs, so that a test can be one.
+    async fn other_writers(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Writers> {
+        let state = self.state.borrow();
+        state.check_handle(ino, handle)?;
+        let asked = self.writers_asked.get() + 1;
+        self.writers_asked.set(asked);
+        let is_writing = |writing: &Handle| state.handles.get(writing) == Some(&ino) && Some(*writing) != handle;
+        let has_writer = self.writer_begins_at.get() == Some(asked) || state.writing.iter().any(is_writing);
+        Ok(if has_writer { Writers::Some } else { Writers::None })
     }
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
         let mut state = self.state.borrow_mut();
         state.check_handle(ino, Some(handle))?;
         state.handles.remove(&handle);
+        state.writing.remove(&handle);
         if let Some(node) = state.nodes.get_mut(&ino) {
             node.handles -= 1;
         }

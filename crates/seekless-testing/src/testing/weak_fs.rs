@@ -321,6 +321,10 @@ impl FileSystem for WeakFs {
         Ok(())
     }
 
+    async fn other_writers(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Writers> {
+        self.live.other_writers(ino, handle).await
+    }
+
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
         let opened = self.live.open(ino, flags).await?;
         if flags.truncate {

@@ -9,6 +9,7 @@
 //!    be read first. When one has waited, writes of the next second are handed over; see [`pace`](super::pace).
 //! 4. Everything else goes through the reactor: large writes, syncs, allocation.
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -21,6 +22,7 @@ use seekless::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, Handle,
 use seekless::units::Ino;
 
 use super::host_latency::add_one;
+use super::lease::Lease;
 use super::{HostDir, SLOW_TO_FREE_BYTES, sys};
 use crate::reactor::File;
 
@@ -30,6 +32,7 @@ pub(super) struct OpenFile {
     kind: FileKind,
     pub(super) file: File,
     direct: Option<Direct>,
+    pub(super) lease: Cell<Lease>,
 }
 
 /// The same file opened a second time with `O_DIRECT`, for aligned requests; others go through the page cache, since
@@ -43,7 +46,7 @@ pub(super) struct Direct {
 
 impl OpenFile {
     pub(super) fn new(ino: Ino, kind: FileKind, file: OwnedFd, direct: Option<Direct>) -> OpenFile {
-        OpenFile { ino, kind, file: Arc::new(file), direct }
+        OpenFile { ino, kind, file: Arc::new(file), direct, lease: Cell::default() }
     }
 
     /// The file for a request of `bytes` at `offset`, in memory at `address`.

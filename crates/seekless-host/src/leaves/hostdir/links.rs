@@ -47,6 +47,9 @@ impl HostDir {
 
     /// Opens the place of `ino`, or that of another of its names if that one is gone: an overlay does not copy what has no name.
     pub(super) fn open_place_of(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) {
+            self.end_leases(ino);
+        }
         let open = || {
             let place = self.inodes.file(ino).map_err(|error| match error {
                 FsError::Host(code) => Errno::from_raw_os_error(code),

@@ -27,6 +27,7 @@ mod data;
 mod error;
 mod host_latency;
 mod inodes;
+mod lease;
 mod links;
 mod listing;
 mod open;
@@ -51,7 +52,7 @@ use seekless::device::{Counter, Data};
 use seekless::fs::{
     AllocateMode, Attr, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, FsError, FsResult, FsTraits,
     Handle, NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
-    WriteMode, XattrMode, without_privileges,
+    WriteMode, Writers, XattrMode, without_privileges,
 };
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, Nanos, WallTime};
@@ -77,6 +78,8 @@ pub struct HostDir {
     owner: Owner,
     handles: RefCell<FixedMap<Handle, Rc<OpenFile>>>,
     next_handle: Cell<u64>,
+    /// Number of open files with a lease.
+    leased: Cell<usize>,
     latency: HostLatency,
     name_bytes_max: u32,
     read_only: bool,
@@ -121,6 +124,7 @@ impl HostDir {
             owner,
             handles: RefCell::default(),
             next_handle: Cell::new(1),
+            leased: Cell::new(0),
             latency: HostLatency::default(),
             name_bytes_max: u32::try_from(stat.f_namemax).unwrap_or(u32::MAX),
             read_only: options.read_only || stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
@@ -535,6 +539,7 @@ impl FileSystem for HostDir {
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
         self.opened(ino, handle)?;
         let opened = self.handles.borrow_mut().remove(&handle);
+        self.lease_ends(opened.as_ref().map_or(lease::Lease::None, |opened| opened.lease.get()));
         if let Some(opened) = opened.and_then(Rc::into_inner) {
             self.let_go(opened.file);
         }
@@ -544,6 +549,10 @@ impl FileSystem for HostDir {
     fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {
         let file = self.opened(ino, handle).ok()?.file.clone();
         self.may_pass_through(&file).then(|| Box::new(file) as Box<dyn Any>)
+    }
+
+    async fn other_writers(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Writers> {
+        self.writers_of(ino, handle)
     }
 
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {

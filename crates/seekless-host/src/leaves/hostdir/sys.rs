@@ -168,6 +168,35 @@ pub(super) fn open_by_handle(mount: impl AsFd, handle: &FileHandle, flags: OFlag
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
+/// Takes a lease that ends when another program opens the file for writing. `file` only reads.
+pub(super) fn take_read_lease(file: impl AsFd) -> Result<(), Errno> {
+    /// `F_SETSIG` of Linux, which `libc` has not everywhere.
+    const F_SETSIG: libc::c_int = 10;
+    let number = file.as_fd().as_raw_fd();
+    // The kernel sends a signal when a writer comes. The usual one, `SIGIO`, would end the process; this one is ignored.
+    let set = |command: libc::c_int, value: libc::c_int| {
+        // SAFETY: the call passes integers.
+        match unsafe { libc::fcntl(number, command, value) } {
+            0 => Ok(()),
+            _ => Err(last_errno()),
+        }
+    };
+    set(F_SETSIG, libc::SIGURG)?;
+    set(libc::F_SETLEASE, libc::F_RDLCK)
+}
+
+/// Whether `file` still has its lease, and no writer waits for its end.
+pub(super) fn has_read_lease(file: impl AsFd) -> bool {
+    // SAFETY: the call passes integers.
+    unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_GETLEASE) == libc::F_RDLCK }
+}
+
+/// Ends the lease on `file`, if there is one.
+pub(super) fn end_lease(file: impl AsFd) {
+    // SAFETY: the call passes integers.
+    unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+}
+
 /// `getxattrat(2)`, of Linux 6.13, has this number everywhere but on MIPS.
 const GETXATTRAT: libc::c_long = 464;
 

@@ -5,16 +5,20 @@
 //! already converted are skipped. The rest of an unfinished file is removed then.
 //!
 //! Some files are left as they are: a file with several names, since converting one name at a time would make several
-//! files of it; a file that changes during its conversion; and one that would not take less space.
+//! files of it; a file that changes during its conversion; a file that others have open for writing, since what they write later would go to
+//! the old file, which has no name then; and one that would not take less space.
+//!
+//! A writer that begins during the conversion is noticed up to the moment when the old file no longer has its name. So the new and the old
+//! file swap names first, and swap again if there is a writer by then.
 
 use super::load::{Content, look};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
 use crate::fs::acl::XATTR_ACL_ACCESS;
-use crate::fs::client::Client;
+use crate::fs::client::{Client, ListedEntry};
 use crate::fs::{
     Attr, EntryName, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, RenameMode, SetAttr, SetTime,
-    WriteMode, XattrMode,
+    WriteMode, Writers, XattrMode,
 };
 use crate::layer::directory::{Claim, let_go, schemes};
 use crate::rt::Rt;
@@ -39,15 +43,28 @@ pub struct Progress {
     pub bytes_after: u64,
     /// Files that were left as they are, with the reason.
     pub left: Vec<(Vec<u8>, String)>,
+    /// Those of them that others have open for writing.
+    pub files_in_use: u64,
+    /// Converted files of which it could not be found out whether others had them open for writing.
+    pub files_unguarded: u64,
 }
 
-/// Start of the names of unfinished files.
+/// Start of the names of unfinished files; the number of the file that is converted follows.
 const UNFINISHED: &[u8] = b".seekless-pack-";
+
+/// The number of the file from whose conversion a file of this name and kind can be left.
+fn converted_ino(entry: &ListedEntry) -> Option<Ino> {
+    let digits = entry.name.strip_prefix(UNFINISHED).filter(|_| entry.kind == FileKind::Regular)?;
+    let ino = std::str::from_utf8(digits).ok()?.parse().ok().map(Ino)?;
+    (digits == ino.to_string().as_bytes()).then_some(ino)
+}
 
 /// Smallest number of sectors worth packing: a file in one block of most file systems, 4 KiB, cannot get smaller.
 const SECTORS_MIN: u64 = 8;
 
 const NO_GAIN: &str = "it would not take less space";
+
+const IN_USE: &str = "it is open for writing, mapped, or used as a disk; end that and run this again";
 
 /// Bytes of one read or write.
 const PIECE_BYTES: u32 = 1 << 20;
@@ -91,6 +108,8 @@ struct PackJob {
 enum NotReplaced {
     /// It is left as it is, for this reason.
     Left(&'static str),
+    /// Others have it open for writing.
+    InUse,
     Failed(FsError),
 }
 
@@ -142,11 +161,14 @@ impl PackJob {
         while let Some(directory) = open.pop() {
             let mut has_changed = false;
             let entries = self.lower.read_dir(&directory).await?;
-            let is_unfinished = |name: &[u8]| name.starts_with(UNFINISHED);
-            for entry in entries.iter().filter(|entry| is_unfinished(&entry.name)) {
-                self.lower.unlink(&[&directory[..], b"/", &entry.name].concat()).await?;
+            let mut removed = Vec::new();
+            for entry in entries.iter().filter(|entry| converted_ino(entry).is_some()) {
+                if self.is_unfinished(&directory, entry, &entries).await? {
+                    self.lower.unlink(&[&directory[..], b"/", &entry.name].concat()).await?;
+                    removed.push(entry.name.clone());
+                }
             }
-            for entry in entries.into_iter().filter(|entry| !is_unfinished(&entry.name)) {
+            for entry in entries.into_iter().filter(|entry| !removed.contains(&entry.name)) {
                 let path = [&directory[..], b"/", &entry.name].concat();
                 match entry.kind {
                     FileKind::Directory => open.push(path),
@@ -163,6 +185,25 @@ impl PackJob {
         }
         tell(progress, b"");
         Ok(())
+    }
+
+    /// Whether `entry`, whose name says so, is left over from an interrupted conversion: the new file, beside the file that it was made from,
+    /// or the old one, which had swapped names with it and has not changed since. Any other file of such a name belongs to a user.
+    async fn is_unfinished(&self, directory: &[u8], entry: &ListedEntry, entries: &[ListedEntry]) -> FsResult<bool> {
+        let Some(converted) = converted_ino(entry) else { return Ok(false) };
+        let mut others = entries.iter().filter(|other| other.name != entry.name && other.kind == FileKind::Regular);
+        if entry.ino != converted {
+            return Ok(others.any(|other| other.ino == converted));
+        }
+        let stat = async |name: &[u8]| self.lower.stat(&[directory, b"/", name].concat()).await;
+        let unchanged = stat(&entry.name).await?.mtime;
+        for other in others {
+            // The new file got this time.
+            if stat(&other.name).await?.mtime == unchanged {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Converts one file. Returns whether it did.
@@ -201,8 +242,9 @@ impl PackJob {
         let converted = self.replace(parent, path, name, &before).await;
         self.top.forget(parent).await;
         match converted {
-            Ok(after) => {
+            Ok((after, writers)) => {
                 progress.files_converted += 1;
+                progress.files_unguarded += u64::from(writers == Writers::Unknown);
                 progress.bytes_before += before.sectors * 512;
                 progress.bytes_after += after.sectors * 512;
                 Ok(true)
@@ -211,52 +253,128 @@ impl PackJob {
                 progress.left.push((path.to_vec(), reason.to_string()));
                 Ok(false)
             }
+            Err(NotReplaced::InUse) => {
+                progress.files_in_use += 1;
+                progress.left.push((path.to_vec(), IN_USE.to_string()));
+                Ok(false)
+            }
             Err(NotReplaced::Failed(error)) => Err(error),
         }
     }
 
-    /// Creates the new file and puts it in place of the old one. Returns its attributes.
-    async fn replace(&self, parent: Ino, path: &[u8], name: &[u8], before: &Attr) -> Result<Attr, NotReplaced> {
+    /// Creates the new file and puts it in place of the old one. Returns its attributes, and whether the old one was free of writers.
+    async fn replace(
+        &self,
+        parent: Ino,
+        path: &[u8],
+        name: &[u8],
+        before: &Attr,
+    ) -> Result<(Attr, Writers), NotReplaced> {
+        let opened = self.top.open(path, OpenFlags::READ).await?;
+        let from = Side { fs: self.top.fs(), ino: opened.ino, handle: opened.handle };
         let unfinished = [UNFINISHED, before.ino.to_string().as_bytes()].concat();
-        let from = self.top.open(path, OpenFlags::READ).await?;
-        let made = self.copy(parent, path, &unfinished, Side { fs: self.top.fs(), ino: from.ino, handle: from.handle });
-        let made = made.await;
-        self.top.close(from).await?;
-        let made = match made {
-            Ok(attr) => {
-                // The last chance to give up: afterwards the name is the new file's.
-                let (from, to) = (EntryName { parent, name: &unfinished }, EntryName { parent, name });
-                self.lower.fs().rename(from, to, RenameMode::Replace).await.map(|()| attr).map_err(NotReplaced::from)
-            }
-            Err(why) => Err(why),
-        };
-        if made.is_err() {
-            // The first error is the one to report.
-            let _ = self.lower.fs().unlink(parent, &unfinished).await;
-        }
-        made
+        let replaced = self.replace_open(parent, path, name, &unfinished, from).await;
+        // Only now a writer that has waited goes on, and writes to the file that it opened.
+        self.top.close(opened).await?;
+        replaced
     }
 
-    /// Writes the new file, with all attributes of the old one, and compares it.
-    async fn copy(&self, parent: Ino, path: &[u8], unfinished: &[u8], from: Side<'_>) -> Result<Attr, NotReplaced> {
-        let source = self.lower.stat(path).await?;
-        // Not readable by others before it has its permissions.
-        let new = NewNode { permissions: 0o600, umask: 0, uid: source.uid, gid: source.gid };
+    async fn replace_open(
+        &self,
+        parent: Ino,
+        path: &[u8],
+        name: &[u8],
+        unfinished: &[u8],
+        from: Side<'_>,
+    ) -> Result<(Attr, Writers), NotReplaced> {
+        if self.direction == Direction::Unpack {
+            // Nothing is written to it by the layer any more.
+            from.fs.fsync(from.ino, from.handle, false).await?;
+        }
+        self.check_writers(from).await?;
         let target = match self.direction {
             Direction::Pack => self.top.fs(),
             Direction::Unpack => self.lower.fs(),
         };
-        let (entry, opened) = target.create(parent, unfinished, new, OpenFlags::READ_WRITE).await?;
+        // Not readable by others before it has its permissions.
+        let source = self.lower.stat(path).await?;
+        let new = NewNode { permissions: 0o600, umask: 0, uid: source.uid, gid: source.gid };
+        let (entry, opened) = match target.create(parent, unfinished, new, OpenFlags::READ_WRITE).await {
+            Err(FsError::Exists) => return Err(NotReplaced::Left("another file has the name of its unfinished copy")),
+            other => other?,
+        };
         let to = Side { fs: target, ino: entry.attr.ino, handle: opened.handle };
-        let filled = self.fill(path, from, to, &source).await;
+        let made = self.copy(path, from, to, &source).await;
+        match made {
+            Ok(attr) => self.take_place(parent, name, unfinished, from).await.map(|writers| (attr, writers)),
+            Err(why) => Err(self.remove(parent, unfinished, why).await),
+        }
+    }
+
+    /// Removes the new file because of `why`, which is the first error and so the one to report.
+    async fn remove(&self, parent: Ino, unfinished: &[u8], why: NotReplaced) -> NotReplaced {
+        let _ = self.lower.fs().unlink(parent, unfinished).await;
+        why
+    }
+
+    /// Fails when others have the file open for writing, or had since the first call.
+    async fn check_writers(&self, from: Side<'_>) -> Result<Writers, NotReplaced> {
+        match self.lower.fs().other_writers(from.ino, from.handle).await? {
+            Writers::Some => Err(NotReplaced::InUse),
+            writers => Ok(writers),
+        }
+    }
+
+    /// Gives the new file the name of the old one, and removes the old one.
+    async fn take_place(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        unfinished: &[u8],
+        from: Side<'_>,
+    ) -> Result<Writers, NotReplaced> {
+        let lower = self.lower.fs();
+        let (new, old) = (EntryName { parent, name: unfinished }, EntryName { parent, name });
+        let writers = match self.check_writers(from).await {
+            Ok(writers) => writers,
+            Err(why) => return Err(self.remove(parent, unfinished, why).await),
+        };
+        let swapped = match writers {
+            Writers::None => lower.rename(new, old, RenameMode::Exchange).await,
+            _ => Err(FsError::Unsupported),
+        };
+        match swapped {
+            Ok(()) => {
+                // A writer that found the old file by its name, and waits to open it, still gets it under that name.
+                if let Err(why) = self.check_writers(from).await {
+                    lower.rename(new, old, RenameMode::Exchange).await?;
+                    return Err(self.remove(parent, unfinished, why).await);
+                }
+                lower.unlink(parent, unfinished).await?;
+                Ok(writers)
+            }
+            // There is no such rename here, or no use in it.
+            Err(FsError::Unsupported | FsError::Invalid(_) | FsError::Loop) => {
+                match lower.rename(new, old, RenameMode::Replace).await {
+                    Ok(()) => Ok(writers),
+                    Err(error) => Err(self.remove(parent, unfinished, error.into()).await),
+                }
+            }
+            Err(error) => Err(self.remove(parent, unfinished, error.into()).await),
+        }
+    }
+
+    /// Fills the new file, gives it all attributes of the old one, and compares it.
+    async fn copy(&self, path: &[u8], from: Side<'_>, to: Side<'_>, source: &Attr) -> Result<Attr, NotReplaced> {
+        let filled = self.fill(path, from, to, source).await;
         let released = to.release().await;
-        target.forget(to.ino, 1).await;
+        to.fs.forget(to.ino, 1).await;
         let made = match filled {
             Err(NotReplaced::Failed(error)) => return Err(error.into()), // The first error is the one to report.
             other => released.map_err(NotReplaced::from).and(other)?,
         };
         let now = self.lower.stat(path).await?;
-        match (now.mtime, now.size) == (source.mtime, source.size) {
+        match (now.mtime, now.ctime, now.size) == (source.mtime, source.ctime, source.size) {
             true if self.wants_gain && made.sectors >= source.sectors => Err(NotReplaced::Left(NO_GAIN)),
             true => Ok(made),
             false => Err(NotReplaced::Left("it was changed in the meantime")),
@@ -266,6 +384,8 @@ impl PackJob {
     async fn fill(&self, path: &[u8], from: Side<'_>, to: Side<'_>, source: &Attr) -> Result<Attr, NotReplaced> {
         let (mut crc, mut at) = (0, 0);
         loop {
+            // A writer waits as long as this file is read, so it is not kept waiting for all of it.
+            self.check_writers(from).await?;
             let pieces = from.fs.read(from.ino, from.handle, at, PIECE_BYTES).await?;
             if pieces.is_empty() {
                 break;

@@ -9,6 +9,7 @@ mod listing;
 mod lists;
 mod owners;
 mod rights;
+mod writers;
 
 use std::path::PathBuf;
 

@@ -4,9 +4,9 @@
 use super::*;
 use crate::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::client::Client;
-use crate::fs::{SetAttr, SetTime};
+use crate::fs::{OpenFlags, OpenProtocol, SetAttr, SetTime};
 use crate::layer::log::pack::{Direction, convert};
-use crate::testing::Tree;
+use crate::testing::{MemFsOptions, Tree};
 use crate::units::WallTime;
 
 fn text(bytes: usize) -> Vec<u8> {
@@ -63,7 +63,7 @@ fn packing_changes_nothing_but_space() {
 /// Power cuts everywhere: each file is whole, in one form or the other, and starting again finishes the work.
 #[test]
 fn packing_can_be_interrupted() {
-    use crate::testing::{MemFsOptions, WeakFs};
+    use crate::testing::WeakFs;
     simulate(1, async |rt| {
         let lower = WeakFs::new(&rt, MemFsOptions::default());
         make_tree(lower.clone()).await;
@@ -79,6 +79,130 @@ fn packing_can_be_interrupted() {
                 let differences = Tree::of(fs).await.unwrap().differences(&before);
                 assert_eq!(differences, Vec::<String>::new(), "cut at {position}, state {state}");
             }
+        }
+    });
+}
+
+fn with_handles(rt: &Rt) -> Rc<MemFs> {
+    MemFs::with_options(rt, MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() })
+}
+
+/// What a program writes into a file that it had open before the conversion is in the file of that name afterwards.
+#[test]
+fn files_that_are_open_for_writing_are_left() {
+    simulate(1, async |rt| {
+        let lower = with_handles(&rt);
+        let client = Client::new(lower.clone() as Fs);
+        client.write_file(b"/open", &text(100_000)).await.unwrap();
+        client.write_file(b"/other", &text(100_000)).await.unwrap();
+        for (direction, content) in [(Direction::Pack, text(100_000)), (Direction::Unpack, vec![])] {
+            if direction == Direction::Unpack {
+                convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+            }
+            let before = client.read_file(b"/open").await.unwrap();
+            let file = client.open(b"/open", OpenFlags::READ_WRITE).await.unwrap();
+            let done = convert(&rt, lower.clone(), zstd(), direction, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.files_in_use, done.left.len()), (1, 1, 1), "{done:?}");
+            assert!(done.left[0].0 == b"/open" && done.left[0].1.contains("open for writing"), "{done:?}");
+            assert!(content.is_empty() || before == content);
+            client.write(file, 0, b"new").await.unwrap();
+            client.close(file).await.unwrap();
+            assert_eq!(client.read_file(b"/open").await.unwrap(), [b"new", &before[3..]].concat(), "{direction:?}");
+            // Back as it was.
+            let file = client.open(b"/open", OpenFlags::READ_WRITE).await.unwrap();
+            client.write(file, 0, &before[..3]).await.unwrap();
+            client.close(file).await.unwrap();
+            let done = convert(&rt, lower.clone(), zstd(), direction, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.files_in_use), (1, 0), "{done:?}");
+        }
+        assert_eq!(client.read_file(b"/open").await.unwrap(), text(100_000));
+        assert_eq!(lower.leaks(), Default::default());
+    });
+}
+
+/// A writer that begins at any moment of the conversion keeps its file.
+#[test]
+fn a_writer_that_begins_during_the_conversion_is_noticed() {
+    simulate(1, async |rt| {
+        for direction in [Direction::Pack, Direction::Unpack] {
+            let mut moments = 0;
+            for number in 1.. {
+                let lower = with_handles(&rt);
+                let client = Client::new(lower.clone() as Fs);
+                client.write_file(b"/f", &text(3 << 20)).await.unwrap();
+                if direction == Direction::Unpack {
+                    convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+                }
+                let (before, ino) = (client.read_file(b"/f").await.unwrap(), client.stat(b"/f").await.unwrap().ino);
+                lower.let_a_writer_begin_at(number);
+                let done = convert(&rt, lower.clone(), zstd(), direction, &|_, _| {}).await.unwrap();
+                assert_eq!(client.read_dir(b"/").await.unwrap().len(), 1, "nothing is left beside it");
+                assert_eq!(lower.leaks(), Default::default());
+                if done.files_converted == 1 {
+                    break;
+                }
+                moments += 1;
+                assert_eq!(done.files_in_use, 1, "{done:?}");
+                assert_eq!(client.stat(b"/f").await.unwrap().ino, ino, "question {number}");
+                assert!(client.read_file(b"/f").await.unwrap() == before, "question {number}");
+            }
+            assert!(moments > 5, "{direction:?}: {moments}");
+        }
+    });
+}
+
+/// Names that only look like those of unfinished files belong to users.
+#[test]
+fn only_unfinished_files_are_removed() {
+    simulate(1, async |rt| {
+        let lower = with_handles(&rt);
+        let client = Client::new(lower.clone() as Fs);
+        client.mkdir(b"/.seekless-pack-dir").await.unwrap();
+        client.mkdir(b"/.seekless-pack-4").await.unwrap();
+        for name in
+            [&b"/.seekless-pack-notes"[..], b"/.seekless-pack-", b"/.seekless-pack-077", b"/.seekless-pack-99999"]
+        {
+            client.write_file(name, b"precious").await.unwrap();
+        }
+        client.write_file(b"/f", &text(100_000)).await.unwrap();
+        let ino = client.stat(b"/f").await.unwrap().ino;
+        let unfinished = format!("/.seekless-pack-{ino}");
+        client.write_file(unfinished.as_bytes(), b"half of").await.unwrap();
+        let before = client.read_dir(b"/").await.unwrap().len();
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!(done.files_converted, 1, "{done:?}");
+        assert_eq!(client.read_dir(b"/").await.unwrap().len(), before - 1);
+        assert_eq!(client.stat(unfinished.as_bytes()).await, Err(crate::fs::FsError::NotFound));
+        assert_eq!(client.read_file(b"/.seekless-pack-notes").await.unwrap(), b"precious");
+        // A directory with the name that an unfinished file would need: the file is left.
+        client.write_file(b"/g", &text(100_000)).await.unwrap();
+        let ino = client.stat(b"/g").await.unwrap().ino;
+        client.mkdir(format!("/.seekless-pack-{ino}").as_bytes()).await.unwrap();
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert!(done.left.iter().any(|(path, why)| path == b"/g" && why.contains("name")), "{done:?}");
+    });
+}
+
+/// The old file that had swapped names before an interruption is removed, but not if it was written to afterwards.
+#[test]
+fn a_swapped_file_is_removed_unless_it_changed() {
+    simulate(1, async |rt| {
+        for changes in [false, true] {
+            let lower = with_handles(&rt);
+            let client = Client::new(lower.clone() as Fs);
+            client.write_file(b"/f", &text(100_000)).await.unwrap();
+            rt.sleep(Nanos::from_secs(1)).await;
+            let old = client.stat(b"/f").await.unwrap();
+            let swapped = format!("/.seekless-pack-{}", old.ino);
+            client.rename(b"/f", swapped.as_bytes(), crate::fs::RenameMode::Replace).await.unwrap();
+            client.write_file(b"/f", &text(100_000)).await.unwrap();
+            let same = SetAttr { mtime: Some(SetTime::At(old.mtime)), ..SetAttr::default() };
+            client.setattr(b"/f", same).await.unwrap();
+            if changes {
+                client.write_file(swapped.as_bytes(), b"written by a program that had it open").await.unwrap();
+            }
+            convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+            assert_eq!(client.stat(swapped.as_bytes()).await.is_ok(), changes);
         }
     });
 }
