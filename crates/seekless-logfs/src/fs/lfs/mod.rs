@@ -7,8 +7,8 @@
 //!
 //! On the volume: `FORMAT.md`. The layer above the log, with the volume in memory, is `fs/logfs`. `state` is the part
 //! of the volume in memory that belongs to this log, and `ops` is the interface to `fs/logfs`. `assemble` turns dirty
-//! data into a transaction, `log` writes it to the device, `find` and `recovery` read it back, `cleaner` and `segments`
-//! make room.
+//! data into a transaction (`plan`, then `lay_down`), `log` writes it to the device, `find` and `recovery` read it back,
+//! `cleaner` and `segments` make room.
 //!
 //! Differences from the paper
 //!   1. Between checkpoints, the summaries say where file blocks are, so indirect blocks and the inode map are
@@ -26,10 +26,12 @@ mod find;
 pub mod format;
 mod fsck;
 pub mod layout;
+mod lay_down;
 mod log;
 mod mkfs;
 mod ops;
 mod payload_sum;
+mod plan;
 mod recovery;
 mod salvage;
 mod segment_reader;
