@@ -521,6 +521,8 @@ impl Executor {
     ///
     /// # Errors
     /// [`Stalled`] when no task can run, no timer is set and nothing outside can wake one.
+    // Inline, so that each future is compiled beside its caller: otherwise those of all callers are one unit of code.
+    #[inline]
     #[track_caller]
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Stalled> {
         let endless = Limits { events: u64::MAX, until: Nanos::MAX };
@@ -532,6 +534,7 @@ impl Executor {
     ///
     /// # Errors
     /// Why it gave up.
+    #[inline]
     #[track_caller]
     pub fn block_on_within<T>(&self, limits: Limits, future: impl Future<Output = T>) -> Result<T, Unfinished> {
         let (mut future, mut result) = (pin!(future), None);

@@ -73,6 +73,8 @@ impl Rt {
     }
 
     /// Starts a task. It runs until it ends or the executor is dropped, even when the handle is dropped.
+    // Inline, as [`Executor::block_on`].
+    #[inline]
     #[track_caller]
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let (handle, task) = task::joinable(future);

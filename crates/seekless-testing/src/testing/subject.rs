@@ -53,6 +53,7 @@ pub trait FsUnderTest {
 ///
 /// # Errors
 /// Why it did not end: it stalled, exceeded its limits, or panicked.
+#[inline]
 pub fn simulate<T>(seed: u64, limits: Limits, program: impl AsyncFnOnce(Rt) -> T) -> Result<T, String> {
     simulate_on(VirtualClock::new(), seed, limits, program)
 }
@@ -61,6 +62,7 @@ pub fn simulate<T>(seed: u64, limits: Limits, program: impl AsyncFnOnce(Rt) -> T
 ///
 /// # Errors
 /// As [`simulate`].
+#[inline]
 pub fn simulate_on<T>(
     clock: VirtualClock,
     seed: u64,

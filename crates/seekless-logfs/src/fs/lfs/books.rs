@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::future::LocalBoxFuture;
+
 use super::Lfs;
 use super::Options;
 use super::assemble::{Scope, assemble};
@@ -24,15 +26,17 @@ use crate::units::{Ino, Sector};
 
 impl Lfs {
     /// Recounts everything. Returns the contradictions, one line each.
-    pub(super) async fn recount(&self) -> FsResult<Vec<String>> {
-        let problems = recount(self, async || (), run).await?;
-        {
-            let state = self.state.borrow();
-            if state.stopped.is_some() || state.read_only {
-                return Ok(problems);
+    pub(super) fn recount(&self) -> LocalBoxFuture<'_, FsResult<Vec<String>>> {
+        Box::pin(async move {
+            let problems = recount(self, async || (), run).await?;
+            {
+                let state = self.state.borrow();
+                if state.stopped.is_some() || state.read_only {
+                    return Ok(problems);
+                }
             }
-        }
-        Ok([problems, self.check_slots().await?].concat())
+            Ok([problems, self.check_slots().await?].concat())
+        })
     }
 
     /// G1, checked on the device: recovery from either slot succeeds where nothing can be read that is clean or ready, and

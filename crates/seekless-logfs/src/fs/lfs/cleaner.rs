@@ -21,6 +21,8 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use futures_util::future::LocalBoxFuture;
+
 use super::Lfs;
 use super::assemble::Scope;
 use super::format::*;
@@ -316,7 +318,11 @@ impl Lfs {
     }
 
     /// Makes the live blocks of a segment dirty, in a pass that has moved `moved` bytes before it.
-    pub(super) async fn move_segment(&self, segment: SegmentNo, mut moved: u64) -> FsResult<()> {
+    pub(super) fn move_segment(&self, segment: SegmentNo, moved: u64) -> LocalBoxFuture<'_, FsResult<()>> {
+        Box::pin(self.move_live_of(segment, moved))
+    }
+
+    async fn move_live_of(&self, segment: SegmentNo, mut moved: u64) -> FsResult<()> {
         let uses = |state: &State| state.log.segments.get(segment).uses;
         let (layout, use_read) = {
             let state = self.state.borrow();

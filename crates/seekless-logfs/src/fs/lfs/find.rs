@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::LocalBoxFuture;
+
 use super::format::*;
 use super::layout::*;
 use crate::device::rescue::rescue_right;
@@ -112,7 +114,11 @@ async fn read_copy(device: &Device, at: Sector, is_right: impl Fn(&[u8]) -> bool
 }
 
 /// Finds the volume. An unreadable copy is treated as a damaged one: the other copies have the same content.
-pub(super) async fn find_volume(device: &Device) -> FsResult<FoundVolume> {
+pub(super) fn find_volume(device: &Device) -> LocalBoxFuture<'_, FsResult<FoundVolume>> {
+    Box::pin(find(device))
+}
+
+async fn find(device: &Device) -> FsResult<FoundVolume> {
     let sectors = device.geometry().sectors;
     if sectors < HEAD_SECTORS {
         return Err(FsError::corrupt("volume", device.describe(), "it is too small to hold an LFS"));

@@ -12,6 +12,8 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::LocalBoxFuture;
+
 use super::Lfs;
 use super::Options;
 use super::find;
@@ -41,7 +43,11 @@ pub struct FsckOptions {
 /// # Errors
 /// Those of [`super::mount`], when the volume cannot be recovered at all. Damage to a volume that can be recovered is
 /// in the result.
-pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
+pub fn fsck(rt: Rt, device: Device, options: FsckOptions) -> LocalBoxFuture<'static, FsResult<Fsck>> {
+    Box::pin(check_volume(rt, device, options))
+}
+
+async fn check_volume(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let Look { mut result, found, repairable } = look(rt.clone(), device.clone(), options).await?;
     if !options.repair {
         let is_recounted = repairable && is_recoverable(rt, device, &found).await?;

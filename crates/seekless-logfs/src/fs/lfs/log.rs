@@ -8,7 +8,7 @@
 
 use std::rc::{Rc, Weak};
 
-use futures_util::future::join_all;
+use futures_util::future::{LocalBoxFuture, join_all};
 
 use super::Lfs;
 use super::assemble::{PartialWrite, Scope, SlotWrite, Transaction, assemble};
@@ -263,7 +263,11 @@ impl Lfs {
     }
 
     /// Writes a checkpoint: from then on recovery starts here.
-    pub(super) async fn checkpoint(self: &Rc<Self>, clean: bool) -> FsResult<()> {
+    pub(super) fn checkpoint<'a>(self: &'a Rc<Self>, clean: bool) -> LocalBoxFuture<'a, FsResult<()>> {
+        Box::pin(self.write_checkpoint(clean))
+    }
+
+    async fn write_checkpoint(self: &Rc<Self>, clean: bool) -> FsResult<()> {
         let _pass = self.work.checkpoint_gate.enter().await;
         let submitted = self.submit_loading(Scope::Checkpoint { clean }).await?;
         let Some(SlotWrite { serial, block }) = submitted.checkpoint else { return Ok(()) };

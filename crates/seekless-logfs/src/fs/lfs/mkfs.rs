@@ -1,5 +1,7 @@
 //! Creating a volume.
 
+use futures_util::future::LocalBoxFuture;
+
 use super::assemble::{PartialWrite, Scope, SlotWrite, assemble};
 use super::format::*;
 use super::layout::*;
@@ -140,7 +142,11 @@ fn internal_inode(ino: Ino) -> Inode {
 ///
 /// # Errors
 /// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
-pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<()> {
+pub fn mkfs<'a>(rt: &'a Rt, device: &'a Device, options: &'a MkfsOptions) -> LocalBoxFuture<'a, FsResult<()>> {
+    Box::pin(write_volume(rt, device, options))
+}
+
+async fn write_volume(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<()> {
     let geometry = device.geometry();
     if geometry.block_bytes as usize > BLOCK_BYTES {
         return Err(FsError::Invalid("the device's blocks are larger than 4 KiB"));

@@ -25,8 +25,8 @@ mod durability_evidence;
 mod find;
 pub mod format;
 mod fsck;
-pub mod layout;
 mod lay_down;
+pub mod layout;
 mod log;
 mod mkfs;
 mod ops;
@@ -43,6 +43,8 @@ mod tests;
 mod victims;
 
 use std::rc::Rc;
+
+use futures_util::future::LocalBoxFuture;
 
 pub use dump::{Dump, dump};
 pub use find::{VolumeInfo, info};
@@ -164,23 +166,26 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
     Ok(open(rt, device, options).await?)
 }
 
-async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
-    let found = find::find_volume(&device).await?;
-    if options.read_only {
-        let lfs =
-            Lfs::salvaged(rt, device, options, &found, durability_evidence::SEGMENT_STARTS_PROBED_AT_MOUNT).await?;
-        found.damaged.iter().for_each(|bad| lfs.warn(bad.to_string()));
-        return Ok(lfs);
-    }
-    let lfs = recovered(rt, device, options, &found).await?;
-    lfs.check_arrangement(&found).await?;
-    lfs.count_if_doubtful().await?;
-    // The checkpoint that begins writing makes this durable, too.
-    for (said, is_mended) in find::mend_superblocks(&lfs.device, &found).await {
-        lfs.warn(if is_mended { format!("{said}; it has been rewritten from a good one") } else { said });
-    }
-    lfs.begin_writing().await?;
-    Ok(lfs)
+/// See [`mount`].
+fn open(rt: Rt, device: Device, options: Options) -> LocalBoxFuture<'static, FsResult<Rc<Lfs>>> {
+    Box::pin(async move {
+        let found = find::find_volume(&device).await?;
+        if options.read_only {
+            let lfs =
+                Lfs::salvaged(rt, device, options, &found, durability_evidence::SEGMENT_STARTS_PROBED_AT_MOUNT).await?;
+            found.damaged.iter().for_each(|bad| lfs.warn(bad.to_string()));
+            return Ok(lfs);
+        }
+        let lfs = recovered(rt, device, options, &found).await?;
+        lfs.check_arrangement(&found).await?;
+        lfs.count_if_doubtful().await?;
+        // The checkpoint that begins writing makes this durable, too.
+        for (said, is_mended) in find::mend_superblocks(&lfs.device, &found).await {
+            lfs.warn(if is_mended { format!("{said}; it has been rewritten from a good one") } else { said });
+        }
+        lfs.begin_writing().await?;
+        Ok(lfs)
+    })
 }
 
 /// The volume, recovered in memory for writing.

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use async_trait::async_trait;
+
 use super::assemble::Scope;
 use super::format::*;
 use super::layout::*;
@@ -260,6 +262,7 @@ impl Figures for Segmented {
     }
 }
 
+#[async_trait(?Send)]
 impl LogBackend for Segmented {
     async fn read_xattr(fs: &Lfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };

@@ -18,6 +18,8 @@
 //!       slot could mistake one for the other. If it were erased, a later partial segment that declares it durable
 //!       would be evidence of damage (V2).
 
+use futures_util::future::LocalBoxFuture;
+
 use super::cleaner::FoundPartial;
 use super::find::FoundVolume;
 use super::format::*;
@@ -90,7 +92,17 @@ pub(super) enum Follow {
 impl Lfs {
     /// Loads the tables of the checkpoint that the state was made from, and rolls forward. `starts_max` limits the
     /// search for evidence of damage, as in [`durability_evidence::find`].
-    pub(super) async fn recover(
+    pub(super) fn recover<'a>(
+        &'a self,
+        found: &'a FoundVolume,
+        from: &'a Checkpoint,
+        follow: Follow,
+        starts_max: usize,
+    ) -> LocalBoxFuture<'a, FsResult<()>> {
+        Box::pin(self.recover_state(found, from, follow, starts_max))
+    }
+
+    async fn recover_state(
         &self,
         found: &FoundVolume,
         from: &Checkpoint,

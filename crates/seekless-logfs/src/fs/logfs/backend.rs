@@ -7,6 +7,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use async_trait::async_trait;
+
 use super::LogFs;
 use super::change::{Change, Hole, ReserveAccess};
 use super::format::Pointer;
@@ -105,6 +107,7 @@ pub(in crate::fs) trait Figures: LogTypes {
 }
 
 /// The part of a file system that knows the device, and how what is dirty gets there.
+#[async_trait(?Send)]
 pub(in crate::fs) trait LogBackend: InodeMap + SpaceAccounts + Figures {
     /// Reads the extended attributes that an inode points to; `None` when their checksum does not match.
     async fn read_xattr(fs: &LogFs<Self>, pointer: Pointer) -> FsResult<Option<Buf>>;

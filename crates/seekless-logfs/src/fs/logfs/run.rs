@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use futures_util::future::join_all;
+use futures_util::future::{LocalBoxFuture, join_all};
 
 use super::format::*;
 use super::state::*;
@@ -30,12 +30,11 @@ impl<L: LogBackend> LogFs<L> {
             state.now = self.rt.wall();
             step(&mut state)
         };
+        // All of these are boxed, so that operations that find everything in memory are small, and loading is compiled once.
         step::complete(attempt, async |need| match need {
-            // Boxed, so that operations that find everything in memory are small.
-            Need::Load(load) => Box::pin(self.load(load)).await,
-            // Boxed, because these take steps themselves.
-            Need::Wait(Wait::Reclaim(ino)) => Box::pin(self.reclaim(ino)).await,
-            Need::Wait(wait) => Box::pin(L::wait(self, wait)).await,
+            Need::Load(load) => self.load(load).await,
+            Need::Wait(Wait::Reclaim(ino)) => self.reclaim(ino).await,
+            Need::Wait(wait) => L::wait(self, wait).await,
         })
         .await
     }
@@ -59,15 +58,17 @@ impl<L: LogBackend> LogFs<L> {
     }
 
     /// Frees the remaining blocks of a file that has been truncated or has lost its last name and user.
-    pub(in crate::fs) async fn reclaim(&self, ino: Ino) -> FsResult<()> {
-        loop {
-            match self.run(|state| file::reclaim_step(state, ino)).await {
-                Ok(false) => {}
-                // Another task has done it.
-                Ok(true) | Err(FsError::Stale) => return self.write_back_if_due(),
-                Err(error) => return Err(error),
+    pub(in crate::fs) fn reclaim(&self, ino: Ino) -> LocalBoxFuture<'_, FsResult<()>> {
+        Box::pin(async move {
+            loop {
+                match self.run(|state| file::reclaim_step(state, ino)).await {
+                    Ok(false) => {}
+                    // Another task has done it.
+                    Ok(true) | Err(FsError::Stale) => return self.write_back_if_due(),
+                    Err(error) => return Err(error),
+                }
             }
-        }
+        })
     }
 
     /// Turns the result of freeing an orphan that a crash has left into a warning where possible. An unreadable orphan
@@ -101,13 +102,15 @@ impl<L: LogBackend> LogFs<L> {
     // ---- Reading ----
 
     /// Loads one thing into memory, unless it has changed or arrived in the meantime; the step that asked looks again.
-    pub(in crate::fs) async fn load(&self, load: Load) -> FsResult<()> {
-        match load {
-            Load::Block(id) if self.wait_for_leaf(id).await => Ok(()),
-            Load::Block(id) => self.load_block(id).await,
-            Load::Inode(ino) => self.load_inode(ino).await,
-            Load::Xattr(ino) => self.load_xattr(ino).await,
-        }
+    pub(in crate::fs) fn load(&self, load: Load) -> LocalBoxFuture<'_, FsResult<()>> {
+        Box::pin(async move {
+            match load {
+                Load::Block(id) if self.wait_for_leaf(id).await => Ok(()),
+                Load::Block(id) => self.load_block(id).await,
+                Load::Inode(ino) => self.load_inode(ino).await,
+                Load::Xattr(ino) => self.load_xattr(ino).await,
+            }
+        })
     }
 
     /// Reads sectors of the log. What is still in flight is taken from memory.

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::LocalBoxFuture;
+
 use super::Vlfs;
 use super::format::*;
 use super::state::*;
@@ -59,9 +61,11 @@ impl Claims {
 
 impl Vlfs {
     /// Recounts everything. Returns the contradictions, one line each.
-    pub(super) async fn recount(&self) -> FsResult<Vec<String>> {
-        let store = self.state.borrow().log.store.clone();
-        recount(self, async || store.quiet().await, run).await
+    pub(super) fn recount(&self) -> LocalBoxFuture<'_, FsResult<Vec<String>>> {
+        Box::pin(async move {
+            let store = self.state.borrow().log.store.clone();
+            recount(self, async || store.quiet().await, run).await
+        })
     }
 }
 

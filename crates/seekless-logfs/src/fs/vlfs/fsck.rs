@@ -4,6 +4,8 @@
 //! impossible; then it is walked. Mounting repairs what a power cut can leave behind, so what this check finds is
 //! damage. A repair writes only superblocks.
 
+use futures_util::future::LocalBoxFuture;
+
 use super::format::*;
 use super::recovery;
 use super::state::{State, Virtual};
@@ -28,7 +30,11 @@ pub struct FsckOptions {
 ///
 /// # Errors
 /// Those of [`super::mount`], when there is no volume or its inode map is damaged. Other damage is in the result.
-pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
+pub fn fsck(rt: Rt, device: Device, options: FsckOptions) -> LocalBoxFuture<'static, FsResult<Fsck>> {
+    Box::pin(check_volume(rt, device, options))
+}
+
+async fn check_volume(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let (_, found) = recovery::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
     let vlfs = recovery::recover(rt, device.clone(), mount_options).await?;

@@ -4,6 +4,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
+use futures_util::future::LocalBoxFuture;
+
 use super::assemble::Scope;
 use super::format::*;
 use super::{Options, recovery};
@@ -82,7 +84,11 @@ const VOLUME_BYTES_MAX: u64 = (1 << 32) * Inode::BYTES as u64;
 ///
 /// # Errors
 /// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
-pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<()> {
+pub fn mkfs<'a>(rt: &'a Rt, device: &'a Device, options: &'a MkfsOptions) -> LocalBoxFuture<'a, FsResult<()>> {
+    Box::pin(write_volume(rt, device, options))
+}
+
+async fn write_volume(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<()> {
     let geometry = device.geometry();
     if geometry.block_bytes as usize > BLOCK_BYTES {
         return Err(FsError::Invalid("the device's blocks are larger than 4 KiB"));

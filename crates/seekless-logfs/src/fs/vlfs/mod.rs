@@ -31,6 +31,8 @@ mod tests;
 
 use std::rc::Rc;
 
+use futures_util::future::LocalBoxFuture;
+
 pub use dump::{Dump, dump};
 pub use fsck::{Fsck, FsckOptions, fsck};
 pub use mkfs::{MkfsOptions, mkfs};
@@ -118,18 +120,21 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
     Ok(open(rt, device, options).await?)
 }
 
-async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
-    let (_, found) = recovery::find_volume(&device).await?;
-    let fs = recovery::recover(rt, device, options).await?;
-    recovery::check_root(&fs)?;
-    if options.read_only {
-        found.damaged.into_iter().for_each(|damaged| fs.warn(damaged));
-        return Ok(fs);
-    }
-    // The first flush makes this durable; until then the good copy is unchanged.
-    for (said, is_mended) in recovery::mend_superblocks(&fs.device, found.damaged).await? {
-        fs.warn(if is_mended { format!("{said}; the damaged one has been rewritten") } else { said });
-    }
-    fs.begin_writing().await?;
-    Ok(fs)
+/// See [`mount`].
+fn open(rt: Rt, device: Device, options: Options) -> LocalBoxFuture<'static, FsResult<Rc<Vlfs>>> {
+    Box::pin(async move {
+        let (_, found) = recovery::find_volume(&device).await?;
+        let fs = recovery::recover(rt, device, options).await?;
+        recovery::check_root(&fs)?;
+        if options.read_only {
+            found.damaged.into_iter().for_each(|damaged| fs.warn(damaged));
+            return Ok(fs);
+        }
+        // The first flush makes this durable; until then the good copy is unchanged.
+        for (said, is_mended) in recovery::mend_superblocks(&fs.device, found.damaged).await? {
+            fs.warn(if is_mended { format!("{said}; the damaged one has been rewritten") } else { said });
+        }
+        fs.begin_writing().await?;
+        Ok(fs)
+    })
 }

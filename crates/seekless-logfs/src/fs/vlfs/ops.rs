@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use async_trait::async_trait;
+
 use super::assemble::Scope;
 use super::format::*;
 use super::state::*;
@@ -162,6 +164,7 @@ impl Figures for Virtual {
     }
 }
 
+#[async_trait(?Send)]
 impl LogBackend for Virtual {
     async fn read_xattr(fs: &Vlfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use futures_util::future::join_all;
+use futures_util::future::{LocalBoxFuture, join_all};
 
 use super::format::*;
 use super::owners::Owners;
@@ -126,7 +126,11 @@ fn capacity_bytes(layout: &crate::vlog::layout::Layout, usable: u64, reserve: u6
 /// The volume as it was when the power failed or it was closed. Nothing is written.
 ///
 /// The caller reports a damaged superblock and the other notes of `info`.
-pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
+pub(super) fn recover(rt: Rt, device: Device, options: Options) -> LocalBoxFuture<'static, FsResult<Rc<Vlfs>>> {
+    Box::pin(recover_state(rt, device, options))
+}
+
+async fn recover_state(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
     let (volume, _) = find_volume(&device).await?;
     let started = rt.now();
     let below = crate::vlog::Options {

@@ -22,6 +22,8 @@ use crate::rt::{Executor, HostProfile, Rt};
 use crate::testing::FsUnderTest;
 
 /// Runs `program` in virtual time; a stall is a failure.
+// Inline, as `Executor::block_on`.
+#[inline]
 pub fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
     let executor = Executor::simulated(seed, HostProfile::NONE);
     let rt = executor.rt().clone();
