@@ -490,9 +490,11 @@ mod tests {
         assert!(text.starts_with("Fastest: flash"), "{text}");
         assert!(text.contains("disk cannot keep up") && text.contains("prices say: --price"), "{text}");
         assert!(text.contains("Bottleneck of flash"), "{text}");
+        // Which one depends on the figures of the drive.
+        let is_of_flash = |part: &str| ["flash", "processor", "link", "channel"].iter().any(|word| part.contains(word));
         let flash = hurried.judged()[2].figures.as_ref().map(|figures| figures.busiest);
         assert!(
-            matches!(flash, Ok(Some((part, share))) if part.contains("flash") && (0.0..=1.0).contains(&share)),
+            matches!(flash, Ok(Some((part, share))) if is_of_flash(part) && (0.0..=1.0).contains(&share)),
             "{flash:?}"
         );
 
