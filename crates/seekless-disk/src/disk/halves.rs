@@ -36,7 +36,7 @@ pub(super) struct Halves {
     above: Heap,
     below: Heap,
     place: u64,
-    /// Requests that wait no longer, at most.
+    /// Entries of requests that wait no longer.
     gone: usize,
 }
 
@@ -87,7 +87,7 @@ impl Halves {
             if waits(entry.slot, entry.arrival) {
                 return Some(entry);
             }
-            self.gone = self.gone.saturating_sub(1);
+            self.gone -= 1;
         }
     }
 
@@ -96,7 +96,7 @@ impl Halves {
         for half in [&mut self.above, &mut self.below] {
             while half.peek().is_some_and(|&(_, arrival, slot)| !waits(slot, !arrival)) {
                 half.pop();
-                self.gone = self.gone.saturating_sub(1);
+                self.gone -= 1;
             }
         }
         let (above, below) = (self.above.peek().map(|&top| up(top)), self.below.peek().map(|&top| self.down(top)));
@@ -154,12 +154,12 @@ impl Halves {
         }
     }
 
-    /// Those that wait, and no others but as many as may be gone.
+    /// Those that wait, and as many that are gone as were counted.
     #[cfg(test)]
     pub(super) fn check(&self, waits: impl Fn(u32, u64) -> bool, waiting: usize) {
         let entries = self.above.iter().map(|&top| up(top)).chain(self.below.iter().map(|&top| self.down(top)));
         let (here, gone): (Vec<Entry>, Vec<Entry>) = entries.partition(|entry| waits(entry.slot, entry.arrival));
-        assert!(here.len() == waiting && gone.len() <= self.gone, "{} of {waiting}, {}", here.len(), gone.len());
+        assert!(here.len() == waiting && gone.len() == self.gone, "{} of {waiting}, {}", here.len(), gone.len());
         assert!(self.gone <= GONE_MIN.max((here.len() + gone.len()) / 2));
         assert!(self.above.iter().all(|&top| up(top).key >= self.place));
         assert!(self.below.iter().all(|&top| self.down(top).key < self.place));
