@@ -321,17 +321,7 @@ fn lay_block(state: &mut State, block: &WrittenBlock, at: Sector, target: &mut [
     }
     let crc = crc32c(target);
     let pointer = Pointer::summed(at, target.len(), crc);
-    match id.key.holder() {
-        Holder::Inode(slot) => {
-            if let Some(known) = state.inodes.get_mut(&id.ino) {
-                known.inode.set_pointer(slot, pointer);
-            }
-        }
-        Holder::Node(node, slot) => match state.blocks.dirty_bytes_mut(BlockId { ino: id.ino, key: node }) {
-            Some(bytes) => set_pointer_in_block(bytes, slot, pointer),
-            None => unreachable!("S1: the holder of a dirty block is dirty"),
-        },
-    }
+    state.point_to(id, pointer);
     if old == Pointer::Unwritten {
         match state.unwritten_bytes.checked_sub(BLOCK_BYTES as u64) {
             Some(rest) => state.unwritten_bytes = rest,

@@ -333,6 +333,21 @@ impl<L: LogBackend> State<L> {
         }
     }
 
+    /// A dirty block is at a new address: what holds it, which is dirty too (S1), says so.
+    pub(in crate::fs) fn point_to(&mut self, id: BlockId, pointer: Pointer) {
+        match id.key.holder() {
+            Holder::Inode(slot) => {
+                if let Some(known) = self.inodes.get_mut(&id.ino) {
+                    known.inode.set_pointer(slot, pointer);
+                }
+            }
+            Holder::Node(node, slot) => match self.blocks.dirty_bytes_mut(BlockId { ino: id.ino, key: node }) {
+                Some(bytes) => set_pointer_in_block(bytes, slot, pointer),
+                None => unreachable!("S1: the holder of a dirty block is dirty"),
+            },
+        }
+    }
+
     /// Refuses a pointer that no writer can have produced.
     pub(in crate::fs) fn check_pointer(&self, id: BlockId, pointer: Option<Pointer>) -> Step<Pointer> {
         match pointer {

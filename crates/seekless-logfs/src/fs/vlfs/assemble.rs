@@ -230,17 +230,7 @@ fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
     };
     let at = sector_of(block);
     let pointer = Pointer::to(at, &data);
-    match id.key.holder() {
-        Holder::Inode(slot) => {
-            if let Some(known) = state.inodes.get_mut(&id.ino) {
-                known.inode.set_pointer(slot, pointer);
-            }
-        }
-        Holder::Node(node, slot) => match state.blocks.dirty_bytes_mut(BlockId { ino: id.ino, key: node }) {
-            Some(bytes) => set_pointer_in_block(bytes, slot, pointer),
-            None => unreachable!("S1: the holder of a dirty block is dirty"),
-        },
-    }
+    state.point_to(id, pointer);
     debug_assert!(!state.log.store.is_block_free(block), "B2: a batch goes to places that were taken for it");
     debug_assert!(
         !matches!(old, Pointer::Mapped { at: place, .. } if place == at),
