@@ -40,10 +40,11 @@ impl Evidence {
                 None => (offset.saturating_add(data.len() as u64) <= self.zeroes).then_some(self),
                 // The first unit of the file that is not zero, as a search for records goes through it.
                 Some(first) => {
-                    let at = (offset + first as u64) / RECORD_ALIGN * RECORD_ALIGN;
+                    let start = offset.checked_add(first as u64)?;
+                    let at = start / RECORD_ALIGN * RECORD_ALIGN;
                     let end = at.checked_add(RECORD_ALIGN).filter(|&end| at >= RECORDS_START && end <= self.zeroes)?;
                     let mut unit = [0; RECORD_ALIGN as usize];
-                    let within = (offset + first as u64 - at) as usize;
+                    let within = (start - at) as usize;
                     let length = (unit.len() - within).min(data.len() - first);
                     unit[within..within + length].copy_from_slice(&data[first..first + length]);
                     debug_assert!(!is_zero(&unit));

@@ -150,7 +150,9 @@ impl Layer for ChunkedLayer {
     }
 
     fn traits(&self, lower: FsTraits) -> FsTraits {
-        FsTraits { name: self.options.codec.name(), ..lower }
+        // Half of the files are for those that this layer keeps open.
+        let open_files_max = lower.open_files_max.map(|most| most - most / 2);
+        FsTraits { name: self.options.codec.name(), open_files_max, ..lower }
     }
 
     /// The layer reads chunks in order to change parts of them. It decides itself where appended bytes go and what a
