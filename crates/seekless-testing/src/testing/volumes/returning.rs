@@ -45,8 +45,13 @@ async fn write_everywhere(client: &Client) {
     }
 }
 
-/// See the head of the file.
-pub fn sectors_that_come_back(subject: &dyn Repairable, bytes: u64, replay: &Replay) {
+/// See the head of the file. `beside` are sectors of the volume that are taken away with the others each time.
+pub fn sectors_that_come_back(
+    subject: &dyn Repairable,
+    bytes: u64,
+    replay: &Replay,
+    beside: impl Fn(&Image) -> Vec<Sector>,
+) {
     let original = simulate(1, async |rt| {
         let memory = Rc::new(Memory::new(bytes));
         let device: Device = memory.clone();
@@ -66,12 +71,15 @@ pub fn sectors_that_come_back(subject: &dyn Repairable, bytes: u64, replay: &Rep
         memory.image()
     });
     let places = metadata(&original, bytes);
+    let beside = beside(&original);
     let (mut refused, mut accepted) = (0, 0);
     for seed in replay.seeds(0..150) {
         let case = |what: &str| format!("{what}; {}", replay.command(seed, None, None, None));
         let mut rng = Rng::new(seed);
-        let taken: Vec<Sector> =
-            (0..rng.below(6) + 1).map(|_| places[rng.below(places.len() as u64) as usize]).collect();
+        let count = rng.below(6) as usize + 1;
+        let place = || places[rng.below(places.len() as u64) as usize];
+        let others = std::iter::repeat_with(place).take(count);
+        let taken: Vec<Sector> = beside.iter().copied().chain(others).collect();
         simulate(seed, async |rt| {
             let mut image = original.clone();
             taken.iter().for_each(|&at| image.zero(at, 1));

@@ -114,7 +114,7 @@ fn copies_may_be_lost() {
 #[test]
 fn sectors_that_come_back() {
     let replay = CUTS.here("sectors_that_come_back");
-    crate::testing::volumes::returning::sectors_that_come_back(&Small::default(), CUTS.bytes, &replay);
+    crate::testing::volumes::returning::sectors_that_come_back(&Small::default(), CUTS.bytes, &replay, |_| Vec::new());
 }
 
 #[test]
@@ -189,87 +189,27 @@ fn an_orphan_with_a_damaged_indirect_block() {
 const POINTS: &[&str] =
     &["lfs: a mount does not believe the usage table", "lfs: neither the usage table nor a recount can be believed"];
 
-/// Content of a file that is there before the damage.
-fn kept(file: u8) -> Vec<u8> {
-    vec![file; 6_000 + 300 * usize::from(file)]
+/// Where the first block of the usage table of a volume is.
+async fn usage_table(rt: &Rt, device: Device) -> crate::units::Sector {
+    let lfs = open(rt.clone(), device, Options { read_only: true, ..Options::default() }).await.unwrap();
+    let table = BlockId::data(format::USAGE_INO, 0);
+    let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(table) else { panic!("it is in the log") };
+    at
 }
 
-/// Writes over all free space, twice.
-async fn write_everywhere(client: &Client) {
-    for round in 0..2 {
-        for file in 0.. {
-            let written = client.write_file(format!("/new{file}").as_bytes(), &[round; 300_000]).await;
-            if written.is_err() || client.sync().await.is_err() {
-                break;
-            }
-        }
-    }
-}
-
-/// Aim: a damaged usage table, and something else that cannot be read for a while, lose nothing: no mount writes over what it could
-/// not count. Method: each of many sectors of the log, taken away beside the table; where a mount for writing or a repair accepts
-/// that, all free space is written; then the sector comes back.
+/// A damaged usage table, and something else that cannot be read for a while, lose nothing: no mount writes over what it could not
+/// count.
 #[test]
-fn a_damaged_usage_table_and_a_sector_that_comes_back() {
-    const BYTES: u64 = 9 * MIB;
-    const FILES: u8 = 80;
+fn a_damaged_usage_table_and_sectors_that_come_back() {
+    const TEST: &str = "a_damaged_usage_table_and_sectors_that_come_back";
     crate::rt::covered();
-    simulate(1, async |rt| {
-        let (memory, device) = fresh(&rt, BYTES).await;
-        session(&rt, &device, async |client| {
-            for directory in 0..4 {
-                client.mkdir(format!("/d{directory}").as_bytes()).await.unwrap();
-            }
-            for file in 0..FILES {
-                client.write_file(format!("/d{}/kept{file}", file % 4).as_bytes(), &kept(file)).await.unwrap();
-            }
-        })
-        .await;
-        let lfs = open(rt.clone(), device.clone(), Options { read_only: true, ..Options::default() }).await.unwrap();
-        let (table, layout) = (BlockId::data(format::USAGE_INO, 0), lfs.state.borrow().log.layout);
-        let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(table) else { panic!("it is in the log") };
-        let end = layout.segment_start(lfs.state.borrow().log.end.segment) + layout.segment_sectors();
-        drop(lfs);
-        let (mut refused, mut accepted) = (0, 0);
-        for sector in
-            (layout.segment_start(0).0..end.0).step_by(7).map(crate::units::Sector).filter(|&sector| sector != at)
-        {
-            let mut taken = vec![0; crate::units::SECTOR_BYTES as usize];
-            memory.image().read(sector, &mut taken);
-            let mut image = memory.image();
-            image.zero(at, 1);
-            image.zero(sector, 1);
-            let damaged = Rc::new(Memory::from_image(BYTES, image));
-            let device: Device = damaged.clone();
-            let repair = FsckOptions { repair: true, ..FsckOptions::default() };
-            let _ = fsck(rt.clone(), device.clone(), repair).await;
-            match mount(rt.clone(), device.clone(), Options::default()).await {
-                Err(FsError::Corrupt { .. }) => refused += 1,
-                Err(error) => panic!("{sector}: {error}"),
-                Ok(fs) => {
-                    accepted += 1;
-                    write_everywhere(&Client::new(fs.clone())).await;
-                    let _ = fs.close().await;
-                }
-            }
-            let mut image = damaged.image();
-            let mut now = vec![0; crate::units::SECTOR_BYTES as usize];
-            image.read(sector, &mut now);
-            if now.iter().all(|&byte| byte == 0) {
-                image.write(sector, &taken);
-            }
-            let device: Device = Rc::new(Memory::from_image(BYTES, image));
-            session(&rt, &device, async |client| {
-                for file in 0..FILES {
-                    let found = client.read_file(format!("/d{}/kept{file}", file % 4).as_bytes()).await;
-                    assert!(found == Ok(kept(file)), "{sector}: file {file}: {:?}", found.map(|found| found.len()));
-                }
-            })
-            .await;
-        }
-        assert!(refused > 3 && accepted > 100, "{refused} refused, {accepted} accepted");
-    });
-    must_have_covered("fs::lfs::tests::damage::a_damaged_usage_table_and_a_sector_that_comes_back", POINTS);
+    let table = |image: &Image| {
+        let device: Device = Rc::new(Memory::from_image(CUTS.bytes, image.clone()));
+        vec![simulate(1, async |rt| usage_table(&rt, device).await)]
+    };
+    let replay = CUTS.here(TEST);
+    crate::testing::volumes::returning::sectors_that_come_back(&Small::default(), CUTS.bytes, &replay, table);
+    must_have_covered(&format!("fs::lfs::tests::damage::{TEST}"), POINTS);
 }
 
 /// A damaged usage table costs a warning and no file, and a repair rebuilds it.
@@ -280,10 +220,7 @@ fn a_damaged_usage_table() {
     simulate(1, async |rt| {
         let (memory, device) = fresh(&rt, BYTES).await;
         session(&rt, &device, async |client| client.write_file(b"/kept", &[1; 500_000]).await.unwrap()).await;
-        let lfs = open(rt.clone(), device.clone(), Options { read_only: true, ..Options::default() }).await.unwrap();
-        let table = BlockId::data(format::USAGE_INO, 0);
-        let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(table) else { panic!("it is in the log") };
-        drop(lfs);
+        let at = usage_table(&rt, device).await;
         let mut image = memory.image();
         image.zero(at, 1);
         let device: Device = Rc::new(Memory::from_image(BYTES, image));

@@ -100,7 +100,7 @@ fn copies_may_be_lost() {
 #[test]
 fn sectors_that_come_back() {
     let replay = CUTS.here("sectors_that_come_back");
-    crate::testing::volumes::returning::sectors_that_come_back(&Small::default(), CUTS.bytes, &replay);
+    crate::testing::volumes::returning::sectors_that_come_back(&Small::default(), CUTS.bytes, &replay, |_| Vec::new());
 }
 
 #[test]
