@@ -10,6 +10,7 @@ use seekless::rt::{Limits, Rt};
 use seekless::testing::subject::simulate;
 use seekless::units::{MIB, Nanos, Sector};
 use seekless::volume;
+use seekless::volume::raid::{Array, ArrayOptions, Contents, Level};
 
 const MEMBER_BYTES: u64 = 6 * MIB;
 const LIMITS: Limits = Limits { events: 10_000_000, until: Nanos::from_secs(100_000) };
@@ -114,6 +115,35 @@ fn another_order_of_members_destroys_nothing() {
             }
         }
         assert_eq!(accepted, 0);
+    };
+    simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// A mirror of stripes finds its own metadata also where the stripes below have another unit; the volume on it is not mounted.
+#[test]
+fn another_stripe_below_a_mirror_destroys_nothing() {
+    let run = async |rt: Rt| {
+        let options = ArrayOptions::new(Level::Mirror);
+        for (made, opened) in [("stripe 256", "stripe 128"), ("stripe 128", "stripe 512")] {
+            let members = [(); 4].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
+            let halves = |way: &str| vec![arranged(way, &members[..2]), arranged(way, &members[2..])];
+            let open = async |way: &str| {
+                let array = Array::open(&rt, halves(way).into_iter().map(Some).collect(), &options).await;
+                array.map(|array| array as Device)
+            };
+            let array: Device = Array::create(&rt, halves(made), &options, [1; 16], Contents::Zeroes).await.unwrap();
+            make(&rt, &array).await;
+            array.release().await.unwrap();
+            drop(array);
+            let other = open(opened).await.unwrap();
+            let repair = FsckOptions { repair: true, ..FsckOptions::default() };
+            let _ = lfs::fsck(rt.clone(), other.clone(), repair).await;
+            let mounted = lfs::mount(rt.clone(), other.clone(), Options::default()).await;
+            assert!(mounted.is_err(), "made as {made}, opened as {opened}");
+            drop(other);
+            let array = open(made).await.unwrap();
+            compare(&rt, &array, &format!("made as {made}, opened as {opened}")).await;
+        }
     };
     simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
 }

@@ -11,6 +11,7 @@
 //! other damage is left as it is.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
 
@@ -49,15 +50,14 @@ pub fn fsck(rt: Rt, device: Device, options: FsckOptions) -> LocalBoxFuture<'sta
 
 async fn check_volume(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let Look { mut result, found, repairable } = look(rt.clone(), device.clone(), options).await?;
-    if !options.repair {
-        let is_recounted = repairable && is_recoverable(rt, device, &found).await?;
-        return Ok(Fsck { repairable: is_recounted || !found.damaged.is_empty(), ..result });
-    }
     if !is_together(rt.clone(), device.clone(), &found).await? {
-        result
-            .errors
-            .push("nothing is repaired, as the members may be put together in another way than they were".to_string());
+        let why = "nothing can be repaired, as the members may be put together in another way than they were";
+        result.errors.push(why.to_string());
         return Ok(result);
+    }
+    if !options.repair {
+        let is_recounted = repairable && unless_damaged(recovered_in_memory(rt, device, &found).await.map(drop))?;
+        return Ok(Fsck { repairable: is_recounted || !found.damaged.is_empty(), ..result });
     }
     if repairable {
         match mend(rt.clone(), device.clone()).await {
@@ -84,15 +84,9 @@ async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsRes
     if !is_rearranged(&device, found) {
         return Ok(true);
     }
-    let options = Options { read_only: true, cache_data: false, ..Options::default() };
-    let checked = match super::recovered(rt, device, options, found).await {
-        Ok(lfs) => lfs.check_arrangement(found).await,
-        Err(error) => Err(error),
-    };
-    match checked {
-        Ok(()) => Ok(true),
-        Err(error) if is_damage(&error) => Ok(false),
-        Err(error) => Err(error),
+    match recovered_in_memory(rt, device, found).await {
+        Ok(lfs) => unless_damaged(lfs.check_arrangement(found).await),
+        Err(error) => unless_damaged(Err(error)),
     }
 }
 
@@ -111,14 +105,19 @@ fn is_damage(error: &FsError) -> bool {
     }
 }
 
-/// True when [`mend`] can recover the volume, which it needs for a recount. Nothing is written.
-async fn is_recoverable(rt: Rt, device: Device, found: &find::FoundVolume) -> FsResult<bool> {
-    let options = Options { read_only: true, cache_data: false, ..Options::default() };
-    match super::recovered(rt, device, options, found).await {
-        Ok(_) => Ok(true),
+/// False where the error is damage.
+fn unless_damaged(result: FsResult<()>) -> FsResult<bool> {
+    match result {
+        Ok(()) => Ok(true),
         Err(error) if is_damage(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The volume as [`mend`] recovers it. Nothing is written.
+async fn recovered_in_memory(rt: Rt, device: Device, found: &find::FoundVolume) -> FsResult<Rc<Lfs>> {
+    let options = Options { read_only: true, cache_data: false, ..Options::default() };
+    super::recovered(rt, device, options, found).await
 }
 
 /// Result of one look at a volume.
@@ -154,11 +153,10 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
     Ok(Look { result: check.result, found, repairable })
 }
 
-/// Recovers the volume, recounts, and closes it.
+/// Recovers the volume, whose members are together, recounts, and closes it.
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
     let found = find::find_volume(&device).await?;
     let lfs = super::recovered(rt, device, Options::default(), &found).await?;
-    lfs.check_arrangement(&found).await?;
     let mut check = Check::new(lfs.clone(), false, Segments::default());
     run(&mut check).await?;
     take_counts(&mut check)?;
