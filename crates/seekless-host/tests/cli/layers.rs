@@ -336,6 +336,66 @@ fn a_limit_on_the_size_of_files_kills_no_daemon() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// Aim: where there are not even enough files for what programs do at once, they get `EMFILE` and nothing else: what loses its name is not
+/// lost with it, and everything is durable at the end. Method: three programs that rewrite, sync, rename and remove, over two layers.
+#[test]
+fn a_lack_of_files_stops_nothing() {
+    const EMFILE: i32 = 24;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    let mut limited = std::process::Command::new("sh");
+    limited.current_dir(scratch.path(".")).args(["-c", "ulimit -n 40; exec \"$0\" mount \"$1\" mnt"]);
+    limited.args([env!("CARGO_BIN_EXE_seekless"), "zstd / lz4 / hostdir:data"]);
+    assert!(limited.stdout(std::process::Stdio::null()).status().unwrap().success());
+    let program = |number: u64| {
+        let mut rng = seekless::rng::Rng::new(number);
+        let directory = scratch.path(&format!("mnt/{number}"));
+        let _ = std::fs::create_dir(&directory);
+        let mut held = Vec::new();
+        let end = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < end {
+            let mut name = || directory.join(format!("f{}", rng.below(40)));
+            let (one, other) = (name(), name());
+            let done = match rng.below(20) {
+                0..10 => std::fs::File::create(one).and_then(|mut file| {
+                    std::io::Write::write_all(
+                        &mut file,
+                        &vec![number as u8; [10, 500, 5_000, 70_000][rng.below(4) as usize]],
+                    )?;
+                    match rng.below(2) {
+                        0 => file.sync_all().and_then(|()| std::fs::File::open(&directory)?.sync_all()),
+                        _ => Ok(()),
+                    }
+                }),
+                10 | 11 => std::fs::remove_file(one),
+                12 | 13 => std::fs::rename(one, other),
+                14 | 15 if held.len() < 4 => std::fs::File::options().write(true).open(one).map(|file| held.push(file)),
+                16 => {
+                    held.pop();
+                    Ok(())
+                }
+                17 => std::fs::File::options().write(true).open(one).and_then(|file| file.set_len(5)),
+                _ => std::fs::read(one).map(drop),
+            };
+            let is_expected = |error: &std::io::Error| {
+                error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(EMFILE)
+            };
+            assert!(done.as_ref().err().is_none_or(is_expected), "{done:?}");
+        }
+    };
+    std::thread::scope(|threads| {
+        let program = &program;
+        let programs: Vec<_> = (0..3).map(|number| threads.spawn(move || program(number))).collect();
+        programs.into_iter().for_each(|program| program.join().unwrap());
+    });
+    scratch.good(&["sync", "mnt"]);
+    scratch.good(&["umount", "mnt"]);
+}
+
 /// With a write-back cache in the kernel, files that are opened for writing alone can be appended to and changed in part.
 #[test]
 fn writes_alone_go_through_a_write_back_cache() {

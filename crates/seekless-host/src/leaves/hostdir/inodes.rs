@@ -467,14 +467,19 @@ impl Inodes {
         table.remove_unused(ino)
     }
 
-    /// Keeps the inode called `name` in use when it loses that name.
-    pub(super) fn hold(&self, directory: Ino, name: &[u8]) {
+    /// Keeps the inode called `name` in use when it loses that name: until then nothing else may be opened, which could close it.
+    ///
+    /// # Errors
+    /// When there is no room to open it. It would be lost with its name.
+    pub(super) fn hold(&self, directory: Ino, name: &[u8]) -> FsResult<()> {
         if self.table.borrow().closed_count == 0 {
-            return;
+            return Ok(());
         }
-        if let Some(ino) = self.find(directory, name) {
-            // If it cannot be opened, it is already lost.
-            let _ = self.file(ino);
+        let Some(ino) = self.find(directory, name) else { return Ok(()) };
+        match self.file(ino) {
+            // It is already lost.
+            Ok(_) | Err(FsError::Stale | FsError::NotFound) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

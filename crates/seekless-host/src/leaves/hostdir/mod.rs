@@ -446,16 +446,16 @@ impl FileSystem for HostDir {
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
         let _changing = self.changing(parent, parent)?;
         check_name(name)?;
-        self.inodes.hold(parent, name);
         let directory = self.inodes.file(parent)?;
+        self.inodes.hold(parent, name)?;
         rustix::fs::unlinkat(&*directory, name, AtFlags::empty()).map_err(sys::error)
     }
 
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
         let _changing = self.changing(parent, parent)?;
         check_name(name)?;
-        self.inodes.hold(parent, name);
         let directory = self.inodes.file(parent)?;
+        self.inodes.hold(parent, name)?;
         let mut pause = REMOVAL_PAUSE;
         loop {
             let removed = rustix::fs::unlinkat(&*directory, name, AtFlags::REMOVEDIR);
@@ -483,10 +483,10 @@ impl FileSystem for HostDir {
             RenameMode::Whiteout { replace: true, .. } => RenameFlags::WHITEOUT,
             RenameMode::Whiteout { replace: false, .. } => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
         };
-        self.inodes.hold(to.parent, to.name);
         let source = self.inodes.named(from.parent, from.name);
         let target = self.inodes.named(to.parent, to.name);
         let (directory, to_directory) = (self.inodes.file(from.parent)?, self.inodes.file(to.parent)?);
+        self.inodes.hold(to.parent, to.name)?;
         let renamed = {
             // The whiteout needs an owner.
             let _acting = mode.whiteout().map(|new| self.owner.act_for(new)).transpose()?;
