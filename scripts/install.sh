@@ -28,8 +28,8 @@ if [ -n "$remove" ]; then
 fi
 
 install -D -m 755 "$program" "$bin"
-# Function names stay, so that a backtrace says where; lines need the debug file of the build. The linker's note is a digest of the debug
-# information too, which names the folder of the sources: without it, the same sources make the same program anywhere.
+# Function names stay, so that a backtrace says where. The linker's note is a digest of all that it was given, folders among it: without
+# it, the same sources make the same program anywhere.
 ! command -v strip >/dev/null || strip --strip-debug --remove-section=.note.gnu.build-id "$bin"
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
