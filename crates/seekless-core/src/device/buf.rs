@@ -1,12 +1,11 @@
 //! Buffers for device I/O: aligned to 4 KiB, reused, and shared without copying once they are filled.
 //!
 //! A [`Buf`] has one owner and can be written. Freezing it gives [`Data`], which can be cloned and sliced, so that a
-//! mirror, a cache and a trace can hold the same bytes. When the last holder drops it, the memory returns to its
-//! [`BufPool`].
+//! mirror, a cache and a trace can hold the same bytes. When the last holder drops it, its memory is kept for the next one.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -25,46 +24,32 @@ const POOLED_BYTES_MAX: usize = 8 << 20;
 /// Size classes are powers of two pages: 4 KiB, 8 KiB ... 4 MiB. Larger buffers are not kept.
 const CLASSES: usize = 11;
 
-/// Keeps freed buffers for reuse, because fresh large ones cost a page fault for every 4 KiB.
-#[derive(Default)]
-pub struct BufPool {
-    classes: Mutex<[Vec<Box<[Page]>>; CLASSES]>,
+/// Freed buffers, by class, for reuse: fresh large ones cost a page fault for every 4 KiB. Which one is reused never shows in a
+/// result.
+static POOL: Mutex<[Vec<Box<[Page]>>; CLASSES]> = Mutex::new([const { Vec::new() }; CLASSES]);
+
+fn class_of(pages: usize) -> usize {
+    pages.next_power_of_two().trailing_zeros() as usize
 }
 
-impl BufPool {
-    pub fn new() -> Arc<BufPool> {
-        Arc::default()
+/// Pages for `len` bytes, and whether they are fresh, which are full of zeroes.
+fn take_pages(len: usize) -> (Box<[Page]>, bool) {
+    let count = len.div_ceil(ALIGN_BYTES).max(1);
+    let class = class_of(count);
+    if class >= CLASSES {
+        return (new_pages(count), true);
     }
+    let reused = POOL.lock().unwrap_or_else(PoisonError::into_inner)[class].pop();
+    let is_fresh = reused.is_none();
+    (reused.unwrap_or_else(|| new_pages(1 << class)), is_fresh)
+}
 
-    /// The pool that [`Buf::zeroed`] and [`Buf::dirty`] use. Which buffer is reused never shows in a result.
-    fn common() -> &'static Arc<BufPool> {
-        static COMMON: OnceLock<Arc<BufPool>> = OnceLock::new();
-        COMMON.get_or_init(BufPool::new)
-    }
-
-    fn class_of(pages: usize) -> usize {
-        pages.next_power_of_two().trailing_zeros() as usize
-    }
-
-    fn take(self: &Arc<Self>, len: usize) -> (Buf, bool) {
-        let pages = len.div_ceil(ALIGN_BYTES).max(1);
-        let class = Self::class_of(pages);
-        if class >= CLASSES {
-            return (Buf { pages: new_pages(pages), len, pool: Weak::new() }, true);
-        }
-        let reused = self.classes.lock().unwrap_or_else(PoisonError::into_inner)[class].pop();
-        let fresh = reused.is_none();
-        let pages = reused.unwrap_or_else(|| new_pages(1 << class));
-        (Buf { pages, len, pool: Arc::downgrade(self) }, fresh)
-    }
-
-    fn give(&self, pages: Box<[Page]>) {
-        let class = Self::class_of(pages.len());
-        if class < CLASSES && pages.len() == 1 << class {
-            let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
-            if classes[class].len() * pages.len() * ALIGN_BYTES < POOLED_BYTES_MAX {
-                classes[class].push(pages);
-            }
+fn give_pages(pages: Box<[Page]>) {
+    let class = class_of(pages.len());
+    if class < CLASSES && pages.len() == 1 << class {
+        let mut classes = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        if classes[class].len() * pages.len() * ALIGN_BYTES < POOLED_BYTES_MAX {
+            classes[class].push(pages);
         }
     }
 }
@@ -74,26 +59,45 @@ fn new_pages(count: usize) -> Box<[Page]> {
     <[Page]>::new_box_zeroed_with_elems(count).expect("memory for a buffer")
 }
 
+/// What buffers without pages read as: this many zeroes.
+const ZEROES_BYTES: usize = 1 << 20;
+
+/// Up to [`ZEROES_BYTES`] of zeroes, which all share.
+fn zeroes(len: usize) -> &'static [u8] {
+    static ZEROES: OnceLock<Box<[Page]>> = OnceLock::new();
+    &ZEROES.get_or_init(|| new_pages(ZEROES_BYTES / ALIGN_BYTES)).as_bytes()[..len]
+}
+
 /// A writable, aligned buffer with one owner.
 pub struct Buf {
+    /// None in a buffer of up to [`ZEROES_BYTES`] that is still full of zeroes.
     pages: Box<[Page]>,
     len: usize,
-    pool: Weak<BufPool>,
 }
 
 impl Buf {
-    /// A buffer of `len` zero bytes.
+    /// A buffer of `len` zero bytes. Up to 1 MiB costs no memory, and no time either, before the first byte is written.
     pub fn zeroed(len: usize) -> Buf {
-        let (mut buf, fresh) = BufPool::common().take(len);
-        if !fresh {
-            buf.fill(0);
+        let mut buf = Buf { pages: Box::default(), len };
+        if len > ZEROES_BYTES {
+            buf.materialize();
         }
         buf
     }
 
+    /// Gives pages to a buffer that has none.
+    #[cold]
+    fn materialize(&mut self) {
+        let (pages, is_fresh) = take_pages(self.len);
+        self.pages = pages;
+        if !is_fresh {
+            self.fill(0);
+        }
+    }
+
     /// A buffer of `len` bytes of unspecified content, for a caller that fills all of it.
     pub fn dirty(len: usize) -> Buf {
-        BufPool::common().take(len).0
+        Buf { pages: take_pages(len).0, len }
     }
 
     pub fn from_slice(bytes: &[u8]) -> Buf {
@@ -116,22 +120,28 @@ impl Buf {
 
 impl Deref for Buf {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
+        if self.pages.is_empty() {
+            return zeroes(self.len);
+        }
         &self.pages.as_bytes()[..self.len]
     }
 }
 
 impl DerefMut for Buf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        if self.pages.is_empty() {
+            self.materialize();
+        }
         &mut self.pages.as_mut_bytes()[..self.len]
     }
 }
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        if let Some(pool) = self.pool.upgrade() {
-            pool.give(std::mem::take(&mut self.pages));
-        }
+        give_pages(std::mem::take(&mut self.pages));
     }
 }
 
@@ -151,25 +161,18 @@ pub struct Data {
     end: usize,
 }
 
-/// What [`Data::zeroes`] shares.
-static ZEROES: OnceLock<Data> = OnceLock::new();
-
 /// Tells buffers apart. Which one is which differs from run to run, so nothing may depend on an order of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BufferId(usize);
 
 impl Data {
     pub fn empty() -> Data {
-        Buf::dirty(0).freeze()
+        Data::zeroes(0)
     }
 
-    /// `len` zero bytes. Up to 1 MiB this shares one buffer and costs no memory.
+    /// `len` zero bytes; see [`Buf::zeroed`].
     pub fn zeroes(len: usize) -> Data {
-        const SHARED_BYTES: usize = 1 << 20;
-        if len > SHARED_BYTES {
-            return Buf::zeroed(len).freeze();
-        }
-        ZEROES.get_or_init(|| Buf::zeroed(SHARED_BYTES).freeze()).slice(0..len)
+        Buf::zeroed(len).freeze()
     }
 
     pub fn from_slice(bytes: &[u8]) -> Data {
@@ -192,12 +195,9 @@ impl Data {
     }
 
     /// Bytes of memory that this slice keeps in use, together with all others of the same [`Data::buffer`]. None for
-    /// [`Data::zeroes`], whose memory is always there.
+    /// [`Data::zeroes`].
     pub fn pinned_bytes(&self) -> usize {
-        match ZEROES.get() {
-            Some(zeroes) if Arc::ptr_eq(&zeroes.buf, &self.buf) => 0,
-            _ => self.buf.pages.len() * ALIGN_BYTES,
-        }
+        self.buf.pages.len() * ALIGN_BYTES
     }
 
     /// The buffer that this is a slice of. As long as one of its slices exists, no other buffer is equal to it.
@@ -212,7 +212,8 @@ impl Data {
 
     /// The bytes for writing: in place when they are not shared, otherwise in a copy.
     pub fn make_mut(&mut self) -> &mut [u8] {
-        if Arc::get_mut(&mut self.buf).is_none() {
+        // Zeroes that take no memory do so from now on, but no more than this slice has.
+        if self.buf.pages.is_empty() || Arc::get_mut(&mut self.buf).is_none() {
             *self = Data::from_slice(self);
         }
         match Arc::get_mut(&mut self.buf) {
@@ -256,17 +257,36 @@ mod tests {
         }
     }
 
-    /// Slices know their buffer, what it takes, and where in it they are; zeroes take nothing.
+    /// Zeroes have no pages before they are written, and then no more than is written to; past [`ZEROES_BYTES`] they always have.
+    #[test]
+    fn zeroes_take_no_memory() {
+        drop(Buf::from_slice(&[0xff; 3 * ALIGN_BYTES]));
+        let mut buf = Buf::zeroed(2 * ALIGN_BYTES + 1);
+        assert!(buf.pages.is_empty() && *buf == [0; 2 * ALIGN_BYTES + 1]);
+        buf.truncate(ALIGN_BYTES + 1);
+        buf[ALIGN_BYTES] = 1;
+        assert!(buf.pages.len() == 2 && buf[..ALIGN_BYTES] == [0; ALIGN_BYTES]);
+        let zeroes = Data::zeroes(ZEROES_BYTES);
+        let mut slice = zeroes.slice(100..200);
+        assert_eq!((zeroes.pinned_bytes(), slice.pinned_bytes()), (0, 0));
+        drop(zeroes);
+        slice.make_mut()[0] = 1;
+        assert_eq!((slice.pinned_bytes(), slice.buffer_offset(), slice.len()), (ALIGN_BYTES, 0, 100));
+        let most = Buf::zeroed(ZEROES_BYTES + 1);
+        assert!(!most.pages.is_empty() && most.iter().all(|&byte| byte == 0));
+    }
+
+    /// Slices know their buffer, what it takes, and where in it they are.
     #[test]
     fn slices_know_their_buffer() {
-        let (one, two) = (Buf::zeroed(3 * ALIGN_BYTES).freeze(), Buf::zeroed(1).freeze());
+        let (one, two) = (Buf::dirty(3 * ALIGN_BYTES).freeze(), Buf::dirty(1).freeze());
         let slice = one.slice(100..9_000).slice(20..30);
         assert_eq!((slice.buffer(), slice.buffer_offset(), slice.pinned_bytes()), (one.buffer(), 120, 4 * ALIGN_BYTES));
         assert_ne!(one.buffer(), two.buffer());
         let part = |range| one.slice(range);
         assert_eq!(part(10..20).joined(&part(20..25)).unwrap().as_ptr_range(), part(10..25).as_ptr_range());
         assert_eq!((part(10..20).joined(&part(21..25)), part(0..0).joined(&two)), (None, None));
-        assert_eq!((two.pinned_bytes(), Data::zeroes(5).pinned_bytes()), (ALIGN_BYTES, 0));
+        assert_eq!(two.pinned_bytes(), ALIGN_BYTES);
     }
 
     /// Shared data is copied before it changes; other holders keep what they had.

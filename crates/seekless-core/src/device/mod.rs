@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-pub use buf::{ALIGN_BYTES, Buf, BufPool, BufferId, Data};
+pub use buf::{ALIGN_BYTES, Buf, BufferId, Data};
 pub use memory::{Image, Memory};
 pub use readings::{read_checked, read_right, read_span};
 pub use redundancy::{MemberState, MemberStatus, Redundancy, RedundancyStatus, Scrubbed, news};

@@ -100,7 +100,7 @@ impl BlockDevice for SsdDevice {
         }
         match &self.image {
             Some(image) => image.borrow().read(at, &mut buf),
-            None => buf.fill(0),
+            None => buf = Buf::zeroed(buf.len()),
         }
         Ok(buf)
     }

@@ -84,7 +84,7 @@ impl BlockDevice for ZnsDevice {
         }
         match &self.image {
             Some(image) => image.borrow().read(at, &mut buf),
-            None => buf.fill(0),
+            None => buf = Buf::zeroed(buf.len()),
         }
         Ok(buf)
     }
