@@ -113,12 +113,10 @@ impl Rt {
     ///
     /// The host has one processor, which serves charges one after another. In real time, and with
     /// [`HostProfile::NONE`], this costs nothing and returns at once.
-    pub async fn charge(&self, work: Work) {
+    pub fn charge(&self, work: Work) -> Sleep {
         let cost = self.0.profile.cost(work);
-        if cost > Nanos::ZERO {
-            let done = self.0.cpu_reserve(cost);
-            self.sleep_until(done).await;
-        }
+        let done = if cost > Nanos::ZERO { self.0.cpu_reserve(cost) } else { Nanos::ZERO };
+        self.sleep_until(done)
     }
 
     /// Processor time charged so far.

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use futures_util::FutureExt;
+
 use super::Rt;
 use crate::units::Nanos;
 
@@ -27,7 +29,9 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.rt.now() >= self.deadline {
+        // Sleeps that are over from the beginning are frequent, see [`Rt::charge`]: they do not read a real clock.
+        super::turn::count_call();
+        if self.deadline == Nanos::ZERO || self.rt.0.clock.now() >= self.deadline {
             return Poll::Ready(());
         }
         // A sleep belongs to one task, whose waker stays the same, so it registers once.
@@ -93,8 +97,8 @@ impl<T> Future for JoinHandle<T> {
 pub(super) fn joinable<T>(future: impl Future<Output = T>) -> (JoinHandle<T>, impl Future<Output = ()>) {
     let join = Rc::new(RefCell::new(Join { value: None, waiter: None }));
     let handle = JoinHandle(join.clone());
-    let task = async move {
-        let value = future.await;
+    // Not an async block, which would have room for the future twice: where it captures it, and where it awaits it.
+    let task = future.map(move |value| {
         let waiter = {
             let mut join = join.borrow_mut();
             join.value = Some(value);
@@ -103,6 +107,6 @@ pub(super) fn joinable<T>(future: impl Future<Output = T>) -> (JoinHandle<T>, im
         if let Some(waiter) = waiter {
             waiter.wake();
         }
-    };
+    });
     (handle, task)
 }
