@@ -71,7 +71,8 @@ impl Segments {
         let slots = usize::from(self.write_apart)..self.segments.len();
         let rank = |slot: &usize| {
             let segment = &self.segments[*slot];
-            (busy == Some(*slot), segment.start < segment.end, segment.used)
+            // One number is compared faster than three. Uses are fewer than 2⁶².
+            u64::from(busy == Some(*slot)) << 63 | u64::from(segment.start < segment.end) << 62 | segment.used
         };
         slots.min_by_key(rank).unwrap_or(0)
     }

@@ -1,9 +1,8 @@
 //! The disk as a block device: a mechanism, a queue in front of it, and the bytes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use async_trait::async_trait;
@@ -54,7 +53,10 @@ struct State {
     mechanism: Mechanism,
     /// The drive is serving a request.
     busy: bool,
-    queue: Queue<Rc<Completion>>,
+    /// Whom to wake when their turn comes.
+    queue: Queue<Option<Waker>>,
+    /// The request that left the queue last, and when it will be done.
+    called: Option<(Ticket, Nanos)>,
     /// End of the request that was served last.
     position: u64,
     /// Services of `counts`, but not of its times. Usually one; more when callers have left while they waited.
@@ -71,13 +73,6 @@ struct Spent {
     overhead: Nanos,
     seek: Nanos,
     rotation: Nanos,
-}
-
-/// Where a waiting request learns when it will have been served.
-#[derive(Default)]
-struct Completion {
-    done: Cell<Option<Nanos>>,
-    waker: RefCell<Option<Waker>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -124,6 +119,7 @@ impl Disk {
                 mechanism,
                 busy: false,
                 queue: Queue::new(options.scheduler),
+                called: None,
                 position: 0,
                 under_way: VecDeque::new(),
                 counts: Counts::default(),
@@ -149,7 +145,8 @@ impl Disk {
     }
 
     /// Takes the time that the drive needs for `request`, including the wait for its turn.
-    async fn serve(&self, request: Request) {
+    async fn serve(&self, request: Option<Request>) {
+        let Some(request) = request else { return };
         self.rt.charge(Work::DeviceRequest).await;
         let turn = self.enter(request);
         let done = poll_fn(|context| turn.poll_done(context.waker())).await;
@@ -161,11 +158,10 @@ impl Disk {
         let now = self.rt.now();
         let mut state = self.state.borrow_mut();
         let hold = if state.busy {
-            let completion = Rc::new(Completion::default());
             let State { queue, mechanism, counts, .. } = &mut *state;
-            let ticket = queue.push(Waiting { arrived: now, request, who: completion.clone() }, mechanism);
+            let ticket = queue.push(Waiting { arrived: now, request, who: None }, mechanism);
             counts.waiting_max = counts.waiting_max.max(queue.len() as u64);
-            Hold::Queue(completion, ticket)
+            Hold::Queue(ticket)
         } else {
             state.busy = true;
             Hold::Drive(state.start(now, now, now, request))
@@ -180,10 +176,10 @@ impl Disk {
             let mut state = self.state.borrow_mut();
             let State { mechanism, queue, position, .. } = &mut *state;
             match queue.next(done, *position, mechanism) {
-                Some(next) => {
+                Some((ticket, next)) => {
                     let done = state.start(now, next.arrived, done, next.request);
-                    next.who.done.set(Some(done));
-                    next.who.waker.take()
+                    state.called = Some((ticket, done));
+                    next.who
                 }
                 None => {
                     state.busy = false;
@@ -286,27 +282,30 @@ struct Turn<'a> {
     hold: Hold,
 }
 
+#[derive(Clone, Copy)]
 enum Hold {
     /// It is being served until then.
     Drive(Nanos),
-    Queue(Rc<Completion>, Ticket),
+    Queue(Ticket),
 }
 
 impl Turn<'_> {
-    fn done(&self) -> Option<Nanos> {
-        match &self.hold {
-            Hold::Drive(done) => Some(*done),
-            Hold::Queue(completion, _) => completion.done.get(),
+    /// When the request will be done, once it has left the queue.
+    fn done(&self, state: &State) -> Option<Nanos> {
+        match self.hold {
+            Hold::Drive(done) => Some(done),
+            Hold::Queue(ticket) => state.called.filter(|(called, _)| *called == ticket).map(|(_, done)| done),
         }
     }
 
-    /// When the request will be done, once known.
+    /// The same, or `waker` is woken then.
     fn poll_done(&self, waker: &Waker) -> Poll<Nanos> {
-        if let Some(done) = self.done() {
+        let mut state = self.disk.state.borrow_mut();
+        if let Some(done) = self.done(&state) {
             return Poll::Ready(done);
         }
-        if let Hold::Queue(completion, _) = &self.hold {
-            *completion.waker.borrow_mut() = Some(waker.clone());
+        if let Hold::Queue(ticket) = self.hold {
+            state.queue.set_who(ticket, Some(waker.clone()));
         }
         Poll::Pending
     }
@@ -314,12 +313,12 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        match (self.done(), &self.hold) {
-            (Some(done), _) => self.disk.leave(done),
-            (None, Hold::Queue(_, ticket)) => {
-                self.disk.state.borrow_mut().queue.remove(*ticket);
-            }
-            (None, Hold::Drive(_)) => unreachable!("a command that holds the drive has its time"),
+        let mut state = self.disk.state.borrow_mut();
+        if let Some(done) = self.done(&state) {
+            drop(state);
+            self.disk.leave(done);
+        } else if let Hold::Queue(ticket) = self.hold {
+            state.queue.remove(ticket);
         }
     }
 }
@@ -396,9 +395,8 @@ impl BlockDevice for Disk {
     }
 
     async fn read(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
-        if let Some(request) = self.request(at, buf.len(), false, false)? {
-            self.serve(request).await;
-        }
+        let request = self.request(at, buf.len(), false, false)?;
+        self.serve(request).await;
         match &self.image {
             Some(image) => image.borrow().read(at, &mut buf),
             None => buf = Buf::zeroed(buf.len()),
@@ -407,9 +405,8 @@ impl BlockDevice for Disk {
     }
 
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
-        if let Some(request) = self.request(at, data.len(), true, flags.fua)? {
-            self.serve(request).await;
-        }
+        let request = self.request(at, data.len(), true, flags.fua)?;
+        self.serve(request).await;
         if let Some(image) = &self.image {
             image.borrow_mut().write(at, &data);
         }

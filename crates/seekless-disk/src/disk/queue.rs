@@ -158,9 +158,18 @@ impl<T> Queue<T> {
         taken
     }
 
+    /// Replaces what is kept with a waiting request; does nothing when that has left the queue.
+    pub(super) fn set_who(&mut self, ticket: Ticket, who: T) {
+        if let Some(Slot { waiting: Some(waiting), arrival, .. }) = self.slots.get_mut(ticket.slot as usize)
+            && *arrival == ticket.arrival
+        {
+            waiting.who = who;
+        }
+    }
+
     /// Removes and returns the request to serve at `now`, by a drive that is then idle and ended its last request
     /// before sector `position`.
-    pub(super) fn next(&mut self, now: Nanos, position: u64, mechanism: &Mechanism) -> Option<Waiting<T>> {
+    pub(super) fn next(&mut self, now: Nanos, position: u64, mechanism: &Mechanism) -> Option<(Ticket, Waiting<T>)> {
         let best = match &mut self.order {
             Order::Arrival => Some(self.oldest).filter(|&slot| slot != NONE),
             Order::Halves(halves) => {
@@ -172,7 +181,8 @@ impl<T> Queue<T> {
             }
             Order::Tree(_) => self.shortest(now, mechanism),
         }?;
-        self.take(best)
+        let arrival = self.slot(best)?.arrival;
+        Some((Ticket { slot: best, arrival }, self.take(best)?))
     }
 
     /// The request with the shortest time to its first sector, less what its age counts; of equal ones the oldest.

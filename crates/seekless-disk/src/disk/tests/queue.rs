@@ -84,11 +84,12 @@ fn same_order_as_a_search() {
                     position = request.sector.0 + 8;
                 }
                 let best = queue.next(now, position, &mechanism);
-                let who = best.as_ref().map(|waiting| waiting.who);
+                let who = best.as_ref().map(|(_, waiting)| waiting.who);
                 assert_eq!(who, oracle.next(now, position, &mechanism), "{name}, {scheduler:?}, step {step}");
-                if let Some(Waiting { request, who, .. }) = best {
+                if let Some((ticket, Waiting { request, who, .. })) = best {
                     let given_back = tickets.iter().position(|&(other, _)| other == who).unwrap();
-                    assert!(queue.remove(tickets.swap_remove(given_back).1).is_none(), "it waits no longer");
+                    assert_eq!(tickets.swap_remove(given_back).1, ticket);
+                    assert!(queue.remove(ticket).is_none(), "it waits no longer");
                     now = mechanism.service(now, now, request).unwrap().done + Nanos(rng.below(1_000_000));
                     position = request.sector.0 + u64::from(request.sectors);
                 }
@@ -129,7 +130,7 @@ fn many_give_up() {
             }
             queue.check();
             let served = std::iter::from_fn(|| queue.next(Nanos::ZERO, 0, &mechanism));
-            assert_eq!(served.filter(|waiting| waiting.who % 1000 == 7).count(), 40, "{scheduler:?}");
+            assert_eq!(served.filter(|(_, waiting)| waiting.who % 1000 == 7).count(), 40, "{scheduler:?}");
         }
     }
 }
