@@ -9,6 +9,8 @@ mod read;
 mod section;
 mod write;
 
+pub(super) use read::SECTOR_MAX_MS;
+
 use std::fmt;
 
 use super::drive::Drive;

@@ -419,7 +419,7 @@ fn overhead(section: &Section<'_>) -> DriveFileResult<Overhead> {
 }
 
 /// Longest time in which a bus moves a sector.
-const SECTOR_MAX_MS: f64 = 100.0;
+pub(in crate::disk) const SECTOR_MAX_MS: f64 = 100.0;
 
 fn bus(section: &Section<'_>) -> DriveFileResult<Bus> {
     section.only(&["read_sector_ms", "write_sector_ms", "disconnect_until_percent", "tagged_queueing"])?;

@@ -468,13 +468,13 @@ fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> ImportResult<Bus> 
             notes.push("The bulk sector transfer time is negative, and counts as none.".to_owned());
             Nanos::ZERO
         }
-        false => disk.time("Bulk sector transfer time")?,
+        false => disk.sector_time("Bulk sector transfer time")?,
     };
     let (mut read_sector, mut write_sector) = (own, own);
     // A transfer takes as long as the slowest component on its way.
     for name in way(disk, spec) {
         let Some(block) = spec.blocks.iter().find(|block| block.name == name) else { continue };
-        let slowest = |now: Nanos, key: &str| -> ImportResult<Nanos> { Ok(now.max(block.time(key)?)) };
+        let slowest = |now: Nanos, key: &str| -> ImportResult<Nanos> { Ok(now.max(block.sector_time(key)?)) };
         match &*block.kind {
             "disksim_bus" => {
                 read_sector = slowest(read_sector, "Read block transfer time")?;

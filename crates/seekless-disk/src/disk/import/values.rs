@@ -1,5 +1,6 @@
 //! Typed access to the parameters of a block.
 
+use super::super::file::SECTOR_MAX_MS;
 use super::ImportError;
 use super::syntax::{Block, Param, Value};
 use crate::units::Nanos;
@@ -35,6 +36,17 @@ impl Block {
     /// A time in milliseconds; zero where there is none.
     pub(super) fn time(&self, key: &str) -> ImportResult<Nanos> {
         self.get(key).map_or(Ok(Nanos::ZERO), Param::time)
+    }
+
+    /// The time in which a bus moves a sector, within what a drive file can say.
+    pub(super) fn sector_time(&self, key: &str) -> ImportResult<Nanos> {
+        let time = self.time(key)?;
+        match self.get(key) {
+            Some(param) if time > super::super::drive::ms(SECTOR_MAX_MS) => {
+                Err(param.error(&format!("{} ms is not from 0 to {SECTOR_MAX_MS}", time.as_millis_f64())))
+            }
+            _ => Ok(time),
+        }
     }
 }
 
