@@ -33,6 +33,10 @@ pub enum FsError {
     /// The argument makes no sense here; the text says which one and why.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
+    /// The change makes sense, but its effect would be a surprise later. The program that made it may never see the error, as when
+    /// it is written back by a cache, so that the administrator should.
+    #[error("refused: {0}")]
+    Refused(&'static str),
     #[error("not supported")]
     Unsupported,
     #[error("no such extended attribute")]

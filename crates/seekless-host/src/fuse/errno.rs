@@ -20,7 +20,7 @@ pub fn errno_of(error: &FsError) -> Errno {
         FsError::TooManyLinks => libc::EMLINK,
         FsError::NotPermitted => libc::EPERM,
         FsError::ReadOnly => libc::EROFS,
-        FsError::Invalid(_) => libc::EINVAL,
+        FsError::Invalid(_) | FsError::Refused(_) => libc::EINVAL,
         // Never ENOSYS, which makes the kernel stop sending this operation for the life of the mount.
         FsError::Unsupported => libc::EOPNOTSUPP,
         FsError::NoAttribute => libc::ENODATA,
@@ -46,5 +46,5 @@ pub fn errno_of(error: &FsError) -> Errno {
 
 /// True when `error` matters to the administrator of the mount, and is not just an answer to a program.
 pub(super) fn is_worth_logging(error: &FsError) -> bool {
-    matches!(error, FsError::Corrupt { .. } | FsError::Stopped(_) | FsError::Device(_))
+    matches!(error, FsError::Corrupt { .. } | FsError::Stopped(_) | FsError::Device(_) | FsError::Refused(_))
 }

@@ -396,6 +396,35 @@ fn a_lack_of_files_stops_nothing() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// A change that would make a plain file an encoded one is refused, and the log says so, once, however often it is tried: where the kernel
+/// writes it back later, the program sees no error.
+#[test]
+fn refused_changes_are_logged() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for name in ["data", "other", "mnt"] {
+        scratch.make_directory(name);
+    }
+    scratch.good(&["mount", "zstd / hostdir:other", "mnt"]);
+    scratch.write("mnt/f", text(30_000));
+    scratch.good(&["umount", "mnt"]);
+    let encoded = std::fs::read(scratch.path("other/f")).unwrap();
+    for number in 0..3 {
+        scratch.write(&format!("data/plain{number}"), text(5_000));
+    }
+    scratch.good(&["mount", LINE, "mnt", "--log-file", "log"]);
+    for number in 0..60 {
+        let file =
+            std::fs::File::options().write(true).open(scratch.path(&format!("mnt/plain{}", number % 3))).unwrap();
+        let _ = file.write_all_at(&encoded, 0).and_then(|()| file.sync_all());
+    }
+    scratch.good(&["umount", "mnt"]);
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert_eq!(log.matches("refused: with this change").count(), 1, "{log}");
+}
+
 /// With a write-back cache in the kernel, files that are opened for writing alone can be appended to and changed in part.
 #[test]
 fn writes_alone_go_through_a_write_back_cache() {

@@ -11,7 +11,7 @@ use crate::rt::{Event, Gate, Pass};
 use crate::units::Ino;
 
 /// The error of a change after which the layer would take a plain file for one of its own.
-pub(super) const WOULD_BE_OURS: FsError = FsError::Invalid(
+pub(super) const WOULD_BE_OURS: FsError = FsError::Refused(
     "with this change the next mount would take the file for one in the stored form of a layer and decode it: remove the file, \
      or truncate it to nothing, and write it again",
 );

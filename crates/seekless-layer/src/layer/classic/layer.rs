@@ -45,7 +45,7 @@ impl Classic {
     /// nothing before `make` was called.
     ///
     /// # Errors
-    /// `Invalid` where the file would begin with a unit, so that the next mount would take it for one of the layer's, and those of `make`.
+    /// `Refused` where the file would begin with a unit, so that the next mount would take it for one of the layer's, and those of `make`.
     async fn change_plain<T>(
         &self,
         at: &At<'_, Node>,

@@ -20,7 +20,7 @@ impl ChunkedLayer {
     /// nothing before `make` was called.
     ///
     /// # Errors
-    /// `Invalid` where F1 would be broken, and those of `make`.
+    /// `Refused` where F1 would be broken, and those of `make`.
     pub(super) async fn change_plain<T>(
         &self,
         at: &At<'_, Node>,

@@ -173,7 +173,7 @@ fn stays_plain(scheme: Scheme, test: &str) {
                     let (op, file) = (Op::random(&mut rng, &ours, content.len() as u64), *rng.pick(&files));
                     match op.run(&fs, file.ino, file.handle).await {
                         Ok(()) => op.apply(&mut content),
-                        Err(FsError::Invalid(_)) => refused += 1,
+                        Err(FsError::Refused(_)) => refused += 1,
                         Err(error) => panic!("seed {seed}, {op:?}: {error}"),
                     }
                     done += 1;
@@ -282,7 +282,7 @@ fn pieces_that_arrive_together_do_not_add_up() {
             for task in tasks {
                 match task.await {
                     Ok(()) => done += 1,
-                    Err(FsError::Invalid(_)) => refused += 1,
+                    Err(FsError::Refused(_)) => refused += 1,
                     Err(error) => panic!("seed {seed}: {error}"),
                 }
             }
