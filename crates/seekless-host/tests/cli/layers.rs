@@ -396,6 +396,41 @@ fn a_lack_of_files_stops_nothing() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// Aim: a file that cannot be made for lack of descriptors is not there, and neither is a directory or a link. Method: programs that hold
+/// ever more files open, until each call fails.
+#[test]
+fn what_cannot_be_made_is_not_there() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    let mut limited = std::process::Command::new("sh");
+    limited.current_dir(scratch.path(".")).args(["-c", "ulimit -n 40; exec \"$0\" mount \"$1\" mnt"]);
+    limited.args([env!("CARGO_BIN_EXE_seekless"), "wrap / hostdir:data"]);
+    assert!(limited.stdout(std::process::Stdio::null()).status().unwrap().success());
+    std::fs::write(scratch.path("data/old"), "").unwrap();
+    let (mut held, mut failed) = (Vec::new(), 0);
+    for number in 0..60 {
+        let name =
+            |kind: &str| (scratch.path(&format!("mnt/{kind}{number}")), scratch.path(&format!("data/{kind}{number}")));
+        let mut note = |kind: &str, is_made: bool| {
+            assert_eq!(name(kind).1.symlink_metadata().is_ok(), is_made, "{kind} {number}, after {failed} that failed");
+            failed += usize::from(!is_made);
+        };
+        note("d", std::fs::create_dir(name("d").0).is_ok());
+        note("s", std::os::unix::fs::symlink("old", name("s").0).is_ok());
+        note("l", std::fs::hard_link(scratch.path("mnt/old"), name("l").0).is_ok());
+        let file = std::fs::File::create_new(name("f").0);
+        note("f", file.is_ok());
+        held.extend(file);
+    }
+    assert!(failed > 10 && held.len() > 10, "{failed} failed, {} made", held.len());
+    drop(held);
+    scratch.good(&["umount", "mnt"]);
+}
+
 /// A change that would make a plain file an encoded one is refused, and the log says so, once, however often it is tried: where the kernel
 /// writes it back later, the program sees no error.
 #[test]

@@ -46,7 +46,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use seekless::device::{Counter, Data};
 use seekless::fs::{
@@ -274,13 +274,41 @@ impl HostDir {
     ) -> FsResult<Entry> {
         check_name(name)?;
         let directory = self.inodes.file(parent)?;
+        let spare = self.spare(&directory)?;
         {
             let _acting = self.owner.act_for(new)?;
             make(&directory).map_err(sys::error)?;
         }
+        drop(spare);
         let entry = self.find(parent, &directory, name)?;
         self.note_made(entry.attr.ino);
         Ok(entry)
+    }
+
+    /// A descriptor that is closed again before another one is needed: what has been made must be opened, too, and could not be taken
+    /// back by name alone.
+    fn spare(&self, file: &OwnedFd) -> FsResult<OwnedFd> {
+        self.inodes.with_room(|| rustix::io::fcntl_dupfd_cloexec(file, 0)).map_err(sys::error)
+    }
+
+    /// Takes a file into use that was just created as `name`, and is open as `file`.
+    fn enter_created(&self, file: &OwnedFd, (parent, name): (Ino, &[u8])) -> FsResult<(Entry, Statx)> {
+        // By the file itself: its name may already belong to another one.
+        let place = self.inodes.with_room(|| self.inodes.host_root().reopen(file, OFlags::PATH)).map_err(sys::error)?;
+        let stat = sys::stat(&place).map_err(sys::error)?;
+        Ok((self.inodes.enter(place, &stat, Some((parent, name)))?, stat))
+    }
+}
+
+/// Removes `name` if it is still that of `file`.
+fn take_back(directory: &OwnedFd, name: &[u8], file: &OwnedFd) {
+    let is_same = match (sys::stat(file), sys::stat_at(directory, name)) {
+        (Ok(made), Ok(found)) => Key::of(&made) == Key::of(&found),
+        _ => false,
+    };
+    if is_same {
+        // If that fails, too, there is an empty file.
+        let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
     }
 }
 
@@ -363,17 +391,18 @@ impl FileSystem for HostDir {
         check_name(name)?;
         let directory = self.inodes.file(parent)?;
         let how = data::open_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let spare = self.spare(&directory)?;
         let file = {
             let _acting = self.owner.act_for(new)?;
             self.inodes.with_room(|| rustix::fs::openat(&*directory, name, how, mode(new))).map_err(sys::error)?
         };
-        // From here on by the file itself: its name may already belong to another file.
-        let place =
-            self.inodes.with_room(|| self.inodes.host_root().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
-        let stat = sys::stat(&place).map_err(sys::error)?;
-        let entry = self.inodes.enter(place, &stat, Some((parent, name)))?;
+        drop(spare);
+        let entered = self.enter_created(&file, (parent, name));
+        let (entry, stat) = entered.inspect_err(|_| take_back(&directory, name, &file))?;
         self.note_made(entry.attr.ino);
-        let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
+        // Without it, requests go through the host's page cache.
+        let direct = self.direct(&stat, flags, entry.attr.ino).unwrap_or_default();
+        let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, direct);
         Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
     }
 
@@ -438,7 +467,9 @@ impl FileSystem for HostDir {
         let link = |folder: &OwnedFd, place: &CStr| {
             rustix::fs::linkat(folder, place, &*directory, name, AtFlags::SYMLINK_FOLLOW)
         };
+        let spare = self.spare(&directory)?;
         self.inodes.host_root().alias.with(&file, link).map_err(sys::error)?;
+        drop(spare);
         let entry = self.find(parent, &directory, name)?;
         self.check_link(ino, entry, || rustix::fs::unlinkat(&*directory, name, AtFlags::empty()))
     }
