@@ -283,7 +283,8 @@ pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, chan
             return fail(FsError::FileTooLarge);
         }
         wait_for_reclaim(&change, ino, size)?;
-        if size < inode.size {
+        // Also the same size frees what is reserved past it, as on ext4 and XFS.
+        if size < inode.size || size == inode.size && reserves_past_end(&mut change, ino, &inode)? {
             must_reclaim = truncate(&mut change, ino, &inode, size)?;
             access = ReserveAccess::FreesSpace;
         }
@@ -322,7 +323,7 @@ pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, chan
 /// Returns true when there are many; then the inode is marked, and on the list of orphans, until they are freed.
 fn truncate<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
     let within = (size % BLOCK) as usize;
-    if within > 0 {
+    if within > 0 && size < inode.size {
         let id = BlockId::data(ino, size / BLOCK);
         if change.block_exists(id)? {
             change.block_mut(id)?[within..].fill(0);
@@ -340,6 +341,26 @@ fn truncate<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, 
     change.set_reclaiming(ino, true)?;
     change.add_orphan(ino)?;
     Ok(true)
+}
+
+/// Whether blocks past the end are mapped, as an allocation that keeps the size leaves them.
+fn reserves_past_end<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode) -> Step<bool> {
+    if inode.is_inline() || inode.bytes_used == 0 {
+        return Ok(false);
+    }
+    let (mut index, end) = (inode.size.div_ceil(BLOCK), last_mapped_bound(change, inode));
+    while index < end {
+        let id = BlockId::data(ino, index);
+        if change.pointer(id)? != Pointer::Hole {
+            return Ok(true);
+        }
+        let (exists, next) = exists_or_skip(change, id)?;
+        if exists {
+            return Ok(true);
+        }
+        index = next;
+    }
+    Ok(false)
 }
 
 /// First block past the last one that can be mapped, judged by the top of the tree alone.

@@ -210,6 +210,37 @@ pub fn a_hole_as_large_as_a_file_can_be(subject: &dyn FsUnderTest, size: u64) {
     });
 }
 
+/// Space that is reserved past the end of a file is free again when the file is truncated to the size that it has. Files of several sizes,
+/// with data or without, and a reservation right behind the end or far away.
+pub fn truncating_to_the_same_size_frees_what_is_reserved(subject: &dyn FsUnderTest) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 9 * MIB).await;
+        session(&rt, subject, &device, async |client| {
+            for (written, size) in [(0, 0), (10, 10), (5_000, 5_000), (4096, 4096), (200_000, 200_000), (10, 5 * MIB)] {
+                for distance in [0, 40_000, 3 * MIB] {
+                    let what = format!("{written} bytes of {size}, {distance} bytes in front of what is reserved");
+                    client.write_file(b"/f", &vec![7; written]).await.unwrap();
+                    client.truncate(b"/f", size).await.unwrap();
+                    client.sync().await.unwrap();
+                    let before = client.stat(b"/f").await.unwrap().sectors;
+                    let reserved = FileRange { offset: size + distance, bytes: 100_000 };
+                    client.fallocate(b"/f", reserved, AllocateMode::Allocate { keep_size: true }).await.unwrap();
+                    assert!(client.stat(b"/f").await.unwrap().sectors > before, "{what}");
+                    client.truncate(b"/f", size).await.unwrap();
+                    client.sync().await.unwrap();
+                    let found = client.stat(b"/f").await.unwrap();
+                    assert_eq!((found.size, found.sectors), (size, before), "{what}");
+                    let content = client.read_file(b"/f").await.unwrap();
+                    assert!(content[..written] == vec![7; written][..], "{what}");
+                    assert!(content[written..].iter().all(|&byte| byte == 0), "{what}");
+                    client.unlink(b"/f").await.unwrap();
+                }
+            }
+        })
+        .await;
+    });
+}
+
 /// Exchanging a name with itself changes nothing, not even times.
 pub fn a_name_exchanged_with_itself(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {

@@ -61,6 +61,11 @@ fn an_empty_volume_is_clean() {
 }
 
 #[test]
+fn truncating_to_the_same_size_frees_what_is_reserved() {
+    volumes::basics::truncating_to_the_same_size_frees_what_is_reserved(&Small::default());
+}
+
+#[test]
 fn a_hole_as_large_as_a_file_can_be() {
     volumes::basics::a_hole_as_large_as_a_file_can_be(&Small::default(), crate::fs::logfs::format::FILE_BYTES_MAX);
 }
