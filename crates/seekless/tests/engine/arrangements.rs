@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use seekless::device::{Device, Memory, WriteFlags};
+use seekless::device::{Buf, Device, Memory, WriteFlags};
 use seekless::fs::client::Client;
 use seekless::fs::lfs::{self, FsckOptions, MkfsOptions, Options};
 use seekless::rt::{Limits, Rt};
@@ -71,7 +71,12 @@ fn a_forgotten_arrangement_destroys_nothing() {
     simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// A copy of all bytes, as the array shows them, is a volume in its own right, however its members are put together.
+async fn all_of(device: &Device) -> Buf {
+    device.read(Sector(0), Buf::zeroed(device.geometry().bytes() as usize)).await.unwrap()
+}
+
+/// A copy of all bytes, as the array shows them, is a volume in its own right, however its members are put together. It is read once, and then it is
+/// noted.
 #[test]
 fn a_copy_on_another_arrangement_is_whole() {
     let run = async |rt: Rt| {
@@ -80,11 +85,19 @@ fn a_copy_on_another_arrangement_is_whole() {
             let members = [(); 2].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
             let (from, copy) = (arranged("stripe 128", &from), arranged(to, &members));
             make(&rt, &from).await;
-            let bytes = from.geometry().bytes() as usize;
-            let all = from.read(Sector(0), seekless::device::Buf::zeroed(bytes)).await.unwrap();
-            copy.write(Sector(0), all.freeze(), WriteFlags::NONE).await.unwrap();
+            copy.write(Sector(0), all_of(&from).await.freeze(), WriteFlags::NONE).await.unwrap();
             let warnings = compare(&rt, &copy, to).await;
             assert_eq!(warnings.len(), usize::from(to != "stripe 128"), "{to}: {warnings:?}");
+            assert_eq!(compare(&rt, &copy, to).await, Vec::<String>::new(), "{to}: it is noted");
+            // One device, as a client of NBD sees it, and back.
+            let bytes = all_of(&copy).await;
+            let plain: Device = Rc::new(Memory::new(bytes.len() as u64));
+            plain.write(Sector(0), bytes.freeze(), WriteFlags::NONE).await.unwrap();
+            for (device, expected) in [(&plain, 1), (&plain, 0)] {
+                assert_eq!(compare(&rt, device, to).await.len(), expected, "{to}, as one device");
+            }
+            copy.write(Sector(0), all_of(&plain).await.freeze(), WriteFlags::NONE).await.unwrap();
+            assert_eq!(compare(&rt, &copy, to).await, Vec::<String>::new(), "{to}: it was not known");
         }
     };
     simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));

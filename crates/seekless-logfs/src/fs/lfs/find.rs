@@ -272,3 +272,18 @@ pub(super) async fn mend_superblocks(device: &Device, found: &FoundVolume) -> Ve
     }
     said
 }
+
+/// Notes in all superblock copies how the device spreads addresses, on which all of the volume has been read: the next mount need not read
+/// it. The copies are written one after the other, so that a power cut leaves one whole; while they differ, a mount reads everything.
+pub(super) async fn note_arrangement(device: &Device, layout: &Layout) -> FsResult<()> {
+    let superblock = Superblock { arrangement: device.arrangement(), ..layout.superblock };
+    let block = Data::from_slice(&superblock.to_block());
+    for at in [layout.superblock_backup()].into_iter().chain(SUPERBLOCK_SECTORS.into_iter().rev()) {
+        device.flush().await?;
+        // If it cannot be written, the next mount reads everything again.
+        if device.write(at, block.clone(), WriteFlags::NONE).await.is_err() {
+            break;
+        }
+    }
+    Ok(device.flush().await?)
+}

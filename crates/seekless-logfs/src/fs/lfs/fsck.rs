@@ -85,15 +85,15 @@ async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsRes
         return Ok(true);
     }
     match recovered_in_memory(rt, device, found).await {
-        Ok(lfs) => unless_damaged(lfs.check_arrangement(found).await),
+        Ok(lfs) => unless_damaged(lfs.check_arrangement(found).await.map(drop)),
         Err(error) => unless_damaged(Err(error)),
     }
 }
 
-/// Whether the device spreads addresses in another way than the one that the volume was made on, or may do so.
+/// Whether the device spreads addresses in another way than the one that the volume was last known to be whole on, or may do so.
 fn is_rearranged(device: &Device, found: &find::FoundVolume) -> bool {
     let (was, is) = (found.layout.superblock.arrangement, device.arrangement());
-    is != 0 && (was != 0 && was != is || !found.damaged.is_empty())
+    was != is || is != 0 && !found.damaged.is_empty()
 }
 
 /// Other damage that keeps the volume from being mounted, and so from being repaired.
@@ -182,13 +182,14 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
 impl Lfs {
     /// Reads everything where the device spreads addresses in another way than the one that the volume was made on, or where copies of
     /// the superblock are not in their places, as with members in another order. A copy of all of the volume is whole there. The members
-    /// themselves, put together in another way, are not, and writing would destroy what they hold.
+    /// themselves, put together in another way, are not, and writing would destroy what they hold. Returns whether the superblock says
+    /// something else than the device, which holds the whole volume.
     ///
     /// # Errors
     /// `Corrupt` when anything is damaged.
-    pub(super) async fn check_arrangement(&self, found: &find::FoundVolume) -> FsResult<()> {
+    pub(super) async fn check_arrangement(&self, found: &find::FoundVolume) -> FsResult<bool> {
         if !is_rearranged(&self.device, found) {
-            return Ok(());
+            return Ok(false);
         }
         let mut check = Check::new(self.this(), true, Segments::default());
         check_internal(&mut check).await?;
@@ -201,12 +202,13 @@ impl Lfs {
             );
             return Err(FsError::corrupt("volume", self.device.describe(), detail));
         }
-        if found.layout.superblock.arrangement != self.device.arrangement() {
+        let (was, is) = (found.layout.superblock.arrangement, self.device.arrangement());
+        if was != 0 && was != is {
             self.warn(
                 "it was made on devices that were put together in another way, and is whole on these".to_string(),
             );
         }
-        Ok(())
+        Ok(was != is)
     }
 
     /// Recounts what the usage table counts, when the table cannot be trusted (V4).

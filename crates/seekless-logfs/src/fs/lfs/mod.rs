@@ -177,11 +177,14 @@ fn open(rt: Rt, device: Device, options: Options) -> LocalBoxFuture<'static, FsR
             return Ok(lfs);
         }
         let lfs = recovered(rt, device, options, &found).await?;
-        lfs.check_arrangement(&found).await?;
+        let is_elsewhere = lfs.check_arrangement(&found).await?;
         lfs.count_if_doubtful().await?;
         // The checkpoint that begins writing makes this durable, too.
         for (said, is_mended) in find::mend_superblocks(&lfs.device, &found).await {
             lfs.warn(if is_mended { format!("{said}; it has been rewritten from a good one") } else { said });
+        }
+        if is_elsewhere {
+            find::note_arrangement(&lfs.device, &found.layout).await?;
         }
         lfs.begin_writing().await?;
         Ok(lfs)
