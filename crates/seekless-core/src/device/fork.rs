@@ -180,6 +180,14 @@ impl BlockDevice for ForkDevice {
         self.base.arrangement()
     }
 
+    fn parts(&self) -> u32 {
+        self.base.parts()
+    }
+
+    fn part_at(&self, sector: Sector) -> (u32, u64) {
+        self.base.part_at(sector)
+    }
+
     fn describe(&self) -> String {
         format!("fork / {}", self.base.describe())
     }

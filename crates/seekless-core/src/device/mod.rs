@@ -223,6 +223,18 @@ pub trait BlockDevice {
         0
     }
 
+    /// Number of devices below that can be put together in another order without [`BlockDevice::arrangement`] changing. 1 where there is
+    /// no such order.
+    fn parts(&self) -> u32 {
+        1
+    }
+
+    /// Which of them holds `sector`, counted from 0, and how many sectors from there on.
+    fn part_at(&self, sector: Sector) -> (u32, u64) {
+        let _ = sector;
+        (0, u64::MAX)
+    }
+
     /// Fills `buf` with the bytes at `at` and returns it.
     ///
     /// # Errors

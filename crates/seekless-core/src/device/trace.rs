@@ -192,6 +192,14 @@ impl BlockDevice for TraceDevice {
         self.inner.arrangement()
     }
 
+    fn parts(&self) -> u32 {
+        self.inner.parts()
+    }
+
+    fn part_at(&self, sector: Sector) -> (u32, u64) {
+        self.inner.part_at(sector)
+    }
+
     fn describe(&self) -> String {
         format!("trace / {}", self.inner.describe())
     }

@@ -645,6 +645,17 @@ impl BlockDevice for Mapped {
         if bytes.iter().all(|&byte| byte == 0) { 0 } else { crate::codec::crc32c(&bytes).max(1) }
     }
 
+    fn parts(&self) -> u32 {
+        self.members.iter().map(|member| member.parts()).sum()
+    }
+
+    fn part_at(&self, sector: Sector) -> (u32, u64) {
+        let place = self.map.place(sector.0);
+        let before: u32 = self.members[..place.member].iter().map(|member| member.parts()).sum();
+        let (part, run) = self.members[place.member].part_at(Sector(place.at));
+        (before + part, run.min(place.run))
+    }
+
     fn counters(&self) -> Vec<Counter> {
         vec![
             ("requests", self.requests.get()),

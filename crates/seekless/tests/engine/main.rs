@@ -8,4 +8,5 @@ mod golden;
 mod golden_layer;
 mod golden_vld;
 mod hints;
+mod misassembled;
 mod replays;

@@ -14,6 +14,8 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{SECTOR_BYTES, Sector, WallTime};
 
+const NOT_INTACT: &str = "is not intact";
+
 /// Serial of the checkpoint that mkfs writes when there is one slot.
 const FIRST_SERIAL: u64 = 1;
 
@@ -83,6 +85,8 @@ pub(super) struct FoundVolume {
 pub(super) struct BadCopy {
     pub at: Sector,
     pub why: String,
+    /// Something else is there, which can be read and is no superblock.
+    pub is_other: bool,
 }
 
 impl std::fmt::Display for BadCopy {
@@ -127,7 +131,7 @@ async fn find(device: &Device) -> FsResult<FoundVolume> {
     let mut unreadable = None;
     let mut look = async |place: Sector| {
         let copy = match read_copy(device, place, |block| Superblock::from_block(block).is_some()).await? {
-            BlockCopy::Read(block) => Superblock::from_block(&block).ok_or_else(|| "is not intact".to_string()),
+            BlockCopy::Read(block) => Superblock::from_block(&block).ok_or_else(|| NOT_INTACT.to_string()),
             BlockCopy::Unreadable(error) => {
                 let why = format!("cannot be read: {error}");
                 unreadable.get_or_insert(error);
@@ -162,13 +166,13 @@ async fn find(device: &Device) -> FsResult<FoundVolume> {
     let _ = look(layout.superblock_backup()).await?;
     let mut damaged = Vec::new();
     for at in SUPERBLOCK_SECTORS.into_iter().chain([layout.superblock_backup()]) {
-        let why = match copies.get(&at) {
+        let (why, is_other) = match copies.get(&at) {
             Some(Ok(copy)) if *copy == superblock => continue,
-            Some(Ok(_)) => "differs".to_string(),
-            Some(Err(why)) => why.clone(),
+            Some(Ok(_)) => ("differs".to_string(), false),
+            Some(Err(why)) => (why.clone(), why == NOT_INTACT),
             None => unreachable!("it has been looked at"),
         };
-        damaged.push(BadCopy { at, why });
+        damaged.push(BadCopy { at, why, is_other });
     }
     slots.choose(device, layout, damaged)
 }

@@ -20,6 +20,7 @@ use super::Options;
 use super::find;
 use super::format::*;
 use super::layout::*;
+use super::order;
 use super::state::{InodeDirt, Segmented, State};
 use crate::device::{Data, Device};
 use crate::fs::logfs::change::{Change, ReserveAccess};
@@ -81,7 +82,7 @@ async fn check_volume(rt: Rt, device: Device, options: FsckOptions) -> FsResult<
 
 /// False where members below may be put together in another way than they were: what would be repaired is elsewhere then.
 async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsResult<bool> {
-    if !is_rearranged(&device, found) {
+    if !is_rearranged(&device, found) && device.parts() == 1 {
         return Ok(true);
     }
     match recovered_in_memory(rt, device, found).await {
@@ -93,7 +94,7 @@ async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsRes
 /// Whether the device spreads addresses in another way than the one that the volume was last known to be whole on, or may do so.
 fn is_rearranged(device: &Device, found: &find::FoundVolume) -> bool {
     let (was, is) = (found.layout.superblock.arrangement, device.arrangement());
-    was != is || is != 0 && !found.damaged.is_empty()
+    was != is || (is != 0 || device.parts() > 1) && !found.damaged.is_empty()
 }
 
 /// Other damage that keeps the volume from being mounted, and so from being repaired.
@@ -180,16 +181,28 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
 }
 
 impl Lfs {
-    /// Reads everything where the device spreads addresses in another way than the one that the volume was made on, or where copies of
-    /// the superblock are not in their places, as with members in another order. A copy of all of the volume is whole there. The members
-    /// themselves, put together in another way, are not, and writing would destroy what they hold. Returns whether the superblock says
-    /// something else than the device, which holds the whole volume.
+    /// Reads everything where the device may not be put together as the one that the volume was last known to be whole on: its
+    /// arrangement is another one, copies of the superblock are not in their places, or members are not seen to be in theirs. A copy of
+    /// all of the volume is whole there. The members themselves, put together in another way, are not, and writing would destroy what
+    /// they hold. Returns whether the superblock says something else than the device, which holds the whole volume.
     ///
     /// # Errors
     /// `Corrupt` when anything is damaged.
     pub(super) async fn check_arrangement(&self, found: &find::FoundVolume) -> FsResult<bool> {
-        if !is_rearranged(&self.device, found) {
+        let members = order::look(self).await?;
+        if !is_rearranged(&self.device, found) && members.missed.is_empty() {
             return Ok(false);
+        }
+        // Checkpoints may be on other members, too, then: what is found is whole, and may be of an earlier time.
+        let is_displaced = |bad: &&find::BadCopy| {
+            let is_on_member = self.device.parts() > 1 && !members.seen.contains(&self.device.part_at(bad.at).0);
+            bad.is_other && SUPERBLOCK_SECTORS.contains(&bad.at) && is_on_member
+        };
+        if let Some(copy) = found.damaged.iter().find(is_displaced) {
+            let detail = format_args!(
+                "{copy}, and nothing shows that the members are in their order: give the one that it was made with"
+            );
+            return Err(FsError::corrupt("volume", self.device.describe(), detail));
         }
         let mut check = Check::new(self.this(), true, Segments::default());
         check_internal(&mut check).await?;

@@ -30,6 +30,7 @@ pub mod layout;
 mod log;
 mod mkfs;
 mod ops;
+mod order;
 mod payload_sum;
 mod plan;
 mod recovery;
