@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::core::{Core, MapState};
+use super::landmarks;
 use super::open::{layout_of, newest_anchor, recover, superblocks_of_blocks};
 use super::options::{Recovery, VldError};
 use crate::device::Device;
@@ -35,6 +36,7 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
     checkup.notes.extend(superblocks.notes().map(|note| format!("{note}, and the next use for writing rewrites it")));
     let superblock = superblocks.superblock;
     let layout = layout_of(superblock)?;
+    checkup.errors.extend(landmarks::problems(device, &layout).await?);
     let (anchor, is_whole) = newest_anchor(device, &superblock).await?;
     if !is_whole {
         let what = if anchor.is_some() { "an anchor is" } else { "both anchors are" };

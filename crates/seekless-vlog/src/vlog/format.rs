@@ -12,7 +12,7 @@ use siphasher::sip::SipHasher24;
 
 use crate::codec::{crc32c, get_at, put_at};
 use crate::record;
-use crate::units::SECTOR_BYTES;
+use crate::units::{SECTOR_BYTES, Sector};
 
 /// Version of the format that is written.
 pub const VERSION: u32 = 1;
@@ -39,6 +39,14 @@ pub const ABOVE_AT: usize = 512;
 /// Bit of `features_incompatible`: the map of the disk is followed by [`Superblock::snapshots`] others.
 pub const FEATURE_SNAPSHOTS: u64 = 2;
 
+/// Bit of `features_incompatible`: the blocks of [`Superblock::landmarks`] are never allocated.
+pub const FEATURE_LANDMARKS: u64 = 4;
+
+const FEATURES_KNOWN: u64 = FEATURE_ABOVE | FEATURE_SNAPSHOTS | FEATURE_LANDMARKS;
+
+/// Most landmarks.
+pub const LANDMARKS_MAX: usize = 96;
+
 /// Limit of snapshots: few enough that the maps and older maps that lead to a block can be counted in a byte.
 pub const SNAPSHOTS_MAX: u32 = 64;
 
@@ -46,6 +54,7 @@ pub const MAGIC: [u8; 8] = *b"SeekVLog";
 pub const ANCHOR_MAGIC: [u8; 8] = *b"SeekVAnc";
 pub const PIECE_MAGIC: [u8; 4] = *b"SVLP";
 pub const RECORD_MAGIC: [u8; 4] = *b"SVLR";
+pub const LANDMARK_MAGIC: [u8; 8] = *b"SeekVMrk";
 pub const LABEL_MAGIC: [u8; 8] = *b"SVLSnap1";
 
 /// Pointers of a piece to others. Few enough to take a sixth of a sector, and enough that extra pieces are rare: with
@@ -71,6 +80,26 @@ record! {
         pub region_cells: u64,
         pub features_incompatible: u64,
         pub features_compatible: u64,
+        /// Blocks with landmarks, in order; then zeroes.
+        pub landmarks: [u32; LANDMARKS_MAX],
+    }
+}
+
+const _: () = assert!(Superblock::BYTES <= ABOVE_AT);
+
+record! {
+    /// Every sector of a block with a landmark.
+    pub struct Landmark {
+        pub magic: [u8; 8],
+        pub uuid: [u8; 16],
+        pub sector: u64,
+    }
+}
+
+impl Landmark {
+    /// What `sector` holds in a landmark of this device.
+    pub fn at(superblock: &Superblock, sector: Sector) -> Landmark {
+        Landmark { magic: LANDMARK_MAGIC, uuid: superblock.uuid, sector: sector.0 }
     }
 }
 
@@ -244,10 +273,19 @@ impl Superblock {
         if !checked(block, 12) {
             return Err(Some("its checksum is wrong"));
         }
-        if found.version != VERSION || found.features_incompatible & !(FEATURE_ABOVE | FEATURE_SNAPSHOTS) != 0 {
+        if found.version != VERSION || found.features_incompatible & !FEATURES_KNOWN != 0 {
             return Err(Some("it was made by a newer version of this program"));
         }
         Ok(found)
+    }
+
+    /// The same with landmarks in `blocks`, which are in order.
+    pub fn with_landmarks(mut self, blocks: &[u32]) -> Superblock {
+        self.landmarks[..blocks.len()].copy_from_slice(blocks);
+        if !blocks.is_empty() {
+            self.features_incompatible |= FEATURE_LANDMARKS;
+        }
+        self
     }
 
     /// True when the map is not one of blocks.

@@ -8,8 +8,8 @@
 //!       once more while a transaction rewrites them, and for at least one block of data out of place.
 
 use super::format::{
-    ANCHORS, FEATURE_SNAPSHOTS, FIXED_SECTORS, FRONT_SECTORS, POINTERS, SNAPSHOTS_MAX, Superblock, Why,
-    entries_per_piece,
+    ANCHORS, FEATURE_LANDMARKS, FEATURE_SNAPSHOTS, FIXED_SECTORS, FRONT_SECTORS, LANDMARKS_MAX, POINTERS,
+    SNAPSHOTS_MAX, Superblock, Why, entries_per_piece,
 };
 use crate::device::Geometry;
 use crate::units::{KIB, SECTOR_BYTES, Sector};
@@ -108,6 +108,8 @@ pub struct Layout {
     /// Blocks of the second superblock.
     back: (u32, u32),
     front: u32,
+    /// Number of landmarks.
+    landmarks: usize,
 }
 
 impl Layout {
@@ -168,7 +170,10 @@ impl Layout {
         if region.1 > back.0 || back.0 <= front {
             return None;
         }
+        let landmarks =
+            landmarks(&superblock, |block| block >= region.1 && !(back.0..back.1).contains(&block) && block < blocks)?;
         let usable = u64::from(blocks) - u64::from(region.1) - u64::from(back.1.saturating_sub(back.0));
+        let usable = usable.checked_sub(landmarks as u64)?;
         let margin = margin(map_log, pieces);
         let data = if superblock.is_above() { 0 } else { u64::from(span) + u64::from(snapshots) };
         let taken = data + held(map_log, pieces) + margin;
@@ -190,6 +195,7 @@ impl Layout {
             region,
             back,
             front,
+            landmarks,
         })
     }
 
@@ -198,6 +204,14 @@ impl Layout {
     /// # Errors
     /// When such a device is impossible.
     pub fn plan(geometry: Geometry, plan: &Plan) -> Result<Superblock, PlanError> {
+        Layout::plan_around(geometry, plan, &[])
+    }
+
+    /// The same with landmarks in these blocks, which follow each other.
+    ///
+    /// # Errors
+    /// As [`Layout::plan`].
+    pub fn plan_around(geometry: Geometry, plan: &Plan, landmarks: &[u32]) -> Result<Superblock, PlanError> {
         let block_bytes = plan.block_bytes;
         let cell_bytes = (block_bytes / CELLS_MAX).max(SECTOR_BYTES as u32).max(geometry.block_bytes);
         if !block_bytes.is_power_of_two() || block_bytes > BLOCK_BYTES_MAX || block_bytes < cell_bytes {
@@ -232,7 +246,9 @@ impl Layout {
                 region_cells: if is_tree { 0 } else { region_cells(pieces) },
                 features_incompatible: if plan.snapshots > 0 { FEATURE_SNAPSHOTS } else { 0 },
                 features_compatible: 0,
+                landmarks: [0; LANDMARKS_MAX],
             }
+            .with_landmarks(landmarks)
         };
         // The largest that fits: the map grows with the blocks that it maps.
         let (mut low, mut high) = (0, kept as u64);
@@ -250,7 +266,12 @@ impl Layout {
     ///
     /// # Errors
     /// When such a log is impossible.
-    pub fn plan_above(geometry: Geometry, plan: &Plan, entries: u32) -> Result<Superblock, PlanError> {
+    pub fn plan_above(
+        geometry: Geometry,
+        plan: &Plan,
+        entries: u32,
+        landmarks: &[u32],
+    ) -> Result<Superblock, PlanError> {
         let block_bytes = plan.block_bytes;
         let cell_bytes = (block_bytes / CELLS_MAX).max(SECTOR_BYTES as u32).max(geometry.block_bytes);
         if !block_bytes.is_power_of_two() || block_bytes > BLOCK_BYTES_MAX || block_bytes < cell_bytes {
@@ -272,7 +293,9 @@ impl Layout {
             region_cells: 0,
             features_incompatible: super::format::FEATURE_ABOVE,
             features_compatible: 0,
-        };
+            landmarks: [0; LANDMARKS_MAX],
+        }
+        .with_landmarks(landmarks);
         match Layout::new(superblock) {
             Some(_) => Ok(superblock),
             None => Err(PlanError::TooSmall { bytes: geometry.bytes(), block_bytes }),
@@ -304,9 +327,20 @@ impl Layout {
         ANCHORS
     }
 
+    /// Blocks with landmarks, in order.
+    pub fn landmarks(&self) -> &[u32] {
+        &self.superblock.landmarks[..self.landmarks]
+    }
+
+    /// The first block behind superblock and anchors.
+    pub fn first_block(&self) -> u32 {
+        self.front
+    }
+
     /// True for blocks that hold neither data nor pieces.
     pub fn is_reserved(&self, block: u32) -> bool {
         block < self.front
+            || self.landmarks().binary_search(&block).is_ok()
             || (self.region.0..self.region.1).contains(&block)
             || (self.back.0..self.back.1).contains(&block)
             || block >= self.blocks
@@ -315,7 +349,13 @@ impl Layout {
     /// True when [`Layout::is_reserved`] is true for some block of a range.
     pub fn has_reserved(&self, blocks: &std::ops::Range<u32>) -> bool {
         let meets = |(first, end): (u32, u32)| blocks.start < end && first < blocks.end;
-        meets((0, self.front)) || meets(self.region) || meets(self.back) || meets((self.blocks, u32::MAX))
+        let landmark = self.landmarks().partition_point(|&block| block < blocks.start);
+        let has_landmark = self.landmarks().get(landmark).is_some_and(|block| blocks.contains(block));
+        has_landmark
+            || meets((0, self.front))
+            || meets(self.region)
+            || meets(self.back)
+            || meets((self.blocks, u32::MAX))
     }
 
     pub fn sector_of(&self, block: u32) -> Sector {
@@ -356,6 +396,16 @@ impl Layout {
         let start = piece.saturating_mul(self.entries_per_piece);
         start..start.saturating_add(self.entries_per_piece).min(self.logical_blocks)
     }
+}
+
+/// Number of landmarks; `None` where they cannot be.
+fn landmarks(superblock: &Superblock, is_free: impl Fn(u32) -> bool) -> Option<usize> {
+    let (set, unset) = superblock.landmarks.split_at(superblock.landmarks.partition_point(|&block| block != 0));
+    let is_sound = unset.iter().all(|&block| block == 0)
+        && set.is_sorted_by(|one, two| one < two)
+        && set.iter().all(|&block| is_free(block))
+        && set.is_empty() == (superblock.features_incompatible & FEATURE_LANDMARKS == 0);
+    is_sound.then_some(set.len())
 }
 
 /// First sector of the second superblock, on a device that has room for it behind the front.

@@ -21,6 +21,7 @@ mod core;
 pub mod eager;
 pub mod format;
 mod labels;
+mod landmarks;
 pub mod layout;
 mod marks;
 pub mod model;

@@ -15,6 +15,7 @@ use super::format::{
     ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK,
     Superblock,
 };
+use super::landmarks;
 use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
 use super::options::{CommitUse, Options, Recovery, VldError};
 use super::space::Space;
@@ -83,7 +84,8 @@ pub(super) fn layout_of(superblock: Superblock) -> Result<Layout, VldError> {
 /// Writes superblocks, anchors, and an empty log.
 pub(super) async fn format(device: &Device, plan: &Plan) -> Result<Superblock, VldError> {
     let superblock = Layout::plan(device.geometry(), plan)?;
-    format_as(device, superblock, &[]).await
+    let around = landmarks::choose(device, superblock);
+    format_as(device, Layout::plan_around(device.geometry(), plan, &around)?, &[]).await
 }
 
 /// The same with a given superblock, and in it the record of the owner above.
@@ -121,6 +123,7 @@ pub(super) async fn format_as(device: &Device, superblock: Superblock, above: &[
             device.write(start + from / SECTOR_BYTES, zeroes, WriteFlags::NONE).await?;
         }
     }
+    landmarks::set(device, &layout).await?;
     device.flush().await?;
     let [front, back] = layout.superblocks();
     write(back, superblock.to_block_with(above)).await?;
@@ -653,6 +656,9 @@ pub(super) async fn recover_timed(
     read_only: bool,
 ) -> Result<(Layout, RecoveredMap), VldError> {
     let layout = layout_of(superblock)?;
+    if !read_only {
+        landmarks::check(device, &layout).await?;
+    }
     if !read_only && !device.guarantees().durable_on_completion {
         // C5. Where the last process was killed, what is read now may be in a volatile cache only.
         device.flush().await?;

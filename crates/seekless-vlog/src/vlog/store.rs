@@ -16,8 +16,9 @@ use super::compact::{Emptied, Emptying, Tenant};
 use super::core::{CommitScope, Core, Garbage, MapState, State, count};
 use super::eager::{AllocPurpose, Head, Run};
 use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
+use super::landmarks;
 use super::layout::{Layout, Plan};
-use super::open::{RecoveredMap, format_as, newest_anchor, recover_timed, superblocks};
+use super::open::{RecoveredMap, format_as, layout_of, newest_anchor, recover_timed, superblocks};
 use super::options::{Options, Recovery, VldError};
 use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags};
 use crate::rt::Rt;
@@ -87,7 +88,9 @@ impl Store {
     /// When the device is too small for `plan`, and device errors.
     pub async fn create(device: &Device, plan: &Plan, entries: u32, above: &[u8]) -> Result<(), VldError> {
         assert!(above.len() <= FIXED_BYTES - ABOVE_AT);
-        let superblock = Layout::plan_above(device.geometry(), plan, entries)?;
+        let superblock = Layout::plan_above(device.geometry(), plan, entries, &[])?;
+        let around = landmarks::choose(device, superblock);
+        let superblock = Layout::plan_above(device.geometry(), plan, entries, &around)?;
         format_as(device, superblock, above).await?;
         Ok(())
     }
@@ -118,7 +121,9 @@ impl Store {
     /// # Errors
     /// As [`Store::info`]. One that cannot be written stays as it is.
     pub async fn mend_superblocks(device: &Device) -> Result<u64, VldError> {
-        Ok(superblocks(device).await?.mend(device).await)
+        let found = superblocks(device).await?;
+        landmarks::check(device, &layout_of(found.superblock)?).await?;
+        Ok(found.mend(device).await)
     }
 
     /// Opens the one on `device`. Initially only the space of the map itself is taken; nothing is written before the

@@ -37,7 +37,8 @@ impl Vld {
         Vld::open(rt, device, options).await
     }
 
-    /// Opens the one on `device`. Before the first change it writes nothing except a damaged superblock.
+    /// Opens the one on `device`. Before the first change it writes nothing except a damaged superblock or
+    /// landmark.
     ///
     /// # Errors
     /// `Nothing` and `Corrupt`, and device errors.

@@ -88,6 +88,7 @@ const VLOG: Format = Format {
         ("RecordHead", vlog::RecordHead::FIELDS),
         ("RawChange", vlog::RawChange::FIELDS),
         ("Label", vlog::Label::FIELDS),
+        ("Landmark", vlog::Landmark::FIELDS),
     ],
 };
 
