@@ -261,7 +261,6 @@ fn vlfs_put_together_wrongly_loses_nothing() {
 }
 
 #[test]
-#[ignore = "the next commit"]
 fn ffs_put_together_wrongly_loses_nothing() {
     check(Kind::Ffs);
 }

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) use superblock::volume_of_copy;
 
 use super::Volume;
+use super::assembly;
 use super::format::*;
 use super::group;
 use super::io::{read_bytes, write_bytes};
@@ -103,6 +104,9 @@ const PROBLEMS_MAX: usize = 200;
 pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
     let (volume, problem) = superblock::choose(device).await?;
     let layout = volume.layout.clone();
+    if options.repair {
+        assembly::check(device, &layout, &volume.superblock, 1).await?;
+    }
     let mut check = Check {
         device,
         options,
@@ -345,6 +349,7 @@ impl Check<'_> {
 
     /// Makes the superblock and everything written before durable. Returns its bytes.
     async fn write_superblock(&mut self) -> FsResult<Data> {
+        assembly::forget(&mut self.volume.superblock);
         self.volume.superblock.encode(&mut self.volume.raw);
         let raw = Data::from_slice(&self.volume.raw);
         self.device.flush().await?;

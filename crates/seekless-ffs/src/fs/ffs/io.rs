@@ -7,6 +7,7 @@
 use std::rc::{Rc, Weak};
 
 use super::Ffs;
+use super::assembly;
 use super::cache::{BufferKind, Written};
 use super::format::*;
 use super::soft::SyncScope;
@@ -487,6 +488,7 @@ impl Ffs {
             }
             let (totals, now) = (state.totals, self.rt.wall());
             state.superblock.set_totals(&totals, now);
+            assembly::seal(&mut state.superblock);
             let superblock = state.superblock;
             let mut raw = std::mem::take(&mut state.raw_superblock);
             superblock.encode(&mut raw);
@@ -603,8 +605,14 @@ impl Ffs {
         }
         self.reclaim_unlinked().await?;
         self.write_back(SyncScope::Quiet).await?;
+        let (layout, superblock) = {
+            let state = self.state.borrow();
+            (state.layout.clone(), state.superblock)
+        };
+        let witnesses = assembly::remember(&self.device, &layout, &superblock).await?;
         {
             let mut state = self.state.borrow_mut();
+            assembly::enter(&mut state.superblock, &witnesses);
             if state.counters.damage() == 0 {
                 (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);
             }

@@ -310,6 +310,11 @@ impl Layout {
         Sector(u64::from(frag.0) * u64::from(self.frag_bytes) / SECTOR_BYTES)
     }
 
+    /// True in the area that has a summary of each group.
+    pub fn is_summary(&self, at: FragNo) -> bool {
+        (self.csaddr.0..self.csaddr.0 + self.frags_for(u64::from(self.cssize))).contains(&at.0)
+    }
+
     /// First address past the volume.
     pub fn end(&self) -> FragNo {
         FragNo(self.size)

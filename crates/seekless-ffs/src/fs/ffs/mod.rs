@@ -28,6 +28,7 @@
 
 mod aged;
 mod alloc;
+mod assembly;
 mod books;
 mod cache;
 mod cluster;
@@ -206,6 +207,7 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
         {
             let mut state = ffs.state.borrow_mut();
             (state.superblock.clean, state.superblock.fmod) = (0, 1);
+            assembly::forget(&mut state.superblock);
         }
         ffs.write_totals().await?; // From now on a crash needs a check.
         ffs.flush().await?;
@@ -237,6 +239,7 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
     }
     // fsck decides whether to believe a copy rather than the present superblock.
     let volume = found?;
+    assembly::check(device, &volume.layout, &volume.superblock, 0).await?;
     if volume.superblock.clean != 0
         && let (summaries, None) = read_summaries(device, &volume.layout).await?
     {

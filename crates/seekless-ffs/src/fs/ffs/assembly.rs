@@ -1,0 +1,208 @@
+//! Whether the devices below are put together as they were when the volume was used last.
+//!
+//! What concatenates, stripes or permutes keeps nothing about that, and UFS1 has no checksums: with members in another order, the
+//! superblock may be found, and what the maps call free is then written over. So where the device can be put together otherwise, two things
+//! are looked at before anything is written. Every group says which one it is, in a place that follows from its number. And the
+//! superblock of a volume that was closed here has, in spare fields, the addresses and checksums of some fragments with data, on all parts of
+//! the device that have any (`FORMAT.md`, "Witnesses"). Other systems keep these fields; once they have written, the time of the superblock
+//! is another one, and the witnesses count for nothing.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+
+use super::format::*;
+use super::group::bit;
+use super::layout::Layout;
+use crate::codec::crc32c;
+use crate::device::rescue::rescue;
+use crate::device::{Buf, Device};
+use crate::fs::{FsError, FsResult};
+use crate::units::{SECTOR_BYTES, Sector, counted};
+
+/// Requests in parallel.
+const READS_AT_ONCE: usize = 32;
+
+/// The spare fields that are in no other system's use: a seal, the time, and the witnesses.
+const NOTE: std::ops::Range<usize> = 4..16;
+const SEAL: usize = 4;
+const TIME: usize = 5;
+const FIRST: usize = 6;
+const WITNESSES_MAX: usize = NOTE.end - FIRST;
+
+/// Upper half of the seal; the lower one is a checksum of the rest.
+const NOTE_MAGIC: u32 = u32::from_be_bytes(*b"Wtns");
+
+/// Groups in which witnesses are looked for.
+const GROUPS_MAX: u32 = 64;
+
+/// True where the parts of a device could be put together otherwise.
+fn is_assembled(device: &Device) -> bool {
+    device.parts() > 1 || device.arrangement() != 0
+}
+
+fn seal_of(superblock: &Superblock) -> u64 {
+    let bytes: Vec<u8> = superblock.sparecon64[TIME..NOTE.end].iter().flat_map(|field| field.to_le_bytes()).collect();
+    u64::from(NOTE_MAGIC) << 32 | u64::from(crc32c(&bytes))
+}
+
+/// The fields are unused, or ours.
+fn is_ours(superblock: &Superblock) -> bool {
+    let note = &superblock.sparecon64[NOTE];
+    superblock.is_updated() && (note.iter().all(|&field| field == 0) || note[0] >> 32 == u64::from(NOTE_MAGIC))
+}
+
+/// Removes the witnesses, before what they saw may change.
+pub(super) fn forget(superblock: &mut Superblock) {
+    if is_ours(superblock) {
+        superblock.sparecon64[NOTE].fill(0);
+    }
+}
+
+/// Puts the time of the superblock to the witnesses, when they are to be written.
+pub(super) fn seal(superblock: &mut Superblock) {
+    if superblock.clean != 0 && is_ours(superblock) && superblock.sparecon64[FIRST] != 0 {
+        superblock.sparecon64[TIME] = superblock.time;
+        superblock.sparecon64[SEAL] = seal_of(superblock);
+    }
+}
+
+/// Fragments and their checksums, as the superblock has them.
+fn witnesses(superblock: &Superblock) -> Vec<(FragNo, u32)> {
+    let note = &superblock.sparecon64;
+    if !superblock.is_updated() || note[SEAL] != seal_of(superblock) || note[TIME] != superblock.time {
+        return Vec::new();
+    }
+    let witness = |&field: &u64| (FragNo(field as u32), (field >> 32) as u32);
+    note[FIRST..NOTE.end].iter().filter(|field| **field != 0).map(witness).collect()
+}
+
+/// Chooses witnesses on a volume whose data and maps are all written.
+pub(super) async fn remember(
+    device: &Device,
+    layout: &Layout,
+    superblock: &Superblock,
+) -> FsResult<Vec<(FragNo, u32)>> {
+    let mut chosen: Vec<(FragNo, u32)> = Vec::new();
+    if !is_assembled(device) || !is_ours(superblock) {
+        return Ok(chosen);
+    }
+    let some = layout.groups.min(GROUPS_MAX);
+    let mut maps = Vec::new();
+    for number in 0..some {
+        let group = GroupNo((u64::from(number) * u64::from(layout.groups) / u64::from(some)) as u32);
+        let bytes = layout.cgsize.next_multiple_of(layout.frag_bytes) as usize;
+        let Some(block) = whole(device, layout.sector(layout.group_block(group)), bytes).await else { continue };
+        let Some(head) = Group::decode(&block).filter(|head| head.magic == GROUP_MAGIC && head.cgx == group) else {
+            continue;
+        };
+        maps.push((group, block.get(head.freeoff as usize..).unwrap_or(&[]).to_vec()));
+    }
+    let mut on_part: BTreeMap<u32, usize> = BTreeMap::new();
+    // One of each part in each round, so that all parts have some.
+    for round in 0..WITNESSES_MAX {
+        for (group, map) in &maps {
+            let (base, data) = (layout.group_base(*group), layout.group_data(*group));
+            let (first, frags) = (data.0 - base.0, layout.group_frags(*group));
+            let count = frags.saturating_sub(first);
+            let draw = crc32c(&[round.to_le_bytes(), (group.0 as usize).to_le_bytes()].concat());
+            let mut step = 0;
+            while step < count && chosen.len() < WITNESSES_MAX {
+                let offset = first + (draw.wrapping_add(step) % count);
+                let at = base + offset;
+                step += 1;
+                let is_used =
+                    !bit(map, offset) && !layout.is_summary(at) && !chosen.iter().any(|(known, _)| *known == at);
+                let (part, _) = device.part_at(layout.sector(at));
+                if !is_used || on_part.get(&part).copied().unwrap_or(0) > round {
+                    continue;
+                }
+                let Some(bytes) = whole(device, layout.sector(at), layout.frag_bytes as usize).await else {
+                    continue;
+                };
+                let sum = crc32c(&bytes);
+                if bytes.iter().any(|&byte| byte != 0) && !chosen.iter().any(|(_, known)| *known == sum) {
+                    chosen.push((at, sum));
+                    *on_part.entry(part).or_insert(0) += 1;
+                }
+                if on_part.len() == device.parts() as usize && on_part.values().all(|&count| count > round) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Bytes of the device; `None` where some cannot be read.
+async fn whole(device: &Device, at: Sector, bytes: usize) -> Option<Buf> {
+    let read = rescue(device, at, bytes as u64 / SECTOR_BYTES).await.ok()?;
+    read.lost.is_empty().then_some(read.bytes)
+}
+
+/// Enters witnesses, to be sealed.
+pub(super) fn enter(superblock: &mut Superblock, chosen: &[(FragNo, u32)]) {
+    forget(superblock);
+    if !is_ours(superblock) || chosen.is_empty() {
+        return;
+    }
+    superblock.sparecon64[SEAL] = u64::from(NOTE_MAGIC) << 32;
+    for (field, (at, sum)) in superblock.sparecon64[FIRST..NOTE.end].iter_mut().zip(chosen) {
+        *field = u64::from(at.0) | u64::from(*sum) << 32;
+    }
+}
+
+/// Looks at the groups of a volume that is to be written to, and at the witnesses. `damaged_max` of them may be damaged.
+///
+/// # Errors
+/// `Corrupt` when more of them are not in their places, and `Device`.
+pub(super) async fn check(
+    device: &Device,
+    layout: &Layout,
+    superblock: &Superblock,
+    damaged_max: usize,
+) -> FsResult<()> {
+    if !is_assembled(device) {
+        return Ok(());
+    }
+    let groups: Vec<GroupNo> = layout.group_numbers().collect();
+    let mut wrong = Vec::new();
+    for some in groups.chunks(READS_AT_ONCE) {
+        let found = join_all(some.iter().map(|&group| is_group(device, layout, group))).await;
+        for (&group, is_in_place) in some.iter().zip(found) {
+            if !is_in_place? {
+                wrong.push(layout.group_block(group));
+            }
+        }
+    }
+    for (at, sum) in witnesses(superblock) {
+        if at.0 < layout.size && !is_witness(device, layout, at, sum).await? {
+            wrong.push(at);
+        }
+    }
+    if wrong.len() <= damaged_max {
+        return Ok(());
+    }
+    let Some(first) = wrong.first() else { return Ok(()) };
+    let detail = format_args!(
+        "{} that it should hold, the first of them at fragment {first}, {} not there: if the devices below are put together in another way than \
+         when it was used last, give the options, and the order of members, that it was made with",
+        counted(wrong.len() as u64, "block"),
+        if wrong.len() == 1 { "is" } else { "are" },
+    );
+    Err(FsError::corrupt("volume", device.describe(), detail))
+}
+
+/// True, too, where the group's block cannot be read: that says nothing of its place.
+async fn is_group(device: &Device, layout: &Layout, group: GroupNo) -> FsResult<bool> {
+    let at = layout.sector(layout.group_block(group));
+    let read = rescue(device, at, u64::from(layout.frag_bytes) / SECTOR_BYTES).await?;
+    let head = Group::decode(&read.bytes);
+    Ok(!read.lost.is_empty() || head.is_some_and(|head| head.magic == GROUP_MAGIC && head.cgx == group))
+}
+
+/// As [`is_group`].
+async fn is_witness(device: &Device, layout: &Layout, at: FragNo, sum: u32) -> FsResult<bool> {
+    let read = rescue(device, layout.sector(at), u64::from(layout.frag_bytes) / SECTOR_BYTES).await?;
+    Ok(!read.lost.is_empty() || crc32c(&read.bytes) == sum)
+}
