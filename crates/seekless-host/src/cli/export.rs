@@ -8,7 +8,7 @@ use seekless::stack::{Interface, Purpose, Stack};
 use super::daemon::{Report, Side};
 use super::pid_file::PidFile;
 use super::world::World;
-use super::{Done, FAILED, Failure, WRONG_USAGE, daemon, logging, output, read_stack};
+use super::{Done, FAILED, Failure, WRONG_USAGE, daemon, logging, output, panic, read_stack};
 use crate::nbd::{Place, Server};
 use crate::reactor::Signals;
 
@@ -68,6 +68,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let places = places(args);
     logging::start(&args.logging)?;
+    panic::ends_the_process();
     let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
     let wish = Wish { stack, places, read_only: args.read_only, pid_file };
     if args.foreground {

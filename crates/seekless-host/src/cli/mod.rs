@@ -44,6 +44,7 @@ mod mount_options;
 mod notify;
 mod output;
 mod pack;
+mod panic;
 mod patience;
 mod pid_file;
 mod plot;

@@ -18,7 +18,7 @@ use super::pid_file::PidFile;
 use super::statistics::MountFacts;
 use super::supervise::{self, Life};
 use super::world::{World, identity};
-use super::{Done, Failure, daemon, diagnose, logging, metrics, notify, output, read_stack, statistics};
+use super::{Done, Failure, daemon, diagnose, logging, metrics, notify, output, panic, read_stack, statistics};
 use crate::disk_file::DiskFile;
 use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
@@ -120,6 +120,7 @@ pub(super) fn run(args: &Args) -> Done {
         return Ok(0);
     }
     logging::start(&args.logging).map_err(|failure| failure.code(FAILED))?;
+    panic::ends_the_process();
     if args.supervise {
         return run_supervised(args, stack, options, words.commit.is_some(), place);
     }

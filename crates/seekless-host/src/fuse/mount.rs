@@ -475,6 +475,12 @@ impl Mounted {
         }
     }
 
+    /// Ends the connection with errors for all users, and leaves the mount, which gives errors from then on. Where this is not possible,
+    /// the connection ends when its device is closed.
+    pub(super) fn disconnect(&self) {
+        abort_connection(self.number);
+    }
+
     /// Sets the read-ahead of this mount, in `sysfs`.
     pub(super) fn set_read_ahead(&self, bytes: u32) {
         let Some(DeviceNumber { major, minor }) = self.number else { return };

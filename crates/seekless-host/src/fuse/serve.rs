@@ -70,16 +70,32 @@ pub struct Mount {
 /// instead of waiting for answers that never come.
 struct Guard {
     mounted: Arc<Mounted>,
-    armed: Cell<bool>,
+    left: Cell<Left>,
+}
+
+/// What a mount that ends leaves behind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// The mount point, as it was: no program has used the mount yet, or its connection was aborted from outside.
+    Nothing,
+    /// A mount that gives errors. Without it, programs would go on in the directory below.
+    DeadMount,
+    /// What is there: the kernel has unmounted it.
+    AsItIs,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.armed.get() {
-            if std::thread::panicking() {
-                log::error!("a bug ends the mount on {}; its users get errors", self.mounted.mount_point.display());
+        let panics = std::thread::panicking();
+        match self.left.get() {
+            Left::AsItIs => {}
+            Left::Nothing if !panics => self.mounted.abort(),
+            Left::Nothing | Left::DeadMount => {
+                if panics {
+                    log::error!("a bug ends the mount on {}; its users get errors", self.mounted.mount_point.display());
+                }
+                self.mounted.disconnect();
             }
-            self.mounted.abort();
         }
     }
 }
@@ -102,7 +118,7 @@ impl Mount {
             store.release_claim();
         }
         let mounted = Arc::new(reactor.blocking(move || mount(&call)).await?);
-        let guard = Guard { mounted: mounted.clone(), armed: Cell::new(true) };
+        let guard = Guard { mounted: mounted.clone(), left: Cell::new(Left::Nothing) };
         if let Some(store) = options.store.as_ref().filter(|_| !mounted.as_block) {
             store.claim_again()?;
         }
@@ -231,6 +247,7 @@ impl Mount {
     }
 
     async fn serve_and_close(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        self.guard.left.set(Left::DeadMount);
         let ending = Ending::default();
         let chores = [
             self.commit_interval.map(|interval| self.rt.spawn(commit(self.chore(&ending), interval))),
@@ -245,13 +262,13 @@ impl Mount {
         self.session.activity.settled(0).await;
         let closed = self.session.close().await;
         if ended.is_ok() {
-            self.guard.armed.set(false);
+            self.guard.left.set(Left::AsItIs);
         }
         closed.map_err(ServeError::Close)?;
         match ended.map_err(ServeError::Transport)? {
             End::Unmounted => Ok(()),
             End::Aborted => {
-                self.guard.armed.set(true); // A dead mount remains in the table.
+                self.guard.left.set(Left::Nothing); // A dead mount remains in the table.
                 Err(ServeError::Aborted)
             }
         }

@@ -121,6 +121,54 @@ fn nothing_comes_below_a_supervised_mount() {
     assert!(below.is_empty(), "{below:?}\n{log}");
 }
 
+/// Aim: a daemon that gets no more memory dies, and a supervisor sees it; it neither waits for itself, as with a backtrace that needs memory,
+/// nor takes its mount away. Method: hardly more memory than a mount needs, and files that are written and synced until that fails; nothing may
+/// be in the directory below.
+#[test]
+fn without_memory_a_daemon_dies_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let mounts = |kib: u32| {
+        let script = format!("ulimit -v {kib} && exec \"$0\" \"$@\"");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_seekless"), "mount", LINE, "mnt"]);
+        command.args(["--supervise", "--log-file"]).arg(scratch.path("log")).current_dir(scratch.path("."));
+        let works = command.env("RUST_BACKTRACE", "1").stderr(std::process::Stdio::null()).status().unwrap().success();
+        if !works {
+            // One that died after the kernel had its mount.
+            let _ = scratch.run(&["umount", "--lazy", "mnt"]);
+        }
+        works
+    };
+    assert!((30_000..200_000).step_by(4_000).any(mounts), "no memory is enough");
+    let content = vec![b'x'; 5 << 20];
+    let write = |number: u32| -> std::io::Result<()> {
+        let mut file = File::create(scratch.path(&format!("mnt/f{number}")))?;
+        file.write_all(&content)?;
+        file.sync_all()
+    };
+    assert!((0..100).any(|number| write(number).is_err()), "it had memory");
+    let log = || std::fs::read_to_string(scratch.path("log")).unwrap();
+    wait_for("what the supervisor says", || log().contains("(signal 6)"));
+    for number in 100..200 {
+        let _ = write(number);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = scratch.run(&["umount", "--lazy", "mnt"]);
+    wait_for("the end of the mount", || !scratch.is_mounted("mnt"));
+    assert_eq!(std::fs::read_dir(scratch.path("mnt")).unwrap().count(), 0, "{}", log());
+    let name = scratch.path("log");
+    wait_for("the end of all its processes", || {
+        let mut processes = std::fs::read_dir("/proc").unwrap().flatten();
+        !processes.any(|process| {
+            let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            words.split(|&byte| byte == 0).any(|word| word == name.as_os_str().as_encoded_bytes())
+        })
+    });
+}
+
 /// What is unmounted stays unmounted, whether by `umount` or by a signal to the supervisor; both processes end, and what
 /// was written is there.
 #[test]
