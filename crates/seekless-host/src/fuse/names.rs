@@ -30,10 +30,12 @@ pub(super) const DONE: &[u8] = b"done";
 pub(super) const OUTCOME_BYTES_MAX: usize = 1000;
 
 /// The identity of this daemon: process number and start time, which distinguishes it from a later process with that
-/// number.
+/// number. The number is the one in `/proc`: in a process namespace that sees the `/proc` of the host it is not that of `getpid`, which is
+/// another process there.
 pub(super) fn daemon_identity() -> String {
-    let pid = std::process::id();
-    format!("{pid} {}", start_time(pid).unwrap_or(0))
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let pid = stat.split(' ').next().and_then(|pid| pid.parse().ok()).unwrap_or_else(std::process::id);
+    format!("{pid} {}", start_in(&stat).unwrap_or(0))
 }
 
 /// The state of a process, as `ps` has it: `T` when it is stopped.
@@ -44,7 +46,10 @@ pub(super) fn state(pid: u32) -> Option<char> {
 
 /// When a process started, in clock ticks since boot.
 pub(super) fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn start_in(stat: &str) -> Option<u64> {
     // The name in parentheses may hold anything; `starttime` is field 22, the 20th after it.
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }

@@ -286,6 +286,24 @@ fn umount_says_who_holds_a_mount_elsewhere() {
     scratch.good(&["umount", "m0"]);
 }
 
+/// A daemon that has another process number for itself than for others is found, and none other is waited for.
+#[test]
+fn umount_finds_a_daemon_in_another_process_namespace() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let mut first = std::process::Command::new("unshare");
+    // The first process of the namespace stays: with it all others would end.
+    first.args(["--pid", "--fork", "--kill-child", "sh", "-c", r#""$0" mount "wrap / hostdir:data" m1; sleep 1000"#]);
+    let mut first = first.arg(env!("CARGO_BIN_EXE_seekless")).current_dir(scratch.path(".")).spawn().unwrap();
+    wait_for("the mount", || scratch.is_mounted("m1"));
+    let ended = scratch.run(&["umount", "m1", "--timeout", "30"]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!((ended.code, &*ended.err), (0, ""));
+}
+
 /// Aim: when a volume has stopped after a device error, neither `sync` nor `umount` reports success; a mount that is
 /// read-only by request has nothing to lose. Method: a device that fails writes at random, for each file system; seeds
 /// until it fails after the mount.
