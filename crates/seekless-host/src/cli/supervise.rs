@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::daemon::{self, Report, Side, Waiting};
@@ -148,22 +149,22 @@ fn serve_once(
         }
     }
     let (status, is_asked) = end_of(child, signals);
-    let code = match status.exit_status() {
-        Some(code) => u8::try_from(code).unwrap_or(FAILED),
-        None => FAILED,
-    };
+    let code = status.and_then(WaitStatus::exit_status).map_or(FAILED, |code| u8::try_from(code).unwrap_or(FAILED));
     match is_dead(mount_point) && !is_asked {
-        true => Ok(Ended::Died(format!("died{}", daemon::describe(status)))),
+        true => Ok(Ended::Died(format!("died{}", status.map(daemon::describe).unwrap_or_default()))),
         false => Ok(Ended::Over(code)),
     }
 }
 
-/// Waits for the end of a process, and passes signals on to it. True when one of them asked it to end.
-fn end_of(child: Pid, signals: &Signals) -> (WaitStatus, bool) {
+/// Waits for the end of a process, and passes signals on to it. True when one of them asked it to end. There is no status when it was
+/// collected before, as one that ended without a message.
+fn end_of(child: Pid, signals: &Signals) -> (Option<WaitStatus>, bool) {
     let mut is_asked = false;
     loop {
-        if let Ok(Some((_, status))) = rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
-            return (status, is_asked);
+        match rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
+            Ok(Some((_, status))) => return (Some(status), is_asked),
+            Err(Errno::CHILD) => return (None, is_asked),
+            Ok(None) | Err(_) => {}
         }
         // A signal of the child's end may be lost between `fork` and the mask, so there is a limit.
         signals.wait(Duration::from_secs(1));
