@@ -336,6 +336,18 @@ fn a_limit_on_the_size_of_files_kills_no_daemon() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// A mount of `line` whose daemon may have 40 files open.
+fn with_few_files(line: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    let mut limited = std::process::Command::new("sh");
+    limited.current_dir(scratch.path(".")).args(["-c", "ulimit -n 40; exec \"$0\" mount \"$1\" mnt"]);
+    limited.args([env!("CARGO_BIN_EXE_seekless"), line]);
+    assert!(limited.stdout(std::process::Stdio::null()).status().unwrap().success());
+    scratch
+}
+
 /// Aim: where there are not even enough files for what programs do at once, they get `EMFILE` and nothing else: what loses its name is not
 /// lost with it, and everything is durable at the end. Method: three programs that rewrite, sync, rename and remove, over two layers.
 #[test]
@@ -344,13 +356,7 @@ fn a_lack_of_files_stops_nothing() {
     if !can_mount() {
         return;
     }
-    let scratch = Scratch::new();
-    scratch.make_directory("data");
-    scratch.make_directory("mnt");
-    let mut limited = std::process::Command::new("sh");
-    limited.current_dir(scratch.path(".")).args(["-c", "ulimit -n 40; exec \"$0\" mount \"$1\" mnt"]);
-    limited.args([env!("CARGO_BIN_EXE_seekless"), "zstd / lz4 / hostdir:data"]);
-    assert!(limited.stdout(std::process::Stdio::null()).status().unwrap().success());
+    let scratch = with_few_files("zstd / lz4 / hostdir:data");
     let program = |number: u64| {
         let mut rng = seekless::rng::Rng::new(number);
         let directory = scratch.path(&format!("mnt/{number}"));
@@ -403,13 +409,7 @@ fn what_cannot_be_made_is_not_there() {
     if !can_mount() {
         return;
     }
-    let scratch = Scratch::new();
-    scratch.make_directory("data");
-    scratch.make_directory("mnt");
-    let mut limited = std::process::Command::new("sh");
-    limited.current_dir(scratch.path(".")).args(["-c", "ulimit -n 40; exec \"$0\" mount \"$1\" mnt"]);
-    limited.args([env!("CARGO_BIN_EXE_seekless"), "wrap / hostdir:data"]);
-    assert!(limited.stdout(std::process::Stdio::null()).status().unwrap().success());
+    let scratch = with_few_files("wrap / hostdir:data");
     std::fs::write(scratch.path("data/old"), "").unwrap();
     let (mut held, mut failed) = (Vec::new(), 0);
     for number in 0..60 {
