@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use seekless::device::DeviceError;
 use seekless::fs::FsError;
+use seekless::fs::ffs::PLACES;
 use seekless::stack::{Cause, Stack, StackError, quoted};
 
 use super::Failure;
@@ -14,6 +15,15 @@ use crate::leaves::{HostLeaves, signature};
 pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
     match &error.cause {
         Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
+        Some(Cause::FileSystem(FsError::Corrupt { what: PLACES, .. })) => {
+            let line = quoted(&stack.to_string());
+            let failure = Failure::new(&error);
+            return failure.hint(format!(
+                "if they are put together as they were, a block is damaged; for one of them, run: seekless fsck {line}\n\
+                 for more: seekless fsck --trust-order {line}\n\
+                 to copy what is there first, mount it with -o ro"
+            ));
+        }
         Some(Cause::FileSystem(FsError::Corrupt { what: "superblock", .. })) => {
             return Failure::new(&error).hint("`seekless fsck` says whether it can be repaired");
         }

@@ -1,7 +1,8 @@
 //! `seekless fsck`
 
 use seekless::fs::FsError;
-use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, StackError, Verdict};
+use seekless::fs::ffs::PLACES;
+use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, StackError, Verdict, quoted};
 use seekless::units::counted;
 use serde_json::{Value, json};
 
@@ -46,6 +47,11 @@ pub(super) struct Args {
     #[arg(long)]
     data: bool,
 
+    /// Of ffs on several devices, or on chunks in another order: they are put together as they were, and blocks that
+    /// show it are damaged. Where that is wrong, the repair destroys what is on them
+    #[arg(long)]
+    trust_order: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,13 +61,18 @@ pub(super) fn run(args: &Args) -> Done {
     // A mistake in the stack line is the user's; every other failure here is the check's.
     let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
     stack.needs_checkable().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    if args.trust_order && stack.file_system().is_none_or(|word| word.name() != "ffs") {
+        return Err(Failure::new("--trust-order is for ffs: nothing else has blocks that a repair asks about")
+            .code(WRONG_USAGE));
+    }
     check(args, &stack)
 }
 
 fn check(args: &Args, stack: &Stack) -> Done {
     let world = World::new().map_err(|failure| failure.code(OPERATIONAL))?;
     let leaves = world.leaves();
-    let options = CheckOptions { repair: stack.repairs() && !args.no_changes, data: args.data };
+    let options =
+        CheckOptions { repair: stack.repairs() && !args.no_changes, data: args.data, trust_order: args.trust_order };
     let purpose = if options.repair { Purpose::Use } else { Purpose::Inspect };
     let checked = world.run(async {
         let opened = stack.open_below(&world.rt, &leaves, purpose).await.map_err(failure)?;
@@ -73,7 +84,10 @@ fn check(args: &Args, stack: &Stack) -> Done {
             // The check may be able to repair what prevents opening the volume.
             Ok(Some(_)) | Err(_) => opened.fsck(options).await.or_else(beyond_checking),
         }
-        .map_err(failure)
+        .map_err(|error| match &error.cause {
+            Some(Cause::FileSystem(FsError::Corrupt { what: PLACES, .. })) => refused(stack, &error),
+            _ => failure(error),
+        })
     })?;
     match args.json {
         true => output::print_json(&to_json(stack, &checked, args.data))?,
@@ -94,10 +108,20 @@ fn failure(error: StackError) -> Failure {
     Failure::new(error).code(OPERATIONAL)
 }
 
+/// Blocks are not in their places, and only the user may know whether they are damaged.
+fn refused(stack: &Stack, error: &StackError) -> Failure {
+    let line = quoted(&stack.to_string());
+    let hint = format!(
+        "nothing was changed; to copy what is there, mount it with -o ro\n\
+         if they are put together as they were, the blocks are damaged: seekless fsck --trust-order {line}"
+    );
+    Failure::new(error).hint(hint).code(UNCORRECTED)
+}
+
 /// A file system that is too damaged to be checked counts as damaged; any other error has prevented the check.
 fn beyond_checking(error: StackError) -> Result<Checked, StackError> {
     match &error.cause {
-        Some(Cause::FileSystem(cause @ FsError::Corrupt { .. })) => {
+        Some(Cause::FileSystem(cause @ FsError::Corrupt { what, .. })) if *what != PLACES => {
             let finding = Finding { text: cause.to_string(), repaired: false };
             Ok(Checked { findings: vec![finding], ..Checked::default() })
         }

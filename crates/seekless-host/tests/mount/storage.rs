@@ -93,7 +93,7 @@ fn check(line: &str) {
     let run = async {
         let leaves = HostLeaves::new(&reactor);
         let stack = Stack::parse(line).unwrap();
-        let options = CheckOptions { data: true, repair: false };
+        let options = CheckOptions { data: true, ..CheckOptions::default() };
         let checked = stack.open(&rt, &leaves, Purpose::Inspect).await.unwrap().fsck(options).await.unwrap();
         assert!(checked.findings.is_empty(), "{:?}", checked.findings);
     };

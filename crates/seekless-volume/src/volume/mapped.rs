@@ -60,7 +60,11 @@ impl Map {
 impl Map {
     /// What has to be the same whenever the same members are put together again.
     fn numbers(&self) -> Vec<u64> {
-        let stripe = |stripe: &Stripe| vec![1, stripe.members, stripe.unit];
+        // One member has every unit in its place.
+        let stripe = |stripe: &Stripe| match stripe.members {
+            1 => Vec::new(),
+            members => vec![1, members, stripe.unit],
+        };
         match self {
             Map::Concat(_) => Vec::new(),
             Map::Stripe(units) => stripe(units),

@@ -209,7 +209,7 @@ impl FileSystemKind for Ffs {
         if let Ok(volume) = ffs::info(&device).await {
             check_fixed(word, &volume)?;
         }
-        let wanted = FsckOptions { repair: options.repair, ..FsckOptions::default() };
+        let wanted = FsckOptions { repair: options.repair, trust_order: options.trust_order, ..FsckOptions::default() };
         let found = ffs::fsck(rt, &device, wanted).await?;
         let repairable = !found.problems.is_empty();
         let findings = found.problems.into_iter();

@@ -77,6 +77,8 @@ pub struct CheckOptions {
     pub repair: bool,
     /// Also read all file data and compare it with its checksums, where there are any.
     pub data: bool,
+    /// The devices below are put together as they were. Only FFS asks.
+    pub trust_order: bool,
 }
 
 /// Distinguishes a file system from others of its kind. The engine has no randomness, so the caller supplies it.

@@ -210,7 +210,7 @@ impl<'a> Opened<'a> {
         if !kind.has_checksums() || self.stack.words.iter().any(is_stored) {
             return Ok(None);
         }
-        let options = CheckOptions { repair: false, data: true };
+        let options = CheckOptions { data: true, ..CheckOptions::default() };
         let checked = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
         checked.map(Some).map_err(|cause| self.stack.blame(word, "check", cause))
     }

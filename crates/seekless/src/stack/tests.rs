@@ -732,7 +732,7 @@ fn a_volume_is_made_and_used() {
         let probed = opened.probe().await.unwrap().unwrap();
         assert_eq!((probed.label.as_deref(), probed.uuid), (Some("mine"), uuid::Uuid::from_u128(7)));
         assert!(probed.facts.contains(&("segment", Fact::Bytes(256 * KIB))), "{probed:?}");
-        let checked = opened.fsck(CheckOptions { data: true, repair: false }).await.unwrap();
+        let checked = opened.fsck(CheckOptions { data: true, ..CheckOptions::default() }).await.unwrap();
         assert_eq!((checked.verdict(), checked.counts[0]), (Verdict::Clean, ("files", 1)), "{checked:?}");
         assert!(opened.dump(None).await.unwrap().contains("superblock"));
         assert!(opened.dump(Some("log")).await.is_ok() && opened.dump(Some("segment:0")).await.is_ok());

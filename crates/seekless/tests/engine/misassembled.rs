@@ -3,18 +3,24 @@
 //! other way or order, where it is checked, repaired, mounted and filled as far as that is possible; then in the first way again,
 //! where all is compared.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use seekless::device::{BlockDevice, Buf, Data, Device, Memory, WriteFlags};
 use seekless::fs::client::Client;
-use seekless::fs::{Fs, ffs, lfs, vlfs};
+use seekless::fs::ffs::format::{SUPERBLOCK_BYTES, decode_superblock};
+use seekless::fs::{Fs, FsError, ffs, lfs, vlfs};
+use seekless::rng::Rng;
 use seekless::rt::{Limits, Rt};
+use seekless::testing::environment::soak;
 use seekless::testing::subject::simulate;
 use seekless::units::{KIB, MIB, Nanos, Sector};
 use seekless::vlog::{self, Vld};
 use seekless::volume;
 
 const MEMBER_BYTES: u64 = 6 * MIB;
+/// Grows with what is drawn.
+const SOAK_LIMITS: Limits = Limits { events: u64::MAX, until: Nanos(u64::MAX) };
 const LIMITS: Limits = Limits { events: 10_000_000, until: Nanos::from_secs(100_000) };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,6 +256,45 @@ fn check(kind: Kind) {
     simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
 }
 
+/// The same with ways, orders and amounts that the seed draws: `SEEKLESS_SOAK` times as many.
+#[test]
+fn drawn_ways_lose_nothing() {
+    let run = async |rt: Rt| {
+        let (mut tried, mut accepted) = ([0; 4], [0; 4]);
+        for seed in 0..soak().times(24) as u64 {
+            let mut rng = Rng::new(seed);
+            let at = seed as usize % 4;
+            let kind = [Kind::Lfs, Kind::Vlfs, Kind::Ffs, Kind::Vld][at];
+            let mut way = || match rng.below(5) {
+                0 => Way::Concat,
+                1 => Way::Stripe(8 << rng.below(9)),
+                2 => Way::Permute(64 << rng.below(4)),
+                3 => Way::Remap(64 << rng.below(6)),
+                _ => Way::Volume(64 << rng.below(4)),
+            };
+            let (made, mut opened) = (way(), way());
+            let members = rng.between(2, 6) as usize;
+            let mut order: Vec<usize> = (0..members).collect();
+            if rng.chance(2, 3) {
+                opened = made;
+                rng.shuffle(&mut order);
+            }
+            // As much as fits twice.
+            let files = rng.below(40 * members as u64).max(1);
+            let is_same = made == opened && order.is_sorted();
+            let (is_accepted, result) = attempt(&rt, kind, files, (made, members), opened, &order).await;
+            tried[at] += 1;
+            accepted[at] += u32::from(is_accepted && !is_same);
+            let what =
+                format!("seed {seed}, {kind:?}, {files} files, made as {made:?}, opened as {opened:?}, {order:?}");
+            result.unwrap_or_else(|why| panic!("{what}: {why}"));
+            assert!(is_accepted || !is_same, "{what}: refused");
+        }
+        eprintln!("LFS, VLFS, FFS, VLD: {tried:?} tried, {accepted:?} accepted in another way");
+    };
+    simulate(1, SOAK_LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
+}
+
 #[test]
 fn lfs_put_together_wrongly_loses_nothing() {
     check(Kind::Lfs);
@@ -268,6 +313,83 @@ fn ffs_put_together_wrongly_loses_nothing() {
 #[test]
 fn vld_put_together_wrongly_loses_nothing() {
     check(Kind::Vld);
+}
+
+/// Of blocks that show how FFS was put together, a repair allows for one that is damaged, and for more where the user says so; a check
+/// without a repair reports them. On one device no order can be wrong, and nothing is looked at. Method: flipped bits in data of files that is among
+/// the witnesses, and in what names these.
+#[test]
+fn damaged_witnesses_of_ffs_end_after_a_repair() {
+    let run = async |rt: Rt| {
+        let one = |memory: &Rc<Memory>| memory.clone() as Device;
+        let members = [(); 3].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
+        let alone = || Rc::new(Memory::new(MEMBER_BYTES));
+        let assembled = [
+            arranged(Way::Concat, &members),
+            arranged(Way::Stripe(64), &[alone(), alone()]),
+            arranged(Way::Remap(128), &[alone()]),
+        ];
+        for device in assembled {
+            for (wanted, trust_order) in [(1, false), (1, true), (2, true)] {
+                make(&rt, Kind::Ffs, device.clone(), 100).await;
+                let mut flipped = 0;
+                let mut raw = device.read(Sector(16), Buf::zeroed(SUPERBLOCK_BYTES)).await.unwrap();
+                let mut superblock = decode_superblock(&raw).unwrap();
+                let witnesses: Vec<Sector> =
+                    superblock.sparecon64[6..16].iter().map(|field| Sector(u64::from(*field as u32) * 2)).collect();
+                let known: BTreeSet<Vec<u8>> = (0..100)
+                    .flat_map(|file| content(file, FILE_BYTES).chunks(512).map(<[u8]>::to_vec).collect::<Vec<_>>())
+                    .collect();
+                for &at in &witnesses {
+                    let mut bytes = device.read(at, Buf::zeroed(512)).await.unwrap().to_vec();
+                    if known.contains(&bytes) && flipped < wanted {
+                        bytes[9] ^= 1;
+                        device.write(at, Data::from_slice(&bytes), WriteFlags::NONE).await.unwrap();
+                        flipped += 1;
+                    }
+                }
+                let damaged = ffs::fsck(&rt, &device, ffs::FsckOptions::default()).await.unwrap().problems;
+                assert_eq!(damaged.len(), wanted, "{}", device.describe());
+                assert!(damaged[0].text.contains(" of inode "), "{}", damaged[0].text);
+                let refused = mount(&rt, Kind::Ffs, device.clone()).await.err().expect("a block is something else");
+                assert!(refused.contains("put together in another way"), "{refused}");
+                let repair = ffs::FsckOptions { repair: true, ..ffs::FsckOptions::default() };
+                if wanted > 1 {
+                    let refused = ffs::fsck(&rt, &device, repair).await;
+                    assert!(matches!(refused, Err(FsError::Corrupt { what: ffs::PLACES, .. })), "{refused:?}");
+                }
+                let found = ffs::fsck(&rt, &device, ffs::FsckOptions { trust_order, ..repair }).await.unwrap();
+                assert!(found.problems.len() == wanted && found.problems.iter().all(|problem| problem.repaired));
+                assert!(found.notes.iter().any(|note| note.contains("-inum")), "{:?}", found.notes);
+                assert!(ffs::fsck(&rt, &device, repair).await.unwrap().is_clean());
+                // The next life has witnesses again. What names them may be damaged, too.
+                mount(&rt, Kind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
+                raw = device.read(Sector(16), Buf::zeroed(SUPERBLOCK_BYTES)).await.unwrap();
+                superblock = decode_superblock(&raw).unwrap();
+                assert!(superblock.sparecon64[6..16].iter().all(|field| *field != 0));
+                superblock.sparecon64[7..9].iter_mut().for_each(|field| *field ^= 1 << 40);
+                superblock.encode(&mut raw);
+                device.write(Sector(16), raw.freeze(), WriteFlags::NONE).await.unwrap();
+                mount(&rt, Kind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
+            }
+        }
+        let alone: [Device; 3] =
+            [one(&alone()), arranged(Way::Concat, &[alone()]), arranged(Way::Stripe(64), &[alone()])];
+        for device in alone {
+            make(&rt, Kind::Ffs, device.clone(), 100).await;
+            let raw = device.read(Sector(16), Buf::zeroed(SUPERBLOCK_BYTES)).await.unwrap();
+            let mut superblock = decode_superblock(&raw).unwrap();
+            assert_eq!(superblock.sparecon64[4..16], [0; 12]);
+            // As if it had come from an array.
+            let mut raw = raw;
+            superblock.sparecon64[4..16].fill(0x5774_6e73_0000_1234);
+            superblock.encode(&mut raw);
+            device.write(Sector(16), raw.freeze(), WriteFlags::NONE).await.unwrap();
+            mount(&rt, Kind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
+            assert!(ffs::fsck(&rt, &device, ffs::FsckOptions::default()).await.unwrap().is_clean());
+        }
+    };
+    simulate(1, LIMITS, run).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// A single damaged landmark is written again, and two are taken for another order of members, but for a use that is read-only.

@@ -18,7 +18,7 @@ use crate::codec::crc32c;
 use crate::device::rescue::rescue;
 use crate::device::{Buf, Device};
 use crate::fs::{FsError, FsResult};
-use crate::units::{SECTOR_BYTES, Sector, counted};
+use crate::units::{SECTOR_BYTES, Sector};
 
 /// Requests in parallel.
 const READS_AT_ONCE: usize = 32;
@@ -152,45 +152,63 @@ pub(super) fn enter(superblock: &mut Superblock, chosen: &[(FragNo, u32)]) {
     }
 }
 
-/// Looks at the groups of a volume that is to be written to, and at the witnesses. `damaged_max` of them may be damaged.
+/// What of an error is damaged where blocks are not in their places.
+pub const PLACES: &str = "places of blocks";
+
+/// What is not where it should be.
+#[derive(Default)]
+pub(super) struct Displaced {
+    /// The blocks of groups.
+    groups: Vec<FragNo>,
+    pub(super) witnesses: Vec<FragNo>,
+}
+
+impl Displaced {
+    pub(super) fn count(&self) -> usize {
+        self.groups.len() + self.witnesses.len()
+    }
+
+    /// The reason not to write to `device`.
+    pub(super) fn refusal(&self, device: &Device) -> FsError {
+        let first = self.groups.iter().chain(&self.witnesses).min().copied().unwrap_or(FragNo::NONE);
+        let detail = format_args!(
+            "{} not what the volume had there when it was closed, at fragment {first}{}: the devices below may be put together in \
+             another way than then, and writing would destroy what is on them; give the options, and the order of members, that it was \
+             made with",
+            match self.count() {
+                1 => "one block is".to_owned(),
+                more => format!("{more} blocks are"),
+            },
+            if self.count() == 1 { "" } else { " and others" },
+        );
+        FsError::corrupt(PLACES, device.describe(), detail)
+    }
+}
+
+/// Looks at the groups of a volume, and at the witnesses.
 ///
 /// # Errors
-/// `Corrupt` when more of them are not in their places, and `Device`.
-pub(super) async fn check(
-    device: &Device,
-    layout: &Layout,
-    superblock: &Superblock,
-    damaged_max: usize,
-) -> FsResult<()> {
+/// `Device`.
+pub(super) async fn look(device: &Device, layout: &Layout, superblock: &Superblock) -> FsResult<Displaced> {
+    let mut displaced = Displaced::default();
     if !is_assembled(device) {
-        return Ok(());
+        return Ok(displaced);
     }
     let groups: Vec<GroupNo> = layout.group_numbers().collect();
-    let mut wrong = Vec::new();
     for some in groups.chunks(READS_AT_ONCE) {
         let found = join_all(some.iter().map(|&group| is_group(device, layout, group))).await;
         for (&group, is_in_place) in some.iter().zip(found) {
             if !is_in_place? {
-                wrong.push(layout.group_block(group));
+                displaced.groups.push(layout.group_block(group));
             }
         }
     }
     for (at, sum) in witnesses(superblock) {
         if at.0 < layout.size && !is_witness(device, layout, at, sum).await? {
-            wrong.push(at);
+            displaced.witnesses.push(at);
         }
     }
-    if wrong.len() <= damaged_max {
-        return Ok(());
-    }
-    let Some(first) = wrong.first() else { return Ok(()) };
-    let detail = format_args!(
-        "{} that it should hold, the first of them at fragment {first}, {} not there: if the devices below are put together in another way than \
-         when it was used last, give the options, and the order of members, that it was made with",
-        counted(wrong.len() as u64, "block"),
-        if wrong.len() == 1 { "is" } else { "are" },
-    );
-    Err(FsError::corrupt("volume", device.describe(), detail))
+    Ok(displaced)
 }
 
 /// True, too, where the group's block cannot be read: that says nothing of its place.

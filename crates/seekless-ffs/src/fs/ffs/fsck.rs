@@ -44,11 +44,13 @@ pub struct FsckOptions {
     pub only_after_crash: bool,
     /// Files and directories with content but without a name get one in `/lost+found`; otherwise they are freed.
     pub reconnect: bool,
+    /// The devices below are put together as they were, whatever blocks show that are not in their places.
+    pub trust_order: bool,
 }
 
 impl Default for FsckOptions {
     fn default() -> FsckOptions {
-        FsckOptions { repair: false, only_after_crash: false, reconnect: true }
+        FsckOptions { repair: false, only_after_crash: false, reconnect: true, trust_order: false }
     }
 }
 
@@ -104,8 +106,9 @@ const PROBLEMS_MAX: usize = 200;
 pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
     let (volume, problem) = superblock::choose(device).await?;
     let layout = volume.layout.clone();
-    if options.repair {
-        assembly::check(device, &layout, &volume.superblock, 1).await?;
+    let displaced = assembly::look(device, &layout, &volume.superblock).await?;
+    if options.repair && !options.trust_order && displaced.count() > 1 {
+        return Err(displaced.refusal(device));
     }
     let mut check = Check {
         device,
@@ -129,6 +132,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         marked: Vec::new(),
         ups_counted: false,
         bad_copies: Vec::new(),
+        changed_witnesses: displaced.witnesses.into_iter().map(|at| (at, None)).collect(),
         layout,
     };
     if let Some(text) = problem {
@@ -189,6 +193,8 @@ struct Check<'a> {
     ups_counted: bool,
     /// Sectors of damaged copies of the superblock.
     bad_copies: Vec<Sector>,
+    /// Witnesses that are not what they were, and the inodes that have them.
+    changed_witnesses: BTreeMap<FragNo, Option<InodeNo>>,
 }
 
 impl Check<'_> {
@@ -220,6 +226,7 @@ impl Check<'_> {
         self.check_connections().await?;
         self.check_links().await?;
         let groups = self.check_groups().await?;
+        self.tell_of_witnesses();
         let copies = superblock::bad_copies(self.device, &self.volume).await?;
         for (group, _, why) in &copies {
             self.problem(format!("the copy of the superblock in group {group} {why}; rewritten"), Cause::Copy);
@@ -227,6 +234,21 @@ impl Check<'_> {
         self.bad_copies = copies.into_iter().map(|(_, at, _)| at).collect();
         self.count();
         self.finish(groups).await
+    }
+
+    /// Nothing restores them. A repair removes all witnesses, so that the volume can be mounted again.
+    fn tell_of_witnesses(&mut self) {
+        for (at, ino) in self.changed_witnesses.clone() {
+            let of = ino.map(|ino| format!(" of inode {ino}")).unwrap_or_default();
+            let text = format!("fragment {at}{of} is not what it was when the volume was closed; no longer looked for");
+            self.problem(text, Cause::Damage);
+            if let Some(ino) = ino {
+                let note = format!(
+                    "what changed in inode {ino} is not restored: compare it with a copy (find DIR -xdev -inum {ino})"
+                );
+                self.result.notes.push(note);
+            }
+        }
     }
 
     fn problem(&mut self, text: impl Into<String>, cause: Cause) {

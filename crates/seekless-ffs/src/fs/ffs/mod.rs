@@ -56,6 +56,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 pub use aged::BALLAST;
+pub use assembly::PLACES;
 pub use dump::{Dump, dump};
 pub use fsck::{Cause, Fsck, FsckOptions, Problem, fsck};
 pub use mkfs::{DriveShape, MkfsOptions, Profile, mkfs};
@@ -239,7 +240,10 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
     }
     // fsck decides whether to believe a copy rather than the present superblock.
     let volume = found?;
-    assembly::check(device, &volume.layout, &volume.superblock, 0).await?;
+    let displaced = assembly::look(device, &volume.layout, &volume.superblock).await?;
+    if displaced.count() > 0 {
+        return Err(displaced.refusal(device));
+    }
     if volume.superblock.clean != 0
         && let (summaries, None) = read_summaries(device, &volume.layout).await?
     {

@@ -107,7 +107,7 @@ fn orderly_ends_leave_no_bit() {
         put(rt, &leaves, &stack, b"one").await;
         assert_eq!(leaves.dirty().await, 0, "{name}: close");
         let opened = stack.open(rt, &leaves, Purpose::Use).await.unwrap();
-        opened.fsck(CheckOptions { repair: true, data: true }).await.unwrap();
+        opened.fsck(CheckOptions { repair: true, data: true, ..CheckOptions::default() }).await.unwrap();
         drop(opened);
         assert_eq!(leaves.dirty().await, 0, "{name}: fsck");
         let degraded = parse(&format!("{fs} / {array},degraded / file:{{}}"));

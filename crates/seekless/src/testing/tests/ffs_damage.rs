@@ -183,7 +183,7 @@ fn a_volume_without_its_superblock() {
             let leaves = Kept(device);
             let opened = stack.open_below(&rt, &leaves, Purpose::Use).await.unwrap();
             assert!(opened.probe().await.is_err(), "{block}: it is something else");
-            let checked = opened.fsck(CheckOptions { repair: true, data: false }).await.unwrap();
+            let checked = opened.fsck(CheckOptions { repair: true, ..CheckOptions::default() }).await.unwrap();
             assert_eq!(checked.verdict(), Verdict::Repaired, "{block}: {checked:?}");
             assert!(opened.probe().await.unwrap().is_some(), "{block}");
         }

@@ -175,7 +175,7 @@ impl Check<'_> {
 
     fn make_lost_and_found(&mut self, ino: InodeNo, at: FragNo, entry: Name) {
         let frag = self.layout.frag;
-        self.claim(at, frag);
+        self.claim(ino, at, frag);
         let mut block = vec![0; self.layout.block_bytes as usize];
         for chunk in block.chunks_exact_mut(DIR_CHUNK_BYTES) {
             codec::put_at(chunk, 4, DIR_CHUNK_BYTES as u16);

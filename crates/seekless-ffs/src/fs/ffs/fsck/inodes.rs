@@ -109,7 +109,7 @@ impl Check<'_> {
                     Cause::Damage,
                 );
             } else {
-                self.claim(at, frags);
+                self.claim(ino, at, frags);
                 *sectors += u64::from(frags) * per_frag;
                 continue;
             }
@@ -149,7 +149,7 @@ impl Check<'_> {
     ) -> FsResult<()> {
         let frag = self.layout.frag;
         let again = at.run(frag).any(|one| self.is_used(one));
-        self.claim(at, frag);
+        self.claim(ino, at, frag);
         let per_block = u64::from(self.layout.block_bytes) / SECTOR_BYTES;
         *sectors += per_block;
         if again {
@@ -172,7 +172,7 @@ impl Check<'_> {
                 if level > 1 {
                     Box::pin(self.check_tree(ino, child, level - 1, child_first, blocks, sectors)).await?;
                 } else {
-                    self.claim(child, frag);
+                    self.claim(ino, child, frag);
                     *sectors += per_block;
                 }
                 continue;
@@ -198,8 +198,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    pub(super) fn claim(&mut self, at: FragNo, frags: u32) {
+    pub(super) fn claim(&mut self, ino: InodeNo, at: FragNo, frags: u32) {
         for one in at.run(frags) {
+            if let Some(owner) = self.changed_witnesses.get_mut(&one) {
+                *owner = Some(ino);
+            }
             if self.is_used(one) {
                 self.twice.insert(one);
             }

@@ -42,7 +42,7 @@ impl FsUnderTest for Checked {
 
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
         if !info(&device).await?.clean {
-            let options = FsckOptions { repair: true, reconnect: false, only_after_crash: true };
+            let options = FsckOptions { repair: true, reconnect: false, only_after_crash: true, trust_order: false };
             let found = fsck(rt, &device, options).await?;
             if let Some(problem) = found.problems.iter().find(|problem| problem.cause == Cause::Damage) {
                 return Err(FsError::corrupt("volume", "after a power cut", &problem.text));
@@ -195,7 +195,12 @@ impl FsUnderTest for Unordered {
 
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
         if !info(&device).await?.clean {
-            fsck(rt, &device, FsckOptions { repair: true, reconnect: false, only_after_crash: false }).await?;
+            fsck(
+                rt,
+                &device,
+                FsckOptions { repair: true, reconnect: false, only_after_crash: false, trust_order: false },
+            )
+            .await?;
         }
         self.0.mount(rt, device).await
     }

@@ -63,7 +63,12 @@ fn only_crashes(
             let repaired = simulate(seed, async |rt| {
                 let recording = CrashOptions { seed, record: true, ..device.clone() };
                 let device = CrashDevice::new(&rt, image.clone(), recording);
-                let options = FsckOptions { repair: true, reconnect: rng.chance(1, 2), only_after_crash: true };
+                let options = FsckOptions {
+                    repair: true,
+                    reconnect: rng.chance(1, 2),
+                    only_after_crash: true,
+                    trust_order: false,
+                };
                 fsck(&rt, &(device.clone() as Device), options).await.unwrap();
                 device.log()
             });

@@ -75,7 +75,7 @@ impl FsUnderTest for Leaky {
             if self.strict {
                 self.look(rt, &device).await?;
             }
-            let options = FsckOptions { repair: true, reconnect: false, only_after_crash: true };
+            let options = FsckOptions { repair: true, reconnect: false, only_after_crash: true, trust_order: false };
             fsck(rt, &device, options).await?;
         }
         self.volume.mount(rt, device).await

@@ -399,7 +399,7 @@ fn a_file_in_a_directory_without_a_name() {
             ffs.run_jobs().await.unwrap();
             assert_eq!(ffs.state.borrow().soft_problems(), Vec::<String>::new());
             let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
-            let mending = FsckOptions { repair: true, reconnect: false, only_after_crash: true };
+            let mending = FsckOptions { repair: true, reconnect: false, only_after_crash: true, trust_order: false };
             fsck(&rt, &crashed, mending).await.unwrap();
             session(&rt, &crashed, softly(), async |client| {
                 assert!(client.read_file(b"/old/moved").await == Ok(vec![1; 5000]), "round {round}");
