@@ -15,7 +15,7 @@
 //!   H1  The engine thread is the thread that made the reactor. Every future of the reactor lives on it.
 //!   H2  A buffer that the kernel or a worker may touch is owned by the operation, not by the future: dropping
 //!       the future leaves the buffer and the file alive until the operation has ended.
-//!   H3  The engine thread never makes a system call here that can wait for a disk.
+//!   H3  The engine thread never makes a system call here that can wait for a disk, unless the system provides no thread at all.
 //!   H4  A panic on a worker thread becomes a panic of the engine thread, so that no task waits for its result.
 
 mod driver;
@@ -60,7 +60,7 @@ pub type File = Arc<OwnedFd>;
 /// Backend for device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
-    /// io_uring where the kernel offers it, threads otherwise.
+    /// io_uring where the kernel offers it, and a thread for it; threads otherwise.
     #[default]
     Auto,
     /// io_uring; an error where it is refused.

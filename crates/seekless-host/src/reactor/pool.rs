@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ struct Shared {
     /// Jobs started and not yet finished.
     unfinished: AtomicUsize,
     started: AtomicU64,
+    /// No thread could be started, which was reported.
+    is_short: AtomicBool,
     /// The message of the first panicking job.
     panic: OnceLock<String>,
     notifier: Arc<Notifier>,
@@ -94,6 +96,7 @@ impl Workers {
             work: Condvar::new(),
             unfinished: AtomicUsize::new(0),
             started: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
             panic: OnceLock::new(),
             notifier,
         };
@@ -117,12 +120,17 @@ impl Workers {
         queue.threads += 1;
         let for_thread = shared.clone();
         let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || for_thread.work());
-        if started.is_err() {
+        if let Err(error) = started {
             queue.threads -= 1;
             if queue.threads == 0 {
                 // The system provides no thread at all: run the jobs here, slowly.
                 let jobs = std::mem::take(&mut queue.jobs);
                 drop(queue);
+                if !shared.is_short.swap(true, Ordering::Relaxed) {
+                    log::warn!(
+                        "no thread can be started ({error}), so that all requests wait while one uses a file: is there a limit of processes?"
+                    );
+                }
                 jobs.into_iter().for_each(|job| shared.do_job(job));
             }
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use seekless::device::{Buf, Counter, Data};
 use slab::Slab;
@@ -32,6 +32,7 @@ type Sqe = squeue::Entry128;
 /// User data of completions that belong to no operation of the slab.
 const USER_DATA_NOTIFIER: u64 = u64::MAX;
 const USER_DATA_CANCEL: u64 = u64::MAX - 1;
+const USER_DATA_WORKER: u64 = u64::MAX - 2;
 
 pub(crate) struct Ring {
     uring: RefCell<IoUring<Sqe>>,
@@ -41,6 +42,8 @@ pub(crate) struct Ring {
     notifier_armed: Cell<bool>,
     /// Buffer of that read, eight bytes.
     notifier_value: Box<Cell<u64>>,
+    /// Result of the operation that starts the kernel's worker.
+    worker: Cell<Option<i32>>,
     /// Operations in the slab whose future is alive.
     awaited: Cell<usize>,
     submitted: Cell<u64>,
@@ -100,16 +103,39 @@ impl Ring {
         if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of this kernel is too old"));
         }
-        Ok(Ring {
+        let ring = Ring {
             uring: RefCell::new(uring),
             operations: RefCell::default(),
             notifier,
             notifier_armed: Cell::new(false),
             notifier_value: Box::default(),
+            worker: Cell::new(None),
             awaited: Cell::new(0),
             submitted: Cell::new(0),
             enters: Cell::new(0),
-        })
+        };
+        ring.start_worker()?;
+        Ok(ring)
+    }
+
+    /// Lets the kernel start the thread on which it serves regular files where that may take time, as every sync does. It keeps one
+    /// such thread from then on. Where it cannot start one, as the limit of processes is reached, it answers `ECANCELED`, of
+    /// which a sync could not tell whether it has consumed the report of a lost write.
+    fn start_worker(&self) -> io::Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let Ok(file) = rustix::fs::memfd_create("seekless", MemfdFlags::CLOEXEC) else { return Ok(()) };
+        let sync = opcode::Fsync::new(Fd(file.as_raw_fd())).build().flags(squeue::Flags::ASYNC);
+        self.push(&sync.user_data(USER_DATA_WORKER).into());
+        let deadline = Instant::now() + PATIENCE;
+        while self.worker.get().is_none() && Instant::now() < deadline {
+            self.enter(1, Some(Duration::from_millis(100)));
+            self.reap();
+        }
+        match self.worker.get() {
+            Some(0) => Ok(()),
+            Some(error) => Err(io::Error::from_raw_os_error(-error)),
+            None => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 
     pub(super) async fn read_at(&self, file: File, offset: u64, buf: Buf, from: usize) -> (Result<usize, Errno>, Buf) {
@@ -299,6 +325,7 @@ impl Ring {
         match user_data {
             USER_DATA_NOTIFIER => self.notifier_armed.set(false),
             USER_DATA_CANCEL => {}
+            USER_DATA_WORKER => self.worker.set(Some(result)),
             key => {
                 let mut operations = self.operations.borrow_mut();
                 let Some(operation) = operations.get_mut(key as usize) else {
