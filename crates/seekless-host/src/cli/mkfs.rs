@@ -10,7 +10,8 @@ use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
 ///
 /// Existing data is protected: a target with any byte that is not zero is refused unless --force is given. This reads
 /// all of a block device, and everything but the holes of a file. A target that takes longer than 20 seconds is
-/// refused, too. A target that is mounted or in use is always refused.
+/// refused, too. A target that is mounted or in use is always refused. A new image file appears when it is complete:
+/// after an interrupted mkfs there is none, or on host file systems without unnamed files (NFS, FAT) an incomplete one.
 ///
 /// Options that the stack line gives here and that `seekless list` calls fixed (segment, label, uuid) are kept in the
 /// file system, and those for mkfs alone (size) are not needed later. All others belong to the line: the last line of
@@ -59,15 +60,20 @@ pub(super) fn run(args: &Args) -> Done {
     let label = args.label.clone();
     let identity = seekless::stack::Identity { uuid, label, ..identity };
     let world = World::new()?;
-    let leaves = world.leaves().overwriting(args.force);
+    let leaves = world.leaves().overwriting(args.force).appearing();
     let made = world.run(async {
         stack.check_leaves(Purpose::Format, |word| leaves.look(&world.rt, word))?;
         let opened = stack.open(&world.rt, &leaves, Purpose::Format).await?;
         opened.mkfs(&identity).await?;
         Ok(opened.probe().await?)
     });
-    let probed = match made {
-        Ok(probed) => probed.ok_or_else(|| Failure::new("what was made is not recognised; this is a bug"))?,
+    let probed = made.and_then(|probed| {
+        let probed = probed.ok_or_else(|| Failure::new("what was made is not recognised; this is a bug"))?;
+        leaves.appear().map_err(Failure::new)?;
+        Ok(probed)
+    });
+    let probed = match probed {
+        Ok(probed) => probed,
         Err(failure) => {
             leaves.remove_created();
             return Err(failure);

@@ -27,6 +27,8 @@ use crate::reactor::Reactor;
 pub struct HostLeaves {
     reactor: Reactor,
     overwrite: bool,
+    /// See [`HostLeaves::appearing`].
+    appearing: bool,
     /// See [`HostLeaves::inside`].
     inside: PathBuf,
     files: RefCell<Vec<Rc<FileDevice>>>,
@@ -34,7 +36,7 @@ pub struct HostLeaves {
     /// Receives the reason when opening takes a while.
     tell: fn(&str),
     /// Image files that it has created.
-    created: RefCell<Vec<PathBuf>>,
+    created: RefCell<Vec<Rc<FileDevice>>>,
     /// Stores that [`HostLeaves::look`] has opened, by their paths.
     held: RefCell<Vec<(PathBuf, Rc<FileDevice>)>>,
 }
@@ -63,6 +65,7 @@ impl HostLeaves {
         HostLeaves {
             reactor: reactor.clone(),
             overwrite: false,
+            appearing: false,
             inside: PathBuf::new(),
             files: RefCell::default(),
             directories: RefCell::default(),
@@ -75,6 +78,11 @@ impl HostLeaves {
     /// Lets [`Purpose::Format`] destroy what is on a store.
     pub fn overwriting(self, overwrite: bool) -> HostLeaves {
         HostLeaves { overwrite, ..self }
+    }
+
+    /// Lets a new image have no name until [`HostLeaves::appear`].
+    pub fn appearing(self) -> HostLeaves {
+        HostLeaves { appearing: true, ..self }
     }
 
     /// Opens the directory `inside` each directory of the host, instead of that one.
@@ -94,7 +102,7 @@ impl HostLeaves {
         match (path.try_exists(), word.given("size")) {
             (Ok(false), Some(_)) => Ok(()), // It will be created.
             _ => {
-                let device = Rc::new(self.open_file(rt, word, Purpose::Format).map_err(Refused::trouble)?);
+                let device = self.open_file(rt, word, Purpose::Format).map_err(Refused::trouble)?;
                 self.held.borrow_mut().push((path, device));
                 Ok(())
             }
@@ -125,10 +133,21 @@ impl HostLeaves {
 
     /// Removes image files that were created for a failed mkfs.
     pub fn remove_created(&self) {
-        for path in self.created.take() {
+        for device in self.created.take() {
             // A partial file system is useless; the first error is the one to report.
-            let _ = std::fs::remove_file(path);
+            if !device.is_unnamed() {
+                let _ = std::fs::remove_file(device.path());
+            }
         }
+    }
+
+    /// Gives their names to the image files that were created, which are complete now. A mkfs that was killed has left nothing where the
+    /// host's file system can have files without names.
+    ///
+    /// # Errors
+    /// When something else has got such a name in between.
+    pub fn appear(&self) -> Result<(), FileError> {
+        self.created.borrow().iter().try_for_each(|device| device.appear())
     }
 
     /// Retries `open` while the only users are daemons whose mounts are gone: they write their data, and end.
@@ -161,7 +180,7 @@ impl HostLeaves {
         }
     }
 
-    fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<FileDevice, Refused> {
+    fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Rc<FileDevice>, Refused> {
         let Some(path) = word.text("path").map(PathBuf::from) else {
             return Err(BuildError::other("the path is missing").into()); // The table of words says that it is required.
         };
@@ -195,7 +214,7 @@ impl HostLeaves {
             // After locking, so that no other process changes it.
             self.protect(&path)?;
         }
-        Ok(device)
+        Ok(Rc::new(device))
     }
 
     fn create(
@@ -205,13 +224,14 @@ impl HostLeaves {
         path: &Path,
         options: FileOptions,
         purpose: Purpose,
-    ) -> Result<FileDevice, BuildError> {
+    ) -> Result<Rc<FileDevice>, BuildError> {
         let problem = format!("there is no file {}", path.display());
         let size = word.given("size").map(|_| word.bytes("size"));
         match (purpose, size) {
             (Purpose::Format, Some(size)) => {
-                let device = FileDevice::create(rt, &self.reactor, path, size, options).map_err(explain)?;
-                self.created.borrow_mut().push(path.to_owned());
+                let make = if self.appearing { FileDevice::create_unnamed } else { FileDevice::create };
+                let device = Rc::new(make(rt, &self.reactor, path, size, options).map_err(explain)?);
+                self.created.borrow_mut().push(device.clone());
                 Ok(device)
             }
             (Purpose::Format, None) => Err(BuildError::Missing { problem }),
@@ -326,9 +346,9 @@ impl LeafOpener for HostLeaves {
             "file" => {
                 let device = match self.take_held(word.text("path")) {
                     Some(device) => device,
-                    None => Rc::new(self.once_free(rt, || self.open_file(rt, word, purpose)).await?),
+                    None => self.once_free(rt, || self.open_file(rt, word, purpose)).await?,
                 };
-                if purpose == Purpose::Format && self.overwrite {
+                if purpose == Purpose::Format && self.overwrite && !device.is_unnamed() {
                     self.wipe(device.path())?;
                 }
                 self.files.borrow_mut().push(device.clone());

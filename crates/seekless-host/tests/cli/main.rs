@@ -13,6 +13,7 @@ mod disks;
 mod experiments;
 mod exports;
 mod in_use;
+mod interrupted;
 mod layers;
 mod metrics;
 mod mounts;

@@ -10,7 +10,8 @@
 //!       success would say nothing about the lost writes.
 //!   F2  One process at a time writes to a store: `flock` on the file, and on block devices `O_EXCL`, which also
 //!       keeps mounts of the kernel's own file systems away. A loop device and the file behind it are the same store.
-//!   F3  A new image's name is durable before its creation is reported.
+//!   F3  A new image's name is durable before its creation is reported. Where it is to have one only when it is complete, a process that ends
+//!       earlier leaves nothing.
 //!   F4  No write goes through the page cache while another by-passes it. When the second ends, the kernel drops what the
 //!       cache has of its pages, and of those together with them; if one has been changed in the meantime, it reports that
 //!       as an I/O error of the file with the next sync.
@@ -80,6 +81,8 @@ struct Shared {
     fullness: Fullness,
     /// The image has lost its last name, and that was reported.
     is_nameless: Cell<bool>,
+    /// The image is new, and has no name yet.
+    is_unnamed: Cell<bool>,
     counts: Counts,
 }
 
@@ -112,6 +115,11 @@ impl FileDevice {
     /// Where the store is.
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    /// True for a new file that has no name yet.
+    pub fn is_unnamed(&self) -> bool {
+        self.shared.is_unnamed.get()
     }
 
     /// True on a block device, whose mount the kernel can then sync (`fuseblk`).
@@ -256,7 +264,7 @@ impl Shared {
     /// Reports once that the image was removed, or that another file was renamed over it: what is durable in it is gone with
     /// the last user.
     fn look_for_its_name(&self) {
-        if self.block_device || self.is_nameless.get() {
+        if self.block_device || self.is_nameless.get() || self.is_unnamed.get() {
             return;
         }
         if rustix::fs::fstat(&*self.file).is_ok_and(|stat| stat.st_nlink == 0) {

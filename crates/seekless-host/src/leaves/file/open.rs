@@ -1,7 +1,7 @@
 //! Opening and creating stores, with exclusive use and the properties of the storage below.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,7 +62,52 @@ impl FileDevice {
     pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: FileOptions) -> Result<FileDevice, FileError> {
         let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let file = open_file(path, access | direct_flag(options), "open")?;
-        FileDevice::from_open(rt, reactor, path, options, file)
+        FileDevice::from_open(rt, reactor, path, options, file, false)
+    }
+
+    /// As [`FileDevice::create`], but the file has no name until [`FileDevice::appear`]: if the process ends before, nothing is left.
+    /// Where the file system below has no files without names, it has its name at once.
+    ///
+    /// # Errors
+    /// As for [`FileDevice::create`].
+    pub fn create_unnamed(
+        rt: &Rt,
+        reactor: &Reactor,
+        path: &Path,
+        bytes: u64,
+        options: FileOptions,
+    ) -> Result<FileDevice, FileError> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | direct_flag(options);
+        let unnamed = || -> Option<FileDevice> {
+            if path.symlink_metadata().is_ok() {
+                return None; // Not even a link that leads nowhere.
+            }
+            let file = open_file(parent_of(path), flags, "create").ok()?;
+            rustix::fs::ftruncate(&file, bytes).ok()?;
+            FileDevice::from_open(rt, reactor, path, options, file, true).ok()
+        };
+        match unnamed() {
+            Some(device) => Ok(device),
+            None => FileDevice::create(rt, reactor, path, bytes, options),
+        }
+    }
+
+    /// Gives the name to a file that was created without one. When this returns, a power cut does not undo it (F3).
+    ///
+    /// # Errors
+    /// `Os` with `EXIST` when something else has got that name in between.
+    pub fn appear(&self) -> Result<(), FileError> {
+        if !self.shared.is_unnamed.get() {
+            return Ok(());
+        }
+        let path = &self.shared.path;
+        let error = |action| move |cause| FileError::Os { action, path: path.clone(), cause };
+        let cwd = rustix::fs::CWD;
+        rustix::fs::linkat(cwd, of_descriptor(&self.shared.file), cwd, path, AtFlags::SYMLINK_FOLLOW)
+            .map_err(error("create"))?;
+        self.shared.is_unnamed.set(false);
+        rustix::fs::fsync(&*self.shared.file).map_err(error("sync"))?;
+        sync_parent(path).map_err(error("sync the directory of"))
     }
 
     /// Creates an image file of `bytes` that takes no space yet and reads as zeroes. When this returns, a power
@@ -83,7 +128,7 @@ impl FileDevice {
             rustix::fs::ftruncate(&file, bytes).map_err(error("set the size of"))?;
             rustix::fs::fsync(&file).map_err(error("sync"))?;
             sync_parent(path).map_err(error("sync the directory of"))?;
-            FileDevice::from_open(rt, reactor, path, options, file)
+            FileDevice::from_open(rt, reactor, path, options, file, false)
         })();
         if made.is_err() {
             // A partial image is useless; the first error is the one to report.
@@ -98,6 +143,7 @@ impl FileDevice {
         path: &Path,
         options: FileOptions,
         file: OwnedFd,
+        is_unnamed: bool,
     ) -> Result<FileDevice, FileError> {
         let error = |action| move |cause| FileError::Os { action, path: path.to_owned(), cause };
         let stat = rustix::fs::fstat(&file).map_err(error("examine"))?;
@@ -123,14 +169,15 @@ impl FileDevice {
         }
         let sectors = blocks * (u64::from(block_bytes) / SECTOR_BYTES);
         let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-        let again = open_file(path, access | direct_flag(options), "open")?;
+        let reach = if is_unnamed { of_descriptor(&file) } else { path.to_owned() };
+        let again = open_file(&reach, access | direct_flag(options), "open")?;
         let stat_again = rustix::fs::fstat(&again).map_err(error("examine"))?;
         if (stat.st_dev, stat.st_ino) != (stat_again.st_dev, stat_again.st_ino) {
             // Another process replaced it in between.
             return Err(FileError::InUse { path: path.to_owned(), users: Users::default() });
         }
         let direct = match options.direct {
-            DirectIo::Auto if !block_device => beside(path, access, &file)?,
+            DirectIo::Auto if !block_device => beside(&reach, access, &file)?,
             DirectIo::Auto | DirectIo::On | DirectIo::Off => None,
         };
         let discard = match (options.read_only, block_device) {
@@ -157,6 +204,7 @@ impl FileDevice {
                 syncs: Default::default(),
                 durable_write_busy: false.into(),
                 is_nameless: false.into(),
+                is_unnamed: is_unnamed.into(),
                 failed: Default::default(),
                 fullness: Default::default(),
                 counts: Default::default(),
@@ -296,13 +344,22 @@ fn block_device_discard(device: u64) -> Discard {
     }
 }
 
-/// Makes the name of a new file durable.
-fn sync_parent(path: &Path) -> Result<(), Errno> {
-    let parent = match path.parent() {
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    let directory = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    }
+}
+
+/// A path that leads to an open file, whether it has a name or not.
+fn of_descriptor(file: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Makes the name of a new file durable.
+fn sync_parent(path: &Path) -> Result<(), Errno> {
+    let directory =
+        rustix::fs::open(parent_of(path), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::fs::fsync(&directory)
 }
 
