@@ -72,6 +72,13 @@ impl BlockDevice for Part {
     }
 }
 
+/// `members` parts of the same size.
+pub(super) fn parts(whole: &Device, members: u64) -> Vec<Device> {
+    let sectors = whole.geometry().sectors / members / 8 * 8;
+    let part = |slot: u64| Rc::new(Part { whole: whole.clone(), at: slot * sectors, sectors }) as Device;
+    (0..members).map(part).collect()
+}
+
 /// What is on an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Upper {
@@ -92,19 +99,13 @@ struct OnArray {
 }
 
 impl OnArray {
-    fn parts(&self, whole: &Device) -> Vec<Device> {
-        let sectors = whole.geometry().sectors / self.members / 8 * 8;
-        let part = |slot: u64| Rc::new(Part { whole: whole.clone(), at: slot * sectors, sectors }) as Device;
-        (0..self.members).map(part).collect()
-    }
-
     fn options(&self) -> ArrayOptions {
         let options = ArrayOptions { journal: self.journal, region: Some(64 * KIB), ..ArrayOptions::new(self.level) };
         options.unit(32)
     }
 
     async fn array(&self, rt: &Rt, whole: &Device, read_only: bool) -> FsResult<Rc<Array>> {
-        let members = self.parts(whole).into_iter().map(Some).collect();
+        let members = parts(whole, self.members).into_iter().map(Some).collect();
         Ok(Array::open(rt, members, &ArrayOptions { read_only, ..self.options() }).await.map_err(failed)?)
     }
 
@@ -126,7 +127,7 @@ impl FsUnderTest for OnArray {
     }
 
     async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
-        let created = Array::create(rt, self.parts(&device), &self.options(), [1; 16], Contents::Zeroes).await;
+        let created = Array::create(rt, parts(&device, self.members), &self.options(), [1; 16], Contents::Zeroes).await;
         let array = created.map_err(failed)?;
         let device: Device = array.clone();
         match self.upper {
