@@ -3,9 +3,8 @@
 //! schedulers and depths alone.
 //!
 //! Each request passes the whole device: executor, queue, mechanism. The aim is a million a second at any depth with C-LOOK
-//! and with SSTF. What callers and drive cost without any order is in the row of fcfs: with 4096 callers, a request misses a
-//! second-level cache of 1 MiB 8 times (cachegrind), in the queue, its caller's task and two futures. With 65,536 callers these
-//! lines come from memory, not from a third-level cache, and take more time than everything else.
+//! and with SSTF. What callers and drive cost without any order is in the row of fcfs. With 65,536 callers five places of a
+//! request come from memory, one after another, which takes more time than everything else: docs/testing.md has a profile.
 
 #![allow(clippy::disallowed_methods)]
 

@@ -190,7 +190,7 @@ impl Ready {
 
 struct TaskWaker {
     id: TaskId,
-    /// True while the task is in the ready queue, so that it is never there twice.
+    /// True while the task is in [`Ready`], so that it is never there twice.
     queued: AtomicBool,
     ready: Arc<Ready>,
 }
@@ -209,6 +209,8 @@ impl Wake for TaskWaker {
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
+/// In a cache line of its own: of 65,536 tasks that wait, the next one is in no cache.
+#[repr(align(64))]
 struct Task {
     /// Absent while the future is polled. The waker is kept beside it so that a poll does not touch its reference
     /// count.
@@ -217,11 +219,17 @@ struct Task {
     name: Name,
     /// Index of the task's name in the pulse.
     name_index: u32,
+    /// True while the task is in the ready queue, so that it is never there twice.
+    queued: bool,
 }
 
-/// What wakes when a timer is due.
-enum Sleeper {
-    /// A task that sleeps with its own waker, the usual case: known by its number, so that registering and firing touch
+const _: () = assert!(size_of::<Option<Task>>() == 64);
+
+/// What wakes when a timer is due, or when a device says so: see [`Rt::sleeper`].
+pub struct Sleeper(Who);
+
+enum Who {
+    /// A task that sleeps with its own waker, the usual case: known by its number, so that registering and waking touch
     /// no shared state.
     Task(TaskId),
     /// Part of a task that distinguishes its parts by wakers, such as `join_all`.
@@ -266,6 +274,8 @@ pub(crate) struct Core {
     tasks: RefCell<Vec<Option<Task>>>,
     /// Wakes the future of `block_on`.
     root: RefCell<Option<Arc<TaskWaker>>>,
+    /// True while that future is in the ready queue.
+    root_queued: Cell<bool>,
     free: RefCell<Vec<TaskId>>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     timer_sequence: Cell<u64>,
@@ -285,10 +295,12 @@ impl Core {
             tasks.push(None);
             tasks.len() - 1
         });
-        let state = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), ready: self.ready.clone() });
-        tasks[id] = Some(Task { future: Some((future, Waker::from(state.clone()))), state, name, name_index });
+        let state = Arc::new(TaskWaker { id, queued: AtomicBool::new(false), ready: self.ready.clone() });
+        let future = Some((future, Waker::from(state.clone())));
+        tasks[id] = Some(Task { future, state, name, name_index, queued: true });
         drop(tasks);
-        self.enqueue(id);
+        self.take_woken();
+        self.queue.borrow_mut().push_back(id);
     }
 
     /// Names the task that is being polled.
@@ -325,11 +337,21 @@ impl Core {
     pub(crate) fn add_timer(&self, at: Nanos, waker: &Waker) {
         let sequence = self.timer_sequence.get();
         self.timer_sequence.set(sequence + 1);
-        let sleeper = match self.is_of_current(waker) {
-            true => Sleeper::Task(self.current.get()),
-            false => Sleeper::Part(waker.clone()),
-        };
-        self.timers.borrow_mut().push(Reverse(Timer { at, sequence, sleeper }));
+        self.timers.borrow_mut().push(Reverse(Timer { at, sequence, sleeper: self.sleeper(waker) }));
+    }
+
+    pub(crate) fn sleeper(&self, waker: &Waker) -> Sleeper {
+        match self.is_of_current(waker) {
+            true => Sleeper(Who::Task(self.current.get())),
+            false => Sleeper(Who::Part(waker.clone())),
+        }
+    }
+
+    pub(crate) fn wake(&self, sleeper: Sleeper) {
+        match sleeper.0 {
+            Who::Task(id) => self.wake_task(id),
+            Who::Part(waker) => waker.wake(),
+        }
     }
 
     /// Applies `look` to the waker of a task that has not ended.
@@ -346,25 +368,36 @@ impl Core {
         self.at_waker_of(self.current.get(), |state| std::ptr::eq(data, Arc::as_ptr(state)))
     }
 
-    /// Puts a task at the end of the ready queue, behind all tasks woken earlier.
-    fn enqueue(&self, id: TaskId) {
+    /// Puts a task at the end of the ready queue, behind all tasks woken earlier; does nothing when it is there already, or
+    /// has ended.
+    fn wake_task(&self, id: TaskId) {
         self.take_woken();
-        self.queue.borrow_mut().push_back(id);
+        if self.note_queued(id) {
+            self.queue.borrow_mut().push_back(id);
+        }
+    }
+
+    /// Notes that a task is in the ready queue. False when it was there already, or has ended.
+    fn note_queued(&self, id: TaskId) -> bool {
+        if id == NO_TASK {
+            return !self.root_queued.replace(true);
+        }
+        let mut tasks = self.tasks.borrow_mut();
+        tasks.get_mut(id).and_then(Option::as_mut).is_some_and(|task| !std::mem::replace(&mut task.queued, true))
     }
 
     /// Takes over the tasks that wakers have queued.
     fn take_woken(&self) {
         if self.ready.filled.load(Ordering::Acquire) {
             let mut woken = self.ready.lock();
-            self.queue.borrow_mut().extend(woken.drain(..));
+            for id in woken.drain(..) {
+                // A waker may be that of a task that has ended; a later one with its number is then polled once more.
+                let is_own = self.at_waker_of(id, |state| state.queued.swap(false, Ordering::AcqRel));
+                if !is_own || self.note_queued(id) {
+                    self.queue.borrow_mut().push_back(id);
+                }
+            }
             self.ready.filled.store(false, Ordering::Release);
-        }
-    }
-
-    /// Wakes a task that sleeps with its own waker; does nothing when it has already ended.
-    fn wake_task(&self, id: TaskId) {
-        if self.at_waker_of(id, |state| !state.queued.swap(true, Ordering::AcqRel)) {
-            self.enqueue(id);
         }
     }
 
@@ -394,7 +427,7 @@ impl Core {
             let mut tasks = self.tasks.borrow_mut();
             match tasks.get_mut(id).and_then(Option::as_mut) {
                 Some(task) => {
-                    task.state.queued.store(false, Ordering::Release);
+                    task.queued = false;
                     task.future.take().map(|future| (future, task.name, task.name_index))
                 }
                 None => None,
@@ -435,8 +468,7 @@ impl Core {
                 }
             };
             match due {
-                Some(Reverse(Timer { sleeper: Sleeper::Task(id), .. })) => self.wake_task(id),
-                Some(Reverse(Timer { sleeper: Sleeper::Part(waker), .. })) => waker.wake(),
+                Some(Reverse(timer)) => self.wake(timer.sleeper),
                 None => return None,
             }
         }
@@ -493,6 +525,7 @@ impl Executor {
                 order: RefCell::new(order),
                 tasks: RefCell::default(),
                 root: RefCell::default(),
+                root_queued: Cell::default(),
                 free: RefCell::default(),
                 timers: RefCell::default(),
                 timer_sequence: Cell::default(),
@@ -556,18 +589,20 @@ impl Executor {
     fn run_until(&self, limits: Limits, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) -> Result<(), Unfinished> {
         let core = &self.rt.0;
         // The awaited future is not a task: it is polled here whenever its waker fired.
-        let root = Arc::new(TaskWaker { id: NO_TASK, queued: AtomicBool::new(true), ready: core.ready.clone() });
+        let root = Arc::new(TaskWaker { id: NO_TASK, queued: AtomicBool::new(false), ready: core.ready.clone() });
         let root_waker = Waker::from(root.clone());
-        *core.root.borrow_mut() = Some(root.clone());
+        *core.root.borrow_mut() = Some(root);
         let name = Name::Place(Location::caller());
         let name_index = core.pulse.as_ref().map_or(0, |pulse| pulse.register(name));
         let mut polls = 0;
         let events_before = core.events.get();
-        core.enqueue(NO_TASK);
+        core.take_woken();
+        core.root_queued.set(true);
+        core.queue.borrow_mut().push_back(NO_TASK);
         loop {
             while let Some(id) = core.next_ready() {
                 if id == NO_TASK {
-                    root.queued.store(false, Ordering::Release);
+                    core.root_queued.set(false);
                     core.events.set(core.events.get() + 1);
                     let turn = core.begin_turn(name, name_index);
                     let done = poll(&mut Context::from_waker(&root_waker));

@@ -25,13 +25,14 @@ mod turn;
 
 pub use cover::{cover, covered};
 pub use cpu::{HostProfile, Work};
-pub use executor::{Clock, Executor, Limits, Setback, Stalled, Unfinished, VirtualClock};
+pub use executor::{Clock, Executor, Limits, Setback, Sleeper, Stalled, Unfinished, VirtualClock};
 pub use sync::{Event, Gate, Pass, Receiver, Sender, oneshot};
 pub use task::{JoinHandle, Sleep, YieldNow};
 pub use turn::Pulse;
 
 use std::future::Future;
 use std::rc::Rc;
+use std::task::Waker;
 
 use crate::units::{Nanos, WallTime};
 
@@ -107,6 +108,17 @@ impl Rt {
             send.send(job());
         }));
         receive.await
+    }
+
+    /// Whom `waker` wakes, for a device that keeps many callers waiting: to wake a task by its number touches less memory than a
+    /// waker. Only for the waker that the calling task is polled with.
+    pub fn sleeper(&self, waker: &Waker) -> Sleeper {
+        self.0.sleeper(waker)
+    }
+
+    /// Wakes it, as its waker would.
+    pub fn wake(&self, sleeper: Sleeper) {
+        self.0.wake(sleeper);
     }
 
     /// Charges the modelled processor for `work` and returns when it has been done.

@@ -23,6 +23,11 @@ impl Sleep {
     pub(super) fn new(rt: Rt, deadline: Nanos) -> Sleep {
         Sleep { rt, deadline, registered: false }
     }
+
+    /// When it completes, if nothing holds it up.
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
+    }
 }
 
 impl Future for Sleep {

@@ -1,7 +1,9 @@
 //! Aim: virtual time is exact and replays from its seed. Method: small tasks that log what they see.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 use super::*;
 
@@ -57,6 +59,40 @@ fn a_stalled_run_says_so() {
     let executor = Executor::simulated(1, HostProfile::NONE);
     let event = Event::new();
     assert_eq!(executor.block_on(event.wait()), Err(Stalled));
+}
+
+/// A task that is woken several times before it runs is polled once, in whichever ways it was woken; one that has ended is polled
+/// no more. Method: a task that counts its polls, woken by its waker, as a sleeper, and by both in either order.
+#[test]
+fn a_task_is_in_the_ready_queue_once() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let polls = Rc::new(Cell::new(0));
+    let handles: Rc<RefCell<Vec<(Waker, Sleeper)>>> = Rc::default();
+    let (inner, counted, given) = (rt.clone(), polls.clone(), handles.clone());
+    rt.spawn(poll_fn(move |context| {
+        counted.set(counted.get() + 1);
+        given.borrow_mut().extend((0..2).map(|_| (context.waker().clone(), inner.sleeper(context.waker()))));
+        if counted.get() < 6 { Poll::Pending } else { Poll::Ready(()) }
+    }));
+    let done = executor.block_on(async move {
+        for round in 1..=7 {
+            rt.sleep(Nanos(1)).await;
+            assert_eq!(polls.get(), round.min(6));
+            let mut last = None;
+            for (index, (waker, sleeper)) in handles.take().into_iter().enumerate() {
+                match (round + index) % 4 {
+                    0 | 1 => waker.wake_by_ref(),
+                    _ => rt.wake(sleeper),
+                }
+                last = Some(waker);
+            }
+            if let (6, Some(waker)) = (round, last) {
+                handles.borrow_mut().push((waker.clone(), rt.sleeper(&waker)));
+            }
+        }
+    });
+    assert_eq!(done, Ok(()));
 }
 
 /// A run that does not end is given up, whether it keeps running or keeps sleeping.

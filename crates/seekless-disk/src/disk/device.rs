@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use async_trait::async_trait;
 
@@ -16,7 +17,7 @@ use crate::device::{
     BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, HeadsAt, Image, TrackPlace,
     WriteFlags,
 };
-use crate::rt::{Rt, Work};
+use crate::rt::{Rt, Sleep, Sleeper, Work};
 use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
 /// Longest request in bytes. SCSI's READ(10) and WRITE(10) count blocks with 16 bits; rounded down to whole 4 KiB.
@@ -54,7 +55,7 @@ struct State {
     /// The drive is serving a request.
     busy: bool,
     /// Whom to wake when their turn comes.
-    queue: Queue<Option<Waker>>,
+    queue: Queue<Option<Sleeper>>,
     /// The request that left the queue last, and when it will be done.
     called: Option<(Ticket, Nanos)>,
     /// End of the request that was served last.
@@ -145,51 +146,44 @@ impl Disk {
     }
 
     /// Takes the time that the drive needs for `request`, including the wait for its turn.
-    async fn serve(&self, request: Option<Request>) {
-        let Some(request) = request else { return };
-        self.rt.charge(Work::DeviceRequest).await;
-        let turn = self.enter(request);
-        let done = poll_fn(|context| turn.poll_done(context.waker())).await;
-        self.rt.sleep_until(done).await;
+    fn serve(&self, request: Option<Request>) -> Serve<'_> {
+        let stage = request.map_or(Stage::Over, |request| Stage::Charge(request, self.rt.charge(Work::DeviceRequest)));
+        Serve { disk: self, stage }
     }
 
     /// Starts `request`, or queues it when the drive is busy.
-    fn enter(&self, request: Request) -> Turn<'_> {
+    fn enter(&self, request: Request) -> Stage {
         let now = self.rt.now();
         let mut state = self.state.borrow_mut();
-        let hold = if state.busy {
+        if state.busy {
             let State { queue, mechanism, counts, .. } = &mut *state;
             let ticket = queue.push(Waiting { arrived: now, request, who: None }, mechanism);
             counts.waiting_max = counts.waiting_max.max(queue.len() as u64);
-            Hold::Queue(ticket)
+            Stage::Queue(ticket)
         } else {
             state.busy = true;
-            Hold::Drive(state.start(now, now, now, request))
-        };
-        Turn { disk: self, hold }
+            Stage::Drive(self.rt.sleep_until(state.start(now, now, now, request)))
+        }
     }
 
     /// Gives the drive, which will be free at `done`, to the next request.
     fn leave(&self, done: Nanos) {
         let now = self.rt.now();
-        let waker = {
+        let next = {
             let mut state = self.state.borrow_mut();
-            let State { mechanism, queue, position, .. } = &mut *state;
-            match queue.next(done, *position, mechanism) {
-                Some((ticket, next)) => {
-                    let done = state.start(now, next.arrived, done, next.request);
-                    state.called = Some((ticket, done));
-                    next.who
-                }
-                None => {
-                    state.busy = false;
-                    None
-                }
-            }
+            let State { mechanism, queue, position, busy, .. } = &mut *state;
+            let next = queue.next(done, *position, mechanism);
+            *busy = next.is_some();
+            next
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        let Some((ticket, next)) = next else { return };
+        // Before the drive's work is computed, so that the processor fetches the task while it does that.
+        if let Some(sleeper) = next.who {
+            self.rt.wake(sleeper);
         }
+        let mut state = self.state.borrow_mut();
+        let done = state.start(now, next.arrived, done, next.request);
+        state.called = Some((ticket, done));
     }
 
     /// A request of `bytes` at `at`, checked; `None` when there is nothing to do.
@@ -206,6 +200,11 @@ impl Disk {
 }
 
 impl State {
+    /// When a request that waited will be done, once it has left the queue.
+    fn done(&self, ticket: Ticket) -> Option<Nanos> {
+        self.called.filter(|(called, _)| *called == ticket).map(|(_, done)| done)
+    }
+
     /// Lets the mechanism serve `request`; returns when it will be done.
     fn start(&mut self, now: Nanos, arrived: Nanos, start: Nanos, request: Request) -> Nanos {
         self.settle(now);
@@ -275,50 +274,69 @@ impl Spent {
     }
 }
 
-/// A request's turn at the drive, or its place in the queue. Dropping it passes the drive on: at the end of the
-/// request, or at once when the waiting caller is gone. The mechanism still spends its time on that request.
-struct Turn<'a> {
+/// A request on its way: see [`Disk::serve`]. Dropping it passes the drive on: at the end of the request, or at once when the
+/// waiting caller is gone. The mechanism still spends its time on that request.
+///
+/// Not an async function, with which the future of a read would be twice as long: 65,536 of them may wait.
+struct Serve<'a> {
     disk: &'a Disk,
-    hold: Hold,
+    stage: Stage,
 }
 
-#[derive(Clone, Copy)]
-enum Hold {
-    /// It is being served until then.
-    Drive(Nanos),
+enum Stage {
+    /// The host's processor hands it over.
+    Charge(Request, Sleep),
+    /// It waits, or its turn has come and it does not know yet.
     Queue(Ticket),
+    /// It is being served until then.
+    Drive(Sleep),
+    Over,
 }
 
-impl Turn<'_> {
-    /// When the request will be done, once it has left the queue.
-    fn done(&self, state: &State) -> Option<Nanos> {
-        match self.hold {
-            Hold::Drive(done) => Some(done),
-            Hold::Queue(ticket) => state.called.filter(|(called, _)| *called == ticket).map(|(_, done)| done),
-        }
-    }
+impl Future for Serve<'_> {
+    type Output = ();
 
-    /// The same, or `waker` is woken then.
-    fn poll_done(&self, waker: &Waker) -> Poll<Nanos> {
-        let mut state = self.disk.state.borrow_mut();
-        if let Some(done) = self.done(&state) {
-            return Poll::Ready(done);
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Serve { disk, stage } = self.get_mut();
+        loop {
+            *stage = match stage {
+                Stage::Charge(request, charge) => {
+                    ready!(Pin::new(charge).poll(context));
+                    disk.enter(*request)
+                }
+                Stage::Queue(ticket) => {
+                    let mut state = disk.state.borrow_mut();
+                    let Some(done) = state.done(*ticket) else {
+                        state.queue.set_who(*ticket, Some(disk.rt.sleeper(context.waker())));
+                        return Poll::Pending;
+                    };
+                    Stage::Drive(disk.rt.sleep_until(done))
+                }
+                Stage::Drive(service) => {
+                    ready!(Pin::new(&mut *service).poll(context));
+                    disk.leave(service.deadline());
+                    Stage::Over
+                }
+                Stage::Over => return Poll::Ready(()),
+            };
         }
-        if let Hold::Queue(ticket) = self.hold {
-            state.queue.set_who(ticket, Some(waker.clone()));
-        }
-        Poll::Pending
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Serve<'_> {
     fn drop(&mut self) {
-        let mut state = self.disk.state.borrow_mut();
-        if let Some(done) = self.done(&state) {
-            drop(state);
-            self.disk.leave(done);
-        } else if let Hold::Queue(ticket) = self.hold {
-            state.queue.remove(ticket);
+        match &self.stage {
+            Stage::Queue(ticket) => {
+                let mut state = self.disk.state.borrow_mut();
+                if let Some(done) = state.done(*ticket) {
+                    drop(state);
+                    self.disk.leave(done);
+                } else {
+                    state.queue.remove(*ticket);
+                }
+            }
+            Stage::Drive(service) => self.disk.leave(service.deadline()),
+            Stage::Charge(..) | Stage::Over => {}
         }
     }
 }
@@ -394,14 +412,21 @@ impl BlockDevice for Disk {
         Some(self)
     }
 
-    async fn read(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
-        let request = self.request(at, buf.len(), false, false)?;
-        self.serve(request).await;
-        match &self.image {
-            Some(image) => image.borrow().read(at, &mut buf),
-            None => buf = Buf::zeroed(buf.len()),
-        }
-        Ok(buf)
+    // As `async_trait` writes it, but without a second copy of the arguments in the future.
+    fn read<'a, 'b>(&'a self, at: Sector, mut buf: Buf) -> Pin<Box<dyn Future<Output = Result<Buf, DeviceError>> + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            let request = self.request(at, buf.len(), false, false)?;
+            self.serve(request).await;
+            match &self.image {
+                Some(image) => image.borrow().read(at, &mut buf),
+                None => buf = Buf::zeroed(buf.len()),
+            }
+            Ok(buf)
+        })
     }
 
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {

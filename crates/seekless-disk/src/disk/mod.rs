@@ -12,6 +12,7 @@ mod drive;
 pub mod file;
 pub mod fit;
 mod halves;
+mod heap;
 pub mod import;
 mod layout;
 pub mod measure;

@@ -38,6 +38,8 @@ pub(super) struct Ticket {
 pub(super) struct Queue<T> {
     scheduler: Scheduler,
     slots: Vec<Slot<T>>,
+    /// Where the first sector of the request in each slot lies, for SPTF.
+    spots: Vec<Spot>,
     /// First of the slots that are free; they are linked by `later`.
     free: u32,
     oldest: u32,
@@ -78,12 +80,12 @@ impl QueueKey {
     }
 }
 
+/// In a cache line of its own: of 65,536 requests that wait, the next one is in no cache.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot<T> {
     /// `None` in a free slot.
     waiting: Option<Waiting<T>>,
-    /// Where its first sector lies, for schedulers that go by that.
-    spot: Spot,
     /// What the scheduler goes by.
     key: u64,
     arrival: u64,
@@ -103,7 +105,7 @@ impl<T> Queue<T> {
             Scheduler::Sstf => Order::Halves(Halves::new(Below::Highest)),
             Scheduler::Sptf { .. } => Order::Tree(BTreeMap::new()),
         };
-        Queue { scheduler, slots: Vec::new(), free, oldest, newest, len: 0, arrivals: 0, order }
+        Queue { scheduler, slots: Vec::new(), spots: Vec::new(), free, oldest, newest, len: 0, arrivals: 0, order }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -115,18 +117,21 @@ impl<T> Queue<T> {
         let newest = self.slot(self.newest).and_then(|slot| slot.waiting.as_ref());
         debug_assert!(newest.is_none_or(|newest| newest.arrived <= waiting.arrived)); // Q3
         let sector = waiting.request.sector;
-        let (key, spot) = match self.scheduler {
-            Scheduler::Fcfs => (0, Spot::default()),
-            Scheduler::CLook => (sector.0, Spot::default()),
-            Scheduler::Sstf | Scheduler::Sptf { .. } => {
+        let slot = if self.free == NONE { self.slots.len() as u32 } else { self.free };
+        let key = match self.scheduler {
+            Scheduler::Fcfs => 0,
+            Scheduler::CLook => sector.0,
+            Scheduler::Sstf => u64::from(mechanism.spot(sector).track.cylinder),
+            Scheduler::Sptf { .. } => {
                 let spot = mechanism.spot(sector);
-                (u64::from(spot.track.cylinder), spot)
+                self.spots.resize(self.spots.len().max(slot as usize + 1), Spot::default());
+                self.spots[slot as usize] = spot;
+                u64::from(spot.track.cylinder)
             }
         };
-        let slot = if self.free == NONE { self.slots.len() as u32 } else { self.free };
         let arrival = self.arrivals;
         self.arrivals += 1;
-        let filled = Slot { waiting: Some(waiting), spot, key, arrival, earlier: self.newest, later: NONE };
+        let filled = Slot { waiting: Some(waiting), key, arrival, earlier: self.newest, later: NONE };
         match self.slots.get_mut(slot as usize) {
             Some(empty) => {
                 self.free = empty.later;
@@ -198,10 +203,8 @@ impl<T> Queue<T> {
             (u128::from(now.saturating_sub(waiting.arrived).0) * age_micros / 1000) as i128 // Below 2⁶⁴ · 2³².
         };
         let rank = |slot: u32| {
-            let Some(Slot { waiting: Some(waiting), spot, arrival, .. }) = self.slot(slot) else {
-                unreachable!("Q1, Q2")
-            };
-            let time = mechanism.access_time(now, spot, waiting.request.write);
+            let Some(Slot { waiting: Some(waiting), arrival, .. }) = self.slot(slot) else { unreachable!("Q1, Q2") };
+            let time = mechanism.access_time(now, &self.spots[slot as usize], waiting.request.write);
             (i128::from(time.0) - credit(waiting), *arrival, slot)
         };
         let here = u64::from(mechanism.cylinder());

@@ -41,6 +41,14 @@ fn bytes_and_time() {
     assert!(disk.guarantees().durable_on_completion);
 }
 
+/// A request that waits takes little memory beside its place in the queue: thousands may wait.
+#[test]
+fn requests_that_wait_are_small() {
+    let (_, disk) = on(drive("cheetah9lp"), Options::default());
+    let read = size_of_val(&*disk.read(Sector(0), Buf::zeroed(512)));
+    assert!(read <= 96, "{read}");
+}
+
 /// Aim: the drive is never busy for longer than time has passed, whenever one looks, and in the end it was busy for the whole of each
 /// service. Method: several requests at once, the last of which is given up; a look every 3 ms.
 #[test]
