@@ -16,7 +16,7 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 /// and running it again continues where it ended.
 ///
 /// Files with several names are left as they are, and so are those that would not take less space, and those that another program has open
-/// for writing. A mount shows them like the others.
+/// for writing. A mount shows them like the others. Files for which there is not enough space are left, too, and the exit code is 1 then.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless pack 'zstd / hostdir:/srv/data'
@@ -73,7 +73,7 @@ fn convert(args: &Args, direction: Direction) -> Done {
         true => output::print_json(&to_json(&progress))?,
         false => output::print(&to_text(&progress, direction))?,
     }
-    Ok(0)
+    Ok(u8::from(progress.files_without_space > 0))
 }
 
 fn to_text(progress: &Progress, direction: Direction) -> String {
@@ -92,6 +92,9 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
     }
     if progress.files_in_use > 0 {
         text += &format!("; {} are in use and were left", progress.files_in_use);
+    }
+    if progress.files_without_space > 0 {
+        text += &format!("; {} were left for lack of space", progress.files_without_space);
     }
     if progress.files_unguarded > 0 {
         text += &format!(
@@ -114,6 +117,7 @@ fn to_json(progress: &Progress) -> serde_json::Value {
         "files_converted": progress.files_converted,
         "files_done_before": progress.files_done_before,
         "files_in_use": progress.files_in_use,
+        "files_without_space": progress.files_without_space,
         "files_unguarded": progress.files_unguarded,
         "bytes_before": progress.bytes_before,
         "bytes_after": progress.bytes_after,

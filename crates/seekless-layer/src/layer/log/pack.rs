@@ -14,10 +14,11 @@
 use super::load::{Content, look};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
+use crate::device::Data;
 use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::client::{Client, ListedEntry};
 use crate::fs::{
-    Attr, EntryName, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, RenameMode, SetAttr, SetTime,
+    Attr, EntryName, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, RenameMode, SeekTo, SetAttr, SetTime,
     WriteMode, Writers, XattrMode,
 };
 use crate::layer::directory::{Claim, let_go, schemes};
@@ -45,6 +46,8 @@ pub struct Progress {
     pub left: Vec<(Vec<u8>, String)>,
     /// Those of them that others have open for writing.
     pub files_in_use: u64,
+    /// Those of them for which there was no space: converting others may have made some.
+    pub files_without_space: u64,
     /// Converted files of which it could not be found out whether others had them open for writing.
     pub files_unguarded: u64,
 }
@@ -66,7 +69,12 @@ const NO_GAIN: &str = "it would not take less space";
 
 const IN_USE: &str = "it is open for writing, mapped, or used as a disk; end that and run this again";
 
-/// Bytes of one read or write.
+const NO_SPACE: &str =
+    "there is not enough space to write it again before the old one is removed; make some and run this again";
+
+const TOO_LARGE: &str = "the file system below takes no file of its size";
+
+/// Bytes of one read or write, which begins at a multiple of it.
 const PIECE_BYTES: u32 = 1 << 20;
 
 /// Converts all files below the root of `lower`, which no other task may change until this returns. Calls `tell` with
@@ -90,7 +98,8 @@ pub async fn convert(
     // Also after an error: everything converted is durable when this returns.
     let closed = top.close().await;
     converted.and(closed)?;
-    if direction == Direction::Unpack {
+    // What is left has still the form of the layer.
+    if direction == Direction::Unpack && progress.left.is_empty() {
         let_go(&lower, Claim { scheme: schemes::LOG, codec: &*codec }).await?;
     }
     Ok(progress)
@@ -110,12 +119,18 @@ enum NotReplaced {
     Left(&'static str),
     /// Others have it open for writing.
     InUse,
+    /// There is not enough space to write it again.
+    NoSpace,
     Failed(FsError),
 }
 
 impl From<FsError> for NotReplaced {
     fn from(error: FsError) -> NotReplaced {
-        NotReplaced::Failed(error)
+        match error {
+            FsError::NoSpace => NotReplaced::NoSpace,
+            FsError::FileTooLarge => NotReplaced::Left(TOO_LARGE),
+            error => NotReplaced::Failed(error),
+        }
     }
 }
 
@@ -128,23 +143,27 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Reads at `offset`, in one piece.
-    async fn read(&self, offset: u64) -> FsResult<Vec<u8>> {
-        let pieces = self.fs.read(self.ino, self.handle, offset, PIECE_BYTES).await?;
-        Ok(pieces.iter().flat_map(|piece| piece.iter().copied()).collect())
+    /// The next bytes at or after `at`, which is a multiple of [`PIECE_BYTES`], and their offset, which is one too. `None` when
+    /// only a hole follows. Holes are not read: any user may make one of 8 EiB.
+    async fn next_piece(&self, at: u64) -> FsResult<Option<(u64, Data)>> {
+        let data = match self.fs.lseek(self.ino, self.handle, at, SeekTo::Data).await {
+            Err(FsError::NoSuchOffset) => return Ok(None),
+            other => other?,
+        };
+        let start = data - data % u64::from(PIECE_BYTES);
+        let pieces = self.fs.read(self.ino, self.handle, start, PIECE_BYTES).await?;
+        let bytes: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+        Ok(Some((start, Data::from_slice(&bytes.concat()))))
     }
 
-    /// Checksum and number of all bytes.
+    /// Checksum of what is not zero, and the size.
     async fn checksum(&self) -> FsResult<(u32, u64)> {
         let (mut crc, mut at) = (0, 0);
-        loop {
-            let piece = self.read(at).await?;
-            if piece.is_empty() {
-                return Ok((crc, at));
-            }
-            crc = crc32c_append(crc, &piece);
-            at += piece.len() as u64;
+        while let Some((start, piece)) = self.next_piece(at).await? {
+            crc = add_to_checksum(crc, start, &piece);
+            at = start + u64::from(PIECE_BYTES);
         }
+        Ok((crc, self.fs.getattr(self.ino, self.handle).await?.size))
     }
 
     async fn release(&self) -> FsResult<()> {
@@ -153,6 +172,17 @@ impl Side<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Continues a checksum with the bytes at `offset`. Blocks of zeroes do not count, since the other side may have holes in their places.
+fn add_to_checksum(mut crc: u32, offset: u64, bytes: &[u8]) -> u32 {
+    const BLOCK_BYTES: usize = 4096;
+    for (at, block) in
+        (offset..).step_by(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES)).filter(|(_, block)| !is_zero(block))
+    {
+        crc = crc32c_append(crc32c_append(crc, &at.to_le_bytes()), block);
+    }
+    crc
 }
 
 impl PackJob {
@@ -258,6 +288,11 @@ impl PackJob {
                 progress.left.push((path.to_vec(), IN_USE.to_string()));
                 Ok(false)
             }
+            Err(NotReplaced::NoSpace) => {
+                progress.files_without_space += 1;
+                progress.left.push((path.to_vec(), NO_SPACE.to_string()));
+                Ok(false)
+            }
             Err(NotReplaced::Failed(error)) => Err(error),
         }
     }
@@ -287,10 +322,9 @@ impl PackJob {
         unfinished: &[u8],
         from: Side<'_>,
     ) -> Result<(Attr, Writers), NotReplaced> {
-        if self.direction == Direction::Unpack {
-            // Nothing is written to it by the layer any more.
-            from.fs.fsync(from.ino, from.handle, false).await?;
-        }
+        // Nothing is written to it by the layer any more; and a file system below may know of data only once they have been written, as those
+        // in FUSE do of what programs have mapped.
+        from.fs.fsync(from.ino, from.handle, false).await?;
         self.check_writers(from).await?;
         let target = match self.direction {
             Direction::Pack => self.top.fs(),
@@ -370,7 +404,7 @@ impl PackJob {
         let released = to.release().await;
         to.fs.forget(to.ino, 1).await;
         let made = match filled {
-            Err(NotReplaced::Failed(error)) => return Err(error.into()), // The first error is the one to report.
+            Err(why @ (NotReplaced::Failed(_) | NotReplaced::NoSpace)) => return Err(why), // The first error is the one to report.
             other => released.map_err(NotReplaced::from).and(other)?,
         };
         let now = self.lower.stat(path).await?;
@@ -386,24 +420,19 @@ impl PackJob {
         loop {
             // A writer waits as long as this file is read, so it is not kept waiting for all of it.
             self.check_writers(from).await?;
-            let pieces = from.fs.read(from.ino, from.handle, at, PIECE_BYTES).await?;
-            if pieces.is_empty() {
-                break;
-            }
-            for piece in pieces {
-                crc = crc32c_append(crc, &piece);
-                let bytes = piece.len() as u64;
-                // A hole stays a hole.
-                if !is_zero(&piece) {
-                    to.fs.write(to.ino, to.handle, at, piece, WriteMode::default()).await?;
-                }
-                at += bytes;
+            let Some((start, piece)) = from.next_piece(at).await? else { break };
+            crc = add_to_checksum(crc, start, &piece);
+            at = start + u64::from(PIECE_BYTES);
+            // A hole stays a hole.
+            if !is_zero(&piece) {
+                to.fs.write(to.ino, to.handle, start, piece, WriteMode::default()).await?;
             }
         }
-        to.fs.setattr(to.ino, to.handle, SetAttr { size: Some(at), ..SetAttr::default() }).await?;
+        let size = from.fs.getattr(from.ino, from.handle).await?.size;
+        to.fs.setattr(to.ino, to.handle, SetAttr { size: Some(size), ..SetAttr::default() }).await?;
         to.fs.fsync(to.ino, to.handle, false).await?;
         to.fs.drop_caches().await?;
-        if to.checksum().await? != (crc, at) {
+        if to.checksum().await? != (crc, size) {
             return Err(NotReplaced::Left("what was written reads differently"));
         }
         // Attributes are set on the lower file, last: no further write changes them.

@@ -5,7 +5,8 @@ use super::*;
 use crate::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::client::Client;
 use crate::fs::{OpenFlags, OpenProtocol, SetAttr, SetTime};
-use crate::layer::log::pack::{Direction, convert};
+use crate::layer::codecs::{Key, Sealed};
+use crate::layer::log::pack::{Direction, Progress, convert};
 use crate::testing::{MemFsOptions, Tree};
 use crate::units::WallTime;
 
@@ -80,6 +81,67 @@ fn packing_can_be_interrupted() {
                 assert_eq!(differences, Vec::<String>::new(), "cut at {position}, state {state}");
             }
         }
+    });
+}
+
+/// Any user may make a file of exbibytes that holds nothing. What is stored is read, and nothing else.
+#[test]
+fn holes_are_not_read() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let client = Client::new(lower.clone());
+        let file = client.create(b"/holes").await.unwrap();
+        let places = [0, 3 << 30, (5 << 40) + 4097];
+        for place in places {
+            client.write(file, place, &text(50_000)).await.unwrap();
+        }
+        client.close(file).await.unwrap();
+        let size = 1 << 42;
+        client.setattr(b"/holes", SetAttr { size: Some(1 << 43), ..SetAttr::default() }).await.unwrap();
+        client.write_file(b"/only-a-hole", b"").await.unwrap();
+        client.setattr(b"/only-a-hole", SetAttr { size: Some(size), ..SetAttr::default() }).await.unwrap();
+        for (direction, converted) in [(Direction::Pack, 1), (Direction::Unpack, 1)] {
+            let done = convert(&rt, lower.clone(), zstd(), direction, &|_, _| {}).await.unwrap();
+            assert_eq!(done.files_converted, converted, "{direction:?}: {done:?}");
+        }
+        for place in places {
+            let file = client.open(b"/holes", OpenFlags::READ).await.unwrap();
+            assert_eq!(client.read(file, place, 50_000).await.unwrap(), text(50_000));
+            client.close(file).await.unwrap();
+        }
+        assert_eq!(client.stat(b"/holes").await.unwrap().size, 1 << 43);
+    });
+}
+
+/// A full file system is why people pack: one file that does not fit twice keeps no other from being packed.
+#[test]
+fn a_file_without_space_is_left() {
+    simulate(1, async |rt| {
+        const CAPACITY: u64 = 16 << 20;
+        let lower = MemFs::with_options(&rt, MemFsOptions { capacity_bytes: CAPACITY, ..MemFsOptions::default() });
+        let client = Client::new(lower.clone() as Fs);
+        client.write_file(b"/large", &text(2 << 20)).await.unwrap();
+        client.write_file(b"/small", &text(40_000)).await.unwrap();
+        client.write_file(b"/other", &vec![1; (CAPACITY - (2 << 20) - 40_000 - 800_000) as usize]).await.unwrap();
+        let left = |done: &Progress| done.left.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>();
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_without_space), (1, 2), "{done:?}");
+        assert!(left(&done).contains(&b"/large".to_vec()) && done.left[0].1.contains("not enough space"), "{done:?}");
+        client.unlink(b"/other").await.unwrap();
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_done_before, done.files_without_space), (1, 1, 0), "{done:?}");
+        // The other way: what stays packed is the layer's, and so is the directory.
+        client.write_file(b"/other", &vec![1; (CAPACITY - (1 << 20)) as usize]).await.unwrap();
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
+        assert_eq!((left(&done), done.files_without_space), (vec![b"/large".to_vec()], 1), "{done:?}");
+        let other = Options { plain: Plain::Error, ..tiny(Arc::new(Sealed::new(&Key::new([1; 32]), None))) };
+        assert!(
+            stack_on(&rt, lower.clone(), other).await.is_err(),
+            "another layer took a directory with files of zstd"
+        );
+        let fs = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        assert_eq!(fs.read_file(b"/large").await.unwrap(), text(2 << 20));
+        assert_eq!(fs.read_file(b"/small").await.unwrap(), text(40_000));
     });
 }
 
