@@ -57,6 +57,32 @@ fn an_image_that_is_removed_can_be_copied_while_it_is_mounted() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// What something else cuts off the end of an image in use is lost, so nothing is called durable any more.
+#[test]
+fn an_image_that_is_cut_shorter_is_not_durable() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("mnt");
+    for word in ["lfs", "vlfs", "ffs"] {
+        scratch.good(&["mkfs", "-q", &format!("{word} / file:a.img,size=64MiB")]);
+        scratch.good(&["mount", &format!("{word} / file:a.img"), "mnt", "--log-file", "log"]);
+        scratch.write("mnt/f", "lost?");
+        scratch.good(&["sync", "mnt"]);
+        let image = std::fs::OpenOptions::new().write(true).open(scratch.path("a.img")).unwrap();
+        image.set_len(8 << 20).unwrap();
+        scratch.write("mnt/g", "lost");
+        let ended = scratch.run(&["sync", "mnt"]);
+        assert!(ended.code != 0, "{word}: {}", ended.err);
+        assert!(scratch.run(&["umount", "mnt"]).code != 0, "{word}");
+        let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+        assert!(log.contains("cut it shorter") && !log.contains("everything is durable"), "{word}: {log}");
+        std::fs::remove_file(scratch.path("log")).unwrap();
+        std::fs::remove_file(scratch.path("a.img")).unwrap();
+    }
+}
+
 /// Written data is there after an unmount and a new mount, without a sync in between. `umount` returns when the image
 /// is free again.
 #[test]

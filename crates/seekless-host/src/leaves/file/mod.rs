@@ -254,20 +254,26 @@ impl Shared {
         let result = self.reactor.sync(&self.file, false).await;
         add(&self.counts.syncs, 1);
         match result {
-            Ok(()) => self.look_for_its_name(),
+            Ok(()) => self.look_at_the_image(),
             Err(cause) => self.fail("fdatasync", cause),
         }
         self.syncs.finished.set(self.syncs.finished.get() + 1);
         self.syncs.ended.notify();
     }
 
-    /// Reports once that the image was removed, or that another file was renamed over it: what is durable in it is gone with
-    /// the last user.
-    fn look_for_its_name(&self) {
-        if self.block_device || self.is_nameless.get() || self.is_unnamed.get() {
+    /// Fails when the image has been cut shorter: what was in its end is lost. Reports once that it was removed, or that another file was
+    /// renamed over it: what is durable in it is gone with the last user.
+    fn look_at_the_image(&self) {
+        let Ok(stat) = rustix::fs::fstat(&*self.file) else { return };
+        if self.block_device {
             return;
         }
-        if rustix::fs::fstat(&*self.file).is_ok_and(|stat| stat.st_nlink == 0) {
+        let (bytes, wanted) = (stat.st_size as u64, self.geometry.bytes());
+        if bytes < wanted {
+            let cause = format!("the image has {bytes} of its {wanted} bytes: something has cut it shorter");
+            self.failed.borrow_mut().get_or_insert(cause);
+        }
+        if stat.st_nlink == 0 && !self.is_nameless.get() && !self.is_unnamed.get() {
             self.is_nameless.set(true);
             log::warn!(
                 "{}: the image was removed while it is in use, and its content is gone when this process ends; until then it can be \
