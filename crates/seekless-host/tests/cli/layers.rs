@@ -24,6 +24,34 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     noise
 }
 
+/// When the mount below loses its daemon, the layer above gives errors and says what is true: its own daemon lives.
+#[test]
+fn a_layer_outlives_the_mount_below_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("below");
+    scratch.make_directory("mnt");
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    scratch.good(&["mount", "lfs / file:a.img", "below", "--pid-file", "pid"]);
+    scratch.make_directory("below/data");
+    scratch.good(&["mount", "zstd / hostdir:below/data", "mnt", "--log-file", "log"]);
+    scratch.write("mnt/f", "synced");
+    scratch.good(&["sync", "mnt"]);
+    scratch.write("mnt/g", "not synced");
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("the end below", || std::fs::write(scratch.path("below/new"), "").is_err());
+    let error = std::fs::write(scratch.path("mnt/h"), "more").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    let ended = scratch.run(&["sync", "mnt"]);
+    assert!(ended.code != 0 && !ended.err.contains("whose daemon is gone"), "{}", ended.err);
+    let ended = scratch.run(&["umount", "mnt"]);
+    assert!(ended.code != 0 && !ended.err.contains("daemon had died"), "{}", ended.err);
+    let _ = scratch.run(&["umount", "--lazy", "mnt"]);
+    let _ = scratch.run(&["umount", "--lazy", "below"]);
+}
+
 /// Existing files stay as they are, new ones take less space, and synced data survives SIGKILL.
 #[test]
 fn a_directory_is_compressed() {

@@ -103,6 +103,8 @@ pub(super) fn error(errno: Errno) -> FsError {
         Errno::OPNOTSUPP => FsError::Unsupported,
         Errno::NODATA => FsError::NoAttribute,
         Errno::STALE => FsError::Stale,
+        // That a mount below has lost its daemon. From a mount of ours these errors mean that it has lost its own.
+        Errno::NOTCONN | Errno::CONNABORTED => FsError::Host(libc::EIO),
         other => FsError::Host(other.raw_os_error()),
     }
 }
