@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 
-use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::exit::FAILED;
 use super::{Done, Failure, logging};
@@ -25,6 +25,7 @@ pub(super) struct Waiting {
 /// The child's end. The pipe carries an exit code in one byte, and a text.
 pub(super) struct Report {
     pipe: PipeWriter,
+    parent: Pid,
 }
 
 /// Forks. There must be no threads yet: the child would have only one of them, and locks of the others.
@@ -33,6 +34,7 @@ pub(super) struct Report {
 /// When the system has no more processes or files.
 pub(super) fn split() -> Result<Side, Failure> {
     let (reader, writer) = std::io::pipe().map_err(|error| Failure::new(error).code(FAILED))?;
+    let parent = rustix::process::getpid();
     // SAFETY: the process has one thread, so that the child may do everything that the parent may.
     match unsafe { libc::fork() } {
         -1 => Err(Failure::new(format!("cannot start a process: {}", std::io::Error::last_os_error())).code(FAILED)),
@@ -41,7 +43,7 @@ pub(super) fn split() -> Result<Side, Failure> {
             // A session of its own, so that it gets no signals from the terminal. This fails only for session leaders,
             // and a child is not one.
             let _ = rustix::process::setsid();
-            Ok(Side::Child(Report { pipe: writer }))
+            Ok(Side::Child(Report { pipe: writer, parent }))
         }
         child => {
             drop(writer);
@@ -89,8 +91,25 @@ pub(super) fn describe(status: WaitStatus) -> String {
 }
 
 impl Report {
-    /// Reports that the daemon works, and leaves the directory and the terminal.
+    /// From here on this process ends when its parent does: a command that was ended while it waited does not come into effect
+    /// later, when its user counts on that it has not. Nothing is lost, as with any other kill.
+    pub(super) fn end_with_parent(&self) {
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+        // In a process namespace that begins with this process, the parent has no number.
+        if rustix::process::getppid().is_some_and(|parent| parent != self.parent) {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+        }
+    }
+
+    /// From here on only [`ready`](Self::ready) looks at the parent: an end in between would leave a mount without a daemon.
+    pub(super) fn outlive_parent(&self) {
+        let _ = rustix::process::set_parent_process_death_signal(None);
+    }
+
+    /// Reports that the daemon works, and leaves the directory and the terminal. When nothing waits for the report any more, the daemon
+    /// gets the signal that ends it in order.
     pub(super) fn ready(mut self) {
+        self.outlive_parent();
         // The daemon keeps no directory busy; every path that is still needed is absolute or open.
         let _ = rustix::process::chdir("/");
         logging::leave_terminal();
@@ -99,8 +118,10 @@ impl Report {
             let _ = rustix::stdio::dup2_stdout(&null);
             let _ = rustix::stdio::dup2_stderr(&null);
         }
-        // The parent may be gone; then the report is not needed.
-        let _ = self.pipe.write_all(&[0]);
+        if self.pipe.write_all(&[0]).is_err() {
+            log::warn!("the command that started this was ended before it worked, so this ends, too");
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
+        }
     }
 
     /// Reports why there is no daemon.

@@ -117,6 +117,9 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
     // Before there are threads, which would otherwise take the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
+    if let Some(report) = report.as_ref().and_then(|report| report.as_ref()) {
+        report.end_with_parent();
+    }
     let world = World::new()?;
     let _watchdog = world.watchdog();
     let served = world.run(async {

@@ -295,6 +295,9 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     // Before there are threads, which would otherwise take the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
+    if let Some(report) = report.as_ref().and_then(|report| report.as_ref()) {
+        report.end_with_parent();
+    }
     if options.as_file && !options.read_only {
         // The kernel may write to it to free memory, so it must not wait for memory itself. Before there are threads,
         // which inherit this.
@@ -331,6 +334,9 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
         let metrics = metrics.as_ref().map(metrics::listen).transpose()?;
         options.store = if options.as_file { None } else { store(&leaves, &stack) };
+        if let Some(report) = report.as_ref().and_then(|report| report.as_ref()) {
+            report.outlive_parent();
+        }
         let mut mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
             Ok(mount) => mount,
             Err(error) => {

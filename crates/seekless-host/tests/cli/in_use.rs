@@ -1,6 +1,7 @@
 //! Exclusive use: directories in which a layer stores files, alone or one inside the other; and images whose last
 //! daemon still writes.
 
+use std::io::Read;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -249,6 +250,43 @@ fn mounting_again_waits_for_the_last_daemon() {
             ended.err
         );
         scratch.good(&["umount", "m0"]);
+    }
+}
+
+/// A command that is ended while it waits for the last daemon has no effect later, when its user counts on that.
+#[test]
+fn a_mount_whose_command_was_ended_does_not_come_later() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    for (signal, more) in
+        [(Signal::TERM, None), (Signal::KILL, None), (Signal::INT, None), (Signal::TERM, Some("--supervise"))]
+    {
+        scratch.good(&["mount", "lfs / file:a.img", "m0"]);
+        let held = std::fs::File::create(scratch.path("m0/open")).unwrap();
+        rustix::mount::unmount(scratch.path("m0"), rustix::mount::UnmountFlags::DETACH).unwrap();
+        let mut command = scratch.command();
+        command.args(["mount", "lfs / file:a.img", "m1", "--log-file", "log"]).args(more);
+        let mut command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // It says that it waits.
+        let mut said = [0];
+        command.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
+        kill_process(Pid::from_child(&command), signal).unwrap();
+        command.wait().unwrap();
+        drop(held);
+        if more.is_some() {
+            // The supervisor learns of the end when the mount works, and ends it then.
+            wait_for("the mount or its end", || {
+                std::fs::read_to_string(scratch.path("log")).is_ok_and(|log| log.contains("so this ends, too"))
+            });
+        }
+        // The image is free, and stays so.
+        wait_for("a free image", || scratch.run(&["fsck", "lfs / file:a.img"]).code == 0);
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!scratch.is_mounted("m1"), "{signal:?} {more:?}");
+        scratch.good(&["fsck", "lfs / file:a.img"]);
     }
 }
 
