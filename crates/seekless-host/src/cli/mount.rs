@@ -1,6 +1,7 @@
 //! `seekless mount`
 
 use std::cell::Cell;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -149,6 +150,7 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
     let made = place.path().map(Path::to_owned);
     // Only the supervisor, which is the last to end, removes the file; and a process that it does not become keeps it.
     place.keep();
+    let image = Image::of(&stack);
     let user = std::process::id();
     let is_daemon = Cell::new(false);
     let outcome = supervise::run(&args.directory, |report, life| {
@@ -156,6 +158,10 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
         let mut options = options;
         if life == Life::Later {
             options.dead = DeadMount::Required;
+            if let Some(failure) = image.and_then(|image| image.replaced()) {
+                report.failed(&failure);
+                return Ok(failure.code);
+            }
         }
         let pid_file = match pid_file(args) {
             Ok(pid_file) => pid_file,
@@ -172,6 +178,36 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
         drop(MadeFile(made));
     }
     outcome
+}
+
+/// Which file an image was when it was first mounted.
+struct Image {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Image {
+    /// That of a stack on one image. Members of an array know each other.
+    fn of(stack: &Stack) -> Option<Image> {
+        let leaf = stack.words().last().filter(|leaf| leaf.name() == "file")?;
+        let path = PathBuf::from(leaf.text("path")?);
+        let identity = Image::identity(&path)?;
+        Some(Image { path, identity })
+    }
+
+    fn identity(path: &Path) -> Option<(u64, u64)> {
+        std::fs::metadata(path).ok().filter(|file| file.is_file()).map(|file| (file.dev(), file.ino()))
+    }
+
+    /// What to report when another file has its name now, as an older copy would: what was synced is not in that one.
+    fn replaced(&self) -> Option<Failure> {
+        (Image::identity(&self.path)? != self.identity).then(|| {
+            let path = self.path.display();
+            Failure::new(format!("{path} is another file than the one that was mounted: what was synced is not in it"))
+                .hint("put the first one back, or end this mount with `seekless umount --lazy` and mount what you want")
+                .code(FAILED)
+        })
+    }
 }
 
 /// Changes the flags of a mount, as mount(8) requires of its helpers. The stack and other options stay as they were at

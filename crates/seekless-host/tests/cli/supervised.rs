@@ -239,6 +239,31 @@ fn a_dead_mount_that_is_unmounted_does_not_come_again() {
     assert!(!scratch.is_mounted("mnt") && log.contains("was unmounted"), "{log}");
 }
 
+/// Another file under the name of the image, as an older copy, does not have what was synced: it is not mounted in its place.
+#[test]
+fn another_image_is_not_mounted_in_place_of_the_first() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    std::fs::copy(scratch.path("a.img"), scratch.path("copy.img")).unwrap();
+    supervised(&scratch);
+    let supervisor = parent(daemon(&scratch));
+    scratch.write("mnt/f", "acknowledged");
+    scratch.good(&["sync", "mnt"]);
+    std::fs::rename(scratch.path("a.img"), scratch.path("first.img")).unwrap();
+    std::fs::rename(scratch.path("copy.img"), scratch.path("a.img")).unwrap();
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("the end of the supervisor", || !is_running(supervisor));
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(log.contains("is another file than the one that was mounted") && log.contains("stays down"), "{log}");
+    std::fs::write(scratch.path("mnt/new"), "").unwrap_err();
+    let _ = scratch.run(&["umount", "--lazy", "mnt"]);
+    scratch.good(&["mount", "lfs / file:first.img", "mnt"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), b"acknowledged");
+    scratch.good(&["umount", "mnt"]);
+}
+
 /// What is wrong at the start is reported as without a supervisor. A dead mount of ours is replaced on demand, a living one is
 /// not.
 #[test]
