@@ -56,6 +56,12 @@
     return d3.greatest(cuts, (cut) => new Set(names.map(cut)).size);
   }
 
+  // A plot with turned names below it, as tall as they are long.
+  function below(names) {
+    const marginBottom = Math.ceil(36 + 5.7 * (d3.max(names, (name) => name.length) ?? 0));
+    return { height: 275 + marginBottom, marginBottom };
+  }
+
   // A figure, with its state: which axes are logarithmic and which curves are hidden.
   function figure(drawing, experiment) {
     const numeric = drawing.panels.every((panel) => panel.curves.every((c) => c.marks.every((m) => typeof m.x === "number")));
@@ -72,6 +78,18 @@
     const panels = make("div", { class: "panels" });
     // One bar for each name: along, so that names can be read, and without a legend, which would repeat them.
     const along = drawing.chart === "bar" && drawing.panels.every((panel) => panel.curves.every((c) => c.marks.every((m) => m.x === c.name)));
+
+    // Of the values of an axis that is `room` pixels wide, from the least on those whose labels are beside the one before.
+    function apart(values, label, room) {
+      const sorted = values.filter((value) => !state.xLog || value > 0).sort(d3.ascending);
+      const at = (state.xLog ? d3.scaleLog : d3.scaleLinear)(d3.extent(sorted), [0, room]);
+      const kept = [];
+      for (const value of sorted) {
+        const last = kept.at(-1);
+        if (last === undefined || at(value) - at(last) >= 6 + 3.5 * (label(last).length + label(value).length)) kept.push(value);
+      }
+      return kept;
+    }
 
     function plot(panel, room) {
       const curves = panel.curves.filter((curve) => !state.hidden.has(curve.name));
@@ -123,13 +141,16 @@
         const names = curves.map((curve) => curve.name);
         // Numbers above bars that are narrower than a number would be in each other's way.
         const numbers = (width - 70) / (xs.length * names.length) > 34;
+        // Names below that are longer than their bars are wide would, too: those are turned.
+        const turned = xs.some((x) => 8 + 7 * String(x).length > (width - 70) / xs.length);
+        const short = shortened(xs.map(String));
         return Plot.plot({
-          ...common,
+          ...common, ...(turned ? below(xs.map((x) => short(String(x)))) : {}),
           fx: { label: drawing.x_label, domain: xs, padding: 0.15 },
           x: { axis: null, domain: names, padding: 0.05 },
           marks: [
             ...axes,
-            Plot.axisFx({ anchor: "bottom", label: drawing.x_label }),
+            Plot.axisFx({ anchor: "bottom", label: drawing.x_label, ...(turned ? { tickFormat: (x) => short(String(x)), tickRotate: -60, labelAnchor: "right" } : {}) }),
             Plot.barY(points, { fx: "x", x: (p) => p.curve.name, y1: y.domain[0], y2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
             Plot.ruleX(spread, { fx: "x", x: (p) => p.curve.name, y1: low, y2: high, strokeWidth: 2, strokeOpacity: 0.7 }),
             ...(numbers ? [Plot.text(points, { fx: "x", x: (p) => p.curve.name, y: "y", text: (p) => digits(p.y), dy: -7, fontSize: 11 })] : []),
@@ -141,12 +162,12 @@
       const x = numeric
         ? { type: state.xLog ? "log" : "linear", label: drawing.x_label, inset: 8 }
         : { type: "point", label: drawing.x_label, domain: xs };
-      // Every value where there is room for it; of more, every second, third or fourth, so that none is on another.
+      // Every value where there is room for it; of more, those that are not on another: of names every second, third or fourth.
       const wide = numeric ? 0 : d3.sum(xs, (x) => 8 + 7 * x.length) - (width - 80);
       const short = shortened(xs);
       const label = (d) => (numeric ? d3.format("~")(d) : wide > 0 ? short(d) : d);
       const needed = d3.sum(xs, (x) => (wide > 0 ? 14 : 8 + 7 * label(x).length));
-      const shown = xs.filter((_, index) => index % Math.max(1, Math.ceil(needed / (width - 80))) === 0);
+      const shown = numeric ? apart(xs, label, width - 76) : xs.filter((_, index) => index % Math.max(1, Math.ceil(needed / (width - 80))) === 0);
       const axisX = numeric && xs.length > 14
         ? Plot.axisX({ label: drawing.x_label, ticks: width / 80 })
         : Plot.axisX(shown, { text: label, label: drawing.x_label, ...(wide > 0 ? { tickRotate: -60, labelAnchor: "right" } : {}) });
@@ -159,7 +180,7 @@
         fill: curve.source ? "none" : colour(curve),
       }));
       return Plot.plot({
-        ...common, ...(wide > 0 ? { height: 450, marginBottom: 175 } : {}), x, r: { type: "identity" }, color: { type: "identity" },
+        ...common, ...(wide > 0 ? below(xs.map(short)) : {}), x, r: { type: "identity" }, color: { type: "identity" },
         marks: [...axes, axisX, Plot.ruleY([y.domain[0]], { strokeOpacity: 0.4 }), ...lines, ...spreads, ...dots, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title }))],
       });
     }
@@ -235,7 +256,8 @@
     };
     const place = (svg, x, y) => {
       const copy = svg.cloneNode(true);
-      for (const [key, value] of Object.entries({ x, y, color: ink })) copy.setAttribute(key, value);
+      // Letters reach a little below what a plot takes for its own.
+      for (const [key, value] of Object.entries({ x, y, color: ink, overflow: "visible" })) copy.setAttribute(key, value);
       return write(copy);
     };
     const TOP = 34;

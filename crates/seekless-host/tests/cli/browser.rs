@@ -34,14 +34,53 @@ test = "value"
 above = 1.0
 "#;
 
-/// In place of the policy that allows the page's own scripts only: a script of the test, which notes how wide the page became, saves the first
-/// figure, and leaves both in the page.
+/// Bars whose names have no room beside each other where the window is narrow, and a curve over values that are near each other.
+const NARROW: &str = r#"
+title = "Windows"
+workload = { kind = "requests", pattern = "random", operation = "read", bytes = "4KiB", span = "64MiB", requests = 50, timing = "{waiting}" }
+contestant = [
+    { name = "look", on = "raid0:n={n} / disk:cheetah9lp" },
+    { name = "fcfs", on = "raid0:n={n} / disk:cheetah9lp,scheduler=fcfs" },
+]
+
+[variables.waiting]
+values = ["window:1", "window:2", "window:4", "window:8", "window:16", "window:32"]
+
+[variables.n]
+values = [1, 2, 4, 62, 64]
+
+[[figure]]
+id = "bars"
+title = "Bars"
+chart = "bar"
+x = "waiting"
+y = "requests_per_s"
+where = { n = 1 }
+
+[[figure]]
+id = "near"
+title = "Values near each other"
+x = "n"
+y = "requests_per_s"
+where = { waiting = "window:4" }
+"#;
+
+/// In place of the policy that allows the page's own scripts only: a script of the test, which notes how wide the page became and which
+/// labels of axes lie on each other, saves the first figure, and leaves all that in the page.
 const NOTES: &str = r#"<script>
 addEventListener("load", () => {
   const note = (id, text) => { const pre = document.createElement("pre"); pre.id = id; pre.textContent = text; document.body.append(pre); };
   URL.createObjectURL = (blob) => { blob.text().then((text) => note("saved", text)); return "about:blank#"; };
   HTMLAnchorElement.prototype.click = () => {};
   note("wide", `${document.documentElement.scrollWidth} of ${document.documentElement.clientWidth}`);
+  const on_another = [];
+  for (const axis of document.querySelectorAll("figure g[aria-label$='axis tick label']")) {
+    const labels = [...axis.querySelectorAll("text")].filter((text) => !(text.getAttribute("transform") ?? "").includes("rotate"));
+    const boxes = labels.map((text) => text.getBoundingClientRect());
+    for (const [index, one] of boxes.entries()) for (const two of boxes.slice(index + 1))
+      if (one.left < two.right && two.left < one.right && one.top < two.bottom && two.top < one.bottom) on_another.push(labels[index].textContent);
+  }
+  note("on-another", on_another.join(", "));
   [...document.querySelectorAll("button")].find((button) => button.textContent === "SVG").click();
 });
 </script>"#;
@@ -65,8 +104,8 @@ fn text_of<'a>(page: &'a str, id: &str) -> &'a str {
     rest.split_once("</pre>").unwrap().0
 }
 
-/// Aim: a page of a quick look is drawn without errors and fits a narrow window; it says `quick` and what coincides; and the file that it saves
-/// has title, legend and all that is said. Method: the page in a browser, as it is and with a script that saves a figure.
+/// Aim: a page of a quick look is drawn without errors and fits a narrow window, where no label of an axis lies on another; it says `quick` and
+/// what coincides; and the file that it saves has title, legend and all that is said. Method: the page in a browser, as it is and with a script that saves a figure.
 #[test]
 fn pages_are_drawn() {
     if Command::new("chromium").arg("--version").output().is_err() {
@@ -76,7 +115,10 @@ fn pages_are_drawn() {
     scratch.make_directory("readers");
     scratch.write("readers/experiment.toml", EXPERIMENT);
     scratch.good(&["run", "readers", "--quick"]);
-    scratch.good(&["report", "results/readers-quick", "-o", "page.html"]);
+    scratch.make_directory("windows");
+    scratch.write("windows/experiment.toml", NARROW);
+    scratch.good(&["run", "windows"]);
+    scratch.good(&["report", "results/readers-quick", "results/windows", "-o", "page.html"]);
     let page = std::fs::read_to_string(scratch.path("page.html")).unwrap();
     let (before, rest) =
         page.split_once("<meta http-equiv=\"Content-Security-Policy\"").expect("the page has a policy");
@@ -92,6 +134,7 @@ fn pages_are_drawn() {
         let noted = drawn("noted.html");
         let (wide, room) = text_of(&noted, "wide").split_once(" of ").unwrap();
         assert!(wide.parse::<u32>().unwrap() <= room.parse().unwrap(), "{wide} of {room} pixels");
+        assert_eq!(text_of(&noted, "on-another"), "", "at {width} pixels");
         let saved = text_of(&noted, "saved");
         assert!(saved.starts_with("&lt;svg xmlns="), "{saved}");
         for said in ["A rate (quick)", "one reader", "another", "fcfs", "one reader and another coincide"] {
