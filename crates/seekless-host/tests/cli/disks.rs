@@ -112,7 +112,7 @@ fn drives_are_shown() {
 fn drives_of_files() {
     let scratch = Scratch::new();
     let text = scratch.good(&["disk", "info", "hp97560", "--toml"]);
-    assert!(text.starts_with("# HP 97560, as [rw94 Table 1] describes it"), "{text}");
+    assert!(text.starts_with("# HP 97560, as public models that name [rw94 Table 1] have it"), "{text}");
     scratch.write("my, drive.toml", text.replace("\"hp97560\"", "\"mine\"").replace("rpm = 4002", "rpm = 8004"));
     for drive in
         ["my, drive.toml", "./my, drive.toml", "disk:file=\"my, drive.toml\"", "disk:file=\"./my, drive.toml\",age=3"]

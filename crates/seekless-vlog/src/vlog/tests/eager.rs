@@ -145,7 +145,7 @@ fn predictions_come_true() {
 #[test]
 fn the_drive_takes_as_long_as_the_model() {
     for (drive, n, t, switch, turn, overhead) in [
-        ("hp97560-wa99", 72.0, 19.0, 2.5, 60_000.0 / 4002.0, 2.3 + 0.0512),
+        ("hp97560-wa99", 72.0, 19.0, 1.6, 60_000.0 / 4002.0, 2.2 + 0.0512),
         ("st19101-wa99", 256.0, 16.0, 0.5, 6.0, 0.1 + 0.0128),
     ] {
         for free in [50, 20, 10] {

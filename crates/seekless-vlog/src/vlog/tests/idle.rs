@@ -30,7 +30,7 @@ fn quiet() -> Options {
 /// A write costs much less than in place, even without idle time, and less still after idle time.
 #[test]
 fn writes_are_eager_and_idle_time_helps() {
-    for (drive, in_place_ms) in [("hp97560-wa99", 7.5 + 2.3), ("st19101-wa99", 3.0 + 0.1)] {
+    for (drive, in_place_ms) in [("hp97560-wa99", 7.5 + 2.2), ("st19101-wa99", 3.0 + 0.1)] {
         run(1, async |rt: Rt| {
             let (vld, blocks) = used(&rt, drive, 80, quiet()).await;
             let mut rng = Rng::new(2);

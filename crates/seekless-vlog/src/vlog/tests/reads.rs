@@ -54,7 +54,7 @@ async fn expect(device: &Device, block: u64, number: u64) {
 #[test]
 fn small_files_are_hardly_slower_than_in_place() {
     let mut slow = Vec::new();
-    for (name, overhead, ratios_max) in [("hp97560-wa99", 2300, [3.0, 3.6]), ("st19101-wa99", 100, [1.3, 3.0])] {
+    for (name, overhead, ratios_max) in [("hp97560-wa99", 2200, [3.0, 3.6]), ("st19101-wa99", 100, [1.3, 3.0])] {
         for (think, ratio_max) in [3, 0].into_iter().zip(ratios_max) {
             let time = |is_eager: bool| {
                 run(1, async |rt: Rt| {
