@@ -83,9 +83,12 @@ fn claims_agree_with_statements() {
             // A number that was measured, or words; a number of another origin has that before it.
             let said = |statement: &Statement| {
                 let number = format!("{} {}", statement.value, statement.unit);
-                match (statement.kind, statement.value.as_str()) {
-                    (Kind::Qualitative, _) => format!("“{}”", statement.quote),
-                    (_, "") => String::new(),
+                // A shape is a word, too.
+                let is_number = !statement.value.is_empty() && statement.unit != "yes";
+                match (statement.kind, is_number) {
+                    // What is recalled is in words of ours.
+                    (Kind::Recalled, false) => format!("recalled: {}", statement.quote),
+                    (Kind::Qualitative, _) | (_, false) => format!("“{}”", statement.quote),
                     (Kind::Derived, _) => format!("calculated: {}", number.trim_end()),
                     (Kind::Cited, _) => format!("cited: {}", number.trim_end()),
                     (Kind::Recalled, _) => format!("recalled: {}", number.trim_end()),
@@ -101,7 +104,7 @@ fn claims_agree_with_statements() {
                     continue;
                 };
                 *answered.entry(key.clone()).or_default() += 1;
-                if !said(statement).is_empty() && !published.contains(&said(statement)) {
+                if !published.contains(&said(statement)) {
                     published.push(said(statement));
                 }
                 if (&statement.experiment, &statement.metric) != (name, &claim.metric) {

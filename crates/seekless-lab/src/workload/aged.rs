@@ -1,10 +1,11 @@
 //! The sweep over file sizes on a file system whose free space is fragmented by use.
 //!
-//! [se95 §5] compared sizes of the sweep, with 25 files in a directory, on used file systems and on an empty disk. It copied
-//! only maps of free space; that is what `aged=` of an `ffs` does, and `experiments/se95-aged` repeats it. This
+//! [se95 §5] compared sizes of the sweep, with 25 files in a directory, on used file systems and on an empty disk. It
+//! copied only maps of free space; that is what `aged=` of an `ffs` does, and `experiments/se95-aged` repeats it. This
 //! workload ages any file system, or a directory, through calls: so its inodes and directories are those of a used one,
-//! too, which costs small files more. The layout of files on used file systems is, in the text: of files of two blocks,
-//! 37 % are in one piece; of the blocks of files of 32 blocks, 80 % follow the previous one.
+//! too, which costs small files more. `experiments/aged-files` has both beside each other. The layout of files on used
+//! file systems is, in the text: of files of two blocks, 37 % are in one piece; of the blocks of files of 32 blocks, 80
+//! % follow the previous one.
 //!
 //! The map is generated in two phases. `fill`: files of one block, in small directories, nearly as many as the file
 //! system holds. `free`: files are deleted until the file system has the requested utilisation, in runs of random
@@ -171,7 +172,7 @@ fn path(file: u64) -> String {
 impl Workload for Aged {
     const SPEC: WorkloadSpec = WorkloadSpec::of::<Aged>(
         "aged",
-        "The sweep of sizes on a file system whose free space is in pieces, as after long use [se95 §5]",
+        "The sweep of sizes on a file system that files have filled, of which most are still there (after [se95 §5], which copies maps)",
         &[
             Key::new("full", Form::Percent, "How full the file system is when the sweep begins; 0: empty"),
             Key::new("block", Form::Bytes, "Size of the files that fill it: a block of the file system"),
