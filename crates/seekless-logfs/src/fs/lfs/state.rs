@@ -1,7 +1,8 @@
 //! The part of the volume in memory that belongs to the log.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::format::*;
 use super::layout::*;
@@ -12,7 +13,7 @@ use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
 pub(super) use crate::fs::logfs::is_internal;
 pub(super) use crate::fs::logfs::state::*;
 use crate::rt::{Event, Gate};
-use crate::units::{Ino, SECTOR_BYTES};
+use crate::units::{FixedMap, Ino, SECTOR_BYTES};
 
 /// The volume in memory.
 pub(super) type State = crate::fs::logfs::state::State<Segmented>;
@@ -190,8 +191,9 @@ pub(super) struct LogEnd {
 #[derive(Default)]
 pub(super) struct Orphans {
     pub slots: Vec<Ino>,
-    index: BTreeMap<Ino, usize>,
-    free: BTreeSet<usize>,
+    index: FixedMap<Ino, usize>,
+    /// The lowest is used first.
+    free: BinaryHeap<Reverse<usize>>,
     pub dirty_blocks: BTreeSet<u64>,
 }
 
@@ -204,7 +206,9 @@ impl Orphans {
     }
 
     pub(super) fn list(&self) -> Vec<Ino> {
-        self.index.keys().copied().collect()
+        let mut list: Vec<Ino> = self.index.keys().copied().collect();
+        list.sort_unstable();
+        list
     }
 
     /// Returns false when it was there already.
@@ -212,7 +216,7 @@ impl Orphans {
         if self.contains(ino) {
             return false;
         }
-        let slot = self.free.pop_first().unwrap_or_else(|| {
+        let slot = self.free.pop().map(|Reverse(slot)| slot).unwrap_or_else(|| {
             self.slots.push(Ino(0));
             self.slots.len() - 1
         });
@@ -226,7 +230,7 @@ impl Orphans {
     pub(super) fn remove(&mut self, ino: Ino) -> bool {
         let Some(slot) = self.index.remove(&ino) else { return false };
         self.slots[slot] = Ino(0);
-        self.free.insert(slot);
+        self.free.push(Reverse(slot));
         self.dirty_blocks.insert((slot / ORPHANS_PER_BLOCK) as u64);
         true
     }
@@ -248,7 +252,7 @@ impl Orphans {
         let mut orphans = Orphans { slots, ..Orphans::default() };
         for (slot, &ino) in orphans.slots.iter().enumerate() {
             if ino == Ino(0) {
-                orphans.free.insert(slot);
+                orphans.free.push(Reverse(slot));
             } else if orphans.index.insert(ino, slot).is_some() {
                 return Err(ino);
             }

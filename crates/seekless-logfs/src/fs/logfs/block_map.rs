@@ -70,6 +70,9 @@ fn bits(mut mask: u32) -> impl Iterator<Item = u32> {
     })
 }
 
+/// An empty group keeps room for so many values: what a vector takes at first.
+const KEPT_VALUES: usize = 4;
+
 /// Number of groups that are found without the tree.
 const RECENT: usize = 16;
 
@@ -167,7 +170,10 @@ impl<V> BlockMap<V> {
         group.present &= !(1 << number);
         let value = group.values.remove(index);
         if group.present == 0 {
-            *group = Group::default();
+            // The next file of one block takes its memory.
+            if group.values.capacity() > KEPT_VALUES {
+                *group = Group::default();
+            }
             self.free.push(place);
             self.places.remove(&group_id);
             self.recent(group_id).set(None);

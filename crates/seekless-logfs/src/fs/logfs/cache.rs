@@ -55,6 +55,8 @@ struct Cached {
     data: Data,
     is_dirty: bool,
     referenced: bool,
+    /// It is as a user's change has left it, and not as it was read: a leaf of a directory was checked before that.
+    is_checked: bool,
     listed: Listed,
 }
 
@@ -116,13 +118,19 @@ impl Blocks {
         self.dirty.get(id).copied()
     }
 
+    /// Whether the block is in memory as a user's change has left it.
+    pub(in crate::fs) fn is_checked(&self, id: BlockId) -> bool {
+        self.blocks.get(id).is_some_and(|cached| cached.is_checked)
+    }
+
     /// Adds a block just read. A block that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_clean(&mut self, id: BlockId, data: Data) {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
         if !self.blocks.contains(id) {
             // What was read with it may be of no use.
             let data = if data.pinned_bytes() > BLOCK_BYTES { Data::from_slice(&data) } else { data };
-            self.blocks.insert(id, Cached { data, is_dirty: false, referenced: false, listed: Listed::Clock });
+            let (is_dirty, referenced, is_checked) = (false, false, false);
+            self.blocks.insert(id, Cached { data, is_dirty, referenced, is_checked, listed: Listed::Clock });
             self.enter_clock(id);
             self.evict();
         }
@@ -132,16 +140,20 @@ impl Blocks {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
         self.growth_bytes += dirty.growth_bytes;
         self.dirty_of_directories += u64::from(dirty.of_directory);
+        let is_checked = !dirty.cleaned;
         match self.blocks.get_mut(id) {
             None => {
                 self.shared.enter(&data);
-                self.blocks.insert(id, Cached { data, is_dirty: true, referenced: true, listed: Listed::No });
+                let (is_dirty, referenced, listed) = (true, true, Listed::No);
+                self.blocks.insert(id, Cached { data, is_dirty, referenced, is_checked, listed });
             }
             Some(cached) => {
                 (cached.is_dirty, cached.referenced) = (true, true);
                 let old = std::mem::replace(&mut cached.data, data);
+                cached.is_checked |= is_checked;
                 // The cleaner moves a block with the content that it has.
                 if cached.data.buffer() != old.buffer() {
+                    cached.is_checked = is_checked;
                     self.shared.enter(&cached.data);
                     self.leave_buffer(id, old);
                 }

@@ -167,6 +167,11 @@ impl<'a, L: LogBackend> Change<'a, L> {
         Ok(self.pointer(id)?.is_mapped())
     }
 
+    /// Whether the block is as this or an earlier change of a user has left it, and not as it was read.
+    pub(in crate::fs) fn is_checked(&self, id: BlockId) -> bool {
+        self.blocks.contains(id) || self.state.blocks.is_checked(id)
+    }
+
     /// Makes the block dirty, and everything that writing it needs (S1).
     pub(in crate::fs) fn touch(&mut self, id: BlockId) -> Step<()> {
         if self.blocks.contains(id) {
@@ -548,7 +553,10 @@ impl<'a, L: LogBackend> Change<'a, L> {
             state.ino_cursor = cursor;
         }
         for (ino, change) in inodes.into_iter() {
-            apply_inode(state, ino, change, access);
+            match freed_inodes.contains(&ino) {
+                true => apply_last(state, ino, change),
+                false => apply_inode(state, ino, change, access),
+            }
         }
         for (ino, add) in orphans {
             L::set_orphan(state, ino, add);
@@ -596,6 +604,14 @@ fn apply_inode<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChang
         known.xattr_dirty = true;
     }
     L::defer_free(state, ino, freed, holes);
+}
+
+/// As [`apply_inode`], for an inode that no longer exists: what counts is the space that it had.
+fn apply_last<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChange) {
+    let Some(known) = state.inodes.get_mut(&ino) else { return };
+    known.unwritten_pending += change.unwritten_delta;
+    // Roll-forward needs no holes of a file that is gone.
+    L::defer_free(state, ino, change.freed, Vec::new());
 }
 
 /// The file uses `bytes` fewer.

@@ -26,7 +26,7 @@ pub use super::leaf::{FoundEntry, HASH_BITS, decode_leaf};
 use super::state::*;
 use super::tree::*;
 use crate::device::Data;
-use crate::fs::{FileKind, FsError};
+use crate::fs::{EntryName, FileKind, FsError};
 use crate::rt::cover;
 use crate::units::Ino;
 
@@ -85,11 +85,35 @@ impl LeafAt {
     fn find(&self, base: u64, name: &[u8]) -> Step<Option<StoredEntry<'_>>> {
         self.look(|leaf| leaf.find(base, name))
     }
+}
 
-    /// Where the entry is, in a leaf that is to change.
-    fn place(&self, base: u64, name: &[u8]) -> Step<Option<Place>> {
-        self.look(|leaf| Place::of(leaf, base, name))
+/// A name in a directory: the leaf that has its entry, or would have it.
+///
+/// Leaves of the directory must not change before it is used.
+pub(in crate::fs) struct NamePlace<'a> {
+    dir: Ino,
+    name: &'a [u8],
+    /// The hash of the name with its collision bits zero.
+    base: u64,
+    leaf: Option<LeafAt>,
+}
+
+impl NamePlace<'_> {
+    fn entry(&self) -> Step<Option<StoredEntry<'_>>> {
+        self.leaf.as_ref().map_or(Ok(None), |leaf| leaf.find(self.base, self.name))
     }
+
+    /// What the name refers to.
+    pub(in crate::fs) fn found(&self) -> Step<Option<Named>> {
+        Ok(self.entry()?.map(|entry| Named { ino: entry.ino, kind: entry.kind }))
+    }
+}
+
+/// What a name refers to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::fs) struct Named {
+    pub ino: Ino,
+    pub kind: FileKind,
 }
 
 /// Entries of a directory that share a leaf, from some hash on.
@@ -170,22 +194,38 @@ impl<L: LogBackend> Change<'_, L> {
         Ok(inode)
     }
 
-    /// The entry named `name`.
-    pub(in crate::fs) fn find(&mut self, dir: Ino, name: &[u8]) -> Step<Option<FoundEntry>> {
+    /// Looks for a name.
+    pub(in crate::fs) fn place_of<'n>(&mut self, dir: Ino, name: &'n [u8]) -> Step<NamePlace<'n>> {
         check_name(name)?;
-        let hash = self.hash(name);
-        let Some(leaf) = self.leaf(dir, hash)? else { return Ok(None) };
-        Ok(leaf.find(hash, name)?.map(StoredEntry::to_found))
+        let base = self.hash(name);
+        Ok(NamePlace { dir, name, base, leaf: self.leaf(dir, base)? })
+    }
+
+    /// What `name` refers to.
+    pub(in crate::fs) fn find(&mut self, dir: Ino, name: &[u8]) -> Step<Option<Named>> {
+        self.place_of(dir, name)?.found()
+    }
+
+    /// What `look` finds in a leaf that is to change.
+    fn look_before_change<'a, T>(
+        &self,
+        leaf: &'a LeafAt,
+        look: impl FnOnce(Stored<'a>) -> Result<T, &'static str>,
+    ) -> Step<T> {
+        // A leaf that a change has left was checked before it, or made by it.
+        let is_checked = self.is_checked(leaf.id());
+        leaf.look(|stored| look(if is_checked { stored } else { stored.checked()? }))
     }
 
     /// Adds a name that does not exist.
-    pub(in crate::fs) fn insert(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
-        let base = self.hash(name);
-        match self.leaf(dir, base)? {
+    pub(in crate::fs) fn insert(&mut self, place: &NamePlace<'_>, ino: Ino, kind: FileKind) -> Step<()> {
+        let &NamePlace { dir, name, base, .. } = place;
+        match &place.leaf {
             None => self.put_leaf(dir, 0, base, &[FoundEntry { ino, hash: base, kind, name: name.to_vec() }])?,
             Some(leaf) => {
-                let slot =
-                    leaf.look(|stored| Ok(Slot::of(stored, base)?.map(|slot| (slot, Slot::fits(stored, name)))))?;
+                let slot = self.look_before_change(leaf, |stored| {
+                    Ok(Slot::of(stored, base)?.map(|slot| (slot, Slot::fits(stored, name))))
+                })?;
                 let Some((slot, fits)) = slot else {
                     // Nine names with the same 59 bits under a secret key.
                     return fail(FsError::NoSpace);
@@ -228,12 +268,20 @@ impl<L: LogBackend> Change<'_, L> {
         self.split_and_put(dir, depth + 1, hash | bit, high)
     }
 
+    /// The leaf of a name that exists, and where in it the entry is, which is to change.
+    fn entry_to_change<'p>(&self, place: &'p NamePlace<'_>) -> Step<(&'p LeafAt, Place)> {
+        let Some(leaf) = &place.leaf else { return fail(FsError::NotFound) };
+        match self.look_before_change(leaf, |stored| stored.find(place.base, place.name))? {
+            Some(entry) => Ok((leaf, Place::of(entry))),
+            None => fail(FsError::NotFound),
+        }
+    }
+
     /// Removes a name that exists.
-    pub(in crate::fs) fn remove(&mut self, dir: Ino, name: &[u8]) -> Step<()> {
-        let hash = self.hash(name);
-        let Some(leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
-        let Some(place) = leaf.place(hash, name)? else { return fail(FsError::NotFound) };
-        let left = place.remove(self.block_mut(leaf.id())?);
+    pub(in crate::fs) fn remove(&mut self, place: &NamePlace<'_>) -> Step<()> {
+        let (leaf, entry) = self.entry_to_change(place)?;
+        let (dir, hash) = (place.dir, place.base);
+        let left = entry.remove(self.block_mut(leaf.id())?);
         self.merge_up(dir, leaf.depth, hash, left)?;
         let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
         inode.special = match inode.special.checked_sub(1) {
@@ -278,13 +326,12 @@ impl<L: LogBackend> Change<'_, L> {
         Ok(())
     }
 
-    /// Makes the entry `name` refer to another inode.
-    pub(in crate::fs) fn replace(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
-        let hash = self.hash(name);
-        let Some(leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
-        let Some(place) = leaf.place(hash, name)? else { return fail(FsError::NotFound) };
-        place.replace(self.block_mut(leaf.id())?, ino, kind);
-        self.touch_directory_times(dir)
+    /// Makes the entry of a name refer to another inode.
+    pub(in crate::fs) fn replace(&mut self, name: EntryName<'_>, ino: Ino, kind: FileKind) -> Step<()> {
+        let place = self.place_of(name.parent, name.name)?;
+        let (leaf, entry) = self.entry_to_change(&place)?;
+        entry.replace(self.block_mut(leaf.id())?, ino, kind);
+        self.touch_directory_times(name.parent)
     }
 
     fn touch_directory_times(&mut self, dir: Ino) -> Step<()> {

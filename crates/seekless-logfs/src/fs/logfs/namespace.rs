@@ -1,7 +1,7 @@
 //! Names: lookup, create, link, unlink, rename, as steps on the volume.
 
 use super::change::{Change, ReserveAccess};
-use super::dir::FoundEntry;
+use super::dir::Named;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
@@ -43,7 +43,8 @@ pub(in crate::fs) fn make<L: LogBackend>(
 ) -> Step<Entry> {
     let mut change = Change::new(state);
     let directory = change.directory_in_use(parent)?;
-    if change.find(parent, name)?.is_some() {
+    let place = change.place_of(parent, name)?;
+    if place.found()?.is_some() {
         return fail(FsError::Exists);
     }
     let kind = match file {
@@ -62,7 +63,7 @@ pub(in crate::fs) fn make<L: LogBackend>(
         }
         NewFile::Symlink(target) => change.set_target(ino, target)?,
     }
-    change.insert(parent, name, ino, kind)?;
+    change.insert(&place, ino, kind)?;
     change.commit(ReserveAccess::User)?;
     state.count_lookup(ino);
     state.entry(ino)
@@ -100,7 +101,8 @@ pub(in crate::fs) fn link<L: LogBackend>(state: &mut State<L>, ino: Ino, parent:
         return fail(FsError::NotFound);
     }
     change.directory_in_use(parent)?;
-    if change.find(parent, name)?.is_some() {
+    let place = change.place_of(parent, name)?;
+    if place.found()?.is_some() {
         return fail(FsError::Exists);
     }
     if is_first && change.state.inode(ino)?.reclaiming {
@@ -111,7 +113,7 @@ pub(in crate::fs) fn link<L: LogBackend>(state: &mut State<L>, ino: Ino, parent:
     if is_first {
         change.remove_orphan(ino)?;
     }
-    change.insert(parent, name, ino, kind)?;
+    change.insert(&place, ino, kind)?;
     change.commit(ReserveAccess::User)?;
     state.linkable.remove(&ino);
     state.count_lookup(ino);
@@ -122,11 +124,12 @@ pub(in crate::fs) fn link<L: LogBackend>(state: &mut State<L>, ino: Ino, parent:
 pub(in crate::fs) fn unlink<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
-    let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
+    let place = change.place_of(parent, name)?;
+    let Some(found) = place.found()? else { return fail(FsError::NotFound) };
     if found.kind == FileKind::Directory {
         return fail(FsError::IsDirectory);
     }
-    change.remove(parent, name)?;
+    change.remove(&place)?;
     let last = change.drop_link(found.ino)?;
     change.commit(ReserveAccess::FreesSpace)?;
     Ok((last && !state.in_use(found.ino)).then_some(found.ino))
@@ -136,9 +139,10 @@ pub(in crate::fs) fn unlink<L: LogBackend>(state: &mut State<L>, parent: Ino, na
 pub(in crate::fs) fn rmdir<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
-    let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
+    let place = change.place_of(parent, name)?;
+    let Some(found) = place.found()? else { return fail(FsError::NotFound) };
     change.check_empty_directory(found.ino)?;
-    change.remove(parent, name)?;
+    change.remove(&place)?;
     change.drop_directory(parent, found.ino)?;
     change.commit(ReserveAccess::FreesSpace)?;
     Ok((!state.in_use(found.ino)).then_some(found.ino))
@@ -321,9 +325,9 @@ impl<L: LogBackend> Change<'_, L> {
     fn move_name(
         &mut self,
         from: EntryName<'_>,
-        source: &FoundEntry,
+        source: &Named,
         to: EntryName<'_>,
-        target: Option<&FoundEntry>,
+        target: Option<&Named>,
         whiteout: Option<NewNode>,
     ) -> Step<Option<Ino>> {
         let is_directory = source.kind == FileKind::Directory;
@@ -339,9 +343,10 @@ impl<L: LogBackend> Change<'_, L> {
                 }
                 (false, false) => replaced = self.drop_link(target.ino)?.then_some(target.ino),
             }
-            self.replace(to.parent, to.name, source.ino, source.kind)?;
+            self.replace(to, source.ino, source.kind)?;
         } else {
-            self.insert(to.parent, to.name, source.ino, source.kind)?;
+            let place = self.place_of(to.parent, to.name)?;
+            self.insert(&place, source.ino, source.kind)?;
         }
         match whiteout {
             Some(new) => {
@@ -349,23 +354,20 @@ impl<L: LogBackend> Change<'_, L> {
                 let left = self.make_heir(&directory, WHITEOUT.kind(), new)?;
                 let inode = self.inode_mut(left, InodeDirt::Namespace)?;
                 (inode.links, inode.special) = (1, WHITEOUT.device());
-                self.replace(from.parent, from.name, left, WHITEOUT.kind())?;
+                self.replace(from, left, WHITEOUT.kind())?;
             }
-            None => self.remove(from.parent, from.name)?,
+            None => {
+                let place = self.place_of(from.parent, from.name)?;
+                self.remove(&place)?;
+            }
         }
         self.note_moved(source.ino, from.parent, to.parent)?;
         Ok(replaced)
     }
 
-    fn exchange(
-        &mut self,
-        from: EntryName<'_>,
-        source: &FoundEntry,
-        to: EntryName<'_>,
-        target: &FoundEntry,
-    ) -> Step<()> {
-        self.replace(to.parent, to.name, source.ino, source.kind)?;
-        self.replace(from.parent, from.name, target.ino, target.kind)?;
+    fn exchange(&mut self, from: EntryName<'_>, source: &Named, to: EntryName<'_>, target: &Named) -> Step<()> {
+        self.replace(to, source.ino, source.kind)?;
+        self.replace(from, target.ino, target.kind)?;
         self.note_moved(source.ino, from.parent, to.parent)?;
         self.note_moved(target.ino, to.parent, from.parent)
     }

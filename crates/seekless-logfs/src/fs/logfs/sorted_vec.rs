@@ -1,7 +1,10 @@
 //! A map for what one change touches: mostly a few entries, or many that come in order.
 //!
-//! It takes no memory when empty and one allocation for a few entries, where a tree allocates a node for eleven. Adding in
+//! It takes no memory when empty and one small allocation for a few entries, where a tree allocates a node for eleven. Adding in
 //! order is adding at the end, or just before the few entries behind.
+
+/// Entries of most changes: a new name changes its directory's inode and makes one.
+const FEW: usize = 2;
 
 /// Values by key, in order.
 pub(in crate::fs) struct SortedVec<K, V>(Vec<(K, V)>);
@@ -45,6 +48,9 @@ impl<K: Ord + Copy, V> SortedVec<K, V> {
         match self.find(key) {
             Ok(index) => Some(std::mem::replace(&mut self.0[index].1, value)),
             Err(index) => {
+                if self.0.capacity() == 0 {
+                    self.0.reserve_exact(FEW);
+                }
                 self.0.insert(index, (key, value));
                 None
             }
