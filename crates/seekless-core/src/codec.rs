@@ -118,6 +118,7 @@ impl<T: Le + Copy + Default, const N: usize> Le for [T; N] {
 }
 
 /// The value at `offset`, or `None` past the end of `bytes`.
+#[inline]
 pub fn get_at<T: Le>(bytes: &[u8], offset: usize) -> Option<T> {
     Some(T::get(bytes.get(offset..offset.checked_add(T::BYTES)?)?))
 }
@@ -126,6 +127,7 @@ pub fn get_at<T: Le>(bytes: &[u8], offset: usize) -> Option<T> {
 ///
 /// # Panics
 /// When it does not fit: the offset is the caller's own arithmetic, never input.
+#[inline]
 pub fn put_at<T: Le>(bytes: &mut [u8], offset: usize, value: T) {
     value.put(&mut bytes[offset..offset + T::BYTES]);
 }

@@ -225,6 +225,7 @@ impl Data {
 
 impl Deref for Data {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }

@@ -124,7 +124,12 @@ impl Filling {
         let bytes = self.bytes as usize;
         match self.tag % 4 {
             0 => vec![(self.tag / 4 % 255 + 1) as u8; bytes],
-            1 => format!("write {} of a test. ", self.tag).into_bytes().into_iter().cycle().take(bytes).collect(),
+            1 => {
+                let sentence = format!("write {} of a test. ", self.tag);
+                let mut content = sentence.repeat(bytes.div_ceil(sentence.len())).into_bytes();
+                content.truncate(bytes);
+                content
+            }
             _ => {
                 let mut content = vec![0; bytes];
                 crate::rng::Rng::new(u64::from(self.tag)).fill(&mut content);

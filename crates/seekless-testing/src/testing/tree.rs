@@ -56,23 +56,23 @@ impl NodeState {
         if attributes(self) == attributes(other) && self.target == other.target && self.xattrs == other.xattrs {
             return found;
         }
-        let mut note = |what: &str, one: String, two: String| {
-            if one != two {
-                found.push(format!("{what} {one} here, {two} there"));
+        let mut note = |what: &str, differ: bool, show: &dyn Fn(&NodeState) -> String| {
+            if differ {
+                found.push(format!("{what} {} here, {} there", show(self), show(other)));
             }
         };
-        note("kind", format!("{:?}", self.kind), format!("{:?}", other.kind));
-        note("permissions", format!("{:o}", self.permissions), format!("{:o}", other.permissions));
-        if links {
-            note("links", self.links.to_string(), other.links.to_string());
-        }
-        note("owner", format!("{}:{}", self.uid, self.gid), format!("{}:{}", other.uid, other.gid));
-        note("device", self.device.to_string(), other.device.to_string());
-        note("target", Path(self.target.clone()).to_string(), Path(other.target.clone()).to_string());
+        note("kind", self.kind != other.kind, &|state| format!("{:?}", state.kind));
+        note("permissions", self.permissions != other.permissions, &|state| format!("{:o}", state.permissions));
+        note("links", links && self.links != other.links, &|state| state.links.to_string());
+        note("owner", (self.uid, self.gid) != (other.uid, other.gid), &|state| format!("{}:{}", state.uid, state.gid));
+        note("device", self.device != other.device, &|state| state.device.to_string());
+        note("target", self.target != other.target, &|state| Path(state.target.clone()).to_string());
         for name in self.xattrs.keys().chain(other.xattrs.keys().filter(|name| !self.xattrs.contains_key(*name))) {
-            let show = |value: Option<&Vec<u8>>| value.map_or("absent".to_string(), |value| shorten(value));
-            let what = format!("attribute {}", String::from_utf8_lossy(name));
-            note(&what, show(self.xattrs.get(name)), show(other.xattrs.get(name)));
+            note(
+                &format!("attribute {}", String::from_utf8_lossy(name)),
+                self.xattrs.get(name) != other.xattrs.get(name),
+                &|state| state.xattrs.get(name).map_or("absent".to_string(), |value| shorten(value)),
+            );
         }
         found
     }

@@ -117,10 +117,12 @@ impl Drop for GroupMut<'_> {
     }
 }
 
+#[inline]
 pub(super) fn bit(map: &[u8], index: u32) -> bool {
     map.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
 }
 
+#[inline]
 pub(super) fn set_bit(map: &mut [u8], index: u32, value: bool) {
     if let Some(byte) = map.get_mut((index / 8) as usize) {
         let mask = 1 << (index % 8);

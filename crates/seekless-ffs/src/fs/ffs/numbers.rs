@@ -24,6 +24,7 @@ macro_rules! number {
 
         impl Add<u32> for $name {
             type Output = $name;
+            #[inline]
             fn add(self, count: u32) -> $name {
                 $name(self.0 + count)
             }
@@ -32,6 +33,7 @@ macro_rules! number {
         /// Distance of two numbers.
         impl Sub<$name> for $name {
             type Output = u32;
+            #[inline]
             fn sub(self, other: $name) -> u32 {
                 self.0 - other.0
             }
@@ -39,9 +41,11 @@ macro_rules! number {
 
         impl Le for $name {
             const BYTES: usize = u32::BYTES;
+            #[inline]
             fn get(bytes: &[u8]) -> $name {
                 $name(u32::get(bytes))
             }
+            #[inline]
             fn put(&self, bytes: &mut [u8]) {
                 self.0.put(bytes);
             }
@@ -78,6 +82,7 @@ number! {
 
 impl GroupNo {
     /// Its index in a table of all groups.
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -94,6 +99,7 @@ impl FragNo {
     pub const NONE: FragNo = FragNo(0);
 
     /// Its index in a table of all fragments.
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
