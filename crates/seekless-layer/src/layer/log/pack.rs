@@ -11,6 +11,8 @@
 //! A writer that begins during the conversion is noticed up to the moment when the old file no longer has its name. So the new and the old
 //! file swap names first, and swap again if there is a writer by then.
 
+use std::ops::Range;
+
 use super::load::{Content, look};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
@@ -174,15 +176,26 @@ impl Side<'_> {
     }
 }
 
-/// Continues a checksum with the bytes at `offset`. Blocks of zeroes do not count, since the other side may have holes in their places.
-fn add_to_checksum(mut crc: u32, offset: u64, bytes: &[u8]) -> u32 {
+/// Where `bytes` hold something other than zeroes: runs of blocks, in order.
+fn filled(bytes: &[u8]) -> Vec<Range<usize>> {
     const BLOCK_BYTES: usize = 4096;
-    for (at, block) in
-        (offset..).step_by(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES)).filter(|(_, block)| !is_zero(block))
-    {
-        crc = crc32c_append(crc32c_append(crc, &at.to_le_bytes()), block);
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate().filter(|(_, block)| !is_zero(block)) {
+        let start = number * BLOCK_BYTES;
+        match runs.last_mut() {
+            Some(run) if run.end == start => run.end += block.len(),
+            _ => runs.push(start..start + block.len()),
+        }
     }
-    crc
+    runs
+}
+
+/// Continues a checksum with what the piece at `offset` holds. Zeroes do not count, since the other side may have holes in their places.
+fn add_to_checksum(crc: u32, offset: u64, piece: &[u8]) -> u32 {
+    filled(piece).into_iter().fold(crc, |crc, run| {
+        let place = offset + run.start as u64;
+        crc32c_append(crc32c_append(crc, &place.to_le_bytes()), &piece[run])
+    })
 }
 
 impl PackJob {
@@ -424,8 +437,9 @@ impl PackJob {
             crc = add_to_checksum(crc, start, &piece);
             at = start + u64::from(PIECE_BYTES);
             // A hole stays a hole.
-            if !is_zero(&piece) {
-                to.fs.write(to.ino, to.handle, start, piece, WriteMode::default()).await?;
+            for run in filled(&piece) {
+                let (place, bytes) = (start + run.start as u64, piece.slice(run));
+                to.fs.write(to.ino, to.handle, place, bytes, WriteMode::default()).await?;
             }
         }
         let size = from.fs.getattr(from.ino, from.handle).await?.size;
