@@ -2,6 +2,10 @@
 //!
 //! A read that fails on one member is served from the others, and the result is written where the read failed: drives
 //! remap a bad sector when it is written. A member that fails this write too is given up.
+//!
+//! While writes to a full member wait for space, the parity of their rows is that of the new data. So data is computed
+//! from units as they will be once these writes are done: what is computed from the old ones is garbage, and where it is
+//! a repair, stays so. What a member holds is returned as it is: the caller of such a write was told that it failed.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -201,11 +205,32 @@ impl Core {
             for (part, needed, from) in sources {
                 let target = &mut buf[bytes(part.offset, part.sectors)];
                 let within = bytes(part.from - from, part.sectors);
-                target.copy_from_slice(&read[needed[0]][within.clone()]);
-                needed[1..].iter().for_each(|&other| xor(target, &read[other][within.clone()]));
+                if let [own] = needed[..] {
+                    target.copy_from_slice(&read[own][within]);
+                    continue;
+                }
+                target.fill(0);
+                for other in needed {
+                    let range = (ranges[other].0, part.row, part.from, part.sectors);
+                    self.add(range, &read[other][within.clone()], target);
+                }
             }
             return Ok(());
         }
+    }
+
+    /// Adds `unit`, a range of a member's unit, to `sum`: as it will be once no write to it waits for space, because
+    /// parity is that of those writes. The caller holds or shares the row.
+    pub(super) fn add(&self, (member, row, from, sectors): UnitRange, unit: &[u8], sum: &mut [u8]) {
+        debug_assert!(self.locks.is_locked(row), "a row whose units are added up does not change meanwhile");
+        debug_assert_eq!(unit.len(), bytes(0, sectors).len(), "what is added is the whole range");
+        let state = self.state.borrow();
+        let Some(redo) = state.redo.get(&row) else { return xor(sum, unit) };
+        let mut unit = Buf::from_slice(unit);
+        for write in redo.writes.iter().filter(|write| write.member == member) {
+            write.lay_over(self.shape.at(row, from), &mut unit);
+        }
+        xor(sum, &unit);
     }
 
     /// Fails where the missing unit of a row that was being written at a power cut cannot be known, except for sectors
@@ -305,16 +330,16 @@ impl Core {
             None => {}
         }
         let length = bytes(0, sectors).len();
-        let others = (0..self.shape.members).filter(|&other| other != member);
+        let others: Vec<usize> = (0..self.shape.members).filter(|&other| other != member).collect();
         let at = Sector(self.shape.at(row, from));
-        let results = join_all(others.map(|other| {
+        let results = join_all(others.iter().map(|&other| {
             let device = self.device(other);
             async move { device.read(at, Buf::dirty(length)).await }
         }))
         .await;
         let mut unit = Buf::zeroed(length);
-        for result in results {
-            xor(&mut unit, &result.map_err(|_| give_up())?);
+        for (other, result) in others.into_iter().zip(results) {
+            self.add((other, row, from, sectors), &result.map_err(|_| give_up())?, &mut unit);
         }
         match self.device(member).write(at, crate::device::Data::from_slice(&unit), WriteFlags::NONE).await {
             Ok(()) => count(&self.counts.repaired),

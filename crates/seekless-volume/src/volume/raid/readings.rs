@@ -14,7 +14,6 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::core::{Core, count};
-use super::plan::xor;
 use super::shape::{Level, Part};
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -127,7 +126,8 @@ impl Core {
         .await;
         let mut unit = Buf::zeroed(bytes(0, part.sectors).len());
         for (other, result) in others.into_iter().zip(results) {
-            xor(&mut unit, &result.map_err(|error| relocate(error, other, at, length))?);
+            let read = result.map_err(|error| relocate(error, other, at, length))?;
+            self.add((other, part.row, part.from, part.sectors), &read, &mut unit);
         }
         Ok(unit)
     }

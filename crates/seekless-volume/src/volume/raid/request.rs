@@ -48,6 +48,19 @@ impl MemberWrite {
         pieces
     }
 
+    /// Puts its part of the sectors from `at` on into `target`, which is what the member has there.
+    pub(super) fn lay_over(&self, at: u64, target: &mut [u8]) {
+        let sectors = target.len() as u64 / SECTOR_BYTES;
+        let (from, to) = (self.at.max(at), (self.at + self.sectors).min(at + sectors));
+        if from < to {
+            let target = &mut target[bytes(from - at, to - from)];
+            match &self.data {
+                Some(data) => target.copy_from_slice(&data[bytes(from - self.at, to - from)]),
+                None => target.fill(0),
+            }
+        }
+    }
+
     /// The journal entry for it.
     pub(super) fn entry(&self) -> RecordEntry {
         let kind = if self.data.is_some() { KIND_DATA } else { KIND_ZEROES };

@@ -203,6 +203,88 @@ fn lack_of_space_is_no_failure() {
     }
 }
 
+/// While writes to a full member wait for space, parity is already that of the new data: the units of their rows that
+/// are computed from it, because a member is missing or cannot read a sector, are still the right ones. Method: every pair
+/// of a full member and another one, in every row; all sectors that were not written are compared, in every reading
+/// without a member as well.
+#[test]
+fn units_are_computed_while_writes_wait_for_space() {
+    for (full, other, is_missing) in
+        (0..12).map(|case| (case / 2 % 3, (case / 2 % 3 + 1 + case / 6) % 3, case % 2 == 0))
+    {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, 5);
+            let options = small(Level::Parity);
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            let name =
+                format!("member {full} full, member {other} {}", if is_missing { "missing" } else { "unreadable" });
+            let (rows, length) = (12, (shape.row_sectors() * SECTOR_BYTES) as usize);
+            let mut model = vec![0; rows as usize * length];
+            crate::rng::Rng::new(7).fill(&mut model);
+            array.write(Sector(0), Data::from_slice(&model), WriteFlags::NONE).await.unwrap();
+            if is_missing {
+                array.give_up(other).await.unwrap();
+            }
+            let data = Sector(shape.at(0, 0))..Sector(shape.at(rows, 0));
+            members.faults[full].add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(data.clone()));
+            let mut written = Vec::new();
+            for row in 0..rows {
+                let Some(index) = shape.index(row, full) else { continue };
+                let at = row * shape.row_sectors() + index as u64 * shape.unit + 2;
+                let error =
+                    array.write(Sector(at), Data::from_slice(&[0xee; 3 * 512]), WriteFlags::NONE).await.unwrap_err();
+                assert!(matches!(error, DeviceError::NoSpace { .. }), "{name}: {error}");
+                written.extend(at..at + 3);
+            }
+            assert_eq!(array.core.state.borrow().redo.len(), written.len() / 3, "{name}: they wait");
+            if !is_missing {
+                members.faults[other].lose(data);
+            }
+            // Row by row: each read tries the waiting write again, and a part of it may reach the member.
+            let compare = async |readings: u32| {
+                for (row, right) in model.chunks(length).enumerate() {
+                    let (at, buf) = (row as u64 * shape.row_sectors(), Buf::dirty(length));
+                    let read = match readings {
+                        0 => array.read(Sector(at), buf).await,
+                        _ => array.read_as(Sector(at), buf, readings - 1).await,
+                    };
+                    let read = match read {
+                        Err(_) if readings > 0 => continue,
+                        read => read.unwrap_or_else(|error| panic!("{name}: row {row}: {error}")),
+                    };
+                    for (sector, (read, right)) in (at..).zip(read.chunks(512).zip(right.chunks(512))) {
+                        let is_right = read == right || written.contains(&sector) && read == [0xee; 512];
+                        assert!(is_right, "{name}: sector {sector} in reading {readings}");
+                    }
+                }
+            };
+            for readings in (0..=array.readings()).chain([0]) {
+                compare(readings).await;
+            }
+            members.faults[full].clear();
+            array.core.redo_all().await;
+            assert!(array.core.state.borrow().redo.is_empty(), "{name}");
+            written.clear();
+            for row in 0..rows {
+                let Some(index) = shape.index(row, full) else { continue };
+                let at = row * shape.row_sectors() + index as u64 * shape.unit + 2;
+                model[(at * SECTOR_BYTES) as usize..][..3 * 512].fill(0xee);
+            }
+            let compared = array.read(Sector(0), Buf::dirty(model.len())).await.unwrap();
+            assert!(compared[..] == model[..], "{name}: once there is space");
+            array.flush().await.unwrap();
+            if !is_missing {
+                assert_eq!(array.scrub().await, Ok(0), "{name}");
+            }
+            array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
 /// A replaced member is rebuilt while the array is written to, and then holds all data. Method: the others fail in turn
 /// afterwards.
 #[test]
