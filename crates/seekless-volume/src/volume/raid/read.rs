@@ -108,6 +108,14 @@ impl Core {
             "O1: a copy is repaired while its rows are held, so that nothing older is written over newer data"
         );
         debug_assert_ne!(bad, good, "a copy is repaired from another one");
+        let rows = (at - self.shape.data_start) / self.shape.unit
+            ..(at + sectors - self.shape.data_start).div_ceil(self.shape.unit);
+        // While this waited for the rows, a write may have failed on one of them, or found no space: then it is on the
+        // other one alone.
+        let is_held = [bad, good].into_iter().all(|member| self.holds(member, rows.end - 1));
+        if !is_held || self.state.borrow().redo.range(rows).next().is_some() {
+            return;
+        }
         let Ok(read) = self.device(good).read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await else { return };
         match self.device(bad).write(Sector(at), read.freeze(), WriteFlags::NONE).await {
             Ok(()) => count(&self.counts.repaired),

@@ -285,6 +285,47 @@ fn units_are_computed_while_writes_wait_for_space() {
     }
 }
 
+/// The repair of a copy brings nothing back: while it waits for the row, the copy that it has read from may miss a write.
+/// Method: a write that one member accepts late and the other not at all, because it fails or is full, while a reader has found
+/// that the first cannot be read.
+#[test]
+fn a_late_repair_brings_nothing_back() {
+    for seed in 0..40 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 2, seed);
+            let is_full = seed % 2 == 0;
+            let array =
+                Array::create(&rt, members.devices(), &small(Level::Mirror), UUID, Contents::Zeroes).await.unwrap();
+            let data = |byte: u8| Data::from_slice(&[byte; 4096]);
+            array.write(Sector(0), data(1), WriteFlags::NONE).await.unwrap();
+            array.flush().await.unwrap();
+            let place = Sector(array.core.shape.at(0, 0))..Sector(array.core.shape.at(1, 0));
+            let write = |effect| Rule::new(Kinds::WRITE, When::Nth(1), effect).within(place.clone());
+            members.faults[0].lose(place.clone());
+            members.faults[0].add(write(Effect::Delay(Nanos(1000)..=Nanos(1000))));
+            members.faults[1].add(write(if is_full { Effect::NoSpace } else { Effect::Error }));
+            let writing = {
+                let array = array.clone();
+                rt.spawn(async move { array.write(Sector(0), data(2), WriteFlags::NONE).await })
+            };
+            rt.sleep(Nanos(300)).await;
+            array.read(Sector(0), Buf::dirty(4096)).await.unwrap();
+            assert_eq!(writing.await.is_ok(), !is_full, "seed {seed}");
+            array.core.redo_all().await;
+            assert_eq!(array.status().members[1] == MemberState::Failed, !is_full, "seed {seed}");
+            for _ in 0..2 {
+                let read = array.read(Sector(0), Buf::dirty(4096)).await.unwrap();
+                assert!(read[..] == [2; 4096], "seed {seed}: what has been written is there");
+            }
+            array.flush().await.unwrap();
+            array.check().await.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
 /// A replaced member is rebuilt while the array is written to, and then holds all data. Method: the others fail in turn
 /// afterwards.
 #[test]
