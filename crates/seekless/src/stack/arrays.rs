@@ -282,7 +282,9 @@ impl StoredArray for Kept {
         word: &Word,
         options: CheckOptions,
     ) -> Result<Checked, BuildError> {
-        let array_options = ArrayOptions { degraded: true, read_only: !options.repair, ..ArrayOptions::new(self.0) };
+        // What opens for repair without a member records it as failed: only where the line says so.
+        let degraded = !options.repair || word.switch("degraded");
+        let array_options = ArrayOptions { degraded, read_only: !options.repair, ..ArrayOptions::new(self.0) };
         let unit_given = word.given("stripe").is_some();
         let array_options = match unit_given {
             true => array_options.unit(sectors(word, "stripe")?),

@@ -67,16 +67,16 @@ impl Stack {
             let mut opening = Opening { stack: self, rt, leaves, context, first, devices: &mut devices };
             match self.words[0].spec.constructor {
                 Constructor::Spread(spread) if start > 0 => {
-                    let mut error = None;
                     for member in 0..(spread.members)(&self.words[0]) as usize {
-                        let opened = opening.open(first, Some(member)).await;
-                        below.push(opened.map_err(|cause| error.get_or_insert(cause).clone()).ok());
+                        below.push(opening.open(first, Some(member)).await);
                     }
-                    if let (Some(error), true) = (error, below.iter().all(Option::is_none)) {
-                        return Err(error);
+                    if let Some(error) = below.first().and_then(|member| member.as_ref().err())
+                        && below.iter().all(Result::is_err)
+                    {
+                        return Err(error.clone());
                     }
                 }
-                _ => below.push(Some(opening.open(first, None).await?)),
+                _ => below.push(Ok(opening.open(first, None).await?)),
             }
         }
         Ok(Opened { rt, stack: self, leaves, purpose, devices, below })

@@ -28,8 +28,8 @@ pub struct Opened<'a> {
     pub(super) purpose: Purpose,
     /// The instances of each word that is a device, in the order of the words. Empty on a stack without a device.
     pub(super) devices: Vec<Vec<Device>>,
-    /// The devices below a volume at the top, where only those were opened. A member that cannot be opened is `None`.
-    pub(super) below: Vec<Option<Device>>,
+    /// The devices below a volume at the top, where only those were opened; or why one cannot be opened.
+    pub(super) below: Vec<Result<Device, StackError>>,
 }
 
 /// A running stack.
@@ -135,9 +135,14 @@ impl<'a> Opened<'a> {
         if let Some((word, kind)) = self.stack.stored_device() {
             let checked = match kind {
                 Stored::Device(kind) => kind.check(self.below_top()).await,
-                Stored::Array(kind) => kind.check(self.rt, self.members(), word, options).await,
+                Stored::Array(kind) => {
+                    self.lacks_no_member(word, options)?;
+                    kind.check(self.rt, self.members(), word, options).await
+                }
             };
-            return checked.map_err(|cause| self.stack.blame(word, "check", cause));
+            let mut checked = checked.map_err(|cause| self.stack.blame(word, "check", cause))?;
+            checked.notes.extend(self.unopened().map(|error| error.problem.clone()));
+            return Ok(checked);
         }
         self.stack.needs_checkable()?;
         let mut checked = Checked::default();
@@ -172,6 +177,25 @@ impl<'a> Opened<'a> {
             closed.map_err(|error| self.stack.blame(&self.stack.words[0], "close", error.into()))?;
         }
         Ok(checked)
+    }
+
+    /// Members of an array at the top that cannot be opened, and why.
+    fn unopened(&self) -> impl Iterator<Item = &StackError> {
+        self.below.iter().filter_map(|member| member.as_ref().err())
+    }
+
+    /// A repair records what is missing as failed. A member that is only unplugged or in use is not to be lost by that, so
+    /// a line that does not say to go on without one is refused, as it is for any other use.
+    fn lacks_no_member(&self, word: &Word, options: CheckOptions) -> Result<(), StackError> {
+        let Constructor::Spread(spread) = word.spec.constructor else { return Ok(()) };
+        match self.unopened().next().filter(|_| options.repair && !(spread.tolerates_missing)(word)) {
+            None => Ok(()),
+            Some(error) => {
+                let hint = "degraded=on goes on without it, for good; fsck -n looks at the others, and writes nothing";
+                let known = error.hint.iter().map(|hint| format!("{hint}\n")).collect::<String>();
+                Err(error.clone().hint(format!("{known}{hint}")))
+            }
+        }
     }
 
     /// Errors on members of arrays that checksums above have revealed since they were opened.
@@ -297,7 +321,7 @@ impl<'a> Opened<'a> {
     fn members(&self) -> Vec<Option<Device>> {
         match self.devices.len() == self.stack.words.len() {
             true => self.devices[1].iter().cloned().map(Some).collect(),
-            false => self.below.clone(),
+            false => self.below.iter().map(|member| member.clone().ok()).collect(),
         }
     }
 

@@ -157,6 +157,56 @@ fn earlier_copies_of_members_are_refused() {
     });
 }
 
+/// Aim: a check of an array alone gives up no member that is only unplugged or in use, unless the line says so: recorded as
+/// failed, it would be lost to the array, and the next check, with the other one away, would leave two halves. Method: checks
+/// with each member away, and as it was earlier.
+#[test]
+fn a_check_gives_up_no_member_unasked() {
+    for (array, count) in [("raid1:n=2", 2), ("raid5:n=3", 3)] {
+        for away in 0..count {
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let run = async {
+                let leaves = Members::new(count);
+                let check = async |options: &str, repair: bool| {
+                    let stack = parse(&format!("{array}{options} / file:{{}}"));
+                    let purpose = if repair { Purpose::Use } else { Purpose::Inspect };
+                    let options = CheckOptions { repair, ..CheckOptions::default() };
+                    stack.open_below(&rt, &leaves, purpose).await?.fsck(options).await
+                };
+                let name = format!("{array} without {away}");
+                let line = parse(&format!("{array} / file:{{}}"));
+                line.open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+                let images = leaves.images();
+                let is_kept = || leaves.images().iter().zip(&images).all(|(one, old)| beginning(one) == beginning(old));
+                leaves.1.set(Some(away));
+                let refused = check("", true).await.err().map(|error| error.to_string()).unwrap_or_default();
+                assert!(refused.contains("it is missing") && refused.contains("degraded=on"), "{name}: {refused}");
+                assert!(refused.contains("file:{}"), "{name}: {refused}");
+                let looked = check("", false).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(looked.notes.iter().any(|note| note.contains("it is missing")), "{name}: {:?}", looked.notes);
+                assert!(is_kept(), "{name}: nothing is written");
+                leaves.1.set(None);
+                let checked = check("", true).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert_eq!((checked.verdict(), checked.notes), (Verdict::Clean, vec![]), "{name}: all are there again");
+                // A member as it was before that is no better.
+                let now = leaves.images();
+                leaves.0[away].set_image(images[away].clone());
+                let refused = check("", true).await.err().map(|error| error.to_string()).unwrap_or_default();
+                let says = [format!("member {away} is missing: it is out of date"), format!("replace={away} fills")];
+                assert!(says.iter().all(|what| refused.contains(what)), "{name}: {refused}");
+                leaves.set(&now);
+                leaves.1.set(Some(away));
+                let checked = check(",degraded", true).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+                let says = ["it is missing", &format!("member {away} is missing or has failed")];
+                let is_said = |what: &&str| checked.notes.iter().any(|note| note.contains(*what));
+                assert!(says.iter().all(is_said), "{name}: {:?}", checked.notes);
+            };
+            executor.block_on(run).unwrap();
+        }
+    }
+}
+
 /// A member of another array is refused with what to do, and not overwritten before the line says so.
 #[test]
 fn a_member_of_another_array_is_overwritten_on_demand() {
