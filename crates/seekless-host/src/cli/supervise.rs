@@ -74,7 +74,7 @@ fn lives(
     let mut deaths: VecDeque<Instant> = VecDeque::new();
     loop {
         let life = if report.is_some() { Life::First } else { Life::Later };
-        let waiting = match signals.unblocked(daemon::split)? {
+        let waiting = match daemon::split()? {
             Side::Parent(waiting) => waiting,
             Side::Child(its_report) => {
                 drop(signals);
@@ -106,7 +106,16 @@ fn lives(
             "the daemon of {place} {how}; it is mounted again. What was synced is there; programs with open files get \
              errors, and have to open them again"
         );
-        std::thread::sleep(PAUSE);
+        let is_asked = pause(&signals);
+        if is_asked && is_dead(mount_point) {
+            // Its daemon is gone, so there is nothing to wait for.
+            if let Err(error) = fuse::umount(mount_point, true, PAUSE, |_| {}) {
+                log::error!("asked to end, but {place} stays mounted without a daemon: {error}");
+                return Ok(FAILED);
+            }
+            log::info!("asked to end before {place} was mounted again, so it is unmounted");
+            return Ok(FAILED);
+        }
         if !is_dead(mount_point) {
             log::info!("{place} was unmounted");
             return Ok(FAILED);
@@ -166,7 +175,7 @@ fn end_of(child: Pid, signals: &Signals) -> (Option<WaitStatus>, bool) {
             Err(Errno::CHILD) => return (None, is_asked),
             Ok(None) | Err(_) => {}
         }
-        // A signal of the child's end may be lost between `fork` and the mask, so there is a limit.
+        // Signals of several ends come as one, so there is a limit.
         signals.wait(Duration::from_secs(1));
         while let Some(signal) = signals.pending() {
             let passed_on = match signal {
@@ -180,6 +189,23 @@ fn end_of(child: Pid, signals: &Signals) -> (Option<WaitStatus>, bool) {
             // It may have ended in this moment.
             let _ = rustix::process::kill_process(child, passed_on);
         }
+    }
+}
+
+/// Lets [`PAUSE`] pass. True, and at once, when a signal asks this process to end.
+fn pause(signals: &Signals) -> bool {
+    let end = Instant::now() + PAUSE;
+    loop {
+        while let Some(signal) = signals.pending() {
+            if matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP) {
+                return true;
+            }
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        signals.wait(left);
     }
 }
 

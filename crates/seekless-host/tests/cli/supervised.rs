@@ -312,3 +312,31 @@ fn a_service_manager_is_notified() {
     scratch.good(&["umount", "mnt"]);
     assert!(child.wait().unwrap().success());
 }
+
+/// Signals that come between a death and the next daemon do what they do at other times: one that asks for counters changes nothing, and
+/// one that asks for the end takes the dead mount away.
+#[test]
+fn signals_between_a_death_and_the_next_daemon_are_received() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    for signal in [Signal::USR1, Signal::TERM, Signal::HUP, Signal::INT] {
+        supervised(&scratch);
+        let supervisor = parent(daemon(&scratch));
+        let before = daemon(&scratch);
+        kill_process(before, Signal::KILL).unwrap();
+        wait_for("its death", || !is_running(before));
+        std::thread::sleep(Duration::from_millis(200));
+        kill_process(supervisor, signal).unwrap();
+        if signal == Signal::USR1 {
+            wait_for("another daemon", || daemon(&scratch) != before && scratch.is_answered("mnt"));
+            kill_process(supervisor, Signal::TERM).unwrap();
+        }
+        wait_for("the end of the supervisor", || !is_running(supervisor));
+        assert!(!scratch.is_mounted("mnt"), "{signal:?}");
+        let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+        assert!(log.contains(if signal == Signal::USR1 { "mounted again on" } else { "asked to end before" }), "{log}");
+        let _ = std::fs::remove_file(scratch.path("log"));
+    }
+}
