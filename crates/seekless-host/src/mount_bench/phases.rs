@@ -20,7 +20,7 @@ pub struct Phase {
     pub writes: bool,
     /// Makes files that later phases of its suite need, and so runs for those too.
     pub makes_files: bool,
-    /// Needs what it has written: not on a file system that discards it.
+    /// Needs what it has written, or renames it: not on a file system that stores nothing.
     pub reads_back: bool,
     /// Program of the machine that it runs.
     pub program: Option<&'static str>,
@@ -79,7 +79,7 @@ pub const PHASES: &[Phase] = &[
     Phase { name: "create-fsync", help: "create a file, write 1 KB, fsync, close it", ..SYNCS },
     Phase { name: "append-fdatasync", help: "append 4 KiB to a file, fdatasync", ..SYNCS },
     Phase { name: "overwrite-fdatasync", help: "overwrite 4 KiB of a file at a random place, fdatasync", ..SYNCS },
-    Phase { name: "replace-fsync", help: "write 8 KiB to a new file, fsync, rename it over one of 20; after use: a large file was written and removed four times", ..SYNCS },
+    Phase { name: "replace-fsync", help: "write 8 KiB to a new file, fsync, rename it over one of 20; after use: a large file was written and removed four times", reads_back: true, ..SYNCS },
     Phase { name: "sqlite-wal", help: "insert a row of 100 bytes in SQLite, journal_mode=wal, synchronous=full", program: Some("sqlite3"), ..DATABASE },
     Phase { name: "sqlite-rollback", help: "the same with a rollback journal", program: Some("sqlite3"), ..DATABASE },
     Phase { name: "postmark", unit: "transaction", help: "PostMark: small files that live a short time, and their creation and deletion", ..PROGRAMS },
