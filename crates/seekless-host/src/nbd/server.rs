@@ -243,14 +243,20 @@ impl Listener {
     /// # Errors
     /// When there will be no further ones.
     pub(crate) async fn accept(&self, rt: &Rt, reactor: &Reactor) -> Result<OwnedFd, Errno> {
+        let mut said = None;
         loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&*self.socket, flags) {
                 Err(Errno::AGAIN) => reactor.readable(&self.socket).await,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // Others will release theirs.
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    log::warn!("no room for another connection");
+                // The socket itself is wrong, and stays so.
+                Err(cause @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT)) => return Err(cause),
+                // No room, which others will make; or what concerns this one connection, such as an error of its network or the
+                // refusal of a firewall (accept(2)).
+                Err(cause) => {
+                    if said.replace(cause) != Some(cause) {
+                        log::warn!("a connection is not accepted: {cause}");
+                    }
                     rt.sleep(Nanos::from_millis(100)).await;
                 }
                 accepted => return accepted,
