@@ -505,6 +505,17 @@ fn force(path: &Path) {
     let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
 }
 
+/// How a mount came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unmounted {
+    /// Another process had unmounted it, perhaps lazily, so that it still has users.
+    Before,
+    /// It had no users here.
+    Now,
+    /// It had users, whose files give errors now.
+    InUse,
+}
+
 /// Unmounts from a worker thread.
 #[derive(Clone, Debug)]
 pub(super) struct Unmounter {
@@ -514,33 +525,35 @@ pub(super) struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts, unless that has been done already. A mount that is in use is written back and then ended by force: it
-    /// vanishes, and its files give errors.
-    ///
-    /// Returns true when it was in use.
-    pub(super) fn unmount(&self) -> Result<bool, Errno> {
+    /// Unmounts, unless that has been done already. What the kernel holds of closed and mapped files is written back first: it would
+    /// be dropped where the mount lives on elsewhere, and is then ended by force. A mount that is in use here is written back again and
+    /// ended by force at once: it vanishes, and its files give errors.
+    pub(super) fn unmount(&self) -> Result<Unmounted, Errno> {
         let ours = || {
             let found = mount_table::find(&self.mount_point);
             found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
         };
+        let write_back = || {
+            if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+                let _ = rustix::fs::syncfs(&root);
+            }
+        };
         if !ours() {
-            return Ok(false);
+            return Ok(Unmounted::Before);
         }
+        write_back();
         match unmount(&self.mount_point, self.by_helper, false) {
             Err(Errno::BUSY) => {}
-            result => return result.map(|()| false),
+            result => return result.map(|()| Unmounted::Now),
         }
-        if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-            // The kernel may hold pages that programs have changed through mmap.
-            let _ = rustix::fs::syncfs(&root);
-        }
+        write_back();
         if !abort_connection(self.number) && !self.by_helper {
             force(&self.mount_point);
         }
         if ours() {
             unmount(&self.mount_point, self.by_helper, true)?;
         }
-        Ok(true)
+        Ok(Unmounted::InUse)
     }
 }
 

@@ -16,7 +16,7 @@ use seekless::units::Nanos;
 
 use super::abi::InitFlags;
 use super::farewell::Farewell;
-use super::mount::{Call, MountError, MountOptions, Mounted, mount};
+use super::mount::{Call, MountError, MountOptions, Mounted, Unmounted, mount};
 use super::names::daemon_identity;
 use super::negotiate::{Negotiated, RequestedFeatures, TRANSFER_BYTES_MAX, negotiate};
 use super::operations::Operations;
@@ -51,6 +51,11 @@ pub enum ServeError {
     Transport(Errno),
     #[error("the connection was aborted from outside; everything that was answered is durable")]
     Aborted,
+    #[error(
+        "it was unmounted before and is still in use; its users get errors now, and what they have written without a sync is lost. \
+         Everything that was answered is durable"
+    )]
+    InUseElsewhere,
 }
 
 /// A mounted file system.
@@ -266,8 +271,9 @@ impl Mount {
         }
         closed.map_err(ServeError::Close)?;
         match ended.map_err(ServeError::Transport)? {
-            End::Unmounted => Ok(()),
-            End::Aborted => {
+            Ended::Unmounted => Ok(()),
+            Ended::InUseElsewhere => Err(ServeError::InUseElsewhere),
+            Ended::Aborted => {
                 self.guard.left.set(Left::Nothing); // A dead mount remains in the table.
                 Err(ServeError::Aborted)
             }
@@ -278,10 +284,10 @@ impl Mount {
         Chore { rt: self.rt.clone(), session: self.session.clone(), ending: ending.clone() }
     }
 
-    async fn run_until(&self, stop: impl Future<Output = ()>) -> Result<End, Errno> {
+    async fn run_until(&self, stop: impl Future<Output = ()>) -> Result<Ended, Errno> {
         let run = pin!(self.transport.run(&self.session));
         let run = match select(run, pin!(stop)).await {
-            Either::Left((ended, _)) => return ended,
+            Either::Left((ended, _)) => return ended.map(Ended::from),
             Either::Right(((), run)) => run,
         };
         // The kernel may have to send requests before it detaches the mount, so a worker unmounts while this thread
@@ -300,24 +306,50 @@ impl Mount {
         };
         let mount_point = self.guard.mounted.mount_point.display();
         match unmounted {
-            Ok(false) => {}
-            Ok(true) => log::warn!("{mount_point} was in use; its users get errors now"),
+            Ok(Unmounted::Before | Unmounted::Now) => {}
+            Ok(Unmounted::InUse) => log::warn!("{mount_point} was in use; its users get errors now"),
             Err(error) => log::error!("cannot unmount {mount_point}: {error}"),
         }
         let run = match ended {
-            Either::Left(ended) => return ended.map(|_| End::Unmounted),
+            Either::Left(ended) => return ended.map(|_| Ended::Unmounted),
             Either::Right(run) => run,
         };
         match select(run, self.rt.sleep(GOODBYE)).await {
             // The unmount was requested, so this is a proper end, even if it took an abort.
-            Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
+            Either::Left((ended, _)) => ended.map(|_| Ended::Unmounted),
             Either::Right(((), run)) => {
                 self.guard.mounted.abort();
-                match select(run, self.rt.sleep(GOODBYE)).await {
-                    Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
-                    Either::Right(_) => Ok(End::Unmounted),
+                if let Either::Left((Err(error), _)) = select(run, self.rt.sleep(GOODBYE)).await {
+                    return Err(error);
+                }
+                match unmounted {
+                    Ok(Unmounted::Before) => Ok(Ended::InUseElsewhere),
+                    _ => {
+                        log::warn!(
+                            "{mount_point} was still in use elsewhere, as in another mount namespace; its users get errors now, and \
+                             what they have written since without a sync is lost"
+                        );
+                        Ok(Ended::Unmounted)
+                    }
                 }
             }
+        }
+    }
+}
+
+/// How a mount ended.
+enum Ended {
+    Unmounted,
+    Aborted,
+    /// Something else had unmounted it, and users were left, which get errors now.
+    InUseElsewhere,
+}
+
+impl From<End> for Ended {
+    fn from(end: End) -> Ended {
+        match end {
+            End::Unmounted => Ended::Unmounted,
+            End::Aborted => Ended::Aborted,
         }
     }
 }

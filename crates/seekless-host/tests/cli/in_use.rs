@@ -290,6 +290,21 @@ fn a_mount_whose_command_was_ended_does_not_come_later() {
     }
 }
 
+/// A process in another mount namespace, which has the mount at `name` as well.
+fn held_elsewhere(scratch: &Scratch, name: &str) -> std::process::Child {
+    let mut holder = std::process::Command::new("unshare");
+    // Mounts of other tests must not be held.
+    let script = r#"grep ' fuse.seekless ' /proc/self/mounts | cut -d' ' -f2 | grep -vxF "$1" | xargs -r -n1 umount -l
+                    exec sleep 1000"#;
+    holder.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(scratch.path(name));
+    let holder = holder.spawn().unwrap();
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).unwrap();
+    wait_for("the other namespace", || namespace(&holder.id().to_string()) != namespace("self"));
+    let name = format!("/proc/{}/comm", holder.id());
+    wait_for("sleep", || std::fs::read_to_string(&name).unwrap().trim() == "sleep");
+    holder
+}
+
 /// A mount held by another mount namespace: `umount` reports it within seconds, and fails after its timeout.
 #[test]
 fn umount_says_who_holds_a_mount_elsewhere() {
@@ -298,16 +313,7 @@ fn umount_says_who_holds_a_mount_elsewhere() {
     }
     let scratch = prepared();
     scratch.good(&["mount", "wrap / hostdir:data", "m1"]);
-    let mut holder = std::process::Command::new("unshare");
-    // Mounts of other tests must not be held.
-    let script = r#"grep ' fuse.seekless ' /proc/self/mounts | cut -d' ' -f2 | grep -vxF "$1" | xargs -r -n1 umount -l
-                    exec sleep 1000"#;
-    holder.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(scratch.path("m1"));
-    let mut holder = holder.spawn().unwrap();
-    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).unwrap();
-    wait_for("the other namespace", || namespace(&holder.id().to_string()) != namespace("self"));
-    let name = format!("/proc/{}/comm", holder.id());
-    wait_for("sleep", || std::fs::read_to_string(&name).unwrap().trim() == "sleep");
+    let mut holder = held_elsewhere(&scratch, "m1");
     let ended = scratch.run(&["umount", "m1", "--timeout", "3"]);
     let held = format!("process {} (", holder.id());
     let lines: Vec<&str> = ended.err.lines().collect();
@@ -422,4 +428,32 @@ fn a_daemon_that_dies_while_it_closes_is_a_failure() {
     }
     scratch.good(&["mount", "lfs / file:a.img", "m1"]);
     scratch.good(&["umount", "m1"]);
+}
+
+/// What programs have written and closed is there after a daemon was ended, also if the mount lives on elsewhere, so that the kernel
+/// does not write back by itself what it holds.
+#[test]
+fn what_the_kernel_holds_is_written_back_if_a_mount_lives_on_elsewhere() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mkfs", "-q", "lfs / file:b.img,size=64MiB"]);
+    scratch.good(&["mount", "lfs / file:b.img", "m1", "-o", "writeback", "--pid-file", "pid", "--log-file", "log"]);
+    let mut holder = held_elsewhere(&scratch, "m1");
+    for number in 0..20 {
+        scratch.write(&format!("m1/f{number}"), vec![number; 100_000]);
+    }
+    let daemon = crate::mounts::daemon(&scratch);
+    kill_process(daemon, Signal::TERM).unwrap();
+    wait_for("the end of the daemon", || !scratch.path("pid").exists());
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(log.contains("still in use elsewhere"), "{log}");
+    scratch.good(&["mount", "lfs / file:b.img", "m0"]);
+    for number in 0..20 {
+        assert!(std::fs::read(scratch.path(&format!("m0/f{number}"))).unwrap() == vec![number; 100_000], "f{number}");
+    }
+    scratch.good(&["umount", "m0"]);
 }
