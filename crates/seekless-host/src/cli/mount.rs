@@ -347,7 +347,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
     }
     let world = World::new().map_err(|failure| failure.code(FAILED))?;
-    let _watchdog = world.watchdog();
+    let watchdog = world.watchdog();
     // Until the pid file is gone.
     let presence = Cell::new(None);
     let served = world.run(async {
@@ -407,6 +407,9 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             Some(report) => {
                 if let Some(report) = report.take() {
                     report.ready();
+                    if let Some(watchdog) = &watchdog {
+                        watchdog.leave_directory();
+                    }
                 }
                 // They were shown on the terminal; this records them in the log.
                 warnings.iter().for_each(|warning| log::warn!("{warning}"));

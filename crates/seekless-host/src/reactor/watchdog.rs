@@ -14,8 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A thread that watches an engine's pulse until it is dropped.
 pub struct Watchdog {
-    shared: Arc<(Mutex<bool>, Condvar)>,
+    shared: Arc<(Mutex<Wanted>, Condvar)>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What its thread is to do.
+#[derive(Default)]
+struct Wanted {
+    end: bool,
+    leave_directory: bool,
 }
 
 /// Observations of a watchdog.
@@ -41,14 +48,17 @@ impl Watchdog {
     }
 
     pub(super) fn with(pulse: Arc<Pulse>, patience: Duration, say: impl Fn(Sign) + Send + 'static) -> Watchdog {
-        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let shared = Arc::new((Mutex::new(Wanted::default()), Condvar::new()));
         let watched = shared.clone();
         let thread = std::thread::Builder::new().name("seekless-watch".into()).spawn(move || {
-            let (ended, changed) = &*watched;
+            let (wanted, changed) = &*watched;
             // The last turn seen, since when, and whether that has been reported.
             let mut seen: Option<(u64, Instant, bool)> = None;
-            let mut guard = ended.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*guard {
+            let mut guard = wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            while !guard.end {
+                if std::mem::take(&mut guard.leave_directory) {
+                    let _ = rustix::process::chdir("/");
+                }
                 guard = changed.wait_timeout(guard, patience / 4).unwrap_or_else(PoisonError::into_inner).0;
                 let turn = pulse.turn();
                 seen = match (turn, seen) {
@@ -71,13 +81,23 @@ impl Watchdog {
         // The engine works without it, too.
         Watchdog { shared, thread: thread.ok() }
     }
+
+    /// Has its thread go to the root directory, and with it all threads that share its working directory. Where the engine thread
+    /// has one of its own, those are the threads that were there before, and workers of the kernel, which cannot do so themselves.
+    pub fn leave_directory(&self) {
+        self.want(|wanted| wanted.leave_directory = true);
+    }
+
+    fn want(&self, what: impl FnOnce(&mut Wanted)) {
+        let (wanted, changed) = &*self.shared;
+        what(&mut wanted.lock().unwrap_or_else(PoisonError::into_inner));
+        changed.notify_all();
+    }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        let (ended, changed) = &*self.shared;
-        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        changed.notify_all();
+        self.want(|wanted| wanted.end = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
