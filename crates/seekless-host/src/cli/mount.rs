@@ -117,6 +117,7 @@ pub(super) fn run(args: &Args) -> Done {
     let options = mount_options(args, &stack, &words);
     let place = if args.as_disk { MadeFile::made(&args.directory)? } else { MadeFile(None) };
     options.check_mount_point().map_err(|error| Failure::new(error).code(FAILED))?;
+    check_pid_file(args)?;
     if args.fake {
         return Ok(0);
     }
@@ -138,6 +139,20 @@ pub(super) fn run(args: &Args) -> Done {
             waiting.outcome()
         }
         Side::Child(report) => serve_in_background(wish, report),
+    }
+}
+
+/// The process that would write a pid file in the mount is the one that answers for the mount, so it would wait for itself.
+fn check_pid_file(args: &Args) -> Result<(), Failure> {
+    let real = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
+    let Some(pid_file) = &args.pid_file else { return Ok(()) };
+    let directory = std::path::absolute(pid_file).ok().and_then(|path| real(path.parent()?));
+    match directory.zip(real(&args.directory)) {
+        Some((directory, mount_point)) if directory.starts_with(&mount_point) => {
+            let problem = format!("the pid file {} would be in the mount, which has to work first", pid_file.display());
+            Err(Failure::new(problem).hint("choose a place outside the mount, such as /run").code(FAILED))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -649,3 +649,44 @@ fn a_stopped_daemon_is_not_waited_for_forever() {
     assert_eq!(std::fs::read(scratch.path("mnt/d/f")).unwrap(), b"content");
     scratch.good(&["umount", "mnt"]);
 }
+
+/// A daemon does not wait for itself: a pid file in the mount is refused, however the line says it.
+#[test]
+fn a_pid_file_in_the_mount_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    std::os::unix::fs::symlink("mnt", scratch.path("link")).unwrap();
+    for (pid_file, more) in [("mnt/pid", "-v"), ("link/pid", "-v"), ("./link/../mnt/pid", "--supervise")] {
+        let mut command = std::process::Command::new("timeout");
+        command.args(["20", env!("CARGO_BIN_EXE_seekless"), "mount", LINE, "mnt", "--pid-file", pid_file, more]);
+        let ended = scratch.ended(&command.current_dir(scratch.path(".")).output().unwrap());
+        assert_eq!(ended.code, 32, "{}", ended.err);
+        assert!(ended.err.contains("would be in the mount"), "{}", ended.err);
+        assert!(!scratch.is_mounted("mnt"));
+    }
+}
+
+/// A daemon keeps no directory busy, with none of its threads: the one that it was started in can be unmounted.
+#[test]
+fn a_daemon_leaves_the_directory_that_it_was_started_in() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("data");
+    for line in [LINE, "wrap / hostdir:data"] {
+        scratch.good(&["mount", line, "mnt", "--pid-file", "pid"]);
+        scratch.write("mnt/f", "something to do for its threads");
+        scratch.good(&["sync", "mnt"]);
+        let tasks = format!("/proc/{}/task", daemon(&scratch).as_raw_nonzero());
+        let others = || -> Vec<_> {
+            let cwd = |task: std::fs::DirEntry| std::fs::read_link(task.path().join("cwd")).ok();
+            let all = std::fs::read_dir(&tasks).unwrap().filter_map(|task| cwd(task.unwrap()));
+            all.filter(|cwd| cwd != std::path::Path::new("/")).collect()
+        };
+        wait_for("all threads in the root directory", || others().is_empty());
+        scratch.good(&["umount", "mnt"]);
+    }
+}
