@@ -11,7 +11,7 @@ use seekless::fs::{
     SET_GROUP_ID, SetAttr, without_privileges,
 };
 use seekless::rt::Event;
-use seekless::units::Ino;
+use seekless::units::{Ino, Nanos};
 
 use super::abi::{self, InitFlags};
 use super::errno::is_worth_logging;
@@ -165,9 +165,18 @@ impl Session {
         text.filter(|text| text.len() <= STATISTICS_BYTES_MAX).ok_or(FsError::NoAttribute)
     }
 
-    /// Makes changes durable before they are answered.
+    /// Makes changes durable before they are answered. A change that has taken place is answered with an error when it cannot be made
+    /// durable, as on a full host. The kernel then keeps what it knew before, such as a name that is gone: files that programs wrote by
+    /// that name would have none. So it asks each time.
     pub(super) fn durable_at_once(self, at_once: AtOnce) -> Session {
-        Session { durable_at_once: at_once, ..self }
+        let mut negotiated = self.negotiated;
+        if at_once.names || at_once.everything {
+            negotiated.times.names = Nanos::ZERO;
+        }
+        if at_once.everything {
+            negotiated.times.attributes = Nanos::ZERO;
+        }
+        Session { durable_at_once: at_once, negotiated, ..self }
     }
 
     pub(super) fn fs(&self) -> &Fs {
