@@ -550,12 +550,13 @@ impl Session {
         flags: OpenFlags,
         exclusive: bool,
     ) -> FsResult<Reply> {
-        let (entry, opened) = match self.fs.create(parent, name, new, self.flags_for_cache(flags)).await {
-            // Another process has made it since the kernel looked, and the program takes the existing file.
-            Err(FsError::Exists) if !exclusive => self.open_existing(parent, name, flags).await?,
-            created => created?,
+        let made = match self.fs.create(parent, name, new, self.flags_for_cache(flags)).await {
+            // Another process has made it since the kernel looked. The kernel does not check the permissions of a file that a CREATE
+            // has opened; after this answer it looks once more, and opens what it finds as any other file.
+            Err(FsError::Exists) if !exclusive => return Err(FsError::Stale),
+            made => made?,
         };
-        self.made((entry, opened), Opener { uid: new.uid, writes: flags.write }).await
+        self.made(made, Opener { uid: new.uid, writes: flags.write }).await
     }
 
     /// The reply of an operation that created and opened a file.
@@ -632,22 +633,6 @@ impl Session {
             ..had
         };
         self.may_have(ino, handle, change).await
-    }
-
-    async fn open_existing(&self, parent: Ino, name: &[u8], flags: OpenFlags) -> FsResult<(Entry, Opened)> {
-        let entry = self.fs.lookup(parent, name).await?;
-        let opened = match (entry.attr.kind, self.traits.open_protocol) {
-            (FileKind::Regular, OpenProtocol::ZeroMessage) => Ok(Opened { handle: None, keep_cache: true }),
-            (FileKind::Regular, OpenProtocol::Handles) => self.open_for_cache(entry.attr.ino, flags).await,
-            _ => Err(FsError::Exists),
-        };
-        match opened {
-            Ok(opened) => Ok((entry, opened)),
-            Err(error) => {
-                self.forget(entry.attr.ino, 1).await;
-                Err(error)
-            }
-        }
     }
 }
 
@@ -728,6 +713,7 @@ fn changes_something(operation: &Operation<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use seekless::fs::FileSystem;
     use seekless::rng::Rng;
     use seekless::rt::{Executor, HostProfile};
     use seekless::testing::{MemFs, MemFsOptions};
@@ -757,7 +743,7 @@ mod tests {
     }
     impl TraitsNow for MemFs {
         fn traits_now(&self) -> FsTraits {
-            seekless::fs::FileSystem::traits(self)
+            FileSystem::traits(self)
         }
     }
 
@@ -787,17 +773,40 @@ mod tests {
         }
     }
 
-    /// A CREATE that is not exclusive opens a file that another process made first.
+    /// A CREATE never opens a file that another process made first, whose permissions nothing has checked: the kernel has to look
+    /// once more.
     #[test]
-    fn create_opens_what_has_appeared() {
+    fn create_opens_nothing_that_has_appeared() {
         let executor = Executor::simulated(1, HostProfile::NONE);
-        let (_, session) = session(&executor, OpenProtocol::Handles);
-        let create = |exclusive| Operation::Create { name: b"file", new: NEW, flags: OpenFlags::READ_WRITE, exclusive };
+        let (fs, session) = session(&executor, OpenProtocol::Handles);
+        let flags = OpenFlags { truncate: true, ..OpenFlags::READ_WRITE };
+        let create = |exclusive| Operation::Create { name: b"file", new: NEW, flags, exclusive };
         let first = ask(&executor, &session, create(true)).unwrap();
-        let second = ask(&executor, &session, create(false)).unwrap();
-        assert_eq!(first.undo.lookups, second.undo.lookups);
-        assert!(second.undo.opened.is_some() && second.undo.opened != first.undo.opened);
-        assert_eq!(ask(&executor, &session, create(true)).unwrap().body.unwrap_err(), libc::EEXIST);
+        let (ino, handle) = first.undo.opened.unwrap();
+        executor
+            .block_on(fs.write(ino, Some(handle), 0, Data::from_slice(b"content"), seekless::fs::WriteMode::default()))
+            .unwrap()
+            .unwrap();
+        for (exclusive, error) in [(false, libc::ESTALE), (true, libc::EEXIST)] {
+            let reply = ask(&executor, &session, create(exclusive)).unwrap();
+            assert_eq!(reply.body.unwrap_err(), error);
+            assert!(reply.undo.lookups.is_empty() && reply.undo.opened.is_none());
+        }
+        assert_eq!(executor.block_on(fs.getattr(ino, None)).unwrap().unwrap().size, 7);
+    }
+
+    /// Where a change may be answered with an error although it has taken place, the kernel keeps no name.
+    #[test]
+    fn names_are_not_kept_where_changes_are_durable_at_once() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let (_, session) = session(&executor, OpenProtocol::ZeroMessage);
+        let Ok(session) = Rc::try_unwrap(session) else { unreachable!("it has one owner") };
+        assert_eq!(session.negotiated.times, super::super::reply::CacheTimes::EXCLUSIVE);
+        let session = session.durable_at_once(AtOnce { names: true, everything: false });
+        assert_eq!(session.negotiated.times.names, Nanos::ZERO);
+        assert_ne!(session.negotiated.times.attributes, Nanos::ZERO);
+        let session = session.durable_at_once(AtOnce { names: true, everything: true });
+        assert_eq!(session.negotiated.times.attributes, Nanos::ZERO);
     }
 
     /// No request makes the session panic, and every reply fits. Method: random bytes as requests, on the model.
