@@ -263,28 +263,59 @@ impl<L: Layer> Stacked<L> {
         At { lower: &self.lower, ino, handle, node }
     }
 
-    /// Registers an entry that the file system below has counted: converts its attributes, and counts it here.
-    async fn enter(&self, entry: Entry, place: EntryName<'_>) -> FsResult<Entry> {
-        self.enter_at(entry, Some(place)).await
+    /// Registers an entry that the file system below has counted, after `since`: converts its attributes, and counts it
+    /// here.
+    async fn enter(&self, since: Moment, entry: Entry, place: EntryName<'_>) -> FsResult<Entry> {
+        self.enter_at(since, entry, Some(place)).await
     }
 
     /// As [`Stacked::enter`]; a file without a name has no place.
-    async fn enter_at(&self, entry: Entry, place: Option<EntryName<'_>>) -> FsResult<Entry> {
-        let ino = entry.attr.ino;
-        let open = async || self.layer.open_node(&self.lower, &entry.attr, place).await;
-        match self.nodes.enter(ino, 1, open).await {
-            Ok(node) => Ok(Entry { attr: self.layer.show(&node, entry.attr), ..entry }),
+    async fn enter_at(&self, mut since: Moment, entry: Entry, place: Option<EntryName<'_>>) -> FsResult<Entry> {
+        let mut attr = entry.attr;
+        let ino = attr.ino;
+        let open = async || {
+            // Nothing closes the node from here on. A task that waited for its slot may have waited for the closing.
+            self.refresh(&mut since, &mut attr).await?;
+            self.layer.open_node(&self.lower, &attr, place).await
+        };
+        let node = match self.nodes.enter(ino, 1, open).await {
+            Ok(node) => node,
             Err(error) => {
                 self.lower.forget(ino, 1).await; // Y1
-                Err(error)
+                return Err(error);
             }
+        };
+        if let Err(error) = self.refresh(&mut since, &mut attr).await {
+            self.leave(ino, 1).await;
+            return Err(error);
         }
+        Ok(Entry { attr: self.layer.show(&node, attr), ..entry })
+    }
+
+    /// The present moment, before attributes are read below.
+    fn moment(&self) -> Moment {
+        Moment(self.nodes.closings())
+    }
+
+    /// Reads `attr` again if a node has been closed since it was read: what that node wrote is not in it.
+    async fn refresh(&self, since: &mut Moment, attr: &mut Attr) -> FsResult<()> {
+        let now = self.moment();
+        if *since != now {
+            *attr = self.lower.getattr(attr.ino, None).await?;
+            *since = now;
+        }
+        Ok(())
     }
 
     /// Registers a new file that is open below.
-    async fn enter_made(&self, made: (Entry, Opened), place: Option<EntryName<'_>>) -> FsResult<(Entry, Opened)> {
+    async fn enter_made(
+        &self,
+        since: Moment,
+        made: (Entry, Opened),
+        place: Option<EntryName<'_>>,
+    ) -> FsResult<(Entry, Opened)> {
         let (entry, opened) = made;
-        match self.enter_at(entry, place).await {
+        match self.enter_at(since, entry, place).await {
             Ok(entry) => Ok((entry, opened)),
             Err(error) => {
                 // The file stays, as after a create whose answer was lost; its handle does not.
@@ -371,6 +402,7 @@ impl<L: Layer> Stacked<L> {
         let mut any = false;
         loop {
             let mut batch = Batch::default();
+            let since = self.moment();
             match self.lower.readdir(ino, handle, cookie, true, &mut batch).await {
                 // Entries already passed on stay; the next call gets the error again.
                 Err(_) if any => return Ok(()),
@@ -391,7 +423,7 @@ impl<L: Layer> Stacked<L> {
                 }
                 // An entry whose node cannot be opened is listed nevertheless, and its lookup will report why.
                 let entry = match listed.entry {
-                    Some(entry) => self.enter(entry, EntryName { parent: ino, name }).await.ok(),
+                    Some(entry) => self.enter(since, entry, EntryName { parent: ino, name }).await.ok(),
                     None => None,
                 };
                 let (ino, kind, cookie) = (listed.ino, listed.kind, listed.cookie);
@@ -407,6 +439,10 @@ impl<L: Layer> Stacked<L> {
         }
     }
 }
+
+/// A moment, as the number of nodes closed until then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Moment(u64);
 
 /// Entries in transit through a layer.
 #[derive(Default)]
@@ -470,18 +506,8 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let place = self.old_place(parent, name)?;
-        let closings = self.nodes.closings();
-        let mut entry = self.lower.lookup(parent, name).await?;
-        if self.nodes.closings() != closings {
-            match self.lower.getattr(entry.attr.ino, None).await {
-                Ok(attr) => entry.attr = attr,
-                Err(error) => {
-                    self.lower.forget(entry.attr.ino, 1).await; // Y1
-                    return Err(error);
-                }
-            }
-        }
-        self.enter(entry, place).await
+        let since = self.moment();
+        self.enter(since, self.lower.lookup(parent, name).await?, place).await
     }
 
     async fn forget(&self, ino: Ino, lookups: u64) {
@@ -506,30 +532,35 @@ impl<L: Layer> FileSystem for Stacked<L> {
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let place = self.new_place(parent, name).await?;
         self.layer.make_room(&self.lower, &self.nodes).await;
+        let since = self.moment();
         let made = self.lower.create(parent, name, new, self.layer.open_flags(flags)).await?;
-        self.enter_made(made, Some(place)).await
+        self.enter_made(since, made, Some(place)).await
     }
 
     async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
         self.nodes.get(parent)?;
         self.layer.make_room(&self.lower, &self.nodes).await;
+        let since = self.moment();
         let made = self.lower.tmpfile(parent, new, self.layer.open_flags(flags), linkable).await?;
-        self.enter_made(made, None).await
+        self.enter_made(since, made, None).await
     }
 
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
         let place = self.new_place(parent, name).await?;
-        self.enter(self.lower.mknod(parent, name, kind, new).await?, place).await
+        let since = self.moment();
+        self.enter(since, self.lower.mknod(parent, name, kind, new).await?, place).await
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
         let place = self.new_place(parent, name).await?;
-        self.enter(self.lower.mkdir(parent, name, new).await?, place).await
+        let since = self.moment();
+        self.enter(since, self.lower.mkdir(parent, name, new).await?, place).await
     }
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
         let place = self.new_place(parent, name).await?;
-        self.enter(self.lower.symlink(parent, name, target, new).await?, place).await
+        let since = self.moment();
+        self.enter(since, self.lower.symlink(parent, name, target, new).await?, place).await
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -538,7 +569,8 @@ impl<L: Layer> FileSystem for Stacked<L> {
             Ok(place) => place,
             Err(problem) => return Err(self.link_problem(ino, parent).await.unwrap_or(problem)),
         };
-        self.enter(self.layer.link(self.at(ino, None, &node), parent, name).await?, place).await
+        let since = self.moment();
+        self.enter(since, self.layer.link(self.at(ino, None, &node), parent, name).await?, place).await
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {

@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod directory;
 mod foreign;
+mod held;
 mod model;
 mod pack;
 mod replaced;

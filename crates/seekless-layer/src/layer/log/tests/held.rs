@@ -1,0 +1,210 @@
+//! Aim: a file stays whole when a node is closed, or its file removed, while a call below takes long; and one file that
+//! cannot be read or written keeps no other from being looked after. Method: a file system below that holds one call until
+//! the test lets it go on, and refuses those that the test chooses.
+
+use super::*;
+use crate::device::Data;
+use crate::fs::client::Client;
+use crate::fs::*;
+use crate::layer::{At, Layer, Nodes};
+use crate::rt::Event;
+use crate::testing::MemFsOptions;
+use crate::units::Ino;
+
+/// What can be held or refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    Read,
+    Write,
+    GetXattr,
+    /// A sync of one file, or, with the root, of all.
+    Sync,
+}
+
+/// Which error a call gets, by the inode and the offset.
+type Refusal = Box<dyn Fn(Call, Ino, u64) -> Option<FsError>>;
+
+/// Passes everything on. Reached through `Stacked::layer`.
+#[derive(Default)]
+struct Held {
+    next: Cell<Option<(Call, Ino)>>,
+    is_held: Cell<bool>,
+    changed: Event,
+    refusal: RefCell<Option<Refusal>>,
+    /// How often it was asked to work in idle time.
+    idles: Cell<u64>,
+}
+
+impl Held {
+    /// Holds the next such call.
+    fn hold(&self, call: Call, ino: Ino) {
+        self.next.set(Some((call, ino)));
+    }
+
+    /// Waits until the call is held.
+    async fn until_held(&self) {
+        while !self.is_held.get() {
+            self.changed.wait().await;
+        }
+    }
+
+    fn go_on(&self) {
+        self.is_held.set(false);
+        self.changed.notify();
+    }
+
+    fn refuse(&self, refusal: impl Fn(Call, Ino, u64) -> Option<FsError> + 'static) {
+        *self.refusal.borrow_mut() = Some(Box::new(refusal));
+    }
+
+    fn allow(&self) {
+        *self.refusal.borrow_mut() = None;
+    }
+
+    async fn meet(&self, call: Call, ino: Ino, offset: u64) -> FsResult<()> {
+        if self.next.get() == Some((call, ino)) {
+            self.next.set(None);
+            self.is_held.set(true);
+            self.changed.notify();
+            while self.is_held.get() {
+                self.changed.wait().await;
+            }
+        }
+        let refused = self.refusal.borrow().as_ref().and_then(|refusal| refusal(call, ino, offset));
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+impl Layer for Held {
+    type Node = ();
+
+    const NAME: &'static str = "held";
+
+    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
+        Ok(())
+    }
+
+    async fn read(&self, at: At<'_, ()>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        self.meet(Call::Read, at.ino, offset).await?;
+        at.lower.read(at.ino, at.handle, offset, bytes).await
+    }
+
+    async fn write(&self, at: At<'_, ()>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        self.meet(Call::Write, at.ino, offset).await?;
+        at.lower.write(at.ino, at.handle, offset, data, mode).await
+    }
+
+    async fn getxattr(&self, at: At<'_, ()>, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.meet(Call::GetXattr, at.ino, 0).await?;
+        at.lower.getxattr(at.ino, name).await
+    }
+
+    async fn fsync(&self, at: At<'_, ()>, data_only: bool) -> FsResult<()> {
+        self.meet(Call::Sync, at.ino, 0).await?;
+        at.lower.fsync(at.ino, at.handle, data_only).await
+    }
+
+    async fn syncfs(&self, lower: &Fs, _nodes: &Nodes<()>) -> FsResult<()> {
+        self.meet(Call::Sync, Ino::ROOT, 0).await?;
+        lower.syncfs().await
+    }
+
+    async fn idle(&self, lower: &Fs, _nodes: &Nodes<()>, until: Nanos) -> FsResult<bool> {
+        self.idles.set(self.idles.get() + 1);
+        lower.idle(until).await
+    }
+}
+
+/// The model, with `Held` on it.
+struct Bench {
+    rt: Rt,
+    model: Rc<MemFs>,
+    lower: Rc<Stacked<Held>>,
+    options: Options,
+}
+
+impl Bench {
+    async fn new(rt: Rt, options: Options) -> Bench {
+        let memory = MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() };
+        let model = MemFs::with_options(&rt, memory);
+        let lower = Rc::new(Stacked::new(model.clone(), Held::default()).await.unwrap());
+        Bench { rt, model, lower, options }
+    }
+
+    fn held(&self) -> &Held {
+        self.lower.layer()
+    }
+
+    async fn stack(&self) -> Fs {
+        stack_on(&self.rt, self.lower.clone(), self.options.clone()).await.unwrap()
+    }
+
+    /// The content of `path` for the next mount, which finds nothing wrong.
+    async fn read_again(&self, path: &[u8]) -> Vec<u8> {
+        let model: Fs = self.model.clone();
+        assert_clean(&self.rt, &model, &self.options).await;
+        Client::new(stack_on(&self.rt, model, self.options.clone()).await.unwrap()).read_file(path).await.unwrap()
+    }
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    crate::rng::Rng::new(seed).fill(&mut noise);
+    noise
+}
+
+/// Long enough that no write-back happens by itself.
+fn patient(codec: Arc<dyn Codec>) -> Options {
+    Options { write_back_interval: Nanos::from_secs(1_000), ..tiny(codec) }
+}
+
+/// Counts what it is given.
+#[derive(Default)]
+struct Listing(Vec<Ino>);
+
+impl DirSink for Listing {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        self.0.extend(entry.entry.map(|entry| entry.attr.ino));
+        true
+    }
+}
+
+/// A listing reads the attributes of an empty file, and waits for another one; until it goes on, the file is written and its
+/// node closed.
+#[test]
+fn a_listing_does_not_reopen_a_file_as_it_was() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(Zstd::default()))).await;
+        {
+            let client = Client::new(bench.stack().await);
+            client.write_file(b"/slow", &noise(1, 9_000)).await.unwrap();
+            client.fs().close().await.unwrap();
+        }
+        let fs = bench.stack().await;
+        let client = Client::new(fs.clone());
+        client.write_file(b"/f", &noise(2, 9_000)).await.unwrap();
+        bench.held().hold(Call::GetXattr, bench.model.lookup(Ino::ROOT, b"slow").await.unwrap().attr.ino);
+        let lists = {
+            let fs = fs.clone();
+            rt.spawn(async move {
+                let mut listing = Listing::default();
+                fs.readdir(Ino::ROOT, None, 0, true, &mut listing).await.unwrap();
+                listing.0
+            })
+        };
+        bench.held().until_held().await;
+        fs.syncfs().await.unwrap();
+        bench.held().go_on();
+        let listed = lists.await;
+        assert_eq!(listed.len(), 2);
+        assert!(client.read_file(b"/f").await.unwrap() == noise(2, 9_000));
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 9_000, b"more").await.unwrap();
+        client.close(file).await.unwrap();
+        for ino in listed {
+            fs.forget(ino, 1).await;
+        }
+        fs.close().await.unwrap();
+        assert!(bench.read_again(b"/f").await == [&noise(2, 9_000)[..], b"more"].concat());
+    });
+}
