@@ -261,7 +261,8 @@ impl PackJob {
         self.lower.forget(ino).await;
         let (before, content) = (before?, content?);
         let wanted = match (self.direction, &content) {
-            (_, Content::Empty) => false,
+            // What a power cut left of a first commit is a file of the layer's, and no file without it.
+            (direction, Content::Empty) => direction == Direction::Unpack && before.size > 0,
             (_, Content::Damaged(problem)) => {
                 progress.left.push((path.to_vec(), problem.clone()));
                 return Ok(false);
@@ -455,14 +456,15 @@ impl PackJob {
         if lower.traits().access_lists {
             lower.removexattr(to.ino, XATTR_ACL_ACCESS).await?;
         }
+        // A change of the owner removes capabilities and set-id bits, so those come after it.
+        let owner = SetAttr { uid: Some(source.uid), gid: Some(source.gid), ..SetAttr::default() };
+        lower.setattr(to.ino, None, owner).await?;
         let old = self.lower.resolve(path).await?;
         let copied = self.copy_attributes(old, to.ino).await;
         self.lower.forget(old).await;
         copied?;
         let attributes = SetAttr {
             permissions: Some(source.permissions),
-            uid: Some(source.uid),
-            gid: Some(source.gid),
             atime: Some(SetTime::At(source.atime)),
             mtime: Some(SetTime::At(source.mtime)),
             ..SetAttr::default()

@@ -4,7 +4,7 @@
 use super::*;
 use crate::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::client::Client;
-use crate::fs::{OpenFlags, OpenProtocol, SetAttr, SetTime};
+use crate::fs::{OpenFlags, OpenProtocol, SetAttr, SetTime, XATTR_CAPABILITY};
 use crate::layer::codecs::{Key, Sealed};
 use crate::layer::log::pack::{Direction, Progress, convert};
 use crate::testing::{MemFsOptions, Tree};
@@ -31,6 +31,7 @@ async fn make_tree(fs: Fs) {
     let attributes =
         SetAttr { permissions: Some(0o4751), uid: Some(7), mtime: Some(SetTime::At(when)), ..SetAttr::default() };
     client.setattr(b"/text", attributes).await.unwrap();
+    client.set_xattr(b"/text", XATTR_CAPABILITY, b"all").await.unwrap();
     // New files would inherit a list that these files do not have.
     let list = |text: &str| text.parse::<Acl>().unwrap().to_xattr();
     client.set_xattr(b"/", XATTR_ACL_DEFAULT, &list("u::rwx,u:8:rwx,g::---,m::rwx,o::---")).await.unwrap();
@@ -43,11 +44,13 @@ fn packing_changes_nothing_but_space() {
         let lower = model(&rt);
         make_tree(lower.clone()).await;
         let before = Tree::of(lower.clone()).await.unwrap();
-        let mtime = Client::new(lower.clone()).stat(b"/text").await.unwrap().mtime;
+        let below = Client::new(lower.clone());
+        let mtime = below.stat(b"/text").await.unwrap().mtime;
         let packed = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
         assert_eq!((packed.files_seen, packed.files_converted, packed.files_done_before), (6, 2, 1), "{packed:?}");
         assert!(packed.bytes_after * 10 < packed.bytes_before, "{packed:?}");
         assert_eq!(packed.left.len(), 3, "two names of one file, and a short one: {packed:?}");
+        assert_eq!(below.get_xattr(b"/text", XATTR_CAPABILITY).await.unwrap(), b"all");
         let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
         assert_eq!(Tree::of(fs.clone()).await.unwrap().differences(&before), Vec::<String>::new());
         assert_eq!(Client::new(fs.clone()).stat(b"/text").await.unwrap().mtime, mtime);
@@ -56,6 +59,7 @@ fn packing_changes_nothing_but_space() {
         assert_eq!(again.files_converted, 0);
         let unpacked = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
         assert_eq!(unpacked.files_converted, 2, "{unpacked:?}");
+        assert_eq!(below.get_xattr(b"/text", XATTR_CAPABILITY).await.unwrap(), b"all");
         assert_eq!(Tree::of(lower.clone()).await.unwrap().differences(&before), Vec::<String>::new());
         assert_eq!(lower.leaks(), Default::default());
     });
@@ -268,5 +272,25 @@ fn a_swapped_file_is_removed_unless_it_changed() {
             convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
             assert_eq!(client.stat(swapped.as_bytes()).await.is_ok(), changes);
         }
+    });
+}
+
+/// What a power cut left of a first commit reads as an empty file, and is one after it has been unpacked.
+#[test]
+fn a_first_commit_that_was_cut_off_becomes_an_empty_file() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let client = Client::new(lower.clone() as Fs);
+        client.write_file(b"/f", &format::Commit::initial(16, 7).encode()[..300]).await.unwrap();
+        client.write_file(b"/empty", b"").await.unwrap();
+        let fs = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        assert_eq!(fs.read_file(b"/f").await.unwrap(), b"");
+        fs.fs().close().await.unwrap();
+        let packed = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!((packed.files_converted, packed.files_done_before), (0, 2), "{packed:?}");
+        let unpacked = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
+        assert_eq!((unpacked.files_converted, unpacked.files_done_before), (1, 1), "{unpacked:?}");
+        assert_eq!(client.read_file(b"/f").await.unwrap(), b"");
+        assert_eq!(lower.leaks(), Default::default());
     });
 }
