@@ -55,7 +55,8 @@ pub trait Layer: 'static {
     }
 
     /// True while a node without users has something in memory that is better written later, together with that of
-    /// other nodes. Its inode stays in use below until [`Stacked::sweep`] finds that it no longer lingers.
+    /// other nodes, or while a task of the layer still works with it: below, the number of an inode that is forgotten can
+    /// become that of another file. Its inode stays in use below until [`Stacked::sweep`] finds that it no longer lingers.
     fn lingers(&self, _node: &Self::Node) -> bool {
         false
     }

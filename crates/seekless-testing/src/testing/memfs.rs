@@ -51,6 +51,8 @@ pub struct MemFsOptions {
     pub access_lists: bool,
     /// Files that may be open at once; one more gives `EMFILE`.
     pub open_files_max: Option<usize>,
+    /// Give new inodes the numbers of those that ended, as most file systems of a host do.
+    pub reuses_numbers: bool,
 }
 
 impl Default for MemFsOptions {
@@ -60,6 +62,7 @@ impl Default for MemFsOptions {
             capacity_bytes: 1 << 30,
             access_lists: true,
             open_files_max: None,
+            reuses_numbers: false,
         }
     }
 }
@@ -224,6 +227,7 @@ impl Node {
 struct State {
     nodes: BTreeMap<Ino, Node>,
     next_ino: u64,
+    reuses_numbers: bool,
     handles: BTreeMap<Handle, Ino>,
     /// Those of `handles` that can write.
     writing: BTreeSet<Handle>,
@@ -256,6 +260,7 @@ impl MemFs {
         let state = State {
             nodes: BTreeMap::from([(Ino::ROOT, root)]),
             next_ino: Ino::ROOT.0 + 1,
+            reuses_numbers: options.reuses_numbers,
             handles: BTreeMap::new(),
             writing: BTreeSet::new(),
             next_handle: 1,
@@ -420,8 +425,10 @@ impl State {
     }
 
     fn add(&mut self, node: Node) -> Ino {
-        let ino = Ino(self.next_ino);
-        self.next_ino += 1;
+        let mut older = (Ino::ROOT.0 + 1..self.next_ino).map(Ino);
+        let ended = self.reuses_numbers.then(|| older.find(|ino| !self.nodes.contains_key(ino))).flatten();
+        let ino = ended.unwrap_or(Ino(self.next_ino));
+        self.next_ino += u64::from(ended.is_none());
         self.nodes.insert(ino, node);
         self.touched.insert(ino);
         ino

@@ -26,7 +26,7 @@ use super::node::{CommitTurn, Node, OpenFile, Writer};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, Handle, SetAttr, SetTime};
-use crate::layer::Nodes;
+use crate::layer::{Layer, Nodes};
 
 /// Truncating a lower file by less is not worth a call.
 const CUT_BYTES_MIN: u64 = 4096;
@@ -68,12 +68,17 @@ impl ChunkedLayer {
     /// Makes one file durable, with a commit that needs no confirmation: nothing of the file is written below until it
     /// changes again.
     pub(super) async fn settle_file(&self, file: OpenFile<'_>) -> FsResult<()> {
-        let turn = file.commit_turn().await;
+        self.settle(&file.commit_turn().await).await
+    }
+
+    /// As [`ChunkedLayer::settle_file`], in the turn of the caller.
+    pub(super) async fn settle(&self, turn: &CommitTurn) -> FsResult<()> {
+        let file = turn.file();
         file.borrow().check()?;
         if self.prepare(file).await? {
-            self.sync_and_write_slot(&turn).await?;
+            self.sync_and_write_slot(turn).await?;
         }
-        self.make_commit_durable(&turn, false).await
+        self.make_commit_durable(turn, false).await
     }
 
     /// Step 4.
@@ -459,11 +464,11 @@ impl ChunkedLayer {
                 if log.wants_compaction(&node, Urgency::Bound)
                     && let Some(file) = node.open(stacked.lower())
                 {
-                    let _ = log.compact(file).await;
+                    let _ = log.compact(stacked.nodes(), file).await;
                 }
             }
             stacked.sweep().await;
-            if stacked.nodes().all().iter().any(|(_, node)| node.is_unsettled()) {
+            if stacked.nodes().all().iter().any(|(_, node)| log.lingers(node)) {
                 log.set_timer();
             }
         }));

@@ -7,10 +7,11 @@ use super::file::{Form, Tail};
 use super::format::{Entry, Record};
 use super::index::Step;
 use super::load::damaged;
-use super::node::{Node, OpenFile};
+use super::node::{CommitTurn, Node, OpenFile};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{FsResult, XATTR_CAPABILITY};
+use crate::layer::Nodes;
 use crate::units::{KIB, MIB};
 
 /// Smallest share of free space that is worth compacting in idle time: an eighth of the space in use, and enough to
@@ -48,20 +49,25 @@ impl ChunkedLayer {
     }
 
     /// Moves some records towards the start, and commits. Returns false when nothing could be moved.
-    pub(super) async fn compact(&self, file: OpenFile<'_>) -> FsResult<bool> {
+    pub(super) async fn compact(&self, nodes: &Nodes<Node>, file: OpenFile<'_>) -> FsResult<bool> {
+        // One turn for all of it: with it the node lingers, and without it another node may get the file.
+        let turn = file.commit_turn().await;
+        if self.closed.get() || !nodes.holds(file.ino(), file.node) {
+            return Ok(false);
+        }
         if file.lower.getxattr(file.ino(), XATTR_CAPABILITY).await.is_ok() {
             // Writing below would remove it.
             return Ok(false);
         }
-        let moved = self.move_records(file).await?;
+        let moved = self.move_records(&turn).await?;
         if moved {
-            self.settle_file(file).await?;
+            self.settle(&turn).await?;
         }
         Ok(moved)
     }
 
-    async fn move_records(&self, file: OpenFile<'_>) -> FsResult<bool> {
-        let _turn = file.commit_turn().await;
+    async fn move_records(&self, turn: &CommitTurn) -> FsResult<bool> {
+        let file = turn.file();
         let _relocation = file.node.relocation_gate.enter().await;
         // Before anything is written (L3).
         self.hold_times(file).await?;

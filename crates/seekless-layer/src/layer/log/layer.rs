@@ -133,10 +133,12 @@ impl Layer for ChunkedLayer {
     }
 
     fn lingers(&self, node: &Node) -> bool {
-        !self.closed.get() && node.is_unsettled()
+        !self.closed.get() && (node.is_unsettled() || node.is_busy())
     }
 
     async fn give_up(&self, lower: &Fs, node: &Rc<Node>) {
+        // A node that is only busy has no write-back to come, after which it would be closed.
+        self.set_timer();
         if let Some(file) = node.open(lower) {
             self.is_gone(file).await;
         }
@@ -354,6 +356,12 @@ impl Layer for ChunkedLayer {
     async fn before_close(&self, lower: &Fs, nodes: &Nodes<Node>) -> FsResult<()> {
         let committed = self.commit_all(lower, nodes, true).await;
         self.closed.set(true);
+        for (_, node) in nodes.all().iter().filter(|(_, node)| node.is_busy()) {
+            if let Some(file) = node.open(lower) {
+                // A compaction that has begun ends before the node is closed, and no other begins.
+                drop(file.commit_turn().await);
+            }
+        }
         committed
     }
 
@@ -362,7 +370,7 @@ impl Layer for ChunkedLayer {
             while self.wants_compaction(&node, Urgency::Idle)
                 && let Some(file) = node.open(lower)
             {
-                if !self.compact(file).await? {
+                if !self.compact(nodes, file).await? {
                     break;
                 }
                 if self.rt.now() >= until {

@@ -125,6 +125,12 @@ impl Node {
                 && (file.has_changes() || file.is_provisional || file.durable_generation < file.generation)
         })
     }
+
+    /// True while a task commits the file or moves its records. It goes on with this node, so the node must stay that of
+    /// its inode.
+    pub(super) fn is_busy(&self) -> bool {
+        self.committing.taken.get() || self.relocation_gate.is_held()
+    }
 }
 
 impl<'a> OpenFile<'a> {

@@ -125,7 +125,7 @@ struct Bench {
 
 impl Bench {
     async fn new(rt: Rt, options: Options) -> Bench {
-        let memory = MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() };
+        let memory = MemFsOptions { capacity_bytes: 1 << 40, reuses_numbers: true, ..MemFsOptions::default() };
         let model = MemFs::with_options(&rt, memory);
         let lower = Rc::new(Stacked::new(model.clone(), Held::default()).await.unwrap());
         Bench { rt, model, lower, options }
@@ -207,4 +207,86 @@ fn a_listing_does_not_reopen_a_file_as_it_was() {
         fs.close().await.unwrap();
         assert!(bench.read_again(b"/f").await == [&noise(2, 9_000)[..], b"more"].concat());
     });
+}
+
+/// Compaction waits for a read below; until it goes on, its file is closed, opened again, written and synced.
+#[test]
+fn compaction_does_not_go_on_with_a_closed_node() {
+    for call in [Call::GetXattr, Call::Read, Call::Sync] {
+        simulate(1, async |rt| {
+            let bench = Bench::new(rt.clone(), patient(Arc::new(crate::layer::codecs::Copy))).await;
+            let fs = bench.stack().await;
+            let client = Client::new(fs.clone());
+            let mut content = noise(1, 400_000);
+            client.write_file(b"/f", &content).await.unwrap();
+            fs.syncfs().await.unwrap();
+            let ino = bench.model.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
+            let used = fs.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
+            let hole = FileRange { offset: 0, bytes: 300_000 };
+            client.fallocate(b"/f", hole, AllocateMode::PunchHole).await.unwrap();
+            content[..300_000].fill(0);
+            // Twice, so that everything is settled and what is free is known.
+            fs.syncfs().await.unwrap();
+            fs.syncfs().await.unwrap();
+            bench.held().hold(call, ino);
+            let idles = {
+                let (fs, rt) = (fs.clone(), rt.clone());
+                rt.clone().spawn(async move { while fs.idle(Nanos(rt.now().0 + 1)).await.unwrap() {} })
+            };
+            bench.held().until_held().await;
+            fs.forget(used, 1).await;
+            let writes = {
+                let client = Client::new(fs.clone());
+                rt.spawn(async move {
+                    let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+                    for round in 0..20 {
+                        client.write(file, round * 20_000, &noise(round, 9_000)).await.unwrap();
+                        client.fsync(file).await.unwrap();
+                    }
+                    client.close(file).await.unwrap();
+                })
+            };
+            for round in 0..20 {
+                content[round * 20_000..][..9_000].copy_from_slice(&noise(round as u64, 9_000));
+            }
+            rt.sleep(Nanos::from_secs(1)).await;
+            bench.held().go_on();
+            writes.await;
+            idles.await;
+            assert!(client.read_file(b"/f").await.unwrap() == content, "{call:?}");
+            fs.close().await.unwrap();
+            assert!(bench.read_again(b"/f").await == content, "{call:?}");
+        });
+    }
+}
+
+/// A file is removed while it is written back, and another program creates one, which could get its number.
+#[test]
+fn a_write_back_does_not_go_on_in_another_file() {
+    for call in [Call::Write, Call::Sync] {
+        simulate(1, async |rt| {
+            let bench = Bench::new(rt.clone(), patient(Arc::new(Zstd::default()))).await;
+            let fs = bench.stack().await;
+            let client = Client::new(fs.clone());
+            client.write_file(b"/f", &noise(1, 20_000)).await.unwrap();
+            let ino = fs.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
+            bench.held().hold(call, ino);
+            let syncs = {
+                let fs = fs.clone();
+                rt.spawn(async move { fs.syncfs().await })
+            };
+            bench.held().until_held().await;
+            client.unlink(b"/f").await.unwrap();
+            fs.forget(ino, 1).await;
+            let other = Client::new(bench.model.clone() as Fs);
+            other.write_file(b"/g", &noise(2, 100_000)).await.unwrap();
+            bench.held().go_on();
+            assert_eq!(syncs.await, Ok(()), "{call:?}");
+            assert!(other.read_file(b"/g").await.unwrap() == noise(2, 100_000), "{call:?}");
+            assert!(other.list_xattr(b"/g").await.unwrap().is_empty(), "{call:?}");
+            let leaks = bench.model.leaks();
+            assert_eq!((leaks.orphans, leaks.forgets_too_many), (0, 0), "{call:?}");
+            fs.close().await.unwrap();
+        });
+    }
 }
