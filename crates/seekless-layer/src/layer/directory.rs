@@ -231,8 +231,9 @@ pub(super) async fn let_go(lower: &Fs, claim: Claim<'_>) -> FsResult<()> {
 async fn read(lower: &Fs) -> FsResult<Option<DirectoryMark>> {
     let bytes = match lower.getxattr(Ino::ROOT, NAME).await {
         Ok(bytes) => bytes,
-        // A file system without attributes has none.
-        Err(_) => return Ok(None),
+        Err(FsError::NoAttribute | FsError::Unsupported) => return Ok(None),
+        // There may be one that cannot be read now. Its files need not be those that samples would show.
+        Err(error) => return Err(error),
     };
     let problem = "it is damaged, or of a later version; if you know which layer and key the files are of, \
                    `setfattr -x user.seekless.layer` removes it, and the next mount makes it anew";

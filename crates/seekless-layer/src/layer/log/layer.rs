@@ -366,19 +366,24 @@ impl Layer for ChunkedLayer {
     }
 
     async fn idle(&self, lower: &Fs, nodes: &Nodes<Node>, until: Nanos) -> FsResult<bool> {
+        // The first error: one file that cannot be read keeps no other from its turn.
+        let mut compacted = Ok(());
         for (_, node) in nodes.all() {
             while self.wants_compaction(&node, Urgency::Idle)
                 && let Some(file) = node.open(lower)
             {
-                if !self.compact(nodes, file).await? {
-                    break;
+                let moved = self.compact(nodes, file).await;
+                if moved == Ok(true) && self.rt.now() >= until {
+                    return compacted.map(|()| true);
                 }
-                if self.rt.now() >= until {
-                    return Ok(true);
+                if moved != Ok(true) {
+                    compacted = compacted.and(moved.map(drop));
+                    break;
                 }
             }
         }
         let more = lower.idle(until).await?;
+        compacted?;
         // Errors of the write-back in the background have no other caller.
         self.stopped.borrow().clone().map_or(Ok(more), Err)
     }

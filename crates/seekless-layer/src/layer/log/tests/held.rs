@@ -290,3 +290,57 @@ fn a_write_back_does_not_go_on_in_another_file() {
         });
     }
 }
+
+/// An error below that has nothing to do with the layer.
+fn broken() -> FsError {
+    FsError::Host(5)
+}
+
+/// One file cannot be read: idle time is used for all others, and for the file system below.
+#[test]
+fn one_unreadable_file_does_not_end_idle_work() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(crate::layer::codecs::Copy))).await;
+        let fs = bench.stack().await;
+        let client = Client::new(fs.clone());
+        for path in [b"/a", b"/b"] {
+            client.write_file(path, &noise(1, 400_000)).await.unwrap();
+            fs.syncfs().await.unwrap();
+            // In use, so that its node stays.
+            client.resolve(path).await.unwrap();
+            let hole = FileRange { offset: 0, bytes: 300_000 };
+            client.fallocate(path, hole, AllocateMode::PunchHole).await.unwrap();
+        }
+        fs.syncfs().await.unwrap();
+        fs.syncfs().await.unwrap();
+        let below = Client::new(bench.model.clone() as Fs);
+        let damaged = below.stat(b"/a").await.unwrap().ino;
+        let before = below.stat(b"/b").await.unwrap().size;
+        bench.held().refuse(move |call, ino, _| ((call, ino) == (Call::Read, damaged)).then(broken));
+        assert_eq!(fs.idle(Nanos(rt.now().0 + 1_000_000)).await, Err(broken()));
+        assert!(below.stat(b"/b").await.unwrap().size < before / 2);
+        assert_eq!(bench.held().idles.get(), 1);
+        bench.held().allow();
+        while fs.idle(Nanos(rt.now().0 + 1_000_000)).await.unwrap() {}
+        assert!(below.stat(b"/a").await.unwrap().size < before / 2);
+        fs.close().await.unwrap();
+        assert!(bench.read_again(b"/a").await[300_000..] == noise(1, 400_000)[300_000..]);
+    });
+}
+
+/// A directory has the layer's attribute, which cannot be read: mounting ends, with that error.
+#[test]
+fn an_unreadable_attribute_ends_the_mount() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(Zstd::default()))).await;
+        bench.stack().await.close().await.unwrap();
+        let asked = Cell::new(0);
+        bench.held().refuse(move |call, ino, _| {
+            asked.set(asked.get() + 1);
+            assert!(asked.get() < 1_000, "it goes on for ever");
+            ((call, ino) == (Call::GetXattr, Ino::ROOT)).then_some(FsError::Host(13))
+        });
+        let stacked = stack_on(&rt, bench.lower.clone(), bench.options.clone()).await;
+        assert_eq!(stacked.err(), Some(FsError::Host(13)));
+    });
+}
