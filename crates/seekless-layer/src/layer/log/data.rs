@@ -241,7 +241,7 @@ impl ChunkedLayer {
             let free = stat.blocks_available.saturating_mul(stat.block_bytes.into());
             let promised = self.dirty_bytes.get() + self.dirty_bytes.get() / 2;
             // Other users share the space, so only a part of the answer is relied on.
-            let room = free.saturating_sub(promised + ROOM_SPARE_BYTES).min(16 * MIB.max(needed));
+            let room = free.saturating_sub(promised + ROOM_SPARE_BYTES).min(MIB.max(needed).saturating_mul(16));
             if room >= needed {
                 self.room.set(room - needed);
                 return Ok(());

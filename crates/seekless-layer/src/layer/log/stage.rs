@@ -74,6 +74,13 @@ impl ChunkedLayer {
         debug_assert!(file.node.relocation_gate.is_held(), "records are moved by one task at a time");
         for batch in snapshots.chunks(BATCH_CHUNKS) {
             let staged = join_all(batch.iter().map(|snapshot| self.encode(file, snapshot))).await;
+            for (snapshot, staged) in batch.iter().zip(&staged) {
+                if !matches!(staged, Staged::Tail(_)) {
+                    // Reads the nodes above it: a record that has been written must become part of the file, or its
+                    // space is lost.
+                    self.with_index(file, |file| file.index.get(snapshot.chunk)).await?;
+                }
+            }
             let records: Vec<&Record> = staged.iter().filter_map(Staged::record).collect();
             let mut entries = self.place(file, &records).await?.into_iter();
             for (snapshot, staged) in batch.iter().zip(&staged) {
@@ -284,11 +291,13 @@ impl ChunkedLayer {
         let mut file = file.borrow_mut();
         used.extend(file.index.node_entries().into_iter().map(|(_, _, entry)| Extent::from(entry)));
         used.extend(file.tail.map(|tail| Extent::from(tail.entry)));
+        let live_bytes = used.iter().map(|extent| extent.bytes).sum();
         used.extend(file.dropped.iter().chain(&file.waiting));
         used.extend(file.prepared.iter().flat_map(|prepared| &prepared.dropped));
         match Space::around(used) {
             Ok(space) => {
                 file.space = space;
+                file.live_bytes = live_bytes;
                 file.is_space_partial = false;
                 Ok(())
             }

@@ -344,3 +344,67 @@ fn an_unreadable_attribute_ends_the_mount() {
         assert_eq!(stacked.err(), Some(FsError::Host(13)));
     });
 }
+
+/// The index of a file cannot be read for a while: its lower file does not grow with each sync that fails, and what was
+/// written is synced once it can be read again.
+#[test]
+fn an_unreadable_index_costs_no_space() {
+    const CHUNKS: usize = 40;
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(crate::layer::codecs::Copy))).await;
+        {
+            let client = Client::new(bench.stack().await);
+            client.write_file(b"/f", &noise(1, CHUNKS * 4096)).await.unwrap();
+            client.fs().close().await.unwrap();
+        }
+        let below = Client::new(bench.model.clone() as Fs);
+        // A daemon that was killed leaves no mark.
+        below.remove_xattr(b"/f", mark::NAME).await.unwrap();
+        let bytes = below.read_file(b"/f").await.unwrap();
+        let slots = [0, 512].map(|at| format::Commit::decode(&bytes[at..at + 512]));
+        let nodes: Vec<u64> = slots
+            .into_iter()
+            .filter_map(|slot| match slot {
+                format::SlotState::Good(commit) if commit.depth > 0 => Some(commit.root),
+                _ => None,
+            })
+            .flatten()
+            .map(|entry| entry.offset)
+            .collect();
+        assert!(!nodes.is_empty(), "the file has an index below its slots");
+        let client = Client::new(bench.stack().await);
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        bench.held().refuse(move |call, _, at| (call == Call::Read && nodes.contains(&at)).then(broken));
+        let content = noise(2, CHUNKS * 4096);
+        client.write(file, 0, &content).await.unwrap();
+        for _ in 0..10 {
+            assert_eq!(client.fsync(file).await, Err(broken()));
+        }
+        let size = below.stat(b"/f").await.unwrap().size;
+        assert!(size <= 2 * bytes.len() as u64, "{size} bytes for {}", bytes.len());
+        bench.held().allow();
+        client.sync().await.unwrap();
+        client.write(file, 5_000, &content[5_000..6_000]).await.unwrap();
+        client.sync().await.unwrap();
+        client.close(file).await.unwrap();
+        client.fs().close().await.unwrap();
+        assert!(bench.read_again(b"/f").await == content);
+    });
+}
+
+/// A range of nearly an exbibyte does not fit, and that is the answer.
+#[test]
+fn an_enormous_range_does_not_fit() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(Zstd::default()))).await;
+        let client = Client::new(bench.stack().await);
+        client.write_file(b"/f", b"here").await.unwrap();
+        for bytes in [1 << 59, 15 << 56, 1 << 62, i64::MAX as u64] {
+            let range = FileRange { offset: 0, bytes };
+            let allocated = client.fallocate(b"/f", range, AllocateMode::Allocate { keep_size: true }).await;
+            assert!(matches!(allocated, Err(FsError::NoSpace | FsError::FileTooLarge)), "{bytes}: {allocated:?}");
+        }
+        client.fs().close().await.unwrap();
+        assert_eq!(bench.read_again(b"/f").await, b"here");
+    });
+}
