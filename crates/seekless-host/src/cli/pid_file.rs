@@ -61,7 +61,7 @@ fn wait_for_an_ending_daemon(path: &Path) {
         if !told && begun.elapsed() >= TELL_AFTER {
             let (place, seconds) = (path.display(), PATIENCE.as_secs());
             output::note(&format!(
-                "{place} names a daemon that was unmounted and still writes what it holds: waiting for it, {seconds} s at most"
+                "{place} names a daemon that was unmounted, and still writes what it holds or answers programs that use it: waiting for it, {seconds} s at most"
             ));
             told = true;
         }

@@ -166,12 +166,16 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
         true => None,
         false => Some(Server::named(&ask(&|| identity(&absolute))?)),
     };
+    let is_gone = || mount_table::find(&absolute).is_none_or(|now| now.id != found.id);
+    if matches!(server, Some(Server::Dead | Server::Unseen(_))) && is_gone() {
+        // Another process has unmounted it in this moment, and what is below has answered.
+        return Err(UmountError::NotAMountPoint { path: path.to_owned() });
+    }
     // With a block device, or pages that the kernel still holds, it waits for the daemon.
-    let mut unmounting = Apart::begin(|| match unmount(&absolute, false, lazy) {
+    let mut unmounting = Apart::begin(|| match unmount_in_a_moment(&absolute, lazy) {
         Ok(()) => Vec::new(),
         Err(cause) => failed(cause.raw_os_error()),
     });
-    let is_gone = || mount_table::find(&absolute).is_none_or(|now| now.id != found.id);
     let refused = loop {
         if let Some(result) = unmounting.result(left().min(PAUSE)) {
             break code_in(&result).map(Errno::from_raw_os_error);
@@ -187,6 +191,8 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
     };
     match refused {
         None => {}
+        // Another process has unmounted it in this moment. Its daemon is waited for all the same.
+        Some(_) if is_gone() => {}
         Some(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
         Some(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
     }
@@ -195,6 +201,18 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
         Some(Server::Dead) => Err(UmountError::DaemonDead),
         Some(Server::Unseen(why)) => Err(UmountError::Unknown { why }),
         Some(Server::Daemon(daemon)) => daemon.wait(found.number, left(), patience, tell),
+    }
+}
+
+/// Another process that asks the mount who serves it, as a second `umount` does, uses it for a moment.
+fn unmount_in_a_moment(path: &Path, lazy: bool) -> Result<(), Errno> {
+    const MOMENT: Duration = Duration::from_millis(200);
+    let begun = Instant::now();
+    loop {
+        match unmount(path, false, lazy) {
+            Err(Errno::BUSY) if begun.elapsed() < MOMENT => std::thread::sleep(PAUSE),
+            result => return result,
+        }
     }
 }
 

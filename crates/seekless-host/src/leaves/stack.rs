@@ -172,7 +172,7 @@ impl HostLeaves {
                 let place = problem.split(" is in use").next().unwrap_or_default();
                 let seconds = PATIENCE.0 / Nanos::from_secs(1).0;
                 (self.tell)(&format!(
-                    "{place} was unmounted, and its daemon still writes what it holds: waiting for it, {seconds} s at most"
+                    "{place} was unmounted, and its daemon still writes what it holds, or answers programs that use it: waiting for it, {seconds} s at most"
                 ));
                 told = true;
             }

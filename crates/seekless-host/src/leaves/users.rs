@@ -199,7 +199,9 @@ impl Users {
                 Some(format!("it is mounted on {}: seekless umount {}", place.display(), quoted_path(place)))
             }
             Users::Elsewhere(place) => Some(format!("it is mounted {place}")),
-            Users::Ending => Some("it was unmounted, and its daemon still writes what it holds".into()),
+            Users::Ending => Some(
+                "it was unmounted, and its daemon still writes what it holds, or answers programs that use it".into(),
+            ),
         }
     }
 }
