@@ -244,7 +244,8 @@ impl Core {
         (elsewhere >= needs(u64::from(used(sparsest)))).then_some(sparsest)
     }
 
-    async fn empty(self: &Rc<Self>, emptying: Emptying, seen: Option<u64>) -> Result<Emptied, DeviceError> {
+    /// Moves everything out of a track.
+    pub(super) async fn empty(self: &Rc<Self>, emptying: Emptying, seen: Option<u64>) -> Result<Emptied, DeviceError> {
         let track = emptying.track;
         let mut tenant = Mapped { core: self, seen, owner: Default::default() };
         match self.copy_out(&emptying, &mut tenant).await? {
@@ -295,10 +296,17 @@ impl Core {
                     }
                     match self.place(&part, AllocPurpose::FillHole, None).await {
                         Ok(runs) => {
-                            let state = self.state.borrow();
+                            let mut state = self.state.borrow_mut();
+                            // While the copy was written, the block may have been freed, and its place been taken again, for
+                            // the same owner even: then what was read is older, and nothing else shows it.
+                            if state.allocator.avoid != Some(emptying.track) {
+                                runs.into_iter().for_each(|run| state.give_back(run));
+                                drop(state);
+                                self.changed.notify();
+                                return Ok(Emptied::Interrupted);
+                            }
                             debug_assert!(
-                                state.allocator.avoid != Some(emptying.track)
-                                    || runs.iter().all(|run| state.space.tracks.track_of(run.first) != emptying.track),
+                                runs.iter().all(|run| state.space.tracks.track_of(run.first) != emptying.track),
                                 "a block is copied out of the track that is being emptied"
                             );
                             drop(state);

@@ -2,6 +2,8 @@
 //! writes. Method: the drives of [wa99], with times taken.
 
 use super::*;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::vlog::compact::{Emptied, Emptying};
 
 /// A disk with `percent` of its blocks written in random order, and then overwritten at random.
 async fn used(rt: &Rt, drive: &str, percent: u64, options: Options) -> (Rc<Vld>, u64) {
@@ -162,4 +164,52 @@ fn idle_work_gives_way() {
         println!("{drive}, longest write and mean: {alone:.1?} ms alone, {busy:.1?} ms in idle time");
         assert!(busy.0 < alone.0 + 1.5 * turn_and_seek, "{drive}: {busy:?} ms, {alone:?} ms alone");
     }
+}
+
+/// Aim: a block that moves out of a track never replaces a newer one, where a nearly full disk has begun to write there again,
+/// and the same block has come to the same place. Method: while the copy of the first block of a track is being written, the
+/// other blocks of the track move elsewhere, until there is no other place for the first one.
+#[test]
+fn what_moves_is_never_older() {
+    run(1, async |rt: Rt| {
+        let device = FaultDevice::new(&rt, Rc::new(Memory::new(4 * MIB)), 1);
+        let plan = Plan { block_bytes: 16 * 1024, reserve: 300, ..plan() };
+        let options = Options { commit: CommitUse::Each, ..quiet() };
+        let vld = Vld::create(&rt, device.clone(), &plan, options).await.expect("made");
+        let (core, blocks) = (vld.core.clone(), vld.geometry().bytes() / u64::from(plan.block_bytes));
+        write(&vld, 0, blocks, 1).await;
+        let track = 1;
+        let owners: Vec<u64> = {
+            let state = core.state.borrow();
+            let owners = state.space.tracks.blocks(track).map(|block| u64::from(state.owner[block as usize]));
+            owners.filter(|&owner| owner > 0).map(|owner| owner - 1).collect()
+        };
+        let place = |block: u64| core.state.borrow().map[block as usize];
+        let (first, at) = (owners[0], place(owners[0]));
+        let elsewhere = || {
+            let space = &core.state.borrow().space;
+            space.free_blocks() - u64::from(space.track_free(track))
+        };
+        device.add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::Delay(Nanos::from_secs(1)..=Nanos::from_secs(1))));
+        let emptying = Emptying::begin(&core, track);
+        let moving = rt.spawn({
+            let core = core.clone();
+            async move { core.empty(emptying, None).await }
+        });
+        rt.sleep(Nanos::from_millis(1)).await;
+        write(&vld, first, 1, 2).await;
+        assert_ne!(place(first), at);
+        for &other in &owners[1..] {
+            if elsewhere() > 0 {
+                write(&vld, other, 1, 2).await;
+            }
+        }
+        assert_eq!((elsewhere(), core.state.borrow().allocator.avoid), (0, Some(track)));
+        write(&vld, first, 1, 3).await;
+        assert_eq!((place(first), core.state.borrow().allocator.avoid), (at, None), "it is where it was");
+        assert!(rt.now() < Nanos::from_secs(1));
+        assert_eq!(moving.await.expect("it can be written"), Emptied::Interrupted);
+        assert_eq!(number_of(&vld, first).await, 3);
+        vld.check_invariants().expect("all promises hold");
+    });
 }
