@@ -87,8 +87,8 @@ pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
         }
     }
     let shares: u64 = state.shares.iter().map(|&shares| u64::from(shares)).sum();
-    // While a transaction is under way, what it replaces is in use and no longer pending.
-    let is_quiet = state.pending.is_empty() && !core.commit_gate.is_held();
+    // While a transaction is under way or undecided, what it replaces is in use and no longer pending.
+    let is_quiet = state.pending.is_empty() && state.undecided().is_none() && !core.commit_gate.is_held();
     let beside = state.used_beside_map();
     let reserved = (0..core.layout.blocks).filter(|&block| core.layout.is_reserved(block)).count() as u64;
     let broken = pieces.iter().filter(|&&count| count > 0).count() as u64;

@@ -8,10 +8,14 @@
 //!       the transaction.
 //!   C2  A block or cell of the durable map or the durable log is freed only when a transaction without it is durable.
 //!   C3  A tail lies in the window of the durable anchor.
-//!   C4  No two pieces have the same sequence number: after a start, numbers continue beyond all that an interrupted
-//!       transaction may have used.
+//!   C4  No two pieces have the same sequence number, except copies of one tail: after a start, numbers continue beyond
+//!       all that an interrupted transaction may have used.
 //!   C5  The transaction that a start goes on from is durable before anything is written: what it freed is free (C2),
 //!       and a flush that finds nothing to commit writes nothing.
+//!   C6  A tail that found no space may be on the device all the same: then either map may be the durable one. So its
+//!       transaction is neither applied nor taken back; what either map leads to is kept, as during any transaction,
+//!       until its tail has been written again, before anything newer is. Only the cell of the tail that found no space
+//!       is free: written over, it is no longer there. An anchor that found no space is followed by another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,9 +24,10 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::append::AppendLog;
-use super::core::{CommitScope, Core, Garbage, MapState, State, TreeLog, count};
+use super::core::{CommitScope, Core, MapState, State, TreeLog, count};
 use super::format::{Anchor, OPEN, PARKED, Piece, RawPointer};
 use super::tracks::Tracks;
+use super::transaction::{Garbage, Transaction, Undecided};
 use super::tree::Planned;
 use crate::device::{Data, DeviceError, Discard};
 use crate::units::Sector;
@@ -38,19 +43,6 @@ const DISCARD_BLOCKS_MIN: u32 = 16;
 /// waits for them.
 const MOVED_PIECES: usize = 2;
 
-/// Contents of a transaction.
-struct Transaction {
-    /// V2 of the core: logical blocks, and their previous places.
-    pending: BTreeMap<u32, u32>,
-    garbage: Garbage,
-    planned: Vec<Planned>,
-    /// Entries of each planned piece.
-    entries: Vec<Vec<u32>>,
-    first_sequence: u64,
-    /// Live pieces after the transaction.
-    live: u32,
-}
-
 impl Core {
     pub(super) fn pending_max(&self) -> usize {
         match &self.state.borrow().log {
@@ -62,7 +54,7 @@ impl Core {
     /// Makes every mapping durable that was set before this call.
     ///
     /// # Errors
-    /// Device errors. After any error but `NoSpace` before the tail, writing stops.
+    /// Device errors. After any error but `NoSpace`, writing stops.
     pub(super) async fn commit(self: &Rc<Self>) -> Result<(), DeviceError> {
         self.commit_with(CommitScope::All, &BTreeSet::new()).await
     }
@@ -89,24 +81,77 @@ impl Core {
     }
 
     async fn commit_tree(&self, scope: CommitScope, moving: &BTreeSet<u32>) -> Result<(), DeviceError> {
-        let Some(transaction) = self.begin(scope, moving) else { return Ok(()) };
-        match self.write_pieces(&transaction).await {
-            Ok(cells) => {
-                self.settle(transaction, cells).await;
-                Ok(())
+        let undecided = self.tree_log(|log| log.undecided.take());
+        let is_repeated = undecided.is_some();
+        if let Some(Undecided { transaction, cells }) = undecided {
+            self.complete(transaction, cells, true).await?;
+        }
+        let Some(transaction) = self.begin(scope, moving) else {
+            if is_repeated {
+                let garbage = std::mem::take(&mut self.state.borrow_mut().garbage);
+                self.free_garbage(garbage).await;
             }
-            Err(Failed { error, cells, is_known }) => {
-                let mut state = self.state.borrow_mut();
-                if is_known {
-                    cells.into_iter().for_each(|cell| state.space.give_cell(cell));
-                    state.restore(transaction.pending, self.layout.superblock.is_above());
-                    state.garbage.append(transaction.garbage);
-                    return Err(error);
-                }
-                drop(state);
+            return Ok(());
+        };
+        match self.write_early_pieces(&transaction).await {
+            Ok(cells) => self.complete(transaction, cells, false).await,
+            Err(Failed { error, cells, is_known: true }) => {
+                self.take_back(transaction, cells);
+                Err(error)
+            }
+            Err(Failed { error, .. }) => {
                 self.stop(&error);
                 Err(error)
             }
+        }
+    }
+
+    /// Writes the tail of a transaction whose other pieces are durable, in `cells`, and applies it. With `is_repeated`, it
+    /// may be on the device already (C6).
+    async fn complete(
+        &self,
+        transaction: Transaction,
+        mut cells: Vec<u64>,
+        is_repeated: bool,
+    ) -> Result<(), DeviceError> {
+        let failed = match self.write_tail(&transaction, &cells).await {
+            Ok(cell) => {
+                cells.push(cell);
+                count(&self.counts.transactions, 1);
+                count(&self.counts.pieces_written, cells.len() as u64);
+                let garbage = self.settle(transaction, cells);
+                match is_repeated && self.layout.superblock.is_above() {
+                    // The owner learns of a transaction by the one that follows, which frees this with its own garbage.
+                    true => self.state.borrow_mut().garbage.append(garbage),
+                    false => self.free_garbage(garbage).await,
+                }
+                return Ok(());
+            }
+            Err(failed) => failed,
+        };
+        let DeviceError::NoSpace { .. } = failed.error else {
+            self.stop(&failed.error);
+            return Err(failed.error);
+        };
+        match is_repeated || failed.is_written {
+            true => self.tree_log(|log| log.undecided = Some(Undecided { transaction, cells })),
+            false => self.take_back(transaction, cells),
+        }
+        Err(failed.error)
+    }
+
+    /// Undoes the bookkeeping of a transaction whose tail is certainly not on the device.
+    fn take_back(&self, transaction: Transaction, cells: Vec<u64>) {
+        let mut state = self.state.borrow_mut();
+        cells.into_iter().for_each(|cell| state.space.give_cell(cell));
+        state.restore(transaction.pending, self.layout.superblock.is_above());
+        state.garbage.append(transaction.garbage);
+    }
+
+    fn tree_log<T>(&self, look: impl FnOnce(&mut TreeLog) -> T) -> T {
+        match &mut self.state.borrow_mut().log {
+            MapState::Tree(log) => look(log),
+            MapState::Append(_) => unreachable!("asked for a tree"),
         }
     }
 
@@ -164,12 +209,12 @@ impl Core {
         Some(Transaction { pending: taken, garbage, planned, entries, first_sequence, live })
     }
 
-    /// Writes the pieces of a transaction; returns their cells.
-    async fn write_pieces(&self, transaction: &Transaction) -> Result<Vec<u64>, Failed> {
+    /// Writes all pieces of a transaction but the tail, and makes them durable; returns their cells.
+    async fn write_early_pieces(&self, transaction: &Transaction) -> Result<Vec<u64>, Failed> {
         debug_assert!(self.commit_gate.is_held(), "V2: one transaction is written after the other");
         let mut cells: Vec<u64> = Vec::new();
         let mut early = Vec::new();
-        let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
+        let (_, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
         for (number, piece) in others.iter().enumerate() {
             let Some((cell, arm)) = self.choose_cell().await else { return Err(Failed::no_space(cells)) };
             let bytes = self.encode(transaction, number, piece, cell, &cells);
@@ -187,17 +232,33 @@ impl Core {
             // C1. After an error it is unknown what is durable, and a retry would not tell.
             self.below.flush().await.map_err(Failed::unknown)?;
         }
-        let Some((cell, arm)) = self.choose_cell().await else { return Err(Failed::no_space(cells)) };
-        let bytes = self.encode(transaction, others.len(), last, cell, &cells);
-        cells.push(cell);
-        self.aim(cell).await.map_err(|error| Failed::early(error, &cells))?;
-        debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
-        // Commit point: until now the older tail is the truth. After `NoSpace` it still is.
-        self.write_cell(cell, bytes, self.durable_flags()).await.map_err(|error| Failed::early(error, &cells))?;
-        drop(arm);
-        count(&self.counts.transactions, 1);
-        count(&self.counts.pieces_written, cells.len() as u64);
         Ok(cells)
+    }
+
+    /// Writes the piece that completes a transaction, to any free cell; returns it.
+    async fn write_tail(&self, transaction: &Transaction, early: &[u64]) -> Result<u64, FailedTail> {
+        debug_assert!(self.commit_gate.is_held(), "V2: one transaction is written after the other");
+        let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
+        debug_assert_eq!(others.len(), early.len(), "C1: the other pieces have been written");
+        let Some((cell, arm)) = self.choose_cell().await else {
+            let error = DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 };
+            return Err(FailedTail { error, is_written: false });
+        };
+        let bytes = self.encode(transaction, others.len(), last, cell, early);
+        let written = match self.aim(cell).await {
+            Ok(()) => {
+                debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
+                // Commit point: until now the older tail is the truth. After `NoSpace`, it may be either (C6).
+                let written = self.write_cell(cell, bytes, self.durable_flags()).await;
+                written.map_err(|error| FailedTail { error, is_written: true })
+            }
+            Err(error) => Err(FailedTail { error, is_written: false }),
+        };
+        drop(arm);
+        if let Err(FailedTail { error: DeviceError::NoSpace { .. }, .. }) = written {
+            self.state.borrow_mut().space.give_cell(cell); // C6
+        }
+        written.map(|()| cell)
     }
 
     fn encode(&self, transaction: &Transaction, number: usize, piece: &Planned, cell: u64, cells: &[u64]) -> Vec<u8> {
@@ -306,7 +367,16 @@ impl Core {
         );
         debug_assert_eq!(anchor.state == OPEN, anchor.window_blocks > 0, "C3: an open log has a window");
         let slot = self.layout.anchors()[(anchor.generation % 2) as usize];
-        self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.durable_flags()).await?;
+        let written = self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.durable_flags()).await;
+        if let Err(error) = written {
+            // C6: it may be there all the same, so that a tail in the window of the older one would not be found.
+            let mut state = self.state.borrow_mut();
+            state.allocator.window = None;
+            if let MapState::Tree(log) = &mut state.log {
+                log.window = None;
+            }
+            return Err(error);
+        }
         count(&self.counts.anchors_written, 1);
         let mut state = self.state.borrow_mut();
         let start = anchor.window_start as u32;
@@ -319,8 +389,8 @@ impl Core {
         Ok(())
     }
 
-    /// Applies a durable transaction to the state in memory: C2.
-    async fn settle(&self, transaction: Transaction, cells: Vec<u64>) {
+    /// Applies a durable transaction to the state in memory; returns what is to be freed: C2.
+    fn settle(&self, transaction: Transaction, cells: Vec<u64>) -> Garbage {
         let places: Vec<(u64, u64)> = cells
             .iter()
             .enumerate()
@@ -344,17 +414,17 @@ impl Core {
             freed.into_iter().for_each(|cell| state.space.give_cell(cell));
         }
         match self.layout.superblock.is_above() {
-            false => self.free(transaction.pending).await,
-            true => self.free_garbage(transaction.garbage).await,
+            false => replaced(transaction.pending),
+            true => transaction.garbage,
         }
     }
 
-    /// Frees blocks that the durable map no longer has; long runs only after they are discarded below.
+    /// Frees blocks that the durable map no longer has.
     pub(super) async fn free(&self, pending: BTreeMap<u32, u32>) {
-        let blocks = pending.into_values().filter(|&block| block != 0).collect();
-        self.free_garbage(Garbage { blocks, cells: Vec::new() }).await;
+        self.free_garbage(replaced(pending)).await;
     }
 
+    /// Frees blocks and cells; long runs only after they are discarded below.
     async fn free_garbage(&self, garbage: Garbage) {
         let Garbage { mut blocks, cells } = garbage;
         blocks.sort_unstable();
@@ -394,6 +464,11 @@ impl Core {
     }
 }
 
+/// The previous places of blocks.
+fn replaced(pending: BTreeMap<u32, u32>) -> Garbage {
+    Garbage { blocks: pending.into_values().filter(|&block| block != 0).collect(), cells: Vec::new() }
+}
+
 impl State {
     /// Undoes the bookkeeping of a transaction that failed.
     pub(super) fn restore(&mut self, pending: BTreeMap<u32, u32>, is_above: bool) {
@@ -408,11 +483,11 @@ impl State {
     }
 }
 
-/// A transaction that failed.
+/// A transaction that failed before its tail.
 struct Failed {
     error: DeviceError,
     cells: Vec<u64>,
-    /// It is certain that the tail is not on the device.
+    /// The next attempt may be trusted.
     is_known: bool,
 }
 
@@ -421,8 +496,8 @@ impl Failed {
         Failed { error, cells: Vec::new(), is_known: false }
     }
 
-    /// For errors while pieces and anchor are written. A piece that may or may not be on the device is harmless, as
-    /// nothing leads to it; but only after `NoSpace` may the next attempt be trusted.
+    /// For errors while pieces are written. A piece that may or may not be on the device is harmless, as nothing leads to
+    /// it; but only after `NoSpace` may the next attempt be trusted.
     fn early(error: DeviceError, cells: &[u64]) -> Failed {
         let is_known = matches!(error, DeviceError::NoSpace { .. });
         Failed { error, cells: cells.to_vec(), is_known }
@@ -431,4 +506,11 @@ impl Failed {
     fn no_space(cells: Vec<u64>) -> Failed {
         Failed { error: DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 }, cells, is_known: true }
     }
+}
+
+/// A tail that failed.
+struct FailedTail {
+    error: DeviceError,
+    /// It was sent to the device, so a part of it may be there.
+    is_written: bool,
 }

@@ -23,6 +23,7 @@ use super::layout::Layout;
 use super::marks::Marks;
 use super::options::Options;
 use super::space::Space;
+use super::transaction::{Garbage, Undecided};
 use super::tree::Tree;
 use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
@@ -76,24 +77,6 @@ impl Drop for Active {
     fn drop(&mut self) {
         self.0.running.set(self.0.running.get() - 1);
         self.0.event.notify();
-    }
-}
-
-/// Blocks and cells to be freed.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Garbage {
-    pub blocks: Vec<u32>,
-    pub cells: Vec<u64>,
-}
-
-impl Garbage {
-    pub fn append(&mut self, mut more: Garbage) {
-        self.blocks.append(&mut more.blocks);
-        self.cells.append(&mut more.cells);
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.cells.is_empty()
     }
 }
 
@@ -155,6 +138,8 @@ pub(super) struct TreeLog {
     /// Blocks in which tails may be, according to the anchor. `None`: the anchor must be written first.
     pub(super) window: Option<std::ops::Range<u32>>,
     pub(super) generation: u64,
+    /// The last transaction, when its tail found no space (C6).
+    pub(super) undecided: Option<Undecided>,
 }
 
 /// Where more free blocks can come from.
@@ -315,6 +300,14 @@ impl State {
         }
     }
 
+    /// A transaction whose tail may be on the device (C6 of the transactions).
+    pub(super) fn undecided(&self) -> Option<&Undecided> {
+        match &self.log {
+            MapState::Tree(log) => log.undecided.as_ref(),
+            MapState::Append(_) => None,
+        }
+    }
+
     /// Blocks taken and not yet mapped or referenced.
     pub(super) fn copies_under_way(&self) -> u64 {
         self.in_flight
@@ -450,7 +443,7 @@ impl Core {
 
     fn prospect(&self) -> Prospect {
         let state = self.state.borrow();
-        if !state.pending.is_empty() {
+        if !state.pending.is_empty() || state.undecided().is_some() {
             Prospect::Pending
         } else if state.reserved + state.in_flight > 0 || !state.doomed.is_empty() {
             Prospect::Busy

@@ -34,14 +34,15 @@ mod store;
 #[cfg(test)]
 mod tests;
 pub mod tracks;
+mod transaction;
 pub mod tree;
 mod vld;
 
-pub use self::core::Garbage;
 pub use check::{Checkup, check};
 pub use compact::{Emptying, Need, Tenant};
 pub use layout::{MapLog, Plan, PlanError};
 pub use open::{Info, probe};
 pub use options::{CommitUse, Options, Recovery, VldError};
 pub use store::{Aim, Holdings, Store, StoreInfo};
+pub use transaction::Garbage;
 pub use vld::Vld;

@@ -13,13 +13,14 @@
 use std::rc::Rc;
 
 use super::compact::{Emptied, Emptying, Tenant};
-use super::core::{CommitScope, Core, Garbage, MapState, State, count};
+use super::core::{CommitScope, Core, MapState, State, count};
 use super::eager::{AllocPurpose, Head, Run};
 use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::landmarks;
 use super::layout::{Layout, Plan};
 use super::open::{RecoveredMap, format_as, layout_of, newest_anchor, recover_timed, superblocks};
 use super::options::{Options, Recovery, VldError};
+use super::transaction::Garbage;
 use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{Nanos, Sector};
@@ -199,7 +200,7 @@ impl Store {
     /// True while something waits for a transaction.
     pub fn is_pending(&self) -> bool {
         let state = self.core.state.borrow();
-        !state.pending.is_empty() || !state.garbage.is_empty()
+        !state.pending.is_empty() || !state.garbage.is_empty() || state.undecided().is_some()
     }
 
     /// Begins to choose places for writes that follow those chosen with `last`, if these are not yet complete.
@@ -291,7 +292,7 @@ impl Store {
     /// Makes every entry durable that has been set.
     ///
     /// # Errors
-    /// Device errors. `NoSpace` changes nothing; after any other error writing stops.
+    /// Device errors. After `NoSpace` the next transaction does what this one was to do; after any other error writing stops.
     pub async fn commit(&self) -> Result<(), DeviceError> {
         self.core.commit().await
     }
@@ -364,11 +365,16 @@ impl Store {
     /// Space that the log has taken for itself or still holds, while it is [`Store::quiet`].
     pub fn holdings(&self) -> Holdings {
         let state = self.core.state.borrow();
-        let pieces = match &state.log {
+        let mut pieces: Vec<(u32, u64)> = match &state.log {
             MapState::Tree(log) => log.tree.nodes().map(|(index, node)| (index, node.cell)).collect(),
             MapState::Append(_) => Vec::new(),
         };
-        Holdings { pieces, garbage: state.garbage.clone(), copies: state.copies_under_way() }
+        let mut garbage = state.garbage.clone();
+        if let Some(undecided) = state.undecided() {
+            pieces.extend(undecided.pieces());
+            garbage.append(undecided.transaction.garbage.clone());
+        }
+        Holdings { pieces, garbage, copies: state.copies_under_way() }
     }
 
     pub fn is_cell_free(&self, cell: u64) -> bool {

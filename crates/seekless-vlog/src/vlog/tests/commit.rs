@@ -80,40 +80,46 @@ fn numbers_are_used_once() {
     });
 }
 
-/// Aim: a transaction that finds no space leaves everything as it was: a block that it had alone is free again. Method: a block is
-/// written again while the transaction waits for its flush, then there is no space for the tail; later there is.
+/// Aim: a transaction that finds no space before its tail leaves everything as it was: a block that it had alone is free again.
+/// Method: a block is written again while the first piece of a transaction is being written, for which there is no space; later
+/// there is.
 #[test]
 fn a_transaction_without_space_is_taken_back() {
     run(1, async |rt: Rt| {
-        let memory = Rc::new(Memory::new(2 * MIB));
         let device = CrashDevice::new(&rt, Image::default(), CrashOptions::volatile(2 * MIB));
         let fault = FaultDevice::new(&rt, device, 1);
-        let vld = Vld::create(&rt, fault.clone(), &plan(), by_flush()).await.expect("made");
-        write(&vld, 5, 1, 1).await;
-        vld.flush().await.expect("it can be flushed");
-        let used = |vld: &Rc<Vld>| vld.core.state.borrow().space.free_blocks();
-        write(&vld, 5, 1, 2).await;
-        let free = used(&vld);
+        let vld = Vld::create(&rt, fault.clone(), &many_pieces(), by_flush()).await.expect("made");
+        let (one, other) = (5, 1000);
+        let piece_of = |block: u32| vld.layout().piece_of(block).0;
+        assert_ne!(piece_of(one as u32), piece_of(other as u32), "there is a piece before the tail");
+        for number in [1, 2] {
+            write(&vld, one, 1, number).await;
+            write(&vld, other, 1, number).await;
+            if number == 1 {
+                vld.flush().await.expect("it can be flushed");
+            }
+        }
+        let unused = |vld: &Rc<Vld>| vld.core.state.borrow().space.free_blocks();
+        let free = unused(&vld);
         let delay = Nanos::from_millis(100);
-        fault.add(Rule::new(Kinds::FLUSH, When::Always, Effect::Delay(delay..=delay)));
-        let flushing = rt.spawn({
+        fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(delay..=delay)));
+        let writing = rt.spawn({
             let vld = vld.clone();
-            async move { vld.flush().await }
+            async move { write(&vld, one, 1, 3).await }
         });
         rt.sleep(Nanos::from_millis(50)).await;
-        write(&vld, 5, 1, 3).await;
-        fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace));
-        let failed = flushing.await;
+        fault.add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::NoSpace));
+        let failed = vld.flush().await;
         assert!(matches!(failed, Err(DeviceError::NoSpace { .. })), "{failed:?}");
+        writing.await;
         vld.check_invariants().expect("after the failure");
-        assert_eq!(used(&vld), free, "the block of the second write is free again");
+        assert_eq!(unused(&vld), free, "the block of the second write is free again");
         fault.clear();
-        assert_eq!(number_of(&vld, 5).await, 3);
+        assert_eq!(number_of(&vld, one).await, 3);
         vld.flush().await.expect("it can be flushed");
         vld.check_invariants().expect("at the end");
         let again = Vld::open(&rt, fault.clone(), by_flush()).await.expect("it opens");
-        assert_eq!((number_of(&again, 5).await, used(&again)), (3, used(&vld)));
-        drop(memory);
+        assert_eq!((number_of(&again, one).await, unused(&again)), (3, unused(&vld)));
     });
 }
 

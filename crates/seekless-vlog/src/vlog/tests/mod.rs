@@ -11,6 +11,7 @@ mod reads;
 mod snapshots;
 mod store;
 mod tree;
+mod undecided;
 
 use std::rc::Rc;
 

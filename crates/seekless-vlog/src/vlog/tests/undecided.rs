@@ -1,0 +1,209 @@
+//! Aim: a tail or an anchor that finds no space, and is on the device all the same, loses nothing: nothing that either map
+//! leads to is written over before one is certainly the durable one. Method: a nearly full disk whose device answers some
+//! of these writes with `NoSpace`, and keeps them or not; from the first one on, the disk is opened again from a copy after each
+//! write, as after a power cut.
+
+use std::cell::{Cell, RefCell};
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::device::{DeviceError, Geometry, Guarantees};
+use crate::vlog::format::{ANCHORS, Key, Piece};
+
+const KEY: Key = Key { uuid: [7; 16], key: [9; 16] };
+const CELL_SECTORS: u64 = 1;
+
+/// What each block may hold: the numbers of its last write that is certainly durable and of all later ones, and whether each
+/// write was acknowledged. One that was not may be there or not.
+#[derive(Clone, Default)]
+struct Expected(Vec<Vec<(u64, bool)>>);
+
+impl Expected {
+    /// Everything acknowledged is durable that was there when the blocks had so many writes.
+    fn flushed(&mut self, lengths: &[usize]) {
+        for (writes, &length) in self.0.iter_mut().zip(lengths) {
+            let certain = writes[..length].iter().rposition(|(_, is_acknowledged)| *is_acknowledged).unwrap_or(0);
+            writes.drain(..certain);
+        }
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        self.0.iter().map(Vec::len).collect()
+    }
+
+    /// From here on, each block is expected to hold what it does.
+    async fn check(&mut self, vld: &Rc<Vld>, name: &str) {
+        for (block, writes) in self.0.iter_mut().enumerate() {
+            let number = number_of(vld, block as u64).await;
+            let is_one = writes.iter().any(|(written, _)| *written == number);
+            assert!(is_one, "{name}: block {block} is of write {number}, and not of {writes:?}");
+            *writes = vec![(number, true)];
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Victim {
+    Tail,
+    Anchor,
+}
+
+/// A device without space for some tails or anchors.
+struct Full {
+    memory: Rc<Memory>,
+    victim: Victim,
+    /// How many writes to the victims find no space, from now on.
+    left: Cell<u32>,
+    /// They are on the device all the same.
+    keeps: bool,
+    expected: RefCell<Expected>,
+    /// The device after each write since the first of these, and what may then be on the disk.
+    copies: RefCell<Vec<(Image, Expected)>>,
+}
+
+impl Full {
+    fn is_victim(&self, at: Sector, data: &Data) -> bool {
+        match self.victim {
+            Victim::Anchor => ANCHORS.contains(&at.0),
+            Victim::Tail => {
+                data.len() as u64 == CELL_SECTORS * SECTOR_BYTES
+                    && Piece::from_cell(data, &KEY, at.0 / CELL_SECTORS).is_some_and(|piece| piece.commits)
+            }
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for Full {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.memory.guarantees()
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        self.memory.read(at, buf).await
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let (is_full, bytes) = (self.left.get() > 0 && self.is_victim(at, &data), data.len() as u64);
+        if !is_full || self.keeps {
+            self.memory.write(at, data, flags).await?;
+        }
+        if is_full || !self.copies.borrow().is_empty() {
+            self.copies.borrow_mut().push((self.memory.image(), self.expected.borrow().clone()));
+        }
+        if is_full {
+            self.left.set(self.left.get() - 1);
+            return Err(DeviceError::NoSpace { at, bytes });
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.memory.flush().await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.memory.discard(at, sectors).await
+    }
+
+    fn describe(&self) -> String {
+        "full".into()
+    }
+}
+
+/// Writes few blocks often, so that places that are given back are soon taken again, and flushes; returns how often there was
+/// no space.
+async fn life(vld: &Rc<Vld>, expected: &RefCell<Expected>, rng: &mut Rng, first: u64, turns: u64) -> u32 {
+    let (bytes, blocks) = (vld.geometry().block_bytes as usize, expected.borrow().0.len() as u64);
+    let mut full = 0;
+    for number in first..first + turns {
+        let hot: Vec<u64> = (0..rng.between(1, 12)).map(|_| rng.below(blocks)).collect();
+        for _ in 0..rng.between(1, 40) {
+            let block = *rng.pick(&hot);
+            let at = Sector(block * bytes as u64 / SECTOR_BYTES);
+            expected.borrow_mut().0[block as usize].push((number, false));
+            let written = vld.write(at, Data::from_slice(&stamp(block, number, bytes)), WriteFlags::NONE).await;
+            let writes = &mut expected.borrow_mut().0[block as usize];
+            match written {
+                Ok(()) if vld.commits_each() => *writes = vec![(number, true)],
+                Ok(()) => writes.iter_mut().for_each(|write| write.1 |= write.0 == number),
+                Err(DeviceError::NoSpace { .. }) => full += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let lengths = expected.borrow().lengths();
+        match vld.flush().await {
+            Ok(()) => expected.borrow_mut().flushed(&lengths),
+            Err(DeviceError::NoSpace { .. }) => full += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    full
+}
+
+fn without_space(victim: Victim, device_bytes: u64, block_bytes: u32, commit: CommitUse) {
+    let options = Options { commit, window: 16 * KIB, ..Options::default() };
+    let plan = Plan { block_bytes, reserve: 1200, ..plan() };
+    let (mut found_full, mut opened) = (0, 0);
+    for seed in 0..12 {
+        run(seed, async |rt: Rt| {
+            let (keeps, left) = (seed % 4 != 3, 1 + seed as u32 % 3);
+            let name = format!("{victim:?}, {block_bytes}, {commit:?}, seed {seed}");
+            let memory = Rc::new(Memory::new(device_bytes));
+            let full = Rc::new(Full {
+                memory: memory.clone(),
+                victim,
+                left: Cell::default(),
+                keeps,
+                expected: RefCell::default(),
+                copies: RefCell::default(),
+            });
+            let vld = Vld::create(&rt, full.clone(), &plan, options).await.expect("made");
+            assert_eq!(u64::from(vld.layout().cell_bytes()), CELL_SECTORS * SECTOR_BYTES);
+            let blocks = vld.geometry().bytes() / u64::from(block_bytes);
+            write(&vld, 0, blocks, 1).await;
+            vld.flush().await.expect("it can be flushed");
+            *full.expected.borrow_mut() = Expected(vec![vec![(1, true)]; blocks as usize]);
+            let mut rng = Rng::new(seed);
+            life(&vld, &full.expected, &mut rng, 10, 6).await;
+            full.left.set(left);
+            found_full += life(&vld, &full.expected, &mut rng, 100, 8).await;
+            vld.check_invariants().unwrap_or_else(|what| panic!("{name}: {what}"));
+            drop(vld);
+            let mut copies = full.copies.take();
+            copies.push((memory.image(), full.expected.take()));
+            for (number, (image, mut expected)) in copies.into_iter().enumerate() {
+                let name = format!("{name}, copy {number}");
+                let copy = Rc::new(Memory::from_image(device_bytes, image));
+                let again = Vld::open(&rt, copy, options).await;
+                let again = again.unwrap_or_else(|error| panic!("{name}: {error}"));
+                expected.check(&again, &name).await;
+                again.check_invariants().unwrap_or_else(|what| panic!("{name}: {what}"));
+                opened += 1;
+            }
+        });
+    }
+    println!("{victim:?}, {block_bytes}, {commit:?}: {found_full} times full, {opened} copies");
+    assert!(found_full >= 12 && opened > 500, "{found_full} times full, {opened} copies");
+}
+
+#[test]
+fn a_tail_without_space_loses_nothing() {
+    for commit in [CommitUse::Flush, CommitUse::Each] {
+        without_space(Victim::Tail, 256 * KIB, 512, commit);
+        without_space(Victim::Tail, MIB, 4096, commit);
+    }
+}
+
+#[test]
+fn an_anchor_without_space_loses_nothing() {
+    for commit in [CommitUse::Flush, CommitUse::Each] {
+        // With larger blocks, the tail stays in one for as long as another piece is there, and needs no other window.
+        without_space(Victim::Anchor, 256 * KIB, 512, commit);
+    }
+}
