@@ -196,6 +196,8 @@ fn run(recount: &mut Recount<'_, Segmented>) {
         *live.entry(segment).or_insert(0) += bytes;
         pending += bytes;
     }
+    let holes = state.inodes.values().map(|known| known.deferred_free.records()).sum::<u64>();
+    recount.same("records of holes", state.log.hole_records, holes);
     recount.same("bytes freed and not logged", state.freed_pending_bytes, pending);
     for (segment, bytes) in trees {
         let known = state.log.segments.get(segment).tree_bytes;

@@ -371,7 +371,7 @@ impl Lfs {
                         moved += self.move_block(id, at, payload, layout.time_of(written)).await?;
                     }
                     Item::Inodes { count, .. } => self.move_inodes(count, at, payload).await?,
-                    Item::Xattr { ino, .. } => self.move_xattr(ino, at, payload).await?,
+                    Item::Xattr { ino, .. } => moved += self.move_xattr(ino, at, payload).await?,
                     _ => {}
                 }
                 at = at + item.sectors();
@@ -454,7 +454,8 @@ impl Lfs {
         Ok(())
     }
 
-    async fn move_xattr(&self, ino: Ino, at: Sector, payload: &[u8]) -> FsResult<()> {
+    /// As [`Lfs::move_block`].
+    async fn move_xattr(&self, ino: Ino, at: Sector, payload: &[u8]) -> FsResult<u64> {
         let moved = self.run(|state| {
             let known = state.inode(ino)?;
             match known.inode.xattr_pointer() {
@@ -466,9 +467,10 @@ impl Lfs {
                     let same = known.xattr.clone();
                     let mut change = Change::new(state);
                     change.set_xattr(ino, same)?;
-                    change.commit(ReserveAccess::Internal)
+                    change.commit(ReserveAccess::Internal)?;
+                    Ok(payload.len() as u64)
                 }
-                _ => Ok(()),
+                _ => Ok(0),
             }
         });
         leave_lost(moved.await)

@@ -288,6 +288,7 @@ fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
         for ino in inodes {
             if let Some(known) = state.inodes.get_mut(ino) {
                 counted += std::mem::take(&mut known.deferred_free.freed).values().sum::<u64>();
+                state.log.hole_records -= known.deferred_free.records();
                 known.deferred_free.holes.clear();
                 known.deferred_free.nodes.clear();
             }
@@ -373,8 +374,8 @@ fn lay_xattr(state: &mut State, ino: Ino, at: Sector, target: &mut [u8]) {
         target.copy_from_slice(data);
     }
     Pointer::to(at, target).encode(&mut known.inode.xattr);
-    known.xattr_dirty = false;
-    state.xattr_growth_bytes -= std::mem::take(&mut known.xattr_growth);
+    state.dirty_attributes -= known.dirty_attributes();
+    (known.xattr_dirty, known.xattr_growth) = (false, 0);
 }
 
 fn checkpoint_record(state: &State, scope: Scope, log_chain: u32, log_sequence: u64) -> Checkpoint {

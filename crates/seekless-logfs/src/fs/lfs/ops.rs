@@ -13,7 +13,7 @@ use super::{BackgroundWork, Lfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
 use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
-use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
+use crate::fs::logfs::change::{Change, Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::{FsError, FsResult, LogUsage};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
@@ -69,6 +69,7 @@ impl InodeMap for Segmented {
     }
 
     fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
+        state.log.hole_records -= known.deferred_free.records();
         for (segment, bytes) in known.deferred_free.freed {
             *state.log.freed.entry(segment).or_insert(0) += bytes;
         }
@@ -115,11 +116,11 @@ impl SpaceAccounts for Segmented {
 
     fn used_bytes(state: &State) -> u64 {
         let inodes = (state.dirty_inodes.len() * Inode::BYTES) as u64;
-        let blocks = state.blocks.growth_bytes + state.xattr_growth_bytes;
+        let blocks = state.blocks.growth_bytes + state.dirty_attributes.growth_bytes;
         state.log.segments.live_bytes + state.unwritten_bytes + blocks + inodes
     }
 
-    fn check_room(state: &State, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()> {
+    fn check_room(state: &State, demand: &Demand, access: ReserveAccess) -> Step<()> {
         if access == ReserveAccess::User && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
@@ -127,8 +128,8 @@ impl SpaceAccounts for Segmented {
         if waits && state.log.in_flight_bytes > 0 {
             return need(Wait::InFlight);
         }
-        if growth > 0 && access == ReserveAccess::User {
-            let used = Segmented::used_bytes(state) + growth as u64 + PENDING_MARGIN_BYTES;
+        if demand.growth > 0 && access == ReserveAccess::User {
+            let used = Segmented::used_bytes(state) + demand.growth as u64 + PENDING_MARGIN_BYTES;
             if used > state.log.layout.capacity_bytes() {
                 // Unmapped blocks count as used until a transaction frees them.
                 return if state.freed_pending_bytes > 0 {
@@ -144,7 +145,8 @@ impl SpaceAccounts for Segmented {
         if access == ReserveAccess::User && is_much {
             return need(Wait::WriteBack);
         }
-        let needed = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
+        let blocks = demand.blocks * (BLOCK_BYTES + 64) as u64;
+        let needed = state.log_need_bytes_with(demand.attributes) + blocks + 64 * SECTOR_BYTES;
         let need_segments = needed.div_ceil(state.log.layout.segment_bytes());
         let kept = match access {
             ReserveAccess::User => {
@@ -171,9 +173,11 @@ impl SpaceAccounts for Segmented {
 
     fn defer_free(state: &mut State, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>) {
         let Some(known) = state.inodes.get_mut(&ino) else { return };
+        let before = known.deferred_free.records();
         for hole in holes {
             known.deferred_free.add_hole(hole);
         }
+        state.log.hole_records = state.log.hole_records - before + known.deferred_free.records();
         for pointer in freed {
             if let Pointer::Mapped { at, .. } = pointer
                 && let Some(segment) = state.log.layout.segment_of(at)

@@ -12,6 +12,7 @@ use crate::codec;
 use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
 pub(super) use crate::fs::logfs::is_internal;
 pub(super) use crate::fs::logfs::state::*;
+use crate::fs::logfs::xattr::BLOB_BYTES_MAX;
 use crate::rt::{Event, Gate};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES};
 
@@ -32,6 +33,11 @@ pub(super) struct DeferredFree {
 }
 
 impl DeferredFree {
+    /// Records of holes that the log gets with the inode.
+    pub(super) fn records(&self) -> u64 {
+        (self.holes.len() + self.nodes.len()) as u64
+    }
+
     /// Adds the newest hole, after all others. Blocks below a dropped indirect block need no record of their own.
     pub(super) fn add_hole(&mut self, hole: Hole) {
         let key = BlockKey(hole.first);
@@ -61,6 +67,8 @@ pub(super) struct BackgroundWork {
     pub cleaner_gate: Gate,
 }
 
+const XATTR_BLOB_BYTES_MAX: u64 = BLOB_BYTES_MAX as u64;
+
 /// Memory for blocks that wait for a checkpoint: so many times as much as for dirty data, 256 MiB by default, and at most
 /// this part of the volume. The indirect blocks of a full volume are some 1/341 of it.
 const DEFERRED_PER_DIRTY: u64 = 16;
@@ -78,6 +86,8 @@ pub(super) struct Segmented {
     pub torn: Option<(LogEnd, Vec<SegmentNo>)>,
     /// Name-space records for the next transaction.
     pub records: Vec<Item>,
+    /// Number of holes and dropped indirect blocks of all inodes that wait for the next transaction.
+    pub hole_records: u64,
     /// Live bytes that removed inodes took from segments, for the next transaction.
     pub freed: BTreeMap<SegmentNo, u64>,
     /// Reserved bytes according to the log: without files whose changes are not in it yet.
@@ -136,6 +146,7 @@ impl Segmented {
             orphans: Orphans::default(),
             torn: None,
             records: Vec::new(),
+            hole_records: 0,
             freed: BTreeMap::new(),
             unwritten_logged: 0,
             is_full_below: false,
@@ -269,6 +280,11 @@ impl State {
 
     /// Most bytes of log that a checkpoint would take now.
     pub(super) fn log_need_bytes(&self) -> u64 {
+        self.log_need_bytes_with(DirtyAttributes::default())
+    }
+
+    /// As [`State::log_need_bytes`], with `more` attributes.
+    pub(super) fn log_need_bytes_with(&self, more: DirtyAttributes) -> u64 {
         const ENTRY_BYTES: usize = SummaryEntry::BYTES;
         const PER_BLOCK: u64 = (BLOCK_BYTES + ENTRY_BYTES) as u64;
         const PER_INODE: u64 = (Inode::BYTES + ENTRY_BYTES) as u64;
@@ -277,10 +293,15 @@ impl State {
         let blocks = self.blocks.dirty_count() + tables + tables / POINTERS_PER_BLOCK as u64 + 2;
         let inodes = self.dirty_inodes.len() as u64 + 1;
         let freed = (self.log.freed.len() as u64 + self.blocks.dirty_count()).min(self.log.segments.count());
-        let records = self.log.records.len() as u64 + freed;
-        let bytes = blocks * PER_BLOCK + inodes * PER_INODE + records * ENTRY_BYTES as u64 + self.xattr_growth_bytes;
+        let mut attributes = self.dirty_attributes;
+        attributes += more;
+        let records = self.log.records.len() as u64 + self.log.hole_records + freed + attributes.files;
+        let bytes = blocks * PER_BLOCK + inodes * PER_INODE + records * ENTRY_BYTES as u64 + attributes.bytes;
         // Summaries, rounding, and what is lost at the end of a segment.
-        bytes + bytes / 16 + 2 * BLOCK_BYTES as u64
+        let bytes = bytes + bytes / 16 + 2 * BLOCK_BYTES as u64;
+        // Attributes that do not fit at the end of a segment leave less free there than they take themselves.
+        let per_segment = self.log.layout.segment_bytes().saturating_sub(XATTR_BLOB_BYTES_MAX).max(BLOCK_BYTES as u64);
+        bytes + attributes.bytes.min(bytes.div_ceil(per_segment) * XATTR_BLOB_BYTES_MAX)
     }
 
     /// Most bytes of log that a checkpoint would take if all indirect blocks and the inode map waited for it.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::LogFs;
-use super::change::{Change, Hole, ReserveAccess};
+use super::change::{Change, Demand, Hole, ReserveAccess};
 use super::format::Pointer;
 use super::state::{InodeMem, State, Step, Wait};
 use super::tree::InodeSlot;
@@ -71,11 +71,11 @@ pub(in crate::fs) trait SpaceAccounts: LogTypes {
     /// Bytes that count against the capacity: live, reserved, and about to be written.
     fn used_bytes(state: &State<Self>) -> u64;
 
-    /// Whether a change fits that grows the live bytes by `growth` and has `dirty_blocks` dirty blocks.
+    /// Whether a change fits.
     ///
     /// # Errors
     /// `Fail(NoSpace)`, or a wait after which to try again.
-    fn check_room(state: &State<Self>, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()>;
+    fn check_room(state: &State<Self>, demand: &Demand, access: ReserveAccess) -> Step<()>;
 
     /// The next version of an inode no longer needs the addresses `freed`, and has these holes.
     fn defer_free(state: &mut State<Self>, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>);

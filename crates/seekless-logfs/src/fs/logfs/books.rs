@@ -122,8 +122,11 @@ impl<'a, L: LogBackend> Recount<'a, L> {
         self.same("inodes", state.inode_count, self.inodes.len() as u64);
         self.same("bytes set aside", state.unwritten_bytes, self.unwritten);
         self.same("growth of dirty blocks", state.blocks.growth_bytes, self.growth);
-        let growth = state.inodes.values().map(|known| known.xattr_growth).sum();
-        self.same("growth of attributes", state.xattr_growth_bytes, growth);
+        let mut attributes = DirtyAttributes::default();
+        state.inodes.values().for_each(|known| attributes += known.dirty_attributes());
+        self.same("growth of attributes", state.dirty_attributes.growth_bytes, attributes.growth_bytes);
+        self.same("dirty attributes", state.dirty_attributes.bytes, attributes.bytes);
+        self.same("files with dirty attributes", state.dirty_attributes.files, attributes.files);
         for ino in L::orphans(state) {
             if !self.inodes.contains(&ino) {
                 self.problem(format!("orphan {ino} does not exist"));

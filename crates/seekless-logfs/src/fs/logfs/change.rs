@@ -28,6 +28,16 @@ pub(in crate::fs) enum ReserveAccess {
     Internal,
 }
 
+/// What a change needs room for.
+pub(in crate::fs) struct Demand {
+    /// Live bytes grow by so many.
+    pub growth: i64,
+    /// Blocks that it makes dirty.
+    pub blocks: u64,
+    /// Attributes that it makes dirty.
+    pub attributes: DirtyAttributes,
+}
+
 /// A run of blocks that are no longer stored: data blocks, or indirect blocks of one level with everything below them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::fs) struct Hole {
@@ -505,18 +515,20 @@ impl<'a, L: LogBackend> Change<'a, L> {
         };
         growth += unwritten_delta;
         growth += (self.new_inodes.len() * Inode::BYTES) as i64;
-        growth += self.prepare_xattrs()?;
+        let (xattr_growth, attributes) = self.prepare_xattrs()?;
+        growth += xattr_growth;
         if access != ReserveAccess::Internal {
-            L::check_room(self.state, growth, dirt.len(), access)?;
+            let blocks = dirt.len() as u64;
+            L::check_room(self.state, &Demand { growth, blocks, attributes }, access)?;
         }
         self.state.unwritten_bytes = unwritten_bytes;
         self.apply(dirt, access);
         Ok(())
     }
 
-    /// Accounts for new extended attributes. Returns the growth of live bytes.
-    fn prepare_xattrs(&mut self) -> Step<i64> {
-        let mut growth = 0;
+    /// Accounts for new extended attributes. Returns the growth of live bytes, and what is to be written.
+    fn prepare_xattrs(&mut self) -> Step<(i64, DirtyAttributes)> {
+        let (mut growth, mut dirty) = (0, DirtyAttributes::default());
         for (ino, change) in self.inodes.iter_mut() {
             let Some(new) = &change.xattr else { continue };
             let old = change.inode.xattr_pointer().unwrap_or_default();
@@ -529,9 +541,11 @@ impl<'a, L: LogBackend> Change<'a, L> {
             let bytes = new.as_ref().map_or(0, |data| data.len() as u64);
             change.inode.bytes_used += bytes;
             take_used(&mut change.inode, pending)?;
-            growth += bytes.saturating_sub(old.live_bytes()) as i64 - pending_growth as i64;
+            let own_growth = bytes.saturating_sub(old.live_bytes());
+            growth += own_growth as i64 - pending_growth as i64;
+            dirty += DirtyAttributes { files: u64::from(bytes > 0), bytes, growth_bytes: own_growth };
         }
-        Ok(growth)
+        Ok((growth, dirty))
     }
 
     /// `dirt` has the blocks of inodes that go on existing, in order.
@@ -596,12 +610,12 @@ fn apply_inode<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChang
     }
     if let Some(new) = xattr {
         let old = known.inode.xattr_pointer().unwrap_or_default();
-        state.xattr_growth_bytes -= known.xattr_growth;
+        state.dirty_attributes -= known.dirty_attributes();
         let bytes = new.as_ref().map_or(0, |data| data.len() as u64);
         known.xattr_growth = bytes.saturating_sub(old.live_bytes());
-        state.xattr_growth_bytes += known.xattr_growth;
         known.xattr = new;
         known.xattr_dirty = true;
+        state.dirty_attributes += known.dirty_attributes();
     }
     L::defer_free(state, ino, freed, holes);
 }
@@ -635,7 +649,7 @@ fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
     state.dirty_inodes.remove(&ino);
     state.blocks.remove_file(ino);
     debug_assert!(!state.blocks.has_file(ino), "nothing of a file that is gone is in memory");
-    state.xattr_growth_bytes -= known.xattr_growth;
+    state.dirty_attributes -= known.dirty_attributes();
     state.inode_count -= 1;
     state.leaf_depth.remove(&ino);
     state.read_ahead.forget(ino);

@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::RangeInclusive;
+use std::ops::{AddAssign, RangeInclusive, SubAssign};
 
 use super::cache::Blocks;
 use super::format::*;
@@ -130,6 +130,46 @@ impl<L: LogBackend> InodeMem<L> {
     }
 }
 
+/// Attributes that wait to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::fs) struct DirtyAttributes {
+    /// Files that have some.
+    pub files: u64,
+    /// Their bytes, padded to sectors: so much is written, however much of it was there before.
+    pub bytes: u64,
+    /// Bytes by which live data grows when they are written.
+    pub growth_bytes: u64,
+}
+
+impl AddAssign for DirtyAttributes {
+    fn add_assign(&mut self, more: DirtyAttributes) {
+        self.files += more.files;
+        self.bytes += more.bytes;
+        self.growth_bytes += more.growth_bytes;
+    }
+}
+
+impl SubAssign for DirtyAttributes {
+    fn sub_assign(&mut self, less: DirtyAttributes) {
+        debug_assert!(self.bytes >= less.bytes && self.files >= less.files, "S3: what is written was counted as dirty");
+        self.files -= less.files;
+        self.bytes -= less.bytes;
+        self.growth_bytes -= less.growth_bytes;
+    }
+}
+
+impl<L: LogBackend> InodeMem<L> {
+    /// What this file's attributes count for while they wait to be written.
+    pub(in crate::fs) fn dirty_attributes(&self) -> DirtyAttributes {
+        match &self.xattr {
+            Some(data) if self.xattr_dirty => {
+                DirtyAttributes { files: 1, bytes: data.len() as u64, growth_bytes: self.xattr_growth }
+            }
+            _ => DirtyAttributes::default(),
+        }
+    }
+}
+
 impl<L: LogBackend> Referenced for InodeMem<L> {
     fn referenced(&mut self) -> &mut bool {
         &mut self.referenced
@@ -188,7 +228,8 @@ pub(in crate::fs) struct State<L: LogTypes> {
     pub unwritten_bytes: u64,
     /// Bytes of unmapped blocks that the log has not yet counted as freed.
     pub freed_pending_bytes: u64,
-    pub xattr_growth_bytes: u64,
+    /// All of them.
+    pub dirty_attributes: DirtyAttributes,
     pub in_flight: Vec<InFlight>,
     /// Parts of the log for which the storage below had no space, by number, and how many retries had been requested
     /// when each was last tried.
@@ -227,7 +268,7 @@ impl<L: LogBackend> State<L> {
             generation: 0,
             unwritten_bytes: 0,
             freed_pending_bytes: 0,
-            xattr_growth_bytes: 0,
+            dirty_attributes: DirtyAttributes::default(),
             in_flight: Vec::new(),
             stalled: BTreeMap::new(),
             stopped: None,
@@ -463,7 +504,8 @@ impl<L: LogBackend> State<L> {
 
     /// Bytes that wait for the next transaction.
     pub(in crate::fs) fn dirty_bytes(&self) -> u64 {
-        (self.blocks.dirty_data_count() * BLOCK_BYTES as u64) + (self.dirty_inodes.len() * Inode::BYTES) as u64
+        let inodes = (self.dirty_inodes.len() * Inode::BYTES) as u64;
+        self.blocks.dirty_data_count() * BLOCK_BYTES as u64 + inodes + self.dirty_attributes.bytes
     }
 
     /// Whether so much waits for the next transaction that it is worth one.

@@ -252,8 +252,8 @@ fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
 fn lay_xattr(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) {
     let Some(known) = state.inodes.get_mut(&ino).filter(|known| known.xattr_dirty) else { return };
     let old = known.inode.xattr_pointer().unwrap_or_default();
-    known.xattr_dirty = false;
-    state.xattr_growth_bytes -= std::mem::take(&mut known.xattr_growth);
+    state.dirty_attributes -= known.dirty_attributes();
+    (known.xattr_dirty, known.xattr_growth) = (false, 0);
     let mut new = Pointer::Hole;
     let mut parts: Option<(Sector, Vec<u32>)> = None;
     let owners = &mut state.log.owners;

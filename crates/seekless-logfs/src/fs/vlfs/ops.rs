@@ -11,7 +11,7 @@ use super::{BackgroundWork, Vlfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
 use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
-use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
+use crate::fs::logfs::change::{Change, Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
@@ -82,18 +82,19 @@ impl SpaceAccounts for Virtual {
     fn used_bytes(state: &State) -> u64 {
         let inodes = (state.dirty_inodes.len() * Inode::BYTES) as u64;
         let used = state.log.usable_blocks - state.log.store.free_blocks() - state.log.copies.len() as u64;
-        blocks_bytes(used) + state.unwritten_bytes + state.blocks.growth_bytes + state.xattr_growth_bytes + inodes
+        let dirty = state.blocks.growth_bytes + state.dirty_attributes.growth_bytes + inodes;
+        blocks_bytes(used) + state.unwritten_bytes + dirty
     }
 
-    fn check_room(state: &State, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()> {
+    fn check_room(state: &State, demand: &Demand, access: ReserveAccess) -> Step<()> {
         let is_user = access == ReserveAccess::User;
         if is_user && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
         let waits = state.freed_pending_bytes > 0 || state.log.durable < state.log.next_batch;
         let is_dirty = !state.dirty_inodes.is_empty() || !state.log.removed.is_empty();
-        let used = Self::used_bytes(state) + growth.max(0) as u64 + PENDING_MARGIN_BYTES;
-        if growth > 0 && is_user && used > state.volume.capacity_bytes {
+        let used = Self::used_bytes(state) + demand.growth.max(0) as u64 + PENDING_MARGIN_BYTES;
+        if demand.growth > 0 && is_user && used > state.volume.capacity_bytes {
             // Freed space counts as used until a transaction commits.
             cover("vlfs: a change finds the volume full, or what was freed not free yet");
             return if waits { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
@@ -106,7 +107,7 @@ impl SpaceAccounts for Virtual {
             ReserveAccess::User => state.log.store.layout().margin + state.log.reserve_blocks / 4,
             _ => state.log.store.layout().margin,
         };
-        if state.log.store.free_blocks() < blocks_needed(state, dirty_blocks as u64) + kept {
+        if state.log.store.free_blocks() < blocks_needed(state, demand.blocks, demand.attributes) + kept {
             return if waits || is_dirty { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
         }
         Ok(())

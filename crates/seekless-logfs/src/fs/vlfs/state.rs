@@ -193,17 +193,15 @@ pub(super) fn release_deferred(state: &mut State, deferred_free: Vec<Pointer>) {
     deferred_free.into_iter().for_each(|pointer| release(state, pointer));
 }
 
-/// Most blocks that a batch of everything dirty takes, with `more` dirty blocks.
-pub(super) fn blocks_needed(state: &State, more: u64) -> u64 {
+/// Most blocks that a batch of everything dirty takes, with `more` dirty blocks and attributes.
+pub(super) fn blocks_needed(state: &State, more: u64, more_attributes: DirtyAttributes) -> u64 {
     let layout = state.log.store.layout();
     let inodes_per_cell = u64::from(layout.cell_bytes()) / Inode::BYTES as u64;
     let cells = (state.dirty_inodes.len() as u64 + 4).div_ceil(inodes_per_cell);
-    let attributes = state.xattr_growth_bytes.div_ceil(BLOCK_BYTES as u64)
-        + 2 * state
-            .dirty_inodes
-            .iter()
-            .filter(|ino| state.inodes.get(ino).is_some_and(|known| known.xattr_dirty))
-            .count() as u64;
+    let mut attributes = state.dirty_attributes;
+    attributes += more_attributes;
+    // Each file's last block may be nearly empty, and there may be a list of blocks.
+    let attributes = attributes.bytes.div_ceil(BLOCK_BYTES as u64) + 2 * attributes.files;
     // Each cell may need a new block of its own when no other block has room.
     let cells = if state.log.is_tight() {
         cells.div_ceil(u64::from(layout.cells_per_block)) + 1

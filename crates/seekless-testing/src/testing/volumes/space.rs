@@ -97,6 +97,37 @@ pub fn a_full_volume_lets_go(subject: &dyn FsUnderTest) {
     });
 }
 
+/// Aim: attributes that are set again need room for all their bytes, though the volume does not grow. Method: files with large
+/// attributes, all set again before a timer runs; then all of it is made durable.
+pub fn attributes_can_be_set_again(subject: &dyn FsUnderTest) {
+    const FILES: u32 = 540;
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 64 * MIB).await;
+        session(&rt, subject, &device, async |client| {
+            for round in 1..=3u8 {
+                for file in 0..FILES {
+                    let name = format!("/f{file}");
+                    if round == 1 {
+                        client.write_file(name.as_bytes(), b"").await.unwrap();
+                    }
+                    let set = client.set_xattr(name.as_bytes(), b"user.a", &[round; 60_000]).await;
+                    set.unwrap_or_else(|error| panic!("round {round}, file {file}: {error}"));
+                }
+                client.sync().await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new());
+            }
+        })
+        .await;
+        session(&rt, subject, &device, async |client| {
+            for file in 0..FILES {
+                let read = client.get_xattr(format!("/f{file}").as_bytes(), b"user.a").await.unwrap();
+                assert!(read == [3; 60_000], "file {file}");
+            }
+        })
+        .await;
+    });
+}
+
 /// A new file can be allocated as many bytes as `df` shows, and then written: indirect blocks and the name are
 /// accounted for. On empty volumes and on used ones, of several sizes.
 pub fn what_df_promises_can_be_allocated(subject: &dyn FsUnderTest) {

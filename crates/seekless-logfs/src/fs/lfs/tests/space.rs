@@ -220,6 +220,11 @@ fn a_full_volume_takes_large_overwrites() {
 }
 
 #[test]
+fn attributes_can_be_set_again() {
+    space::attributes_can_be_set_again(&Small::default());
+}
+
+#[test]
 fn a_full_volume_lets_go() {
     space::a_full_volume_lets_go(&Small::default());
 }

@@ -11,6 +11,11 @@ fn overwritten_twenty_times_at_95_percent() {
 }
 
 #[test]
+fn attributes_can_be_set_again() {
+    space::attributes_can_be_set_again(&Small::default());
+}
+
+#[test]
 fn a_full_volume_lets_go() {
     space::a_full_volume_lets_go(&Small::default());
 }
