@@ -43,7 +43,7 @@ const SLICE_BYTES: u64 = 2 << 20;
 
 /// Clean segments that passes need beside all that checkpoints write: room for a victim, for the rest of the segment in which the
 /// log is, and the one that [`Lfs::few_are_surely_clean`] keeps.
-const WORKING_SEGMENTS: u64 = 3;
+pub(super) const WORKING_SEGMENTS: u64 = 3;
 
 /// Blocks above a moved one besides an indirect block: those of higher levels, its inode, and the inode map's.
 const ABOVE_BYTES: u64 = 4 * BLOCK_BYTES as u64;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::assemble::Scope;
+use super::cleaner::WORKING_SEGMENTS;
 use super::format::*;
 use super::layout::*;
 use super::state::*;
@@ -142,7 +143,8 @@ impl SpaceAccounts for Segmented {
         }
         let is_much = state.dirty_bytes() > Segmented::dirty_bytes_max(state)
             || state.deferred_bytes() > state.log.deferred_bytes_max;
-        if access == ReserveAccess::User && is_much {
+        let makes_data = access == ReserveAccess::User || access == ReserveAccess::FreesSpace && demand.has_file_data;
+        if makes_data && is_much {
             return need(Wait::WriteBack);
         }
         let blocks = demand.blocks * (BLOCK_BYTES + 64) as u64;
@@ -153,6 +155,7 @@ impl SpaceAccounts for Segmented {
                 let grows = state.log_need_most_bytes().saturating_sub(state.log_need_bytes());
                 grows.div_ceil(state.log.layout.segment_bytes()) + state.cleaner_segments() // C4
             }
+            ReserveAccess::FreesSpace if demand.has_file_data => WORKING_SEGMENTS + 1,
             _ => 1,
         };
         let (ready, clean) = (state.log.segments.ready.len() as u64, state.log.segments.clean.len() as u64);

@@ -22,7 +22,8 @@ use crate::units::{Ino, SECTOR_BYTES, WallTime};
 pub(in crate::fs) enum ReserveAccess {
     /// Waits for the cleaner rather than use segments that the cleaner needs.
     User,
-    /// Frees space in the end, so it may use what is reserved for the cleaner.
+    /// Frees space in the end, so it may use what is reserved for the cleaner: all but a few segments where it changes what
+    /// files contain besides, since it may free less than it writes.
     FreesSpace,
     /// The cleaner, mkfs, recovery and repair: no limit.
     Internal,
@@ -34,6 +35,8 @@ pub(in crate::fs) struct Demand {
     pub growth: i64,
     /// Blocks that it makes dirty.
     pub blocks: u64,
+    /// Some of them are what a file contains.
+    pub has_file_data: bool,
     /// Attributes that it makes dirty.
     pub attributes: DirtyAttributes,
 }
@@ -300,6 +303,11 @@ impl<'a, L: LogBackend> Change<'a, L> {
         Ok(true)
     }
 
+    /// Whether the change drops blocks of this inode.
+    pub(in crate::fs) fn unmaps(&self, ino: Ino) -> bool {
+        self.inodes.get(ino).is_some_and(|change| change.holes.iter().any(|hole| !hole.reserved))
+    }
+
     /// Reserves space for a data block in a hole. Returns false when the block existed.
     pub(in crate::fs) fn reserve(&mut self, id: BlockId) -> Step<bool> {
         debug_assert!(id.key.is_data(), "space is reserved for data, not for what leads to it");
@@ -490,14 +498,16 @@ impl<'a, L: LogBackend> Change<'a, L> {
         let ids = self.blocks.keys().filter(|id| !self.freed_inodes.contains(&id.ino));
         let mut dirt: Vec<(BlockId, Dirty)> = Vec::with_capacity(self.blocks.len());
         dirt.extend(ids.map(|id| (id, Dirty::default())));
-        let mut growth = 0i64;
+        let (mut growth, mut has_file_data) = (0i64, false);
         for (id, dirty) in &mut dirt {
             let id = *id;
             let known = if self.removed.contains(&id) { None } else { self.state.blocks.dirty(id) };
             let mut new = self.dirt_of(id, known, access)?;
+            let is_of_user = id.key.is_data() && !is_internal(id.ino);
+            has_file_data |= is_of_user && self.inode(id.ino)?.kind() == Some(FileKind::Regular);
             if known.is_none() {
                 growth += new.growth_bytes as i64;
-                if id.key.is_data() && !is_internal(id.ino) {
+                if is_of_user {
                     let inode = &mut self.change_of(id.ino, InodeDirt::Own)?.inode;
                     inode.bytes_used += new.growth_bytes;
                     new.of_directory = inode.kind() == Some(FileKind::Directory);
@@ -519,7 +529,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         growth += xattr_growth;
         if access != ReserveAccess::Internal {
             let blocks = dirt.len() as u64;
-            L::check_room(self.state, &Demand { growth, blocks, attributes }, access)?;
+            L::check_room(self.state, &Demand { growth, blocks, has_file_data, attributes }, access)?;
         }
         self.state.unwritten_bytes = unwritten_bytes;
         self.apply(dirt, access);

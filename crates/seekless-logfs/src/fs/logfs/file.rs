@@ -286,7 +286,9 @@ pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, chan
         // Also the same size frees what is reserved past it, as on ext4 and XFS.
         if size < inode.size || size == inode.size && reserves_past_end(&mut change, ino, &inode)? {
             must_reclaim = truncate(&mut change, ino, &inode, size)?;
-            access = ReserveAccess::FreesSpace;
+            if must_reclaim || change.unmaps(ino) {
+                access = ReserveAccess::FreesSpace;
+            }
         }
         let now = change.now();
         let inode = change.inode_mut(ino, InodeDirt::Own)?;
@@ -330,6 +332,9 @@ fn truncate<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, 
         }
     }
     let (first, end) = (size.div_ceil(BLOCK), inode.size.div_ceil(BLOCK));
+    if first == end && !reserves_past_end(change, ino, inode)? {
+        return Ok(false);
+    }
     // Reserved space past the old end goes too, as POSIX requires for allocated files.
     let end = if inode.bytes_used > 0 { end.max(last_mapped_bound(change, inode)) } else { end };
     if end - first.min(end) <= DIRECT_POINTERS as u64 && end <= DIRECT_POINTERS as u64 {
@@ -528,7 +533,8 @@ pub(in crate::fs) fn fallocate_step<L: LogBackend>(
     }
     inode.set_mtime(now);
     inode.set_ctime(now);
-    change.commit(if grows { ReserveAccess::User } else { ReserveAccess::FreesSpace })?;
+    let frees = !grows && change.unmaps(ino);
+    change.commit(if frees { ReserveAccess::FreesSpace } else { ReserveAccess::User })?;
     Ok(done)
 }
 

@@ -99,13 +99,14 @@ impl SpaceAccounts for Virtual {
             cover("vlfs: a change finds the volume full, or what was freed not free yet");
             return if waits { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
         }
-        if is_user && state.dirty_bytes() > Self::dirty_bytes_max(state) {
+        let makes_data = is_user || access == ReserveAccess::FreesSpace && demand.has_file_data;
+        if makes_data && state.dirty_bytes() > Self::dirty_bytes_max(state) {
             return need(Wait::WriteBack);
         }
         // S3: the batch of everything dirty fits, and the pieces of its transaction.
-        let kept = match access {
-            ReserveAccess::User => state.log.store.layout().margin + state.log.reserve_blocks / 4,
-            _ => state.log.store.layout().margin,
+        let kept = match makes_data {
+            true => state.log.store.layout().margin + state.log.reserve_blocks / 4,
+            false => state.log.store.layout().margin,
         };
         if state.log.store.free_blocks() < blocks_needed(state, demand.blocks, demand.attributes) + kept {
             return if waits || is_dirty { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };

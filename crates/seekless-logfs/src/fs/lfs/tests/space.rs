@@ -52,6 +52,49 @@ fn a_full_volume_can_be_overwritten() {
     }
 }
 
+/// Aim: what changes data and frees nothing leaves the cleaner its room on a full volume (C4). Method: one byte of each block is
+/// punched, in any order, or all files lose a byte, again and again; then all is overwritten, and removed.
+#[test]
+fn punches_of_a_full_volume_leave_room() {
+    const BLOCKS: u64 = 13;
+    for truncates in [false, true] {
+        simulate(1, async |rt| {
+            let (_, device) = fresh(&rt, 16 * MIB).await;
+            let fs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let client = Client::new(fs.clone());
+            let count = fill(&client, (BLOCKS * 4096) as usize).await;
+            client.unlink(b"/f0").await.unwrap();
+            let mut places: Vec<(u64, u64)> =
+                (1..count).flat_map(|file| (0..BLOCKS).map(move |block| (file, block))).collect();
+            crate::rng::Rng::new(1).shuffle(&mut places);
+            let mut bytes = vec![BLOCKS * 4096; count as usize];
+            for &(file, block) in &places {
+                let name = format!("/f{file}");
+                if truncates {
+                    bytes[file as usize] -= 1;
+                    client.truncate(name.as_bytes(), bytes[file as usize]).await.unwrap();
+                } else {
+                    let range = FileRange { offset: block * 4096 + 1, bytes: 1 };
+                    client.fallocate(name.as_bytes(), range, AllocateMode::PunchHole).await.unwrap();
+                }
+            }
+            for &(file, block) in &places {
+                let open = client.open(format!("/f{file}").as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
+                let written = client.write(open, block * 4096, &[7; 4000]).await;
+                written.unwrap_or_else(|error| panic!("truncates {truncates}, block {block} of file {file}: {error}"));
+                client.close(open).await.unwrap();
+            }
+            assert_eq!(fs.check().await.unwrap(), Vec::<String>::new());
+            for file in 1..count {
+                client.unlink(format!("/f{file}").as_bytes()).await.unwrap();
+            }
+            fs.close().await.unwrap();
+            drop((client, fs));
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
+
 /// Aim: a pass leaves room for its checkpoints (C3) where as many indirect blocks become dirty as blocks are moved, or three times
 /// as many. Method: a full volume of sparse files with one block each, below a tree of one or of three levels, overwritten at
 /// random; an assertion in the cleaner looks after each victim.
