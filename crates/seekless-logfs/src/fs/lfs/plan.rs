@@ -299,7 +299,11 @@ fn collect_moved(
     }
     for (_, (id, dirty), written) in moved {
         let block = WrittenBlock::collect(state, id, dirty, freed)?;
-        let sectors = stored_sectors(&state.inode(id.ino)?.inode, id.key) as u16;
+        // What was the last block of a file keeps its length, though the file may have grown past it.
+        let sectors = match block.old {
+            Pointer::Mapped { sectors, .. } => sectors.into(),
+            _ => stored_sectors(&state.inode(id.ino)?.inode, id.key) as u16,
+        };
         let item = Item::Block { ino: id.ino, key: id.key.0, sectors, written: layout.stamp(written) };
         pieces.push(SummaryPiece { item, source: Source::Block(block) });
     }

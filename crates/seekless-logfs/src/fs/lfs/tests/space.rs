@@ -95,6 +95,43 @@ fn punches_of_a_full_volume_leave_room() {
     }
 }
 
+/// Aim: the last block of a file, which takes fewer sectors than others, takes no more when it is moved, though the file has grown
+/// past it. Method: one byte at the start of each block, each made durable alone; between them idle time.
+#[test]
+fn short_blocks_stay_short() {
+    const BLOCKS: u64 = 8_000;
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 16 * MIB).await;
+        let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        for block in 0..BLOCKS {
+            let written = client.write(file, block * 4096, &[1 + block as u8 % 100]).await;
+            written.unwrap_or_else(|error| panic!("block {block}: {error}"));
+            client.fsync(file).await.unwrap_or_else(|error| panic!("block {block}: {error}"));
+            if block % 500 == 499 {
+                lfs.idle(rt.now() + Nanos::from_secs(1)).await.unwrap();
+            }
+        }
+        client.close(file).await.unwrap();
+        let (live, counters) = {
+            let log = &lfs.state.borrow().log;
+            (log.segments.live_bytes, log.counters)
+        };
+        assert!(counters.log_cleaned_bytes > MIB / 2, "{} bytes were moved", counters.log_cleaned_bytes);
+        assert!(live < BLOCKS * 512 * 5 / 4, "{live} bytes are alive");
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+        client.fs().drop_caches().await.unwrap();
+        let read = client.read_file(b"/f").await.unwrap();
+        for (block, bytes) in read.chunks(4096).enumerate() {
+            assert!(bytes[0] == 1 + block as u8 % 100 && bytes[1..].iter().all(|&byte| byte == 0), "block {block}");
+        }
+        lfs.close().await.unwrap();
+        drop((client, lfs));
+        assert_clean(&rt, &device).await;
+    });
+}
+
 /// Aim: a pass leaves room for its checkpoints (C3) where as many indirect blocks become dirty as blocks are moved, or three times
 /// as many. Method: a full volume of sparse files with one block each, below a tree of one or of three levels, overwritten at
 /// random; an assertion in the cleaner looks after each victim.
