@@ -360,20 +360,42 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// A free inode number, near the one given out last.
     fn find_free_ino(&mut self) -> Step<Ino> {
         let end = self.state.volume.ino_end;
+        // The root's number is not among them.
+        let taken = self.state.inode_count + self.new_inodes.len() as u64;
+        if taken > end - FIRST_FREE_INO {
+            return fail(FsError::NoSpace);
+        }
         let mut number = self.ino_cursor.unwrap_or(self.state.ino_cursor);
         // Every number is tried once; the two halves of the range meet at the start.
-        for _ in FIRST_FREE_INO..=end {
+        for tried in 0..=end - FIRST_FREE_INO {
             if !(FIRST_FREE_INO..end).contains(&number) {
                 number = FIRST_FREE_INO;
             }
             let ino = Ino(number);
             number += 1;
-            let taken = self.inodes.contains(ino) || self.state.inodes.contains_key(&ino);
-            if !taken && L::imap_entry(self.state, ino)?.is_none() && !self.state.in_use(ino) {
-                self.ino_cursor = Some(number);
-                return Ok(ino);
+            if self.inodes.contains(ino) || self.state.inodes.contains_key(&ino) || self.state.in_use(ino) {
+                continue;
+            }
+            match L::imap_entry(self.state, ino) {
+                Ok(InodeSlot::NONE) => {
+                    self.ino_cursor = Some(number);
+                    self.state.ino_tried = 0;
+                    return Ok(ino);
+                }
+                Ok(_) => {}
+                Err(stop) => {
+                    // The step is repeated once this block of the map is in memory, and goes on here: all numbers before are
+                    // taken, and by the end of the map their blocks may not be in memory any more.
+                    self.state.ino_cursor = ino.0;
+                    self.state.ino_tried += tried;
+                    if self.state.ino_tried > 2 * end {
+                        break; // A damaged count says that some are free.
+                    }
+                    return Err(stop);
+                }
             }
         }
+        self.state.ino_tried = 0;
         fail(FsError::NoSpace)
     }
 

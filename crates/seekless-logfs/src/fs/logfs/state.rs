@@ -221,6 +221,8 @@ pub(in crate::fs) struct State<L: LogTypes> {
     pub linkable: BTreeSet<Ino>,
     pub blocks: Blocks,
     pub ino_cursor: u64,
+    /// Numbers that steps have tried since one was found last.
+    pub ino_tried: u64,
     pub inode_count: u64,
     /// Counts created inodes.
     pub generation: u64,
@@ -264,6 +266,7 @@ impl<L: LogBackend> State<L> {
             linkable: BTreeSet::new(),
             blocks: Blocks::new(volume.cache_bytes),
             ino_cursor: FIRST_FREE_INO,
+            ino_tried: 0,
             inode_count: 0,
             generation: 0,
             unwritten_bytes: 0,

@@ -132,6 +132,52 @@ fn short_blocks_stay_short() {
     });
 }
 
+/// Aim: a free inode number is found in one pass over the map, however little of it is in memory; and where none is free there is
+/// no space. Method: a map larger than the cache, searched from its start; and a volume with all its numbers in use.
+#[test]
+fn free_inode_numbers_behind_many() {
+    const FILES: u64 = 40_000;
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 256 * MIB).await;
+        let options = Options { cache_bytes: 256 * KIB, ..Options::default() };
+        let lfs = open(rt.clone(), device, options).await.unwrap();
+        let client = Client::new(lfs.clone());
+        for file in 0..FILES {
+            client.write_file(format!("/f{file}").as_bytes(), b"").await.unwrap();
+        }
+        lfs.checkpoint(false).await.unwrap();
+        lfs.drop_caches().await.unwrap();
+        let before = {
+            let mut state = lfs.state.borrow_mut();
+            state.ino_cursor = 16;
+            state.block_reads
+        };
+        client.write_file(b"/one", b"1").await.unwrap();
+        let reads = lfs.state.borrow().block_reads - before;
+        assert!(reads < 2 * FILES / format::IMAP_ENTRIES_PER_BLOCK, "{reads} blocks were read");
+        lfs.close().await.unwrap();
+    });
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        session(&rt, &device, async |client| {
+            let free = client.fs().statfs().await.unwrap().inodes_free;
+            for round in 0..3 {
+                for file in 0.. {
+                    match client.write_file(format!("/f{file}").as_bytes(), b"").await {
+                        Ok(()) => {}
+                        Err(FsError::NoSpace) => break,
+                        Err(error) => panic!("round {round}, file {file}: {error}"),
+                    }
+                }
+                let names = client.read_dir(b"/").await.unwrap().len() as u64 - 2;
+                assert!(free - names <= 1, "round {round}: {names} files, and {free} numbers were free");
+                client.unlink(format!("/f{}", 700 * round).as_bytes()).await.unwrap();
+            }
+        })
+        .await;
+    });
+}
+
 /// Aim: a pass leaves room for its checkpoints (C3) where as many indirect blocks become dirty as blocks are moved, or three times
 /// as many. Method: a full volume of sparse files with one block each, below a tree of one or of three levels, overwritten at
 /// random; an assertion in the cleaner looks after each victim.
