@@ -496,7 +496,8 @@ pub(in crate::fs) fn fallocate_step<L: LogBackend>(
             }
         }
         let (start, block_end) = (index * BLOCK, (index + 1) * BLOCK);
-        let whole = range.offset <= start && (end >= block_end || (end >= inode.size && !grows));
+        let has_end = start < inode.size && end >= inode.size;
+        let whole = range.offset <= start && (end >= block_end || (has_end && !grows));
         match mode {
             AllocateMode::Allocate { .. } => {
                 change.reserve(id)?;

@@ -241,6 +241,39 @@ pub fn truncating_to_the_same_size_frees_what_is_reserved(subject: &dyn FsUnderT
     });
 }
 
+/// A punch frees what is reserved past the end where it covers whole blocks, and the last block of the file with its end.
+pub fn a_punch_leaves_reserved_blocks_that_it_covers_in_part(subject: &dyn FsUnderTest) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 9 * MIB).await;
+        session(&rt, subject, &device, async |client| {
+            // The end of the file, the range, and the blocks that are left of four.
+            let cases = [
+                (0, 0..100, 4),
+                (0, 4096..8292, 3),
+                (100, 4096..8292, 3),
+                (100, 8000..8292, 4),
+                (100, 0..100, 3),
+                (5_000, 4096..5_000, 3),
+                (5_000, 4096..4_999, 4),
+                (5_000, 4096..12_300, 2),
+                (5_000, 4097..16_384, 2),
+            ];
+            for (number, (size, range, left)) in cases.into_iter().enumerate() {
+                let name = format!("/f{number}");
+                client.write_file(name.as_bytes(), &vec![7; size]).await.unwrap();
+                let reserved = FileRange { offset: 0, bytes: 4 * 4096 };
+                let reserve = AllocateMode::Allocate { keep_size: true };
+                client.fallocate(name.as_bytes(), reserved, reserve).await.unwrap();
+                let punched = FileRange { offset: range.start, bytes: range.end - range.start };
+                client.fallocate(name.as_bytes(), punched, AllocateMode::PunchHole).await.unwrap();
+                let found = client.stat(name.as_bytes()).await.unwrap();
+                assert_eq!((found.size, found.sectors), (size as u64, 8 * left), "{range:?} of {size} bytes");
+            }
+        })
+        .await;
+    });
+}
+
 /// Exchanging a name with itself changes nothing, not even times.
 pub fn a_name_exchanged_with_itself(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {

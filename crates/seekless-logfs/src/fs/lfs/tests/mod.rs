@@ -106,6 +106,11 @@ fn truncating_to_the_same_size_frees_what_is_reserved() {
 }
 
 #[test]
+fn a_punch_leaves_reserved_blocks_that_it_covers_in_part() {
+    volumes::basics::a_punch_leaves_reserved_blocks_that_it_covers_in_part(&Small::default());
+}
+
+#[test]
 fn a_hole_as_large_as_a_file_can_be() {
     volumes::basics::a_hole_as_large_as_a_file_can_be(&Small::default(), crate::fs::logfs::format::FILE_BYTES_MAX);
 }
