@@ -17,6 +17,7 @@
 mod connections;
 mod groups;
 mod inodes;
+mod lost;
 mod names;
 mod superblock;
 
@@ -75,6 +76,9 @@ pub enum Cause {
     Copy,
     /// Not a crash.
     Damage,
+    /// A file or directory without a name, for which `/lost+found` has no room. A repair leaves it, its content and its
+    /// links, so that a later one can reconnect it.
+    NoRoom,
 }
 
 /// Result of a check.
@@ -128,6 +132,8 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         names: BTreeMap::new(),
         parents: BTreeMap::new(),
         directories: BTreeMap::new(),
+        left: BTreeSet::new(),
+        lost: lost::Place::default(),
         renamed: BTreeSet::new(),
         marked: Vec::new(),
         ups_counted: false,
@@ -184,6 +190,9 @@ struct Check<'a> {
     parents: BTreeMap<InodeNo, Name>,
     /// Entries of each directory.
     directories: BTreeMap<InodeNo, Vec<Name>>,
+    /// Inodes that have no name and get none, and keep everything else.
+    left: BTreeSet<InodeNo>,
+    lost: lost::Place,
     /// Directories that had two names.
     renamed: BTreeSet<InodeNo>,
     /// Names that are marked as moved. They lose the mark when the other names are gone from the volume: a cut in
@@ -254,10 +263,12 @@ impl Check<'_> {
     fn problem(&mut self, text: impl Into<String>, cause: Cause) {
         if self.result.problems.len() < PROBLEMS_MAX {
             self.result.problems.push(Problem { text: text.into(), cause, repaired: false });
-        } else if cause == Cause::Damage {
-            // A problem that must not be missed; the list is full of others.
-            let last = self.result.problems.len() - 1;
-            self.result.problems[last] = Problem { text: text.into(), cause, repaired: false };
+        } else if matches!(cause, Cause::Damage | Cause::NoRoom) {
+            // A problem that must not be missed; the list is full of others. One of each cause is enough.
+            let other = |problem: &Problem| problem.cause != Cause::NoRoom && problem.cause != cause;
+            if let Some(last) = self.result.problems.iter().rposition(other) {
+                self.result.problems[last] = Problem { text: text.into(), cause, repaired: false };
+            }
         }
     }
 
@@ -330,6 +341,12 @@ impl Check<'_> {
         if self.unclean {
             self.result.notes.push("the volume was not closed".into());
         }
+        if self.volume.superblock.has_journal() {
+            self.result.notes.push(JOURNAL_LEFT.into());
+        }
+        if !self.left.is_empty() {
+            self.result.notes.push(format!("inodes without names that are left: {}", self.left.len()));
+        }
         let explained = self.result.problems.iter().all(|problem| problem.cause != Cause::Damage);
         let wanted = self.options.repair && (explained || !self.options.only_after_crash);
         if !wanted || self.result.problems.is_empty() && !self.unclean {
@@ -354,7 +371,8 @@ impl Check<'_> {
         self.volume.superblock.set_totals(&totals, self.now);
         self.volume.superblock.clean = 0;
         self.write_superblock().await?;
-        (self.volume.superblock.clean, self.volume.superblock.fmod) = (CLEAN, 0);
+        self.volume.superblock.clean = if self.left.is_empty() { CLEAN } else { 0 };
+        self.volume.superblock.fmod = 0;
         let raw = self.write_superblock().await?; // Now it is mended.
         // Not before the superblock is durable: an intact one exists at every moment.
         for &copy in &self.bad_copies {
@@ -364,7 +382,7 @@ impl Check<'_> {
             self.device.flush().await?;
         }
         for problem in &mut self.result.problems {
-            problem.repaired = true;
+            problem.repaired = problem.cause != Cause::NoRoom;
         }
         Ok(())
     }

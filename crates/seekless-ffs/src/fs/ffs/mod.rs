@@ -256,14 +256,15 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
 }
 
 /// Runs the check on a volume that was not closed, and lets it repair what a crash leaves behind and what copies can
-/// restore. Returns the latter, one line each.
+/// restore. Returns the latter and what is left, one line each.
 async fn mend(rt: &Rt, device: &Device) -> FsResult<Vec<String>> {
     let found =
         fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
-    match found.problems.iter().find(|problem| !problem.repaired) {
+    match found.problems.iter().find(|problem| !problem.repaired && problem.cause != Cause::NoRoom) {
         None => {
-            let by_copies = found.problems.into_iter().filter(|problem| problem.cause == Cause::Copy);
-            Ok(by_copies.map(|problem| problem.text).collect())
+            // Room for what is left without a name can be made only on a mounted volume.
+            let told = |problem: &Problem| matches!(problem.cause, Cause::Copy | Cause::NoRoom);
+            Ok(found.problems.into_iter().filter(told).map(|problem| problem.text).collect())
         }
         Some(problem) => {
             let detail = format!("{}; no crash explains this, so that fsck has to repair it first", problem.text);

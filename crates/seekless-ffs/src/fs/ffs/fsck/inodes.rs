@@ -368,7 +368,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn unclaim(&mut self, at: FragNo, frags: u32) {
+    pub(super) fn unclaim(&mut self, at: FragNo, frags: u32) {
         for one in at.run(frags) {
             group::set_bit(&mut self.used, one.0, false);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::format::*;
-use super::connections::add_entry;
+use super::lost::add_entry;
 use super::{Cause, Check, Name};
 use crate::codec;
 use crate::fs::{FileKind, FsError, FsResult};

@@ -12,6 +12,7 @@ mod format;
 mod full;
 mod growth;
 mod interop;
+mod lost;
 mod model;
 mod order;
 mod policy;
