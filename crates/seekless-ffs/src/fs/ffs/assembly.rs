@@ -61,7 +61,7 @@ pub(super) fn forget(superblock: &mut Superblock) {
 
 /// Puts the time of the superblock to the witnesses, when they are to be written.
 pub(super) fn seal(superblock: &mut Superblock) {
-    if superblock.clean != 0 && is_ours(superblock) && superblock.sparecon64[FIRST] != 0 {
+    if superblock.is_closed() && is_ours(superblock) && superblock.sparecon64[FIRST] != 0 {
         superblock.sparecon64[TIME] = superblock.time;
         superblock.sparecon64[SEAL] = seal_of(superblock);
     }

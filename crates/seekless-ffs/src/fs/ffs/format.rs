@@ -23,6 +23,11 @@ pub const FLAGS_UPDATED: u8 = 0x80;
 
 /// `fs_clean`: everything was written back.
 pub const CLEAN: u8 = 1;
+/// `fs_clean`: it was, and NetBSD has mounted it for writing since.
+pub const WAS_CLEAN: u8 = 2;
+
+/// `fs_flags`, of the later generation: NetBSD writes changes to a journal first.
+pub const FLAG_JOURNAL: u32 = 0x1000;
 
 /// `fs_inodefmt`: 32-bit owners, and directory entries with types.
 pub const INODE_FORMAT_44: u32 = 2;
@@ -485,6 +490,16 @@ impl Superblock {
     /// Whether it is of the generation with 64-bit counts.
     pub fn is_updated(&self) -> bool {
         self.old_flags & FLAGS_UPDATED != 0
+    }
+
+    /// Whether the volume was closed. Every value but [`CLEAN`] says no.
+    pub fn is_closed(&self) -> bool {
+        self.clean == CLEAN
+    }
+
+    /// Whether NetBSD's journal may hold changes that are not in their places.
+    pub fn has_journal(&self) -> bool {
+        self.is_updated() && self.flags & FLAG_JOURNAL != 0 && !self.is_closed()
     }
 
     /// Sets the counts of free resources, in all places where this generation has them.

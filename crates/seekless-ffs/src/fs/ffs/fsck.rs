@@ -25,12 +25,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use superblock::volume_of_copy;
 
-use super::Volume;
 use super::assembly;
 use super::format::*;
 use super::group;
 use super::io::{read_bytes, write_bytes};
 use super::layout::Layout;
+use super::{JOURNAL_LEFT, Volume, check_journal};
 use crate::device::rescue::rescue;
 use crate::device::{Data, Device, WriteFlags};
 use crate::fs::{FileKind, FsError, FsResult};
@@ -109,6 +109,9 @@ const PROBLEMS_MAX: usize = 200;
 /// result.
 pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
     let (volume, problem) = superblock::choose(device).await?;
+    if options.repair {
+        check_journal(&volume.superblock)?;
+    }
     let layout = volume.layout.clone();
     let displaced = assembly::look(device, &layout, &volume.superblock).await?;
     if options.repair && !options.trust_order && displaced.count() > 1 {
@@ -119,7 +122,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         options,
         now: rt.wall(),
         result: Fsck::default(),
-        unclean: volume.superblock.clean == 0,
+        unclean: !volume.superblock.is_closed(),
         volume,
         changed: BTreeMap::new(),
         fresh: BTreeSet::new(),

@@ -236,7 +236,8 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
             Err(error) => fsck::volume_of_copy(device, error).await?,
         };
         let (summaries, lost) = read_summaries(device, &volume.layout).await?;
-        return Ok(Recovered { volume, summaries, warnings: said.into_iter().chain(lost).collect() });
+        let journal = volume.superblock.has_journal().then(|| JOURNAL_LEFT.to_string());
+        return Ok(Recovered { volume, summaries, warnings: said.into_iter().chain(lost).chain(journal).collect() });
     }
     // fsck decides whether to believe a copy rather than the present superblock.
     let volume = found?;
@@ -244,7 +245,8 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
     if displaced.count() > 0 {
         return Err(displaced.refusal(device));
     }
-    if volume.superblock.clean != 0
+    check_journal(&volume.superblock)?;
+    if volume.superblock.is_closed()
         && let (summaries, None) = read_summaries(device, &volume.layout).await?
     {
         return Ok(Recovered { volume, summaries, warnings: Vec::new() });
@@ -253,6 +255,18 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
     let volume = find_volume(device).await?;
     let (summaries, lost) = read_summaries(device, &volume.layout).await?;
     Ok(Recovered { volume, summaries, warnings: mended.into_iter().chain(lost).collect() })
+}
+
+/// What a check or a mount cannot do about a journal.
+const JOURNAL_LEFT: &str = "changes may be in NetBSD's journal, which is not replayed here";
+
+/// Refuses to write to a volume that NetBSD has not closed while it kept a journal: when NetBSD replays that, it writes
+/// over whatever was done since. A volume that was closed there, but not here, has nothing in its journal.
+fn check_journal(superblock: &Superblock) -> FsResult<()> {
+    match superblock.has_journal() && superblock.clean == WAS_CLEAN {
+        true => Err(FsError::Invalid("its journal (WAPBL) has to be replayed first, by NetBSD")),
+        false => Ok(()),
+    }
 }
 
 /// Runs the check on a volume that was not closed, and lets it repair what a crash leaves behind and what copies can
@@ -354,7 +368,7 @@ pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
     let label = label.split(|&byte| byte == 0).next().unwrap_or(&[]);
     Ok(VolumeInfo {
         totals: superblock.totals(),
-        clean: superblock.clean != 0,
+        clean: superblock.is_closed(),
         label: String::from_utf8_lossy(label).into_owned(),
         id: superblock.id,
         later_generation: superblock.is_updated(),

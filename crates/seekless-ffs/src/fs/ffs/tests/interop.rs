@@ -321,3 +321,69 @@ fn refusals() {
         }
     });
 }
+
+/// Changes the superblock of the volume on `device`.
+async fn change_superblock(device: &Device, change: impl FnOnce(&mut Superblock)) {
+    let volume = find_volume(device).await.unwrap();
+    let (mut superblock, mut raw) = (volume.superblock, volume.raw);
+    change(&mut superblock);
+    superblock.encode(&mut raw);
+    let place = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+    device.write(place, Data::from_slice(&raw), WriteFlags::NONE).await.unwrap();
+}
+
+/// NetBSD marks a volume that it has mounted as one that was closed before, by 2 in place of 1: it is checked like any other that
+/// was not closed. Method: an image without maps of what is in use, which a crash leaves.
+#[test]
+fn a_volume_that_netbsd_has_not_closed() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, 32 * MIB, &small_groups()).await;
+        let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/f", &[1; 100_000]).await.unwrap();
+        client.fsync_path(b"/f").await.unwrap();
+        let crashed: Device = Rc::new(Memory::from_image(32 * MIB, memory.image()));
+        change_superblock(&crashed, |superblock| superblock.clean = 2).await;
+        assert!(!info(&crashed).await.unwrap().clean);
+        let found = fsck(&rt, &crashed, FsckOptions::default()).await.unwrap();
+        assert!(!found.problems.is_empty() && !found.notes.is_empty(), "{found:?}");
+        session(&rt, &crashed, Options::default(), async |client| {
+            client.write_file(b"/g", &[2; 100_000]).await.unwrap();
+            assert!(client.read_file(b"/f").await.unwrap() == [1; 100_000]);
+        })
+        .await;
+    });
+}
+
+/// A journal that NetBSD has not replayed makes a volume read-only. One that was closed there has nothing to replay, also when it
+/// was not closed here since.
+#[test]
+fn a_journal_of_netbsd() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 16 * MIB, &small_groups()).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/f", &[1; 5000]).await.unwrap();
+        })
+        .await;
+        for (clean, is_replayed) in [(2, false), (CLEAN, true), (0, true)] {
+            change_superblock(&device, |superblock| {
+                superblock.old_flags |= FLAGS_UPDATED;
+                superblock.flags |= FLAG_JOURNAL;
+                superblock.clean = clean;
+            })
+            .await;
+            let repaired = fsck(&rt, &device, FsckOptions { repair: true, ..FsckOptions::default() }).await;
+            assert_eq!(repaired.is_ok(), is_replayed, "{clean}: {repaired:?}");
+            let found = fsck(&rt, &device, FsckOptions::default()).await.unwrap();
+            assert_eq!(found.notes.iter().any(|note| note.contains("journal")), !is_replayed, "{clean}: {found:?}");
+            let options = Options { read_only: !is_replayed, ..Options::default() };
+            if !is_replayed {
+                let writable = mount(rt.clone(), device.clone(), Options::default()).await;
+                assert!(matches!(writable.map(drop), Err(FsError::Invalid(_))));
+            }
+            let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+            assert!(Client::new(ffs.clone()).read_file(b"/f").await.unwrap() == [1; 5000]);
+            ffs.close().await.unwrap();
+        }
+    });
+}
