@@ -447,11 +447,7 @@ impl Ffs {
         }
         let until = self.state.borrow_mut().cache.tick();
         let begun = until;
-        let is_data = |state: &State, at: &FragNo| {
-            state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != InodeNo::NONE)
-        };
-        self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| is_data(state, at)).collect())
-            .await?;
+        self.write_all(|state| state.dirty_of_files(true, until)).await?;
         let dirty = self.state.borrow().dirty_inodes();
         for ino in dirty {
             // A directory only between operations: within one it can point to a chunk that is not on the volume yet,
@@ -466,13 +462,22 @@ impl Ffs {
             updated.await?;
         }
         let until = self.state.borrow_mut().cache.tick();
-        self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| !is_data(state, at)).collect())
-            .await?;
+        self.write_all(|state| state.dirty_of_files(false, until)).await?;
         self.flush().await?;
         self.state.borrow_mut().moved_tails.retain(|_, since| *since > begun);
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
             self.write_totals().await?;
             self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the buffers that are dirty now, after what is in flight: files', then the volume's own. Unlike an update
+    /// it takes no lock and puts no inode into its block, so that the caller may hold locks.
+    async fn write_metadata(&self) -> FsResult<()> {
+        let until = self.state.borrow_mut().cache.tick();
+        for of_files in [true, false] {
+            self.write_all(|state| state.dirty_of_files(of_files, until)).await?;
         }
         Ok(())
     }
@@ -521,7 +526,7 @@ impl Ffs {
         let start = self.state.borrow_mut().cache.tick();
         loop {
             let waiting = self.progress.wait();
-            let (oldest, quiet) = {
+            let (oldest, idle, quiet) = {
                 let state = self.state.borrow();
                 if let Some(error) = &state.stopped {
                     return Err(FsError::Stopped(error.clone()));
@@ -532,16 +537,18 @@ impl Ffs {
                 }
                 let idle = state.cache.in_flight_bytes < most / 2;
                 let oldest = if idle { state.cache.oldest_dirty_data() } else { None };
-                (oldest, !state.cache.any_in_flight())
+                (oldest, idle, !state.cache.any_in_flight())
             };
             match oldest {
                 Some(at) => {
                     let neighbours = self.cluster_around(at);
                     self.push(neighbours, true);
                 }
-                // Everything dirty is metadata, which the next update writes. The caller may hold a lock.
+                // Everything dirty is metadata. The caller may hold a lock.
                 None if quiet && self.options.metadata == Metadata::Softdep => return self.round().await,
-                None if quiet => return self.sync().await,
+                None if self.options.metadata == Metadata::Softdep => waiting.await,
+                // Others may always have a write in flight.
+                None if idle => return self.write_metadata().await,
                 None => waiting.await,
             }
         }

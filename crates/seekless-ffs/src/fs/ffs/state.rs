@@ -238,6 +238,12 @@ impl State {
         Ok(Some(result))
     }
 
+    /// Buffers that became dirty until then, of files or of the volume itself.
+    pub(super) fn dirty_of_files(&self, of_files: bool, until: u64) -> Vec<FragNo> {
+        let owner = |at: &FragNo| self.cache.peek(*at).map_or(InodeNo::NONE, |buffer| buffer.kind.owner());
+        self.cache.dirty_until(until).into_iter().filter(|at| (owner(at) != InodeNo::NONE) == of_files).collect()
+    }
+
     // ---- Inodes ----
 
     /// The inode `ino`, from memory.

@@ -17,6 +17,7 @@ mod model;
 mod order;
 mod policy;
 mod soft;
+mod together;
 mod waits;
 
 use std::rc::Rc;
