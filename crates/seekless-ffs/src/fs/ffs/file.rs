@@ -20,6 +20,10 @@ use super::{Ffs, Metadata};
 use crate::device::{Buf, Data};
 use crate::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, SeekTo};
 
+/// Blocks that one step visits at most. It begins again when it lacks something in memory, and what it had may be
+/// evicted by then.
+const LOOKED_AT_MAX: u64 = 4096;
+
 /// What remains to be done before block `lbn` of a file can be changed.
 enum Ready {
     Yes,
@@ -64,29 +68,42 @@ impl State {
         Ok(())
     }
 
-    /// How many allocations a write of file blocks `blocks` needs at most, including holes and indirect blocks.
-    pub(super) fn allocations(&mut self, ino: InodeNo, blocks: Range<u64>, new_size: u64) -> Step<i64> {
+    /// Refuses a write of file blocks `blocks` that cannot fit, before its blocks are visited.
+    fn check_room(&mut self, ino: InodeNo, blocks: &Range<u64>) -> Step<()> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
-        // A range that cannot fit is refused before its blocks are visited.
         let present = u64::from(inode.blocks) * 512 / block;
         let missing = (blocks.end - blocks.start).saturating_sub(present);
         if missing.saturating_mul(self.layout.frag.into()) > self.frags_available().max(0) as u64 && missing > 1 {
             return fail(FsError::NoSpace);
         }
-        let mut needed = 0;
-        let mut lbn = blocks.start;
-        while lbn < blocks.end {
-            // There is nothing behind the end to look up.
-            if lbn * block >= inode.size {
-                needed += (blocks.end - lbn) as i64;
-                break;
+        Ok(())
+    }
+
+    /// Counts blocks that are missing, from the first one on, over a bounded range. Returns how many, and how far the
+    /// count went.
+    fn missing(&mut self, ino: InodeNo, blocks: Range<u64>) -> Step<(u64, u64)> {
+        let end = self.inode(ino)?.inode.size.div_ceil(self.block_bytes()).min(blocks.end);
+        let (mut lbn, mut missing) = (blocks.start, 0);
+        for _ in 0..LOOKED_AT_MAX {
+            if lbn >= end {
+                // There is nothing behind the end to look up.
+                return Ok((missing + blocks.end - lbn, blocks.end));
             }
-            if self.block_at(ino, lbn)?.is_none() {
-                needed += 1;
-            }
-            lbn += 1;
+            let (is_data, next) = self.data_or_skip(ino, lbn)?;
+            let next = next.min(end);
+            missing += if is_data { 0 } else { next - lbn };
+            lbn = next;
         }
+        Ok((missing, lbn))
+    }
+
+    /// How many allocations a write of file blocks `blocks` needs at most, of which `missing` are missing: these,
+    /// indirect blocks, and a tail that has to move.
+    fn allocations(&mut self, ino: InodeNo, blocks: &Range<u64>, missing: u64, new_size: u64) -> Step<i64> {
+        let inode = self.inode(ino)?.inode;
+        let block = self.block_bytes();
+        let mut needed = missing as i64;
         if needed > 0 && blocks.end > DIRECT as u64 {
             let below = (blocks.end - blocks.start) / u64::from(self.layout.pointers_per_block) + 2;
             needed += below as i64 + INDIRECT as i64;
@@ -271,7 +288,6 @@ impl State {
     /// Searches for data or a hole from block `lbn` on, over a bounded range. Returns the block, or how far the search
     /// went.
     fn seek(&mut self, ino: InodeNo, lbn: u64, end: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
-        const LOOKED_AT_MAX: u64 = 4096;
         let mut lbn = lbn;
         for _ in 0..LOOKED_AT_MAX {
             if lbn >= end {
@@ -310,12 +326,23 @@ impl State {
 
 impl Ffs {
     pub(super) async fn promise(&self, ino: InodeNo, blocks: Range<u64>, new_size: u64) -> FsResult<Promise<'_>> {
-        let promise = || {
+        let promise = async || {
+            self.step(|state| state.check_room(ino, &blocks)).await?;
+            let (mut missing, mut lbn) = (0, blocks.start);
+            loop {
+                let (more, further) = self.step(|state| state.missing(ino, lbn..blocks.end)).await?;
+                (missing, lbn) = (missing + more, further);
+                if lbn >= blocks.end {
+                    break;
+                }
+                self.rt.yield_now().await; // The caller's lock keeps the file as it is.
+            }
             self.step(|state| {
-                let needed = state.allocations(ino, blocks.clone(), new_size)?;
+                let needed = state.allocations(ino, &blocks, missing, new_size)?;
                 state.promise(needed)?;
                 Ok(needed)
             })
+            .await
         };
         let mut promised = promise().await;
         for _ in 0..DRAINS_MAX {
@@ -474,6 +501,7 @@ impl Ffs {
                 }
             });
             zeroed.await?;
+            self.throttle().await?;
             at = to;
         }
         Ok(())

@@ -16,6 +16,7 @@ mod lost;
 mod model;
 mod order;
 mod policy;
+mod ranges;
 mod soft;
 mod together;
 mod waits;
