@@ -29,8 +29,34 @@ pub(super) fn fill_with_empty_chunks(bytes: &mut [u8]) {
     }
 }
 
-/// Reads all names of a directory.
+/// Reads all names of a directory into memory. A caller that does not hold the lock may read blocks of different times;
+/// but changes need the index, so that another task has built one by then. That one is kept.
 pub(super) async fn build_index(ffs: &Ffs, ino: InodeNo) -> FsResult<()> {
+    let number = {
+        let mut state = ffs.state.borrow_mut();
+        let number = state.cache.tick();
+        state.indexing.insert((ino, number));
+        number
+    };
+    let built = read_names(ffs, ino).await;
+    if !ffs.state.borrow().indexing.contains(&(ino, number)) {
+        return Ok(());
+    }
+    let mut built = Some(built);
+    let kept = ffs.step(|state| {
+        state.inode(ino)?;
+        if !state.indexing.contains(&(ino, number)) {
+            return Ok(());
+        }
+        state.indexing.retain(|&(other, _)| other != ino);
+        let index = built.take().transpose()?;
+        state.inode(ino)?.index = index.map(Box::new);
+        Ok(())
+    });
+    kept.await
+}
+
+async fn read_names(ffs: &Ffs, ino: InodeNo) -> FsResult<Index> {
     let mut index = Index::default();
     let block = u64::from(ffs.state.borrow().layout.block_bytes);
     let mut start = 0;
@@ -63,12 +89,7 @@ pub(super) async fn build_index(ffs: &Ffs, ino: InodeNo) -> FsResult<()> {
         }
     }
     index.check_dots().map_err(|detail| FsError::corrupt("directory", format_args!("inode {ino}"), detail))?;
-    let kept = ffs.step(|state| {
-        let known = state.inode(ino)?;
-        known.index = Some(Box::new(std::mem::take(&mut index)));
-        Ok(())
-    });
-    kept.await
+    Ok(index)
 }
 
 impl State {

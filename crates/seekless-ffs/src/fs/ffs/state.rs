@@ -110,6 +110,8 @@ pub(super) struct State {
     /// another inode's there. Until they are written time does not go back, so that no inode that takes such a place looks
     /// older.
     pub moved_tails: BTreeMap<InodeNo, u64>,
+    /// Indexes of directories that tasks are building, each with a number of its own.
+    pub indexing: std::collections::BTreeSet<(InodeNo, u64)>,
     pub summaries: Vec<Csum>,
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
@@ -173,6 +175,7 @@ impl State {
             now: WallTime::default(),
             clock_is_behind: false,
             moved_tails: BTreeMap::new(),
+            indexing: std::collections::BTreeSet::new(),
             summaries,
             totals,
             totals_dirty: false,
@@ -295,6 +298,7 @@ impl State {
         self.inodes.evict(CLEAN_INODES_MAX, |_, known| known.is_pinned());
         let soft = self.soft.is_some().then(|| Box::new(SoftInode::read(&inode)));
         let sequence = Sequence::default();
+        self.indexing.retain(|&(other, _)| other != ino); // They may be of an earlier directory.
         self.inodes.insert(ino, InodeMem { inode, dirty: false, sequence, index: None, referenced: true, soft })
     }
 

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::ffs::state::inner;
 
 const BYTES: u64 = 64 * MIB;
 
@@ -47,5 +49,60 @@ fn writing_back_under_the_lock_of_a_file() {
             ffs.close().await.unwrap();
             assert_clean(&rt, &(device as Device)).await;
         });
+    }
+}
+
+/// A directory is read without its lock, by a task that makes it durable, while another task removes a name from it: the
+/// name stays removed. Method: the second of its two blocks is read slowly, for the task that removes.
+#[test]
+fn an_index_of_before() {
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        for first in [false, true] {
+            simulate(1, async |rt| {
+                let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+                let fault = FaultDevice::new(&rt, device.clone(), 1);
+                let options = Options { metadata, ..Options::default() };
+                let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+                let client = Client::new(ffs.clone());
+                client.mkdir(b"/d").await.unwrap();
+                for number in 0..60 {
+                    client.write_file(format!("/d/{number:->200}").as_bytes(), b"").await.unwrap();
+                }
+                let dir = client.stat(b"/d").await.unwrap().ino;
+                let number = inner(dir).unwrap();
+                let second = ffs.step(|state| state.block_at(number, 1)).await.unwrap().unwrap();
+                let place = {
+                    let layout = &ffs.state.borrow().layout;
+                    layout.sector(second)..layout.sector(second + 1)
+                };
+                client.fs().drop_caches().await.unwrap();
+                let slow = Nanos::from_millis(20)..=Nanos::from_millis(20);
+                fault.add(Rule::new(Kinds::READ, When::Always, Effect::Delay(slow)).within(place));
+                let name = format!("{:->200}", 0);
+                let syncing = |millis| {
+                    let (ffs, rt) = (ffs.clone(), rt.clone());
+                    async move {
+                        rt.sleep(Nanos::from_millis(millis)).await;
+                        ffs.fsyncdir(dir, None).await
+                    }
+                };
+                let before = first.then(|| rt.spawn(syncing(0)));
+                let removing = {
+                    let (ffs, name) = (ffs.clone(), name.clone());
+                    rt.spawn(async move { ffs.unlink(dir, name.as_bytes()).await })
+                };
+                let after = rt.spawn(syncing(5));
+                removing.await.unwrap();
+                after.await.unwrap();
+                if let Some(before) = before {
+                    before.await.unwrap();
+                }
+                fault.clear();
+                let found = ffs.lookup(dir, name.as_bytes()).await.map(drop);
+                assert_eq!(found, Err(FsError::NotFound), "{metadata:?}");
+                ffs.close().await.unwrap();
+                assert_clean(&rt, &device).await;
+            });
+        }
     }
 }
