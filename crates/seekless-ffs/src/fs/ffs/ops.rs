@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::Ffs;
 use super::format::*;
 use super::namespace::NewFile;
 use super::state::*;
+use super::{Ffs, Metadata};
 use crate::device::{Counter, Data};
 use crate::fs::*;
 use crate::units::{Ino, human_bytes};
@@ -94,6 +94,8 @@ impl FileSystem for Ffs {
             }
             self.touch(ino, false).await?;
         }
+        // The check gives a contested tail to the inode that changed last: that time does not go back or ahead.
+        let ordered = self.options.metadata == Metadata::Sync;
         self.step(|state| {
             let now = state.now;
             let time = |set: SetTime| match set {
@@ -116,7 +118,11 @@ impl FileSystem for Ffs {
             if let Some(mtime) = changes.mtime {
                 inode.set_mtime(time(mtime));
             }
-            inode.set_ctime(changes.ctime.unwrap_or(now));
+            let ctime = changes.ctime.unwrap_or(now);
+            inode.set_ctime(match ordered {
+                true => ctime.clamp(inode.ctime(), now.max(inode.ctime())),
+                false => ctime,
+            });
             state.attr(ino)
         })
         .await
