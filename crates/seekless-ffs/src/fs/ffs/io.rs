@@ -201,7 +201,8 @@ impl Ffs {
         self.progress.notify();
     }
 
-    /// Writes the buffer as it is now, and waits until that is durable; does nothing when the buffer no longer exists.
+    /// Writes the buffer as it is now, and waits until that is durable. A buffer that no longer exists has been
+    /// written, or belongs to nothing.
     ///
     /// # Errors
     /// `Stopped`, and `Device` when there is no space below; the buffer then stays dirty.
@@ -223,7 +224,7 @@ impl Ffs {
                     return Err(FsError::Device(error.clone()));
                 }
                 let frag_bytes = state.layout.frag_bytes;
-                let Some(buffer) = state.cache.peek(at) else { return Ok(()) };
+                let Some(buffer) = state.cache.peek(at) else { break };
                 let frags = (buffer.data.len() / frag_bytes as usize) as u32;
                 let (dirty, volatile) = (buffer.dirty.is_some(), buffer.volatile);
                 if state.cache.is_in_flight(at, frags) {
@@ -241,6 +242,8 @@ impl Ffs {
             }
             waiting.await;
         }
+        // Another task may have written it without a flush before it was dropped.
+        if fua && !begun { self.flush().await } else { Ok(()) }
     }
 
     /// Writes a buffer that later writes rely on: before anything else happens, where metadata is synchronous, and

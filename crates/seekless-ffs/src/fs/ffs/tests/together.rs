@@ -4,6 +4,7 @@
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::ffs::cache::BufferKind;
 use crate::fs::ffs::state::inner;
 
 const BYTES: u64 = 64 * MIB;
@@ -105,4 +106,31 @@ fn an_index_of_before() {
             });
         }
     }
+}
+
+/// A buffer that another task has written, and that is no longer in memory, is durable when a task that relies on it goes
+/// on.
+#[test]
+fn a_buffer_that_is_gone() {
+    simulate(1, async |rt| {
+        let options = CrashOptions { record: false, ..CrashOptions::volatile(BYTES) };
+        let device = CrashDevice::new(&rt, Default::default(), options);
+        mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+        let options = Options { cache_data: false, ..Options::default() };
+        let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/f", &[1; 8192]).await.unwrap();
+        let ino = inner(client.stat(b"/f").await.unwrap().ino).unwrap();
+        let at = ffs.step(|state| state.block_at(ino, 0)).await.unwrap().unwrap();
+        assert!(matches!(ffs.state.borrow().cache.peek(at).unwrap().kind, BufferKind::File { .. }));
+        ffs.push(vec![at], false);
+        while ffs.state.borrow().cache.peek(at).is_some() {
+            rt.sleep(Nanos::from_millis(1)).await;
+        }
+        let flushes = ffs.state.borrow().counters.flushes;
+        ffs.write_now(at).await.unwrap();
+        assert_eq!(ffs.state.borrow().counters.flushes, flushes + 1);
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &(device as Device)).await;
+    });
 }
