@@ -43,6 +43,7 @@ impl Beginning {
         let first_name = first.name.clone();
         let mut found: Option<Detected> =
             options.format.clone().map(|format| Detected { format, why: "as asked".into() });
+        let mut variant: Option<(String, Detected)> = None;
         let mut events = [false; 3];
         for input in inputs {
             input.sample()?;
@@ -77,6 +78,19 @@ impl Beginning {
                 let more = detect::events(format, sample, whole);
                 events = [0, 1, 2].map(|index| events[index] || more[index]);
             }
+            if let Some(Detected { format, .. }) = &found
+                && let Some(detected) = detect::variant(format, sample, whole)
+            {
+                match &variant {
+                    Some((first, other)) if other.format != detected.format => {
+                        let (one, two, name) = (&other.format, &detected.format, &input.name);
+                        let problem = format!("{first} is {one}, but {name} is {two}: they are not one trace");
+                        return Err(TraceError::Files(problem));
+                    }
+                    Some(_) => {}
+                    None => variant = Some((input.name.clone(), detected)),
+                }
+            }
             if input.compression != Compression::None {
                 let how = if input.compression == Compression::Gzip { "gzip" } else { "zstd" };
                 notes.push(format!("{} is compressed with {how}", input.name));
@@ -84,6 +98,13 @@ impl Beginning {
         }
         let Some(Detected { format, why }) = found else {
             return Err(TraceError::Format { name: first_name, problem: "there is nothing in it".into() });
+        };
+        let (format, why) = match (format.variants(), variant) {
+            (Some(_), Some((_, variant))) => (variant.format, format!("{why}; {}", variant.why)),
+            (Some(variants), None) => {
+                return Err(TraceError::Format { name: first_name, problem: variants.undecided.to_owned() });
+            }
+            (None, _) => (format, why),
         };
         let (event, note) = choose_event(&format, options.event, events);
         notes.extend(note);

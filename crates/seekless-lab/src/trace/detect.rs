@@ -82,6 +82,13 @@ fn preferred(format: &Format, equal: &[&Format]) -> Option<&'static str> {
     (equal.len() == 2 && equal.iter().any(|format| format.spec().name == other)).then_some(why)
 }
 
+/// The variant of `format` that the beginning is evidence for; `None` where it has none, or there is no evidence.
+pub(super) fn variant(format: &Format, sample: &[u8], whole: bool) -> Option<Detected> {
+    let (description, why) = (format.variants()?.decide)(&lines(sample, whole))?;
+    let format = Format::parse(&format!("{format}:{description}"));
+    format.ok().map(|format| Detected { format, why })
+}
+
 /// The whole lines of the beginning.
 fn lines(sample: &[u8], whole: bool) -> Vec<&[u8]> {
     let end = match sample.iter().rposition(|&byte| byte == b'\n') {

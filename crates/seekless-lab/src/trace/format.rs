@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::input::Input;
 use super::line_writer::LineWriter;
-use super::spec::{Described, FormatSpec, ReaderOptions, Reads};
+use super::spec::{Described, FormatSpec, ReaderOptions, Reads, Variants};
 use super::text::{LineParser, Reader, TextReader};
 use super::{blkparse, blktrace, columns, disksim, iolog, libcachesim, published, srt, tracefs, vscsi};
 
@@ -33,6 +33,7 @@ pub const FORMATS: &[&FormatSpec] = &[
     &vscsi::VSCSI1,
     &vscsi::VSCSI2,
     &libcachesim::CLOUDPHYSICS,
+    &libcachesim::CLOUDPHYSICS_UNIT,
     &libcachesim::ORACLE_GENERAL,
     &libcachesim::ORACLE_GENERAL_BYTES,
     &srt::SRT,
@@ -84,6 +85,11 @@ impl Format {
     /// The row of [`FORMATS`].
     pub fn spec(&self) -> &'static FormatSpec {
         self.spec
+    }
+
+    /// The variants between which the beginning of a trace has to decide.
+    pub(super) fn variants(&self) -> Option<Variants> {
+        self.spec.variants
     }
 
     /// True when lines report several moments in the life of a request.
@@ -186,7 +192,9 @@ mod tests {
                 assert!(FORMATS.iter().any(|spec| spec.name == other), "{text} is preferred to {other}");
             }
         }
-        for bad in ["", "cvs", "msr:1", "spc:0", "spc:x", "csv", "csv:", "regex", "regex:(", "blkparse:%T"] {
+        for bad in
+            ["", "cvs", "msr:1", "spc:0", "spc:x", "csv", "csv:", "cloudphysics:ms", "regex", "regex:(", "blkparse:%T"]
+        {
             assert!(Format::parse(bad).is_err(), "{bad}");
         }
     }

@@ -33,6 +33,8 @@ pub const READERS: &[&str] = &[
     "csv:time=1:us,op=2,offset=3:B,length=4:B,device=5,read=0,write=1",
     "csv:time=when:s,op=what,offset=lba:sectors,length=n:4096,latency=took:ms,separator=;",
     r"regex:^(?<time_us>\d+)\s+(?<op>\w+)\s+(?<offset_sectors>\d+)\+(?<length_B>\d+)",
+    "cloudphysics:s",
+    "cloudphysics:us",
 ];
 
 /// The target of the fuzzer: the first byte chooses a reader, detection or the descriptions, the rest is their input.

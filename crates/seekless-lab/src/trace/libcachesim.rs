@@ -12,16 +12,16 @@
 
 use std::sync::Arc;
 
-use seekless::units::{Nanos, SECTOR_BYTES};
+use seekless::units::SECTOR_BYTES;
 
 use super::input::Input;
 use super::line_writer::{Dropped, LineWriter, only_reads_and_writes, sectors};
 use super::records::{RecordParser, RecordReader};
 use super::request::{Names, Op, Request};
 use super::seconds::Spread;
-use super::spec::{Described, FormatSpec, ReaderOptions, Recognised};
+use super::spec::{Described, Evidence, FormatSpec, ReaderOptions, Recognised, Variants};
 use super::tally::Aside;
-use super::text::{Fields, LineParser, MICROSECOND, Reader, SECOND, plausible, times};
+use super::text::{Fields, LineParser, MICROSECOND, Reader, SECOND, number, plausible, times};
 
 pub(super) const ORACLE_GENERAL: FormatSpec = FormatSpec {
     about: "libCacheSim's oracleGeneral, objects as sectors of 512 bytes",
@@ -156,36 +156,159 @@ const HEADER: &[u8] = b"version,time,op,size,lbn";
 
 pub(super) const CLOUDPHYSICS: FormatSpec = FormatSpec {
     about: "CloudPhysics as text, of libCacheSim",
-    shape: "version,us,SCSI command in hexadecimal,bytes,sector",
+    shape: "version,s|us,SCSI command in hexadecimal,bytes,sector",
     writes: Some(|| Box::new(CloudPhysicsWriter)),
-    time_unit: MICROSECOND,
     recognised: Recognised::ByBeginning(|sample| {
         let is_it = sample.get(..HEADER.len()).is_some_and(|start| start.eq_ignore_ascii_case(HEADER));
         is_it.then(|| "its first line is the header of that format".to_owned())
     }),
-    note: Some("times are taken for microseconds, lengths for bytes, addresses for sectors of 512 bytes"),
-    ..FormatSpec::lines("cloudphysics", |_| Box::new(CloudPhysics))
+    variants: Some(Variants {
+        decide: decide_unit,
+        undecided: "its times may be seconds, as in the published file, or microseconds, as in the binary traces, and its \
+                    beginning does not tell which: say --format cloudphysics:s or --format cloudphysics:us",
+    }),
+    ..FormatSpec::lines("cloudphysics", |_| Unit::Microseconds.new_parser())
 };
 
+pub(super) const CLOUDPHYSICS_UNIT: FormatSpec = FormatSpec {
+    about: "the same, times in s or us",
+    shape: "version,s|us,SCSI command in hexadecimal,bytes,sector",
+    ..FormatSpec::described("cloudphysics", "UNIT", "s", |text| match text {
+        "s" => Ok(Arc::new(Unit::Seconds)),
+        "us" => Ok(Arc::new(Unit::Microseconds)),
+        _ => Err(format!("`{text}` is no unit of these times: s or us")),
+    })
+};
+
+/// Unit of the times. The published file has whole seconds; texts that were made from the binary traces have the
+/// microseconds of those, under the same header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unit {
+    Seconds,
+    Microseconds,
+}
+
+impl Unit {
+    fn new_parser(self) -> Box<dyn LineParser> {
+        Box::new(CloudPhysics { unit: self, spread: Spread::default() })
+    }
+}
+
+impl Described for Unit {
+    fn text(&self) -> String {
+        match self {
+            Unit::Seconds => "s".to_owned(),
+            Unit::Microseconds => "us".to_owned(),
+        }
+    }
+
+    fn parser(&self, _: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
+        Some(self.new_parser())
+    }
+
+    fn note(&self) -> Option<String> {
+        let times = match self {
+            Unit::Seconds => {
+                "seconds (microseconds: --format cloudphysics:us), and the requests of each whole second are spread evenly over it, in order"
+            }
+            Unit::Microseconds => "microseconds (seconds: --format cloudphysics:s)",
+        };
+        Some(format!("lengths are taken for bytes, addresses for sectors of 512 bytes, times for {times}"))
+    }
+}
+
+/// Seconds since 1970 reach this in the year 2286, microseconds since a machine was started in three hours.
+const SECONDS_MAX: u64 = 10_000_000_000;
+
+/// Times that are needed to decide by how they grow.
+const TIMES_MIN: u64 = 8;
+
+/// The unit of the times in these lines, by what one of the two would mean:
+///
+/// 1. a fraction of a microsecond was never recorded;
+/// 2. a time beyond [`SECONDS_MAX`] is no number of seconds;
+/// 3. less than a microsecond from request to request is faster than any disk of these machines;
+/// 4. where many requests have the time of the one before, and yet more than a microsecond lies between them on average,
+///    they come in bursts that a second holds and a microsecond does not;
+/// 5. where hardly any of many has, and the times grow by less than a million a request, a second would hardly ever have held
+///    two requests.
+fn decide_unit(lines: &[&[u8]]) -> Option<Evidence> {
+    const MANY: u64 = 4;
+    const FEW: u64 = 64;
+    let (mut count, mut equal, mut last) = (0_u64, 0_u64, None);
+    let (mut first, mut latest) = (u64::MAX, 0);
+    for line in lines {
+        let mut fields = Fields::new(line, b',');
+        let (Ok(_), Ok(time)) = (fields.field(), fields.field()) else { continue };
+        if time.contains(&b'.') && super::text::time(time, SECOND).is_some() {
+            return Some(("s", "its times have fractions, as seconds do".to_owned()));
+        }
+        let Some(time) = number(time) else { continue };
+        if time >= SECONDS_MAX {
+            return Some((
+                "us",
+                "its times would be centuries if they were seconds, so they are microseconds".to_owned(),
+            ));
+        }
+        count += 1;
+        equal += u64::from(last == Some(time));
+        last = Some(time);
+        (first, latest) = (first.min(time), latest.max(time));
+    }
+    if count < TIMES_MIN {
+        return None;
+    }
+    let grown = latest - first;
+    if grown < count {
+        let why = format!("its times grow by {grown} over {count} requests, so they are seconds");
+        return Some(("s", why));
+    }
+    if equal * MANY >= count {
+        let why = format!("{equal} of {count} requests have the time of the one before, so the times are seconds");
+        return Some(("s", why));
+    }
+    if count >= FEW && equal * FEW <= count && grown / count <= 1_000_000 {
+        let why = format!("{equal} of {count} requests have the time of the one before, so the times are microseconds");
+        return Some(("us", why));
+    }
+    None
+}
+
 /// `version,time,op,size,lbn`: the same fields as in the binary traces of the collection.
-struct CloudPhysics;
+struct CloudPhysics {
+    unit: Unit,
+    spread: Spread,
+}
 
 impl LineParser for CloudPhysics {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        const NO_TIME: Aside = Aside::Rejected("the time is no number");
         let mut fields = Fields::new(line, b',');
         if fields.field()?.eq_ignore_ascii_case(b"version") {
             return Err(Aside::Skipped("header"));
         }
-        let time = fields.number("the time is no number")?;
+        let time = fields.field()?;
         let op = super::vscsi::op(
             hexadecimal(fields.field()?).ok_or(Aside::Rejected("the command is no hexadecimal number"))?,
         )?;
         let bytes = fields.number("the length is no number")?;
         let offset = times(fields.number("the address is no number")?, SECTOR_BYTES)?;
         fields.end()?;
-        let time = time.checked_mul(MICROSECOND).ok_or(Aside::Rejected("the time is too late"))?;
-        out.push(plausible(Request::new(Nanos(time), op, offset, bytes))?);
+        let whole_second = number(time).filter(|_| self.unit == Unit::Seconds);
+        if let Some(second) = whole_second {
+            let time = Spread::time(second).ok_or(Aside::Rejected("the time is too late"))?;
+            self.spread.add(second, plausible(Request::new(time, op, offset, bytes))?, out);
+            return Ok(());
+        }
+        let unit = if self.unit == Unit::Seconds { SECOND } else { MICROSECOND };
+        let request = plausible(Request::new(super::text::time(time, unit).ok_or(NO_TIME)?, op, offset, bytes))?;
+        self.spread.finish(out);
+        out.push(request);
         Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<Request>) {
+        self.spread.finish(out);
     }
 }
 
@@ -197,6 +320,7 @@ fn hexadecimal(text: &[u8]) -> Option<u16> {
     is_plain.then(|| u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()).flatten()
 }
 
+/// Seconds, as in the published file, and their fractions, which say that they are seconds.
 struct CloudPhysicsWriter;
 
 impl LineWriter for CloudPhysicsWriter {
@@ -210,7 +334,8 @@ impl LineWriter for CloudPhysicsWriter {
         only_reads_and_writes(request)?;
         let (sector, _) = sectors(request)?;
         let command = if request.op == Op::Read { "28" } else { "2a" };
-        writeln!(out, "1,{},{command},{},{sector}", request.time.0 / MICROSECOND, request.bytes)?;
+        let (seconds, rest) = (request.time.0 / SECOND, request.time.0 % SECOND);
+        writeln!(out, "1,{seconds}.{rest:09},{command},{},{sector}", request.bytes)?;
         Ok(())
     }
 }

@@ -31,6 +31,8 @@ pub struct FormatSpec {
     /// Makes a writer, where there is one.
     pub(super) writes: Option<fn() -> Box<dyn LineWriter>>,
     pub(super) recognised: Recognised,
+    /// Variants of the format between which the beginning of a trace decides.
+    pub(super) variants: Option<Variants>,
     /// Where both formats fit, this one is preferred to the named one; and the remark about that.
     pub(super) preferred_to: Option<(&'static str, &'static str)>,
     /// Lines report several moments in the life of a request: queued, issued, complete.
@@ -65,6 +67,18 @@ pub(super) enum Recognised {
     ByBeginning(fn(&[u8]) -> Option<String>),
     /// Never: only the user can know.
     Never,
+}
+
+/// The description of a variant, and the reason for it, as a clause.
+pub(super) type Evidence = (&'static str, String);
+
+/// Variants of a format that have the same name and other descriptions behind the colon.
+#[derive(Clone, Copy)]
+pub(super) struct Variants {
+    /// The variant that the first lines are evidence for, if there is any.
+    pub(super) decide: fn(&[&[u8]]) -> Option<Evidence>,
+    /// The message where there is none, which asks the user for one.
+    pub(super) undecided: &'static str,
 }
 
 /// A format that the user describes.
@@ -104,6 +118,7 @@ impl FormatSpec {
             reads,
             writes: None,
             recognised,
+            variants: None,
             preferred_to: None,
             has_events: false,
             has_latency: false,

@@ -40,7 +40,7 @@ fn nothing_usable() {
 #[test]
 fn text_in_another_dress() {
     let whole = |text: &str| lines(text.as_bytes(), &Options::default()).0;
-    let plain = "version,time,op,size,lbn\n1,5,28,4096,8\n1,7,2a,512,800\n";
+    let plain = "version,time,op,size,lbn\n1,5633898611441,28,4096,8\n1,5633898611443,2a,512,800\n";
     assert_eq!(whole(&format!("\u{feff}{plain}")), whole(plain));
     assert_eq!(whole(&plain.replace('\n', "\r\n")), whole(plain));
     let problem = |bytes: &[u8]| match trace(bytes, &Options::default()) {

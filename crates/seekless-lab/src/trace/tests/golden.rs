@@ -553,7 +553,7 @@ fn a_trace_is_an_iterator() {
 #[test]
 fn cloudphysics() {
     let (skipped, rejected) = check(
-        "cloudphysics",
+        "cloudphysics:us",
         true,
         b"version,time,op,size,lbn\n1,5633898611441,28,512,42932745\n1,5633898651744,2A,4096,42932746\n\
           1,5633898651745,0x88,512,1\n1,5633898651746,12,512,1\n1,5633898651747,zz,512,1\n1,5633898651748,35,0,0\n",
@@ -566,6 +566,83 @@ fn cloudphysics() {
     );
     assert_eq!(skipped, [("another SCSI command".into(), 1), ("header".into(), 1)]);
     assert_eq!(rejected, [("the command is no hexadecimal number".into(), 1)]);
+}
+
+/// The first twenty rows that libCacheSim publishes (data/trace.csv). The binary trace of the same requests has
+/// 5633898368802 us for the first.
+const CLOUDPHYSICS_SECONDS: &str = "version,time,op,size,lbn
+1,5633898,2a,512,42932745
+1,5633898,2a,512,42932746
+1,5633898,2a,512,42932747
+1,5633898,2a,6656,40409911
+1,5633899,2a,6144,31954535
+1,5633899,2a,57344,6238199
+1,5633899,2a,4096,6160447
+1,5633899,2a,4096,6160431
+1,5633900,2a,2048,42600911
+1,5633900,2a,8192,26185655
+1,5633901,2a,512,1313767
+1,5633901,2a,4096,6238311
+1,5633901,2a,4096,6160455
+1,5633901,2a,3584,1313768
+1,5633901,2a,2560,1329911
+1,5633901,2a,4096,1329916
+1,5633901,2a,1536,1329924
+1,5633901,2a,2560,1386815
+1,5633901,2a,4096,6160447
+1,5633901,2a,512,1313767
+";
+
+/// Aim: times of the published text are seconds, and those of texts made from the binary traces microseconds, though both
+/// have the same header. Method: real rows; the same with other times, from the start of a machine and from zero; what
+/// says nothing is an error, and the word of the user counts.
+#[test]
+fn cloudphysics_in_seconds() {
+    let sample = CLOUDPHYSICS_SECONDS;
+    for options in [Options::default(), as_format("cloudphysics"), as_format("cloudphysics:s")] {
+        let (requests, trace) = lines(sample.as_bytes(), &options);
+        assert_eq!(trace.format().to_string(), "cloudphysics:s");
+        assert_eq!(requests.len(), 20);
+        assert_eq!(requests[0], "5633898000000000 0 write 21981565440+512 - -/-/-");
+        // Four requests in the first second, ten in the last.
+        assert_eq!(requests[1], "5633898250000000 0 write 21981565952+512 - -/-/-");
+        assert_eq!(requests[19], "5633901900000000 0 write 672648704+512 - -/-/-");
+        let import = trace.import();
+        assert!(options.format.is_none() != import.why.starts_with("as asked"), "{}", import.why);
+        assert!(
+            import.notes.iter().any(|note| note.contains("seconds") && note.contains("spread")),
+            "{:?}",
+            import.notes
+        );
+    }
+    let (_, found) = lines(sample.as_bytes(), &Options::default());
+    assert!(found.import().why.ends_with("its times grow by 3 over 20 requests, so they are seconds"));
+
+    // Row by row with other times.
+    let with = |time: &dyn Fn(u64) -> String, rows: u64| {
+        let rows: String = (0..rows).map(|row| format!("1,{},2a,512,{row}\n", time(row))).collect();
+        format!("version,time,op,size,lbn\n{rows}")
+    };
+    let unit = |sample: &str| match trace(sample.as_bytes(), &Options::default()) {
+        Ok(trace) => trace.format().to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(unit(&with(&|row| (5_633_898_368_802 + row).to_string(), 2)), "cloudphysics:us");
+    assert_eq!(unit(&with(&|row| format!("{row}.5"), 1)), "cloudphysics:s");
+    // Bursts of four every minute, and a request every 150 us from zero on.
+    assert_eq!(unit(&with(&|row| (row / 4 * 60).to_string(), 40)), "cloudphysics:s");
+    assert_eq!(unit(&with(&|row| (row * 150 + row % 7).to_string(), 400)), "cloudphysics:us");
+    for undecided in [with(&|row| (row * 30).to_string(), 20), with(&|row| row.to_string(), 3)] {
+        let problem = unit(&undecided);
+        assert!(problem.ends_with("--format cloudphysics:s or --format cloudphysics:us"), "{problem}");
+        let (requests, _) = lines(undecided.as_bytes(), &as_format("cloudphysics:us"));
+        assert!(requests[1] == "30000 0 write 512+512 - -/-/-" || requests[1] == "1000 0 write 512+512 - -/-/-");
+    }
+    // Whole seconds between others keep their place.
+    let mixed = "version,time,op,size,lbn\n1,7,2a,512,1\n1,7,2a,512,2\n1,8.25,2a,512,3\n1,9,2a,512,4\n";
+    let (requests, _) = lines(mixed.as_bytes(), &Options::default());
+    let times: Vec<&str> = requests.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(times, ["7000000000", "7500000000", "8250000000", "9000000000"]);
 }
 
 /// Whole seconds, objects as sectors or as blocks, no operations. It is recognised by what its records say of each other.

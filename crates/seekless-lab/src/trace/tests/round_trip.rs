@@ -82,7 +82,7 @@ const KEPT: &[Keeps] = &[
     keeps("disksim", 1, Devices::Numbers),
     Keeps { all_operations: true, ..keeps("vscsi1", 1000, Devices::One) },
     Keeps { all_operations: true, ..keeps("vscsi2", 1000, Devices::One) },
-    keeps("cloudphysics", 1000, Devices::One),
+    keeps("cloudphysics", 1, Devices::One),
     keeps("mqsim", 1, Devices::Numbers),
 ];
 
