@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use seekless::units::Nanos;
 
 use super::bars::bar;
+use super::stats::LATENCY_MAX;
 
 /// Most intervals. When a trace goes on beyond the last, two become one.
 const INTERVALS_MAX: usize = 60;
@@ -17,12 +18,12 @@ pub struct Interval {
     pub requests: u64,
     sum_ns: u128,
     pub max: Nanos,
-    /// To two digits, as there are many of them; up to an hour.
+    /// To two digits, as there are many of them, of 30 KB each.
     histogram: Option<Box<Histogram<u32>>>,
 }
 
 fn new_histogram() -> Box<Histogram<u32>> {
-    match Histogram::new_with_bounds(1, 3_600_000_000_000, 2) {
+    match Histogram::new_with_bounds(1, LATENCY_MAX, 2) {
         Ok(histogram) => Box::new(histogram),
         Err(error) => unreachable!("the bounds are right: {error}"),
     }

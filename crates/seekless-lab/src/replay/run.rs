@@ -71,13 +71,14 @@ pub struct Arrivals {
     pub span: Nanos,
     /// From the last arrival to the last answer.
     pub behind: Nanos,
-    /// More requests waited than a host lets a device see at once: the others waited in front of it.
-    pub held_back: bool,
+    /// For how long more requests waited than a host lets a device see at once: the others waited in front of it.
+    pub held_back: Nanos,
     /// Response times by when requests arrived.
     pub over_time: OverTime,
 }
 
-/// A backlog at the end that takes longer than this share of the trace, and this time, is no burst. The choice is ours.
+/// A backlog at the end, or one that holds requests back, is no burst where it takes longer than this share of the trace, and
+/// this time. The choice is ours.
 const BEHIND_SHARE: f64 = 0.05;
 const BEHIND_MIN: Nanos = Nanos(1_000_000_000);
 
@@ -89,16 +90,17 @@ impl Arrivals {
     /// True when requests arrived faster than they were answered: response times then say how long the trace is, and not
     /// how fast the storage.
     pub fn is_saturated(&self) -> bool {
-        let exceeds =
-            |share: f64, min: Nanos| self.behind.as_secs_f64() > self.span.as_secs_f64() * share && self.behind > min;
-        self.held_back || exceeds(BEHIND_SHARE, BEHIND_MIN) || exceeds(BEHIND_SHARE_SHORT, BEHIND_MIN_SHORT)
+        let backlog = self.behind.max(self.held_back);
+        let exceeds = |share: f64, min: Nanos| backlog.as_secs_f64() > self.span.as_secs_f64() * share && backlog > min;
+        exceeds(BEHIND_SHARE, BEHIND_MIN) || exceeds(BEHIND_SHARE_SHORT, BEHIND_MIN_SHORT)
     }
 
     fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "span_ns": self.span.0,
             "behind_ns": self.behind.0,
-            "held_back": self.held_back,
+            "held_back": self.held_back > Nanos::ZERO,
+            "held_back_ns": self.held_back.0,
             "saturated": self.is_saturated(),
             "over_time": self.over_time.to_json(),
         })
@@ -534,16 +536,20 @@ impl Player {
         let arrivals = state.arrivals.get_or_insert_with(|| Arrivals {
             span: Nanos::ZERO,
             behind: Nanos::ZERO,
-            held_back: false,
+            held_back: Nanos::ZERO,
             over_time: OverTime::default(),
         });
         arrivals.span = arrivals.span.max(since);
     }
 
     /// The host keeps a request until the device has answered others: memory does not grow with the length of a trace.
-    fn hold_back(&self) {
+    async fn hold_back(&self) {
+        let from = self.rt.now();
+        while self.state.borrow().outstanding >= u64::from(WINDOW_MAX) {
+            self.room.wait().await;
+        }
         if let Some(arrivals) = &mut self.state.borrow_mut().arrivals {
-            arrivals.held_back = true;
+            arrivals.held_back += self.rt.now() - from;
         }
     }
 
@@ -560,10 +566,7 @@ impl Player {
             let made = latest;
             self.rt.sleep_until(made).await;
             self.arrive(made - start);
-            while self.state.borrow().outstanding >= u64::from(WINDOW_MAX) {
-                self.hold_back();
-                self.room.wait().await;
-            }
+            self.hold_back().await;
             self.report(taken.number, progress);
             let player = self.clone();
             self.begin();

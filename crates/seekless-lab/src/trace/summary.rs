@@ -51,6 +51,9 @@ pub struct Summary {
     /// Lengths, taken as sectors, that are themselves multiples of 512; see [`Summary::warnings`].
     sector_lengths_512: u64,
     latencies: Option<Histogram<u64>>,
+    /// Exact, as the histogram is not.
+    latency_sum_ns: u128,
+    latency_max: Nanos,
     footprint: FixedMap<(DeviceId, u64), u64>,
     footprint_lost: bool,
 }
@@ -68,6 +71,8 @@ impl Default for Summary {
             aligned_4096: 0,
             sector_lengths_512: 0,
             latencies: None,
+            latency_sum_ns: 0,
+            latency_max: Nanos::ZERO,
             footprint: FixedMap::default(),
             footprint_lost: false,
         }
@@ -104,6 +109,8 @@ impl Summary {
         if let Some(latency) = latency {
             let histogram = self.latencies.get_or_insert_with(super::super::replay::new_histogram);
             histogram.saturating_record(latency.0);
+            self.latency_sum_ns += u128::from(latency.0);
+            self.latency_max = self.latency_max.max(latency);
         }
         if op == Op::Flush {
             return;
@@ -169,8 +176,11 @@ impl Summary {
     /// Recorded latencies: how many, mean, median, 99th percentile and longest.
     pub fn latencies(&self) -> Option<(u64, Nanos, Nanos, Nanos, Nanos)> {
         let histogram = self.latencies.as_ref()?;
-        let at = |quantile| Nanos(histogram.value_at_quantile(quantile));
-        Some((histogram.len(), Nanos(histogram.mean() as u64), at(0.5), at(0.99), Nanos(histogram.max())))
+        let at = |quantile| Nanos(histogram.value_at_quantile(quantile)).min(self.latency_max);
+        let count = histogram.len();
+        // The mean of 64-bit numbers fits.
+        let mean = Nanos((self.latency_sum_ns / u128::from(count.max(1))) as u64);
+        Some((count, mean, at(0.5), at(0.99), self.latency_max))
     }
 
     /// Signs that the trace is not what its format says.
