@@ -268,25 +268,45 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Adds a write of these bytes of a device, or with `bit` [`DISCARD`] that they are discarded.
+    /// Adds a write of these bytes of a device: of every block that has one of them.
     ///
     /// # Errors
     /// There are more than fit into memory.
-    fn add(&mut self, device: u64, bytes: Range<u64>, bit: u32) -> Result<(), &'static str> {
+    fn write(&mut self, device: u64, bytes: Range<u64>) -> Result<(), &'static str> {
         for block in bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES) {
             let next = self.numbers.len() as u32;
-            let number = match bit {
-                0 => *self.numbers.entry((device, block)).or_insert(next),
-                // What was never written has nothing to discard.
-                _ => match self.numbers.get(&(device, block)) {
-                    Some(number) => *number,
-                    None => continue,
-                },
-            };
-            self.operations.push(number | bit);
-            if self.numbers.len() > TRACE_BLOCKS_MAX || self.operations.len() > TRACE_OPERATIONS_MAX {
-                return Err("has more writes than fit into memory");
+            let number = *self.numbers.entry((device, block)).or_insert(next);
+            self.push(number)?;
+        }
+        Ok(())
+    }
+
+    /// Adds that these bytes of a device are discarded: every block that has no other bytes. What was never written has
+    /// nothing to discard.
+    ///
+    /// # Errors
+    /// As [`Operations::write`].
+    fn discard(&mut self, device: u64, bytes: Range<u64>) -> Result<(), &'static str> {
+        let blocks = bytes.start.div_ceil(BLOCK_BYTES)..bytes.end / BLOCK_BYTES;
+        if blocks.end.saturating_sub(blocks.start) <= self.numbers.len() as u64 {
+            for block in blocks {
+                if let Some(number) = self.numbers.get(&(device, block)) {
+                    self.push(number | DISCARD)?;
+                }
             }
+            return Ok(());
+        }
+        // A whole device may be discarded at once. The blocks that are known are fewer; the order is the same.
+        let known = self.numbers.iter().filter(|((of, block), _)| *of == device && blocks.contains(block));
+        let mut known: Vec<(u64, u32)> = known.map(|((_, block), number)| (*block, *number)).collect();
+        known.sort_unstable();
+        known.into_iter().try_for_each(|(_, number)| self.push(number | DISCARD))
+    }
+
+    fn push(&mut self, operation: u32) -> Result<(), &'static str> {
+        self.operations.push(operation);
+        if self.numbers.len() > TRACE_BLOCKS_MAX || self.operations.len() > TRACE_OPERATIONS_MAX {
+            return Err("has more writes than fit into memory");
         }
         Ok(())
     }
@@ -312,14 +332,14 @@ pub(crate) struct Recording {
 
 impl TraceSink for Recording {
     fn record(&mut self, event: &TraceEvent) {
-        let bit = match event.kind {
-            TraceKind::Write | TraceKind::WriteThrough => 0,
-            TraceKind::Discard => DISCARD,
-            TraceKind::Read | TraceKind::Flush | TraceKind::Provision => return,
-        };
         let start = event.at.0.saturating_mul(SECTOR_BYTES);
         let end = start.saturating_add(event.sectors.saturating_mul(SECTOR_BYTES));
-        self.problem = self.problem.or(self.operations.add(0, start..end, bit).err());
+        let added = match event.kind {
+            TraceKind::Write | TraceKind::WriteThrough => self.operations.write(0, start..end),
+            TraceKind::Discard => self.operations.discard(0, start..end),
+            TraceKind::Read | TraceKind::Flush | TraceKind::Provision => return,
+        };
+        self.problem = self.problem.or(added.err());
     }
 }
 
@@ -346,11 +366,9 @@ fn writes_of(path: &Path, format: &str) -> Result<(Arc<[u32]>, u32), String> {
     let mut devices = Vec::new();
     for request in trace {
         let request = request.map_err(|error| error.to_string())?;
-        let bit = match request.op {
-            Op::Write => 0,
-            Op::Discard => DISCARD,
-            _ => continue,
-        };
+        if !matches!(request.op, Op::Write | Op::Discard) {
+            continue;
+        }
         let device = match devices.iter().position(|device| *device == request.device) {
             Some(device) => device,
             None => {
@@ -358,7 +376,12 @@ fn writes_of(path: &Path, format: &str) -> Result<(Arc<[u32]>, u32), String> {
                 devices.len() - 1
             }
         };
-        operations.add(device as u64, request.offset..request.end(), bit).map_err(failed)?;
+        let (device, bytes) = (device as u64, request.offset..request.end());
+        let added = match request.op {
+            Op::Discard => operations.discard(device, bytes),
+            _ => operations.write(device, bytes),
+        };
+        added.map_err(failed)?;
     }
     operations.finish().map_err(failed)
 }
@@ -391,6 +414,8 @@ pub fn distributions(outcome: &Outcome) -> (Vec<f64>, Vec<f64>) {
 
 #[cfg(test)]
 mod tests {
+    use seekless::units::{Nanos, Sector};
+
     use super::*;
 
     /// Aim: a trace's requests are the blocks that they cover, numbered as they come. Method: a small trace with an
@@ -416,6 +441,55 @@ mod tests {
             prepared.run(folder.path(), 1, &mut |_, _| ControlFlow::Continue(())).expect("an outcome");
         assert_eq!((setup.blocks, setup.warm_up, setup.writes), (5, 300, 300));
         assert_eq!(outcome.counts.user, 300);
+    }
+
+    /// Aim: a discard covers the blocks that lie in it as a whole, and no others; one of any length costs no more than the
+    /// blocks that were written. Method: discards around the borders of blocks, from a trace and from a stack; then as much as
+    /// there can be, and the same again.
+    #[test]
+    fn discards_are_of_whole_blocks() {
+        let writes = |operations: &mut Operations| {
+            operations.write(0, 3 * 4096..4 * 4096).expect("a write");
+            operations.write(0, 0..3 * 4096).expect("a write");
+            operations.write(1, 0..4096).expect("a write");
+            operations.operations.clear();
+        };
+        // Blocks 3, 0, 1, 2 of a device are numbers 0 to 3.
+        for (bytes, discarded) in [
+            (0..4096, &[1][..]),
+            (1..4096, &[]),
+            (0..4095, &[]),
+            (1..8191, &[]),
+            (4095..8193, &[2]),
+            (4096..4 * 4096, &[2, 3, 0]),
+            (512..1024, &[]),
+            (4096..u64::MAX, &[2, 3, 0]),
+            (1..1 << 62, &[2, 3, 0]),
+        ] {
+            let mut operations = Operations::default();
+            writes(&mut operations);
+            for _ in 0..2 {
+                operations.discard(0, bytes.clone()).expect("a discard");
+            }
+            let expected: Vec<u32> = discarded.iter().chain(discarded).map(|number| number | DISCARD).collect();
+            assert_eq!(operations.operations, expected, "{bytes:?}");
+
+            let mut recording = Recording::default();
+            writes(&mut recording.operations);
+            if bytes.start % SECTOR_BYTES == 0 && bytes.end % SECTOR_BYTES == 0 {
+                let event = TraceEvent {
+                    kind: TraceKind::Discard,
+                    at: Sector(bytes.start / SECTOR_BYTES),
+                    sectors: (bytes.end - bytes.start) / SECTOR_BYTES,
+                    start: Nanos::ZERO,
+                    end: Nanos::ZERO,
+                    depth: 0,
+                    ok: true,
+                };
+                recording.record(&event);
+                assert_eq!(recording.operations.operations, expected[..discarded.len()], "{bytes:?}");
+            }
+        }
     }
 
     /// Aim: nonsense is an error in words. Method: one of each kind.
