@@ -232,7 +232,7 @@ struct Columns {
     text: String,
     columns: Vec<Column>,
     separator: u8,
-    /// Lines before the first request. Columns by name are looked up in the first.
+    /// Lines before the first request. Columns by name are looked up in the first that is no comment.
     header_lines: u64,
     ops: OpWords,
 }
@@ -332,7 +332,10 @@ struct ColumnsParser {
     description: Columns,
     /// Role and unit of each column, once the names have been looked up.
     by_index: Option<Vec<Option<(Role, u64)>>>,
-    lines: u64,
+    /// Header lines that are still to come.
+    header_lines: u64,
+    /// Lines before the first request that begin with `#`. The user may have counted them as header lines.
+    comments: u64,
     names: DeviceNames,
 }
 
@@ -341,8 +344,49 @@ const COLUMNS_MAX: usize = 4096;
 
 impl ColumnsParser {
     fn new(description: &Columns, names: SharedNames) -> ColumnsParser {
-        let by_index = (description.header_lines == 0).then(|| resolve(description, &[])).flatten();
-        ColumnsParser { description: description.clone(), by_index, lines: 0, names: DeviceNames::new(names) }
+        ColumnsParser {
+            description: description.clone(),
+            by_index: resolve(description, &[]),
+            header_lines: description.header_lines,
+            comments: 0,
+            names: DeviceNames::new(names),
+        }
+    }
+
+    /// The fields of a line. Blanks as separators may come in any number.
+    fn fields<'a>(&self, line: &'a [u8]) -> Either<'a> {
+        match self.description.separator {
+            b' ' => Either::Words(Words::new(line.trim_ascii())),
+            separator => Either::Fields(Fields::new(line, separator)),
+        }
+    }
+
+    /// Looks up the names of columns in `line`; false if it lacks one.
+    fn resolve(&mut self, line: &[u8]) -> bool {
+        let header: Vec<&[u8]> = self.fields(line).map(unquote).collect();
+        self.by_index = resolve(&self.description, &header);
+        self.by_index.is_some()
+    }
+
+    fn request(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let mut fields = self.fields(line);
+        let by_index = self.by_index.as_ref().ok_or(Aside::Rejected("the header lacks a column that is named"))?;
+        let (mut values, mut base) = (Values::default(), Request::new(Nanos::ZERO, Op::Read, 0, 0));
+        for column in by_index {
+            if let (Some((role, unit)), Either::Fields(fields)) = (column, &mut fields)
+                && *role != Role::Op
+                && let Some(number) = fields.plain_number()
+            {
+                take_number(*role, *unit, number, &mut values, &mut base)?;
+                continue;
+            }
+            let Some(field) = fields.next() else { break };
+            if let Some((role, unit)) = column {
+                let (ops, names) = (&self.description.ops, &mut self.names);
+                take(*role, *unit, unquote(field), ops, names, &mut values, &mut base)?;
+            }
+        }
+        request(values, base, out)
     }
 }
 
@@ -366,39 +410,35 @@ fn resolve(description: &Columns, header: &[&[u8]]) -> Option<Vec<Option<(Role, 
 
 impl LineParser for ColumnsParser {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
-        self.lines += 1;
-        let separator = self.description.separator;
-        // Blanks as separators may come in any number.
-        let blank = separator == b' ';
-        let line = if blank { line.trim_ascii() } else { line };
-        let mut fields = match blank {
-            true => Either::Words(Words::new(line)),
-            false => Either::Fields(Fields::new(line, separator)),
-        };
-        if self.lines <= self.description.header_lines {
-            if self.lines == 1 {
-                let header: Vec<&[u8]> = fields.map(unquote).collect();
-                self.by_index = resolve(&self.description, &header);
-            }
-            return Err(Aside::Skipped("header"));
+        if self.header_lines == 0 {
+            return self.request(line, out);
         }
-        let by_index = self.by_index.as_ref().ok_or(Aside::Rejected("the header lacks a column that is named"))?;
-        let (mut values, mut base) = (Values::default(), Request::new(Nanos::ZERO, Op::Read, 0, 0));
-        for column in by_index {
-            if let (Some((role, unit)), Either::Fields(fields)) = (column, &mut fields)
-                && *role != Role::Op
-                && let Some(number) = fields.plain_number()
-            {
-                take_number(*role, *unit, number, &mut values, &mut base)?;
-                continue;
-            }
-            let Some(field) = fields.next() else { break };
-            if let Some((role, unit)) = column {
-                let (ops, names) = (&self.description.ops, &mut self.names);
-                take(*role, *unit, unquote(field), ops, names, &mut values, &mut base)?;
-            }
+        // With `#` before the header, the first line without may be a request already.
+        if self.by_index.is_some() && self.comments >= self.header_lines && self.request(line, out).is_ok() {
+            self.header_lines = 0;
+            return Ok(());
         }
-        request(values, base, out)
+        if self.by_index.is_none() && self.header_lines == self.description.header_lines {
+            self.resolve(line);
+        }
+        self.header_lines -= 1;
+        Err(Aside::Skipped("header"))
+    }
+
+    fn comment(&mut self, line: &[u8]) -> bool {
+        if self.header_lines == 0 {
+            return false;
+        }
+        let text = line.iter().position(|byte| *byte != b'#').map_or(&[][..], |start| &line[start..]);
+        // Comments may come before the header, with or without `#` before it; names may have one, too.
+        let is_header = self.by_index.is_none()
+            && self.header_lines == self.description.header_lines
+            && (self.resolve(line) || self.resolve(text));
+        match is_header {
+            true => self.header_lines -= 1,
+            false => self.comments += 1,
+        }
+        is_header
     }
 }
 

@@ -25,6 +25,12 @@ pub(super) trait LineParser {
     /// Why the line is not a request.
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside>;
 
+    /// Takes a line that begins with `#`: true where it is the header that the parser waits for, and no comment.
+    fn comment(&mut self, line: &[u8]) -> bool {
+        let _ = line;
+        false
+    }
+
     /// Appends requests held back until the end.
     fn finish(&mut self, out: &mut Vec<Request>) {
         let _ = out;
@@ -132,11 +138,12 @@ fn take_line(line: &[u8], number: u64, parser: &mut dyn LineParser, tallies: &mu
     }
 }
 
-/// Parses a line that may end in a carriage return or be a comment.
+/// Parses a line that may end in a carriage return, be blank or be a comment.
 #[inline]
 pub(super) fn read_line(line: &[u8], parser: &mut dyn LineParser, out: &mut Vec<Request>) -> Result<(), Aside> {
     match line.strip_suffix(b"\r").unwrap_or(line) {
-        [b'#', ..] => Err(Aside::Skipped("comment")),
+        [b'#', ..] => Err(Aside::Skipped(if parser.comment(line) { "header" } else { "comment" })),
+        [] | [b' ' | b'\t', ..] if line.trim_ascii().is_empty() => Err(Aside::Skipped("blank line")),
         line => parser.parse(line, out),
     }
 }

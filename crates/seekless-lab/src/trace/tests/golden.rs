@@ -391,6 +391,46 @@ fn columns() {
     );
 }
 
+/// Aim: no request is taken for a header, and names are found, wherever comments, blank lines and `#` before the header are.
+/// Method: the same requests below each such beginning, by number and by name.
+#[test]
+fn headers_of_columns() {
+    let by_number = |header: &str| format!("csv:time=1:s,op=2,offset=3:B,length=4:B{header}");
+    let by_name = |more: &str| format!("csv:time=ts:s,op=op,offset=off:B,length=len:B{more}");
+    let named = by_name("");
+    let requests = "1,R,0,512\n2,W,512,512\n";
+    let expected = ["1000000000 0 read 0+512 - -/-/-", "2000000000 0 write 512+512 - -/-/-"];
+    for (format, beginning) in [
+        (by_number(""), ""),
+        (by_number(""), "\n# ts,op,off,len\n"),
+        (by_number(",header=1"), "ts,op,off,len\n"),
+        (by_number(",header=1"), "#ts,op,off,len\n"),
+        (by_number(",header=1"), "\n \t\r\n# ts,op,off,len\r\n"),
+        (by_number(",header=1"), "# made by hand\nts,op,off,len\n"),
+        (by_number(",header=2"), "# made by hand\nts,op,off,len\n"),
+        (by_number(",header=2"), "ts,op,off,len\ns,,B,B\n"),
+        (by_number(",header=2"), "#ts,op,off,len\n#s,,B,B\n"),
+        (named.clone(), "ts,op,off,len\n"),
+        (named.clone(), "#ts,op,off,len\n"),
+        (named.clone(), "## \"ts\",op,off,len\n"),
+        (named.clone(), "\n\n# ts, op, off, len\n\n"),
+        (named.clone(), "# made by hand\n# of ts,op\nts,op,off,len\n"),
+        (named.clone(), "# made by hand\n#ts,op,off,len\n# ts and op\n"),
+        (by_name(",header=2"), "#ts,op,off,len\n#s,,B,B\n"),
+        (by_name(",header=2"), "ts,op,off,len\ns,,B,B\n"),
+        (by_name(",header=2"), "# made by hand\nts,op,off,len\n"),
+        ("csv:time=#ts:s,op=op,offset=off:B,length=len:B".to_owned(), "#ts,op,off,len\n"),
+    ] {
+        let sample = format!("{beginning}{requests}# the end\n");
+        let (requests, trace) = lines(sample.as_bytes(), &as_format(&format));
+        assert_eq!(requests, expected, "{format} of {beginning:?}");
+        assert!(trace.import().rejected.is_empty(), "{format} of {beginning:?}: {:?}", trace.import().rejected);
+    }
+    let blank = "#t op o n\n\n  1 R 0 512\n 2  W 512 512\n";
+    let format = "csv:time=t:s,op=op,offset=o:B,length=n:B,separator=space";
+    assert_eq!(lines(blank.as_bytes(), &as_format(format)).0, expected);
+}
+
 /// Aim: addresses and lengths of logs may be hexadecimal, where each says so. Method: both kinds of description, the largest number and
 /// what is none; times and devices stay what they are.
 #[test]
