@@ -335,6 +335,12 @@ fn write(
     if written.times_cut > 0 {
         output::note(&format!("  times cut to the format's unit: {}", written.times_cut));
     }
+    if let Some(from) = written.from_ns.filter(|from| *from > 0) {
+        let (seconds, rest) = (from / 1_000_000_000, from % 1_000_000_000);
+        output::note(&format!(
+            "  times count from the first request, which is at {seconds}.{rest:09} s: {format} has waits alone"
+        ));
+    }
     match written.requests {
         0 => Err(Failure::new("nothing was written: no request is in this part of the trace and fits the format")),
         _ => Ok(0),

@@ -16,8 +16,9 @@ use super::tally::Aside;
 use super::text::{LineParser, MICROSECOND, Words, plausible, time};
 
 pub(super) const IOLOG2: FormatSpec = FormatSpec {
-    about: "fio's log, version 2",
+    about: "fio's log, version 2, from its first request on",
     shape: "file read|write|sync|trim|wait bytes bytes",
+    relative_times: true,
     recognised: Recognised::ByBeginning(|sample| begins_with(2, sample)),
     writes: Some(|| Box::new(IologWriter::new(2))),
     time_unit: MICROSECOND,
@@ -109,14 +110,15 @@ impl LineParser for Iolog {
 struct IologWriter {
     version: u8,
     opened: Vec<DeviceId>,
-    /// Version 2: the time up to which waits have been written.
-    waited: Nanos,
+    /// Version 2: the time up to which waits have been written, from that of the first request on. Dates would begin with
+    /// a wait of decades.
+    waited: Option<Nanos>,
 }
 
 impl IologWriter {
     fn new(version: u8) -> IologWriter {
         assert!(matches!(version, 2 | 3));
-        IologWriter { version, opened: Vec::new(), waited: Nanos::ZERO }
+        IologWriter { version, opened: Vec::new(), waited: None }
     }
 }
 
@@ -148,10 +150,11 @@ impl LineWriter for IologWriter {
             self.opened.push(device);
         }
         if self.version == 2 {
-            let wait = (time.0 / MICROSECOND).saturating_sub(self.waited.0 / MICROSECOND);
+            let waited = *self.waited.get_or_insert(time);
+            let wait = micros.saturating_sub(waited.0 / MICROSECOND);
             if wait > 0 {
                 writeln!(out, "{name} wait {wait} 0")?;
-                self.waited = time;
+                self.waited = Some(time);
             }
         }
         let action = match request.op {

@@ -43,6 +43,8 @@ pub struct FormatSpec {
     pub(super) counts_sectors: bool,
     /// The smallest difference of two times that the writer keeps, in nanoseconds.
     pub(super) time_unit: u64,
+    /// The writer keeps differences of times alone, and its first request is at zero.
+    pub(super) relative_times: bool,
     /// A caveat about the format's numbers.
     pub(super) note: Option<&'static str>,
 }
@@ -124,6 +126,7 @@ impl FormatSpec {
             has_latency: false,
             counts_sectors: false,
             time_unit: 1,
+            relative_times: false,
             note: None,
         }
     }

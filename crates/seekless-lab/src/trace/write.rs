@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::format::Format;
 use super::line_writer::{Dropped, LineWriter};
 use super::request::{Names, Request};
+use super::spec::FormatSpec;
 
 /// Result of writing.
 #[derive(Clone, PartialEq, Eq, Default, Debug, serde::Serialize)]
@@ -14,6 +15,8 @@ pub struct Written {
     pub dropped: Vec<(&'static str, u64)>,
     /// Requests whose time was cut to the format's unit.
     pub times_cut: u64,
+    /// The time of the first request, where the format counts from it on.
+    pub from_ns: Option<u64>,
     pub bytes: u64,
 }
 
@@ -21,6 +24,7 @@ pub struct Written {
 pub struct TraceWriter<W: Write> {
     writer: Box<dyn LineWriter>,
     time_unit: u64,
+    relative_times: bool,
     out: W,
     buffer: Vec<u8>,
     written: Written,
@@ -35,8 +39,8 @@ impl<W: Write> TraceWriter<W> {
         let mut writer = format.writer()?;
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
         writer.header(&mut buffer);
-        let time_unit = format.spec().time_unit;
-        Some(TraceWriter { writer, time_unit, out, buffer, written: Written::default() })
+        let FormatSpec { time_unit, relative_times, .. } = *format.spec();
+        Some(TraceWriter { writer, time_unit, relative_times, out, buffer, written: Written::default() })
     }
 
     /// Writes a request, unless the format cannot hold it.
@@ -48,6 +52,9 @@ impl<W: Write> TraceWriter<W> {
         match self.writer.request(request, names, &mut self.buffer) {
             Ok(()) => {
                 self.written.requests += 1;
+                if self.relative_times {
+                    self.written.from_ns.get_or_insert(request.time.0);
+                }
                 self.written.times_cut += u64::from(!request.time.0.is_multiple_of(self.time_unit));
             }
             Err(Dropped::Io(error)) => return Err(error),

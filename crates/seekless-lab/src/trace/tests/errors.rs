@@ -169,4 +169,16 @@ fn writers_bend_nothing() {
     let mut writer = TraceWriter::new(&Format::parse("alibaba").expect("a format"), Vec::new()).expect("a writer");
     writer.write(&Request::new(Nanos(1_500), Op::Read, 512, 512), &names).expect("memory takes everything");
     assert_eq!(writer.finish().expect("memory takes everything").0.times_cut, 1);
+
+    // Waits are from the first request on, wherever that is in the history of the world.
+    let mut writer = TraceWriter::new(&Format::parse("iolog2").expect("a format"), Vec::new()).expect("a writer");
+    let date = 1_577_808_000_000_000_500;
+    for time in [date, date + 2_000, date + 2_000, date + 5_000] {
+        writer.write(&Request::new(Nanos(time), Op::Read, 512, 512), &names).expect("memory takes everything");
+    }
+    let (written, bytes) = writer.finish().expect("memory takes everything");
+    assert_eq!(written.from_ns, Some(date));
+    let text = String::from_utf8(bytes).expect("text");
+    let waits: Vec<&str> = text.lines().filter(|line| line.contains("wait")).collect();
+    assert_eq!(waits, ["disk-0 wait 2 0", "disk-0 wait 3 0"]);
 }
