@@ -93,6 +93,8 @@ fn read(format: Option<Format>, input: &[u8]) {
             let (offset, bytes) = (request.offset, request.bytes);
             assert_eq!(bytes == 0, request.op == Op::Flush, "T2: {request:?}");
             assert!(offset.checked_add(bytes).is_some(), "T2: {request:?}");
+            let longest = request.time.max(request.latency.unwrap_or_default());
+            assert!(longest.0 <= 1 << 63, "T2: {request:?}");
         }
         for spec in super::FORMATS.iter().filter(|spec| spec.writes()) {
             let format = Format::parse(&spec.example()).expect("a format of the table");

@@ -20,7 +20,7 @@
 //!
 //! Invariants
 //!   T1  Every line or record is a request, skipped for a reason, or rejected for a reason.
-//!   T2  A request has bytes unless it is a flush, and its end has a 64-bit address.
+//!   T2  A request has bytes unless it is a flush, its end has a 64-bit address, and its times are at most 2^63 ns.
 //!   T3  Memory does not grow with the length of a trace.
 
 mod beginning;

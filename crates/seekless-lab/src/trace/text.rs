@@ -386,10 +386,21 @@ pub(super) fn times(count: u64, unit: u64) -> Result<u64, Aside> {
     count.checked_mul(unit).ok_or(Aside::Rejected("the address is beyond 2^64 bytes"))
 }
 
-/// Checks the rules for every request: it has bytes unless it is a flush, and its end has an address.
+/// Limit of times, 292 years from the start of the clock: those of a replay, a sum of two, still fit 64 bits. Beyond it are
+/// numbers below zero that a program wrote without their sign.
+const TIME_MAX: Nanos = Nanos(1 << 63);
+
+/// Checks the rules for every request: its times can be added, it has bytes unless it is a flush, and its end has an
+/// address.
 #[inline]
 pub(super) fn plausible(request: Request) -> Result<Request, Aside> {
     use super::request::Op;
+    if request.time > TIME_MAX {
+        return Err(Aside::Rejected("the time is beyond 2^63 ns"));
+    }
+    if request.latency.is_some_and(|latency| latency > TIME_MAX) {
+        return Err(Aside::Rejected("the latency is beyond 2^63 ns"));
+    }
     if request.op == Op::Flush {
         return Ok(Request { offset: 0, bytes: 0, ..request });
     }

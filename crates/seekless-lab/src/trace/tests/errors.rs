@@ -97,6 +97,23 @@ fn text_in_another_dress() {
     assert_eq!(input.shell("| wc"), "cat <'my traces/a' | wc");
 }
 
+/// Aim: times of which the sums do not fit 64 bits are no times, in any format, and the report has the line. Method: minus one
+/// and minus a millisecond without the sign, among times near zero, of lines and of requests in memory.
+#[test]
+fn times_below_zero() {
+    let sample =
+        "5,0,read,512,4096,,,,\n18446744073709551615,0,read,512,4096,,,,\n6,0,read,0,512,,18446744073708551616,,\n";
+    let (requests, trace) = lines(sample.as_bytes(), &as_format("seekless"));
+    assert_eq!(requests, ["5 0 read 512+4096 - -/-/-"]);
+    let rejected = trace.import().rejected;
+    let found: Vec<_> = rejected.iter().map(|tally| (tally.reason, tally.first_at)).collect();
+    assert_eq!(found, [("the latency is beyond 2^63 ns", 3), ("the time is beyond 2^63 ns", 2)]);
+    let given = [5, 1 << 63, u64::MAX].map(|time| Ok(Request::new(Nanos(time), Op::Read, 0, 512)));
+    let mut trace = Trace::of_requests("a table", given.into_iter(), &[], &Options::default()).expect("a trace");
+    let error = trace.next_batch(&mut Vec::new()).expect_err("the last has no time");
+    assert_eq!(error.to_string(), "request 3: the time is beyond 2^63 ns");
+}
+
 /// Devices that are not in the trace: the error lists those that are.
 #[test]
 fn other_devices() {
