@@ -42,6 +42,8 @@ impl Imported {
         wanted: Option<&str>,
         read: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Imported, ImportError> {
+        // Some programs put a mark in front of a text, which is no part of it.
+        let read = &|name: &str| read(name).map(|text| text.trim_start_matches('\u{feff}').to_owned());
         convert::imported(&syntax::read(file, read)?, file, wanted, read)
     }
 

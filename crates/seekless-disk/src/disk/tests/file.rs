@@ -112,6 +112,15 @@ fn a_whole_drive() {
     assert_eq!(Drive::from_toml(&drive.to_toml()), Ok(drive));
 }
 
+/// A mark that some programs put in front of a text is no part of it: the drive is the same, and mistakes have their line.
+#[test]
+fn a_byte_order_mark_is_no_key() {
+    let marked = format!("\u{feff}{WHOLE}");
+    assert_eq!(Drive::from_toml(&marked), Drive::from_toml(WHOLE));
+    let mistake = |text: &str| Drive::from_toml(&text.replacen("spares = 20", "spares = -1", 1)).unwrap_err();
+    assert_eq!(mistake(&marked), mistake(WHOLE));
+}
+
 /// Aim: a mistake is reported with its line, its key, and what is allowed. Method: each line changes one line of a whole drive.
 #[test]
 fn mistakes_are_named() {

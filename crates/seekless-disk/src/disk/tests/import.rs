@@ -182,6 +182,25 @@ fn a_drive_of_diskspecs() {
     assert_eq!(notes.len(), 7, "{notes:#?}");
 }
 
+/// A mark that some programs put in front of a text is no part of it, in any of the files, and the text may have it twice.
+#[test]
+fn byte_order_marks_are_no_text() {
+    for marks in ["\u{feff}", "\u{feff}\u{feff}"] {
+        let marked = |text: &str| format!("{marks}{text}");
+        let model = MODEL.replace("{single}", "-1.0");
+        let files = [("acme.parv", SYSTEM), ("acme.diskspecs", SPECS), ("acme.model", &model), ("acme.seek", CURVE)];
+        let texts = files.map(|(name, text)| (name, marked(text)));
+        let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
+        assert_eq!(import(&texts, None), import(&files, None));
+        // The curve is read where the model names it.
+        let extracted = model.replace("Seek type = curve", "Seek type = extracted");
+        let specs = [("acme.diskspecs", SPECS), ("acme.model", &extracted), ("acme.seek", CURVE)];
+        let plain = import(&specs, None).unwrap();
+        let curve = marked(CURVE);
+        assert_eq!(import(&[specs[0], specs[1], ("acme.seek", &curve)], None), Ok(plain));
+    }
+}
+
 /// The bus is the slowest on the way to the drive, and to no other.
 #[test]
 fn a_drive_of_a_whole_system() {
