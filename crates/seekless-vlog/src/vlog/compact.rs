@@ -382,13 +382,9 @@ impl Core {
     }
 
     async fn put_in_order(self: &Rc<Self>, first: u32, blocks: u32, seen: Option<u64>) -> Result<Emptied, DeviceError> {
-        let places: Vec<u32> = self.state.borrow().map[first as usize..(first + blocks) as usize].to_vec();
         // Pinned blocks are not reused: while the map shows the old place, the bytes read are current.
-        places.iter().for_each(|&block| self.state.borrow_mut().pin(block));
-        let result = self.put_places_in_order(first, &places, seen).await;
-        places.iter().for_each(|&block| self.state.borrow_mut().unpin(block));
-        self.changed.notify();
-        result
+        let pinned = self.pinned(first, blocks as usize * self.block_bytes());
+        self.put_places_in_order(first, &pinned.blocks, seen).await
     }
 
     async fn put_places_in_order(

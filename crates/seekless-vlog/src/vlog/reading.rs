@@ -38,20 +38,12 @@ impl Core {
         in_order: bool,
     ) -> Result<(), DeviceError> {
         let blocks = (buf.len() / self.block_bytes()) as u32;
-        let places: Vec<u32> = {
-            let mut state = self.state.borrow_mut();
-            let places: Vec<u32> = state.map[logical as usize..(logical + blocks) as usize].to_vec();
-            places.iter().for_each(|&block| state.pin(block));
-            places
-        };
-        let read = self.read_runs(&places, buf).await;
-        {
-            let mut state = self.state.borrow_mut();
-            places.iter().for_each(|&block| state.unpin(block));
-        }
-        self.changed.notify();
-        let last = places.iter().rev().find(|&&block| block != 0);
-        if let (true, Ok(1..), Some(&last)) = (in_order, &read, last) {
+        // A guard: the caller may drop the read half-way.
+        let pinned = self.pinned(logical, buf.len());
+        let read = self.read_runs(&pinned.blocks, buf).await;
+        let last = pinned.blocks.iter().rev().find(|&&block| block != 0).copied();
+        drop(pinned);
+        if let (true, Ok(1..), Some(last)) = (in_order, &read, last) {
             self.read_on(logical + blocks, last);
         }
         read.map(|_| ())

@@ -3,6 +3,7 @@
 //! and without the virtual log, and times taken.
 
 use super::*;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 
 fn quiet() -> Options {
     Options { compact: false, ..Options::default() }
@@ -214,5 +215,29 @@ fn the_log_stays_where_it_is() {
         println!("{written} anchors for 600 writes with reads in between");
         // A window lasts for a share of its free blocks, 300; reads within the window use it up sooner.
         assert!(written < 30, "{written} anchors");
+    });
+}
+
+/// Aim: a read that its caller drops keeps no block in use. Method: it is dropped half-way, over a slow device, and what
+/// it read is overwritten.
+#[test]
+fn a_dropped_read_keeps_no_block() {
+    use futures_util::future::{Either, select};
+    run(1, async |rt: Rt| {
+        let second = Nanos::from_secs(1);
+        let device = FaultDevice::new(&rt, Rc::new(Memory::new(4 * MIB)), 1);
+        let vld = Vld::create(&rt, device.clone(), &plan(), quiet()).await.expect("made");
+        write(&vld, 3, 1, 1).await;
+        vld.flush().await.expect("there is room");
+        let place = vld.core.state.borrow().map[3];
+        device.add(Rule::new(Kinds::READ, When::Nth(1), Effect::Delay(second..=second)));
+        let soon = std::pin::pin!(rt.sleep(Nanos::from_millis(1)));
+        let first = select(vld.read(Sector(3 * 8), Buf::dirty(4096)), soon).await;
+        assert!(matches!(&first, Either::Right(_)), "the read waits for the device");
+        drop(first);
+        write(&vld, 3, 1, 2).await;
+        vld.flush().await.expect("there is room");
+        assert_ne!(vld.core.state.borrow().map[3], place);
+        assert!(vld.core.state.borrow().space.is_free(place), "the block is free again");
     });
 }
