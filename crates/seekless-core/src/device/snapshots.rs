@@ -27,7 +27,7 @@ pub enum SnapshotError {
     NotFound { name: String },
     #[error("there is room for {most} snapshots, and all of it is taken")]
     Full { most: u32 },
-    #[error("the name of a snapshot has 1 to {most} bytes, and no control characters")]
+    #[error("the name of a snapshot has 1 to {most} bytes, no control characters, and is not `damaged-` with a number")]
     Name { most: usize },
 }
 

@@ -2,7 +2,9 @@
 
 use super::format::Label;
 use super::layout::Layout;
-use crate::device::{Buf, Device, DeviceError};
+use crate::device::rescue::rescue_right;
+use crate::device::{Device, DeviceError};
+use crate::units::SECTOR_BYTES;
 
 /// A snapshot, as its label describes it.
 pub(super) struct LabelledSnapshot {
@@ -17,19 +19,29 @@ pub(super) fn places(layout: &Layout, map: &[u32]) -> Vec<(u32, u32)> {
     (1..=layout.snapshots).map(place).filter(|&(_, block)| block != 0).collect()
 }
 
+/// Beginning of the names of snapshots whose labels are damaged; the number follows.
+const DAMAGED: &str = "damaged-";
+
+/// True for the names that [`read_labels`] gives: a label that has one would be one of two snapshots of that name.
+pub(super) fn is_name_of_damaged(name: &str) -> bool {
+    name.strip_prefix(DAMAGED).is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// Reads labels.
 pub(super) async fn read_labels(
     device: &Device,
     layout: &Layout,
     places: Vec<(u32, u32)>,
 ) -> Result<Vec<LabelledSnapshot>, DeviceError> {
+    let sectors = u64::from(layout.block_bytes()) / SECTOR_BYTES;
     let mut found = Vec::new();
     for (number, block) in places {
-        let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
-        // A damaged one gets a name by which it can be removed.
-        let (created_seconds, name) = match Label::from_block(&read) {
+        let is_right = |bytes: &[u8]| Label::from_block(bytes).is_some();
+        let read = rescue_right(device, layout.sector_of(block), sectors, is_right).await?;
+        // One that is damaged, or cannot be read, gets a name by which it can be removed.
+        let (created_seconds, name) = match Label::from_block(&read.bytes) {
             Some((label, name)) => (label.created_seconds, name),
-            None => (0, format!("damaged-{number}")),
+            None => (0, format!("{DAMAGED}{number}")),
         };
         found.push(LabelledSnapshot { number, created_seconds, name });
     }

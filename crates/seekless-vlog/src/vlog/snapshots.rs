@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use super::core::Core;
 use super::eager::AllocPurpose;
 use super::format::{Label, NAME_BYTES_MAX};
-use super::labels::{LabelledSnapshot, places, read_labels};
+use super::labels::{LabelledSnapshot, is_name_of_damaged, places, read_labels};
 use super::vld::Vld;
 use crate::device::{Data, DeviceError, SnapshotError, SnapshotInfo, Snapshots};
 
@@ -58,7 +58,8 @@ impl Core {
     }
 
     async fn take_snapshot(self: Rc<Self>, name: String) -> Result<(), SnapshotError> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
+        if !is_name || is_name_of_damaged(&name) {
             return Err(SnapshotError::Name { most: NAME_BYTES_MAX });
         }
         let _turn = self.snapshot_gate.enter().await;

@@ -263,3 +263,30 @@ fn a_damaged_label_can_be_given_up() {
         assert_eq!(vld.list().await, Ok(Vec::new()));
     });
 }
+
+/// A label that cannot be read takes no other snapshot away, and no snapshot is named as those are that lost theirs.
+#[test]
+fn an_unreadable_label_can_be_given_up() {
+    use crate::device::fault::FaultDevice;
+    run(1, async |rt: Rt| {
+        let memory = Rc::new(Memory::new(MIB));
+        let fault = FaultDevice::new(&rt, memory, 1);
+        let vld = Vld::create(&rt, fault.clone(), &roomy(3), Options::default()).await.expect("made");
+        write(&vld, 3, 1, 7).await;
+        vld.take("one").await.expect("there is room");
+        vld.take("two").await.expect("there is room");
+        let block = vld.core.state.borrow().map[vld.core.layout.label_of(1) as usize];
+        let at = vld.core.layout.sector_of(block);
+        fault.lose(at..Sector(at.0 + 1));
+        let names = async |vld: &Rc<Vld>| -> Vec<String> {
+            vld.list().await.expect("they can be listed").into_iter().map(|found| found.name).collect()
+        };
+        assert_eq!(names(&vld).await, ["damaged-1", "two"]);
+        for name in ["damaged-1", "damaged-2", "damaged-64"] {
+            assert!(matches!(vld.take(name).await, Err(SnapshotError::Name { .. })), "{name}");
+        }
+        vld.take("damaged-door").await.expect("there is room");
+        vld.remove("damaged-1").await.expect("it can be given up");
+        assert_eq!(names(&vld).await, ["two", "damaged-door"]);
+    });
+}
