@@ -67,7 +67,9 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
         return Err(Failure::new("--for 0: nothing would be recorded").code(WRONG_USAGE));
     }
     let device = device_number(&args.device)?;
-    let wish = Wish::new(Replace::forced(args.force)).sources(Sources::of(&[&args.device]));
+    let behind = file_behind(device);
+    let sources = Sources::of(&[Some(&args.device), behind.as_ref()].into_iter().flatten().collect::<Vec<_>>());
+    let wish = Wish::new(Replace::forced(args.force)).sources(sources);
     seekless_lab::output::check(&args.output, &wish)?;
     // Before anything is changed in the kernel, so that Ctrl-C always leads to the cleanup.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
@@ -155,6 +157,14 @@ fn device_number(path: &Path) -> Result<u32, Failure> {
     }
     let problem = format!("{} is neither a block device nor the file behind a loop device", path.display());
     Err(Failure::new(problem).hint(format!("make one with: losetup --find --show {}", quoted_path(path))))
+}
+
+/// The file that a loop device, or the whole device of a partition, shows.
+fn file_behind(device: u32) -> Option<PathBuf> {
+    let folder = Path::new("/sys/dev/block").join(format!("{}:{}", device >> 20, device & 0xf_ffff));
+    let mut names = ["loop/backing_file", "../loop/backing_file"].into_iter();
+    let name = names.find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
+    Some(PathBuf::from(name.strip_suffix('\n').unwrap_or(&name)))
 }
 
 /// Copies the kernel's events; returns their number.

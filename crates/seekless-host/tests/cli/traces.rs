@@ -268,6 +268,12 @@ fn devices_are_recorded() {
     let recorded = scratch.run(&["trace", "capture", "d.img", "-o", "one.gz", "--", "sh", "-c", &read]);
     let failing = format!("{read}; exit 3");
     let failed = scratch.run(&["trace", "capture", &device, "-o", "two", "--", "sh", "-c", &failing]);
+    // Not over the image itself, whichever of the two is named.
+    for named in [&*device, "d.img"] {
+        let refused = scratch.run(&["trace", "capture", named, "-o", "d.img", "-f", "--for", "10ms"]);
+        assert_eq!(refused.code, 1, "{named}: {}", refused.err);
+        assert!(std::fs::read(&image).unwrap() == vec![0; 1 << 20], "{named}");
+    }
     let mut interrupted = scratch.command();
     let mut interrupted = interrupted.args(["trace", "capture", &device, "-o", "three"]).spawn().unwrap();
     let own = format!("/sys/kernel/tracing/instances/seekless-{}", interrupted.id());
