@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -228,7 +228,7 @@ impl Results {
         let costs = folder.join(SECONDS);
         match fs::read(&costs) {
             Ok(_) if merged.added == 0 => {}
-            Ok(text) => self.append_seconds(&text)?,
+            Ok(text) => self.append_seconds(whole_lines(&text))?,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => return Err(failed("read", &costs)(cause)),
         }
@@ -271,8 +271,15 @@ impl Results {
     fn append_seconds(&mut self, lines: &[u8]) -> Result<(), ResultsError> {
         let path = self.folder.join(SECONDS);
         self.journal.alone(Turn::Append, |_| {
-            let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed("open", &path))?;
-            file.write_all(lines).map_err(failed("write", &path))
+            let mut options = OpenOptions::new();
+            let mut file = options.read(true).append(true).create(true).open(&path).map_err(failed("open", &path))?;
+            let mut last = [b'\n'];
+            if file.seek(SeekFrom::End(-1)).is_ok() {
+                file.read_exact(&mut last).map_err(failed("read", &path))?;
+            }
+            // A run that was ended while it wrote, or found the disk full, has left half a line.
+            let end = if last == *b"\n" { &b""[..] } else { b"\n" };
+            file.write_all(&[end, lines].concat()).map_err(failed("write", &path))
         })
     }
 
@@ -354,24 +361,31 @@ pub fn has_costs(folder: &Path) -> bool {
 }
 
 /// Reads how long the points of a run took, from its folder of results. The run may be one of another program, or with
-/// `--quick`. An incomplete last line is ignored.
+/// `--quick`. Incomplete lines are ignored.
 ///
 /// # Errors
 /// When there is no such file, or one of something else.
 pub fn read_costs(folder: &Path) -> Result<Costs, ResultsError> {
     let path = folder.join(SECONDS);
     let text = fs::read(&path).map_err(failed("read", &path))?;
-    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     let mut costs = Costs::default();
-    for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
+    for (number, line) in whole_lines(&text).split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
         let wrong = |problem: String| ResultsError::Content {
             path: format!("{}, line {}", path.display(), number + 1),
             problem: format!("this is no time of a point ({problem})"),
         };
-        let spent: Spent = serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?;
+        let spent: Spent = match serde_json::from_slice(line) {
+            Err(error) if error.is_eof() => continue,
+            spent => spent.map_err(|error| wrong(error.to_string()))?,
+        };
         costs.add(spent).map_err(wrong)?;
     }
     Ok(costs)
+}
+
+/// All lines that have an end.
+fn whole_lines(text: &[u8]) -> &[u8] {
+    &text[..text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)]
 }
 
 /// Refuses a folder whose files have the names of results and are not results: a run creates the journal first.

@@ -162,6 +162,22 @@ fn shards_are_merged() {
 
     let mine = "2/3".parse::<Shard>().unwrap().points(&plan, &read_costs(&path("a")).unwrap(), |_| true);
     assert!((3..=4).contains(&count(&mine)), "{}", count(&mine));
+    // A run that was ended while it wrote, or found no space, does not keep others from going on: in its folder, or in another
+    // one that it is merged into.
+    let times = std::fs::read(path("a/seconds.jsonl")).unwrap();
+    std::fs::write(path("a/seconds.jsonl"), &times[..times.len() - 7]).unwrap();
+    let mut results = Results::open(&path("torn"), &plan).unwrap();
+    for from in ["a", "b"] {
+        results.merge(&path(from), &plan, always).unwrap();
+        read_costs(&path("torn")).unwrap();
+    }
+    drop(results);
+    let mut results = Results::open(&path("a"), &plan).unwrap();
+    for _ in 0..2 {
+        results.add_seconds(plan.name_of(0), 2.5).unwrap();
+        read_costs(&path("a")).unwrap();
+    }
+    drop(results);
     std::fs::write(path("a/seconds.jsonl"), "{\"place\":\"one, n 1\",\"seconds\":-1}\n").unwrap();
     read_costs(&path("a")).unwrap_err();
 }
