@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use seekless::rt::HostProfile;
 use seekless::stack::{Stack, Target};
+use seekless_lab::LabError;
 use seekless_lab::report::Report;
 use seekless_lab::run::{Failed, Run, can_be_simulated, run_in_directory, simulate};
 use seekless_lab::workload::script::{Script, Scripted};
@@ -253,7 +254,9 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
         let begins = format!("[{}/{}] {contestant}", number + 1, contestants.len());
         // What was found after the last step of the contestant before ends the command here.
         if is_ended.get() || caller.at(Step { what: &begins, done: 0, total: None, rate: None }).is_break() {
-            break;
+            is_ended.set(true);
+            report.failed.push(Failed { contestant: contestant.to_string(), error: LabError::Interrupted.to_string() });
+            continue;
         }
         let is_simulated = matches!(contestant, Contestant::Stack(stack) if is_virtual(stack, args.clock));
         let speed = RefCell::new(Speed::new(is_simulated));
@@ -349,7 +352,31 @@ fn run_stack(
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
+
+    /// Ends a benchmark when its second contestant begins.
+    struct EndsEarly;
+
+    impl Caller for EndsEarly {
+        fn at(&self, step: Step<'_>) -> ControlFlow<()> {
+            if step.what.starts_with("[2/3]") { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+
+        fn note(&self, _: &str) {}
+    }
+
+    /// Contestants that had no turn because the command was ended are said, so that the others do not look like all.
+    #[test]
+    fn contestants_without_a_turn_are_said() {
+        let words = "bench smallfile --files 10 --on memfs --on memfs --on memfs".split(' ');
+        let matches = Bench::augment_subcommands(Command::new("bench")).try_get_matches_from(words).unwrap();
+        let Ok(Bench::Program(bench)) = Bench::from_arg_matches(&matches) else { panic!("no benchmark") };
+        let report = measure(&bench, &EndsEarly).unwrap();
+        let said = not_measured(&report).map(|failure| failure.text).unwrap_or_default();
+        assert_eq!((report.runs.len(), said.matches("was not measured: it was interrupted").count()), (1, 2), "{said}");
+    }
 
     /// A number that is too large is refused, for each key of each workload; none silently becomes the default.
     #[test]
