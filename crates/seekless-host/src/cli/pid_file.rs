@@ -101,6 +101,10 @@ fn is_stale(file: &File) -> Result<(), String> {
 }
 
 fn is_running(number: u32) -> bool {
+    if number == std::process::id() {
+        // What has been written before is of an earlier process with this number, as the first one of a container has it.
+        return false;
+    }
     let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return false };
     if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
         return false;
@@ -126,6 +130,8 @@ mod tests {
             std::thread::yield_now();
         }
         for stale in [format!("{}\n", child.id()), String::new(), "\n".into(), "4194305\n".into(), "99999999999".into()]
+            .into_iter()
+            .chain([format!("{}\n", std::process::id())])
         {
             std::fs::write(&path, &stale).unwrap();
             let result = PidFile::new(&path).map(|file| file.write());
