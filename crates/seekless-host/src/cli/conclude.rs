@@ -141,7 +141,8 @@ fn to_text(
         text += &format!("{held} of {} claims hold{not_measured}.\n", claims.len());
     }
     let folder = seekless::stack::quoted_path(folder);
-    text + &format!("For a page: seekless report {folder} -o {}.html\n", experiment.name)
+    let page = seekless::stack::quoted_if_need_be(&format!("{}.html", experiment.name));
+    text + &format!("For a page: seekless report {folder} -o {page}\n")
 }
 
 fn claims_table(claims: &[&Checked]) -> Table {

@@ -90,9 +90,10 @@ fn check(args: &Args, stack: &Stack) -> Done {
         })
     })?;
     match args.json {
-        true => output::print_json(&to_json(stack, &checked, args.data))?,
-        false => output::print(&to_text(stack, &checked, args))?,
+        true => output::print_json(&to_json(stack, &checked, args.data)),
+        false => output::print(&to_text(stack, &checked, args)),
     }
+    .map_err(|failure| failure.code(OPERATIONAL | code_of(checked.verdict())))?;
     Ok(code_of(checked.verdict()))
 }
 

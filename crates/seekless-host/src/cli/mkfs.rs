@@ -1,6 +1,6 @@
 //! `seekless mkfs`
 
-use seekless::stack::{Interface, Purpose, quoted};
+use seekless::stack::{Interface, Probed, Purpose, Stack, quoted};
 use uuid::Uuid;
 
 use super::world::{World, identity};
@@ -79,16 +79,23 @@ pub(super) fn run(args: &Args) -> Done {
             return Err(failure);
         }
     };
-    if args.json {
-        output::print_json(&info::to_json(&stack, &probed))?;
-    } else if !output::is_quiet() {
-        output::print(&info::to_text(&stack, &probed))?;
-        let line = quoted(&stack.after_mkfs().to_string());
-        let next = match stack.is() {
-            Interface::FileSystem => format!("mount it with: seekless mount {line} DIR"),
-            Interface::Device => format!("offer it with: seekless export {line}"),
-        };
-        output::print(&format!("\n{next}"))?;
-    }
+    say(args, &stack, &probed).map_err(|failure| Failure::new(format!("it is made, but {}", failure.text)))?;
     Ok(0)
+}
+
+/// Prints what was made, and what to do with it.
+fn say(args: &Args, stack: &Stack, probed: &Probed) -> Result<(), Failure> {
+    if args.json {
+        return output::print_json(&info::to_json(stack, probed));
+    }
+    if output::is_quiet() {
+        return Ok(());
+    }
+    output::print(&info::to_text(stack, probed))?;
+    let line = quoted(&stack.after_mkfs().to_string());
+    let next = match stack.is() {
+        Interface::FileSystem => format!("mount it with: seekless mount {line} DIR"),
+        Interface::Device => format!("offer it with: seekless export {line}"),
+    };
+    output::print(&format!("\n{next}"))
 }

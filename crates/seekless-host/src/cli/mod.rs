@@ -74,7 +74,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use seekless::stack::{Stack, Target};
+use seekless::stack::{Stack, Target, Value, quoted};
 
 /// File systems to mount, or to benchmark.
 #[derive(Parser)]
@@ -202,7 +202,12 @@ fn run(arguments: Vec<OsString>) -> Done {
             }
             command
         }
-        Err(error) => return wrong_usage(&error, arguments.get(1)),
+        Err(error) => {
+            return wrong_usage(
+                &error,
+                arguments.iter().skip(1).find(|argument| !argument.as_encoded_bytes().starts_with(b"-")),
+            );
+        }
     };
     match command {
         Command::Mkfs(args) => mkfs::run(&args),
@@ -328,15 +333,33 @@ fn parse_stack(argument: &str) -> Result<Stack, Failure> {
     // An image or a directory means the obvious stack on it.
     let path = Path::new(argument);
     Err(match path.symlink_metadata() {
-        Ok(_) if path.is_dir() => failure.hint(format!("for this directory write: 'hostdir:{argument}'")),
-        Ok(_) => failure.hint(format!("for this file write: 'lfs / file:{argument}'")),
+        Ok(_) if path.is_dir() => {
+            failure.hint(format!("for this directory write: {}", quoted(&format!("hostdir:{}", as_value(argument)))))
+        }
+        Ok(_) => {
+            failure.hint(format!("for this file write: {}", quoted(&format!("lfs / file:{}", as_value(argument)))))
+        }
         Err(_) => failure,
     })
+}
+
+/// A path as the value of a word in a stack line.
+fn as_value(path: &str) -> Value {
+    Value::Path(path.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is proposed for a file is a line for that file, whatever its name has.
+    #[test]
+    fn proposed_lines_name_the_file() {
+        for name in ["a.img", "it's.img", "a,b=c.img", " a / b\".img ", "x{}.img"] {
+            let stack = Stack::parse(&format!("lfs / file:{}", as_value(name))).unwrap();
+            assert_eq!(stack.words()[1].text("path"), Some(name));
+        }
+    }
 
     /// The definition of the command line is consistent (clap's own check).
     #[test]

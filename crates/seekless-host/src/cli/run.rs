@@ -346,7 +346,10 @@ fn print_shard(args: &Args, experiment: &Experiment, shard: Shard, rows: &[Row],
     }
     let all = match args.out {
         Some(_) => "DIR...".to_owned(),
-        None => format!("{}.*-of-{}", args.which.results(experiment, None).display(), shard.count()),
+        // The shell looks for what is outside quotes.
+        None => {
+            format!("{}.*-of-{}", seekless::stack::quoted_path(&args.which.results(experiment, None)), shard.count())
+        }
     };
     output::print(&format!(
         "Shard {shard}: {} rows in {}\nWhen all shards are there: seekless merge {} {all}\n",

@@ -105,14 +105,16 @@ pub(super) fn run(args: &Args) -> Done {
     let (above, all, is_verified) = found?;
     let mut checked = above.clone();
     all.iter().for_each(|one| checked.add(one.checked.clone()));
-    match args.json {
-        true => output::print_json(&to_json(&stack, &above, &all, &checked, is_verified))?,
-        false => output::print(&to_text(&above, &all, &checked, is_verified))?,
-    }
-    Ok(match not_compared(&all) {
+    let code = match not_compared(&all) {
         0 => fsck::code_of(checked.verdict()),
         _ => fsck::UNCORRECTED,
-    })
+    };
+    match args.json {
+        true => output::print_json(&to_json(&stack, &above, &all, &checked, is_verified)),
+        false => output::print(&to_text(&above, &all, &checked, is_verified)),
+    }
+    .map_err(|failure| failure.code(fsck::OPERATIONAL | code))?;
+    Ok(code)
 }
 
 /// Rows of which not all members are there and up to date.

@@ -351,3 +351,23 @@ fn a_pid_file_is_of_one_daemon() {
     scratch.good(&["umount", "mnt"]);
     assert!(!scratch.path("pid").exists());
 }
+
+/// Exit codes keep their meaning when the result cannot be printed, and with an option before the command.
+#[test]
+fn exit_codes_keep_their_meaning() {
+    let scratch = Scratch::new();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let run = |arguments: &[&str]| scratch.ended(&scratch.command().args(arguments).stdout(full()).output().unwrap());
+    let line = "lfs / file:a.img";
+    let made = run(&["mkfs", "lfs / file:a.img,size=32MiB"]);
+    assert_eq!(made.code, 1, "{}", made.err);
+    assert!(made.err.contains("it is made, but"), "{}", made.err);
+    scratch.good(&["fsck", line]);
+    for arguments in [&["fsck", "-n", line][..], &["fsck", line], &["fsck", "--json", line]] {
+        assert_eq!(run(arguments).code, 8, "{arguments:?}");
+    }
+    for (command, code) in [("fsck", 16), ("scrub", 16), ("mount", 1), ("umount", 1), ("info", 2)] {
+        assert_eq!(scratch.run(&["-q", command, "--no-such-option"]).code, code, "{command}");
+        assert_eq!(scratch.run(&[command, "--no-such-option"]).code, code, "{command}");
+    }
+}
