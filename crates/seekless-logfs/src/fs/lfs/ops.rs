@@ -271,7 +271,7 @@ impl Figures for Segmented {
 
 #[async_trait(?Send)]
 impl LogBackend for Segmented {
-    async fn read_xattr(fs: &Lfs, pointer: Pointer) -> FsResult<Option<Buf>> {
+    async fn read_xattr(fs: &Lfs, _: Ino, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         if !fs.state.borrow().log.layout.holds(at, sectors.into()) {
             return Err(FsError::corrupt("extended attributes", at, "their pointer leads outside the log"));

@@ -110,7 +110,7 @@ pub(in crate::fs) trait Figures: LogTypes {
 #[async_trait(?Send)]
 pub(in crate::fs) trait LogBackend: InodeMap + SpaceAccounts + Figures {
     /// Reads the extended attributes that an inode points to; `None` when their checksum does not match.
-    async fn read_xattr(fs: &LogFs<Self>, pointer: Pointer) -> FsResult<Option<Buf>>;
+    async fn read_xattr(fs: &LogFs<Self>, ino: Ino, pointer: Pointer) -> FsResult<Option<Buf>>;
 
     /// Does what a step waits for.
     async fn wait(fs: &LogFs<Self>, wait: Wait) -> FsResult<()>;

@@ -353,7 +353,7 @@ impl<L: LogBackend> LogFs<L> {
                 return Ok(());
             }
         }
-        let stored = L::read_xattr(self, pointer).await?;
+        let stored = L::read_xattr(self, ino, pointer).await?;
         let mut state = self.state.borrow_mut();
         if pointer_now(&mut state) != wanted {
             return Ok(());

@@ -168,7 +168,7 @@ impl Figures for Virtual {
 
 #[async_trait(?Send)]
 impl LogBackend for Virtual {
-    async fn read_xattr(fs: &Vlfs, pointer: Pointer) -> FsResult<Option<Buf>> {
+    async fn read_xattr(fs: &Vlfs, ino: Ino, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         let holds = |at: Sector, sectors: u64| Self::holds(&fs.state.borrow(), at, sectors);
         let outside = |at: Sector| FsError::corrupt("extended attributes", at, "nothing can be there");
@@ -203,7 +203,12 @@ impl LogBackend for Virtual {
         if whole.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
             return Err(FsError::corrupt("extended attributes", at, "their parts do not make up the whole"));
         }
-        fs.state.borrow_mut().log.parts.insert(at, blocks);
+        let mut state = fs.state.borrow_mut();
+        // While the parts were read, the file may have left this place, and another one may have come there.
+        if state.inodes.get(&ino).is_some_and(|known| known.inode.xattr_pointer() == Some(pointer)) {
+            state.log.parts.insert(at, blocks);
+        }
+        drop(state);
         Ok(Some(Buf::from_slice(&whole)))
     }
 

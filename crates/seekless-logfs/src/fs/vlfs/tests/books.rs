@@ -90,6 +90,44 @@ fn they_balance_at_every_step() {
     });
 }
 
+/// Aim: a slow reader of long attributes writes nothing into the books about a place that they have left since: others
+/// may have come there, and giving those back would free what the old list names. Method: one read of a part waits while
+/// the attributes are replaced.
+#[test]
+fn a_slow_reader_of_attributes_leaves_the_books() {
+    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+    use crate::units::Sector;
+    const LONG: Nanos = Nanos::from_secs(1000);
+    // Short, without a list, or with a list elsewhere.
+    for length in [5, 9_100] {
+        simulate(1, async |rt| {
+            let (_, device) = fresh(&rt, MIB).await;
+            let slow = FaultDevice::new(&rt, device, 1);
+            let fs = open(rt.clone(), slow.clone(), quiet()).await.expect("mount");
+            let client = Client::new(fs.clone());
+            client.write_file(b"/a", &[]).await.expect("written");
+            client.set_xattr(b"/a", b"user.a", &vec![3; 9_000]).await.expect("set");
+            client.sync().await.expect("synced");
+            let last = fs.state.borrow().log.parts.values().flatten().last().copied().expect("a part");
+            fs.drop_caches().await.expect("dropped");
+            let part = Sector(u64::from(last) * format::BLOCK_SECTORS);
+            let rule = Rule::new(Kinds::READ, When::Nth(1), Effect::Delay(LONG..=LONG));
+            slow.add(rule.within(part..Sector(part.0 + 1)));
+            let reader = Client::new(fs.clone());
+            let read = rt.spawn(async move { reader.get_xattr(b"/a", b"user.a").await });
+            rt.sleep(Nanos::from_secs(1)).await;
+            assert_eq!(slow.looked_at(0), 1, "the reader waits");
+            let value = vec![4; length];
+            client.set_xattr(b"/a", b"user.a", &value).await.expect("set");
+            client.sync().await.expect("synced");
+            assert!(rt.now() < LONG);
+            assert_eq!(read.await.expect("read"), value);
+            assert_balanced(&fs, "after the slow reader").await;
+            fs.close().await.expect("closed");
+        });
+    }
+}
+
 /// What to falsify in the state, and what the recount must then mention.
 type Spoilt = (&'static str, fn(&mut State));
 
