@@ -475,6 +475,23 @@ fn measured(workload: &str, on: &str) -> Result<BTreeMap<String, f64>, String> {
     Ok(rows.into_iter().next().expect("a row").metrics)
 }
 
+/// A request waits as long for the first sector on one of several disks as on a single one. Method: the same random reads on both.
+#[test]
+fn rotation_is_that_of_a_request() {
+    let rotation = |on: &str| {
+        let table: toml::Table = "kind = 'largefile'\nbytes = '8MiB'\nunit = '8KiB'".parse().expect("TOML");
+        let kind = kinds().find(|kind| kind.name == "largefile").expect("a kind");
+        let (workload, on) = (kind.read(&table).expect("largefile"), RunTarget::read(on).expect(on));
+        let (folder, profile, clock) = (Path::new("."), HostProfile::NONE, Clock::Virtual);
+        let context = Context { folder, seed: 1, profile, clock, outside: &NoOutside };
+        let rows = workload.run(&on, &context).expect("measured");
+        let random = Value::Text("random read".into());
+        rows.iter().find(|row| row.dims.get("phase") == Some(&random)).expect("the phase").metrics["rotation_ms"]
+    };
+    let (one, four) = (rotation("ffs / disk:hp97560"), rotation("ffs / raid0:n=4 / disk:hp97560"));
+    assert!((0.7..1.4).contains(&(four / one)), "{one} ms on one disk, {four} ms on four");
+}
+
 /// Ends every point before it begins.
 struct Stopped;
 

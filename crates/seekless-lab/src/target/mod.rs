@@ -123,6 +123,8 @@ pub struct Usage {
     /// Of the disk's time, what the arm moved, and what it waited for a sector to come round.
     pub disk_seek: Option<Nanos>,
     pub disk_rotation: Option<Nanos>,
+    /// What several disks together waited for sectors, as their requests are those of all.
+    pub disks_rotation: Option<Nanos>,
     pub log: Option<LogBytes>,
 }
 
@@ -175,6 +177,7 @@ impl Usage {
             disk_writes: less(self.disk_writes, earlier.disk_writes, u64::saturating_sub),
             disk_seek: less(self.disk_seek, earlier.disk_seek, Nanos::saturating_sub),
             disk_rotation: less(self.disk_rotation, earlier.disk_rotation, Nanos::saturating_sub),
+            disks_rotation: less(self.disks_rotation, earlier.disks_rotation, Nanos::saturating_sub),
             log: less(self.log, earlier.log, LogBytes::since),
         }
     }

@@ -484,6 +484,7 @@ impl Target for Vfs {
             disk_writes: of_disk("writes"),
             disk_seek: mean("seek_ns"),
             disk_rotation: mean("rotation_ns"),
+            disks_rotation: of_disk("rotation_ns").map(Nanos),
             log: self.log_bytes(),
         }
     }

@@ -126,7 +126,7 @@ fn measure(measured: &Measured) -> Measure {
         ("disk_requests_each", requests.and_then(|requests| of_units(requests, units))),
         ("disk_writes", usage.disk_writes.map(|writes| writes as f64)),
         ("disk_seek", usage.disk_seek.and_then(|time| measured.share(time))),
-        ("rotation_ms", usage.disk_rotation.zip(requests).and_then(|(time, requests)| of_units(ms(time), requests))),
+        ("rotation_ms", usage.disks_rotation.zip(requests).and_then(|(time, requests)| of_units(ms(time), requests))),
         ("write_cost", usage.log.and_then(LogBytes::write_cost)),
         ("cleaned_utilisation", usage.log.and_then(LogBytes::cleaned_utilisation)),
         ("cleaned_for_new", usage.log.and_then(LogBytes::cleaned_for_new)),
