@@ -195,7 +195,7 @@ impl Claim {
             let other = self.metric_of(counterpart(row, &self.relative_to, rows)?)?;
             let found = self.metric_of(row)? / other;
             let metrics = [(self.metric.clone(), found)].into();
-            found.is_finite().then(|| Row { dims: row.dims.clone(), metrics })
+            is_case(found).then(|| Row { dims: row.dims.clone(), metrics })
         };
         rows.iter().filter_map(ratio).collect()
     }
@@ -213,7 +213,7 @@ impl Claim {
         let case = |row: &Row| {
             let other = counterpart(row, &self.to, rows)?;
             let found = self.metric_of(row)? / self.metric_of(other)?;
-            found.is_finite().then(|| ClaimCase { place: place(&row.dims), found, held: self.is_within(found) })
+            is_case(found).then(|| ClaimCase { place: place(&row.dims), found, held: self.is_within(found) })
         };
         of.filter_map(case).collect()
     }
@@ -234,9 +234,13 @@ impl Claim {
         let case = |(dims, line): (BTreeMap<String, Value>, Vec<(Value, f64)>)| {
             let values = || line.iter().map(|(_, value)| *value);
             let mean = values().sum::<f64>() / line.len() as f64;
-            let found = (values().fold(f64::MIN, f64::max) - values().fold(f64::MAX, f64::min)) / mean;
+            // A ratio to nothing is infinitely far from every value.
+            let found = match values().all(f64::is_finite) {
+                true => (values().fold(f64::MIN, f64::max) - values().fold(f64::MAX, f64::min)) / mean,
+                false => f64::INFINITY,
+            };
             let held = self.at_most.is_some_and(|limit| found <= limit);
-            (line.len() > 1 && found.is_finite()).then(|| ClaimCase { place: place(&dims), found, held })
+            (line.len() > 1 && is_case(found)).then(|| ClaimCase { place: place(&dims), found, held })
         };
         self.lines(rows).into_iter().filter_map(case).collect()
     }
@@ -244,9 +248,10 @@ impl Claim {
     fn shape(&self, rows: &[Row]) -> Vec<ClaimCase> {
         let case = |(dims, line): (BTreeMap<String, Value>, Vec<(Value, f64)>)| {
             let values: Vec<f64> = line.iter().map(|(_, value)| *value).collect();
+            // The values say whether it is so; the ratio of their ends, which may be one of nothing, is for people.
             let found = values.last()? / values.first()?;
             let held = self.shape.is_some_and(|shape| shape.is_of(&values, self.slack));
-            (values.len() > 2 && found.is_finite()).then(|| ClaimCase { place: place(&dims), found, held })
+            (values.len() > 2).then(|| ClaimCase { place: place(&dims), found, held })
         };
         self.lines(rows).into_iter().filter_map(case).collect()
     }
@@ -357,6 +362,11 @@ impl Shape {
     }
 }
 
+/// A ratio to nothing is a case, and infinite, so that it cannot be overlooked; only nothing to nothing says nothing.
+fn is_case(ratio: f64) -> bool {
+    !ratio.is_nan()
+}
+
 /// `smart, disks 4, stripe 8`.
 fn place(dims: &BTreeMap<String, Value>) -> String {
     let part = |(name, value): (&String, &Value)| match value {
@@ -432,5 +442,34 @@ mod tests {
         assert_eq!(steeper.required, "less than 1.00x");
         let none = check("test = \"value\"\nabove = 0.0\nrelative_to = { contestant = \"ext2\" }\n");
         assert_eq!((none.verdict, none.found.as_str()), (Verdict::Open, "no rows"));
+    }
+
+    /// A case against a claim counts where its ratio has no number. Method: rows with zeros in them, and claims that hold or do not.
+    #[test]
+    fn zeros_count() {
+        let row = |(who, x, y): (&str, i64, f64)| Row {
+            dims: [("who".to_owned(), Value::Text(who.to_owned())), ("x".to_owned(), Value::Integer(x))].into(),
+            metrics: [("y".to_owned(), y)].into(),
+        };
+        let up = [("up", 0, 0.0), ("up", 1, 3.0), ("up", 2, 7.0)];
+        let other =
+            [("one", 0, 5.0), ("two", 0, 0.0), ("one", 1, 1.0), ("two", 1, 1.0), ("one", 2, 0.0), ("two", 2, 0.0)];
+        let rows: Vec<Row> = up.into_iter().chain(other).map(row).collect();
+        let to = "of = { who = 'one' }, to = { who = 'two' }";
+        let relative = "test = 'value', where = { who = 'one' }, relative_to = { who = 'two' }";
+        for (claim, verdict, cases) in [
+            (format!("test = 'compare', {to}, below = 1.1"), Verdict::Differs, 2),
+            (format!("test = 'compare', {to}, above = 0.9"), Verdict::Holds, 2),
+            (format!("test = 'compare', {to}, where = {{ x = 2 }}, above = 0.9"), Verdict::Open, 0),
+            (format!("{relative}, below = 1.1"), Verdict::Differs, 2),
+            (format!("{relative}, above = 0.9"), Verdict::Holds, 2),
+            ("test = 'shape', along = 'x', shape = 'falls', where = { who = 'up' }".to_owned(), Verdict::Differs, 1),
+            ("test = 'shape', along = 'x', shape = 'rises', where = { who = 'up' }".to_owned(), Verdict::Holds, 1),
+        ] {
+            let text = format!("claim = {{ text = 't', source = 's', metric = 'y', {claim} }}");
+            let table: toml::Table = toml::from_str(&text).unwrap();
+            let checked = Claim::verify(&table["claim"].clone().try_into().unwrap(), &rows);
+            assert_eq!((checked.verdict, checked.cases), (verdict, cases), "{text}: {checked:?}");
+        }
     }
 }
