@@ -28,10 +28,17 @@ pub fn small_files(run: &Run) -> Vec<Comparison> {
     if run.clock != Clock::Virtual || run.profile != Some(HostProfile::SPARCSTATION2.name) {
         return Vec::new();
     }
-    match run.contestant.split([':', ' ']).next() {
-        Some("lfs") => small_files_of_lfs(run),
+    let words: Vec<&str> = run.contestant.split(" / ").collect();
+    let name = |word: &str| word.split(':').next().unwrap_or_default().to_owned();
+    // Nothing else than one disk: an array, flash or memory is no storage of theirs.
+    let [fs, disk] = words[..] else { return Vec::new() };
+    if name(disk) != "disk" {
+        return Vec::new();
+    }
+    match name(fs).as_str() {
+        "lfs" => small_files_of_lfs(run),
         // The paper's FFS writes metadata in order.
-        Some("ffs") if !run.contestant.contains("metadata=") => small_files_of_ffs(run),
+        "ffs" if !fs.contains("metadata=") => small_files_of_ffs(run),
         _ => Vec::new(),
     }
 }
@@ -120,4 +127,58 @@ fn small_files_of_lfs(run: &Run) -> Vec<Comparison> {
     let place = |comparison: &Comparison| run.phases.iter().position(|measured| measured.phase == comparison.phase);
     comparisons.sort_by_key(place);
     comparisons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Coldness, Usage};
+    use seekless::units::Nanos;
+
+    /// Figures of one old disk are set beside runs on one such disk only.
+    #[test]
+    fn figures_are_for_a_disk() {
+        let run = |contestant: &str| {
+            let usage = Usage { processor: Some(Nanos(1)), disk: Some(Nanos(1)), ..Usage::default() };
+            let phase = |phase: &str| Measured {
+                phase: phase.to_owned(),
+                file_bytes: None,
+                unit: crate::measured::Unit::Files,
+                count: 1,
+                bytes: 1,
+                elapsed: Nanos(4),
+                sync: Nanos(1),
+                usage,
+            };
+            Run {
+                contestant: contestant.to_owned(),
+                parts: Vec::new(),
+                clock: Clock::Virtual,
+                profile: Some(HostProfile::SPARCSTATION2.name),
+                phases: [CREATE, READ, DELETE].map(phase).into(),
+                coldness: Coldness::Cold,
+                counters: Vec::new(),
+            }
+        };
+        for paper in [
+            "lfs / disk:hp97560",
+            "lfs:cleaner=greedy / disk",
+            "ffs / disk:hp97560,size=64MiB",
+            "ffs:profile=m8r2 / disk:x=metadata=",
+        ] {
+            assert!(!small_files(&run(paper)).is_empty(), "{paper}");
+        }
+        for other in [
+            "lfs / ssd:nvme-a",
+            "lfs / raid0:n=4 / disk:hp97560",
+            "lfs / memory:1GiB",
+            "lfs",
+            "ffs:metadata=soft / disk",
+            "ffs / ssd:nvme-a",
+            "ffs / diskette",
+            "ffs / cache / disk",
+        ] {
+            assert_eq!(small_files(&run(other)), [], "{other}");
+        }
+    }
 }
