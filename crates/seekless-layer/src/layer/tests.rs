@@ -4,6 +4,7 @@
 
 mod lower;
 mod plain;
+pub(super) mod trouble;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -229,7 +229,11 @@ impl ChunkedLayer {
             self.stage_full_chunks(file).await?;
         }
         if self.dirty_bytes.get() > self.options.dirty_bytes_max {
-            self.write_back_from(file).await?;
+            let written = self.write_back_from(file).await;
+            // The error may be that of another file, while all others have made room.
+            if self.dirty_bytes.get() > self.options.dirty_bytes_max {
+                written?;
+            }
         }
         let needed = bytes + bytes / 2 + OVERHEAD_BYTES;
         if self.room.get() >= needed {
@@ -247,8 +251,8 @@ impl ChunkedLayer {
                 return Ok(());
             }
             if !last && self.dirty_bytes.get() > 0 {
-                // Written data needs no promise.
-                self.write_back_from(file).await?;
+                // Written data needs no promise. After an error, that of another file perhaps, the next answer decides.
+                let _ = self.write_back_from(file).await;
             }
         }
         Err(FsError::NoSpace)

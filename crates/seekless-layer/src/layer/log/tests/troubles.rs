@@ -5,6 +5,7 @@ use super::*;
 use crate::fs::FsError;
 use crate::fs::client::Client;
 use crate::layer::codecs::Copy;
+use crate::layer::tests::trouble::Trouble;
 use crate::rng::Rng;
 use crate::testing::{MemFsOptions, WeakFs};
 
@@ -174,5 +175,37 @@ fn few_files_may_be_open() {
         }
         fs.close().await.unwrap();
         assert_eq!(lower.leaks(), Default::default());
+    });
+}
+
+/// A file that cannot be written below keeps no other file from being written, however much that is.
+#[test]
+fn one_file_that_cannot_be_written() {
+    simulate(1, async |rt| {
+        let lower = Trouble::over(model(&rt)).await;
+        let options = Options { write_back_interval: Nanos::from_secs(1_000_000), ..tiny(Arc::new(Copy)) };
+        let fs = stack_on(&rt, lower.clone(), options).await.unwrap();
+        let client = Client::new(fs.clone());
+        let bad = client.create(b"/bad").await.unwrap();
+        lower.layer().write.set(Some(bad.ino));
+        client.write(bad, 0, &[1; 20_000]).await.unwrap();
+        for number in 0..20 {
+            let path = format!("/{number}").into_bytes();
+            for round in 0..5 {
+                let file = match round {
+                    0 => client.create(&path).await.unwrap(),
+                    _ => client.open(&path, crate::fs::OpenFlags::READ_WRITE).await.unwrap(),
+                };
+                let written = client.write(file, round * 20_000, &[number; 20_000]).await;
+                assert_eq!(written, Ok(()), "file {number}, round {round}");
+                client.close(file).await.unwrap();
+            }
+        }
+        // Its own users get the error.
+        client.fsync(bad).await.unwrap_err();
+        for number in 0..20 {
+            let path = format!("/{number}").into_bytes();
+            assert!(client.read_file(&path).await.unwrap() == vec![number; 100_000], "file {number}");
+        }
     });
 }

@@ -1,0 +1,73 @@
+//! A lower file system of which single operations fail, and which notes what is written to it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::device::Data;
+use crate::fs::{Attr, EntryName, Fs, FsError, FsResult, RenameMode, WriteMode};
+use crate::layer::{At, Layer, Nodes, Stacked};
+use crate::units::Ino;
+
+/// What fails.
+#[derive(Default)]
+pub(in crate::layer) struct Trouble {
+    /// Writes to this file.
+    pub write: Cell<Option<Ino>>,
+    /// The next reading of an attribute.
+    pub getxattr: RefCell<Option<FsError>>,
+    /// Renames that must not replace anything.
+    pub no_replace: Cell<bool>,
+    /// The longest write to each file so far.
+    pub longest_writes: RefCell<BTreeMap<Ino, usize>>,
+}
+
+impl Trouble {
+    pub(in crate::layer) async fn over(lower: Fs) -> Rc<Stacked<Trouble>> {
+        Rc::new(Stacked::new(lower, Trouble::default()).await.expect("stacked"))
+    }
+
+    pub(in crate::layer) fn longest_write_to(&self, ino: Ino) -> usize {
+        self.longest_writes.borrow().get(&ino).copied().unwrap_or(0)
+    }
+}
+
+impl Layer for Trouble {
+    type Node = ();
+
+    const NAME: &'static str = "trouble";
+
+    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
+        Ok(())
+    }
+
+    async fn write(&self, at: At<'_, ()>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        if self.write.get() == Some(at.ino) {
+            return Err(FsError::FileTooLarge);
+        }
+        let longest = self.longest_write_to(at.ino).max(data.len());
+        self.longest_writes.borrow_mut().insert(at.ino, longest);
+        at.lower.write(at.ino, at.handle, offset, data, mode).await
+    }
+
+    async fn getxattr(&self, at: At<'_, ()>, name: &[u8]) -> FsResult<Vec<u8>> {
+        match self.getxattr.take() {
+            Some(error) => Err(error),
+            None => at.lower.getxattr(at.ino, name).await,
+        }
+    }
+
+    async fn rename(
+        &self,
+        lower: &Fs,
+        _nodes: &Nodes<()>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        match mode {
+            RenameMode::NoReplace if self.no_replace.get() => Err(FsError::Loop),
+            _ => lower.rename(from, to, mode).await,
+        }
+    }
+}
