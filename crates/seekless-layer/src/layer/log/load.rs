@@ -6,7 +6,7 @@ use super::evidence::Evidence;
 use super::file::{File, Form, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SizeMark, SlotState, kinds};
 use super::index::{NodeAt, Step};
-use super::mark::NAME;
+use super::mark::{NAME, may_hide_a_mark};
 use super::node::OpenFile;
 use super::{ChunkedLayer, Plain, count};
 use crate::codec::is_zero;
@@ -230,7 +230,10 @@ async fn look_behind_zeroes(view: View<'_>) -> FsResult<Content> {
     if first.is_none() {
         return Ok(Content::Plain(nothing));
     }
-    let mark = view.lower.getxattr(view.ino, NAME).await.unwrap_or_default();
+    let mark = match view.lower.getxattr(view.ino, NAME).await {
+        Err(error) if may_hide_a_mark(&error) => return Err(error),
+        other => other.unwrap_or_default(),
+    };
     match generation_max > UNCOMMITTED_GENERATION_MAX || SizeMark::from_bytes(&mark).is_some() {
         true => Ok(Content::Damaged("its first kilobyte, with both slots, is gone".to_string())),
         false => Ok(Content::Empty),

@@ -42,10 +42,22 @@ fn is_ours_with_plus(name: &[u8]) -> bool {
     NAMES.iter().any(has_pluses)
 }
 
+/// True for errors of reading a mark that tell nothing about it. Others come where attributes cannot be used: either there is
+/// no mark, or, as without permission to read the file, it could not be made unclean either.
+pub(super) fn may_hide_a_mark(error: &FsError) -> bool {
+    // Of the errors of hosts: EINTR, EIO, ENOMEM, ENFILE, EMFILE.
+    matches!(error, FsError::Device(_) | FsError::Corrupt { .. } | FsError::Host(4 | 5 | 12 | 23 | 24))
+}
+
 impl ChunkedLayer {
     /// The mark of the lower file with `attr` if it can be trusted, and whether there is a clean one.
     pub(super) async fn marked(&self, lower: &Fs, attr: &Attr) -> (Option<SizeMark>, Mark) {
-        let value = lower.getxattr(attr.ino, NAME).await.unwrap_or_default();
+        let value = match lower.getxattr(attr.ino, NAME).await {
+            Ok(value) => value,
+            // A clean one may be there.
+            Err(error) if may_hide_a_mark(&error) => return (None, Mark::Clean),
+            Err(_) => Vec::new(),
+        };
         match SizeMark::from_bytes(&value).filter(|mark| mark.clean == 1) {
             Some(mark) => (Some(mark).filter(|mark| mark.lower_size == attr.size), Mark::Clean),
             // The layer that made it unclean may have been killed before that was durable.

@@ -209,3 +209,38 @@ fn one_file_that_cannot_be_written() {
         }
     });
 }
+
+/// A mark that could not be read when its file was opened is made unclean before it is wrong (M1). Method: one error of reading it;
+/// then the file is changed, and only what was synced is left.
+#[test]
+fn a_mark_that_cannot_be_read_once() {
+    simulate(1, async |rt| {
+        let (weak, options) = (weak_fs(&rt), tiny(Arc::new(Copy)));
+        let fs = stack_on(&rt, weak.clone(), options.clone()).await.unwrap();
+        Client::new(fs.clone()).write_file(b"/f", &[1; 9_000]).await.unwrap();
+        fs.close().await.unwrap();
+        let mark = async |lower: Fs| {
+            let below = Client::new(lower);
+            format::SizeMark::from_bytes(&below.get_xattr(b"/f", mark::NAME).await.unwrap()).unwrap()
+        };
+        let first = mark(weak.clone()).await;
+        assert_eq!((first.clean, first.size), (1, 9_000));
+        let lower = Trouble::over(weak.clone()).await;
+        let client = Client::new(stack_on(&rt, lower.clone(), options.clone()).await.unwrap());
+        lower.layer().getxattr.replace(Some(unknown()));
+        let file = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+        assert_eq!(*lower.layer().getxattr.borrow(), None);
+        for round in 1..4 {
+            client.write(file, 9_000, &vec![2; round * 1_000]).await.unwrap();
+            client.fsync(file).await.unwrap();
+            let left: Fs = weak.cut(weak.position(), 1).await.unwrap();
+            let found = mark(left.clone()).await;
+            assert!(
+                found.clean == 0 || found.size == 9_000 + round as u64 * 1_000,
+                "round {round}: it is clean, and wrong"
+            );
+            let again = Client::new(stack_on(&rt, left, options.clone()).await.unwrap());
+            assert_eq!(again.stat(b"/f").await.unwrap().size, 9_000 + round as u64 * 1_000);
+        }
+    });
+}
