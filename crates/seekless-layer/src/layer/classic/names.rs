@@ -1,7 +1,7 @@
 //! Names: the index of a file is renamed, linked and removed with the file [za01 §3].
 //!
 //! The file comes first. An interruption between the two leaves an index that does not match the file beside it, and it
-//! is not used (K1).
+//! is not used (K1). For the same reason an operation that has been done to the file does not fail for an error of its index.
 
 use super::Classic;
 use super::file::{Form, Node};
@@ -36,32 +36,14 @@ impl Classic {
         let entry = at.lower.link(at.ino, parent, name).await?;
         let index = at.node.file.as_ref().and_then(|file| file.borrow().index_ino);
         if let Some(index) = index {
-            let mut linked = at.lower.link(index, parent, &index_name(name)).await;
-            if linked == Err(FsError::Exists)
-                && let Some(other) = find(at.lower, EntryName { parent, name }).await?
-            {
-                // The index of a file that no longer exists.
-                at.lower.forget(other.ino, 1).await;
-                at.lower.unlink(parent, &index_name(name)).await?;
-                linked = at.lower.link(index, parent, &index_name(name)).await;
-            }
-            if linked.is_ok() {
-                at.lower.forget(index, 1).await;
-            }
+            let _ = link_index(at.lower, index, EntryName { parent, name }).await; // K1
         }
         Ok(entry)
     }
 
     pub(super) async fn unlink_both(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
         lower.unlink(place.parent, place.name).await?;
-        self.remove_index(lower, place).await
-    }
-
-    async fn remove_index(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
-        if let Some(index) = find(lower, place).await? {
-            lower.forget(index.ino, 1).await;
-            lower.unlink(place.parent, &index_name(place.name)).await?;
-        }
+        let _ = remove_index(lower, place).await; // K1
         Ok(())
     }
 
@@ -77,24 +59,8 @@ impl Classic {
         for place in [from, to] {
             self.note_place(lower, nodes, place).await?;
         }
-        let (here, there) = (find(lower, from).await?, find(lower, to).await?);
-        for index in here.iter().chain(&there) {
-            lower.forget(index.ino, 1).await;
-        }
-        let (old, new) = (index_name(from.name), index_name(to.name));
-        let (old, new) = (EntryName { parent: from.parent, name: &old }, EntryName { parent: to.parent, name: &new });
-        match (here, there, mode) {
-            (Some(_), Some(_), RenameMode::Exchange) => lower.rename(old, new, RenameMode::Exchange).await,
-            (None, Some(_), RenameMode::Exchange) => lower.rename(new, old, RenameMode::NoReplace).await,
-            (Some(_), Some(_), _) => lower.rename(old, new, RenameMode::Replace).await,
-            (None, Some(_), _) => lower.unlink(new.parent, new.name).await,
-            (Some(_), None, _) => match lower.rename(old, new, RenameMode::NoReplace).await {
-                // Another file has that name; then this file has no index.
-                Err(FsError::Exists) => lower.unlink(old.parent, old.name).await,
-                other => other,
-            },
-            (None, None, _) => Ok(()),
-        }
+        let _ = rename_index(lower, from, to, mode).await; // K1
+        Ok(())
     }
 
     /// Records that the file is now at `place`.
@@ -141,6 +107,67 @@ impl Classic {
             lower.unlink(directory, &index_name(name)).await?;
         }
         Ok(true)
+    }
+}
+
+/// The file at `place` has another name too: links its index there.
+async fn link_index(lower: &Fs, index: Ino, place: EntryName<'_>) -> FsResult<()> {
+    let name = index_name(place.name);
+    let mut linked = lower.link(index, place.parent, &name).await;
+    if linked == Err(FsError::Exists)
+        && let Some(other) = find(lower, place).await?
+    {
+        // The index of a file that no longer exists.
+        lower.forget(other.ino, 1).await;
+        lower.unlink(place.parent, &name).await?;
+        linked = lower.link(index, place.parent, &name).await;
+    }
+    linked?;
+    lower.forget(index, 1).await;
+    Ok(())
+}
+
+async fn remove_index(lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
+    if let Some(index) = find(lower, place).await? {
+        lower.forget(index.ino, 1).await;
+        lower.unlink(place.parent, &index_name(place.name)).await?;
+    }
+    Ok(())
+}
+
+/// The file has been renamed: the index follows.
+async fn rename_index(lower: &Fs, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> FsResult<()> {
+    let (here, there) = (find(lower, from).await?, find(lower, to).await?);
+    for index in here.iter().chain(&there) {
+        lower.forget(index.ino, 1).await;
+    }
+    let (old, new) = (index_name(from.name), index_name(to.name));
+    let (old, new) = (EntryName { parent: from.parent, name: &old }, EntryName { parent: to.parent, name: &new });
+    match (here, there, mode) {
+        (Some(_), Some(_), RenameMode::Exchange) => lower.rename(old, new, RenameMode::Exchange).await,
+        (None, Some(_), RenameMode::Exchange) => move_index(lower, new, old).await,
+        (Some(_), Some(_), _) => lower.rename(old, new, RenameMode::Replace).await,
+        (None, Some(_), _) => lower.unlink(new.parent, new.name).await,
+        (Some(_), None, _) => move_index(lower, old, new).await,
+        (None, None, _) => Ok(()),
+    }
+}
+
+/// Moves an index to a name that no other index has.
+async fn move_index(lower: &Fs, old: EntryName<'_>, new: EntryName<'_>) -> FsResult<()> {
+    let mut moved = lower.rename(old, new, RenameMode::NoReplace).await;
+    if moved.is_err() {
+        // Many network file systems know only renames that replace.
+        match lower.lookup(new.parent, new.name).await {
+            Err(FsError::NotFound) => moved = lower.rename(old, new, RenameMode::Replace).await,
+            Ok(other) => lower.forget(other.attr.ino, 1).await,
+            Err(_) => {}
+        }
+    }
+    match moved {
+        Ok(()) => Ok(()),
+        // Another file has that name; then this file has no index.
+        Err(_) => lower.unlink(old.parent, old.name).await,
     }
 }
 

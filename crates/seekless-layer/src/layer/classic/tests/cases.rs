@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::fs::{FsError, RenameMode};
+use crate::layer::tests::trouble::Trouble;
 
 /// A random overwrite moves everything behind it, so that its cost grows with the file, with a codec whose sizes vary.
 #[test]
@@ -281,5 +282,29 @@ fn what_only_looks_like_units_is_not_changed() {
         assert_eq!(client.read_file(b"/ours").await.unwrap(), b"short");
         client.write_file(b"/ours", b"longer").await.unwrap();
         assert_eq!(client.read_file(b"/ours").await.unwrap(), b"longer");
+    });
+}
+
+/// Where no rename can be kept from replacing, an index follows its file, and one that cannot is removed.
+#[test]
+fn hosts_that_always_replace() {
+    simulate(1, async |rt| {
+        let lower = Trouble::over(model(&rt)).await;
+        lower.layer().no_replace.set(true);
+        let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+        let content = text(30_000);
+        client.write_file(b"/a", &content).await.unwrap();
+        client.rename(b"/a", b"/b", RenameMode::Replace).await.unwrap();
+        let below = Client::new(lower.clone() as Fs);
+        let index = |name: &[u8]| [name, super::super::format::SUFFIX].concat();
+        below.stat(&index(b"/b")).await.unwrap();
+        assert_eq!(below.stat(&index(b"/a")).await.map(drop), Err(crate::fs::FsError::NotFound));
+        // Something else has the name of the index.
+        below.write_file(&index(b"/c"), b"something else").await.unwrap();
+        client.rename(b"/b", b"/c", RenameMode::Replace).await.unwrap();
+        assert_eq!(below.stat(&index(b"/b")).await.map(drop), Err(crate::fs::FsError::NotFound));
+        assert!(client.read_file(b"/c").await.unwrap() == content);
+        assert_eq!(below.read_file(&index(b"/c")).await.unwrap(), b"something else");
+        client.fs().close().await.unwrap();
     });
 }
