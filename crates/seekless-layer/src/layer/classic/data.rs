@@ -18,6 +18,9 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Zeroes are written in pieces of this size where a hole was requested.
 const ZEROES_BYTES: u64 = 1 << 20;
 
+/// Pages of zeroes that are added at a time.
+const HOLE_PAGES: u64 = 1024;
+
 /// How to write a lower file: through which handle, and in which mode.
 #[derive(Clone, Copy)]
 pub(super) struct Writing<'a> {
@@ -69,8 +72,22 @@ impl Classic {
         self.write_held(writing, node, offset, data).await
     }
 
-    /// Writes `data`; with no bytes, it only extends the file to `offset`. The caller holds the gate.
+    /// Writes `data`; with no bytes, it only extends the file to `offset`. The caller holds the gate. A hole far behind the end is
+    /// made in pieces: the units of all of it may need more memory than there is.
     async fn write_held(&self, writing: Writing<'_>, node: &Node, offset: u64, data: &[u8]) -> FsResult<()> {
+        check_end(offset, data.len() as u64)?;
+        loop {
+            let size = node.regular()?.borrow().index.size;
+            let next = (size / PAGE + HOLE_PAGES) * PAGE;
+            if next >= offset {
+                break;
+            }
+            self.write_piece(writing, node, next, &[]).await?;
+        }
+        self.write_piece(writing, node, offset, data).await
+    }
+
+    async fn write_piece(&self, writing: Writing<'_>, node: &Node, offset: u64, data: &[u8]) -> FsResult<()> {
         let file = node.regular()?;
         let end = check_end(offset, data.len() as u64)?;
         let size = file.borrow().index.size;

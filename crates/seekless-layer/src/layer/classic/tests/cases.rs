@@ -308,3 +308,26 @@ fn hosts_that_always_replace() {
         client.fs().close().await.unwrap();
     });
 }
+
+/// A large hole is made in small pieces, whether by a change of size or by a write behind the end.
+#[test]
+fn large_holes_are_made_in_pieces() {
+    const HOLE: u64 = 128 << 20;
+    simulate(1, async |rt| {
+        let lower = Trouble::over(model(&rt)).await;
+        let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+        let file = client.create(b"/f").await.unwrap();
+        client.write(file, 0, &text(5_000)).await.unwrap();
+        client.truncate(b"/f", HOLE + 100).await.unwrap();
+        client.write(file, 2 * HOLE + 100, b"end").await.unwrap();
+        let longest = lower.layer().longest_write_to(file.ino);
+        assert!(longest <= 64 << 10, "{longest} bytes in one write");
+        assert_eq!(client.stat(b"/f").await.unwrap().size, 2 * HOLE + 103);
+        assert!(client.read(file, 0, 5_000).await.unwrap() == text(5_000));
+        assert!(client.read(file, HOLE - 1_000, 2_000).await.unwrap() == vec![0; 2_000]);
+        assert!(client.read(file, 2 * HOLE, 200).await.unwrap() == [&[0; 100][..], b"end"].concat());
+        client.close(file).await.unwrap();
+        client.fs().close().await.unwrap();
+        assert_clean(&rt, &(lower.clone() as Fs)).await;
+    });
+}
