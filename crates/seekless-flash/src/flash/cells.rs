@@ -96,9 +96,9 @@ impl Array {
         self.dies[die].book(now, at, erase) + erase
     }
 
-    /// Time booked on all dies, and on all channels.
-    pub(super) fn busy(&self) -> (Nanos, Nanos) {
-        let sum = |lanes: &[Lane]| lanes.iter().fold(Nanos::ZERO, |sum, lane| sum + lane.busy);
+    /// Time until `now` during which dies were busy, and channels: of all of them.
+    pub(super) fn busy(&self, now: Nanos) -> (Nanos, Nanos) {
+        let sum = |lanes: &[Lane]| lanes.iter().fold(Nanos::ZERO, |sum, lane| sum + lane.busy(now));
         (sum(&self.dies), sum(&self.channels))
     }
 }

@@ -168,7 +168,7 @@ impl Front {
         }
     }
 
-    pub(super) fn firmware_busy(&self) -> Nanos {
-        self.firmware.busy
+    pub(super) fn firmware_busy(&self, now: Nanos) -> Nanos {
+        self.firmware.busy(now)
     }
 }

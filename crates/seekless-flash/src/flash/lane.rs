@@ -13,7 +13,7 @@ pub(super) struct Lane {
     /// Booked intervals in ascending order; they neither overlap nor touch.
     booked: VecDeque<(Nanos, Nanos)>,
     /// Time booked in total.
-    pub(super) busy: Nanos,
+    total: Nanos,
 }
 
 impl Lane {
@@ -27,7 +27,7 @@ impl Lane {
         if length == Nanos::ZERO {
             return start;
         }
-        self.busy += length;
+        self.total += length;
         // Intervals that end before `start` cannot hinder; most bookings go to the end.
         let mut index = self.booked.partition_point(|(_, end)| *end < start);
         while let Some(&(from, to)) = self.booked.get(index) {
@@ -39,6 +39,12 @@ impl Lane {
         }
         self.insert(index, start, start + length);
         start
+    }
+
+    /// Time until `now` during which it did something: what is booked for later is not done yet.
+    pub(super) fn busy(&self, now: Nanos) -> Nanos {
+        let later = |(from, to): &(Nanos, Nanos)| to.saturating_sub((*from).max(now));
+        self.booked.iter().fold(self.total, |busy, interval| busy.saturating_sub(later(interval)))
     }
 
     /// Puts `[start, end)` before the interval `index`, joined with those that it touches.

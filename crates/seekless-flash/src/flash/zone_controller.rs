@@ -315,7 +315,7 @@ impl ZoneController {
     pub(super) fn readings(&self, now: Nanos) -> Vec<(&'static str, u64)> {
         let counts = &self.counts;
         let cells = &self.array.counts;
-        let (dies, channels) = self.array.busy();
+        let (dies, channels) = self.array.busy(now);
         vec![
             ("requests", counts.reads + counts.writes + counts.appends),
             ("reads", counts.reads),
@@ -334,7 +334,7 @@ impl ZoneController {
             ("page_reads", cells.page_reads),
             ("programs", cells.programs),
             ("busy_ns", self.front.busy(now).0),
-            ("firmware_busy_ns", self.front.firmware_busy().0),
+            ("firmware_busy_ns", self.front.firmware_busy(now).0),
             ("dies", self.drive.cells.dies.into()),
             ("dies_busy_ns", dies.0),
             ("channels", self.drive.cells.channels.into()),

@@ -151,3 +151,32 @@ fn dies_work_in_parallel() {
     assert!(times[0].0 * 3 < times[1].0, "{times:?}");
     assert!(times[1] > Nanos::from_micros(8 * 60));
 }
+
+/// Aim: no part is busy for longer than there was time. Method: overwrites of a full drive, 32 at once, and the counters after each
+/// of them, while the drive has more booked than it has done.
+#[test]
+fn booked_work_is_not_done_yet() {
+    let drive = small(4 * MIB, 4, 1200);
+    let lanes = [("dies_busy_ns", u64::from(drive.cells.dies)), ("channels_busy_ns", u64::from(drive.cells.channels))];
+    run(drive, Fill::Random, async move |device, rt| {
+        let mut rng = Rng::new(5);
+        for _ in 0..30 {
+            let writes: Vec<_> = (0..32)
+                .map(|_| {
+                    let (device, rt, at) = (device.clone(), rt.clone(), Sector(rng.below(1024) * 8));
+                    rt.clone().spawn(async move {
+                        device.write(at, Data::from_slice(&[1; 4096]), WriteFlags::NONE).await.expect("a write");
+                        let counters = device.counters();
+                        let count = |name| counters.iter().find(|(other, _)| *other == name).expect("it is counted").1;
+                        for (busy, lanes) in lanes.into_iter().chain([("firmware_busy_ns", 1)]) {
+                            assert!(count(busy) <= lanes * rt.now().0, "{busy}: {counters:?} at {:?}", rt.now());
+                        }
+                    })
+                })
+                .collect();
+            for write in writes {
+                write.await;
+            }
+        }
+    });
+}
