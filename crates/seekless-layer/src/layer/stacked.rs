@@ -260,6 +260,17 @@ impl<L: Layer> Stacked<L> {
         }
     }
 
+    /// As [`Stacked::sweep`], for one inode.
+    pub(super) async fn sweep_one(&self, ino: Ino) {
+        let close = async |node| {
+            let _ = self.layer.close_node(&self.lower, ino, node).await;
+        };
+        let taken = self.nodes.sweep_one(ino, |node| self.layer.lingers(node), close).await;
+        if taken > 0 {
+            self.lower.forget(ino, taken).await;
+        }
+    }
+
     fn at<'a>(&'a self, ino: Ino, handle: Option<Handle>, node: &'a Rc<L::Node>) -> At<'a, L::Node> {
         At { lower: &self.lower, ino, handle, node }
     }

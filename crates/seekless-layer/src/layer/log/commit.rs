@@ -19,6 +19,8 @@
 //!   P2  A provisional commit of a file that may have a clean mark extends the lower file by one of its records: then
 //!       either the mark is not trusted, or the commit does not count (M1).
 
+use std::rc::Rc;
+
 use super::compact::Urgency;
 use super::file::{Form, Mark, Times};
 use super::format::{RECORD_ALIGN, RECORDS_START};
@@ -437,6 +439,25 @@ impl ChunkedLayer {
             Some(stacked) => self.commit_all(file.lower, stacked.nodes(), false).await,
             None => self.sync_file(file.by_inode(), true).await,
         }
+    }
+
+    /// Closes a node that has no users once no task works with it any more. It may have no write-back to come, and below a file without
+    /// a name can cost an open file until then.
+    pub(super) fn close_when_idle(&self, lower: Fs, node: Rc<Node>) {
+        let stacked = self.stacked.borrow().clone();
+        drop(self.rt.spawn(async move {
+            while node.is_busy()
+                && let Some(file) = node.open(&lower)
+            {
+                drop(file.commit_turn().await);
+                drop(node.relocation_gate.enter().await);
+            }
+            let ino = node.ino;
+            drop(node);
+            if let Some(stacked) = stacked.upgrade() {
+                stacked.sweep_one(ino).await;
+            }
+        }));
     }
 
     /// Ensures that changes are written back in time.

@@ -137,10 +137,10 @@ impl Layer for ChunkedLayer {
     }
 
     async fn give_up(&self, lower: &Fs, node: &Rc<Node>) {
-        // A node that is only busy has no write-back to come, after which it would be closed.
-        self.set_timer();
-        if let Some(file) = node.open(lower) {
-            self.is_gone(file).await;
+        let Some(file) = node.open(lower) else { return };
+        self.is_gone(file).await;
+        if node.is_busy() {
+            self.close_when_idle(lower.clone(), node.clone());
         }
     }
 
