@@ -578,7 +578,7 @@ fn mounting_again_waits_for_the_daemon_of_the_pid_file() {
     kill_process(pid, Signal::CONT).unwrap();
     let ended = scratch.ended(&again.wait_with_output().unwrap());
     assert_eq!((ended.code, &*ended.complaints()), (0, ""));
-    assert!(ended.err.contains("pid names a daemon that was unmounted and still writes"), "{}", ended.err);
+    assert!(ended.err.contains("pid names a daemon that was unmounted, and still writes"), "{}", ended.err);
     assert_ne!(daemon(&scratch), pid);
     scratch.good(&["umount", "mnt"]);
 }
