@@ -44,7 +44,7 @@ impl Lane {
     /// Time until `now` during which it did something: what is booked for later is not done yet.
     pub(super) fn busy(&self, now: Nanos) -> Nanos {
         let later = |(from, to): &(Nanos, Nanos)| to.saturating_sub((*from).max(now));
-        self.booked.iter().fold(self.total, |busy, interval| busy.saturating_sub(later(interval)))
+        self.booked.iter().fold(self.total, |busy, interval| busy - later(interval))
     }
 
     /// Puts `[start, end)` before the interval `index`, joined with those that it touches.

@@ -356,16 +356,7 @@ impl Lfs {
         let orphans = self.state.borrow().log.orphans.list();
         for ino in orphans {
             cover("lfs: a mount frees an orphan");
-            // Where not all can be freed, the file must not grow over the rest.
-            let marked = self.run(|state| {
-                state.inode(ino)?.reclaiming = true;
-                Ok(())
-            });
-            let freed = match marked.await {
-                Ok(()) => self.reclaim(ino).await,
-                Err(error) => Err(error),
-            };
-            self.orphan_freed(ino, freed)?;
+            self.free_orphan(ino).await?;
         }
         self.rt.spawn(write_back_task(Rc::downgrade(self)));
         self.rt.spawn(timer_task(Rc::downgrade(self)));

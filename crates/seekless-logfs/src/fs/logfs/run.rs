@@ -71,12 +71,26 @@ impl<L: LogBackend> LogFs<L> {
         })
     }
 
-    /// Turns the result of freeing an orphan that a crash has left into a warning where possible. An unreadable orphan
-    /// stays one, and the check names the damage: the rest of the volume can be used.
+    /// Frees an orphan that a crash has left. An unreadable one stays an orphan, with a warning, and the check names the damage: the
+    /// rest of the volume can be used.
     ///
     /// # Errors
     /// Those that concern more than this file.
-    pub(in crate::fs) fn orphan_freed(&self, ino: Ino, freed: FsResult<()>) -> FsResult<()> {
+    pub(in crate::fs) async fn free_orphan(&self, ino: Ino) -> FsResult<()> {
+        // Where not all can be freed, the file must not grow over the rest.
+        let marked = self.run(|state| {
+            state.inode(ino)?.reclaiming = true;
+            Ok(())
+        });
+        let freed = match marked.await {
+            Ok(()) => self.reclaim(ino).await,
+            Err(error) => Err(error),
+        };
+        self.orphan_freed(ino, freed)
+    }
+
+    /// Turns the result of freeing an orphan into a warning where possible.
+    fn orphan_freed(&self, ino: Ino, freed: FsResult<()>) -> FsResult<()> {
         let is_own = match &freed {
             Err(FsError::Corrupt { .. }) => true,
             Err(FsError::Device(error)) => error.is_of_medium(),

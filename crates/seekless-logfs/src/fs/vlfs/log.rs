@@ -183,15 +183,7 @@ impl Vlfs {
         let orphans: Vec<_> = self.state.borrow().log.orphans.iter().copied().collect();
         for ino in orphans {
             cover("vlfs: a mount frees an orphan");
-            let marked = self.run(|state| {
-                state.inode(ino)?.reclaiming = true;
-                Ok(())
-            });
-            let freed = match marked.await {
-                Ok(()) => self.reclaim(ino).await,
-                Err(error) => Err(error),
-            };
-            self.orphan_freed(ino, freed)?;
+            self.free_orphan(ino).await?;
         }
         self.rt.spawn(write_back_task(Rc::downgrade(&self.this())));
         self.rt.spawn(timer_task(Rc::downgrade(&self.this())));
