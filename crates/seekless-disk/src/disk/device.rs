@@ -1,7 +1,6 @@
 //! The disk as a block device: a mechanism, a queue in front of it, and the bytes.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,6 +12,7 @@ use super::layout::DriveError;
 use super::mechanism::{Hit, Mechanism, Request};
 use super::queue::{Queue, Ticket, Waiting};
 use super::scheduler::Scheduler;
+use super::spent::Spent;
 use crate::device::{
     BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, HeadsAt, Image, TrackPlace,
     WriteFlags,
@@ -60,20 +60,8 @@ struct State {
     called: Option<(Ticket, Nanos)>,
     /// End of the request that was served last.
     position: u64,
-    /// Services of `counts`, but not of its times. Usually one; more when callers have left while they waited.
-    under_way: VecDeque<Spent>,
-    /// Times are those of services that are over; [`State::counts_at`] has the others, too.
+    spent: Spent,
     counts: Counts,
-}
-
-/// How long a service takes, and what for.
-#[derive(Clone, Copy)]
-struct Spent {
-    start: Nanos,
-    done: Nanos,
-    overhead: Nanos,
-    seek: Nanos,
-    rotation: Nanos,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -86,10 +74,6 @@ struct Counts {
     cache_hits_partial: u64,
     writes_buffered: u64,
     flushes: u64,
-    busy_ns: u64,
-    overhead_ns: u64,
-    seek_ns: u64,
-    rotation_ns: u64,
     waiting_ns: u64,
     waiting_max: u64,
 }
@@ -122,7 +106,7 @@ impl Disk {
                 queue: Queue::new(options.scheduler),
                 called: None,
                 position: 0,
-                under_way: VecDeque::new(),
+                spent: Spent::default(),
                 counts: Counts::default(),
             }),
         }
@@ -140,9 +124,9 @@ impl Disk {
         }
     }
 
-    /// Time until now during which the drive served requests of the host.
+    /// Time until now during which the drive served requests of the host, or wrote what it had taken into its cache.
     pub fn busy(&self) -> Nanos {
-        Nanos(self.state.borrow().counts_at(self.rt.now()).busy_ns)
+        self.state.borrow().spent.at(self.rt.now()).busy
     }
 
     /// Takes the time that the drive needs for `request`, including the wait for its turn.
@@ -207,7 +191,7 @@ impl State {
 
     /// Lets the mechanism serve `request`; returns when it will be done.
     fn start(&mut self, now: Nanos, arrived: Nanos, start: Nanos, request: Request) -> Nanos {
-        self.settle(now);
+        self.spent.settle(now);
         let Ok(service) = self.mechanism.service(arrived, start, request) else {
             unreachable!("requests are checked before they enter");
         };
@@ -228,49 +212,8 @@ impl State {
             Hit::Buffered => counts.writes_buffered += 1,
         }
         counts.waiting_ns += service.start.saturating_sub(arrived).0;
-        self.under_way.push_back(Spent {
-            start: service.start,
-            done: service.done,
-            overhead: service.overhead,
-            seek: service.seek,
-            rotation: service.rotation,
-        });
+        self.spent.add(&service);
         service.done
-    }
-
-    /// Counts the time of services that are over.
-    fn settle(&mut self, now: Nanos) {
-        while let Some(spent) = self.under_way.front().filter(|spent| spent.done <= now) {
-            spent.count(now, &mut self.counts);
-            self.under_way.pop_front();
-        }
-    }
-
-    /// With the part of each service that is over at `now`: what ends later counts later.
-    fn counts_at(&self, now: Nanos) -> Counts {
-        let mut counts = self.counts;
-        for spent in &self.under_way {
-            spent.count(now, &mut counts);
-        }
-        counts
-    }
-}
-
-impl Spent {
-    /// Adds what is over at `now`; the command comes first, then the seek, the rotation, and the transfer.
-    fn count(&self, now: Nanos, counts: &mut Counts) {
-        let mut rest = now.min(self.done).saturating_sub(self.start);
-        counts.busy_ns += rest.0;
-        let parts = [
-            (self.overhead, &mut counts.overhead_ns),
-            (self.seek, &mut counts.seek_ns),
-            (self.rotation, &mut counts.rotation_ns),
-        ];
-        for (part, count) in parts {
-            let over = part.min(rest);
-            *count += over.0;
-            rest = rest.saturating_sub(over);
-        }
     }
 }
 
@@ -457,8 +400,9 @@ impl BlockDevice for Disk {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        let counts = self.state.borrow().counts_at(self.rt.now());
-        let positioned = counts.overhead_ns + counts.seek_ns + counts.rotation_ns;
+        let state = self.state.borrow();
+        let (counts, times) = (&state.counts, state.spent.at(self.rt.now()));
+        let transfer = times.busy - times.overhead - times.seek - times.rotation;
         vec![
             ("requests", counts.reads + counts.writes),
             ("reads", counts.reads),
@@ -469,11 +413,11 @@ impl BlockDevice for Disk {
             ("cache_hits_partial", counts.cache_hits_partial),
             ("writes_buffered", counts.writes_buffered),
             ("flushes", counts.flushes),
-            ("busy_ns", counts.busy_ns),
-            ("overhead_ns", counts.overhead_ns),
-            ("seek_ns", counts.seek_ns),
-            ("rotation_ns", counts.rotation_ns),
-            ("transfer_ns", counts.busy_ns.saturating_sub(positioned)),
+            ("busy_ns", times.busy.0),
+            ("overhead_ns", times.overhead.0),
+            ("seek_ns", times.seek.0),
+            ("rotation_ns", times.rotation.0),
+            ("transfer_ns", transfer.0),
             ("waiting_ns", counts.waiting_ns),
             ("waiting_max", counts.waiting_max),
         ]

@@ -61,6 +61,21 @@ pub struct Service {
     pub seek: Nanos,
     /// The rotation to the first sector, as far as the host waited for it.
     pub rotation: Nanos,
+    /// The medium's work for a write that completed in the cache.
+    pub behind: Option<Behind>,
+}
+
+/// How the medium takes a write that the host does not wait for. No two of these overlap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Behind {
+    /// When the arm began to move, or the write before this one ended.
+    pub start: Nanos,
+    /// When the last sector was written.
+    pub done: Nanos,
+    /// The first seek or head switch.
+    pub seek: Nanos,
+    /// The rotation to the first sector, or until its data was there.
+    pub rotation: Nanos,
 }
 
 /// What the cache did for a request.

@@ -22,6 +22,7 @@ mod read;
 mod rotation;
 mod scheduler;
 mod seek;
+mod spent;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,6 @@ pub use drive::{
 };
 pub use file::DriveFileError;
 pub use layout::{DriveError, Part};
-pub use mechanism::{Hit, Mechanism, Request, Service};
+pub use mechanism::{Behind, Hit, Mechanism, Request, Service};
 pub use scheduler::Scheduler;
 pub use seek::SeekFigures;

@@ -63,6 +63,7 @@ impl Mechanism {
                 overhead: moving.saturating_sub(command.start),
                 seek: Nanos::ZERO,
                 rotation: Nanos::ZERO,
+                behind: None,
             };
         }
 
@@ -108,6 +109,7 @@ impl Mechanism {
             overhead: understood - command.start,
             seek: first.on_track.min(done).saturating_sub(arm.max(understood)),
             rotation: first.begin.min(done).saturating_sub(first.on_track.max(understood)),
+            behind: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Writes: to the medium while the host waits, or into the cache and to the medium afterwards.
 
 use super::drive::WriteBehind;
-use super::mechanism::{Command, Hit, Mechanism, Service, times};
+use super::mechanism::{Behind, Command, Hit, Mechanism, Service, times};
 use super::tables::TrackRun;
 use crate::units::{Nanos, Sector};
 
@@ -67,6 +67,7 @@ impl Mechanism {
             overhead: ready - command.start,
             seek: media.on_track.saturating_sub(arm),
             rotation: media.begin.saturating_sub(media.on_track),
+            behind: None,
         }
     }
 
@@ -134,6 +135,12 @@ impl Mechanism {
             overhead: ready - command.start,
             seek: Nanos::ZERO,
             rotation: Nanos::ZERO,
+            behind: Some(Behind {
+                start: arm,
+                done: media.end,
+                seek: media.on_track.saturating_sub(arm),
+                rotation: media.begin.saturating_sub(media.on_track),
+            }),
         }
     }
 

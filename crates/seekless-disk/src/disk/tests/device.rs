@@ -7,6 +7,7 @@ use super::*;
 use crate::device::{BlockDevice, Buf, Data, DeviceError, WriteFlags};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile};
+use crate::units::SECTOR_BYTES;
 
 fn on(drive: &Drive, options: Options) -> (Executor, Rc<Disk>) {
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -87,6 +88,95 @@ fn busy_time_counts_when_it_passes() {
     assert_eq!(counter(&disk, "requests"), served);
     assert!(busy > Nanos::from_millis(4 * served) && busy < Nanos::from_millis(120), "{busy:?}");
     assert!(looks[0].1 == looks[0].0, "the drive was busy from the start");
+}
+
+/// Aim: no moment counts twice, and what is over stays over, also while the cache is written behind later requests. Method: random
+/// requests, near each other and far apart, with pauses and flushes; a look every 300 µs.
+#[test]
+fn time_behind_requests_counts_once() {
+    for seed in 0..20 {
+        // One write behind at a time, and a stream of them.
+        let name = ["cheetah9lp", "nearline-4tb"][seed as usize % 2];
+        let (executor, disk) = on(drive(name), Options { keep_bytes: false, ..Options::default() });
+        let (rt, rng) = (executor.rt(), RefCell::new(Rng::new(seed)));
+        let below = |bound: u64| rng.borrow_mut().below(bound);
+        let over = std::cell::Cell::new(false);
+        let mut seen = [0; 6];
+        let requests = async {
+            let mut at = 0;
+            for _ in 0..60 {
+                let sectors = 1 + below(200);
+                if below(2) == 0 {
+                    at = below(disk.geometry().sectors - 100_000);
+                }
+                let bytes = (sectors * SECTOR_BYTES) as usize;
+                match below(8) {
+                    0 => disk.flush().await.unwrap(),
+                    1 => rt.sleep(Nanos::from_micros(below(30_000))).await,
+                    2 | 3 => drop(disk.read(Sector(at), Buf::dirty(bytes)).await.unwrap()),
+                    _ => {
+                        let flags = if below(8) == 0 { WriteFlags::FUA } else { WriteFlags::NONE };
+                        disk.write(Sector(at), Data::from_slice(&vec![0; bytes]), flags).await.unwrap();
+                        at += sectors;
+                    }
+                }
+            }
+            over.set(true);
+        };
+        let looks = async {
+            while !over.get() {
+                rt.sleep(Nanos::from_micros(300)).await;
+                let names = ["busy_ns", "overhead_ns", "seek_ns", "rotation_ns", "transfer_ns"];
+                let mut now = [rt.now().0; 6];
+                for (place, name) in names.into_iter().enumerate() {
+                    now[place + 1] = counter(&disk, name);
+                }
+                assert_eq!(now[1], now[2..].iter().sum::<u64>(), "seed {seed}");
+                let grown: Vec<u64> =
+                    now.iter().zip(&seen).map(|(now, seen)| now.checked_sub(*seen).unwrap()).collect();
+                assert!(grown[1] <= grown[0], "seed {seed}: {grown:?} at {now:?}");
+                seen = now;
+            }
+        };
+        executor.block_on(async { futures_util::future::join(requests, looks).await }).unwrap();
+        assert!(seen[1] > seen[0] / 2, "seed {seed}: {seen:?}");
+    }
+}
+
+/// Aim: the time of a disk is what its arm and platters do for a write, whether the host waits for that or not. Method: the same random
+/// writes, each flushed, or one every 15 ms, into the cache and to the medium.
+#[test]
+fn writes_from_the_cache_keep_the_disk_busy() {
+    let writes = |name: &str, flags: WriteFlags, flush: bool| {
+        let (executor, disk) = on(drive(name), Options { keep_bytes: false, ..Options::default() });
+        let (rt, mut rng) = (executor.rt(), Rng::new(1));
+        executor
+            .block_on(async {
+                for turn in 1..=100 {
+                    let at = Sector(rng.below(disk.geometry().sectors / 8) * 8);
+                    disk.write(at, Data::from_slice(&[0; 4096]), flags).await.unwrap();
+                    match flush {
+                        true => disk.flush().await.unwrap(),
+                        false => rt.sleep_until(Nanos::from_millis(15 * turn)).await,
+                    }
+                }
+            })
+            .unwrap();
+        let parts = ["overhead_ns", "seek_ns", "rotation_ns", "transfer_ns"].map(|name| counter(&disk, name) as f64);
+        assert_eq!(parts.iter().sum::<f64>(), counter(&disk, "busy_ns") as f64);
+        (disk.busy().0 as f64, rt.now().0 as f64, parts)
+    };
+    for name in ["cheetah9lp", "nearline-4tb"] {
+        let (busy, elapsed, [_, seek, rotation, transfer]) = writes(name, WriteFlags::NONE, true);
+        assert!(busy > 0.9 * elapsed && busy <= elapsed, "{name}: busy for {busy} of {elapsed}");
+        assert!(seek + rotation > 4.0 * transfer, "{name}: {seek} {rotation} {transfer}");
+        let behind = writes(name, WriteFlags::NONE, false);
+        let through = writes(name, WriteFlags::FUA, false);
+        assert!((behind.0 / through.0 - 1.0).abs() < 0.1, "{name}: {behind:?} {through:?}");
+        for part in 1..3 {
+            assert!((behind.2[part] / through.2[part] - 1.0).abs() < 0.1, "{name}: {behind:?} {through:?}");
+        }
+    }
 }
 
 /// Without bytes, reads return zeroes and times are the same.
