@@ -492,6 +492,22 @@ fn rotation_is_that_of_a_request() {
     assert!((0.7..1.4).contains(&(four / one)), "{one} ms on one disk, {four} ms on four");
 }
 
+/// An array of flash drives moves as much as one of them, beside the closed form. Method: random overwrites of one, and four times as many
+/// of four.
+#[test]
+fn flash_of_an_array_costs_what_one_does() {
+    let over = |span: u64, requests: u64, array: &str| {
+        let text = format!(
+            "kind = 'requests'\npattern = 'random'\noperation = 'write'\nbytes = '4KiB'\nspan = '{span}MiB'\n\
+             requests = {requests}\ntiming = 'closed'"
+        );
+        let on = format!("{array}ssd:nvme-a,size=64MiB,channels=2,dies=16,fill=random");
+        measured(&text, &on).unwrap_or_else(|why| panic!("{on}: {why}"))["flash_over_closed_form"]
+    };
+    let (one, four) = (over(64, 20_000, ""), over(256, 80_000, "raid0:n=4 / "));
+    assert!((0.9..1.1).contains(&(four / one)), "{one} on one drive, {four} on four");
+}
+
 /// Ends every point before it begins.
 struct Stopped;
 

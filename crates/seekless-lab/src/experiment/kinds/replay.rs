@@ -164,6 +164,7 @@ pub(super) fn measure(outcome: &Outcome) -> Measure {
     };
     let each = outcome.requests_of_disks();
     let flash = FlashCounts::of(&outcome.counters);
+    let drives = outcome.drives.len() as u64;
     Measure::new([
         ("elapsed_s", Some(outcome.elapsed.as_secs_f64())),
         ("requests", Some(total.requests as f64)),
@@ -178,7 +179,10 @@ pub(super) fn measure(outcome: &Outcome) -> Measure {
         ("disk_requests", each.map(|each| each.sum)),
         ("disk_requests_per_s", each.map(|each| each.mean / outcome.elapsed.as_secs_f64())),
         ("flash_amplification", flash.amplification()),
-        ("flash_over_closed_form", flash.amplification().zip(flash.closed_form()).map(|(found, known)| found / known)),
+        (
+            "flash_over_closed_form",
+            flash.amplification().zip(flash.closed_form(drives)).map(|(found, known)| found / known),
+        ),
         ("disk_requests_spread", each.map(|each| each.deviation / each.mean)),
     ])
 }
@@ -192,7 +196,6 @@ pub(super) struct FlashCounts {
     units: u64,
     places: u64,
     superblock: u64,
-    drives: u64,
 }
 
 impl FlashCounts {
@@ -203,7 +206,7 @@ impl FlashCounts {
                 "units_written" => all.written += value,
                 "units_moved" => all.moved += value,
                 "units_padded" => all.padded += value,
-                "units" => (all.units, all.drives) = (all.units + value, all.drives + 1),
+                "units" => all.units += value,
                 "unit_places" => all.places += value,
                 "superblock_units_max" => all.superblock = *value,
                 _ => {}
@@ -227,9 +230,9 @@ impl FlashCounts {
         (self.written > 0).then(|| (self.written + self.moved + self.padded) as f64 / self.written as f64)
     }
 
-    /// The same under uniform overwrites of everything. One superblock of each drive is open and has no garbage to give.
-    fn closed_form(&self) -> Option<f64> {
-        let places = self.places.checked_sub(self.superblock * self.drives).filter(|places| *places > self.units)?;
+    /// The same under uniform overwrites of everything, on so many drives. One superblock of each is open and has no garbage to give.
+    fn closed_form(&self, drives: u64) -> Option<f64> {
+        let places = self.places.checked_sub(self.superblock * drives).filter(|places| *places > self.units)?;
         let superblock = u32::try_from(self.superblock).ok()?;
         let cleaned = model::greedy_utilisation(self.units as f64 / places as f64, superblock);
         Some(model::write_amplification(cleaned))
