@@ -89,9 +89,11 @@ impl Statement {
         }
     }
 
-    /// Takes what was measured now.
+    /// Takes what was measured now: with four digits, or with as many as the verdict needs.
     pub fn set_measured(&mut self, (least, most): (f64, f64)) {
-        (self.measured_low, self.measured_high) = (Some(least), Some(most));
+        let (low, high) = (self.low, self.high);
+        self.measured_low = Some(rounded(least, |least| low.is_none_or(|low| least >= low)));
+        self.measured_high = Some(rounded(most, |most| high.is_none_or(|high| most <= high)));
         self.verdict = self.judged().name().to_owned();
     }
 
@@ -131,6 +133,12 @@ impl Statement {
         }
         (verdict == Verdict::Differs && is_missing(&self.note)).then_some("it differs, and no note says why")
     }
+}
+
+/// A number with four digits, or with more where it would be `within` only when rounded, or only when not.
+fn rounded(number: f64, within: impl Fn(f64) -> bool) -> f64 {
+    let of_digits = |digits: usize| format!("{number:.0$e}", digits - 1).parse().unwrap_or(number);
+    (4..17).map(of_digits).find(|&short| within(short) == within(number)).unwrap_or(number)
 }
 
 /// Reads a list, whatever its rows say.
@@ -246,8 +254,13 @@ mod tests {
         assert_eq!(statement.judged(), Verdict::Holds);
         statement.set_measured((3.4, 4.0));
         assert_eq!((statement.judged(), statement.verdict.as_str()), (Verdict::Differs, "differs"));
+        statement.set_measured((3.499_96, 4.123_45));
+        assert_eq!((statement.judged(), statement.measured()), (Verdict::Differs, Some((3.499_96, 4.123))));
+        statement.set_measured((3.500_01, 4.500_04));
+        assert_eq!((statement.judged(), statement.measured()), (Verdict::Differs, Some((3.5, 4.500_04))));
+        statement.set_measured((3.4, 4.499_96));
         statement.low = None;
-        assert_eq!(statement.judged(), Verdict::Holds);
+        assert_eq!((statement.judged(), statement.measured()), (Verdict::Holds, Some((3.4, 4.5))));
         let counts = Counts::of([&statement], Kind::is_result);
         assert_eq!((counts.holds, counts.all()), (1, 1));
     }

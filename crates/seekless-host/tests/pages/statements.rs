@@ -141,11 +141,6 @@ fn rows_of(results: &std::path::Path, experiment: &str) -> Option<Vec<Row>> {
     Some(text.lines().map(|line| serde_json::from_str(line).expect("a row of results")).collect())
 }
 
-/// Four digits.
-fn rounded(number: f64) -> f64 {
-    format!("{number:.3e}").parse().expect("a number is a number")
-}
-
 /// Takes what was measured from the results: of all claims that answer a statement, the least and the most.
 fn take_results(results: &std::path::Path) {
     let mut found: BTreeMap<String, (f64, f64)> = BTreeMap::new();
@@ -156,7 +151,6 @@ fn take_results(results: &std::path::Path) {
                 assert!(claim.statements.is_empty(), "{name}: no row answers `{}`: {:?}", claim.text, claim.statements);
                 continue;
             };
-            let (least, most) = (rounded(least), rounded(most));
             for key in &claim.statements {
                 let range = found.entry(key.clone()).or_insert((least, most));
                 *range = (range.0.min(least), range.1.max(most));
