@@ -294,8 +294,11 @@ impl LogBackend for Segmented {
         fs.sync(file.map_or(Scope::Everything, Scope::File)).await
     }
 
+    /// Runs in a task of its own, to the end of a pass, when the caller goes away: a checkpoint may be on its way to its
+    /// slot, and the next one would be written there under the same number.
     async fn idle(fs: &Rc<Lfs>, until: Nanos) -> FsResult<bool> {
-        fs.clean_idle(until).await
+        let this = fs.clone();
+        fs.rt.spawn(async move { this.clean_idle(until).await }).await
     }
 
     async fn check(fs: &Rc<Lfs>) -> FsResult<Vec<String>> {

@@ -252,6 +252,36 @@ fn idle_time_makes_room() {
     });
 }
 
+/// Aim: a caller that goes away in idle time leaves no pass in the middle, where its checkpoint may be half written and
+/// the segments that it takes back are in no list; and a volume closes all the same. Method: a file is removed, and a caller of `idle`
+/// goes away at its first wait; then the same with an unmount at once.
+#[test]
+fn idle_work_ends_its_pass_without_its_caller() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device.clone(), quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        for closes_at_once in [false, true] {
+            client.write_file(b"/f", &[1; 400_000]).await.unwrap();
+            lfs.checkpoint(false).await.unwrap();
+            client.unlink(b"/f").await.unwrap();
+            client.sync().await.unwrap();
+            let before = lfs.waiting_segments();
+            assert!(before >= 2, "{before} segments wait");
+            let mut idle = Box::pin(client.fs().idle(rt.now() + Nanos::from_secs(1)));
+            assert!(futures_util::poll!(idle.as_mut()).is_pending());
+            drop(idle);
+            if !closes_at_once {
+                rt.sleep(Nanos::from_secs(2)).await;
+                assert_eq!(lfs.waiting_segments(), 0);
+                assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new());
+            }
+        }
+        client.fs().close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
+
 /// Aim: the cleaner chooses by free space, not by its policy, once it uses up its own segments. Method: numbers of clean
 /// segments that the test sets, on both sides of that.
 #[test]
