@@ -1,6 +1,9 @@
 //! Computes how long requests took, by matching completions to issues.
 //!
 //! Memory is constant: a request whose completion does not come within a window of later requests is passed on without.
+//! Where several requests are under way at one place, a completion is that of the newest. For those that truly overlap,
+//! the sum of the latencies is the same as in any other order; and one whose completion was lost stays below the others
+//! and changes nothing of theirs.
 //!
 //! Invariants
 //!   M1  Requests under way at one place are linked in the order of their issue.
@@ -30,8 +33,9 @@ struct Pending {
     /// Bytes not yet reported complete.
     rest: u64,
     waiting: bool,
-    /// The next request issued at the same place while this one was under way.
-    next: Option<u64>,
+    /// The newest of the requests that were under way at the same place before. Those before `first` have been
+    /// released.
+    below: Option<u64>,
 }
 
 /// Requests in, requests with latencies out, in the same order.
@@ -40,8 +44,8 @@ pub(super) struct Matcher {
     pending: VecDeque<Pending>,
     /// Number of the first request in `pending`.
     first: u64,
-    /// Oldest and newest request under way at a place.
-    places: FixedMap<Key, (u64, u64)>,
+    /// Newest request under way at a place.
+    places: FixedMap<Key, u64>,
     /// Completions without a request, as at the start of a trace.
     completions_alone: u64,
     without_completion: u64,
@@ -81,7 +85,7 @@ impl Matcher {
             self.complete(event);
         } else {
             let number = self.first + self.pending.len() as u64;
-            self.pending.push_back(Pending { request: *event, rest: event.bytes, waiting: true, next: None });
+            self.pending.push_back(Pending { request: *event, rest: event.bytes, waiting: true, below: None });
             self.queue_at(key(event), number);
         }
         while self.pending.len() > WINDOW || self.pending.front().is_some_and(|front| !front.waiting) {
@@ -96,28 +100,21 @@ impl Matcher {
     }
 
     fn queue_at(&mut self, key: Key, number: u64) {
-        match self.places.get_mut(&key) {
-            None => {
-                self.places.insert(key, (number, number));
-            }
-            Some((_, newest)) => {
-                let before = std::mem::replace(newest, number);
-                if let Some(before) = self.pending.get_mut((before - self.first) as usize) {
-                    before.next = Some(number);
-                }
-            }
+        let below = self.places.insert(key, number);
+        if let Some(pending) = self.pending.get_mut((number - self.first) as usize) {
+            pending.below = below;
         }
     }
 
-    /// Removes the oldest request of a place.
+    /// Removes the newest request of a place.
     fn leave(&mut self, key: Key) -> Option<u64> {
-        let (oldest, newest) = *self.places.get(&key)?;
-        let next = self.pending.get((oldest - self.first) as usize).and_then(|pending| pending.next);
-        match next {
-            Some(next) => self.places.insert(key, (next, newest)),
+        let newest = *self.places.get(&key)?;
+        let below = self.pending.get((newest - self.first) as usize).and_then(|pending| pending.below);
+        match below.filter(|&below| below >= self.first) {
+            Some(below) => self.places.insert(key, below),
             None => self.places.remove(&key),
         };
-        Some(oldest)
+        Some(newest)
     }
 
     fn complete(&mut self, event: &Request) {
@@ -126,7 +123,6 @@ impl Matcher {
             return;
         };
         let Some(pending) = self.pending.get_mut((number - self.first) as usize) else { return };
-        pending.next = None;
         pending.rest = pending.rest.saturating_sub(event.bytes);
         if pending.rest == 0 {
             pending.waiting = false;
@@ -153,8 +149,10 @@ impl Matcher {
                 Op::Flush => key(&front.request),
                 _ => (front.request.device, front.request.end() - front.rest),
             };
-            let left = self.leave(at);
-            assert_eq!(left, Some(self.first)); // M1: it is the oldest everywhere, so also at its place.
+            // M1: it is the oldest everywhere, so also at its place.
+            if self.places.get(&at) == Some(&self.first) {
+                self.places.remove(&at);
+            }
         }
         self.pending.pop_front();
         self.first += 1;
@@ -203,9 +201,25 @@ mod tests {
             done(13, 512, 512),
             Request { op: Op::Flush, ..done(14, 0, 0) },
         ]);
-        assert_eq!(latencies, [Some(12), Some(8), None, Some(8), Some(9)]);
+        assert_eq!(latencies, [Some(12), Some(10), None, Some(6), Some(9)]);
         assert_eq!((matcher.completions_alone, matcher.without_completion), (1, 1));
         assert!(matcher.places.is_empty());
+    }
+
+    /// A request whose completion was lost does not change the latencies of later ones at its place.
+    #[test]
+    fn a_lost_completion_is_the_loss_of_one_latency() {
+        const SECOND: u64 = 1_000_000_000;
+        const LATENCY: u64 = 1_000_000;
+        let flush = |request: Request| Request { op: Op::Flush, ..request };
+        let mut events = vec![flush(issue(0, 0, 0))];
+        for seconds in [5, 10, 15] {
+            events.push(flush(issue(seconds * SECOND, 0, 0)));
+            events.push(flush(done(seconds * SECOND + LATENCY, 0, 0)));
+        }
+        let (latencies, matcher) = run(&events);
+        assert_eq!(latencies, [None, Some(LATENCY), Some(LATENCY), Some(LATENCY)]);
+        assert_eq!((matcher.completions_alone, matcher.without_completion), (0, 1));
     }
 
     /// For any events, every request is passed on once and in order, and none is kept. Method: random events at few
