@@ -117,20 +117,38 @@ impl Matcher {
         Some(newest)
     }
 
+    /// Takes a completion: of one request, or of several that were merged after they were queued and lie one behind the
+    /// other.
     fn complete(&mut self, event: &Request) {
-        let Some(number) = self.leave(key(event)) else {
-            self.completions_alone += 1;
-            return;
-        };
-        let Some(pending) = self.pending.get_mut((number - self.first) as usize) else { return };
-        pending.rest = pending.rest.saturating_sub(event.bytes);
-        if pending.rest == 0 {
+        let mut rest = *event;
+        loop {
+            let Some(number) = self.leave(key(&rest)) else {
+                // Behind the first request, the rest may belong to some from before the trace.
+                self.completions_alone += u64::from(rest.offset == event.offset);
+                return;
+            };
+            let Some(done) = self.complete_one(number, &rest) else { return };
+            rest.offset = rest.offset.saturating_add(done);
+            rest.bytes -= done;
+            if rest.bytes == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Request `number`, which was under way where `event` begins, is done with the bytes of `event`. Returns how many
+    /// of these were its own, if all its bytes are done now.
+    fn complete_one(&mut self, number: u64, event: &Request) -> Option<u64> {
+        let pending = self.pending.get_mut((number - self.first) as usize)?;
+        if pending.rest <= event.bytes {
+            let own = std::mem::take(&mut pending.rest);
             pending.waiting = false;
             pending.request.latency = Some(event.time.saturating_sub(pending.request.time));
-            return;
+            return Some(own);
         }
-        // A merged request completes in pieces; the rest begins further on. If another request began there in the
-        // meantime, it is unknown whose completion comes next.
+        pending.rest -= event.bytes;
+        // A request completes in pieces; the rest begins further on. If another request began there in the meantime, it
+        // is unknown whose completion comes next.
         let rest_at = (pending.request.device, pending.request.end() - pending.rest);
         if self.places.contains_key(&rest_at) {
             pending.waiting = false;
@@ -138,6 +156,7 @@ impl Matcher {
         } else {
             self.queue_at(rest_at, number);
         }
+        None
     }
 
     /// Passes the first request on, with or without latency.
@@ -220,6 +239,23 @@ mod tests {
         let (latencies, matcher) = run(&events);
         assert_eq!(latencies, [None, Some(LATENCY), Some(LATENCY), Some(LATENCY)]);
         assert_eq!((matcher.completions_alone, matcher.without_completion), (0, 1));
+    }
+
+    /// A completion of a merged request is that of all that were merged, so that none of them is left to take a later
+    /// completion. Only a completion that finds none at all is alone.
+    #[test]
+    fn a_completion_is_of_all_that_were_merged() {
+        let (latencies, matcher) = run(&[
+            issue(1, 0, 4096),
+            issue(2, 4096, 4096),
+            done(10, 0, 8192),
+            issue(100, 4096, 4096),
+            done(101, 4096, 4096),
+            issue(110, 0, 4096),
+            done(120, 0, 8192),
+        ]);
+        assert_eq!(latencies, [Some(9), Some(8), Some(1), Some(10)]);
+        assert_eq!((matcher.completions_alone, matcher.without_completion), (0, 0));
     }
 
     /// For any events, every request is passed on once and in order, and none is kept. Method: random events at few
