@@ -13,8 +13,8 @@
 //! | `text`, or the reader of a binary format | bytes | lines or records, and of each the request that it is |
 //! | `merge` | requests of every input | requests of the trace |
 //! | `select` | | those of the devices that the user named |
+//! | `order` | nearly sorted requests and completions | sorted ones |
 //! | `complete` | requests and completions | requests with latencies |
-//! | `order` | nearly sorted requests | sorted ones |
 //!
 //! `beginning` decides from the first bytes how the others are read.
 //!
@@ -126,7 +126,7 @@ pub struct Options {
     pub latency: bool,
     /// Only these devices, as [`Names::text`] writes them. All if empty.
     pub devices: Vec<String>,
-    /// Number of requests held back so that those out of order can be sorted.
+    /// Number of requests, and of completions for `latency`, held back so that those out of order can be sorted.
     pub sort_window: usize,
 }
 
@@ -231,10 +231,10 @@ impl Trace {
         if !options.devices.is_empty() {
             stages.push(Box::new(Select::new(options.devices.clone(), names.clone())));
         }
+        stages.push(Box::new(Order::new(options.sort_window, beginning.latency)));
         if beginning.latency {
             stages.push(Box::new(Matcher::default()));
         }
-        stages.push(Box::new(Order::new(options.sort_window)));
         let (requests, phase, batch) = (0, Phase::Reading, Vec::new());
         Trace { beginning, names, progress, merge, stages, requests, phase, batch }
     }

@@ -5,15 +5,20 @@ use std::collections::VecDeque;
 use seekless::units::Nanos;
 
 use super::import::Import;
-use super::request::Request;
+use super::request::{Event, Request};
 use super::stage::Stage;
 
 /// Takes nearly sorted requests and returns sorted ones, except for those that come too late for the window. Requests
-/// of the same time keep their order.
+/// of the same time keep their order. Completions that latencies will be computed from are sorted with the requests, but
+/// not counted.
 pub(super) struct Order {
     window: usize,
     held: VecDeque<Request>,
+    /// Completions are only for the latencies of requests.
+    for_latency: bool,
     latest: Nanos,
+    /// Of the requests that count.
+    latest_request: Nanos,
     delivered: Nanos,
     /// Requests with an earlier time than a previous one.
     out_of_order: u64,
@@ -45,17 +50,23 @@ impl Stage for Order {
 }
 
 impl Order {
-    pub(super) fn new(window: usize) -> Order {
+    pub(super) fn new(window: usize, for_latency: bool) -> Order {
         Order {
             window,
             held: VecDeque::with_capacity(window.min(1 << 16) + 1),
+            for_latency,
             latest: Nanos::ZERO,
+            latest_request: Nanos::ZERO,
             delivered: Nanos::ZERO,
             out_of_order: 0,
             back_max: Nanos::ZERO,
             too_late: 0,
             taken: Vec::new(),
         }
+    }
+
+    fn counts(&self, request: &Request) -> bool {
+        !(self.for_latency && request.event == Event::Complete)
     }
 
     /// Takes requests and returns those that need not wait any longer.
@@ -66,20 +77,31 @@ impl Order {
         }
         // In order, as usual: whole runs are copied.
         self.latest = last.time;
+        if let Some(last) = requests.iter().rfind(|request| self.counts(request)) {
+            self.latest_request = last.time;
+        }
         self.held.extend(requests);
         let ready = self.held.len().saturating_sub(self.window);
-        if let Some(last) = ready.checked_sub(1) {
+        if ready > 0 {
             let before = self.delivered;
-            self.too_late += self.held.iter().take(ready).take_while(|request| request.time < before).count() as u64;
-            self.delivered = before.max(self.held[last].time);
+            let late = self.held.iter().take(ready).take_while(|request| request.time < before);
+            self.too_late += late.filter(|request| self.counts(request)).count() as u64;
+            if let Some(last) = self.held.iter().take(ready).rfind(|request| self.counts(request)) {
+                self.delivered = before.max(last.time);
+            }
             out.extend(self.held.drain(..ready));
         }
     }
 
     fn take(&mut self, request: &Request, out: &mut Vec<Request>) {
+        if self.counts(request) {
+            if request.time < self.latest_request {
+                self.out_of_order += 1;
+                self.back_max = self.back_max.max(self.latest_request - request.time);
+            }
+            self.latest_request = self.latest_request.max(request.time);
+        }
         if request.time < self.latest {
-            self.out_of_order += 1;
-            self.back_max = self.back_max.max(self.latest - request.time);
             let at = self.held.partition_point(|held| held.time <= request.time);
             self.held.insert(at, *request);
         } else {
@@ -99,8 +121,10 @@ impl Order {
 
     fn release(&mut self, out: &mut Vec<Request>) {
         if let Some(request) = self.held.pop_front() {
-            self.too_late += u64::from(request.time < self.delivered);
-            self.delivered = self.delivered.max(request.time);
+            if self.counts(&request) {
+                self.too_late += u64::from(request.time < self.delivered);
+                self.delivered = self.delivered.max(request.time);
+            }
             out.push(request);
         }
     }
@@ -115,13 +139,13 @@ mod tests {
     #[test]
     fn order_is_restored() {
         let run = |window, times: &[u64]| {
-            let (mut order, mut out) = (Order::new(window), Vec::new());
+            let (mut order, mut out) = (Order::new(window, false), Vec::new());
             let request = |(index, &time): (usize, &u64)| Request::new(Nanos(time), Op::Read, index as u64, 1);
             let requests: Vec<Request> = times.iter().enumerate().map(request).collect();
             // In batches of two and, once more, one by one: the results are equal.
             requests.chunks(2).for_each(|batch| order.take_all(batch, &mut out));
             order.finish(&mut out);
-            let (mut alone, mut same) = (Order::new(window), Vec::new());
+            let (mut alone, mut same) = (Order::new(window, false), Vec::new());
             requests.iter().for_each(|request| alone.take(request, &mut same));
             alone.finish(&mut same);
             assert_eq!((&out, order.too_late, order.out_of_order), (&same, alone.too_late, alone.out_of_order));

@@ -323,6 +323,24 @@ fn blkparse() {
     assert_eq!(lines(BLKPARSE, &queued).0, ["0 7,0 read 8163328+1024 M -/13086/1"]);
 }
 
+/// Completions find their requests also where the lines are not in order, as when processors' events are interleaved.
+/// Only requests count as out of order.
+#[test]
+fn completions_before_their_requests() {
+    let latency = Options { latency: true, ..Options::default() };
+    let event = |nanos: u64, action: &str| format!("7,0 0 1 0.{nanos:09} 14 {action} R 8 + 8 [fio]\n");
+    let text = [event(15, "C"), event(10, "D"), event(100, "D"), event(105, "C")].concat();
+    let (requests, trace) = lines(text.as_bytes(), &latency);
+    assert_eq!(requests, ["10 7,0 read 4096+4096 - 5/14/0", "100 7,0 read 4096+4096 - 5/14/0"]);
+    let import = trace.import();
+    assert_eq!((import.out_of_order, import.back_max_ns, import.too_late), (0, 0, 0));
+    let text = [event(100, "D"), event(105, "C"), event(10, "D"), event(15, "C")].concat();
+    let (requests, trace) = lines(text.as_bytes(), &latency);
+    assert_eq!(requests, ["10 7,0 read 4096+4096 - 5/14/0", "100 7,0 read 4096+4096 - 5/14/0"]);
+    let import = trace.import();
+    assert_eq!((import.out_of_order, import.back_max_ns, import.too_late), (1, 90, 0));
+}
+
 /// Lines after a format of the user's: fields in any order, widths, other separators.
 #[test]
 fn blkparse_formats() {
