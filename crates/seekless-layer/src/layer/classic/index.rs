@@ -65,7 +65,10 @@ impl Classic {
     /// Those of reading. An error in the file itself becomes its form.
     pub(super) async fn load(&self, lower: &Fs, attr: &Attr, place: Option<EntryName<'_>>) -> FsResult<Node> {
         let found = match place {
-            Some(place) => find(lower, place).await?,
+            Some(place) => {
+                let _names = self.names.enter().await;
+                find(lower, place).await?
+            }
             None => None,
         };
         let mut file = File { index_ino: found.map(|found| found.ino), ..File::empty(place) };
@@ -186,6 +189,7 @@ impl Classic {
     /// is an index.
     pub(super) async fn make_index(&self, lower: &Fs, node: &Node) -> FsResult<Ino> {
         let file = node.regular()?;
+        let _names = self.names.enter().await;
         let (parent, name) = file.borrow().place.clone().ok_or(FsError::NotFound)?;
         let place = EntryName { parent, name: &name };
         let entry = lower.lookup(parent, &name).await?;
@@ -223,6 +227,7 @@ impl Classic {
     /// Removes the index of a file.
     async fn drop_index(&self, lower: &Fs, node: &Node) {
         let Ok(file) = node.regular() else { return };
+        let _names = self.names.enter().await;
         let place = file.borrow().place.clone();
         let ino = file.borrow().index_ino;
         if let (Some((parent, name)), Some(ino)) = (place, ino)

@@ -43,7 +43,7 @@ use super::directory::{Claim, schemes};
 use super::{Plain, Stacked};
 use crate::device::Counter;
 use crate::fs::{Fs, FsResult};
-use crate::rt::Rt;
+use crate::rt::{Gate, Rt};
 
 /// Options of the layer. None of them is needed to read existing files.
 #[derive(Clone)]
@@ -104,12 +104,16 @@ pub struct Classic {
     options: Options,
     /// Refuses every change below.
     read_only: bool,
+    /// Held from a change of a file's name until its index has followed, and while an index is found, made or removed by name (see
+    /// [`names`]). Entered after the gate of a node.
+    names: Gate,
     counts: Counts,
 }
 
 impl Classic {
     fn new(rt: &Rt, lower: &Fs, options: Options) -> Classic {
-        Classic { rt: rt.clone(), read_only: lower.traits().read_only, counts: Counts::default(), options }
+        let read_only = lower.traits().read_only;
+        Classic { rt: rt.clone(), read_only, names: Gate::new(), counts: Counts::default(), options }
     }
 
     /// The scheme and key that a directory has to match.

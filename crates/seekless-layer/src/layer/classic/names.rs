@@ -2,6 +2,9 @@
 //!
 //! The file comes first. An interruption between the two leaves an index that does not match the file beside it, and it
 //! is not used (K1). For the same reason an operation that has been done to the file does not fail for an error of its index.
+//!
+//! Others wait at `Classic::names` until then: between the two a new file could be made under the old name, and would take the
+//! index that is about to be moved or removed. A gate of the two files would not keep it from that.
 
 use super::Classic;
 use super::file::{Form, Node};
@@ -33,6 +36,7 @@ impl Classic {
             let _ = self.make_index(at.lower, at.node).await;
         }
         self.write_index(at.lower, at.node).await;
+        let _names = self.names.enter().await;
         let entry = at.lower.link(at.ino, parent, name).await?;
         let index = at.node.file.as_ref().and_then(|file| file.borrow().index_ino);
         if let Some(index) = index {
@@ -42,6 +46,7 @@ impl Classic {
     }
 
     pub(super) async fn unlink_both(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
+        let _names = self.names.enter().await;
         lower.unlink(place.parent, place.name).await?;
         let _ = remove_index(lower, place).await; // K1
         Ok(())
@@ -55,6 +60,7 @@ impl Classic {
         to: EntryName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
+        let _names = self.names.enter().await;
         lower.rename(from, to, mode).await?;
         for place in [from, to] {
             self.note_place(lower, nodes, place).await?;
@@ -81,6 +87,7 @@ impl Classic {
 
     /// Removes a directory, with the indexes that are left over in it.
     pub(super) async fn remove_directory(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
+        let _names = self.names.enter().await;
         match lower.rmdir(place.parent, place.name).await {
             Err(FsError::NotEmpty) => {}
             other => return other,

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use crate::device::Data;
 use crate::fs::{Attr, EntryName, Fs, FsError, FsResult, RenameMode, WriteMode};
 use crate::layer::{At, Layer, Nodes, Stacked};
-use crate::units::Ino;
+use crate::rt::Rt;
+use crate::units::{Ino, Nanos};
 
 /// What fails.
 #[derive(Default)]
@@ -18,6 +19,8 @@ pub(in crate::layer) struct Trouble {
     pub getxattr: RefCell<Option<FsError>>,
     /// Renames that must not replace anything.
     pub no_replace: Cell<bool>,
+    /// Renames and removals take this long after they have happened.
+    pub slow_names: RefCell<Option<(Rt, Nanos)>>,
     /// The longest write to each file so far.
     pub longest_writes: RefCell<BTreeMap<Ino, usize>>,
 }
@@ -25,6 +28,13 @@ pub(in crate::layer) struct Trouble {
 impl Trouble {
     pub(in crate::layer) async fn over(lower: Fs) -> Rc<Stacked<Trouble>> {
         Rc::new(Stacked::new(lower, Trouble::default()).await.expect("stacked"))
+    }
+
+    async fn pause(&self) {
+        let slow = self.slow_names.borrow().clone();
+        if let Some((rt, nanos)) = slow {
+            rt.sleep(nanos).await;
+        }
     }
 
     pub(in crate::layer) fn longest_write_to(&self, ino: Ino) -> usize {
@@ -65,9 +75,17 @@ impl Layer for Trouble {
         to: EntryName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
-        match mode {
+        let renamed = match mode {
             RenameMode::NoReplace if self.no_replace.get() => Err(FsError::Loop),
             _ => lower.rename(from, to, mode).await,
-        }
+        };
+        self.pause().await;
+        renamed
+    }
+
+    async fn unlink(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
+        let removed = lower.unlink(place.parent, place.name).await;
+        self.pause().await;
+        removed
     }
 }

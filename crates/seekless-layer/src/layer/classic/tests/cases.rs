@@ -2,8 +2,9 @@
 //! below.
 
 use super::*;
-use crate::fs::{FsError, RenameMode};
+use crate::fs::{FsError, OpenFlags, RenameMode};
 use crate::layer::tests::trouble::Trouble;
+use crate::units::Nanos;
 
 /// A random overwrite moves everything behind it, so that its cost grows with the file, with a codec whose sizes vary.
 #[test]
@@ -117,7 +118,7 @@ fn a_write_does_not_believe_a_wrong_index() {
         below.write_file(b"/f.idx", &index).await.unwrap();
         let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
         let client = Client::new(fs.clone());
-        let file = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
         // A whole page, so that the write reads nothing.
         client.write(file, 4096 * 5, &[7; 4096]).await.unwrap();
         content[4096 * 5..4096 * 6].fill(7);
@@ -222,7 +223,7 @@ fn damaged_bytes_do_no_harm() {
             let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
             let client = Client::new(fs.clone());
             let _ = client.read_file(b"/f").await;
-            if let Ok(file) = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await {
+            if let Ok(file) = client.open(b"/f", OpenFlags::READ_WRITE).await {
                 let _ = client.write(file, rng.below(40_000), &text(5_000)).await;
                 let _ = client.close(file).await;
             }
@@ -253,7 +254,7 @@ fn what_only_looks_like_units_is_not_changed() {
         let client = Client::new(fs.clone());
         for (path, bytes) in plain {
             client.read_file(path).await.unwrap();
-            let file = client.open(path, crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+            let file = client.open(path, OpenFlags::READ_WRITE).await.unwrap();
             for offset in [0, bytes.len() as u64] {
                 let written = client.write(file, offset, b"more").await;
                 assert!(matches!(written, Err(crate::fs::FsError::Corrupt { .. })), "{written:?}");
@@ -329,5 +330,49 @@ fn large_holes_are_made_in_pieces() {
         client.close(file).await.unwrap();
         client.fs().close().await.unwrap();
         assert_clean(&rt, &(lower.clone() as Fs)).await;
+    });
+}
+
+/// A client makes a file while another renames or removes the one that had its name: each file has its own index.
+#[test]
+fn a_name_is_used_again_at_once() {
+    simulate(1, async |rt| {
+        // The index of bytes that do not shrink is all that tells that they are units.
+        let noise = |seed| {
+            let mut noise = vec![0; 10_000];
+            Rng::new(seed).fill(&mut noise);
+            noise
+        };
+        for (number, change) in ["rename", "exchange", "unlink"].into_iter().enumerate() {
+            for wait in [1, 5, 15, 25] {
+                let lower = Trouble::over(model(&rt)).await;
+                let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+                client.write_file(b"/f", &noise(1)).await.unwrap();
+                client.write_file(b"/g", &noise(2)).await.unwrap();
+                lower.layer().slow_names.replace(Some((rt.clone(), Nanos::from_micros(10))));
+                let (rt2, other) = (rt.clone(), Client::new(client.fs().clone()));
+                let maker = rt.spawn(async move {
+                    rt2.sleep(Nanos::from_micros(wait)).await;
+                    other.write_file(b"/f", &noise(3)).await
+                });
+                match number {
+                    0 => client.rename(b"/f", b"/g", RenameMode::Replace).await.unwrap(),
+                    1 => client.rename(b"/f", b"/g", RenameMode::Exchange).await.unwrap(),
+                    _ => client.unlink(b"/f").await.unwrap(),
+                }
+                maker.await.unwrap();
+                lower.layer().slow_names.replace(None);
+                client.fs().close().await.unwrap();
+                let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+                for (path, content) in [(b"/f", noise(3)), (b"/g", noise([1, 1, 2][number]))] {
+                    assert!(client.read_file(path).await.unwrap() == content, "{change}, {wait}");
+                    let file = client.open(path, OpenFlags::READ_WRITE).await.unwrap();
+                    let written = client.write(file, 10, b"more").await;
+                    assert_eq!(written, Ok(()), "{change}, {wait}, {}", String::from_utf8_lossy(path));
+                    client.close(file).await.unwrap();
+                }
+                assert_clean(&rt, &(lower as Fs)).await;
+            }
+        }
     });
 }
