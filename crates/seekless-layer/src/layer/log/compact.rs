@@ -7,10 +7,10 @@ use super::file::{Form, Tail};
 use super::format::{Entry, Record};
 use super::index::Step;
 use super::load::damaged;
-use super::node::{CommitTurn, Node, OpenFile};
+use super::node::{CommitTurn, Node, OpenFile, may_have_capability};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{FsResult, XATTR_CAPABILITY};
+use crate::fs::FsResult;
 use crate::layer::Nodes;
 use crate::units::{KIB, MIB};
 
@@ -55,7 +55,7 @@ impl ChunkedLayer {
         if self.closed.get() || !nodes.holds(file.ino(), file.node) {
             return Ok(false);
         }
-        if file.lower.getxattr(file.ino(), XATTR_CAPABILITY).await.is_ok() {
+        if may_have_capability(file.lower, file.ino()).await {
             // Writing below would remove it.
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::compact::Urgency;
 use super::file::{File, Form, Times};
 use super::mark;
-use super::node::{Node, OpenFile, Writer};
+use super::node::{Node, OpenFile, Writer, may_have_capability};
 use super::{ChunkedLayer, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
@@ -51,7 +51,7 @@ impl ChunkedLayer {
             return Ok(());
         }
         let _pass = at.node.attributes.enter().await;
-        if !at.node.is_plain_program.replace(true) && at.lower.getxattr(at.ino, XATTR_CAPABILITY).await.is_ok() {
+        if !at.node.is_plain_program.replace(true) && may_have_capability(at.lower, at.ino).await {
             // A caller that may not do this may not have set it either, and the write below removes it.
             let _ = at.lower.removexattr(at.ino, XATTR_CAPABILITY).await;
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::file::File;
 use crate::device::Data;
-use crate::fs::{Attr, Fs, FsResult, Handle, SetAttr, WriteMode};
+use crate::fs::{Attr, Fs, FsError, FsResult, Handle, SetAttr, WriteMode, XATTR_CAPABILITY};
 use crate::layer::change::Passage;
 use crate::layer::read_lower;
 use crate::rt::{Event, Gate};
@@ -202,6 +202,12 @@ impl CommitTurn {
     pub(super) fn file(&self) -> OpenFile<'_> {
         OpenFile { lower: &self.lower, handle: self.handle, node: &self.node, state: &self.state }
     }
+}
+
+/// False when the lower file certainly has no capability. After any other error of reading it there may be one.
+pub(super) async fn may_have_capability(lower: &Fs, ino: Ino) -> bool {
+    let read = lower.getxattr(ino, XATTR_CAPABILITY).await;
+    !matches!(read, Err(FsError::NoAttribute | FsError::Unsupported))
 }
 
 impl Drop for CommitTurn {

@@ -2,8 +2,8 @@
 //! data. Method: `WeakFs` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
 
 use super::*;
-use crate::fs::FsError;
 use crate::fs::client::Client;
+use crate::fs::{AllocateMode, FileRange, FsError, XATTR_CAPABILITY};
 use crate::layer::codecs::Copy;
 use crate::layer::tests::trouble::Trouble;
 use crate::rng::Rng;
@@ -242,5 +242,38 @@ fn a_mark_that_cannot_be_read_once() {
             let again = Client::new(stack_on(&rt, left, options.clone()).await.unwrap());
             assert_eq!(again.stat(b"/f").await.unwrap().size, 9_000 + round as u64 * 1_000);
         }
+    });
+}
+
+/// An error of reading a capability does not mean that there is none: a write removes it, and idle time does not. Method: one such
+/// error at each of them.
+#[test]
+fn a_capability_that_cannot_be_read_once() {
+    simulate(1, async |rt| {
+        let (lower, options) = (Trouble::over(model(&rt)).await, tiny(Arc::new(Copy)));
+        let fs = stack_on(&rt, lower.clone(), options).await.unwrap();
+        let client = Client::new(fs.clone());
+        let mut noise = vec![0; 400_000];
+        Rng::new(7).fill(&mut noise);
+        let file = client.create(b"/program").await.unwrap();
+        client.write(file, 0, &noise).await.unwrap();
+        client.fsync(file).await.unwrap();
+        let hole = FileRange { offset: 0, bytes: 300_000 };
+        client.fallocate(b"/program", hole, AllocateMode::PunchHole).await.unwrap();
+        fs.syncfs().await.unwrap();
+        fs.syncfs().await.unwrap();
+        client.set_xattr(b"/program", XATTR_CAPABILITY, b"all").await.unwrap();
+        let before = lower.lower().getattr(file.ino, None).await.unwrap();
+        lower.layer().getxattr.replace(Some(unknown()));
+        let _ = fs.idle(Nanos(rt.now().0 + 1_000_000)).await;
+        assert_eq!(*lower.layer().getxattr.borrow(), None, "idle time looks for a capability");
+        assert_eq!(client.get_xattr(b"/program", XATTR_CAPABILITY).await.unwrap(), b"all");
+        assert_eq!(lower.lower().getattr(file.ino, None).await.unwrap().size, before.size);
+        lower.layer().getxattr.replace(Some(unknown()));
+        client.write(file, 0, b"x").await.unwrap();
+        assert_eq!(*lower.layer().getxattr.borrow(), None, "a write looks for a capability");
+        assert_eq!(client.get_xattr(b"/program", XATTR_CAPABILITY).await, Err(FsError::NoAttribute));
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
     });
 }
