@@ -348,14 +348,25 @@ fn truncate<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, 
     Ok(true)
 }
 
-/// Whether blocks past the end are mapped, as an allocation that keeps the size leaves them.
+/// Whether blocks past the end are mapped, as an allocation that keeps the size leaves them, or indirect blocks are there for them.
 fn reserves_past_end<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode) -> Step<bool> {
     if inode.is_inline() || inode.bytes_used == 0 {
         return Ok(false);
     }
-    let (mut index, end) = (inode.size.div_ceil(BLOCK), last_mapped_bound(change, inode));
+    let (first, end) = (inode.size.div_ceil(BLOCK), last_mapped_bound(change, inode));
+    let mut index = first;
     while index < end {
         let id = BlockId::data(ino, index);
+        // An indirect block that lies behind the end as a whole goes, too, also when all below it was punched: so the search ends.
+        let mut key = id.key;
+        while let Holder::Node(node, _) = key.holder()
+            && node.span().0 >= first
+        {
+            if change.block_exists(BlockId { ino, key: node })? {
+                return Ok(true);
+            }
+            key = node;
+        }
         if change.pointer(id)? != Pointer::Hole {
             return Ok(true);
         }
@@ -422,21 +433,26 @@ pub(in crate::fs) fn root_key(slot: usize) -> BlockKey {
 }
 
 /// Unmaps the data blocks from `keep` on below `id`, from the last one backwards, and the indirect blocks that become
-/// empty. Returns false when the budget is used up.
+/// empty. Returns false when the budget of blocks is used up, or before more is read: one path of indirect blocks in memory is enough,
+/// however many the file has.
 fn free_below<L: LogBackend>(change: &mut Change<'_, L>, id: BlockId, keep: u64, budget: &mut u64) -> Step<bool> {
     let (first, end) = id.key.span();
     if end <= keep {
         return Ok(true);
     }
+    if *budget == 0 {
+        return Ok(false);
+    }
+    *budget -= 1;
     if id.key.is_data() {
-        if *budget == 0 {
-            return Ok(false);
-        }
-        *budget -= 1;
         change.unmap(id)?;
         return Ok(true);
     }
-    let Some(block) = change.block(id)? else { return Ok(true) };
+    let block = match change.block(id) {
+        Err(Stop::Need(_)) if change.unmaps(id.ino) => return Ok(false),
+        block => block?,
+    };
+    let Some(block) = block else { return Ok(true) };
     for slot in (0..POINTERS_PER_BLOCK).rev() {
         let child = BlockId { ino: id.ino, key: id.key.child(slot) };
         let mapped = pointer_in_block(&block, slot) != Some(Pointer::Hole);

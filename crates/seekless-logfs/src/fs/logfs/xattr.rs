@@ -10,7 +10,7 @@ use crate::codec;
 use crate::device::Data;
 use crate::fs::acl::{self, Acl, AclKind, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::xattr::{check_new, missing};
-use crate::fs::{FileKind, FsError, PERMISSIONS, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode, mode_with};
+use crate::fs::{FileKind, FsError, FsResult, PERMISSIONS, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode, mode_with};
 use crate::units::{Ino, SECTOR_BYTES};
 
 /// Most bytes of one file's encoded names and values: the largest value and room for others.
@@ -47,9 +47,10 @@ pub fn decode(blob: &[u8]) -> Result<Vec<Attribute>, &'static str> {
     Ok(attributes)
 }
 
-fn encode(attributes: &[Attribute]) -> Option<Data> {
+/// A record of these attributes, if there are any.
+fn encode(attributes: &[Attribute]) -> FsResult<Option<Data>> {
     if attributes.is_empty() {
-        return None;
+        return Ok(None);
     }
     let mut blob = vec![0; HEADER_BYTES];
     for (name, value) in attributes {
@@ -60,10 +61,13 @@ fn encode(attributes: &[Attribute]) -> Option<Data> {
         blob.extend_from_slice(name);
         blob.extend_from_slice(value);
     }
+    if blob.len() > BLOB_BYTES_MAX {
+        return Err(FsError::AttributesTooLarge(BLOB_BYTES_MAX as u32));
+    }
     let bytes = blob.len() as u32;
     codec::put_at(&mut blob, 0, bytes);
     blob.resize(blob.len().next_multiple_of(SECTOR_BYTES as usize), 0);
-    Some(Data::from_slice(&blob))
+    Ok(Some(Data::from_slice(&blob)))
 }
 
 fn attributes<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino) -> Step<Vec<Attribute>> {
@@ -154,7 +158,7 @@ pub(in crate::fs) fn give<L: LogBackend>(
     inherited: &[(&'static [u8], Vec<u8>)],
 ) -> Step<()> {
     let all: Vec<Attribute> = inherited.iter().map(|(name, value)| (name.to_vec(), value.clone())).collect();
-    match encode(&all) {
+    match encode(&all)? {
         Some(blob) => change.set_xattr(ino, Some(blob)),
         None => Ok(()),
     }
@@ -167,7 +171,7 @@ pub(in crate::fs) fn chmod<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, 
         let list = acl::chmod(&all[index].1, permissions).or_else(|detail| fail(bad_list(ino, detail)))?;
         if list != all[index].1 {
             all[index].1 = list;
-            change.set_xattr(ino, encode(&all))?;
+            change.set_xattr(ino, encode(&all)?)?;
         }
     }
     set_permissions(change.inode_mut(ino, InodeDirt::Own)?, permissions);
@@ -208,18 +212,14 @@ pub(in crate::fs) fn drop_capabilities<L: LogBackend>(change: &mut Change<'_, L>
     match all.binary_search_by(|(known, _)| known.as_slice().cmp(XATTR_CAPABILITY)) {
         Ok(index) => {
             all.remove(index);
-            change.set_xattr(ino, encode(&all))
+            change.set_xattr(ino, encode(&all)?)
         }
         Err(_) => Ok(()),
     }
 }
 
 fn store<L: LogBackend>(mut change: Change<'_, L>, ino: Ino, all: &[Attribute]) -> Step<()> {
-    let bytes: usize = all.iter().map(|(name, value)| LENGTHS_BYTES + name.len() + value.len()).sum();
-    if bytes + HEADER_BYTES > BLOB_BYTES_MAX {
-        return fail(FsError::AttributesTooLarge(BLOB_BYTES_MAX as u32));
-    }
-    change.set_xattr(ino, encode(all))?;
+    change.set_xattr(ino, encode(all)?)?;
     let now = change.now();
     change.inode_mut(ino, InodeDirt::Own)?.set_ctime(now);
     change.commit(ReserveAccess::User)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::*;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::*;
 use crate::units::{MIB, Nanos, Sector};
 
@@ -205,6 +206,97 @@ pub fn a_hole_as_large_as_a_file_can_be(subject: &dyn FsUnderTest, size: u64) {
                 assert_eq!((found.size, found.sectors), (size, 0), "{places:?}");
                 client.unlink(b"/f").await.unwrap();
             }
+        })
+        .await;
+    });
+}
+
+/// Aim: freeing a file takes memory for one path of indirect blocks, however many it has: with a cache of 64 blocks, which `subject` has, it
+/// ends, and reads each of them once. Method: a block below each of 200 indirect blocks, written or reserved behind the end, and punched or
+/// not; then the file is removed, truncated to nothing or to the size that it has, or removed while open at a power cut.
+pub fn files_with_more_indirect_blocks_than_the_cache_are_freed(subject: &dyn FsUnderTest) {
+    // What an indirect block covers, at least.
+    const SPAN: u64 = 1 << 20;
+    for case in 0..16 {
+        let [is_reserved, is_punched] = [case & 1 > 0, case & 2 > 0];
+        let what = format!("case {case}");
+        simulate(1, async |rt| {
+            let (memory, device) = fresh(&rt, subject, 64 * MIB).await;
+            session(&rt, subject, &device, async |client| {
+                client.write_file(b"/f", b"text").await.unwrap();
+                let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+                for place in (1..200).map(|index| index * 4 * SPAN / 3) {
+                    if is_reserved {
+                        let range = FileRange { offset: place, bytes: 4096 };
+                        client.fallocate(b"/f", range, AllocateMode::Allocate { keep_size: true }).await.unwrap();
+                    } else {
+                        client.write(file, place, b"1").await.unwrap();
+                    }
+                }
+                if is_punched {
+                    let range = FileRange { offset: 4096, bytes: 400 * SPAN };
+                    client.fallocate(b"/f", range, AllocateMode::PunchHole).await.unwrap();
+                }
+                client.close(file).await.unwrap();
+            })
+            .await;
+            let image = memory.image();
+            // Each read takes time, so that an endless loop of them is seen.
+            let slow = |device: Rc<Memory>| {
+                let slow = FaultDevice::new(&rt, device, 1);
+                slow.add(Rule::new(Kinds::READ, When::Always, Effect::Delay(Nanos(1)..=Nanos(1))));
+                slow.add(Rule::new(Kinds::READ, When::From(2_000), Effect::Error));
+                slow
+            };
+            let memory = Rc::new(Memory::from_image(64 * MIB, image));
+            let under: Device = slow(memory.clone());
+            match case >> 2 {
+                3 => {
+                    let fs = subject.mount(&rt, under).await.unwrap();
+                    let client = Client::new(fs.clone());
+                    client.open(b"/f", OpenFlags::READ).await.unwrap();
+                    client.unlink(b"/f").await.unwrap();
+                    client.sync().await.unwrap();
+                    let after: Device = slow(Rc::new(Memory::from_image(64 * MIB, memory.image())));
+                    session(&rt, subject, &after, async |client| {
+                        assert_eq!(client.stat(b"/f").await.unwrap_err(), FsError::NotFound, "{what}");
+                    })
+                    .await;
+                }
+                how => {
+                    let freed = session(&rt, subject, &under, async |client| match how {
+                        0 => client.unlink(b"/f").await,
+                        1 => client.truncate(b"/f", 0).await,
+                        _ => {
+                            let size = client.stat(b"/f").await?.size;
+                            client.truncate(b"/f", size).await
+                        }
+                    });
+                    assert_eq!(freed.await, Ok(()), "{what}");
+                }
+            }
+        });
+    }
+}
+
+/// A directory whose default list is too long to be inherited takes no new names, and everything else goes on.
+pub fn inherited_lists_have_a_limit(subject: &dyn FsUnderTest) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 16 * MIB).await;
+        session(&rt, subject, &device, async |client| {
+            client.mkdir(b"/d").await.unwrap();
+            // A directory gets two of these lists.
+            let users: String = (0..8_160).map(|user| format!("u:{user}:r--,")).collect();
+            let list = format!("u::rwx,{users}g::r-x,m::rwx,o::---").parse::<acl::Acl>().unwrap().to_xattr();
+            client.set_xattr(b"/d", acl::XATTR_ACL_DEFAULT, &list).await.unwrap();
+            assert!(matches!(client.mkdir(b"/d/e").await, Err(FsError::AttributesTooLarge(_))));
+            client.write_file(b"/f", b"text").await.unwrap();
+            client.sync().await.unwrap();
+        })
+        .await;
+        session(&rt, subject, &device, async |client| {
+            assert_eq!(client.stat(b"/d/e").await.unwrap_err(), FsError::NotFound);
+            assert_eq!(client.read_file(b"/f").await.unwrap(), b"text");
         })
         .await;
     });

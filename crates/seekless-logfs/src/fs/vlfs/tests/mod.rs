@@ -66,6 +66,17 @@ fn truncating_to_the_same_size_frees_what_is_reserved() {
 }
 
 #[test]
+fn files_with_more_indirect_blocks_than_the_cache_are_freed() {
+    let subject = Small { options: Options { cache_bytes: 1, ..Options::default() } };
+    volumes::basics::files_with_more_indirect_blocks_than_the_cache_are_freed(&subject);
+}
+
+#[test]
+fn inherited_lists_have_a_limit() {
+    volumes::basics::inherited_lists_have_a_limit(&Small::default());
+}
+
+#[test]
 fn a_punch_leaves_reserved_blocks_that_it_covers_in_part() {
     volumes::basics::a_punch_leaves_reserved_blocks_that_it_covers_in_part(&Small::default());
 }
