@@ -84,10 +84,7 @@ impl OpenStudy {
 
     /// Keeps that there is no result.
     fn add_failure(&self, py: Python<'_>, point: Point, problem: String) -> PyResult<()> {
-        self.with(py, |study| {
-            study.add_failure(&task(point), problem);
-            Ok(())
-        })
+        self.with(py, |study| study.add_failure(&task(point), problem))
     }
 
     /// Writes the rows that there are.

@@ -414,9 +414,14 @@ impl OpenStudy {
         Ok(())
     }
 
-    /// Keeps that a task has no result.
-    pub fn add_failure(&mut self, task: &Task, problem: String) {
+    /// Keeps that a task has no result. Another run may measure it then.
+    ///
+    /// # Errors
+    /// When it is no task of this study, or the folder cannot be used.
+    pub fn add_failure(&mut self, task: &Task, problem: String) -> Result<(), Problem> {
         self.failed.push((task.name.clone(), problem));
+        let point = self.study.prepared.plan.points.get(task.point).ok_or_else(other_command)?;
+        self.results.release(point, PointClaim::Point).map_err(|error| Failure::new(error).into())
     }
 
     /// Measures what is left, unless something has failed, and writes the rows. The answer is that of [`results`].
@@ -509,6 +514,24 @@ mod tests {
         }
 
         fn note(&self, _: &str) {}
+    }
+
+    /// A point that failed is left to other runs, even while its own has not finished.
+    #[test]
+    fn a_failed_point_is_not_kept_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "title = 't'\nworkload = { kind = 'attributes', files = 5 }\n\
+                    contestant = [{ name = 'a', on = 'lfs / memory:8MiB' }, { name = 'b', on = 'wrap / memfs' }]\n";
+        std::fs::write(folder.path().join("experiment.toml"), text).unwrap();
+        let words: Vec<String> = ["run", &folder.path().display().to_string(), "--out"].map(str::to_owned).into();
+        let words = [words, vec![folder.path().join("out").display().to_string()]].concat();
+        let installation = Installation { library: std::env::current_exe().unwrap(), share: None };
+        let open = || Study::read(&words, &installation).unwrap().open(&Silent).unwrap();
+        let (mut one, mut other) = (open(), open());
+        let tasks = one.tasks().unwrap();
+        assert_eq!((tasks.len(), other.tasks().unwrap().len()), (2, 0));
+        one.add_failure(&tasks[1], "no memory".to_owned()).unwrap();
+        assert_eq!(other.tasks().unwrap(), [tasks[1].clone()]);
     }
 
     /// Requests of the caller are the trace of each command that reads one, whatever the words call it.

@@ -3,7 +3,8 @@
 //!
 //! Invariants
 //!   J1  A line is never changed and never removed. What a killed run has left of a line is removed by the next one.
-//!   J2  At most one run holds the claim on a name. The system drops the claims of a process that ends, however it ends.
+//!   J2  At most one run holds the claim on a name. The system drops the claims of a process that ends, however it ends, unless
+//!       one that it forked still has the journal open; a run that ends without being killed drops them itself.
 //!   J3  Lines are appended, and other files of the folder written, by one run at a time.
 //!   J4  A line whose bytes have changed since it was written, on its way from another machine for example, is an error. Each line
 //!       ends with the digest of what is before it; those of builds that wrote none are taken as they are.
@@ -51,6 +52,8 @@ pub(super) struct Journal {
     path: PathBuf,
     /// Bytes that have been read: whole lines.
     read: u64,
+    /// The one that opened it, whose claims they are.
+    pub(super) process: u32,
 }
 
 /// A line.
@@ -103,7 +106,8 @@ impl Journal {
             return Err(content(path, "this is no regular file; name another folder for the results"));
         }
         let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
-        let mut journal = Journal { file: opened.map_err(failed("open", path))?, path: path.to_owned(), read: 0 };
+        let file = opened.map_err(failed("open", path))?;
+        let mut journal = Journal { file, path: path.to_owned(), read: 0, process: std::process::id() };
         let mut points = Points::new();
         journal.alone(Turn::Append, |journal| journal.catch_up(&mut points, Rest::IsTorn))?;
         Ok((journal, points))
@@ -181,14 +185,26 @@ impl Journal {
         Ok(())
     }
 
+    /// With another descriptor of the same locks, as a forked process has it.
+    #[cfg(test)]
+    pub(super) fn copied(&self) -> Journal {
+        let (path, file) = (self.path.clone(), self.file.try_clone().unwrap());
+        Journal { file, path, read: self.read, process: self.process }
+    }
+
     /// Locks or unlocks a byte. False when another run has it.
     fn lock(&self, byte: i64, kind: libc::c_int, wait: Wait) -> Result<bool, ResultsError> {
+        self.lock_range(byte, 1, kind, wait)
+    }
+
+    /// As [`Journal::lock`], for `length` bytes; without one, for all from `byte` on.
+    fn lock_range(&self, byte: i64, length: i64, kind: libc::c_int, wait: Wait) -> Result<bool, ResultsError> {
         let range = libc::flock {
             // These constants fit: POSIX has them in a `short`.
             l_type: kind as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: byte,
-            l_len: 1,
+            l_len: length,
             l_pid: 0,
         };
         loop {
@@ -202,6 +218,17 @@ impl Journal {
                 Err(Errno::EAGAIN | Errno::EACCES) if wait == Wait::No => return Ok(false),
                 Err(errno) => return Err(failed("lock", &self.path)(io::Error::from(errno))),
             }
+        }
+    }
+}
+
+impl Drop for Journal {
+    /// The locks belong to the open file, which workers that this process forked share with it and outlive it with: closing the
+    /// descriptor here would leave their claims to the last of them. What a worker drops are not its claims.
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // A file system without locks has none to drop.
+            let _ = self.lock_range(0, 0, libc::F_UNLCK, Wait::No);
         }
     }
 }

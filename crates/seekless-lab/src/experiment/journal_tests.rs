@@ -38,6 +38,25 @@ fn claims_exclude_each_other() {
     assert!(one.claim("a").unwrap() && one.claim("b").unwrap());
 }
 
+/// J2: claims end with their holder, even where a process that it forked keeps a copy of the descriptor, as the workers of a pool do.
+#[test]
+fn claims_end_while_forked_workers_live() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, _) = open(folder.path());
+    let (other, _) = open(folder.path());
+    assert!(one.claim("a").unwrap() && one.claim("b").unwrap());
+    let worker = one.copied();
+    drop(one);
+    assert!(other.claim("a").unwrap() && other.claim("b").unwrap());
+    // What a worker drops is not its own.
+    let mut copy = other.copied();
+    copy.process += 1;
+    drop(copy);
+    let (third, _) = open(folder.path());
+    assert!(!third.claim("a").unwrap());
+    drop(worker);
+}
+
 /// A run can claim as many points as a plan has.
 #[test]
 fn ten_thousand_claims() {

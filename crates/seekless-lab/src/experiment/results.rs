@@ -157,7 +157,7 @@ impl Results {
         (name != experiment.name).then_some(name)
     }
 
-    /// Takes a point that is to be measured, so that no other run does, until [`Results::release`] or the end of this process.
+    /// Takes a point that is to be measured, so that no other run does, until [`Results::release`] or this is dropped.
     /// False when another run has it: when it is released, the other has measured it, or failed, or died.
     ///
     /// # Errors
