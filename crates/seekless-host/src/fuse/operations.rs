@@ -42,7 +42,8 @@ impl Answers {
     }
 
     pub fn mean(&self) -> Duration {
-        u32::try_from(self.answered).ok().and_then(|answered| self.took.checked_div(answered)).unwrap_or_default()
+        let nanos = self.took.as_nanos() / u128::from(self.answered.max(1));
+        u64::try_from(nanos).map_or(self.slowest, Duration::from_nanos)
     }
 
     /// A time within which `percent` of the answers came: the end of the class in which that one is, so up to twice as long
@@ -118,6 +119,8 @@ mod tests {
         }
         assert_eq!(Answers::default().percentile(99), Duration::ZERO);
         assert_eq!(Answers::default().mean(), Duration::ZERO);
+        let many = Answers { answered: 1 << 33, took: Duration::from_secs(1 << 33), ..Answers::default() };
+        assert_eq!(many.mean(), Duration::from_secs(1));
     }
 
     /// Operations have their names, and one that no kernel sends has a place, too.
