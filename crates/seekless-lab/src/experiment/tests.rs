@@ -390,6 +390,16 @@ fn wrong_descriptions_are_explained() {
         };
         assert!(error.to_string().contains(said), "{to}: {error}");
     }
+    // An update has its number in its first eight bytes.
+    for (unit, said) in [("4B", "a unit of updates has at least 8 bytes"), ("8B", ""), ("4B\"\nzeroes = true #", "")] {
+        let text = format!(
+            "title = 't'\ncontestant = [{{ name = 'a', on = 'lfs / disk:cheetah9lp' }}]\n\
+             [workload]\nkind = 'updates'\nfile = '1MiB'\nupdates = 1\nunit = \"{unit}\"\n"
+        );
+        let experiment = Experiment::read(folder(&text, None).path()).unwrap();
+        let error = Plan::new(&experiment, "test").err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(said) && error.is_empty() == said.is_empty(), "{unit}: {error}");
+    }
     let nothing = tempfile::tempdir().unwrap();
     let error = Experiment::read(nothing.path()).unwrap_err().to_string();
     assert!(error.contains("this folder is no experiment"), "{error}");

@@ -102,6 +102,9 @@ impl Workload for Updates {
         if self.unit.0 == 0 || self.unit.0 > 16 << 20 || self.file.0 < self.unit.0 || self.updates == 0 {
             return Err(format!("[workload]: no unit of {} fits into {}", self.unit, self.file));
         }
+        if !self.zeroes && self.unit.0 < 8 {
+            return Err(format!("[workload]: a unit of updates has at least 8 bytes, for a number, not {}", self.unit));
+        }
         if !(0.0..=1e9).contains(&self.pause_ms) || self.burst.is_some_and(|burst| burst.0 < self.unit.0) {
             return Err("[workload]: a burst is at least one unit, and a pause no less than nothing".into());
         }
