@@ -22,8 +22,8 @@ use crate::reactor::Signals;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// Recorded events: a request is issued to the driver, and completes.
-const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
+/// Recorded events: a request is issued to the driver, given back by it, and completes.
+const EVENTS: [&str; 3] = ["block_rq_issue", "block_rq_requeue", "block_rq_complete"];
 
 /// Record the requests to a block device
 ///

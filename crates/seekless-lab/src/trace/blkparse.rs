@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::kernel::{Rwbs, Wanted, device, extent, push};
+use super::kernel::{REQUEUE, Rwbs, Wanted, device, extent, push};
 use super::line_writer::{Completions, Dropped, LineWriter, device_number, sectors};
 use super::request::{DeviceId, Event, Names, Op, Request};
 use super::spec::{Described, FormatSpec, ReaderOptions};
@@ -51,7 +51,7 @@ fn event(action: &[u8]) -> Result<Event, Aside> {
         b"F" => "front merge",
         b"G" => "request allocated",
         b"S" => "wait for a request",
-        b"R" => "requeue",
+        b"R" => REQUEUE,
         b"P" => "plug",
         b"U" => "unplug",
         b"UT" | b"T" => "unplug by timer",

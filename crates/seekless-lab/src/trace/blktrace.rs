@@ -24,7 +24,7 @@ use seekless::units::{Nanos, SECTOR_BYTES};
 
 use super::TraceError;
 use super::input::Input;
-use super::kernel::{Rwbs, Wanted, push};
+use super::kernel::{REQUEUE, Rwbs, Wanted, push};
 use super::line_writer::{Dropped, LineWriter, device_number};
 use super::request::{DeviceId, Event, Flags, Names, Op, Request};
 use super::spec::FormatSpec;
@@ -70,7 +70,7 @@ const ACTIONS: [&str; 18] = [
     "front merge",
     "request allocated",
     "wait for a request",
-    "requeue",
+    REQUEUE,
     "issue event",
     "completion",
     "plug",

@@ -6,6 +6,9 @@ use super::request::{DeviceId, Event, Flags, Op, Request};
 use super::tally::Aside;
 use super::text::{number, plausible, times};
 
+/// Why the event is skipped by which a driver gives a request back, to be issued once more.
+pub(super) const REQUEUE: &str = "requeue";
+
 /// Which events a reader delivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wanted {

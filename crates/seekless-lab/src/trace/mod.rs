@@ -69,6 +69,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use seekless::units::counted;
+
 pub use detect::Detected;
 pub use format::{FORMATS, Format};
 pub use import::Import;
@@ -84,6 +86,7 @@ pub use write::{TraceWriter, Written};
 use beginning::Beginning;
 use complete::Matcher;
 use input::Input;
+use kernel::REQUEUE;
 use merge::Merge;
 use names::SharedNames;
 use order::Order;
@@ -306,6 +309,11 @@ impl Trace {
         self.merge.report(&mut import);
         for stage in &self.stages {
             stage.report(&mut import);
+        }
+        let requeued = import.skipped.iter().find(|tally| tally.reason == REQUEUE).map_or(0, |tally| tally.count);
+        if requeued > 0 && *event == Some(Event::Issue) {
+            let requests = counted(requeued, "request");
+            import.notes.push(format!("the driver gave back {requests}, which may count twice"));
         }
         if *event == Some(Event::Complete) {
             import.notes.push("times are those of completions".into());

@@ -11,7 +11,7 @@ use std::io::Write;
 use memchr::memmem::Finder;
 use seekless::units::Nanos;
 
-use super::kernel::{Rwbs, Wanted, device, extent, push};
+use super::kernel::{REQUEUE, Rwbs, Wanted, device, extent, push};
 use super::line_writer::{Completions, Dropped, LineWriter, device_number, sectors};
 use super::request::{Event, Names, Op, Request};
 use super::spec::FormatSpec;
@@ -59,7 +59,7 @@ impl LineParser for Tracefs {
             b"block_bio_complete" => return Err(Aside::Skipped("completion of a bio")),
             b"block_rq_insert" => return Err(Aside::Skipped("insert")),
             b"block_bio_remap" | b"block_rq_remap" => return Err(Aside::Skipped("remap")),
-            b"block_rq_requeue" => return Err(Aside::Skipped("requeue")),
+            b"block_rq_requeue" => return Err(Aside::Skipped(REQUEUE)),
             b"block_io_start" | b"block_io_done" => return Err(Aside::Skipped("start or end of accounting")),
             _ => return Err(Aside::Skipped("another event")),
         };

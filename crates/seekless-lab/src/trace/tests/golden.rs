@@ -341,6 +341,21 @@ fn completions_before_their_requests() {
     assert_eq!((import.out_of_order, import.back_max_ns, import.too_late), (1, 90, 0));
 }
 
+/// A request that the driver gave back is issued twice, and the report says so.
+#[test]
+fn requeued_requests_are_reported() {
+    let latency = Options { latency: true, ..Options::default() };
+    let event = |nanos: u64, action: &str| format!("7,0 0 1 0.{nanos:09} 14 {action} R 8 + 8 [fio]\n");
+    let text = [event(10, "D"), event(12, "R"), event(20, "D"), event(25, "C")].concat();
+    let (requests, trace) = lines(text.as_bytes(), &latency);
+    assert_eq!(requests, ["10 7,0 read 4096+4096 - -/14/0", "20 7,0 read 4096+4096 - 5/14/0"]);
+    let notes = trace.import().notes;
+    assert!(notes.iter().any(|note| note == "the driver gave back 1 request, which may count twice"), "{notes:?}");
+    let completed = Options { event: Some(Event::Complete), ..Options::default() };
+    let notes = lines(text.as_bytes(), &completed).1.import().notes;
+    assert!(!notes.iter().any(|note| note.contains("gave back")), "{notes:?}");
+}
+
 /// Lines after a format of the user's: fields in any order, widths, other separators.
 #[test]
 fn blkparse_formats() {
