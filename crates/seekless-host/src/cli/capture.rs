@@ -3,6 +3,7 @@
 //! An instance is a separate set of trace buffers: other users' tracing is not affected, and the instance is removed at
 //! the end, however the recording ends.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -67,6 +68,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
         return Err(Failure::new("--for 0: nothing would be recorded").code(WRONG_USAGE));
     }
     let device = device_number(&args.device)?;
+    check_events(&sysfs(device), &args.device)?;
     let behind = file_behind(device);
     let sources = Sources::of(&[Some(&args.device), behind.as_ref()].into_iter().flatten().collect::<Vec<_>>());
     let wish = Wish::new(Replace::forced(args.force)).sources(sources);
@@ -159,9 +161,41 @@ fn device_number(path: &Path) -> Result<u32, Failure> {
     Err(Failure::new(problem).hint(format!("make one with: losetup --find --show {}", quoted_path(path))))
 }
 
+/// Refuses a device of which the kernel's events say nothing. `folder` is the device's in sysfs.
+/// They name the whole disk for the requests to a partition; and a device without queues of its own, such as those of
+/// the device mapper, md and zram, has no requests: it hands all on to other devices, or serves them at once.
+fn check_events(folder: &Path, path: &Path) -> Result<(), Failure> {
+    // Where sysfs is missing, nothing is known.
+    let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
+    // A slash in a device's name is an exclamation mark in sysfs.
+    let device = |name: &OsStr| format!("/dev/{}", name.to_string_lossy().replace('!', "/"));
+    let path = path.display();
+    if folder.join("partition").exists() {
+        let whole = folder.parent().and_then(Path::file_name).map(device).unwrap_or_default();
+        let problem = format!("{path} is a partition, and the kernel records the requests of whole disks");
+        return Err(Failure::new(problem).code(WRONG_USAGE).hint(format!("record the whole disk: {whole}")));
+    }
+    if folder.join("mq").exists() {
+        return Ok(());
+    }
+    let failure = Failure::new(format!("{path} has no requests that the kernel could record")).code(WRONG_USAGE);
+    let below = fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
+    let mut below: Vec<String> = below.map(|entry| device(&entry.file_name())).collect();
+    below.sort();
+    Err(match below.is_empty() {
+        true => failure,
+        false => failure.hint(format!("record what lies below: {}", below.join(", "))),
+    })
+}
+
+/// A device's folder.
+fn sysfs(device: u32) -> PathBuf {
+    Path::new("/sys/dev/block").join(format!("{}:{}", device >> 20, device & 0xf_ffff))
+}
+
 /// The file that a loop device, or the whole device of a partition, shows.
 fn file_behind(device: u32) -> Option<PathBuf> {
-    let folder = Path::new("/sys/dev/block").join(format!("{}:{}", device >> 20, device & 0xf_ffff));
+    let folder = sysfs(device);
     let mut names = ["loop/backing_file", "../loop/backing_file"].into_iter();
     let name = names.find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
     Some(PathBuf::from(name.strip_suffix('\n').unwrap_or(&name)))
@@ -272,5 +306,38 @@ impl Drop for Instance {
             let _ = fs::write(self.path.join(format!("events/block/{event}/enable")), "0");
         }
         let _ = fs::remove_dir(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk is recorded; for a partition the disk is named, and for a device without requests those below it.
+    #[test]
+    fn devices_without_events_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["sda/mq", "sda/sda1", "dm-0/slaves/sda1", "dm-0/slaves/sdb", "zram0/slaves", "cciss!c0d0/p1"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        for name in ["sda/sda1", "cciss!c0d0/p1"] {
+            fs::write(folder.path().join(name).join("partition"), "1\n").unwrap();
+        }
+        let check = |name: &str| {
+            let failure = check_events(&folder.path().join(name), Path::new("/dev/x")).err();
+            failure.map(|failure| (failure.code, failure.text))
+        };
+        assert_eq!(check("sda"), None);
+        assert_eq!(check("no-sysfs"), None);
+        for (name, said) in [
+            ("sda/sda1", "record the whole disk: /dev/sda"),
+            ("cciss!c0d0/p1", "record the whole disk: /dev/cciss/c0d0"),
+            ("dm-0", "record what lies below: /dev/sda1, /dev/sdb"),
+            ("zram0", "/dev/x has no requests"),
+        ] {
+            let (code, text) = check(name).expect(name);
+            assert_eq!(code, WRONG_USAGE, "{name}: {text}");
+            assert!(text.contains(said), "{name}: {text}");
+        }
     }
 }
