@@ -76,6 +76,9 @@ pub(super) struct State {
     /// Counts members that took the place of failed ones: what a rebuild has copied counts only for the one for which it began.
     pub(super) admitted: u64,
     pub(super) generation: u64,
+    /// The superblocks of these members were written and not all arrived, so what counts as recorded may not be. Until
+    /// they are, nothing more is written.
+    pub(super) behind: Option<Vec<usize>>,
     /// The first generation that recorded the latest failure; 0 when that is not known.
     pub(super) failed_at: u64,
     /// A3.
@@ -318,7 +321,13 @@ impl Core {
     /// True when the current state is not recorded on the members.
     pub(super) fn is_unrecorded(&self) -> bool {
         let state = self.state.borrow();
-        state.now != state.recorded
+        state.now != state.recorded || state.behind.is_some()
+    }
+
+    /// Before a write begins: the superblocks name the copy of the bitmap that gets its bit (B1).
+    pub(super) async fn catch_up(self: &Rc<Self>) -> Result<(), DeviceError> {
+        let is_behind = self.state.borrow().behind.is_some();
+        if is_behind { self.record(false).await } else { Ok(()) }
     }
 
     /// The end of every write (A1).
@@ -333,7 +342,12 @@ impl Core {
 
     /// For reads, which need not wait: records in the background the failures that they found.
     pub(super) fn acknowledge_later(self: &Rc<Self>) {
-        if self.is_unrecorded() {
+        // Superblocks that are behind are for the next write: not every read tries to write them.
+        let is_new = {
+            let state = self.state.borrow();
+            state.now != state.recorded
+        };
+        if is_new {
             let core = self.clone();
             self.rt.spawn(async move {
                 // If this failed, the next write reports it.
@@ -425,7 +439,11 @@ impl Core {
             debug_assert!(!members.is_empty(), "A1: what is recorded is recorded on some member");
             let before = state.recorded.clone();
             change(&mut state);
-            state.generation += 1;
+            // One that could not be written must not fall further behind than a trusted member may. When a member has
+            // been given up since, what it got must be older than what follows.
+            if state.behind.as_ref() != Some(&members) {
+                state.generation += 1;
+            }
             let has_failed = |(old, new): (&MemberState, &MemberState)| old != new && *new == MemberState::Failed;
             if before.iter().zip(&state.recorded).any(has_failed) {
                 state.failed_at = state.generation;
@@ -440,7 +458,9 @@ impl Core {
             async move { device.write(at, block, WriteFlags::FUA).await }
         });
         let results = join_all(written).await;
-        self.judge(members.iter().copied().zip(results), true)
+        let written = self.judge(members.iter().copied().zip(results), true);
+        self.state.borrow_mut().behind = written.is_err().then_some(members);
+        written
     }
 
     /// Gives up the members that could not be written. `NoSpace` is returned to the caller, except for superblocks: a

@@ -62,6 +62,7 @@ fn new_state(members: usize, out_of_sync: RowSet) -> State {
         cursor_recorded: 0,
         admitted: 0,
         generation: 0,
+        behind: None,
         failed_at: 0,
         stopped: false,
         out_of_sync,

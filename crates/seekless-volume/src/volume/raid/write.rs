@@ -26,6 +26,7 @@ impl Core {
     /// Stores `data` at `at`; the range has been checked.
     pub(super) async fn write(self: Rc<Self>, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         count(&self.counts.writes);
+        self.catch_up().await?;
         let written = {
             let _token = self.begin().await;
             match self.shape.level {
@@ -449,6 +450,7 @@ impl Core {
 
     /// Declares that `sectors` from `at` hold nothing: they read as zeroes afterwards.
     pub(super) async fn discard(self: Rc<Self>, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.catch_up().await?;
         let done = self.discard_parts(at, sectors).await;
         let acknowledged = self.acknowledge().await;
         done?;

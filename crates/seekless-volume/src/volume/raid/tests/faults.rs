@@ -481,3 +481,63 @@ fn a_member_is_replaced_again_while_it_is_rebuilt() {
         }
     }
 }
+
+/// The last member of a mirror has no space for the superblock that names the other one as failed: nothing is acknowledged
+/// before it is there. Method: all members are back afterwards.
+#[test]
+fn a_failure_that_could_not_be_recorded_is_not_forgotten() {
+    for seed in 0..8 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 2, seed);
+            let options = small(Level::Mirror);
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            members.faults[0].add(Rule::new(Kinds::all(), When::Always, Effect::Gone));
+            let superblocks = Sector(0)..Sector(16);
+            members.faults[1].add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::NoSpace).within(superblocks));
+            let data = |byte: u8| Data::from_slice(&[byte; 4096]);
+            let error = array.write(Sector(0), data(1), WriteFlags::NONE).await.unwrap_err();
+            assert!(matches!(error, DeviceError::NoSpace { .. }), "seed {seed}: {error}");
+            array.write(Sector(0), data(2), WriteFlags::NONE).await.unwrap();
+            array.flush().await.unwrap();
+            array.check().await.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            drop(array);
+            let given = members.memories.iter().map(|memory| Some(memory.clone() as Device)).collect();
+            let reopened = Array::open(&rt, given, &options).await.unwrap();
+            assert_eq!(reopened.status().members[0], MemberState::Failed, "seed {seed}");
+            let read = reopened.read(Sector(0), Buf::dirty(4096)).await.unwrap();
+            assert!(read[..] == [2; 4096], "seed {seed}: what was acknowledged is there");
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// Superblocks that cannot be written for long do not make the one member that holds everything look out of date.
+/// Method: its superblock finds no space while the other one is rebuilt; then the array is opened again.
+#[test]
+fn a_member_that_lacks_space_for_its_superblock_stays_valid() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let members = Members::new(&rt, 2, 1);
+        let options = small(Level::Mirror);
+        let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+        let data = |byte: u8| Data::from_slice(&[byte; 4096]);
+        array.write(Sector(0), data(1), WriteFlags::NONE).await.unwrap();
+        array.give_up(0).await.unwrap();
+        let superblocks = Sector(0)..Sector(16);
+        members.faults[1].add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(superblocks));
+        let replacement = Rc::new(Memory::new(SECTORS * SECTOR_BYTES));
+        let _ = array.replace(0, replacement.clone()).await;
+        for _ in 0..5 {
+            array.write(Sector(0), data(2), WriteFlags::NONE).await.unwrap_err();
+        }
+        drop(array);
+        let given = vec![Some(replacement as Device), Some(members.memories[1].clone() as Device)];
+        let options = ArrayOptions { degraded: true, ..options };
+        let reopened = Array::open(&rt, given, &options).await.unwrap();
+        reopened.read(Sector(0), Buf::dirty(4096)).await.unwrap();
+    };
+    executor.block_on(run).unwrap();
+}
