@@ -13,7 +13,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::bitmap::Mark;
-use super::core::{Core, count};
+use super::core::{Core, MemberState, count};
 use super::plan::{Fragment, Method, RowPlan, plan};
 use super::request::{DeferredWrites, MemberWrite, QueuedWrite, merge};
 use super::shape::Level;
@@ -49,12 +49,19 @@ impl Core {
             if self.needs_touch(rows.clone()) {
                 continue;
             }
-            let _mark = if self.in_use().len() > 1 { self.mark(rows).await? } else { None };
+            let _mark = self.mark_copies(rows).await?;
             let writes = self.to_mirrors(at, sectors, |member, at, offset, sectors| {
                 MemberWrite::new(member, at, data.slice(bytes(offset, sectors)))
             });
             return self.perform(writes, flags, None, at, data.len() as u64).await;
         }
+    }
+
+    /// Marks `rows` of a mirror, unless one copy alone would be believed if the power failed now.
+    async fn mark_copies(&self, rows: Range<u64>) -> Result<Option<Mark<'_>>, DeviceError> {
+        let is_believed = |member: &&MemberState| **member != MemberState::Failed;
+        let copies = self.state.borrow().recorded.iter().filter(is_believed).count();
+        if copies > 1 { self.mark(rows).await } else { Ok(None) }
     }
 
     /// One write for every member that holds the range, or the part of it below the end of its rebuild.

@@ -190,6 +190,9 @@ impl Core {
             return Ok(());
         }
         let _gate = self.bitmap.gate.enter().await;
+        if self.is_unrecorded() {
+            return Ok(()); // These bits are cleared with the record (B4).
+        }
         let (left, cleared) = {
             let mut bitmap = self.bitmap.state.borrow_mut();
             debug_assert!(flush <= bitmap.flushes, "B2: a flush that ends has begun");

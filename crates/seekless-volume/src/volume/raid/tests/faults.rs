@@ -541,3 +541,41 @@ fn a_member_that_lacks_space_for_its_superblock_stays_valid() {
     };
     executor.block_on(run).unwrap();
 }
+
+/// What is written between a member's failure and its record has a bit, too: after a power cut both members are believed.
+/// Method: a read finds the failure and is slow to record it; copies of the members from before the record are opened.
+#[test]
+fn a_write_before_the_record_of_a_failure_has_a_bit() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let memories: Vec<_> = (0..2).map(|_| Rc::new(Memory::new(SECTORS * SECTOR_BYTES))).collect();
+        let faults: Vec<_> = memories.iter().map(|memory| FaultDevice::new(&rt, memory.clone(), 1)).collect();
+        let options = small(Level::Mirror);
+        let given = faults.iter().map(|fault| fault.clone() as Device).collect();
+        let array = Array::create(&rt, given, &options, UUID, Contents::Zeroes).await.unwrap();
+        let late = Effect::Delay(Nanos(1_000_000)..=Nanos(1_000_000));
+        faults[0].add(Rule::new(Kinds::READ, When::Always, Effect::Gone));
+        faults[1].add(Rule::new(Kinds::READ, When::Nth(1), late.clone()));
+        faults[1].add(Rule::new(Kinds::WRITE, When::Always, late).within(Sector(0)..Sector(16)));
+        for is_read in [true, false] {
+            let array = array.clone();
+            drop(rt.spawn(async move {
+                match is_read {
+                    true => drop(array.read(Sector(0), Buf::dirty(4096)).await),
+                    false => drop(array.write(Sector(64), Data::from_slice(&[1; 4096]), WriteFlags::NONE).await),
+                }
+            }));
+            rt.sleep(Nanos(1_000)).await;
+        }
+        assert_eq!(array.status().members[0], MemberState::Failed);
+        let copy = |memory: &Rc<Memory>| -> Option<Device> {
+            Some(Rc::new(Memory::from_image(SECTORS * SECTOR_BYTES, memory.image())))
+        };
+        let reopened = Array::open(&rt, memories.iter().map(copy).collect(), &options).await.unwrap();
+        assert_eq!(reopened.status().members[0], MemberState::Active, "the failure is not recorded yet");
+        reopened.resynced().await;
+        assert_eq!(reopened.scrub().await, Ok(0));
+    };
+    executor.block_on(run).unwrap();
+}
