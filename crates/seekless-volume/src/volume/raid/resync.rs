@@ -136,6 +136,8 @@ impl Core {
             }
         }
         let length = sectors * SECTOR_BYTES;
+        // The bits are set already, and stay until a flush covers what is written here (B2).
+        let _mark = self.mark(rows.clone()).await?;
         self.perform(super::request::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length)
             .await?;
         self.counts.resynced.set(self.counts.resynced.get() + count);

@@ -411,6 +411,14 @@ impl Core {
         debug_assert!(self.locks.is_held(row), "a row has one writer at a time");
         // The row stays listed until it is done: until then it cannot be used, and its bit cannot be cleared (B2).
         let listed = |redo: &mut DeferredWrites| (std::mem::take(&mut redo.writes), redo.record);
+        if !self.state.borrow().redo.contains_key(&row) {
+            return Ok(());
+        }
+        // Until a flush covers what is written here, the bit stays (B2).
+        let _mark = match self.shape.level {
+            Level::Mirror => self.mark_copies(row..row + 1).await?,
+            Level::Parity => self.mark_needed(std::iter::once(row)).await?,
+        };
         let Some((writes, record)) = self.state.borrow_mut().redo.get_mut(&row).map(listed) else { return Ok(()) };
         let writes: Vec<MemberWrite> = writes.into_iter().filter(|write| self.holds(write.member, row)).collect();
         let (at, length) = (Sector(row * self.shape.row_sectors()), self.shape.unit * SECTOR_BYTES);

@@ -331,3 +331,52 @@ fn failing_members_take_nothing_durable() {
         explore(|seed, members| Plot::Fails(seed as usize % members, nth), &[JournalUse::Degraded]);
     }
 }
+
+/// A resync ends while a flush is under way that does not cover what it wrote: the bit stays until that is durable.
+/// Method: parity that is wrong at a start is resynchronised after its member has been flushed, and before another one has.
+#[test]
+fn a_bit_outlives_a_resync_that_is_not_durable() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let (count, options) = (3, small(Level::Parity).unit(4));
+        let device = || CrashOptions {
+            latency: Nanos::ZERO..=Nanos::ZERO,
+            ..CrashOptions::volatile(SECTORS * SECTOR_BYTES * count as u64)
+        };
+        let parts = |whole: &CrashDevice| -> Vec<Device> {
+            (0..count).map(|slot| whole.part(Sector(slot as u64 * SECTORS), SECTORS) as Device).collect()
+        };
+        let whole = CrashDevice::new(&rt, Image::default(), device());
+        let array = Array::create(&rt, parts(&whole), &options, UUID, Contents::Zeroes).await.unwrap();
+        array.write(Sector(0), Data::from_slice(&[1; 512]), WriteFlags::NONE).await.unwrap();
+        let shape = array.core.shape;
+        drop(array);
+        let holder = shape.parity(0);
+        let wrong = Data::from_slice(&[2; 512]);
+        parts(&whole)[holder].write(Sector(shape.at(0, 0)), wrong, WriteFlags::NONE).await.unwrap();
+        whole.flush().await.unwrap();
+        let whole = CrashDevice::new(&rt, whole.image(), device());
+        let faults: Vec<_> = parts(&whole).into_iter().map(|part| FaultDevice::new(&rt, part, 1)).collect();
+        let given = faults.iter().map(|fault| Some(fault.clone() as Device)).collect();
+        let array = Array::open(&rt, given, &options).await.unwrap();
+        assert!(array.status().out_of_sync > 0);
+        let delay = |nanos: u64| Effect::Delay(Nanos(nanos)..=Nanos(nanos));
+        faults.iter().for_each(|fault| fault.add(Rule::new(Kinds::READ, When::Always, delay(2_000))));
+        faults[holder].add(Rule::new(Kinds::FLUSH, When::From(2), delay(100_000)));
+        faults[(holder + 1) % count].add(Rule::new(Kinds::FLUSH, When::Nth(1), delay(10_000)));
+        array.flush().await.unwrap();
+        assert_eq!(array.status().out_of_sync, 0);
+        let (log, position) = (whole.log(), whole.position());
+        let cut = log.cut(position);
+        assert!(cut.pending().count() > 0, "the parity is not durable");
+        for choice in cut.choices(&Effort::SAMPLED, 1) {
+            let whole = CrashDevice::new(&rt, cut.image(&choice), device());
+            let given = parts(&whole).into_iter().map(Some).collect();
+            let reopened = Array::open(&rt, given, &options).await.unwrap();
+            reopened.resynced().await;
+            assert_eq!(reopened.scrub().await, Ok(0), "{}", cut.to_text(&choice));
+        }
+    };
+    executor.block_on(run).unwrap();
+}

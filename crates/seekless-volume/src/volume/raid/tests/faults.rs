@@ -265,7 +265,10 @@ fn units_are_computed_while_writes_wait_for_space() {
                 compare(readings).await;
             }
             members.faults[full].clear();
-            array.core.redo_all().await;
+            {
+                let _token = array.core.begin().await;
+                array.core.redo_all().await;
+            }
             assert!(array.core.state.borrow().redo.is_empty(), "{name}");
             written.clear();
             for row in 0..rows {
@@ -313,7 +316,10 @@ fn a_late_repair_brings_nothing_back() {
             rt.sleep(Nanos(300)).await;
             array.read(Sector(0), Buf::dirty(4096)).await.unwrap();
             assert_eq!(writing.await.is_ok(), !is_full, "seed {seed}");
-            array.core.redo_all().await;
+            {
+                let _token = array.core.begin().await;
+                array.core.redo_all().await;
+            }
             assert_eq!(array.status().members[1] == MemberState::Failed, !is_full, "seed {seed}");
             for _ in 0..2 {
                 let read = array.read(Sector(0), Buf::dirty(4096)).await.unwrap();
