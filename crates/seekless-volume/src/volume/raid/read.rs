@@ -29,20 +29,30 @@ impl Core {
         count(&self.counts.reads);
         let sectors = buf.len() as u64 / SECTOR_BYTES;
         let rows = self.shape.rows_of(at, sectors);
-        if self.needs_touch(rows.clone()) {
-            let _token = self.begin().await;
-            match self.touch(rows.clone()).await {
-                // Rows that failed to resynchronise with `NoSpace` are read as they are.
-                Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.touch_for_reading(rows.clone()).await?;
         let read = match self.shape.level {
             Level::Mirror => self.read_mirror(at, buf).await,
             Level::Parity => self.read_parity(at, buf).await,
         };
         self.acknowledge_later();
         read
+    }
+
+    /// Resynchronises the rows that need it, in a task of its own: the caller may drop this, and a write is not given up
+    /// half-way. Rows that fail to with `NoSpace` are read as they are.
+    pub(super) async fn touch_for_reading(self: &Rc<Self>, rows: Range<u64>) -> Result<(), DeviceError> {
+        if !self.needs_touch(rows.clone()) {
+            return Ok(());
+        }
+        let core = self.clone();
+        let touched = self.rt.spawn(async move {
+            let _token = core.begin().await;
+            core.touch(rows).await
+        });
+        match touched.await {
+            Ok(()) | Err(DeviceError::NoSpace { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn read_mirror(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {

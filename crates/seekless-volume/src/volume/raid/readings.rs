@@ -53,13 +53,7 @@ impl Core {
     pub(super) async fn read_as(self: &Rc<Self>, at: Sector, mut buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
         let length = buf.len() as u64;
         let rows = self.shape.rows_of(at, length / SECTOR_BYTES);
-        if self.needs_touch(rows.clone()) {
-            let _token = self.begin().await;
-            match self.touch(rows.clone()).await {
-                Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.touch_for_reading(rows.clone()).await?;
         let Some(way) = self.ways().get(reading as usize).copied() else {
             let cause = "there is no such reading".to_string();
             return Err(DeviceError::Io { operation: "read", at, bytes: length, cause });

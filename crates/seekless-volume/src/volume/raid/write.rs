@@ -410,7 +410,6 @@ impl Core {
     pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
         debug_assert!(self.locks.is_held(row), "a row has one writer at a time");
         // The row stays listed until it is done: until then it cannot be used, and its bit cannot be cleared (B2).
-        let listed = |redo: &mut DeferredWrites| (std::mem::take(&mut redo.writes), redo.record);
         if !self.state.borrow().redo.contains_key(&row) {
             return Ok(());
         }
@@ -419,20 +418,18 @@ impl Core {
             Level::Mirror => self.mark_copies(row..row + 1).await?,
             Level::Parity => self.mark_needed(std::iter::once(row)).await?,
         };
-        let Some((writes, record)) = self.state.borrow_mut().redo.get_mut(&row).map(listed) else { return Ok(()) };
-        let writes: Vec<MemberWrite> = writes.into_iter().filter(|write| self.holds(write.member, row)).collect();
+        // So do its writes: this may be dropped while one is under way.
+        let listed = |redo: &DeferredWrites| (redo.writes.clone(), redo.record);
+        let Some((writes, record)) = self.state.borrow().redo.get(&row).map(listed) else { return Ok(()) };
+        let count = writes.len();
+        let writes = writes.into_iter().filter(|write| self.holds(write.member, row));
         let (at, length) = (Sector(row * self.shape.row_sectors()), self.shape.unit * SECTOR_BYTES);
-        for write in &writes {
+        for write in writes {
             // In sequence: later ones may be about the same place.
             let result = write.apply(&self.device(write.member), WriteFlags::NONE).await;
             match result {
                 Ok(()) => {}
-                Err(DeviceError::NoSpace { .. }) => {
-                    if let Some(redo) = self.state.borrow_mut().redo.get_mut(&row) {
-                        redo.writes.splice(0..0, writes);
-                    }
-                    return Err(DeviceError::NoSpace { at, bytes: length });
-                }
+                Err(DeviceError::NoSpace { .. }) => return Err(DeviceError::NoSpace { at, bytes: length }),
                 Err(error) => {
                     if !self.fail(write.member, &error) {
                         self.state.borrow_mut().redo.remove(&row);
@@ -442,6 +439,9 @@ impl Core {
             }
         }
         // Writes postponed since then wait for the next time.
+        if let Some(redo) = self.state.borrow_mut().redo.get_mut(&row) {
+            redo.writes.drain(..count);
+        }
         self.state.borrow_mut().redo.retain(|other, redo| *other != row || !redo.writes.is_empty());
         let is_needed = |sequence: u64| self.state.borrow().redo.values().any(|redo| redo.record == Some(sequence));
         if let Some(sequence) = record

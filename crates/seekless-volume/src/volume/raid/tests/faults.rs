@@ -585,3 +585,37 @@ fn a_write_before_the_record_of_a_failure_has_a_bit() {
     };
     executor.block_on(run).unwrap();
 }
+
+/// A read that its caller gives up loses none of the writes that wait for space.
+#[test]
+fn a_read_that_is_dropped_loses_no_waiting_write() {
+    for level in [Level::Mirror, Level::Parity] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, 1);
+            let array = Array::create(&rt, members.devices(), &small(level), UUID, Contents::Zeroes).await.unwrap();
+            let data = Sector(array.core.shape.at(0, 0))..Sector(array.core.shape.at(8, 0));
+            members.faults[0].add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(data.clone()));
+            for row in 0..3 {
+                let at = Sector(row * array.core.shape.row_sectors());
+                array.write(at, Data::from_slice(&[1; 8192]), WriteFlags::NONE).await.unwrap_err();
+            }
+            assert!(!array.core.state.borrow().redo.is_empty());
+            members.faults[0].clear();
+            let late = Effect::Delay(Nanos(1000)..=Nanos(1000));
+            members.faults[0].add(Rule::new(Kinds::WRITE, When::Always, late).within(data));
+            for row in 0..3 {
+                let at = Sector(row * array.core.shape.row_sectors());
+                let dropped = async { array.read(at, Buf::dirty(4096)).await };
+                assert!(futures_util::FutureExt::now_or_never(dropped).is_none(), "it waits for the write");
+                rt.sleep(Nanos(100)).await;
+                drop(array.read(at, Buf::dirty(4096)).await.unwrap());
+            }
+            array.flush().await.unwrap();
+            assert!(array.core.state.borrow().redo.is_empty());
+            assert_eq!(array.scrub().await, Ok(0), "{level:?}");
+        };
+        executor.block_on(run).unwrap();
+    }
+}
