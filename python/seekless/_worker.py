@@ -16,7 +16,7 @@ Measured = Tuple[Optional[str], str, float]
 
 Line = Tuple[Tuple[str, ...], Optional[str]]
 
-#: Plans that are in use: one for each experiment.
+#: Plans that are in use: the newest of each experiment.
 _studies: Dict[Line, _native.Study] = {}
 _STUDIES_MAX = 4
 #: Threads of one process share a plan, which is made once.
@@ -30,11 +30,13 @@ def library() -> str:
     return path
 
 
-def _study(line: List[str], share: Optional[str]) -> _native.Study:
+def _study(line: List[str], share: Optional[str], points: List[Point]) -> _native.Study:
     key = (tuple(line), share)
     with _lock:
         known = _studies.get(key)
-        if known is None:
+        # Where the files of the experiment were changed since this process made its plan, the points are of a newer one.
+        if known is None or not all(map(known.has, points)):
+            _studies.pop(key, None)
             while len(_studies) >= _STUDIES_MAX:
                 _studies.pop(next(iter(_studies)))
             known = _studies[key] = _native.Study(line, library(), share)
@@ -43,7 +45,7 @@ def _study(line: List[str], share: Optional[str]) -> _native.Study:
 
 def measure(line: List[str], share: Optional[str], points: List[Point]) -> List[Measured]:
     """Measures points of the experiment of these words. A point that fails leaves the others their results."""
-    study = _study(line, share)
+    study = _study(line, share, points)
     results: List[Measured] = []
     for point in points:
         start = time.monotonic()

@@ -30,6 +30,11 @@ impl Study {
         study.map(Study).map_err(|wrong| problem::raise(py, wrong))
     }
 
+    /// Whether a point is of this plan.
+    fn has(&self, point: Point) -> bool {
+        self.0.has(&task(point))
+    }
+
     /// Measures a point, and returns what `OpenStudy.add` takes. Any number of threads may do so at the same time.
     fn measure(&self, py: Python<'_>, point: Point) -> PyResult<String> {
         py.detach(|| self.0.measure(&task(point))).map_err(|wrong| problem::raise(py, wrong))

@@ -119,6 +119,17 @@ def test_a_worker_with_other_files(small, tmp_path):
         seekless.run(small, executor=Elsewhere())
 
 
+def test_workers_that_live_on_see_the_changed_experiment(small):
+    """A worker plans once more where the files were changed since its first run."""
+    text = (small / "experiment.toml").read_text()
+    with threads() as executor:
+        seekless.run(small, out="before", executor=executor)
+        (small / "experiment.toml").write_text(text.replace("random", "sequential", 1))
+        seekless.run(small, out="changed", executor=executor)
+    seekless.run(small, out="alone")
+    assert files("changed") == files("alone") != files("before")
+
+
 def test_two_runs_at_once_share_a_folder(small):
     """A run that is open holds no other up, and what the other has measured is not measured again."""
     study = seekless._native.OpenStudy(["run", str(small)], _worker.library(), None)

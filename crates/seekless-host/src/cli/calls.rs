@@ -326,6 +326,11 @@ impl Study {
         self.prepared.jobs
     }
 
+    /// Whether a task is of this plan: not when it was made by another build, or from other files.
+    pub fn has(&self, task: &Task) -> bool {
+        self.prepared.plan.points.get(task.point).is_some_and(|point| point.key == task.key)
+    }
+
     /// Measures a point in this process. Another process may have made the task.
     ///
     /// # Errors
