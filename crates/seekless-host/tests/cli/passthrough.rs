@@ -3,12 +3,13 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_host::testing::{Need, skip};
 
@@ -52,6 +53,28 @@ fn without_daemon<T: Send + 'static>(daemon: Pid, body: impl FnOnce() -> T + Sen
 fn open(scratch: &Scratch, name: &str) -> File {
     let path = scratch.path(name);
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+/// A directory that was mounted for reading is not written, though the kernel's mount has been remounted for writing past the program.
+#[test]
+fn a_directory_mounted_for_reading_is_not_written_past_us() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("mnt");
+    scratch.make_directory("data");
+    scratch.write("data/f", "text");
+    scratch.good(&["mount", "-o", "ro", "hostdir:data", "mnt"]);
+    let mount_point = scratch.path("mnt").canonicalize().unwrap();
+    let remounted = Command::new("mount").args(["-i", "-o", "remount,rw"]).arg(&mount_point).status().unwrap();
+    assert!(remounted.success());
+    let opened = OpenOptions::new().write(true).open(scratch.path("mnt/f"));
+    assert_eq!(opened.unwrap_err().raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    let unnamed = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(&mount_point);
+    assert_eq!(unnamed.unwrap_err().raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    assert_eq!(fs::read(scratch.path("mnt/f")).unwrap(), b"text");
+    scratch.good(&["umount", "mnt"]);
 }
 
 /// Two users of one file, reads, writes at and behind its end, and what others see of it, with and without the daemon.

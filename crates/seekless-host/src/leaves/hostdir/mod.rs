@@ -407,6 +407,7 @@ impl FileSystem for HostDir {
     }
 
     async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        self.may_change()?;
         let directory = self.inodes.file(parent)?;
         // It needs a writable file.
         let flags = OpenFlags { write: true, ..flags };
@@ -486,9 +487,10 @@ impl FileSystem for HostDir {
         let _changing = self.changing(parent, parent)?;
         check_name(name)?;
         let directory = self.inodes.file(parent)?;
-        self.inodes.hold(parent, name)?;
         let mut pause = REMOVAL_PAUSE;
         loop {
+            // Each time: while this sleeps, other requests may have closed it.
+            self.inodes.hold(parent, name)?;
             let removed = rustix::fs::unlinkat(&*directory, name, AtFlags::REMOVEDIR);
             match removed {
                 Err(Errno::NOTEMPTY | Errno::EXIST)
@@ -542,6 +544,9 @@ impl FileSystem for HostDir {
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        if flags.write {
+            self.may_change()?;
+        }
         let place = self.inodes.file(ino)?;
         let stat = sys::stat(&*place).map_err(sys::error)?;
         let kind = sys::kind(&stat)?;
