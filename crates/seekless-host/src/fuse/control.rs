@@ -172,7 +172,7 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
         return Err(UmountError::NotAMountPoint { path: path.to_owned() });
     }
     // With a block device, or pages that the kernel still holds, it waits for the daemon.
-    let mut unmounting = Apart::begin(|| match unmount_in_a_moment(&absolute, lazy) {
+    let mut unmounting = Apart::begin(|| match unmount_in_a_moment(&absolute, lazy, is_gone) {
         Ok(()) => Vec::new(),
         Err(cause) => failed(cause.raw_os_error()),
     });
@@ -204,11 +204,15 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
     }
 }
 
-/// Another process that asks the mount who serves it, as a second `umount` does, uses it for a moment.
-fn unmount_in_a_moment(path: &Path, lazy: bool) -> Result<(), Errno> {
+/// Another process that asks the mount who serves it, as a second `umount` does, uses it for a moment. In that moment it can also be
+/// unmounted by the other: then what was below is there.
+fn unmount_in_a_moment(path: &Path, lazy: bool, is_gone: impl Fn() -> bool) -> Result<(), Errno> {
     const MOMENT: Duration = Duration::from_millis(200);
     let begun = Instant::now();
     loop {
+        if is_gone() {
+            return Err(Errno::INVAL);
+        }
         match unmount(path, false, lazy) {
             Err(Errno::BUSY) if begun.elapsed() < MOMENT => std::thread::sleep(PAUSE),
             result => return result,

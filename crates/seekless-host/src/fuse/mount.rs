@@ -542,8 +542,13 @@ impl Unmounter {
             return Ok(Unmounted::Before);
         }
         write_back();
+        // That can take a while, and what is there now may be what was below.
+        if !ours() {
+            return Ok(Unmounted::Before);
+        }
         match unmount(&self.mount_point, self.by_helper, false) {
             Err(Errno::BUSY) => {}
+            Err(_) if !ours() => return Ok(Unmounted::Before),
             result => return result.map(|()| Unmounted::Now),
         }
         write_back();

@@ -323,7 +323,7 @@ impl Mount {
                     return Err(error);
                 }
                 match unmounted {
-                    Ok(Unmounted::Before) => Ok(Ended::InUseElsewhere),
+                    Ok(Unmounted::Before) | Err(_) => Ok(Ended::InUseElsewhere),
                     _ => {
                         log::warn!(
                             "{mount_point} was still in use elsewhere, as in another mount namespace; its users get errors now, and \
