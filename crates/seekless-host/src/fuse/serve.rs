@@ -137,7 +137,8 @@ impl Mount {
         };
         let requested = RequestedFeatures {
             writeback_cache: options.writeback_cache,
-            zero_message_open: options.zero_message_open && !options.as_file,
+            // Without a message for each open directory, the kernel keeps its listings: see `Session::durable_at_once`.
+            zero_message_open: options.zero_message_open && !options.as_file && at_once == AtOnce::default(),
             direct: options.as_file,
             uring: uring.is_some(),
             passthrough: options.passthrough && !options.as_file && at_once == AtOnce::default(),

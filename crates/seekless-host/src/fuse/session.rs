@@ -167,7 +167,7 @@ impl Session {
 
     /// Makes changes durable before they are answered. A change that has taken place is answered with an error when it cannot be made
     /// durable, as on a full host. The kernel then keeps what it knew before, such as a name that is gone: files that programs wrote by
-    /// that name would have none. So it asks each time.
+    /// that name would have none. So it asks each time, and keeps no listing.
     pub(super) fn durable_at_once(self, at_once: AtOnce) -> Session {
         let mut negotiated = self.negotiated;
         if at_once.names || at_once.everything {
@@ -344,7 +344,8 @@ impl Session {
                 self.open(ino, flags, self.negotiated.zero_message_open, direct, Some(opener)).await?
             }
             Operation::Opendir => {
-                let cache = if self.traits.exclusive { abi::FOPEN_CACHE_DIR } else { 0 };
+                let keeps_listing = self.traits.exclusive && self.durable_at_once == AtOnce::default();
+                let cache = if keeps_listing { abi::FOPEN_CACHE_DIR } else { 0 };
                 self.open(ino, OpenFlags::READ, self.negotiated.zero_message_opendir, cache, None).await?
             }
             Operation::Create { name, new, flags, exclusive } => self.create(ino, name, new, flags, exclusive).await?,
