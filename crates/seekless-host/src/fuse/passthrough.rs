@@ -142,6 +142,12 @@ impl Passthrough {
         }
     }
 
+    /// Whether the kernel may be writing files of this mount itself.
+    pub(super) fn has_writers(&self) -> bool {
+        let used = self.used.borrow();
+        used.values().any(|used| matches!(used.way, Way::Kernel { .. }) && !used.writers.is_empty())
+    }
+
     fn register(&self, file: &OwnedFd) -> Option<i32> {
         if self.refused.get() {
             return None;

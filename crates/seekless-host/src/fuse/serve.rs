@@ -414,7 +414,9 @@ async fn commit(chore: Chore, interval: Nanos) {
     let mut last_error = LastError::default();
     while chore.ending.or(chore.rt.sleep(interval)).await {
         let changes = activity.changes.get();
-        if changes == committed || chore.session.is_closed() {
+        // What the kernel writes itself sends no message.
+        let is_unchanged = changes == committed && !chore.session.has_writers_past_us();
+        if is_unchanged || chore.session.is_closed() {
             continue;
         }
         // Not to be dropped half-way: background tasks end only between commits.

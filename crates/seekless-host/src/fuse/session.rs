@@ -179,6 +179,11 @@ impl Session {
         Session { durable_at_once: at_once, negotiated, ..self }
     }
 
+    /// Whether a file is open for writing that the kernel writes itself.
+    pub(super) fn has_writers_past_us(&self) -> bool {
+        self.passthrough.as_ref().is_some_and(Passthrough::has_writers)
+    }
+
     pub(super) fn fs(&self) -> &Fs {
         &self.fs
     }
