@@ -192,8 +192,16 @@ async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Emptied, DeviceError
         return Ok(Emptied::Interrupted);
     }
     // A moved piece may break open a block of its own; one more block is for concurrent requests.
-    if let Some(track) = core.sparse_track(|used| used + 1, |_| true) {
-        return core.empty(Emptying::begin(core, track), seen).await;
+    let may = |track: u32| !core.unreadable_tracks.borrow().contains(&track);
+    if let Some(track) = core.sparse_track(|used| used + 1, may) {
+        return match core.empty(Emptying::begin(core, track), seen).await {
+            // The other tracks may be readable.
+            Err(error) if error.is_of_medium() && core.check_writable().is_ok() => {
+                core.unreadable_tracks.borrow_mut().insert(track);
+                Ok(Emptied::Done)
+            }
+            other => other,
+        };
     }
     if core.options.order
         && let Some((first, blocks)) = core.scattered(seen.is_some())

@@ -52,6 +52,8 @@ pub(super) struct Core {
     /// Something was freed, or an admitted request has ended.
     pub(super) changed: Event,
     pub(super) activity: Rc<Activity>,
+    /// Tracks that idle work leaves alone, since it could not read a block there.
+    pub(super) unreadable_tracks: RefCell<BTreeSet<u32>>,
     pub(super) counts: Counts,
 }
 

@@ -705,6 +705,7 @@ impl Core {
             arrived: Event::new(),
             changed: Event::new(),
             activity: Rc::default(),
+            unreadable_tracks: Default::default(),
             counts: Counts::default(),
             layout,
         }

@@ -41,6 +41,8 @@ const HOLES_SPARE: u64 = 8;
 enum Emptied {
     /// It is empty, or cannot be emptied.
     Done,
+    /// Something on it cannot be read: it is left alone from now on.
+    Skipped,
     /// No track is worth emptying, or there is no space.
     Nothing,
     Interrupted,
@@ -61,10 +63,16 @@ impl Vlfs {
                 // The blocks moved have filled another track: without this test it could go on indefinitely.
                 Emptied::Done if self.state.borrow().log.store.empty_tracks() <= before => return Ok(false),
                 Emptied::Interrupted => return Ok(true),
-                Emptied::Done if self.rt.now() >= until => return Ok(true),
-                Emptied::Done => {}
+                Emptied::Done | Emptied::Skipped if self.rt.now() >= until => return Ok(true),
+                Emptied::Done | Emptied::Skipped => {}
             }
         }
+    }
+
+    /// Idle work leaves the track alone.
+    fn skip(&self, emptying: &Emptying) -> Emptied {
+        self.work.stubborn.borrow_mut().insert(emptying.track);
+        Emptied::Skipped
     }
 
     /// A user has made a request since `seen`, or the volume is being closed.
@@ -80,6 +88,8 @@ impl Vlfs {
             Ok(true) => {}
             Ok(false) if found.is_wanted() || !emptying.holds() => return Ok(Emptied::Interrupted),
             Ok(false) => return Ok(Emptied::Nothing),
+            // A reader of the block gets the error, and other tracks can still be emptied.
+            Err(error) if error.is_of_medium() && !store.is_stopped() => return Ok(self.skip(&emptying)),
             Err(error) => {
                 // After a write of unknown effect, nothing is written any more; a read changes nothing.
                 if store.is_stopped() {
@@ -99,10 +109,13 @@ impl Vlfs {
             let moved = self.run(|state| move_step(state, &part, &emptying)).await;
             let none = BTreeSet::new();
             found.end_copies(&part, moved.as_ref().map_or(&none, |(_, used)| used));
-            if let Err(FsError::Corrupt { .. }) = moved {
-                self.work.stubborn.borrow_mut().insert(emptying.track);
-            }
-            let (moved, _) = moved?;
+            let (moved, _) = match moved {
+                Err(FsError::Corrupt { .. }) => return Ok(self.skip(&emptying)),
+                Err(FsError::Device(error)) if error.is_of_medium() && !store.is_stopped() => {
+                    return Ok(self.skip(&emptying));
+                }
+                other => other?,
+            };
             let batch = match moved {
                 MoveResult::Batch(batch) => batch,
                 MoveResult::Nothing => continue,

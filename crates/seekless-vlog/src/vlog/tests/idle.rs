@@ -213,3 +213,33 @@ fn what_moves_is_never_older() {
         vld.check_invariants().expect("all promises hold");
     });
 }
+
+/// Aim: one sector that cannot be read does not end the emptying of tracks. Method: a used disk, on which a block of the
+/// track that is next cannot be read; then all idle work.
+#[test]
+fn an_unreadable_sector_costs_one_track() {
+    run(1, async |rt: Rt| {
+        let device = FaultDevice::new(&rt, Rc::new(Memory::new(16 * MIB)), 1);
+        let options = Options { order: false, ..quiet() };
+        let vld = Vld::create(&rt, device.clone(), &plan(), options).await.expect("made");
+        let blocks = vld.geometry().bytes() / 4096 * 3 / 5;
+        write(&vld, 0, blocks, 1).await;
+        let mut rng = Rng::new(1);
+        for number in 2..blocks {
+            write(&vld, rng.below(blocks), 1, number).await;
+        }
+        let core = vld.core.clone();
+        let track = core.sparse_track(|used| used + 1, |_| true).expect("a track to empty");
+        let lost = {
+            let state = core.state.borrow();
+            state.space.tracks.blocks(track).find(|&block| state.owner[block as usize] != 0).expect("a block in use")
+        };
+        let at = core.layout.sector_of(lost);
+        device.lose(at..Sector(at.0 + 1));
+        let emptied = || core.counts.tracks_emptied.get();
+        let before = emptied();
+        compact::settle(&core).await.expect("what can be read is moved");
+        assert!(emptied() > before + 1, "{} tracks", emptied() - before);
+        vld.check_invariants().expect("all promises hold");
+    });
+}

@@ -4,11 +4,14 @@
 
 use super::*;
 use crate::device::crash::CrashOptions;
+use crate::device::fault::FaultDevice;
 use crate::disk::{Disk, Drive};
 use crate::rng::Rng;
 use crate::testing::environment::replay;
 use crate::testing::{CrashReport, Generator, MemFs, Op, OpMix, PowerCuts, Promise, Runner, Space, Tree};
 use crate::units::KIB;
+use crate::vlog::eager::Run;
+use crate::vlog::{Need, Tenant};
 
 fn disk(rt: &Rt, name: &str) -> Device {
     let drive = Drive::named(name).unwrap_or_else(|| panic!("{name} is in the catalogue"));
@@ -317,4 +320,59 @@ fn damage_does_not_keep_it_busy() {
             assert!(rounds < 1000, "idle work does not end");
         }
     });
+}
+
+/// Aim: one block that cannot be read does not end the emptying of tracks. Method: the track that is next has a block that cannot be
+/// read; then all idle work.
+#[test]
+fn an_unreadable_block_costs_one_track() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 16 * MIB).await;
+        let device = FaultDevice::new(&rt, device, 1);
+        let fs = open(rt.clone(), device.clone(), always()).await.expect("mount");
+        let client = Client::new(fs.clone());
+        for number in 0..600 {
+            let name = format!("/f{number}");
+            client.write_file(name.as_bytes(), &vec![number as u8; 8 * KIB as usize]).await.expect("written");
+        }
+        client.sync().await.expect("synced");
+        for number in (0..600).filter(|number| number % 5 != 0) {
+            client.unlink(format!("/f{number}").as_bytes()).await.expect("removed");
+        }
+        client.fs().drop_caches().await.expect("synced");
+        let store = fs.state.borrow().log.store.clone();
+        let emptying = store.begin_emptying(|used| used, |_| true).expect("a track to empty");
+        let (track, mut look) = (emptying.track, Look::default());
+        assert!(store.copy_out(&emptying, &mut look).await.expect("nothing is copied"));
+        drop(emptying);
+        let of_file = |block: &u32| fs.state.borrow().log.owners.get(*block).is_some_and(|id| id.key.is_data());
+        let lost = look.asked.take().into_iter().find(of_file).expect("a block of a file");
+        let at = store.layout().sector_of(lost);
+        device.lose(at..at + 1);
+        let before = store.empty_tracks();
+        settle(&rt, client.fs()).await;
+        assert!(store.empty_tracks() > before + 1, "{before} tracks were empty, {} are", store.empty_tracks());
+        assert!(fs.work.stubborn.borrow().contains(&track));
+    });
+}
+
+/// Notes which blocks a track has, and moves none.
+#[derive(Default)]
+struct Look {
+    asked: std::cell::RefCell<Vec<u32>>,
+}
+
+impl Tenant for Look {
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
+    fn need(&self, block: u32) -> Need {
+        self.asked.borrow_mut().push(block);
+        Need::Nothing
+    }
+
+    fn copied(&mut self, _: u32, _: &[Run]) {}
+
+    fn inspect(&mut self, _: u32, _: &[u8]) {}
 }
