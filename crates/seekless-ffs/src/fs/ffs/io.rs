@@ -623,11 +623,11 @@ impl Ffs {
         {
             let mut state = self.state.borrow_mut();
             assembly::enter(&mut state.superblock, &witnesses);
-            if state.counters.damage() == 0 {
+            if state.counters.damage() == 0 && !self.has_nameless {
                 (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);
             }
         }
-        self.write_totals().await?; // From now on no check is needed, unless the books did not balance.
+        self.write_totals().await?; // From now on no check is needed, unless the books did not balance or a file has no name.
         self.flush().await
     }
 }

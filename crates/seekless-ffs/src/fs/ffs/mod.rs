@@ -176,6 +176,8 @@ pub struct Ffs {
     closed: Cell<bool>,
     /// Warnings for the user about the volume, one line each.
     warnings: Vec<String>,
+    /// The check before mounting has left files without names for lack of room: the next mount looks for room again.
+    has_nameless: bool,
 }
 
 /// Mounts the volume on `device`. One that was not closed is checked and repaired first, unless the mount is read-only:
@@ -184,7 +186,7 @@ pub struct Ffs {
 /// # Errors
 /// `Corrupt` when the device holds no volume or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>> {
-    let Recovered { volume, summaries, warnings } = recover(&rt, &device, options.read_only).await?;
+    let Recovered { volume, summaries, warnings, has_nameless } = recover(&rt, &device, options.read_only).await?;
     let Volume { layout, superblock, raw } = volume;
     let mut state = State::new(layout, options, superblock, raw, summaries);
     state.now = rt.wall();
@@ -201,6 +203,7 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
         end_gate: Gate::new(),
         closed: Cell::new(false),
         warnings,
+        has_nameless,
     });
     // A volume whose root cannot be read is not worth mounting.
     ffs.step(|state| state.index(ROOT_INO).map(drop)).await?;
@@ -224,6 +227,8 @@ struct Recovered {
     summaries: Vec<Csum>,
     /// What the user should know, one line each.
     warnings: Vec<String>,
+    /// See [`Ffs::has_nameless`].
+    has_nameless: bool,
 }
 
 /// Finds the volume, and repairs what a crash has left behind or what a copy can restore. Read-only, a copy of the
@@ -237,7 +242,8 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
         };
         let (summaries, lost) = read_summaries(device, &volume.layout).await?;
         let journal = volume.superblock.has_journal().then(|| JOURNAL_LEFT.to_string());
-        return Ok(Recovered { volume, summaries, warnings: said.into_iter().chain(lost).chain(journal).collect() });
+        let warnings = said.into_iter().chain(lost).chain(journal).collect();
+        return Ok(Recovered { volume, summaries, warnings, has_nameless: false });
     }
     // fsck decides whether to believe a copy rather than the present superblock.
     let volume = found?;
@@ -249,12 +255,12 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
     if volume.superblock.is_closed()
         && let (summaries, None) = read_summaries(device, &volume.layout).await?
     {
-        return Ok(Recovered { volume, summaries, warnings: Vec::new() });
+        return Ok(Recovered { volume, summaries, warnings: Vec::new(), has_nameless: false });
     }
-    let mended = mend(rt, device).await?;
+    let (mended, has_nameless) = mend(rt, device).await?;
     let volume = find_volume(device).await?;
     let (summaries, lost) = read_summaries(device, &volume.layout).await?;
-    Ok(Recovered { volume, summaries, warnings: mended.into_iter().chain(lost).collect() })
+    Ok(Recovered { volume, summaries, warnings: mended.into_iter().chain(lost).collect(), has_nameless })
 }
 
 /// What a check or a mount cannot do about a journal.
@@ -270,15 +276,16 @@ fn check_journal(superblock: &Superblock) -> FsResult<()> {
 }
 
 /// Runs the check on a volume that was not closed, and lets it repair what a crash leaves behind and what copies can
-/// restore. Returns the latter and what is left, one line each.
-async fn mend(rt: &Rt, device: &Device) -> FsResult<Vec<String>> {
+/// restore. Returns the latter and what is left, one line each, and whether anything is left.
+async fn mend(rt: &Rt, device: &Device) -> FsResult<(Vec<String>, bool)> {
     let found =
         fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
     match found.problems.iter().find(|problem| !problem.repaired && problem.cause != Cause::NoRoom) {
         None => {
             // Room for what is left without a name can be made only on a mounted volume.
             let told = |problem: &Problem| matches!(problem.cause, Cause::Copy | Cause::NoRoom);
-            Ok(found.problems.into_iter().filter(told).map(|problem| problem.text).collect())
+            let is_left = found.problems.iter().any(|problem| problem.cause == Cause::NoRoom);
+            Ok((found.problems.into_iter().filter(told).map(|problem| problem.text).collect(), is_left))
         }
         Some(problem) => {
             let detail = format!("{}; no crash explains this, so that fsck has to repair it first", problem.text);
