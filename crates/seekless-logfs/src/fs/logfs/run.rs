@@ -100,7 +100,7 @@ impl<L: LogBackend> LogFs<L> {
         };
         match freed {
             Err(error) if is_own && self.state.borrow().stopped.is_none() => {
-                self.warn(format!("inode {ino}, which has no name any more, cannot be freed: {error}"));
+                self.warn(format!("inode {ino}, which was being removed or cut, cannot be freed: {error}"));
                 Ok(())
             }
             other => other,
