@@ -21,6 +21,8 @@ pub(super) struct Metadata {
     sequence: Cell<u64>,
     /// The next record must begin a new log.
     is_worn: Cell<bool>,
+    /// A record could not be written: the log does not lead to what the books say.
+    is_behind: Cell<bool>,
     /// Why nothing more can be written.
     stopped: RefCell<Option<String>>,
     pub(super) counts: Cell<Counts>,
@@ -49,6 +51,7 @@ impl Metadata {
             end: Cell::new((1, 0)),
             sequence: Cell::new(sequence),
             is_worn: Cell::new(true),
+            is_behind: Cell::new(false),
             stopped: RefCell::default(),
             counts: Cell::default(),
         }
@@ -106,7 +109,13 @@ impl Metadata {
         if result.is_err() {
             self.is_worn.set(true);
         }
+        self.is_behind.set(result.is_err());
         result
+    }
+
+    /// The last record could not be written.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind.get()
     }
 
     fn head(&self, flags: u32) -> RecordHead {
