@@ -7,7 +7,7 @@
 
 use super::buffer::{Buffer, WHOLE};
 use super::cells::Array;
-use super::drive::{Fill, FlashError, Ssd, UNIT_BYTES};
+use super::drive::{Fill, FlashError, STRIPES_MIN, Ssd, UNIT_BYTES};
 use super::front::{Extent, Front, Kind};
 use super::mapping::Mapping;
 use super::read_ahead::ReadAhead;
@@ -67,8 +67,9 @@ impl Controller {
         drive.interface.check()?;
         let wrong = |problem: String| Err(FlashError(problem));
         let (stripe, superblock) = (drive.cells.stripe_units(), drive.cells.superblock_units());
-        if superblock < 4 * stripe {
-            return wrong("a superblock has at least four stripes: more dies, or more pages".to_owned());
+        if superblock < STRIPES_MIN * stripe {
+            let problem = "a superblock has at least 16 stripes: dies times pages must be 16 or more";
+            return wrong(problem.to_owned());
         }
         let units = drive.buffer.bytes / UNIT_BYTES;
         if units < 2 * stripe {
@@ -79,7 +80,7 @@ impl Controller {
             drive: *drive,
             front: Front::new(drive.interface, block_bytes),
             buffer: Buffer::new(units),
-            mapping: Mapping::new(drive.bytes, drive.spare, superblock, fill)?,
+            mapping: Mapping::new(drive, fill)?,
             array: Array::new(drive.cells),
             journal: 0,
             journal_stripes: 0,

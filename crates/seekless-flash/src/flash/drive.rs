@@ -6,6 +6,10 @@ use crate::units::{Nanos, SECTOR_BYTES};
 /// Bytes of a mapping unit: what the drive's table gives one entry, as nearly all drives of the last ten years do.
 pub const UNIT_BYTES: u64 = 4096;
 
+/// The fewest stripes of a superblock. A flush of one unit costs a whole stripe, and what is moved for it another: the half
+/// superblock that the garbage collection keeps in reserve must be several times that.
+pub(super) const STRIPES_MIN: u64 = 16;
+
 /// The flash memory behind the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cells {
@@ -222,12 +226,13 @@ impl Model {
 }
 
 impl Ssd {
-    /// Pages of an erase block with which a drive of this size has 200 superblocks, at least 4 and at most those that it has.
-    /// The steps in which space is collected would otherwise be large beside a small drive.
+    /// Pages of an erase block with which a drive of this size has 200 superblocks, at least 4 and enough for the fewest
+    /// stripes, and at most those that it has. The steps in which space is collected would otherwise be large beside a small drive.
     pub fn pages_for_size(&self) -> u32 {
         let row = (self.cells.stripe_units() * UNIT_BYTES).saturating_mul(self.cells.dies.into());
         let pages = self.bytes / row.saturating_mul(200).max(1);
-        u32::try_from(pages).unwrap_or(u32::MAX).clamp(4, self.cells.pages.max(4))
+        let least = (STRIPES_MIN as u32).div_ceil(self.cells.dies.max(1)).max(4);
+        u32::try_from(pages).unwrap_or(u32::MAX).clamp(least, self.cells.pages.max(least))
     }
 }
 

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::drive::{Fill, FlashError, UNIT_BYTES};
+use super::drive::{Fill, FlashError, Ssd, UNIT_BYTES};
 use super::places::{CHUNK, Places};
 use super::start::{NONE, Start};
 
@@ -65,17 +65,19 @@ pub(super) struct Pace {
 }
 
 impl Mapping {
-    /// `bytes` for the host, with `spare` hundredths of a percent more for the garbage collection.
-    pub(super) fn new(bytes: u64, spare: u32, superblock: u64, fill: Fill) -> Result<Mapping, FlashError> {
+    /// The drive's bytes for the host, and its spare space for the garbage collection.
+    pub(super) fn new(drive: &Ssd, fill: Fill) -> Result<Mapping, FlashError> {
         let fits = |units: u64| u32::try_from(units).ok().filter(|units| *units < NONE);
         let too_large = || FlashError("a flash drive has at most 15 TiB".to_owned());
-        let logical = fits(bytes / UNIT_BYTES).ok_or_else(too_large)?;
-        let superblock = fits(superblock).ok_or_else(too_large)?;
+        let logical = fits(drive.bytes / UNIT_BYTES).ok_or_else(too_large)?;
+        let superblock = fits(drive.cells.superblock_units()).ok_or_else(too_large)?;
         if logical == 0 {
             return Err(FlashError("a drive holds at least 4096 bytes".to_owned()));
         }
-        let wanted = u64::from(logical) + u64::from(logical) * u64::from(spare) / 10_000;
-        let needed = u64::from(logical.div_ceil(superblock) + RESERVE);
+        let wanted = u64::from(logical) + u64::from(logical) * u64::from(drive.spare) / 10_000;
+        // A collection is to gain a stripe at least, on average: otherwise stripes that a flush pads cost more than it gains.
+        let stripe = drive.cells.stripe_units() as u32;
+        let needed = u64::from(logical.div_ceil(superblock.saturating_sub(stripe).max(1)) + RESERVE);
         let blocks = wanted.div_ceil(u64::from(superblock)).max(needed);
         fits(blocks * u64::from(superblock)).ok_or_else(too_large)?;
         if blocks > SUPERBLOCKS_MAX {

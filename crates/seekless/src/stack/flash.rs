@@ -365,7 +365,7 @@ mod tests {
             ("ssd:dies=30", "spread evenly"),
             ("ssd:page=5KiB", "multiple of 4096"),
             ("ssd:block=1000B", "power of two"),
-            ("ssd:pages=1,dies=2,channels=1", "four stripes"),
+            ("ssd:pages=1,dies=2,channels=1", "16 stripes"),
             ("ssd:buffer=64KiB,planes=8", "two stripes"),
         ] {
             let executor = Executor::simulated(1, HostProfile::NONE);

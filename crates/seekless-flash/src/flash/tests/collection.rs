@@ -40,6 +40,30 @@ fn books_balance() {
     }
 }
 
+/// Aim: flushes that pad stripes, of what the host writes and of what is moved for it, leave room for the garbage collection. Method:
+/// the fewest stripes in a superblock that are allowed, overwritten at random with a flush behind each write, also without spare space.
+#[test]
+fn padded_stripes_leave_room() {
+    for (fill, spare) in FILLS.into_iter().flat_map(|fill| [(fill, 0), (fill, 700)]) {
+        let mut drive = small(16 * MIB, 16, spare);
+        (drive.cells.dies, drive.cells.channels, drive.buffer.protected) = (1, 1, false);
+        let mut controller = Controller::new(&drive, fill, 512).expect("a drive");
+        let (mut rng, mut now) = (Rng::new(1), Nanos::ZERO);
+        for step in 0..10_000 {
+            now = controller.write(now, rng.below(drive.bytes / 4096) * UNIT_SECTORS, UNIT_SECTORS, false);
+            now = controller.flush(now);
+            if step % 1000 == 0 {
+                controller.check();
+            }
+        }
+        assert!(controller.counts.collections > 0, "{fill:?}, {spare}");
+        assert_eq!(drive.pages_for_size(), 16);
+        drive.cells.pages = 4;
+        let error = Controller::new(&drive, fill, 512).map(|_| ()).expect_err("too few").to_string();
+        assert!(error.contains("16 stripes"), "{error}");
+    }
+}
+
 /// Aim: what a drive remembers depends on what is written to, not on how often. Method: 4 MiB of a drive of 1 GiB are overwritten at
 /// random until nearly all superblocks are used and none has been collected.
 #[test]
