@@ -376,6 +376,7 @@ impl Core {
         }
         loop {
             self.flush_members().await?;
+            self.take_back().await?; // J5
             let bits = self.write_next_bitmap().await?;
             let known = self.state.borrow().now.clone();
             self.write_superblocks(|state| {

@@ -14,6 +14,8 @@
 //!   J3  A record is overwritten only when its writes are durable and the superblocks say that reading begins after it.
 //!   J4  As long as a record can be read again, so can every later one about the same rows; so replaying all of them in
 //!       order leaves the newest content.
+//!   J5  A record that was not written to all of its members is made unreadable before there is another one, and before
+//!       its rows can be written without the journal. Its number is used again, and the next record may be elsewhere.
 
 mod append;
 
@@ -47,6 +49,8 @@ struct JournalState {
     open: BTreeMap<u64, u64>,
     /// Of these, the ones that failed with `NoSpace`.
     kept: BTreeSet<u64>,
+    /// Where a record is that could not be written, and members that may have it all the same (J5).
+    stale: (u64, Vec<usize>),
 }
 
 /// A record whose writes are under way.

@@ -24,6 +24,7 @@ impl Core {
         // Records begin at blocks, whatever their length, as members may have large ones.
         let sectors = (head + payload_sectors).next_multiple_of(BLOCK_SECTORS);
         let _gate = self.journal.gate.enter().await;
+        self.take_back().await?;
         let position = self.room(sectors, layout.journal_sectors).await?;
         let sequence = self.journal.state.borrow().next.0;
         debug_assert!(
@@ -93,11 +94,13 @@ impl Core {
                 async move { write_long(&device, at, &image, longest).await }
             }))
             .await;
+            let (mut lacking, mut answer) = (Vec::new(), Ok(()));
             for (member, result) in next.into_iter().zip(results) {
                 match result {
                     Ok(()) => written.push(member),
                     Err(error @ DeviceError::NoSpace { .. }) => {
-                        return Err(relocate(error, member, Sector::ZERO, image.len() as u64));
+                        lacking.push(member);
+                        answer = Err(relocate(error, member, Sector::ZERO, image.len() as u64));
                     }
                     Err(error) if !self.fail(member, &error) => {
                         return Err(relocate(error, member, Sector::ZERO, image.len() as u64));
@@ -105,7 +108,46 @@ impl Core {
                     Err(_) => {}
                 }
             }
+            if answer.is_err() {
+                let members = written.iter().chain(&lacking).copied().collect();
+                self.journal.state.borrow_mut().stale = (at, members);
+                let _ = self.take_back().await; // Otherwise later.
+                // Who has no space even for the head has no whole record.
+                self.journal.state.borrow_mut().stale.1.retain(|member| !lacking.contains(member));
+                return answer;
+            }
         }
+    }
+
+    /// Makes a record that could not be written to all of its members unreadable (J5).
+    ///
+    /// # Errors
+    /// `NoSpace` when a member has it still: no record may be written, and the superblocks may not change.
+    pub(in crate::volume::raid) async fn take_back(&self) -> Result<(), DeviceError> {
+        let (at, mut members) = self.journal.state.borrow().stale.clone();
+        let active = self.active();
+        members.retain(|member| active.contains(member));
+        let head = Data::zeroes(bytes(0, BLOCK_SECTORS).len());
+        let results = join_all(members.iter().map(|&member| {
+            let (device, head) = (self.device(member), head.clone());
+            async move { device.write(Sector(at), head, WriteFlags::FUA).await }
+        }))
+        .await;
+        let (mut left, mut answer) = (Vec::new(), Ok(()));
+        for (member, result) in members.into_iter().zip(results) {
+            match result {
+                Err(error @ DeviceError::NoSpace { .. }) => {
+                    left.push(member);
+                    answer = Err(relocate(error, member, Sector::ZERO, head.len() as u64));
+                }
+                Err(error) if !self.fail(member, &error) => {
+                    return Err(relocate(error, member, Sector::ZERO, head.len() as u64));
+                }
+                _ => {}
+            }
+        }
+        self.journal.state.borrow_mut().stale.1 = left;
+        answer
     }
 
     /// Members that hold valid data in every row.
