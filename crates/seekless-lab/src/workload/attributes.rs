@@ -8,7 +8,7 @@ use seekless::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
-use super::meter::{Durable, Meter, Unit};
+use super::meter::{Durable, Meter, Unit, look};
 use super::{
     DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, begins_directory, numbered_directory, remove_all, size,
 };
@@ -83,6 +83,7 @@ impl Workload for Attributes {
         let sizes: Vec<u64> = (0..self.files).map(|_| rng.between(1, 2 * self.bytes)).collect();
         let path = |file: u64| format!("{}/f{file:07}", numbered_directory(file, self.files_per_directory));
         for (file, &bytes) in (0..).zip(&sizes) {
+            look(watch)?;
             if begins_directory(file, self.files_per_directory) {
                 target.mkdir(&numbered_directory(file, self.files_per_directory)).await?;
             }

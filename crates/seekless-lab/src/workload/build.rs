@@ -14,7 +14,7 @@ use seekless::units::{Nanos, human_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
-use super::meter::{Durable, Meter, Unit};
+use super::meter::{Durable, Meter, Unit, look};
 use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
@@ -197,6 +197,7 @@ impl Workload for Build {
         let tree = Tree { target, contents, sources, directories: self.directories };
         tree.make_directories(ORIGINAL).await?;
         for source in &tree.sources {
+            look(watch)?;
             tree.write(&tree.path(ORIGINAL, source), source.number, source.bytes).await?;
         }
         let mut meter = Meter::start(target, watch).await?;

@@ -39,6 +39,17 @@ pub(super) enum Durable {
     No,
 }
 
+/// Lets the caller see a run where nothing is measured.
+///
+/// # Errors
+/// `Interrupted`, when the caller stops the run.
+pub(super) fn look(watch: Watch<'_>) -> Result<(), LabError> {
+    match watch(PhaseProgress { phase: "between phases", unit: Unit::Files, done: 0, total: 0, elapsed: Nanos::ZERO }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(LabError::Interrupted),
+    }
+}
+
 impl<'a, T: Target> Meter<'a, T> {
     /// Earlier writes are made durable, so that they are not charged to the run.
     pub(super) async fn start(target: &'a T, watch: Watch<'a>) -> Result<Meter<'a, T>, LabError> {

@@ -7,14 +7,13 @@
 //! Calls come from outside, so that paths, numbers and the order of phases are input: what is wrong with them is an error.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use async_trait::async_trait;
 use seekless::rt::Work;
 use seekless::units::Nanos;
 
-use super::meter::{Durable, Meter, Running};
-use super::{Outcome, PhaseProgress, Program, ProgramTarget, Watch};
+use super::meter::{self, Durable, Meter, Running};
+use super::{Outcome, Program, ProgramTarget, Watch};
 use crate::LabError;
 use crate::measured::{Comparison, Run, Unit};
 use crate::target::{Listed, Space, Target};
@@ -243,12 +242,7 @@ impl<'a, T: Target> Player<'a, T> {
         if count > 0 || bytes > 0 {
             return Err(wrong("work was counted outside of a phase"));
         }
-        let between =
-            PhaseProgress { phase: "between phases", unit: Unit::Files, done: 0, total: 0, elapsed: Nanos::ZERO };
-        match (self.watch)(between) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(LabError::Interrupted),
-        }
+        meter::look(self.watch)
     }
 
     fn place(&self, is_log: bool) -> Result<&'a T, LabError> {

@@ -19,7 +19,7 @@ use seekless::rng::Rng;
 use seekless::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
-use super::meter::{Durable, Meter, Unit};
+use super::meter::{Durable, Meter, Unit, look};
 use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
@@ -324,9 +324,10 @@ impl<T: Target> Bank<'_, T> {
     }
 
     /// Sums up all balances of a file.
-    async fn total(&mut self, file: usize, pages: u64) -> Result<i64, LabError> {
+    async fn total(&mut self, file: usize, pages: u64, watch: Watch<'_>) -> Result<i64, LabError> {
         let mut total = 0;
         for page in 0..pages {
+            look(watch)?;
             let bytes = &self.pool.page((file, page), false).await?.bytes;
             let records = bytes.chunks_exact(RECORD as usize).filter(|record| number_of(record) != u64::MAX);
             total += records.map(balance_of).sum::<i64>();
@@ -335,11 +336,11 @@ impl<T: Target> Bank<'_, T> {
     }
 
     /// The condition of TPC-B, clause 2.3.
-    async fn check(&mut self) -> Result<(), LabError> {
+    async fn check(&mut self, watch: Watch<'_>) -> Result<(), LabError> {
         let records = |count: u64| count.div_ceil(PAGE / RECORD);
         let (tellers, branches) = (records(self.branches() * TELLERS_PER_BRANCH), records(self.branches()));
         for (file, pages) in [(ACCOUNT, self.shape.levels[1]), (TELLER, tellers), (BRANCH, branches)] {
-            let total = self.total(file, pages).await?;
+            let total = self.total(file, pages, watch).await?;
             if total != self.sum {
                 let detail = format!("its balances come to {total}, and the history to {}", self.sum);
                 return Err(LabError::Content { path: NAMES[file].to_owned(), detail });
@@ -368,7 +369,7 @@ fn lost(account: u64) -> LabError {
 
 impl TpcB {
     /// Writes the ballast for a database of `database` bytes.
-    async fn write_ballast<T: Target>(&self, target: &T, database: u64) -> Result<(), LabError> {
+    async fn write_ballast<T: Target>(&self, target: &T, database: u64, watch: Watch<'_>) -> Result<(), LabError> {
         let space = target.space().await?;
         let used = space.used + database;
         let wanted = (u128::from(space.total()) * u128::from(self.full) / 100) as u64;
@@ -376,6 +377,7 @@ impl TpcB {
         let unit = vec![0x55; BALLAST_UNIT as usize];
         let mut ballast = target.create(BALLAST).await?;
         for at in (0..bytes).step_by(BALLAST_UNIT as usize) {
+            look(watch)?;
             target.write(&mut ballast, at, &unit[..BALLAST_UNIT.min(bytes - at) as usize]).await?;
         }
         target.close(ballast).await?;
@@ -387,8 +389,9 @@ impl TpcB {
         target: &T,
         meter: &mut Meter<'_, T>,
         shape: &Shape,
+        watch: Watch<'_>,
     ) -> Result<Vec<T::File>, LabError> {
-        self.write_ballast(target, shape.pages() * PAGE).await?;
+        self.write_ballast(target, shape.pages() * PAGE, watch).await?;
         let mut load = meter.begin(LOAD, Unit::Bytes, shape.pages() * PAGE);
         let mut files = Vec::new();
         for (file, name) in NAMES.into_iter().enumerate() {
@@ -481,7 +484,7 @@ impl Workload for TpcB {
         self.check()?;
         let mut meter = Meter::start(target, watch).await?;
         let shape = Shape::new(self);
-        let files = self.load(target, &mut meter, &shape).await?;
+        let files = self.load(target, &mut meter, &shape, watch).await?;
         let log_target = target.beside().unwrap_or(target);
         let log = log_target.create(LOG).await?;
         meter.drop_caches().await?;
@@ -491,6 +494,7 @@ impl Workload for TpcB {
         let rng = Rng::new(self.seed);
         let mut bank = Bank { spec: *self, shape, pool, log_target, log, log_bytes: 0, rng, lines: 0, sum: 0 };
         for _ in 0..self.warmup {
+            look(watch)?;
             bank.transaction().await?;
         }
         let mut transactions = meter.begin(TRANSACTIONS, Unit::Transactions, self.transactions);
@@ -500,7 +504,7 @@ impl Workload for TpcB {
         }
         bank.pool.flush().await?;
         meter.end(transactions, Durable::Yes).await?;
-        bank.check().await?;
+        bank.check(watch).await?;
 
         for file in std::mem::take(&mut bank.pool.files) {
             target.close(file).await?;
