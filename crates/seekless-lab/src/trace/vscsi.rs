@@ -106,7 +106,7 @@ pub(super) fn op(command: u16) -> Result<Op, Aside> {
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0x8e => Op::Write,
         0x41 | 0x93 => return Err(Aside::Skipped("WRITE SAME, which may or may not be a discard")),
-        0x42 => Op::Discard,
+        0x42 => return Err(Aside::Skipped("UNMAP, whose places are not in the trace")),
         0x35 | 0x91 => Op::Flush,
         _ => return Err(Aside::Skipped("another SCSI command")),
     })
@@ -161,7 +161,8 @@ impl LineWriter for VscsiWriter {
         let command: u16 = match request.op {
             Op::Read => 0x28,
             Op::Write => 0x2a,
-            Op::Discard => 0x42,
+            // UNMAP has its places in its data, not in the command.
+            Op::Discard => return Err(Dropped::Reason("is a discard, which the format has not")),
             Op::Flush => 0x35,
         };
         let layout = self.layout;

@@ -15,6 +15,8 @@ struct Keeps {
     relative_times: bool,
     /// Flushes and discards.
     all_operations: bool,
+    /// Of all operations, discards too.
+    discards: bool,
     flags: bool,
     latency: bool,
     process_and_cpu: bool,
@@ -37,6 +39,7 @@ const fn keeps(name: &'static str, time_unit: u64, devices: Devices) -> Keeps {
         time_unit,
         relative_times: false,
         all_operations: false,
+        discards: true,
         flags: false,
         latency: false,
         process_and_cpu: false,
@@ -83,8 +86,8 @@ const KEPT: &[Keeps] = &[
     Keeps { all_operations: true, bytes: true, relative_times: true, ..keeps("iolog2", 1000, Devices::Named) },
     Keeps { all_operations: true, bytes: true, ..keeps("iolog3", 1000, Devices::Named) },
     keeps("disksim", 1, Devices::Numbers),
-    Keeps { all_operations: true, ..keeps("vscsi1", 1000, Devices::One) },
-    Keeps { all_operations: true, ..keeps("vscsi2", 1000, Devices::One) },
+    Keeps { all_operations: true, discards: false, ..keeps("vscsi1", 1000, Devices::One) },
+    Keeps { all_operations: true, discards: false, ..keeps("vscsi2", 1000, Devices::One) },
     keeps("cloudphysics", 1, Devices::One),
     keeps("mqsim", 1, Devices::Numbers),
 ];
@@ -107,7 +110,10 @@ fn generate(kept: &Keeps, rng: &mut Rng, names: &mut Names) -> Vec<Request> {
             if kept.time_unit == 1_000_000_000 {
                 time += kept.time_unit; // One request a second, so that none is moved.
             }
-            let op = *rng.pick(if kept.all_operations { &Op::ALL } else { &Op::ALL[..2] });
+            let op = match *rng.pick(if kept.all_operations { &Op::ALL } else { &Op::ALL[..2] }) {
+                Op::Discard if !kept.discards => Op::Flush,
+                op => op,
+            };
             let grain = if kept.bytes { 1 } else { 512 };
             let (offset, bytes) = match op {
                 Op::Flush => (0, 0),
