@@ -290,7 +290,7 @@ fn write(
         let failure = Failure::new(format!("{format} can be read, but not written"));
         failure.code(WRONG_USAGE).hint(format!("use --to with one of {}", can.join(", ")))
     };
-    format.spec().info().writes.then_some(()).ok_or_else(readable_only)?;
+    let format = format.to_write().ok_or_else(readable_only)?;
     let name = target.output.as_ref().map_or("standard output".to_owned(), |path| path.display().to_string());
     let failed = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
     let out = match &target.output {

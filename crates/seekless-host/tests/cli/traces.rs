@@ -54,6 +54,16 @@ fn traces_are_looked_at_and_converted() {
     let part = out(&scratch, &["trace", "slice", "--from", "1s", "--until", "2s", "hm.csv"]);
     assert_eq!(part.lines().count(), 50);
     assert!(out(&scratch, &["trace", "formats"]).contains("blktrace"));
+    // A text whose unit its beginning tells is written with that of the format.
+    for (name, unit) in [("s.csv", 1_u64), ("us.csv", 40_000_000_000)] {
+        let line = |index: u64| format!("1,{},28,4096,{}\n", index * unit + index % 2, index * 8);
+        let lines: String = (0..20).map(line).collect();
+        scratch.write(name, format!("version,time,op,size,lbn\n{lines}"));
+        let written = out(&scratch, &["trace", "slice", "-n", "5", name]);
+        scratch.write("cut.csv", &written);
+        let requests = |name: &str| out(&scratch, &["trace", "head", "-n", "5", "--json", name]);
+        assert_eq!(requests("cut.csv"), requests(name), "{name}: {written}");
+    }
 }
 
 /// A replay compares stacks and ends with a sentence; as JSON it is lines. The same arguments give the same.

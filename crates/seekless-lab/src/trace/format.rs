@@ -87,6 +87,16 @@ impl Format {
         self.spec
     }
 
+    /// This format, or the row of its name that takes no description, if only that can be written: as for a text whose times are
+    /// read by a unit that the beginning told.
+    pub fn to_write(&self) -> Option<Format> {
+        let rows = || FORMATS.iter().copied().filter(|spec| spec.name == self.spec.name && spec.parameter.is_none());
+        match self.spec.writes() {
+            true => Some(self.clone()),
+            false => rows().find(|spec| spec.writes()).map(Format::of),
+        }
+    }
+
     /// The variants between which the beginning of a trace has to decide.
     pub(super) fn variants(&self) -> Option<Variants> {
         self.spec.variants
