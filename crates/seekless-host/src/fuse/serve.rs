@@ -56,6 +56,11 @@ pub enum ServeError {
          Everything that was answered is durable"
     )]
     InUseElsewhere,
+    #[error(
+        "it could not be unmounted and was ended by force; its users get errors now, and what they have written without a sync is lost. \
+         Everything that was answered is durable"
+    )]
+    ByForce,
 }
 
 /// A mounted file system.
@@ -274,6 +279,7 @@ impl Mount {
         match ended.map_err(ServeError::Transport)? {
             Ended::Unmounted => Ok(()),
             Ended::InUseElsewhere => Err(ServeError::InUseElsewhere),
+            Ended::ByForce => Err(ServeError::ByForce),
             Ended::Aborted => {
                 self.guard.left.set(Left::Nothing); // A dead mount remains in the table.
                 Err(ServeError::Aborted)
@@ -294,10 +300,20 @@ impl Mount {
         // The kernel may have to send requests before it detaches the mount, so a worker unmounts while this thread
         // keeps serving (U1).
         let unmounter = self.guard.mounted.unmounter();
-        let unmounted = self.rt.spawn({
-            let reactor = self.reactor.clone();
-            async move { reactor.blocking(move || unmounter.unmount()).await }
-        });
+        let unmounted = match self.reactor.apart(move || unmounter.unmount()) {
+            Ok(unmounted) => unmounted,
+            Err(error) => {
+                let mount_point = self.guard.mounted.mount_point.display();
+                log::error!(
+                    "no thread can be started to unmount {mount_point} ({error}), so it ends by force: is there a limit of processes?"
+                );
+                self.guard.mounted.abort();
+                return match select(run, self.rt.sleep(GOODBYE)).await {
+                    Either::Left((Err(error), _)) => Err(error),
+                    _ => Ok(Ended::ByForce),
+                };
+            }
+        };
         let (ended, unmounted) = match select(run, unmounted).await {
             // The connection is gone, so the worker can finish.
             Either::Left((ended, unmounted)) => (Either::Left(ended), unmounted.await),
@@ -324,7 +340,8 @@ impl Mount {
                     return Err(error);
                 }
                 match unmounted {
-                    Ok(Unmounted::Before) | Err(_) => Ok(Ended::InUseElsewhere),
+                    Ok(Unmounted::Before) => Ok(Ended::InUseElsewhere),
+                    Err(_) => Ok(Ended::ByForce),
                     _ => {
                         log::warn!(
                             "{mount_point} was still in use elsewhere, as in another mount namespace; its users get errors now, and \
@@ -344,6 +361,8 @@ enum Ended {
     Aborted,
     /// Something else had unmounted it, and users were left, which get errors now.
     InUseElsewhere,
+    /// It could not be unmounted.
+    ByForce,
 }
 
 impl From<End> for Ended {

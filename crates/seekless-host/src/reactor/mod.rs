@@ -239,6 +239,18 @@ impl Reactor {
         self.0.blocking.run(job).await
     }
 
+    /// Runs `job`, which needs answers from the thread of this reactor, on a thread of its own: [`Reactor::blocking`] may run one here
+    /// where there is a limit of processes.
+    ///
+    /// # Errors
+    /// When the system provides no thread.
+    pub fn apart<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<impl Future<Output = T> + Unpin> {
+        self.0.blocking.run_apart(job)
+    }
+
     /// Declares that threads unknown to the reactor will wake tasks as long as the guard lives. Without it, an executor
     /// without any pending event reports `Stalled` instead of waiting indefinitely.
     pub fn expect_wakes(&self) -> ExpectWakes {

@@ -3,6 +3,7 @@
 //! Threads are started when there is work and no idle thread, up to a limit, and end after a while without work.
 
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -141,6 +142,26 @@ impl Workers {
         let (sender, receiver) = oneshot();
         self.start(Box::new(move || sender.send(job())));
         receiver
+    }
+
+    /// Runs `job` on a thread of its own, and never on this one.
+    ///
+    /// # Errors
+    /// When the system provides no thread.
+    pub(super) fn run_apart<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Receiver<T>> {
+        let (sender, receiver) = oneshot();
+        let shared = self.shared.clone();
+        shared.unfinished.fetch_add(1, Ordering::Relaxed);
+        let job: Job = Box::new(move || sender.send(job()));
+        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || shared.do_job(job));
+        if let Err(error) = started {
+            self.shared.unfinished.fetch_sub(1, Ordering::Release);
+            return Err(error);
+        }
+        Ok(receiver)
     }
 
     /// True when no job is queued or under way.
