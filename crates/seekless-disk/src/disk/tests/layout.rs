@@ -146,6 +146,18 @@ fn impossible_drives() {
     check(&|drive| drive.seek = Seek::SquareRoot { base_ms: -1.0, root_ms: 0.0 }, "-1 ms");
     check(&|drive| drive.seek = Seek::SquareRoot { base_ms: f64::NAN, root_ms: 0.0 }, "NaN ms");
     check(&|drive| drive.surfaces = SurfaceOrder::Bands { cylinders: 0 }, "bands of no cylinders");
+    // Ranges of three cylinders: the fourth cylinder is a range without spares of its own.
+    let ranges = |drive: &mut Drive, cylinders: u32| {
+        let first = &drive.zones[0];
+        let (last_cylinder, slips) = (cylinders - 1, vec![35].into());
+        let zone = Zone { last_cylinder, sectors_per_track: 10, spares: 1, reserved: 0, slips, ..first.clone() };
+        (drive.heads, drive.cylinders, drive.sectors) = (1, cylinders, 10);
+        (drive.sparing, drive.zones) = (Sparing::SectorsPerRange { cylinders: 3 }, vec![zone].into());
+    };
+    check(&|drive| ranges(drive, 4), "slips 1 sectors where there are 0 spares");
+    let mut whole = drive("dec-rz26").clone();
+    ranges(&mut whole, 6);
+    assert!(Mechanism::new(&whole).is_ok(), "the second range has a spare");
     let sheet = DataSheet::new(7200, Nanos::from_millis(8), 0, 100_000_000);
     assert!(sheet.drive().unwrap_err().to_string().contains("0 bytes"));
     let sheet = DataSheet::new(0, Nanos::from_millis(8), 1 << 40, 100_000_000);
