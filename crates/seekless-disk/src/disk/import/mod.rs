@@ -44,7 +44,15 @@ impl Imported {
     ) -> Result<Imported, ImportError> {
         // Some programs put a mark in front of a text, which is no part of it.
         let read = &|name: &str| read(name).map(|text| text.trim_start_matches('\u{feff}').to_owned());
-        convert::imported(&syntax::read(file, read)?, file, wanted, read)
+        let imported = convert::imported(&syntax::read(file, read)?, file, wanted, read)?;
+        // A drive file has limits of its own, its length among them.
+        match Drive::from_toml(&imported.to_toml()) {
+            Ok(_) => Ok(imported),
+            Err(error) => {
+                let problem = format!("no command could read the drive file that this makes: {}", error.problem);
+                Err(ImportError { file: file.to_owned(), line: 1, problem })
+            }
+        }
     }
 
     /// The text of a drive file, with its notes as comments.

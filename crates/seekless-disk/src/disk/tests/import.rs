@@ -360,6 +360,15 @@ fn mistakes_in_seek_curves_are_named() {
     assert!(read(&CURVE.replace("Seek distances measured: 3", "# without a count")).is_ok());
 }
 
+/// Aim: what is imported can be read again. Method: a seek curve that is allowed, but makes a drive file that is too long.
+#[test]
+fn a_drive_that_no_file_can_hold_is_refused() {
+    let model = MODEL.replace("{single}", "-1.0").replace("Seek type = curve", "Seek type = extracted");
+    let curve: String = (1..=60_000).map(|n| format!("{n}, {:.6}\n", 1.5 + f64::from(n) / 12_345.0)).collect();
+    let error = import(&[("acme.diskspecs", SPECS), ("acme.model", &model), ("acme.seek", &curve)], None).unwrap_err();
+    assert!(error.contains("acme.diskspecs") && error.contains("a drive file has at most 1048576"), "{error}");
+}
+
 /// Aim: no text does harm. Method: pieces of the files above taken out, doubled and put elsewhere; seeded.
 #[test]
 fn changed_parameters_do_no_harm() {
