@@ -25,7 +25,7 @@ pub struct ZoneController {
     array: Array,
     read_ahead: ReadAhead,
     writing: BTreeMap<u32, Writing>,
-    /// When everything that left the buffer is programmed.
+    /// When everything that left the buffer, and every copy of what is in it, is programmed.
     programmed: Nanos,
     counts: Counts,
 }
@@ -37,6 +37,8 @@ struct Writing {
     admitted: u64,
     /// Units of complete stripes.
     programmed: u64,
+    /// Sectors of the zone that were written when the rest of its stripe was saved last.
+    saved: u64,
     /// When the newest unit is in the buffer.
     ready: Nanos,
     /// Stripes that are being programmed: the units before their ends, and when they are there.
@@ -250,17 +252,20 @@ impl ZoneController {
     }
 
     /// Units of incomplete stripes cannot be programmed where they belong: the rest of the stripe could not follow. The drive
-    /// saves a copy of them elsewhere, a stripe for each zone, and they stay in the buffer.
+    /// saves a copy of them elsewhere, a stripe for each zone with something new, and they stay in the buffer.
     fn save(&mut self, now: Nanos, at: Nanos) -> Nanos {
-        let mut done = at.max(self.programmed);
-        let waiting = self.writing.iter().filter(|(_, writing)| writing.admitted > writing.programmed);
-        let zones: Vec<(u32, Nanos)> = waiting.map(|(zone, writing)| (*zone, writing.ready)).collect();
-        for (zone, ready) in zones {
-            let die = self.array.die(u64::from(zone));
-            self.counts.units_padded += self.drive.cells.stripe_units();
-            done = done.max(self.array.program(now, ready.max(at), die));
+        for (zone, writing) in &mut self.writing {
+            let written = self.table.written(*zone);
+            if writing.admitted > writing.programmed && written > writing.saved {
+                let die = self.array.die(u64::from(*zone));
+                self.counts.units_padded += self.drive.cells.stripe_units();
+                let there = self.array.program(now, writing.ready.max(at), die);
+                // A flush beside this one waits for the same copy.
+                self.programmed = self.programmed.max(there);
+                writing.saved = written;
+            }
         }
-        done
+        at.max(self.programmed)
     }
 
     /// When the change of a zone's state is done.
