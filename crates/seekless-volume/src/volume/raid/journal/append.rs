@@ -125,6 +125,9 @@ impl Core {
     /// `NoSpace` when a member has it still: no record may be written, and the superblocks may not change.
     pub(in crate::volume::raid) async fn take_back(&self) -> Result<(), DeviceError> {
         let (at, mut members) = self.journal.state.borrow().stale.clone();
+        if members.is_empty() {
+            return Ok(());
+        }
         let active = self.active();
         members.retain(|member| active.contains(member));
         let head = Data::zeroes(bytes(0, BLOCK_SECTORS).len());
