@@ -19,6 +19,8 @@ pub(super) struct Writer {
 
 /// Times of a write to the medium.
 struct Media {
+    /// When the arm was free.
+    arm: Nanos,
     /// When the heads had reached the first track.
     on_track: Nanos,
     /// When the first sector began to be written.
@@ -26,6 +28,18 @@ struct Media {
     end: Nanos,
     /// When the cache had room for the last sector; zero if it always had.
     room: Nanos,
+}
+
+impl Media {
+    /// The first seek or head switch.
+    fn seek(&self) -> Nanos {
+        self.on_track - self.arm
+    }
+
+    /// The rotation to the first sector. None where the heads landed within what is written.
+    fn rotation(&self) -> Nanos {
+        self.begin.saturating_sub(self.on_track)
+    }
 }
 
 /// How a write's data gets into the cache.
@@ -65,8 +79,8 @@ impl Mechanism {
             done: media.end.max(disconnected) + reselect + overhead.write_completion,
             hit: Hit::Miss,
             overhead: ready - command.start,
-            seek: media.on_track.saturating_sub(arm),
-            rotation: media.begin.saturating_sub(media.on_track),
+            seek: media.seek(),
+            rotation: media.rotation(),
             behind: None,
         }
     }
@@ -135,12 +149,7 @@ impl Mechanism {
             overhead: ready - command.start,
             seek: Nanos::ZERO,
             rotation: Nanos::ZERO,
-            behind: Some(Behind {
-                start: arm,
-                done: media.end,
-                seek: media.on_track.saturating_sub(arm),
-                rotation: media.begin.saturating_sub(media.on_track),
-            }),
+            behind: Some(Behind { start: arm, done: media.end, seek: media.seek(), rotation: media.rotation() }),
         }
     }
 
@@ -172,7 +181,7 @@ impl Mechanism {
     fn write_medium(&mut self, command: &Command, arm: Nanos, feed: &Feed) -> Media {
         let tables = self.tables.clone();
         let (overhead, cache) = (&tables.drive.overhead, &tables.drive.cache);
-        let mut media = Media { on_track: arm, begin: arm, end: arm, room: Nanos::ZERO };
+        let mut media = Media { arm, on_track: arm, begin: arm, end: arm, room: Nanos::ZERO };
         let mut sent = 0;
         while sent < command.count {
             let mut extent = tables.extent(self.track, media.end, command.lbn + sent, command.count - sent, true);

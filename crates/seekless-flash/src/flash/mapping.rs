@@ -77,7 +77,7 @@ impl Mapping {
         let wanted = u64::from(logical) + u64::from(logical) * u64::from(drive.spare) / 10_000;
         // A collection is to gain a stripe at least, on average: otherwise stripes that a flush pads cost more than it gains.
         let stripe = drive.cells.stripe_units() as u32;
-        let needed = u64::from(logical.div_ceil(superblock.saturating_sub(stripe).max(1)) + RESERVE);
+        let needed = u64::from(logical.div_ceil(superblock - stripe) + RESERVE);
         let blocks = wanted.div_ceil(u64::from(superblock)).max(needed);
         fits(blocks * u64::from(superblock)).ok_or_else(too_large)?;
         if blocks > SUPERBLOCKS_MAX {

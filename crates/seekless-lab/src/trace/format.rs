@@ -90,11 +90,11 @@ impl Format {
     /// This format, or the row of its name that takes no description, if only that can be written: as for a text whose times are
     /// read by a unit that the beginning told.
     pub fn to_write(&self) -> Option<Format> {
-        let rows = || FORMATS.iter().copied().filter(|spec| spec.name == self.spec.name && spec.parameter.is_none());
-        match self.spec.writes() {
-            true => Some(self.clone()),
-            false => rows().find(|spec| spec.writes()).map(Format::of),
+        if self.spec.writes() {
+            return Some(self.clone());
         }
+        let is_plain = |spec: &&FormatSpec| spec.name == self.spec.name && spec.parameter.is_none() && spec.writes();
+        FORMATS.iter().copied().find(is_plain).map(Format::of)
     }
 
     /// The variants between which the beginning of a trace has to decide.
