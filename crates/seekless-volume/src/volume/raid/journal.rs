@@ -16,6 +16,9 @@
 //!       order leaves the newest content.
 //!   J5  A record that was not written to all of its members is made unreadable before there is another one, and before
 //!       its rows can be written without the journal. Its number is used again, and the next record may be elsewhere.
+//!   J6  A record is written, and reading begins later, only while the superblocks say what the members are. If the power
+//!       failed, a member whose failure is not recorded would be trusted: so what it may lack is in a record, with its
+//!       own units, and no number is used again that it may have for another record.
 
 mod append;
 

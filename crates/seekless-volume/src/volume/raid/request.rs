@@ -96,11 +96,19 @@ pub(super) struct DeferredWrites {
     pub(super) record: Option<u64>,
 }
 
-/// Data for one row, and its result.
+/// What became of a write to rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Written {
+    All,
+    /// Nothing: the state of the members must be recorded first (J6).
+    Nothing,
+}
+
+/// Data for one row, and what became of it.
 pub(super) struct QueuedWrite {
     pub(super) fragments: Vec<Fragment>,
     pub(super) flags: WriteFlags,
-    pub(super) result: RefCell<Option<Result<(), DeviceError>>>,
+    pub(super) result: RefCell<Option<Result<Written, DeviceError>>>,
 }
 
 /// Neighbours on a member become one write of at most `sectors_max`.

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use super::bitmap::Mark;
 use super::core::{Core, MemberState, count};
 use super::plan::{Fragment, Method, RowPlan, plan};
-use super::request::{DeferredWrites, MemberWrite, QueuedWrite, merge};
+use super::request::{DeferredWrites, MemberWrite, QueuedWrite, Written, merge};
 use super::shape::Level;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -26,18 +26,27 @@ impl Core {
     /// Stores `data` at `at`; the range has been checked.
     pub(super) async fn write(self: Rc<Self>, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         count(&self.counts.writes);
-        self.catch_up().await?;
-        let written = {
-            let _token = self.begin().await;
-            match self.shape.level {
-                Level::Mirror => self.write_mirror(at, &data, flags).await,
-                Level::Parity => self.write_parity(at, &data, flags).await,
-            }
+        let mut left = match self.shape.level {
+            Level::Mirror => BTreeMap::new(),
+            Level::Parity => self.by_row(at, &data),
         };
-        let acknowledged = self.acknowledge().await; // A1
-        self.tidy_soon();
-        written?;
-        acknowledged
+        loop {
+            self.catch_up().await?;
+            let written = {
+                let _token = self.begin().await;
+                match self.shape.level {
+                    Level::Mirror => self.write_mirror(at, &data, flags).await,
+                    Level::Parity => self.write_parity(&mut left, flags, at, data.len() as u64).await,
+                }
+            };
+            let acknowledged = self.acknowledge().await; // A1, and before what is left (J6)
+            self.tidy_soon();
+            written?;
+            acknowledged?;
+            if left.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     async fn write_mirror(&self, at: Sector, data: &Data, flags: WriteFlags) -> Result<(), DeviceError> {
@@ -91,16 +100,28 @@ impl Core {
         writes
     }
 
-    async fn write_parity(&self, at: Sector, data: &Data, flags: WriteFlags) -> Result<(), DeviceError> {
-        let sectors = data.len() as u64 / SECTOR_BYTES;
-        let mut queued_writes: BTreeMap<u64, Rc<QueuedWrite>> = BTreeMap::new();
+    /// `data` for the rows from `at` on.
+    fn by_row(&self, at: Sector, data: &Data) -> BTreeMap<u64, Vec<Fragment>> {
         let mut fragments: BTreeMap<u64, Vec<Fragment>> = BTreeMap::new();
-        for part in self.shape.parts(at, sectors) {
+        for part in self.shape.parts(at, data.len() as u64 / SECTOR_BYTES) {
             let data = data.slice(bytes(part.offset, part.sectors));
             fragments.entry(part.row).or_default().push(Fragment { index: part.index, from: part.from, data });
         }
-        for (row, fragments) in fragments {
-            let queued = Rc::new(QueuedWrite { fragments, flags, result: RefCell::new(None) });
+        fragments
+    }
+
+    /// Writes to the rows of `left`, which keeps those that must be written after the state of the members has been
+    /// recorded (J6). `at` and `length` are for errors.
+    async fn write_parity(
+        &self,
+        left: &mut BTreeMap<u64, Vec<Fragment>>,
+        flags: WriteFlags,
+        at: Sector,
+        length: u64,
+    ) -> Result<(), DeviceError> {
+        let mut queued_writes: BTreeMap<u64, Rc<QueuedWrite>> = BTreeMap::new();
+        for (&row, fragments) in left.iter() {
+            let queued = Rc::new(QueuedWrite { fragments: fragments.clone(), flags, result: RefCell::new(None) });
             self.state.borrow_mut().queues.entry(row).or_default().push(queued.clone());
             queued_writes.insert(row, queued);
         }
@@ -115,7 +136,7 @@ impl Core {
             }
         }
         if !taken.is_empty() {
-            let result = self.write_rows(&taken, at, data.len() as u64).await;
+            let result = self.write_rows(&taken, at, length).await;
             for queued in taken.into_values().flatten() {
                 *queued.result.borrow_mut() = Some(result.clone());
             }
@@ -124,8 +145,12 @@ impl Core {
             queued_writes.values().all(|queued| queued.result.borrow().is_some()),
             "A1: a write is acknowledged when somebody has written it"
         );
-        let mut results = queued_writes.values().map(|queued| queued.result.borrow().clone());
-        results.try_for_each(|result| result.unwrap_or(Ok(())))
+        for (row, queued) in queued_writes {
+            if let Some(Written::All) = queued.result.borrow().clone().transpose()? {
+                left.remove(&row);
+            }
+        }
+        Ok(())
     }
 
     /// `own`, and the waiting queued_writes of the row that do not overlap with those taken before.
@@ -156,7 +181,7 @@ impl Core {
         queued_writes: &BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
         at: Sector,
         length: u64,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<Written, DeviceError> {
         self.check_running(at, length)?;
         let rows: BTreeSet<u64> = queued_writes.keys().copied().collect();
         self.resync_held(&rows).await?;
@@ -185,7 +210,10 @@ impl Core {
             true => {
                 let journaled: Vec<MemberWrite> =
                     writes.iter().filter(|write| self.needs_journal(self.row_of(write))).cloned().collect();
-                Some(self.append(&merge(journaled, u64::from(u32::MAX))).await?)
+                match self.append(&merge(journaled, u64::from(u32::MAX))).await? {
+                    Some(record) => Some(record),
+                    None => return Ok(Written::Nothing),
+                }
             }
             false => None,
         };
@@ -209,7 +237,7 @@ impl Core {
                 None => self.is_consistent_now(row),
             }
         }
-        self.make_known(&written, at, length).await
+        self.make_known(&written, at, length).await.map(|()| Written::All)
     }
 
     /// Records `written` ranges of missing units in doubtful rows as known, also after a power cut: the journal replays
@@ -479,28 +507,29 @@ impl Core {
             let row = sector / row_sectors;
             let next_row = (row + 1) * row_sectors;
             let is_whole = sector == row * row_sectors && next_row <= end;
-            let _token = self.begin().await;
-            if is_whole || self.shape.level == Level::Mirror {
-                let to = if is_whole {
-                    (end / row_sectors).min(row + DISCARD_ROWS) * row_sectors
-                } else {
-                    end.min(next_row)
-                };
-                self.discard_rows(Sector(sector), to - sector).await?;
-                sector = to;
+            let token = self.begin().await;
+            let to =
+                if is_whole { (end / row_sectors).min(row + DISCARD_ROWS) * row_sectors } else { end.min(next_row) };
+            let written = if is_whole || self.shape.level == Level::Mirror {
+                self.discard_rows(Sector(sector), to - sector).await?
             } else {
                 // A part of a row: the parity changes with it, as in any write.
-                let to = end.min(next_row);
                 let zeroes = Data::zeroes(bytes(0, to - sector).len());
-                self.write_parity(Sector(sector), &zeroes, WriteFlags::NONE).await?;
-                sector = to;
+                let mut left = self.by_row(Sector(sector), &zeroes);
+                self.write_parity(&mut left, WriteFlags::NONE, Sector(sector), zeroes.len() as u64).await?;
+                if left.is_empty() { Written::All } else { Written::Nothing }
+            };
+            drop(token);
+            match written {
+                Written::All => sector = to,
+                Written::Nothing => self.acknowledge().await?, // J6
             }
         }
         Ok(())
     }
 
     /// Whole rows of an array with parity, or any part of a mirror: parity of zeroes is zero.
-    async fn discard_rows(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+    async fn discard_rows(&self, at: Sector, sectors: u64) -> Result<Written, DeviceError> {
         let rows = self.shape.rows_of(at, sectors);
         let _rows = self.locks.hold_all(rows.clone()).await;
         self.check_running(at, sectors * SECTOR_BYTES)?;
@@ -528,7 +557,10 @@ impl Core {
             }
         };
         let record = match is_journaled {
-            true => Some(self.append(&writes).await?),
+            true => match self.append(&writes).await? {
+                Some(record) => Some(record),
+                None => return Ok(Written::Nothing),
+            },
             false => None,
         };
         debug_assert!(
@@ -537,7 +569,7 @@ impl Core {
         );
         self.perform(writes, WriteFlags::NONE, record, at, sectors * SECTOR_BYTES).await?;
         if self.shape.level == Level::Mirror {
-            return Ok(());
+            return Ok(Written::All);
         }
         let out_of_sync: Vec<u64> = rows.filter(|&row| self.state.borrow().out_of_sync.contains(row)).collect();
         let (missing, whole): (Vec<u64>, Vec<u64>) = out_of_sync
@@ -545,7 +577,7 @@ impl Core {
             .partition(|&row| self.absent(row).is_some_and(|member| member != self.shape.parity(row)));
         whole.into_iter().for_each(|row| self.is_consistent_now(row));
         let written: Vec<(u64, Range<u64>)> = missing.into_iter().map(|row| (row, 0..self.shape.unit)).collect();
-        self.make_known(&written, at, sectors * SECTOR_BYTES).await
+        self.make_known(&written, at, sectors * SECTOR_BYTES).await.map(|()| Written::All)
     }
 
     /// Records that all of the row has been rewritten.

@@ -12,8 +12,12 @@ use crate::volume::format::{BLOCK_SECTORS, RECORD_MAGIC, RecordEntry, RecordHead
 use crate::volume::members::{bytes, relocate};
 
 impl Core {
-    /// Writes a record of `writes` and returns when it is durable (J2).
-    pub(in crate::volume::raid) async fn append(&self, writes: &[MemberWrite]) -> Result<Open<'_>, DeviceError> {
+    /// Writes a record of `writes` and returns when it is durable (J2). `None`: nothing has been written, because the
+    /// state of the members must be recorded first (J6). The caller ends its write, so that this can happen.
+    pub(in crate::volume::raid) async fn append(
+        &self,
+        writes: &[MemberWrite],
+    ) -> Result<Option<Open<'_>>, DeviceError> {
         let Some(layout) = self.layout else { unreachable!("only arrays with metadata have a journal") };
         debug_assert!(!writes.is_empty(), "J2: a record has what it is written for");
         debug_assert!(self.writes_under_way() > 0, "A2: who appends a record counts as a write under way");
@@ -25,7 +29,8 @@ impl Core {
         let sectors = (head + payload_sectors).next_multiple_of(BLOCK_SECTORS);
         let _gate = self.journal.gate.enter().await;
         self.take_back().await?;
-        let position = self.room(sectors, layout.journal_sectors).await?;
+        let Some(position) = self.room(sectors, layout.journal_sectors).await? else { return Ok(None) };
+        debug_assert!(!self.is_unrecorded(), "J6: a record is of members whose state is recorded");
         let sequence = self.journal.state.borrow().next.0;
         debug_assert!(
             position == 0 || position == self.journal.state.borrow().next.1,
@@ -64,7 +69,7 @@ impl Core {
         state.next = (sequence + 1, position + sectors);
         let other = state.open.insert(sequence, position);
         debug_assert!(other.is_none(), "J1: a record has a number of its own");
-        Ok(Open { journal: &self.journal, sequence })
+        Ok(Some(Open { journal: &self.journal, sequence }))
     }
 
     /// Writes the record to two members, or to one where the array tolerates no further failure.
@@ -163,11 +168,15 @@ impl Core {
             .collect()
     }
 
-    /// Waits until there is room for `sectors` and returns the place (J3).
-    async fn room(&self, sectors: u64, size: u64) -> Result<u64, DeviceError> {
+    /// Waits until there is room for `sectors` and returns the place (J3); `None` when the state of the members must be
+    /// recorded first (J6).
+    async fn room(&self, sectors: u64, size: u64) -> Result<Option<u64>, DeviceError> {
         loop {
+            if self.is_unrecorded() {
+                return Ok(None);
+            }
             if let Some(position) = self.journal.state.borrow().place(sectors, size) {
-                return Ok(position);
+                return Ok(Some(position));
             }
             let ended = self.journal.ended.wait();
             let (oldest, tail, is_kept) = {
@@ -177,6 +186,9 @@ impl Core {
             if oldest.0 > tail.0 {
                 // Everything before the oldest open record has been written, and now becomes durable.
                 self.flush_members().await?;
+                if self.is_unrecorded() {
+                    return Ok(None); // One could not be flushed, or had failed before.
+                }
                 self.write_superblocks(|_| self.journal.set_tail(oldest)).await?;
                 continue;
             }

@@ -217,12 +217,17 @@ impl Case {
         let whole = CrashDevice::new(rt, image, options);
         let members = self.parts(&whole);
         let mut given: Vec<Option<Device>> = members.iter().cloned().map(Some).collect();
-        // When everything goes through the journal, the cut may take a member too.
-        let is_lost_too = self.journal == JournalUse::Always && self.plot == Plot::Complete;
-        if is_lost_too {
-            given[turn % self.members] = None;
+        // When everything goes through the journal, the cut may take a member too: one that has failed, if one has.
+        let lost = match self.plot {
+            Plot::Complete => Some(turn % self.members),
+            Plot::Fails(victim, _) if turn.is_multiple_of(2) => Some(victim),
+            _ => None,
+        };
+        let lost = lost.filter(|_| self.journal == JournalUse::Always);
+        if let Some(lost) = lost {
+            given[lost] = None;
         }
-        let options = ArrayOptions { degraded: is_lost_too, ..self.options() };
+        let options = ArrayOptions { degraded: lost.is_some(), ..self.options() };
         let array = Array::open(rt, given, &options).await.map_err(|error| format!("cannot open: {error}"))?;
         if self.plot == Plot::Reopens(None) && array.status().members.contains(&MemberState::Failed) {
             return Err(format!("not all members are believed: {:?}", array.status()));
@@ -328,7 +333,8 @@ fn arrays_that_start_keep_what_is_durable() {
 #[test]
 fn failing_members_take_nothing_durable() {
     for nth in [1, 5, 12, 25] {
-        explore(|seed, members| Plot::Fails(seed as usize % members, nth), &[JournalUse::Degraded]);
+        let plot = |seed: u64, members: usize| Plot::Fails(seed as usize % members, nth);
+        explore(plot, &[JournalUse::Degraded, JournalUse::Always]);
     }
 }
 
