@@ -182,7 +182,7 @@ impl Tenant for Mapped<'_> {
 }
 
 /// One track, or one stretch.
-async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Emptied, DeviceError> {
+pub(super) async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Emptied, DeviceError> {
     // A block that several maps share does not move.
     if !core.is_in_use() || core.layout.snapshots > 0 {
         return Ok(Emptied::Nothing);
@@ -206,7 +206,11 @@ async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Emptied, DeviceError
     if core.options.order
         && let Some((first, blocks)) = core.scattered(seen.is_some())
     {
-        return core.put_in_order(first, blocks, seen).await;
+        return match core.put_in_order(first, blocks, seen).await {
+            // The other stretches may be readable.
+            Err(error) if error.is_of_medium() && core.check_writable().is_ok() => Ok(Emptied::Done),
+            other => other,
+        };
     }
     Ok(Emptied::Nothing)
 }
@@ -362,8 +366,9 @@ impl Core {
 
     /// A stretch to put in order, as long as an empty track: all of it mapped, with a break at a quarter of its blocks
     /// plus three or more. A stretch that was put in order when tracks had another length has at most two breaks. With
-    /// `paid`, most of it must have been read in order.
-    fn scattered(&self, paid: bool) -> Option<(u32, u32)> {
+    /// `paid`, most of it must have been read in order. One with a block that could not be read must wait until that block is
+    /// elsewhere.
+    pub(super) fn scattered(&self, paid: bool) -> Option<(u32, u32)> {
         let state = self.state.borrow();
         if state.space.empty_tracks() <= EMPTY_TRACKS_MIN {
             return None;
@@ -373,7 +378,12 @@ impl Core {
         if free < self.layout.margin + u64::from(length) {
             return None;
         }
+        let unreadable = self.unreadable_blocks.borrow();
         let is_scattered = |first: u32| {
+            let mut bad = unreadable.range(first..first + length);
+            if bad.any(|(&logical, &place)| state.map[logical as usize] == place) {
+                return false;
+            }
             let places = &state.map[first as usize..(first + length) as usize];
             let breaks = places.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count() as u32;
             places.iter().all(|&place| place != 0) && breaks * 4 >= length && breaks > 2
@@ -407,7 +417,12 @@ impl Core {
         let mut parts: Vec<(u32, &mut [u8])> = (first..).zip(buf.chunks_exact_mut(self.block_bytes())).collect();
         parts.sort_by_key(|(logical, _)| places[(logical - first) as usize]);
         for (logical, part) in parts {
-            self.read_mapped(logical, part, false).await?;
+            let place = self.state.borrow().map[logical as usize];
+            let read = self.read_mapped(logical, part, false).await;
+            if read.as_ref().is_err_and(DeviceError::is_of_medium) {
+                self.unreadable_blocks.borrow_mut().insert(logical, place);
+            }
+            read?;
             if self.is_wanted(seen) {
                 return Ok(Emptied::Interrupted);
             }

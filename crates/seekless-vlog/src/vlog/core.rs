@@ -54,6 +54,8 @@ pub(super) struct Core {
     pub(super) activity: Rc<Activity>,
     /// Tracks that idle work leaves alone, since it could not read a block there.
     pub(super) unreadable_tracks: RefCell<BTreeSet<u32>>,
+    /// Logical blocks that idle work could not read, and where they were then.
+    pub(super) unreadable_blocks: RefCell<BTreeMap<u32, u32>>,
     pub(super) counts: Counts,
 }
 

@@ -706,6 +706,7 @@ impl Core {
             changed: Event::new(),
             activity: Rc::default(),
             unreadable_tracks: Default::default(),
+            unreadable_blocks: Default::default(),
             counts: Counts::default(),
             layout,
         }

@@ -243,3 +243,46 @@ fn an_unreadable_sector_costs_one_track() {
         vld.check_invariants().expect("all promises hold");
     });
 }
+
+/// Aim: one block that cannot be read costs its stretch alone, once: the others are put in order, and the next idle time does not
+/// try it again, until it is written. Method: a used disk, on which a block of the stretch that is next cannot be read; then all
+/// idle work, twice, and once more after the block was written.
+#[test]
+fn an_unreadable_block_costs_one_stretch() {
+    run(1, async |rt: Rt| {
+        let device = FaultDevice::new(&rt, Rc::new(Memory::new(16 * MIB)), 1);
+        let options = Options { order: true, ..quiet() };
+        let vld = Vld::create(&rt, device.clone(), &plan(), options).await.expect("made");
+        let blocks = vld.geometry().bytes() / 4096 * 3 / 5;
+        write(&vld, 0, blocks, 1).await;
+        let mut rng = Rng::new(1);
+        for number in 2..blocks {
+            write(&vld, rng.below(blocks), 1, number).await;
+        }
+        let core = vld.core.clone();
+        while core.scattered(false).is_none() {
+            assert_eq!(compact::step(&core, None).await.expect("a step"), Emptied::Done, "a stretch to put in order");
+        }
+        let (first, _) = core.scattered(false).expect("a stretch");
+        let lost = first + 3;
+        let at = core.layout.sector_of(core.state.borrow().map[lost as usize]);
+        device.lose(at..Sector(at.0 + 1));
+        let looks = Rule::new(Kinds::READ, When::Always, Effect::Delay(Nanos(0)..=Nanos(0)));
+        device.add(looks.within(at..Sector(at.0 + 8)));
+        let ordered = || core.counts.extents_ordered.get();
+        let before = ordered();
+        compact::settle(&core).await.expect("what can be read is put in order");
+        assert!(ordered() > before + 1, "{} stretches", ordered() - before);
+        let looked = device.looked_at(0);
+        assert!(looked > 0, "the block was to be read");
+        write(&vld, u64::from(lost) + 100, 1, 7).await;
+        compact::settle(&core).await.expect("what can be read is put in order");
+        assert_eq!(device.looked_at(0), looked, "it is left alone");
+        write(&vld, u64::from(lost), 1, 8).await;
+        let before = ordered();
+        compact::settle(&core).await.expect("all can be read");
+        assert!(ordered() > before && core.scattered(false).is_none_or(|(next, _)| next != first), "it is tried again");
+        assert_eq!(number_of(&vld, u64::from(lost)).await, 8);
+        vld.check_invariants().expect("all promises hold");
+    });
+}
