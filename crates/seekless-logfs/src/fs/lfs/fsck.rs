@@ -150,7 +150,9 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
     run(&mut check).await?;
     let counts = check_counts(&mut check);
     let is_doubtful = !check.fs.state.borrow().log.exact && !check.result.errors.is_empty();
-    let repairable = counts || is_doubtful || !check.wrong.is_empty() || !check.overlong.is_empty();
+    // When something cannot be read, an orphan only seems to be missing, and stays on the list.
+    let orphans = check.orphans_differ && check.uncounted == 0;
+    let repairable = counts || orphans || is_doubtful || !check.wrong.is_empty() || !check.overlong.is_empty();
     Ok(Look { result: check.result, found, repairable })
 }
 

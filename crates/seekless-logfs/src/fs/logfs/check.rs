@@ -92,6 +92,8 @@ pub(in crate::fs) struct Check<L: LogBackend, C: Claims<L>> {
     pub wrong: Vec<(Ino, Derived)>,
     /// Files with blocks past their end that are not orphans.
     pub overlong: Vec<Ino>,
+    /// The list of orphans has one that does not exist, or lacks a file that has lost its last name.
+    pub orphans_differ: bool,
     /// Files that share a block with something else: what their trees lead to has no bound.
     tangled: BTreeSet<Ino>,
 }
@@ -116,6 +118,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
             uncounted: 0,
             wrong: Vec::new(),
             overlong: Vec::new(),
+            orphans_differ: false,
             tangled: BTreeSet::new(),
         }
     }
@@ -371,7 +374,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
 
     pub(in crate::fs) fn check_links(&mut self) {
         let orphans: BTreeSet<Ino> = L::orphans(&self.fs.state.borrow()).into_iter().collect();
-        let (mut errors, mut wrong) = (Vec::new(), Vec::new());
+        let (mut errors, mut wrong, mut differ) = (Vec::new(), Vec::new(), false);
         for (&ino, seen) in &self.seen {
             let expected = match seen.kind {
                 FileKind::Directory if seen.reached => 2 + seen.subdirectories,
@@ -383,11 +386,13 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
                 errors.push(format!("inode {ino} records {} links, but has {expected}", seen.inode.links));
             }
             if expected == 0 && !orphans.contains(&ino) {
+                differ |= seen.inode.links == 0;
                 errors.push(format!("inode {ino} has no name, and is no orphan"));
             }
         }
         for ino in &orphans {
             if !self.seen.contains_key(ino) {
+                differ = true;
                 errors.push(format!("orphan {ino} does not exist"));
             }
         }
@@ -399,6 +404,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
         }
         errors.into_iter().for_each(|error| self.error(error));
         self.wrong.extend(wrong);
+        self.orphans_differ |= differ;
     }
 
     /// Inodes that have no name according to their link count.

@@ -8,7 +8,7 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{LogBackend, LogFs, file};
+use super::{LogBackend, LogFs, file, is_internal};
 use crate::device::{Buf, Data, DeviceError, WriteFlags, read_right};
 use crate::fs::step;
 use crate::fs::{FsError, FsResult};
@@ -79,6 +79,9 @@ impl<L: LogBackend> LogFs<L> {
     pub(in crate::fs) async fn free_orphan(&self, ino: Ino) -> FsResult<()> {
         // Where not all can be freed, the file must not grow over the rest.
         let marked = self.run(|state| {
+            if is_internal(ino) {
+                return fail(FsError::Stale);
+            }
             state.inode(ino)?.reclaiming = true;
             Ok(())
         });

@@ -9,7 +9,7 @@ use crate::device::cut::Effort;
 use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
 use crate::rng::Rng;
 use crate::testing::volumes::life::LEVELS;
-use crate::units::SECTOR_BYTES;
+use crate::units::{Ino, SECTOR_BYTES};
 
 const BYTES: u64 = 12 * MIB;
 
@@ -338,7 +338,7 @@ fn spoil_live(state: &mut state::State, segment: layout::SegmentNo, bytes: u64) 
 #[test]
 fn wrong_books_are_repaired() {
     type Spoil = fn(&mut state::State);
-    let cases: [(&str, Spoil); 6] = [
+    let cases: [(&str, Spoil); 8] = [
         ("live bytes", |state| {
             let segment = full_segment(state);
             let live = state.log.segments.get(segment).live_bytes;
@@ -355,6 +355,14 @@ fn wrong_books_are_repaired() {
         }),
         ("use", |state| spoil_inode(state, |inode| inode.bytes_used -= 4096)),
         ("links", |state| spoil_inode(state, |inode| inode.links = 7)),
+        ("orphan 77 does not exist", |state| assert!(state.log.orphans.add(Ino(77)))),
+        ("has no name, and is no orphan", |state| {
+            let mut change = crate::fs::logfs::change::Change::new(state);
+            let root = *change.inode(Ino::ROOT).unwrap();
+            let new = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+            change.make_inode(FileKind::Regular, &root, new).unwrap();
+            change.commit(crate::fs::logfs::change::ReserveAccess::Internal).unwrap();
+        }),
     ];
     for (what, spoil) in cases {
         simulate(1, async |rt| {
@@ -440,6 +448,29 @@ fn a_mount_doubts_what_the_log_adds() {
         fs.close().await.unwrap();
         assert_clean(&rt, &device).await;
     });
+}
+
+/// Aim: the files of the log itself are never freed, whatever the list of orphans says. Method: each of them on the list of a
+/// volume that was closed; then it is mounted, changed, and repaired.
+#[test]
+fn the_files_of_the_log_are_no_orphans() {
+    for ino in [format::IMAP_INO, format::USAGE_INO, format::ORPHAN_INO] {
+        simulate(1, async |rt| {
+            let (_, device) = spoilt(&rt, |state| assert!(state.log.orphans.add(ino))).await;
+            let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
+            Client::new(fs.clone()).write_file(b"/new", &[3; 100_000]).await.unwrap();
+            assert_eq!(fs.warnings(), Vec::<String>::new());
+            fs.close().await.unwrap();
+            let found = fsck(rt.clone(), device.clone(), FsckOptions { data: true, repair: true }).await.unwrap();
+            assert_eq!((found.errors, found.repaired), (vec![], vec![format!("orphan {ino} does not exist")]));
+            session(&rt, &device, async |client| {
+                assert_balanced(client.fs(), "repaired").await;
+                assert!(client.read_file(b"/f").await.unwrap() == vec![1; 300_000]);
+                assert!(client.read_file(b"/new").await.unwrap() == vec![3; 100_000]);
+            })
+            .await;
+        });
+    }
 }
 
 /// Aim: a mount leaves the list of orphans as long as it was, so that it does not grow with every mount. Method:
