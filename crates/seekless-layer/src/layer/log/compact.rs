@@ -1,7 +1,8 @@
 //! Compaction: moves records from the end of a lower file into free space nearer its start, and truncates the file.
 //!
 //! New records use free space first, so compaction is for files that have shrunk or are no longer written. A record
-//! does not contain its own offset, and moves unchanged.
+//! does not contain its own offset, and moves unchanged. So it does not look new at its new place, and a provisional commit would
+//! rely on it as on one that is durable: none is made before the file has been synced, also after a compaction that failed.
 
 use super::file::{Form, Tail};
 use super::format::{Entry, Record};
@@ -93,6 +94,7 @@ impl ChunkedLayer {
                 return Err(error);
             }
             debug_assert!(place.offset < tail.entry.offset, "compaction moves records towards the start");
+            file.is_synced = false;
             file.add_record(tail.entry);
             file.drop_tail();
             file.tail = Some(Tail { entry: Entry { offset: place.offset, ..tail.entry }, ..tail });
@@ -112,6 +114,7 @@ impl ChunkedLayer {
                 file.space.free(place);
                 return Err(error);
             }
+            file.is_synced = false;
             // The index node of this chunk is in memory: it has just been read.
             debug_assert!(place.offset < entry.offset, "compaction moves records towards the start");
             let before = file.index.set(chunk, Entry { offset: place.offset, ..entry });

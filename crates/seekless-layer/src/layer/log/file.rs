@@ -115,7 +115,7 @@ pub(super) struct File {
     /// before this one was mounted, without making it durable. Then L1 protects the previous commit as well, of which
     /// nothing is known; the first sync ends that.
     pub(super) is_space_partial: bool,
-    /// The lower file has been synced since it was loaded, or its mark shows that it was.
+    /// The lower file has been synced since it was loaded and since a record in it was moved, or its mark shows that it was.
     pub(super) is_synced: bool,
     pub(super) live_bytes: u64,
     /// The last commit is provisional: it was written without a sync before it, and a write-back confirms it. Once it is
