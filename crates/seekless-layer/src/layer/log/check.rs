@@ -207,8 +207,14 @@ impl ChunkedLayer {
             let is_inside = head.chunk_shift == newest.chunk_shift
                 && newest.size > 0
                 && head.number <= (newest.size - 1) >> newest.chunk_shift;
-            if !is_inside || read_record(lower, attr.ino, None, "record", entry).await.is_err() {
+            if !is_inside {
                 continue;
+            }
+            match read_record(lower, attr.ino, None, "record", entry).await {
+                Ok(_) => {}
+                Err(FsError::Corrupt { .. }) => continue,
+                // The record may be intact.
+                Err(error) => return Err(error),
             }
             match head.kind {
                 kinds::CHUNK => drop(chunks.insert(head.number, (head, entry))),

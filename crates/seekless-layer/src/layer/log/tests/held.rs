@@ -442,6 +442,37 @@ fn a_compaction_that_failed_loses_nothing() {
     });
 }
 
+/// A record cannot be read while the check builds a new index: the check ends with that error, and has given up nothing.
+#[test]
+fn a_repair_gives_up_no_record_that_cannot_be_read_once() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(crate::layer::codecs::Copy))).await;
+        let content = noise(1, 40_000);
+        {
+            let client = Client::new(bench.stack().await);
+            client.write_file(b"/f", &content).await.unwrap();
+            client.fs().close().await.unwrap();
+        }
+        let below = Client::new(bench.model.clone() as Fs);
+        let ino = below.stat(b"/f").await.unwrap().ino;
+        let records = check::dump(&(bench.model.clone() as Fs), ino).await.unwrap();
+        let third = records.lines().find(|line| line.contains(": chunk 3 of ")).unwrap();
+        let third: u64 = third.split(':').next().unwrap().parse().unwrap();
+        let mut bytes = below.read_file(b"/f").await.unwrap();
+        for slot in [3, 512 + 3] {
+            bytes[slot] ^= 0x10;
+        }
+        below.write_file(b"/f", &bytes).await.unwrap();
+        bench.held().refuse(move |call, _, at| ((call, at) == (Call::Read, third)).then(broken));
+        let repair = async || check::check(&rt, bench.lower.clone(), bench.options.clone(), true).await;
+        assert_eq!(repair().await.map(|report| report.findings), Err(broken()));
+        bench.held().allow();
+        let findings = repair().await.unwrap().findings;
+        assert!(!findings.is_empty() && findings.iter().all(|finding| finding.repaired), "{findings:?}");
+        assert!(bench.read_again(b"/f").await == content);
+    });
+}
+
 /// A range of nearly an exbibyte does not fit, and that is the answer.
 #[test]
 fn an_enormous_range_does_not_fit() {
