@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::compact::Urgency;
 use super::file::{File, Form, Times};
 use super::mark;
-use super::node::{Node, OpenFile, Writer, may_have_capability};
+use super::node::{CommitTurn, Node, OpenFile, Writer, may_have_capability};
 use super::{ChunkedLayer, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
@@ -66,13 +66,16 @@ impl ChunkedLayer {
         Ok(())
     }
 
-    /// Writes what is to be written below before an attribute changes that writing would change again: waiting changes, and
-    /// the confirmation of a provisional commit.
-    async fn write_before(&self, at: &At<'_, Node>) -> FsResult<()> {
-        match at.node.open(at.lower).filter(|_| at.node.wants_writer()) {
-            Some(file) => self.settle_file(file.through(at.handle)).await,
-            None => Ok(()),
+    /// Does what is to be done below before an attribute changes that writing or truncating would change again: writes
+    /// waiting changes, confirms a provisional commit, and cuts off what a durable one does not use. While the caller
+    /// keeps the turn, nothing of that comes up again.
+    async fn settled(&self, at: &At<'_, Node>) -> FsResult<Option<CommitTurn>> {
+        let Some(file) = at.node.open(at.lower) else { return Ok(None) };
+        let turn = file.through(at.handle).commit_turn().await;
+        if at.node.wants_writer() || at.node.is_unsettled() {
+            self.settle(&turn).await?;
         }
+        Ok(Some(turn))
     }
 
     fn changed(&self, node: &Node, handle: Option<crate::fs::Handle>) {
@@ -203,10 +206,6 @@ impl Layer for ChunkedLayer {
         if at.node.file().is_none() {
             return at.lower.setattr(at.ino, at.handle, changes).await;
         }
-        let gives_privileges = changes.permissions.is_some_and(|permissions| permissions & SET_ID_BITS != 0);
-        if gives_privileges {
-            self.write_before(&at).await?;
-        }
         let Some(size) = changes.size else {
             return self.set_attributes(&at, changes).await;
         };
@@ -294,9 +293,10 @@ impl Layer for ChunkedLayer {
     }
 
     async fn setxattr(&self, at: At<'_, Node>, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        if name == XATTR_CAPABILITY {
-            self.write_before(&at).await?;
-        }
+        let _turn = match name == XATTR_CAPABILITY {
+            true => self.settled(&at).await?,
+            false => None,
+        };
         let _pass = at.node.attributes.enter().await;
         if name == XATTR_CAPABILITY {
             at.node.is_plain_program.set(false);
@@ -408,6 +408,11 @@ impl Layer for ChunkedLayer {
 impl ChunkedLayer {
     /// Changes attributes below other than the size.
     async fn set_attributes(&self, at: &At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
+        let gives_privileges = changes.permissions.is_some_and(|permissions| permissions & SET_ID_BITS != 0);
+        let _turn = match gives_privileges {
+            true => self.settled(at).await?,
+            false => None,
+        };
         let _pass = at.node.attributes.enter().await;
         let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
         self.note_times(at.node, &changes);

@@ -261,6 +261,34 @@ fn holes_cost_nothing() {
     });
 }
 
+/// A capability that is given after a file has shrunk stays, though the file below has not been cut by then. Method: the
+/// capability comes between the write-back that writes the commit and the one that finds it durable and cuts the file.
+#[test]
+fn a_capability_outlives_the_cut_of_its_file() {
+    for seconds in [0, 4, 6, 8, 11] {
+        simulate(1, async |rt| {
+            let (_, lower) = memory_lfs(&rt, 16 << 20).await;
+            let options = Options::new(Arc::new(crate::layer::codecs::Copy));
+            let fs = stack_on(&rt, lower.clone(), options).await.unwrap();
+            let client = Client::new(fs.clone());
+            let mut noise = vec![0; 400_000];
+            crate::rng::Rng::new(1).fill(&mut noise);
+            client.write_file(b"/program", &noise).await.unwrap();
+            fs.syncfs().await.unwrap();
+            fs.syncfs().await.unwrap();
+            client.truncate(b"/program", 65_536).await.unwrap();
+            rt.sleep(Nanos::from_secs(seconds)).await;
+            client.set_xattr(b"/program", XATTR_CAPABILITY, b"all").await.unwrap();
+            rt.sleep(Nanos::from_secs(20)).await;
+            let found = client.get_xattr(b"/program", XATTR_CAPABILITY).await;
+            assert_eq!(found, Ok(b"all".to_vec()), "after {seconds} seconds");
+            assert!(Client::new(lower.clone()).stat(b"/program").await.unwrap().size < 100_000, "{seconds}");
+            assert!(client.read_file(b"/program").await.unwrap() == noise[..65_536]);
+            fs.close().await.unwrap();
+        });
+    }
+}
+
 /// Writing removes capabilities when it happens, not when it is written back.
 #[test]
 fn capabilities_given_after_a_write_stay() {
