@@ -35,7 +35,7 @@ const CUT_BYTES_MIN: u64 = 4096;
 
 /// Whether an error of a write means that nothing was written: there was no space, a quota was used up, or the daemon may not write to a
 /// file that it no longer has open, which can change later.
-fn is_without_effect(error: &FsError) -> bool {
+pub(super) fn is_without_effect(error: &FsError) -> bool {
     is_for_lack_of_files(error) || is_refusal(error)
 }
 

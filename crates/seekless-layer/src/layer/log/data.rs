@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use lru::LruCache;
 
+use super::commit::is_without_effect;
 use super::file::{Dirty, File, Form, Tail};
 use super::format::{Entry, kinds};
 use super::index::{Index, Step};
@@ -220,11 +221,11 @@ impl ChunkedLayer {
         unreachable!("the last try ends")
     }
 
-    /// Makes room in memory, and checks for space below, for a write of `bytes` bytes.
+    /// Makes room in memory for another changed chunk.
     ///
     /// # Errors
-    /// `NoSpace` when waiting changes could not be written below.
-    async fn ensure_room(&self, file: OpenFile<'_>, bytes: u64) -> FsResult<()> {
+    /// Those of writing waiting changes below, `NoSpace` among them.
+    async fn ensure_memory(&self, file: OpenFile<'_>) -> FsResult<()> {
         if file.borrow().dirty_bytes() > DIRTY_BYTES_PER_FILE {
             self.stage_full_chunks(file).await?;
         }
@@ -235,6 +236,23 @@ impl ChunkedLayer {
                 written?;
             }
         }
+        Ok(())
+    }
+
+    /// As [`ChunkedLayer::ensure_memory`], for a change that leaves less data than before, which a full volume must not refuse.
+    async fn ensure_memory_to_free_space(&self, file: OpenFile<'_>) -> FsResult<()> {
+        match self.ensure_memory(file).await {
+            Err(error) if is_without_effect(&error) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes room in memory, and checks for space below, for a write of `bytes` bytes.
+    ///
+    /// # Errors
+    /// `NoSpace` when waiting changes could not be written below.
+    async fn ensure_room(&self, file: OpenFile<'_>, bytes: u64) -> FsResult<()> {
+        self.ensure_memory(file).await?;
         let needed = bytes + bytes / 2 + OVERHEAD_BYTES;
         if self.room.get() >= needed {
             self.room.set(self.room.get() - needed);
@@ -315,6 +333,13 @@ impl ChunkedLayer {
     /// Truncates or extends the file to `size`.
     pub(super) async fn resize_log(&self, file: OpenFile<'_>, size: u64) -> FsResult<()> {
         check_end(&file.borrow(), size, 0)?;
+        let leaves_part_of_chunk = {
+            let file = file.borrow();
+            size < file.size && !size.is_multiple_of(file.chunk_bytes())
+        };
+        if leaves_part_of_chunk {
+            self.ensure_memory_to_free_space(file).await?;
+        }
         let _relocation = file.node.relocation_gate.enter().await;
         if size == 0 {
             let mut file = file.borrow_mut();
@@ -349,6 +374,7 @@ impl ChunkedLayer {
                 {
                     let before = bytes.len();
                     bytes.truncate(within as usize);
+                    bytes.shrink_to_fit();
                     self.forget_bytes(before - bytes.len());
                 }
                 self.forget_chunks(&mut file, first);
@@ -365,6 +391,7 @@ impl ChunkedLayer {
 
     /// Makes `range` a hole, up to the end of the file.
     async fn punch_log(&self, file: OpenFile<'_>, range: FileRange) -> FsResult<()> {
+        self.ensure_memory_to_free_space(file).await?;
         let _relocation = file.node.relocation_gate.enter().await;
         loop {
             let (shift, size) = {
