@@ -63,7 +63,8 @@ impl Classic {
         let _names = self.names.enter().await;
         lower.rename(from, to, mode).await?;
         for place in [from, to] {
-            self.note_place(lower, nodes, place).await?;
+            // Where it is not known, the file is at most without an index.
+            let _ = self.note_place(lower, nodes, place).await;
         }
         let _ = rename_index(lower, from, to, mode).await; // K1
         Ok(())

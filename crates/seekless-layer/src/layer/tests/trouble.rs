@@ -17,6 +17,8 @@ pub(in crate::layer) struct Trouble {
     pub write: Cell<Option<Ino>>,
     /// The next reading of an attribute.
     pub getxattr: RefCell<Option<FsError>>,
+    /// The next time that a file comes into use, as by a lookup.
+    pub open_node: RefCell<Option<FsError>>,
     /// Renames that must not replace anything.
     pub no_replace: Cell<bool>,
     /// Renames and removals take this long after they have happened.
@@ -48,7 +50,7 @@ impl Layer for Trouble {
     const NAME: &'static str = "trouble";
 
     async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
-        Ok(())
+        self.open_node.take().map_or(Ok(()), Err)
     }
 
     async fn write(&self, at: At<'_, ()>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {

@@ -333,6 +333,38 @@ fn large_holes_are_made_in_pieces() {
     });
 }
 
+/// A rename has taken place, and then the file cannot be looked up: the rename succeeds, and its index follows it, so that the
+/// next file of the old name has its own.
+#[test]
+fn a_renamed_file_that_cannot_be_looked_up() {
+    simulate(1, async |rt| {
+        let noise = |seed| {
+            let mut noise = vec![0; 10_000];
+            Rng::new(seed).fill(&mut noise);
+            noise
+        };
+        for mode in [RenameMode::Replace, RenameMode::NoReplace] {
+            let lower = Trouble::over(model(&rt)).await;
+            let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+            client.write_file(b"/f", &noise(1)).await.unwrap();
+            lower.layer().open_node.replace(Some(FsError::Host(5)));
+            assert_eq!(client.rename(b"/f", b"/g", mode).await, Ok(()));
+            assert_eq!(lower.layer().open_node.take(), None, "the file is looked up");
+            client.write_file(b"/f", &noise(2)).await.unwrap();
+            client.fs().close().await.unwrap();
+            let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+            for (path, content) in [(b"/f", noise(2)), (b"/g", noise(1))] {
+                assert!(client.read_file(path).await.unwrap() == content);
+                let file = client.open(path, OpenFlags::READ_WRITE).await.unwrap();
+                assert_eq!(client.write(file, 10, b"more").await, Ok(()), "{}", String::from_utf8_lossy(path));
+                client.close(file).await.unwrap();
+            }
+            client.fs().close().await.unwrap();
+            assert_clean(&rt, &(lower as Fs)).await;
+        }
+    });
+}
+
 /// A client makes a file while another renames or removes the one that had its name: each file has its own index.
 #[test]
 fn a_name_is_used_again_at_once() {
