@@ -374,6 +374,7 @@ impl Core {
             state.allocator.window = None;
             if let MapState::Tree(log) = &mut state.log {
                 log.window = None;
+                log.park_is_due = true;
             }
             return Err(error);
         }
@@ -386,6 +387,7 @@ impl Core {
         debug_assert_eq!(anchor.generation, log.generation + 1, "C3: anchors are written one after the other");
         log.generation = anchor.generation;
         log.window = window;
+        log.park_is_due = false;
         Ok(())
     }
 
@@ -447,6 +449,9 @@ impl Core {
     }
 
     /// Writes the record that lets the next start find the tail without a search.
+    ///
+    /// # Errors
+    /// Device errors. After any error but `NoSpace`, writing stops.
     pub(super) async fn park(self: &Rc<Self>) -> Result<(), DeviceError> {
         self.commit().await?;
         let _pass = self.commit_gate.enter().await;
@@ -454,13 +459,15 @@ impl Core {
             let state = self.state.borrow();
             let MapState::Tree(log) = &state.log else { return Ok(()) };
             // Already parked, or never used since the start.
-            if log.window.is_none() {
+            if log.window.is_none() && !log.park_is_due {
                 return Ok(());
             }
             self.anchor(log, PARKED, 0..0)
         };
-        let parked = self.write_anchor(anchor).await;
-        parked.inspect_err(|error| self.stop(error))
+        match self.write_anchor(anchor).await {
+            Err(error @ DeviceError::NoSpace { .. }) => Err(error), // C6
+            parked => parked.inspect_err(|error| self.stop(error)),
+        }
     }
 }
 

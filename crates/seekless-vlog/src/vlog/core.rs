@@ -141,6 +141,8 @@ pub(super) struct TreeLog {
     pub(super) sequence: u64,
     /// Blocks in which tails may be, according to the anchor. `None`: the anchor must be written first.
     pub(super) window: Option<std::ops::Range<u32>>,
+    /// An anchor may be on the device that failed, so that the log is not parked though it has no window (C6).
+    pub(super) park_is_due: bool,
     pub(super) generation: u64,
     /// The last transaction, when its tail found no space (C6).
     pub(super) undecided: Option<Undecided>,

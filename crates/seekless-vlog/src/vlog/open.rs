@@ -319,8 +319,7 @@ impl Finder<'_> {
             cells: Vec::new(),
             recovery,
         };
-        let mut log =
-            TreeLog { tree: Tree::new(self.layout.pieces), sequence: 0, window: None, generation, undecided: None };
+        let mut log = TreeLog { tree: Tree::new(self.layout.pieces), generation, ..TreeLog::default() };
         if let Some(tail) = tail {
             self.walk(&tail, &mut log.tree, &mut found).await?;
             // C4: an interrupted transaction used at most as many numbers as there are pieces.

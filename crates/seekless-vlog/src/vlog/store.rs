@@ -300,7 +300,7 @@ impl Store {
     /// Writes the record that lets the next start find the tail without a search.
     ///
     /// # Errors
-    /// Device errors.
+    /// As those of [`Store::commit`].
     pub async fn park(&self) -> Result<(), DeviceError> {
         self.core.park().await
     }

@@ -207,6 +207,10 @@ impl Vlfs {
         }
         let store = self.state.borrow().log.store.clone();
         let parked = self.rt.spawn(async move { store.park().await }).await;
+        if let Err(DeviceError::NoSpace { .. }) = parked {
+            self.closed.set(false); // As above.
+            return Err(FsError::NoSpace);
+        }
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
         parked?;

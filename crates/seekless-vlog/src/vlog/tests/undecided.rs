@@ -207,3 +207,53 @@ fn an_anchor_without_space_loses_nothing() {
         without_space(Victim::Anchor, 256 * KIB, 512, commit);
     }
 }
+
+/// Aim: a log that cannot be parked, as there is no space below, goes on, and is parked later. Method: the record finds no space, once
+/// or twice, and is on the device or not; then it is tried again, at once or after a write. Each time the disk is opened from a copy.
+#[test]
+fn what_cannot_be_parked_goes_on() {
+    for (keeps, times, writes) in [(true, 1, false), (false, 1, false), (true, 2, true), (false, 2, true)] {
+        let name = format!("on the device: {keeps}, {times} times, written between: {writes}");
+        run(1, async |rt: Rt| {
+            let memory = Rc::new(Memory::new(MIB));
+            let full = Rc::new(Full {
+                memory: memory.clone(),
+                victim: Victim::Anchor,
+                left: Cell::default(),
+                keeps,
+                expected: RefCell::default(),
+                copies: RefCell::default(),
+            });
+            let options = Options { window: 16 * KIB, ..Options::default() };
+            let vld = Vld::create(&rt, full.clone(), &plan(), options).await.expect("made");
+            write(&vld, 0, 20, 1).await;
+            vld.flush().await.expect("it can be flushed");
+            for time in 0..times {
+                full.left.set(1);
+                let released = vld.release().await;
+                assert!(matches!(released, Err(DeviceError::NoSpace { .. })), "{name}: {released:?}");
+                if writes {
+                    write(&vld, time, 1, 10 + time).await;
+                    vld.flush().await.expect("there is space again");
+                }
+                // As after a power cut.
+                let copy = Vld::open(&rt, Rc::new(Memory::from_image(MIB, memory.image())), options).await;
+                let copy = copy.unwrap_or_else(|error| panic!("{name}: {error}"));
+                for block in 0..20 {
+                    let number = if writes && block <= time { 10 + block } else { 1 };
+                    assert_eq!(number_of(&copy, block).await, number, "{name}: block {block}");
+                }
+            }
+            vld.release().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+            let anchors = vld.core.counts.anchors_written.get();
+            vld.release().await.expect("it is parked");
+            assert_eq!(vld.core.counts.anchors_written.get(), anchors, "{name}: it is parked once");
+            vld.check_invariants().expect("all promises hold");
+            drop(vld);
+            let again = Vld::open(&rt, memory, options).await.expect("it can be opened");
+            assert_eq!(again.recovery().blocks_scanned, 0, "{name}: the tail is found at once");
+            write(&again, 3, 1, 50).await;
+            assert_eq!((number_of(&again, 3).await, number_of(&again, 19).await), (50, 1));
+        });
+    }
+}

@@ -124,3 +124,37 @@ fn one_write_without_room_below() {
     }
     assert!(full > 30, "{full}");
 }
+
+/// Aim: a volume that cannot be closed, as there is no space below for its last record, can be closed later. Method: that record
+/// finds no space once; then the volume is closed again, at once or after a change.
+#[test]
+fn closing_is_tried_again() {
+    for changes in [false, true] {
+        simulate(1, async |rt| {
+            let (_, memory) = fresh(&rt, 64 * MIB).await;
+            let fault = FaultDevice::new(&rt, memory.clone(), 1);
+            let vlfs = open(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+            let client = Client::new(vlfs.clone());
+            client.write_file(b"/f", &[1; 100_000]).await.unwrap();
+            client.sync().await.unwrap();
+            let [first, second] = crate::vlog::format::ANCHORS.map(crate::units::Sector);
+            let rule = Rule::new(Kinds::WRITE, When::Nth(1), Effect::NoSpace);
+            fault.add(rule.within(first..second + 1));
+            assert_eq!(vlfs.close().await, Err(FsError::NoSpace));
+            if changes {
+                client.write_file(b"/g", &[2; 100_000]).await.unwrap();
+                client.sync().await.unwrap();
+            }
+            vlfs.close().await.unwrap();
+            drop((client, vlfs));
+            let found = fsck(rt.clone(), memory.clone(), FsckOptions::default()).await.unwrap();
+            assert_eq!(found.errors, Vec::<String>::new());
+            assert!(!found.notes.iter().any(|note| note.contains("not closed")), "{:?}", found.notes);
+            session(&rt, &memory, async |client| {
+                assert!(client.read_file(b"/f").await.unwrap() == [1; 100_000]);
+                assert_eq!(client.read_file(b"/g").await.is_ok(), changes);
+            })
+            .await;
+        });
+    }
+}
