@@ -303,7 +303,7 @@ fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
 
 /// Puts a block into its place, and its address into what points to it. Returns the checksum of its bytes there.
 fn lay_block(state: &mut State, block: &WrittenBlock, at: Sector, target: &mut [u8]) -> u32 {
-    let WrittenBlock { id, old, .. } = *block;
+    let WrittenBlock { id, old, growth_bytes, .. } = *block;
     if id.ino == USAGE_INO && id.key.is_data() {
         if let Some(bytes) = state.blocks.dirty_bytes_mut(id) {
             state.log.segments.store_block(id.key.0, bytes);
@@ -336,8 +336,10 @@ fn lay_block(state: &mut State, block: &WrittenBlock, at: Sector, target: &mut [
     if id.key.is_data()
         && let Some(known) = state.inodes.get_mut(&id.ino)
     {
-        // A dirty block counts as a whole one until its stored size is known.
-        match known.inode.bytes_used.checked_sub((BLOCK_BYTES - target.len()) as u64) {
+        // A block that a user has changed counts as a whole one until its stored size is known.
+        let counted = old.used_bytes() + growth_bytes;
+        debug_assert!(counted >= target.len() as u64, "S2: no block takes more than it was counted for");
+        match (known.inode.bytes_used + target.len() as u64).checked_sub(counted) {
             Some(rest) => known.inode.bytes_used = rest,
             None => contradiction(state, &format!("inode {} uses more bytes than it says", id.ino)),
         }

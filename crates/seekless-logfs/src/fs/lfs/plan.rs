@@ -49,6 +49,8 @@ pub(super) struct WrittenBlock {
     pub id: BlockId,
     /// Where it is until then.
     pub old: Pointer,
+    /// As of [`Dirty`].
+    pub growth_bytes: u64,
     /// Dirty only because the cleaner moves it.
     pub cleaned: bool,
 }
@@ -63,7 +65,8 @@ impl WrittenBlock {
     ) -> Step<WrittenBlock> {
         let old = state.pointer(id)?;
         free_pointer(&state.log.layout, old, freed);
-        Ok(WrittenBlock { id, old, cleaned: dirty.cleaned })
+        let Dirty { growth_bytes, cleaned, .. } = dirty;
+        Ok(WrittenBlock { id, old, growth_bytes, cleaned })
     }
 }
 

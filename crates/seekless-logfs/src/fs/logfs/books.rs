@@ -218,6 +218,7 @@ impl<'a, L: LogBackend> Recount<'a, L> {
                 let growth = match pointer {
                     Pointer::Hole => BLOCK_BYTES as u64,
                     Pointer::Unwritten => 0,
+                    Pointer::Mapped { .. } if dirty.cleaned => 0,
                     mapped => BLOCK_BYTES as u64 - mapped.live_bytes(),
                 };
                 self.same(&format!("growth of {id:?}"), dirty.growth_bytes, growth);

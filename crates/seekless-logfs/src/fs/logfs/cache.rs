@@ -19,7 +19,7 @@ use crate::units::Ino;
 /// A block whose current content is not in the log yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::fs) struct Dirty {
-    /// Bytes by which the live data of the volume will grow when this block is written.
+    /// Bytes by which the live data of the volume will grow when this block is written, at most.
     pub growth_bytes: u64,
     /// Dirty only because the cleaner moves it; no user changed it.
     pub cleaned: bool,

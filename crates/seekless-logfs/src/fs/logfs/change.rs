@@ -490,16 +490,20 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// Bytes by which live data will grow when `id` is written, and whether only the cleaner made it dirty.
     /// `known` says the same of the block as it is before the change, if it is dirty.
     fn dirt_of(&mut self, id: BlockId, known: Option<Dirty>, access: ReserveAccess) -> Step<Dirty> {
-        let cleaned = access == ReserveAccess::Internal;
-        if let Some(dirty) = known {
-            return Ok(Dirty { cleaned: dirty.cleaned && cleaned, ..dirty });
+        let cleaned = access == ReserveAccess::Internal && known.is_none_or(|dirty| dirty.cleaned);
+        if let Some(dirty) = known
+            && dirty.cleaned == cleaned
+        {
+            return Ok(dirty);
         }
         let growth_bytes = match self.pointer(id)? {
             Pointer::Hole => BLOCK_BYTES as u64,
             Pointer::Unwritten => 0,
+            // A short block that is only moved stays as short.
+            Pointer::Mapped { .. } if cleaned => 0,
             mapped @ Pointer::Mapped { .. } => BLOCK_BYTES as u64 - mapped.live_bytes(),
         };
-        Ok(Dirty { growth_bytes, cleaned, of_directory: false })
+        Ok(Dirty { growth_bytes, cleaned, of_directory: known.is_some_and(|dirty| dirty.of_directory) })
     }
 
     /// Accepts the change: from then on it is part of the volume.
@@ -527,13 +531,13 @@ impl<'a, L: LogBackend> Change<'a, L> {
             let mut new = self.dirt_of(id, known, access)?;
             let is_of_user = id.key.is_data() && !is_internal(id.ino);
             has_file_data |= is_of_user && self.inode(id.ino)?.kind() == Some(FileKind::Regular);
-            if known.is_none() {
-                growth += new.growth_bytes as i64;
-                if is_of_user {
-                    let inode = &mut self.change_of(id.ino, InodeDirt::Own)?.inode;
-                    inode.bytes_used += new.growth_bytes;
-                    new.of_directory = inode.kind() == Some(FileKind::Directory);
-                }
+            let before = known.map_or(0, |dirty| dirty.growth_bytes);
+            debug_assert!(before <= new.growth_bytes, "a block that is dirty already grows by no less");
+            growth += new.growth_bytes as i64 - before as i64;
+            if is_of_user && (known.is_none() || before < new.growth_bytes) {
+                let inode = &mut self.change_of(id.ino, InodeDirt::Own)?.inode;
+                inode.bytes_used += new.growth_bytes - before;
+                new.of_directory = inode.kind() == Some(FileKind::Directory);
             }
             *dirty = new;
         }
