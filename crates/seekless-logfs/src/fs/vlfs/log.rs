@@ -207,11 +207,13 @@ impl Vlfs {
         }
         let store = self.state.borrow().log.store.clone();
         let parked = self.rt.spawn(async move { store.park().await }).await;
+        self.closed.set(parked.is_ok()); // As above.
         if let Err(DeviceError::NoSpace { .. }) = parked {
-            self.closed.set(false); // As above.
             return Err(FsError::NoSpace);
         }
-        self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
+        let why =
+            parked.as_ref().err().map_or_else(|| "the volume has been closed".to_string(), |error| error.to_string());
+        self.state.borrow_mut().stopped.get_or_insert(why);
         self.write_back_wanted.notify();
         parked?;
         // Everything is durable, so an error of the device below in saving its own state changes nothing here.

@@ -125,6 +125,26 @@ fn one_write_without_room_below() {
     assert!(full > 30, "{full}");
 }
 
+/// Aim: a volume that was not closed never says that it is. Method: its last record cannot be written; it is closed again.
+#[test]
+fn closing_never_claims_success() {
+    simulate(1, async |rt| {
+        let (_, memory) = fresh(&rt, 64 * MIB).await;
+        let fault = FaultDevice::new(&rt, memory.clone(), 1);
+        let vlfs = open(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+        let client = Client::new(vlfs.clone());
+        client.write_file(b"/f", &[1; 100_000]).await.unwrap();
+        client.sync().await.unwrap();
+        let [first, second] = crate::vlog::format::ANCHORS.map(crate::units::Sector);
+        fault.add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::Error).within(first..second + 1));
+        assert!(matches!(vlfs.close().await, Err(FsError::Device(_))));
+        let again = vlfs.close().await;
+        assert!(matches!(again, Err(FsError::Stopped(_))), "{again:?}");
+        let written = client.write_file(b"/g", &[2; 1000]).await;
+        assert!(matches!(written, Err(FsError::Stopped(_))), "{written:?}");
+    });
+}
+
 /// Aim: a volume that cannot be closed, as there is no space below for its last record, can be closed later. Method: that record
 /// finds no space once; then the volume is closed again, at once or after a change.
 #[test]
