@@ -146,10 +146,6 @@ impl WriteFlags {
 /// Where a disk's heads are, for eager writing \[wa99\]. Arrays and remapping devices do not pass it on. A
 /// concatenation of disks does, with one arm for each disk.
 pub trait HeadView {
-    /// Time from `at` until the first byte of a one-sector write to `sector` would be under the head if the drive were
-    /// idle from now on: seek, head switch and rotation, without command overhead.
-    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos;
-
     /// Arms that move independently of each other.
     fn arms(&self) -> u32 {
         1
@@ -159,7 +155,7 @@ pub trait HeadView {
     fn current_track(&self, arm: u32) -> (Sector, u64);
 
     /// Time from `at` until the medium would begin to take a write of `sectors` to `sector`, if the command came at
-    /// `at` and the drive were idle: [`HeadView::positioning`] plus the command overhead before it.
+    /// `at` and the drive were idle: command overhead, seek, head switch and rotation.
     fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos;
 
     /// The track on which `sector` lies; `None` beyond the last sector.

@@ -1,6 +1,6 @@
 //! The disk as a block device: a mechanism, a queue in front of it, and the bytes.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -170,6 +170,16 @@ impl Disk {
         state.called = Some((ticket, done));
     }
 
+    /// The heads where they are now, or will be after the request that the drive serves: an idle drive may have read ahead since
+    /// its last request.
+    fn heads(&self) -> RefMut<'_, Mechanism> {
+        let mut state = self.state.borrow_mut();
+        if !state.busy {
+            state.mechanism.advance(self.rt.now());
+        }
+        RefMut::map(state, |state| &mut state.mechanism)
+    }
+
     /// A request of `bytes` at `at`, checked; `None` when there is nothing to do.
     fn request(&self, at: Sector, bytes: usize, write: bool, fua: bool) -> Result<Option<Request>, DeviceError> {
         let bytes = bytes as u64;
@@ -285,16 +295,12 @@ impl Drop for Serve<'_> {
 }
 
 impl HeadView for Disk {
-    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
-        HeadView::positioning(&self.state.borrow().mechanism, at, sector)
-    }
-
     fn current_track(&self, arm: u32) -> (Sector, u64) {
-        HeadView::current_track(&self.state.borrow().mechanism, arm)
+        HeadView::current_track(&*self.heads(), arm)
     }
 
     fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos {
-        HeadView::write_access(&self.state.borrow().mechanism, at, sector, sectors)
+        HeadView::write_access(&*self.heads(), at, sector, sectors)
     }
 
     fn track_of(&self, sector: Sector) -> Option<TrackPlace> {
@@ -302,17 +308,12 @@ impl HeadView for Disk {
     }
 
     fn after_write(&self, at: Nanos, sector: Sector, sectors: u32, flags: WriteFlags) -> Option<HeadsAt> {
-        self.state.borrow().mechanism.after_write(at, sector, sectors, flags)
+        self.heads().after_write(at, sector, sectors, flags)
     }
 }
 
 /// The heads of an otherwise idle drive.
 impl HeadView for Mechanism {
-    /// As for a write: with its settling time. `Nanos::MAX` beyond the last sector.
-    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
-        self.positioning(at, sector, true).unwrap_or(Nanos::MAX)
-    }
-
     fn current_track(&self, _: u32) -> (Sector, u64) {
         // A track without sectors is one that no request reaches, such as a reserved one at power-on.
         self.current_track().unwrap_or((Sector::ZERO, 0))

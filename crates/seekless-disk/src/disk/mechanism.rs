@@ -253,8 +253,8 @@ impl Mechanism {
         }
     }
 
-    /// Brings reading and writing on the medium up to `now`.
-    fn advance(&mut self, now: Nanos) {
+    /// Brings reading and writing on the medium up to `now`, at which the drive serves nothing.
+    pub(super) fn advance(&mut self, now: Nanos) {
         if self.writer.as_ref().is_some_and(|writer| writer.end <= now) {
             self.writer = None;
         }

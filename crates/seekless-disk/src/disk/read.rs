@@ -133,7 +133,14 @@ impl Mechanism {
 
     /// Interrupts reading: `self.free` says when the arm can leave.
     pub(super) fn stop_reading(&mut self, now: Nanos) {
-        let Some(reader) = self.reader.take() else { return };
+        (self.track, self.free) = self.interrupted(now);
+        self.reader = None;
+    }
+
+    /// Where the heads are, and when they can leave from there, if reading is interrupted at `now`. Reading has been brought up to
+    /// `now`, or it has not got so far.
+    pub(super) fn interrupted(&self, now: Nanos) -> (Track, Nanos) {
+        let Some(reader) = &self.reader else { return (self.track, self.free) };
         let extent = &reader.extent;
         let until = if now < extent.on_track || self.tables.drive.cache.stop_in_sector {
             extent.on_track
@@ -142,8 +149,7 @@ impl Mechanism {
             let passed = self.tables.sectors_by(extent, now);
             if now < extent.begin { extent.begin } else { self.tables.passed(extent, (passed + 1).min(extent.len)) }
         };
-        self.track = extent.track;
-        self.free = self.free.max(until);
+        (extent.track, self.free.max(until))
     }
 
     /// Starts to read into a segment from `lbn` on; the host waits for the sectors before `request_end`.

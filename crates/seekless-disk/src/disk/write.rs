@@ -89,7 +89,7 @@ impl Mechanism {
     /// [`Mechanism::write_through`], without doing it.
     pub(super) fn write_begin(&self, start: Nanos, sector: Sector, count: u64) -> Nanos {
         let (drive, tables) = (&self.tables.drive, &*self.tables);
-        let (track, free) = self.position();
+        let (track, free) = self.interrupted(start);
         let ready = start + drive.overhead.write_miss.get(self.last_was_read);
         let arm = ready.max(free);
         let mut extent = tables.extent(track, arm, sector.0, count, true);

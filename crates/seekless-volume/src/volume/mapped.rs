@@ -444,10 +444,6 @@ impl Mapped {
 
 /// Only for [`concat()`], of members with heads.
 impl HeadView for Mapped {
-    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
-        self.member_of(sector).map_or(Nanos::MAX, |(head, sector, ..)| head.positioning(at, sector))
-    }
-
     fn arms(&self) -> u32 {
         self.members.iter().filter_map(|member| member.head()).map(HeadView::arms).sum()
     }

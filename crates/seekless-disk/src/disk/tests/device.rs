@@ -42,6 +42,53 @@ fn bytes_and_time() {
     assert!(disk.guarantees().durable_on_completion);
 }
 
+/// Aim: what the heads of an idle drive say of a write comes true, also where the drive has read ahead since its last request
+/// \[wa99 §4.2\]. Method: reads and pauses, then a write whose time is predicted, beginning with whether its place is on the track that
+/// the heads are said to be on.
+#[test]
+fn heads_know_what_was_read_ahead() {
+    for (name, stop_in_sector) in
+        [("st19101-wa99", true), ("st19101-wa99", false), ("hp97560-wa99", true), ("hp97560-wa99", false)]
+    {
+        let mut drive = drive(name).clone();
+        drive.cache.stop_in_sector = stop_in_sector;
+        assert_eq!(drive.zones.len(), 1, "one time for all sectors");
+        let (executor, disk) = on(&drive, Options { keep_bytes: false, ..Options::default() });
+        let (rt, mut rng) = (executor.rt(), Rng::new(3));
+        let last = executor
+            .block_on(async {
+                let mut last = Vec::new();
+                let mut tracks_left = 0;
+                for _ in 0..400 {
+                    let from = rng.below(drive.sectors - 400);
+                    for part in 0..1 + rng.below(3) {
+                        let read_on = Sector(from + part * 8);
+                        drop(disk.read(read_on, Buf::dirty(4096)).await.unwrap());
+                        let pause_bits = 8 + rng.below(17);
+                        rt.sleep(Nanos(rng.below(1 << pause_bits))).await;
+                    }
+                    let head = disk.head().unwrap();
+                    let (track, len) = head.current_track(0);
+                    let was = head.track_of(Sector(from)).unwrap().first;
+                    tracks_left += u64::from(track != was);
+                    let to = match rng.below(2) {
+                        0 => track.0 + rng.below(len),
+                        _ => rng.below(drive.sectors),
+                    };
+                    let (now, access) = (rt.now(), head.write_access(rt.now(), Sector(to), 1));
+                    disk.write(Sector(to), Data::from_slice(&[0; 512]), WriteFlags::FUA).await.unwrap();
+                    last.push((rt.now() - now).0 as i64 - access.0 as i64);
+                }
+                assert!(tracks_left > 10, "{tracks_left}: reading ahead never left a track");
+                last
+            })
+            .unwrap();
+        // What follows is the sector itself and the command's end.
+        let (least, most) = (last.iter().min().unwrap(), last.iter().max().unwrap());
+        assert!(*least > 0 && most - least <= 2, "{name}: {least} to {most} ns after the predicted moment");
+    }
+}
+
 /// A request that waits takes little memory beside its place in the queue: thousands may wait.
 #[test]
 fn requests_that_wait_are_small() {

@@ -192,10 +192,6 @@ fn draw_filling(rng: &mut Rng, figures: &Figures, kept: usize, draws: u64) -> f6
 struct Bare(RefCell<Mechanism>);
 
 impl HeadView for Bare {
-    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
-        self.0.borrow().positioning(at, sector, true).unwrap_or(Nanos::ZERO)
-    }
-
     fn current_track(&self, _: u32) -> (Sector, u64) {
         self.0.borrow().current_track().unwrap_or((Sector::ZERO, 1))
     }

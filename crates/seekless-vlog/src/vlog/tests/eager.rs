@@ -32,10 +32,6 @@ impl Bare {
 }
 
 impl HeadView for Bare {
-    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
-        self.0.borrow().positioning(at, sector, true).expect("it is on the drive")
-    }
-
     fn current_track(&self, _: u32) -> (Sector, u64) {
         self.0.borrow().current_track().expect("it is on a track")
     }
