@@ -537,31 +537,33 @@ impl Core {
         for row in rows.clone() {
             self.redo(row).await?; // Otherwise it would come back later.
         }
-        let (is_journaled, _mark) = match self.shape.level {
-            Level::Mirror => (false, self.mark(rows.clone()).await?),
+        let (journaled, _mark) = match self.shape.level {
+            Level::Mirror => (Vec::new(), self.mark(rows.clone()).await?),
             Level::Parity => {
-                let journaled = rows.clone().any(|row| self.needs_journal(row));
+                // Other rows are in no record: it would be done again over what is written to them without one (J4).
+                let journaled: Vec<u64> = rows.clone().filter(|&row| self.needs_journal(row)).collect();
                 (journaled, self.mark_needed(rows.clone()).await?)
             }
+        };
+        let of = |row: u64| {
+            let held = self.in_use().into_iter().filter(move |&member| self.holds(member, row));
+            held.map(move |member| MemberWrite::zeroes(member, self.shape.at(row, 0), self.shape.unit))
         };
         let writes = match self.shape.level {
             Level::Mirror => {
                 self.to_mirrors(at, sectors, |member, at, _, sectors| MemberWrite::zeroes(member, at, sectors))
             }
-            Level::Parity => {
-                let of = |row: u64| {
-                    let held = self.in_use().into_iter().filter(move |&member| self.holds(member, row));
-                    held.map(move |member| MemberWrite::zeroes(member, self.shape.at(row, 0), self.shape.unit))
-                };
-                merge(rows.clone().flat_map(of).collect(), u64::from(u32::MAX))
-            }
+            Level::Parity => merge(rows.clone().flat_map(of).collect(), u64::from(u32::MAX)),
         };
-        let record = match is_journaled {
-            true => match self.append(&writes).await? {
-                Some(record) => Some(record),
-                None => return Ok(Written::Nothing),
-            },
-            false => None,
+        let record = match journaled.is_empty() {
+            false => {
+                let journaled = journaled.into_iter().flat_map(of).collect();
+                match self.append(&merge(journaled, u64::from(u32::MAX))).await? {
+                    Some(record) => Some(record),
+                    None => return Ok(Written::Nothing),
+                }
+            }
+            true => None,
         };
         debug_assert!(
             self.shape.level == Level::Mirror || record.is_some() || rows.clone().all(|row| !self.needs_journal(row)),
