@@ -8,7 +8,7 @@ use super::file::{Form, Tail};
 use super::format::{Entry, Record};
 use super::index::Step;
 use super::load::damaged;
-use super::node::{CommitTurn, Node, OpenFile, may_have_capability};
+use super::node::{CommitTurn, Node, OpenFile, may_have_privileges};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::FsResult;
@@ -56,8 +56,8 @@ impl ChunkedLayer {
         if self.closed.get() || !nodes.holds(file.ino(), file.node) {
             return Ok(false);
         }
-        if may_have_capability(file.lower, file.ino()).await {
-            // Writing below would remove it.
+        if may_have_privileges(file.lower, file.ino()).await {
+            // Writing below would remove them.
             return Ok(false);
         }
         let moved = self.move_records(&turn).await?;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::compact::Urgency;
 use super::file::{File, Form, Times};
 use super::mark;
-use super::node::{CommitTurn, Node, OpenFile, Writer, may_have_capability};
+use super::node::{CommitTurn, Node, OpenFile, SET_ID_BITS, Writer, may_have_capability};
 use super::{ChunkedLayer, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
@@ -16,9 +16,6 @@ use crate::fs::{
 use crate::layer::change::Change;
 use crate::layer::{At, Layer, Nodes};
 use crate::units::{Ino, Nanos};
-
-/// Set-user-id and set-group-id.
-const SET_ID_BITS: u16 = 0o6000;
 
 impl ChunkedLayer {
     /// Opens a file for access to its data: `None` where the file is passed through.

@@ -11,6 +11,9 @@ use crate::layer::read_lower;
 use crate::rt::{Event, Gate};
 use crate::units::Ino;
 
+/// Set-user-id and set-group-id.
+pub(super) const SET_ID_BITS: u16 = 0o6000;
+
 /// The layer's state of an inode in use.
 pub struct Node {
     pub(super) ino: Ino,
@@ -208,6 +211,13 @@ impl CommitTurn {
 pub(super) async fn may_have_capability(lower: &Fs, ino: Ino) -> bool {
     let read = lower.getxattr(ino, XATTR_CAPABILITY).await;
     !matches!(read, Err(FsError::NoAttribute | FsError::Unsupported))
+}
+
+/// False when writing to the lower file certainly removes no privilege of those who run it: for a daemon that is not root, a
+/// write removes set-user-id and set-group-id too.
+pub(super) async fn may_have_privileges(lower: &Fs, ino: Ino) -> bool {
+    let sets_no_id = lower.getattr(ino, None).await.is_ok_and(|attr| attr.permissions & SET_ID_BITS == 0);
+    !sets_no_id || may_have_capability(lower, ino).await
 }
 
 impl Drop for CommitTurn {

@@ -23,6 +23,8 @@ pub(in crate::layer) struct Trouble {
     pub no_replace: Cell<bool>,
     /// Renames and removals take this long after they have happened.
     pub slow_names: RefCell<Option<(Rt, Nanos)>>,
+    /// Writing removes set-user-id and set-group-id, as on a host for a daemon that is not root.
+    pub writes_take_privileges: Cell<bool>,
     /// The longest write to each file so far.
     pub longest_writes: RefCell<BTreeMap<Ino, usize>>,
 }
@@ -59,6 +61,7 @@ impl Layer for Trouble {
         }
         let longest = self.longest_write_to(at.ino).max(data.len());
         self.longest_writes.borrow_mut().insert(at.ino, longest);
+        let mode = WriteMode { kill_privileges: mode.kill_privileges || self.writes_take_privileges.get() };
         at.lower.write(at.ino, at.handle, offset, data, mode).await
     }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::fs::client::Client;
-use crate::fs::{AllocateMode, FileRange, FsError, XATTR_CAPABILITY};
+use crate::fs::{AllocateMode, FileRange, FsError, SetAttr, XATTR_CAPABILITY};
 use crate::layer::codecs::Copy;
 use crate::layer::tests::trouble::Trouble;
 use crate::rng::Rng;
@@ -242,6 +242,38 @@ fn a_mark_that_cannot_be_read_once() {
             let again = Client::new(stack_on(&rt, left, options.clone()).await.unwrap());
             assert_eq!(again.stat(b"/f").await.unwrap().size, 9_000 + round as u64 * 1_000);
         }
+    });
+}
+
+/// A daemon that is not root cannot write to a program below without removing its set-user-id: what it has to write is written
+/// before that is given, and idle time moves no records of it.
+#[test]
+fn a_daemon_that_is_not_root_spares_set_user_id() {
+    simulate(1, async |rt| {
+        let lower = Trouble::over(model(&rt)).await;
+        lower.layer().writes_take_privileges.set(true);
+        let fs = stack_on(&rt, lower.clone(), tiny(Arc::new(Copy))).await.unwrap();
+        let client = Client::new(fs.clone());
+        let mut noise = vec![0; 400_000];
+        Rng::new(7).fill(&mut noise);
+        let file = client.create(b"/program").await.unwrap();
+        client.write(file, 0, &noise).await.unwrap();
+        fs.syncfs().await.unwrap();
+        let hole = FileRange { offset: 0, bytes: 300_000 };
+        client.fallocate(b"/program", hole, AllocateMode::PunchHole).await.unwrap();
+        client.setattr(b"/program", SetAttr { permissions: Some(0o4755), ..SetAttr::default() }).await.unwrap();
+        rt.sleep(Nanos::from_secs(20)).await;
+        while fs.idle(Nanos(rt.now().0 + 1_000_000)).await.unwrap() {}
+        assert_eq!(client.stat(b"/program").await.unwrap().permissions, 0o4755);
+        let moved = fs.counters().into_iter().find(|(name, _)| *name == "records_moved");
+        assert_eq!(moved, Some(("records_moved", 0)));
+        // Without it there is something to do.
+        client.setattr(b"/program", SetAttr { permissions: Some(0o755), ..SetAttr::default() }).await.unwrap();
+        while fs.idle(Nanos(rt.now().0 + 1_000_000)).await.unwrap() {}
+        let moved = fs.counters().into_iter().find(|(name, _)| *name == "records_moved");
+        assert!(moved.is_some_and(|(_, moved)| moved > 0));
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
     });
 }
 
