@@ -102,10 +102,18 @@ fn check(file: &File, path: &Path) -> Result<(), Failure> {
     let mut beginning = vec![0; LOOKED_AT];
     // A file that cannot be read cannot be checked.
     let count = file.read_at(&mut beginning, 0).unwrap_or(0);
-    match beginning[..count].contains(&0) {
-        true => refused("no text"),
-        false => Ok(()),
+    match is_log(&beginning[..count]) {
+        true => Ok(()),
+        false => refused("no text"),
     }
+}
+
+/// True for the beginning of a text. Behind its first line there may be zeros: a power cut can leave a file with its new length and
+/// without what was appended last, and later daemons append to that.
+fn is_log(beginning: &[u8]) -> bool {
+    let first = beginning.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let is_line = !first.is_empty() && std::str::from_utf8(first).is_ok_and(|line| !line.contains(char::is_control));
+    is_line || !beginning.contains(&0)
 }
 
 /// Standard error has no reader any more.
@@ -179,5 +187,27 @@ fn word(level: Level) -> &'static str {
         Level::Warn => "warning",
         Level::Info => "info",
         Level::Debug | Level::Trace => "debug",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A power cut may leave zeros at the end of a log, which later lines follow; it is still a log. An image is none.
+    #[test]
+    fn a_log_with_zeros_in_it_is_a_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let is_accepted = |pieces: &[&[u8]]| {
+            std::fs::write(&path, pieces.concat()).unwrap();
+            check(&File::open(&path).unwrap(), &path).is_ok()
+        };
+        let (line, zeros) = ("2026-11-27T09:36:00.000Z [12] info: mounted on /srv/b\u{fc}cher\n".as_bytes(), [0; 300]);
+        assert!(is_accepted(&[line, &zeros]) && is_accepted(&[line, &zeros, line, line]));
+        assert!(is_accepted(&[]) && is_accepted(&[line, line]) && is_accepted(&["\u{fc}".repeat(5000).as_bytes()]));
+        for image in [&b""[..], b"LUKS\xba\xbe", b"text", b"\n", b"\x7fELF\n", b"\x89PNG\r\n"] {
+            assert!(!is_accepted(&[image, &zeros, line]), "{image:?}");
+        }
     }
 }
