@@ -9,7 +9,7 @@ use rustix::process::Pid;
 use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::{Failure, output};
-use crate::fuse::Standing;
+use crate::fuse::{Standing, started};
 
 /// A file that holds the number of this process. An existing one is replaced when its process is gone.
 pub(super) struct PidFile(PathBuf);
@@ -48,7 +48,7 @@ fn wait_for_an_ending_daemon(path: &Path) {
     let mut told = false;
     let mut last_ending = begun;
     // When it ends, it removes the file before it is no longer known as one that is ending.
-    while let Some(pid) = named_process(path).filter(|&pid| is_running(pid)) {
+    while let Some(pid) = named_process(path) {
         match Standing::of(pid) {
             Standing::Serving => return,
             Standing::Unknown if last_ending.elapsed() >= DOUBT => return,
@@ -75,12 +75,13 @@ const DOUBT: Duration = Duration::from_millis(500);
 const TELL_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The process that a pid file names. A special file is not opened.
+/// The process that a pid file names, while it runs. A special file is not opened.
 fn named_process(path: &Path) -> Option<u32> {
     if !path.symlink_metadata().ok()?.is_file() {
         return None;
     }
-    number(&String::from_utf8_lossy(&files::beginning(&File::open(path).ok()?, 64).ok()?))
+    let file = File::open(path).ok()?;
+    number(&String::from_utf8_lossy(&files::beginning(&file, 64).ok()?)).filter(|&pid| is_named(pid, &file))
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -94,10 +95,20 @@ fn is_stale(file: &File) -> Result<(), String> {
     let text = String::from_utf8_lossy(&text);
     match (text.trim().is_empty(), number(&text)) {
         (true, _) => Ok(()),
-        (false, Some(pid)) if is_running(pid) => Err(format!(", and process {pid}, which it names, is running")),
+        (false, Some(pid)) if is_named(pid, file) => Err(format!(", and process {pid}, which it names, is running")),
         (false, Some(_)) => Ok(()),
         (false, None) => Err(" and holds no process number; remove it, or name another file".to_owned()),
     }
+}
+
+/// True when process `pid`, whose number is in `file`, is running, and can be the one that is meant: the number may be from before
+/// a reboot, and another process has it now, which has begun after the file was written.
+fn is_named(pid: u32, file: &File) -> bool {
+    /// Times of files are those of the last tick, or of the last second.
+    const SLACK: Duration = Duration::from_secs(2);
+    let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
+    let is_younger = || started(pid).zip(written).is_some_and(|(started, written)| started > written + SLACK);
+    is_running(pid) && !is_younger()
 }
 
 fn is_running(number: u32) -> bool {
@@ -163,5 +174,23 @@ mod tests {
         std::fs::write(&file.0, format!("{}\n", std::process::id())).unwrap();
         file.remove();
         assert!(!file.0.exists());
+    }
+
+    /// After a reboot another process may have the number. It has begun after the file was written.
+    #[test]
+    fn a_number_that_another_process_got_is_stale() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pid");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let now = std::time::SystemTime::now();
+        for (seconds_ago, is_replaced) in [(0, false), (86_400, true)] {
+            std::fs::write(&path, format!("{}\n", child.id())).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(now - Duration::from_secs(seconds_ago)).unwrap();
+            let written = PidFile::new(&path).and_then(|file| file.write());
+            assert_eq!(written.is_ok(), is_replaced, "written {seconds_ago} s ago");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

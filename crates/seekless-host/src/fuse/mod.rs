@@ -44,6 +44,7 @@ pub use control::{
 };
 pub use errno::errno_of;
 pub use mount::{DeadMount, MountError, MountOptions};
+pub(crate) use names::started;
 pub use negotiate::Negotiated;
 pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};

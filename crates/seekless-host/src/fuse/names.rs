@@ -1,5 +1,10 @@
 //! How a mount and its daemon are identified from outside: extended attributes of the root, and the daemon's process.
 
+use std::time::{Duration, SystemTime};
+
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
+
 /// Name of the extended attribute of the root in which the daemon publishes its identity. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 
@@ -47,6 +52,13 @@ pub(super) fn state(pid: u32) -> Option<char> {
 /// When a process started, in clock ticks since boot.
 pub(super) fn start_time(pid: u32) -> Option<u64> {
     start_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// When a process started, by the clock that gives files their times; `None` when there is no such process.
+pub(crate) fn started(pid: u32) -> Option<SystemTime> {
+    let since_boot = Duration::from_millis(start_time(pid)?.checked_mul(1000)? / clock_ticks_per_second().max(1));
+    let up = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
+    SystemTime::now().checked_sub(up)?.checked_add(since_boot)
 }
 
 fn start_in(stat: &str) -> Option<u64> {
