@@ -8,7 +8,7 @@ use std::rc::Rc;
 use clap::ValueEnum;
 use rustix::mount::MountFlags;
 use seekless::fs::Fs;
-use seekless::stack::{Interface, Mounted, Part, Purpose, Stack, Usage};
+use seekless::stack::{self, Interface, Mounted, Part, Purpose, Stack, Usage, Word};
 
 use serde_json::Value;
 
@@ -168,7 +168,7 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
     let image = Image::of(&stack);
     let user = std::process::id();
     let is_daemon = Cell::new(false);
-    let outcome = supervise::run(&args.directory, |report, life| {
+    let outcome = supervise::run(&args.directory, has_relative_paths(args, &stack), |report, life| {
         is_daemon.set(true);
         let mut options = options;
         if life == Life::Later {
@@ -195,32 +195,53 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
     outcome
 }
 
-/// Which file an image was when it was first mounted.
+/// True when a path that a later daemon needs is relative to the directory of this process.
+fn has_relative_paths(args: &Args, stack: &Stack) -> bool {
+    let is_relative = |path: &Path| path.is_relative();
+    let in_word = |word: &Word| {
+        let mut given = word.spec().params().filter_map(|param| word.given(param.name));
+        given.any(|value| matches!(value, stack::Value::Path(path) if is_relative(path.as_ref())))
+    };
+    is_relative(&args.directory)
+        || args.pid_file.as_deref().is_some_and(is_relative)
+        || stack.words().iter().any(in_word)
+}
+
+/// Which file an image was, or which directory, when it was first mounted.
 struct Image {
     path: PathBuf,
+    kind: &'static str,
     identity: (u64, u64),
 }
 
 impl Image {
-    /// That of a stack on one image. Members of an array know each other.
+    /// That of a stack on one image, or on a directory. Members of an array know each other.
     fn of(stack: &Stack) -> Option<Image> {
-        let leaf = stack.words().last().filter(|leaf| leaf.name() == "file")?;
+        let leaf = stack.words().last()?;
+        let kind = match leaf.name() {
+            "file" => "file",
+            "hostdir" => "directory",
+            _ => return None,
+        };
         let path = PathBuf::from(leaf.text("path")?);
         let identity = Image::identity(&path)?;
-        Some(Image { path, identity })
+        Some(Image { path, kind, identity })
     }
 
     fn identity(path: &Path) -> Option<(u64, u64)> {
-        std::fs::metadata(path).ok().filter(|file| file.is_file()).map(|file| (file.dev(), file.ino()))
+        let found = std::fs::metadata(path).ok().filter(|found| found.is_file() || found.is_dir());
+        found.map(|found| (found.dev(), found.ino()))
     }
 
     /// What to report when another file has its name now, as an older copy would: what was synced is not in that one.
     fn replaced(&self) -> Option<Failure> {
         (Image::identity(&self.path)? != self.identity).then(|| {
-            let path = self.path.display();
-            Failure::new(format!("{path} is another file than the one that was mounted: what was synced is not in it"))
-                .hint("put the first one back, or end this mount with `seekless umount --lazy` and mount what you want")
-                .code(FAILED)
+            let (path, kind) = (self.path.display(), self.kind);
+            Failure::new(format!(
+                "{path} is another {kind} than the one that was mounted: what was synced is not in it"
+            ))
+            .hint("put the first one back, or end this mount with `seekless umount --lazy` and mount what you want")
+            .code(FAILED)
         })
     }
 }

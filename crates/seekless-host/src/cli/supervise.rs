@@ -11,9 +11,11 @@
 //!   S3  A mount that does not come back is said in the log.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
@@ -38,17 +40,28 @@ pub(super) enum Life {
     Later,
 }
 
-/// Starts the supervisor, and returns when the first daemon works. `serve` is called in each daemon's process.
-pub(super) fn run(mount_point: &Path, serve: impl FnOnce(Report, Life) -> Done) -> Done {
-    let here = std::env::current_dir().map_err(|error| Failure::new(error).code(FAILED))?;
-    let mount_point = std::path::absolute(mount_point).map_err(|error| Failure::new(error).code(FAILED))?;
+/// Starts the supervisor, and returns when the first daemon works. `serve` is called in each daemon's process. With `stays`, each is
+/// in the directory where this process is, which that keeps busy.
+pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Life) -> Done) -> Done {
+    let failed = |error: std::io::Error| Failure::new(error).code(FAILED);
+    // The directory and not its name, which it may lose.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let here = stays.then(|| rustix::fs::open(".", flags, Mode::empty())).transpose();
+    let here = here.map_err(|error| failed(error.into()))?;
+    let mount_point =
+        std::fs::canonicalize(mount_point).or_else(|_| std::path::absolute(mount_point)).map_err(failed)?;
     match daemon::split()? {
         Side::Parent(waiting) => waiting.outcome(),
-        Side::Child(report) => supervise(&here, &mount_point, report, serve),
+        Side::Child(report) => supervise(here, &mount_point, report, serve),
     }
 }
 
-fn supervise(here: &Path, mount_point: &Path, report: Report, serve: impl FnOnce(Report, Life) -> Done) -> Done {
+fn supervise(
+    here: Option<OwnedFd>,
+    mount_point: &Path,
+    report: Report,
+    serve: impl FnOnce(Report, Life) -> Done,
+) -> Done {
     let mut report = Some(report);
     match lives(here, mount_point, &mut report, serve) {
         Ok(code) => Ok(code),
@@ -63,7 +76,7 @@ fn supervise(here: &Path, mount_point: &Path, report: Report, serve: impl FnOnce
 }
 
 fn lives(
-    here: &Path,
+    here: Option<OwnedFd>,
     mount_point: &Path,
     report: &mut Option<Report>,
     serve: impl FnOnce(Report, Life) -> Done,
@@ -80,9 +93,13 @@ fn lives(
                 drop(signals);
                 // The pipe of the process that the user started belongs to the supervisor.
                 drop(report.take());
-                // Paths of the stack line are relative to where the user was.
-                if life == Life::Later {
-                    let _ = std::env::set_current_dir(here);
+                // Paths of the stack line are relative to where the user was; anywhere else they may name something else.
+                if let Some(here) = here.filter(|_| life == Life::Later)
+                    && let Err(error) = rustix::process::fchdir(here)
+                {
+                    let text = format!("cannot go back to the directory from which this was mounted: {error}");
+                    its_report.failed(&Failure::new(text).code(FAILED));
+                    return Ok(FAILED);
                 }
                 return serve(its_report, life);
             }

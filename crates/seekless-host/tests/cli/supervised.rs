@@ -172,6 +172,60 @@ fn without_memory_a_daemon_dies() {
     });
 }
 
+/// Paths of the line are relative to the directory where the user was, which may have another name by now; another one with its
+/// name has another image. Without relative paths it is not needed.
+#[test]
+fn a_restart_is_where_the_user_was() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let (mnt, pid, log) = (scratch.path("mnt"), scratch.path("pid"), scratch.path("log"));
+    let mount = |line: &str| {
+        let mut command = scratch.command();
+        command.args(["mount", line, "--supervise"]).arg(&mnt).arg("--pid-file").arg(&pid).arg("--log-file").arg(&log);
+        let ended = scratch.ended(&command.current_dir(scratch.path("here")).output().unwrap());
+        assert_eq!((ended.code, &*ended.complaints()), (0, ""));
+    };
+    scratch.make_directory("here");
+    std::fs::rename(scratch.path("a.img"), scratch.path("here/a.img")).unwrap();
+    mount(LINE);
+    std::fs::write(mnt.join("f"), "text").unwrap();
+    scratch.good(&["sync", "mnt"]);
+    std::fs::rename(scratch.path("here"), scratch.path("there")).unwrap();
+    scratch.make_directory("here");
+    scratch.good(&["mkfs", "-q", "lfs / file:here/a.img,size=64MiB"]);
+    kill_and_wait(&scratch);
+    assert_eq!(std::fs::read(mnt.join("f")).unwrap(), b"text");
+    scratch.good(&["umount", "mnt"]);
+    mount(&format!("lfs / file:{}", scratch.path("there/a.img").display()));
+    std::fs::remove_dir_all(scratch.path("here")).unwrap();
+    kill_and_wait(&scratch);
+    assert_eq!(std::fs::read(mnt.join("f")).unwrap(), b"text");
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// Another directory with the name of the one that was mounted is not served.
+#[test]
+fn another_directory_is_not_mounted_again() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    ["mnt", "data"].into_iter().for_each(|name| scratch.make_directory(name));
+    scratch.good(&["mount", "wrap / hostdir:data", "mnt", "--supervise", "--pid-file", "pid", "--log-file", "log"]);
+    std::fs::rename(scratch.path("data"), scratch.path("old")).unwrap();
+    scratch.make_directory("data");
+    let server = daemon(&scratch);
+    let supervisor = parent(server);
+    kill_process(server, Signal::KILL).unwrap();
+    wait_for("the end of the supervisor", || !is_running(supervisor));
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(log.contains("data is another directory than the one that was mounted"), "{log}");
+    assert!(!log.contains("mounted again on"), "{log}");
+    scratch.run(&["umount", "--lazy", "mnt"]);
+}
+
 /// What is unmounted stays unmounted, whether by `umount` or by a signal to the supervisor; both processes end, and what
 /// was written is there.
 #[test]
