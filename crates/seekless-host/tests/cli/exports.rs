@@ -1,5 +1,7 @@
 //! Devices exported over NBD, with the usual clients. A client that is not installed is skipped with a message.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -218,6 +220,51 @@ fn snapshots_are_kept() {
 }
 
 /// The stack `word`, exported from the scratch directory by a daemon that ends with this.
+/// A snapshot is offered to be read alone, without an option that says so, and two of one disk at once; with `fork` it can be written to.
+#[test]
+fn snapshots_are_offered_read_only() {
+    let scratch = Scratch::new();
+    let disk = "vld / file:disk.img";
+    scratch.good(&["mkfs", "-q", "vld:snapshots=2,reserve=40% / file:disk.img,size=64MiB"]);
+    for name in ["one", "two"] {
+        scratch.good(&["snapshot", "take", disk, name]);
+    }
+    let start = |stack: &str, name: &str| {
+        let run = scratch.run(&["export", stack, "--socket", name, "--pid-file", &format!("{name}.pid")]);
+        assert_eq!(run.code, 0, "{stack}: {}", run.err);
+    };
+    // An answer to NBD_OPT_EXPORT_NAME: 8 bytes of size, then the flags.
+    let is_read_only = |name: &str| {
+        let mut server = UnixStream::connect(scratch.path(name)).unwrap();
+        let mut hello = [0; 18];
+        server.read_exact(&mut hello).unwrap();
+        server.write_all(&[&3_u32.to_be_bytes()[..], b"IHAVEOPT", &1_u32.to_be_bytes(), &[0; 4]].concat()).unwrap();
+        let mut export = [0; 10];
+        server.read_exact(&mut export).unwrap();
+        export[9] & 2 != 0
+    };
+    let stop = |name: &str| {
+        let pid = std::fs::read_to_string(scratch.path(&format!("{name}.pid"))).unwrap();
+        assert!(Command::new("kill").arg(pid.trim()).status().unwrap().success());
+        let start = Instant::now();
+        while scratch.path(&format!("{name}.pid")).exists() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    for name in ["one", "two"] {
+        start(&format!("vld:snapshot={name} / file:disk.img"), name);
+    }
+    let found = ["one", "two"].map(is_read_only);
+    ["one", "two"].into_iter().for_each(stop);
+    assert_eq!(found, [true; 2]);
+    for (stack, expected) in [("fork / vld:snapshot=one / file:disk.img", false), (disk, false)] {
+        start(stack, "s");
+        let found = is_read_only("s");
+        stop("s");
+        assert_eq!(found, expected, "{stack}");
+    }
+}
+
 struct Served(Scratch);
 
 impl Served {
