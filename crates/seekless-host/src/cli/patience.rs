@@ -3,8 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
+
 use super::{Failure, output};
 use crate::fuse;
+
+/// How long to wait: as many seconds as every clock can add.
+pub(super) fn seconds() -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=u64::from(u32::MAX))
+}
 
 /// What `work` says, which asks the mount that holds `path`, and does so in a process of its own.
 ///

@@ -28,7 +28,7 @@ pub(super) struct Args {
     what: String,
 
     /// How long to wait for the daemon of a mount, in seconds
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = patience::seconds())]
     timeout: u64,
 
     /// Print JSON

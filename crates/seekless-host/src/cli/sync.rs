@@ -18,7 +18,7 @@ pub(super) struct Args {
     directory: PathBuf,
 
     /// How long to wait for the daemon, in seconds
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 600, value_parser = patience::seconds())]
     timeout: u64,
 
     /// Say when it is done

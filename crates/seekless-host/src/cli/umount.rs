@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::exit::{FAILED, WRONG_USAGE};
-use super::{Done, Failure, output};
+use super::{Done, Failure, output, patience};
 use crate::fuse::{self, UmountError};
 
 /// Unmount, and return when everything is durable
@@ -23,7 +23,7 @@ pub(super) struct Args {
     lazy: bool,
 
     /// How long to wait for the daemon to answer, and to write what it holds, in seconds
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 600, value_parser = patience::seconds())]
     timeout: u64,
 }
 

@@ -284,6 +284,7 @@ fn bad_mounts_are_refused() {
     assert!(ended.code == 32 && ended.err.contains("not one of ours; use umount(8)"), "{}", ended.err);
     // clap's own complaints have the command's code for wrong usage.
     for (arguments, code) in [(&["mount"][..], 1), (&["fsck"], 16), (&["mkfs"], 2), (&["frobnicate"], 2), (&[], 2)] {
+            (&["umount", "--timeout", "4294967295", "mnt"], 1, "seekless: mnt is not a mount point"),
         let ended = scratch.run(arguments);
         assert!(ended.code == code && ended.err.contains("Usage: seekless"), "{arguments:?} {}", ended.err);
     }
@@ -291,6 +292,11 @@ fn bad_mounts_are_refused() {
 
 /// A damaged volume is damage for fsck, and a clear error for every other command.
 #[test]
+    // A moment that no clock has.
+    for (command, code) in [("umount", 1), ("sync", 2), ("stat", 2)] {
+        let ended = scratch.run(&[command, "mnt", "--timeout", "18446744073709551615"]);
+        assert!(ended.code == code && ended.err.contains("4294967295"), "{command}: {} {}", ended.code, ended.err);
+    }
 fn damage_is_told_from_other_failures() {
     let scratch = Scratch::new();
     scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);

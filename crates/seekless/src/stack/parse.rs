@@ -7,8 +7,9 @@ use super::spec::{Param, WordSpec};
 use super::value::{Kind, nearest};
 use super::{Setting, Stack, Word};
 
-/// Longest line that is parsed. A stack has a few words; a path has at most 4096 bytes.
-const LINE_BYTES_MAX: usize = 64 << 10;
+/// Longest line that is parsed. A stack has a few words; a path has at most 4096 bytes. An error is shown below the line, in as many
+/// columns, and `format!` makes at most so many.
+const LINE_BYTES_MAX: usize = u16::MAX as usize;
 
 pub(super) fn parse(line: &str, vocabulary: &[&'static WordSpec]) -> Result<Stack, StackError> {
     if line.len() > LINE_BYTES_MAX {

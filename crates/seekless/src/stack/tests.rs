@@ -879,3 +879,15 @@ fn the_worst_finding_counts() {
         [Verdict::Clean, Verdict::Repaired, Verdict::Damaged]
     );
 }
+
+/// The longest lines give errors that can be shown, and longer ones are refused.
+#[test]
+fn the_longest_lines_are_shown() {
+    for bytes in [65_534, 65_535, 65_536, 65_537] {
+        for line in ["x".repeat(bytes), format!("wrap / memfs{:1$}/", "", bytes - 13), " ".repeat(bytes)] {
+            assert_eq!(line.len(), bytes);
+            let shown = Stack::parse(&line).unwrap_err().to_string();
+            assert_eq!(shown.starts_with("the line has "), bytes > 65_535, "{bytes} bytes");
+        }
+    }
+}
