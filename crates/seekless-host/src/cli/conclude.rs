@@ -141,7 +141,7 @@ fn to_text(
         text += &format!("{held} of {} claims hold{not_measured}.\n", claims.len());
     }
     let folder = seekless::stack::quoted_path(folder);
-    let page = seekless::stack::quoted_if_need_be(&format!("{}.html", experiment.name));
+    let page = seekless::stack::quoted_path(Path::new(&format!("{}.html", experiment.name)));
     text + &format!("For a page: seekless report {folder} -o {page}\n")
 }
 

@@ -36,7 +36,7 @@ pub enum UmountError {
     NotAMountPoint { path: PathBuf },
     #[error("{} is a mount of kind {kind}, not one of ours; use umount(8)", path.display())]
     NotOurs { path: PathBuf, kind: String },
-    #[error("{} is in use; find the users with: fuser -vm {}", path.display(), path.display())]
+    #[error("{} is in use; find the users with: fuser -vm {}", path.display(), quoted_path(path))]
     Busy { path: PathBuf },
     #[error("cannot unmount {}: {cause}", path.display())]
     Refused { path: PathBuf, cause: Errno },

@@ -152,7 +152,7 @@ impl Call {
 /// Why mounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    #[error("there is no directory {}; make it first: mkdir {}", path.display(), path.display())]
+    #[error("there is no directory {}; make it first: mkdir -p {}", path.display(), quoted_path(path))]
     NoMountPoint { path: PathBuf },
     #[error("mount point {}: {cause}", path.display())]
     MountPoint { path: PathBuf, cause: io::Error },

@@ -12,9 +12,10 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,10 +57,22 @@ impl Place {
     /// As clients of NBD name it.
     fn uri(&self) -> String {
         match self {
-            Place::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+            Place::Unix(path) => format!("nbd+unix:///?socket={}", encoded(path)),
             Place::Tcp(address) => format!("nbd://{address}"),
         }
     }
+}
+
+/// A path in an address: what could be a mark of the address, or of a shell, is written as `%41`.
+fn encoded(path: &Path) -> String {
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            true => text.push(char::from(byte)),
+            false => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
 }
 
 /// Why the server cannot start or has ended.
@@ -443,4 +456,22 @@ impl Connection {
 
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(4096).all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbd::{Address, ClientPlace};
+
+    /// Clients of NBD find the socket that is named, whatever its name.
+    #[test]
+    fn addresses_are_what_clients_decode() {
+        for path in ["/run/a.sock", "/run/a b&c=d?e#f%41/\u{fc}+~-_", "/run/it's"] {
+            let uri = Place::Unix(path.into()).uri();
+            let parsed = Address::parse(&uri).unwrap().unwrap();
+            assert_eq!(parsed, Address { place: ClientPlace::Unix(path.into()), export: String::new() }, "{uri}");
+            assert!(uri.bytes().all(|byte| byte.is_ascii_graphic() && !b"'\"&#".contains(&byte)), "{uri}");
+        }
+        assert_eq!(Place::Unix("/run/a.sock".into()).uri(), "nbd+unix:///?socket=/run/a.sock");
+    }
 }

@@ -271,10 +271,20 @@ fn bad_mounts_are_refused() {
     check(
         &scratch,
         &[
-            (&["mount", line, "missing"], 32, "seekless: there is no directory missing; make it first: mkdir missing"),
+            (
+                &["mount", line, "missing"],
+                32,
+                "seekless: there is no directory missing; make it first: mkdir -p missing",
+            ),
+            (
+                &["mount", line, "it is/missing"],
+                32,
+                "seekless: there is no directory it is/missing; make it first: mkdir -p 'it is/missing'",
+            ),
             (&["mount", line, "file"], 32, "seekless: mount point file is not a directory"),
             (&["mount", line, "full"], 32, "seekless: mount point full is not empty; choose an empty directory"),
             (&["umount", "mnt"], 1, "seekless: mnt is not a mount point"),
+            (&["umount", "--timeout", "4294967295", "mnt"], 1, "seekless: mnt is not a mount point"),
             (&["sync", "mnt"], 1, "seekless: mnt is not inside one of our mounts; use sync(1)"),
         ],
     );
@@ -282,9 +292,13 @@ fn bad_mounts_are_refused() {
     assert!(ended.code == 1 && ended.err.starts_with("seekless: there is no mount option `compress`\noptions: ro, "));
     let ended = scratch.run(&["umount", "/"]);
     assert!(ended.code == 32 && ended.err.contains("not one of ours; use umount(8)"), "{}", ended.err);
+    // A moment that no clock has.
+    for (command, code) in [("umount", 1), ("sync", 2), ("stat", 2)] {
+        let ended = scratch.run(&[command, "mnt", "--timeout", "18446744073709551615"]);
+        assert!(ended.code == code && ended.err.contains("4294967295"), "{command}: {} {}", ended.code, ended.err);
+    }
     // clap's own complaints have the command's code for wrong usage.
     for (arguments, code) in [(&["mount"][..], 1), (&["fsck"], 16), (&["mkfs"], 2), (&["frobnicate"], 2), (&[], 2)] {
-            (&["umount", "--timeout", "4294967295", "mnt"], 1, "seekless: mnt is not a mount point"),
         let ended = scratch.run(arguments);
         assert!(ended.code == code && ended.err.contains("Usage: seekless"), "{arguments:?} {}", ended.err);
     }
@@ -292,11 +306,6 @@ fn bad_mounts_are_refused() {
 
 /// A damaged volume is damage for fsck, and a clear error for every other command.
 #[test]
-    // A moment that no clock has.
-    for (command, code) in [("umount", 1), ("sync", 2), ("stat", 2)] {
-        let ended = scratch.run(&[command, "mnt", "--timeout", "18446744073709551615"]);
-        assert!(ended.code == code && ended.err.contains("4294967295"), "{command}: {} {}", ended.code, ended.err);
-    }
 fn damage_is_told_from_other_failures() {
     let scratch = Scratch::new();
     scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);

@@ -205,11 +205,15 @@ fn what_is_in_use_is_left_alone() {
     let ended = scratch.run(&["mount", LINE, "mnt"]);
     let text = "seekless: mnt is a mount of ours already; unmount it first: seekless umount mnt\n";
     assert_eq!((ended.code, &*ended.err), (32, text));
-    let inside = std::fs::File::create(scratch.path("mnt/open")).unwrap();
-    let ended = scratch.run(&["umount", "mnt"]);
-    assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is in use; find the users with: fuser -vm mnt\n"));
-    drop(inside);
     scratch.good(&["umount", "mnt"]);
+    scratch.make_directory("it's");
+    scratch.good(&["mount", LINE, "it's"]);
+    let inside = std::fs::File::create(scratch.path("it's/open")).unwrap();
+    let ended = scratch.run(&["umount", "it's"]);
+    let text = "seekless: it's is in use; find the users with: fuser -vm 'it'\\''s'\n";
+    assert_eq!((ended.code, &*ended.err), (32, text));
+    drop(inside);
+    scratch.good(&["umount", "it's"]);
 }
 
 /// An interrupted benchmark deletes its files, in a directory and on an image, and prints its results so far.

@@ -6,6 +6,8 @@
 //!       stays.
 //!   H2  A quoted text, read by the shell, is the original text.
 
+use std::path::Path;
+
 use super::error::BuildError;
 use super::spec::{Constructor, Param, Purpose};
 use super::vld::VLD;
@@ -38,9 +40,13 @@ impl Stack {
         self.words.iter().find(is_fork)
     }
 
-    /// The hint where a device had no room: snapshots of a `vld` may hold it.
+    /// The hint where a device had no room: snapshots of a `vld` may hold it. A `vld` that is one of several has none, and their paths
+    /// are not those of the line.
     pub(super) fn how_to_make_room(&self) -> Option<String> {
         let vld = self.words.iter().position(|word| word.name() == VLD.name)?;
+        if self.words[..vld].iter().any(|word| matches!(word.spec.constructor, Constructor::Spread(_))) {
+            return None;
+        }
         let disk = quoted(&Stack { words: self.words[vld..].to_vec(), line: String::new() }.to_string());
         Some(format!(
             "snapshots may hold the room: seekless snapshot list {disk}\n\
@@ -56,7 +62,7 @@ impl Stack {
             (Purpose::Format, _) => format!("to make it, say how large: {}", word.with_size()),
             (_, true) => format!("make it with: seekless mkfs {}", quoted(&self.for_mkfs().to_string())),
             (_, false) => {
-                let path = quoted_if_need_be(word.text("path").unwrap_or_default());
+                let path = quoted_path(Path::new(word.text("path").unwrap_or_default()));
                 format!("make it with: truncate -s {SIZE} {path}")
             }
         }
@@ -113,7 +119,9 @@ pub fn quoted_if_need_be(text: &str) -> String {
     }
 }
 
-/// A path, quoted for a shell command.
-pub fn quoted_path(path: &std::path::Path) -> String {
-    quoted_if_need_be(&path.display().to_string())
+/// A path, quoted for a shell command, which does not take it for an option.
+pub fn quoted_path(path: &Path) -> String {
+    let path = path.display().to_string();
+    let here = if path.starts_with('-') { "./" } else { "" };
+    quoted_if_need_be(&format!("{here}{path}"))
 }

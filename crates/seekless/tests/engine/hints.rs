@@ -15,7 +15,7 @@ use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{
     BuildError, Constructor, Identity, Interface, Kind, LeafOpener, Param, Percent, Purpose, Role, Sharing, Stack,
-    StackError, Usage, Value, WORDS, Word, WordSpec, quoted, quoted_if_need_be,
+    StackError, Usage, Value, WORDS, Word, WordSpec, quoted, quoted_if_need_be, quoted_path,
 };
 use seekless::testing::Replay;
 use seekless::units::{KIB, MIB, Nanos, Sector};
@@ -362,4 +362,8 @@ fn quoting_is_for_a_shell() {
     }
     assert_eq!(quoted_if_need_be("/a/b-1.img"), "/a/b-1.img");
     assert_eq!(quoted_if_need_be("~/a"), "'~/a'");
+    // A path never is an option.
+    for (path, shown) in [("-a.img", "./-a.img"), ("- a", "'./- a'"), ("a/-b", "a/-b"), ("a b", "'a b'"), ("", "''")] {
+        assert_eq!(quoted_path(path.as_ref()), shown);
+    }
 }

@@ -284,3 +284,12 @@ fn one_of_two_halves_is_kept() {
         executor.block_on(run).unwrap();
     }
 }
+
+/// No command for snapshots is proposed where a disk is one of several, whose names are in no line.
+#[test]
+fn members_have_no_commands_for_room() {
+    let hint = |line: &str| parse(line).how_to_make_room();
+    assert!(hint("lfs / vld / file:a").is_some_and(|hint| hint.contains("snapshot list 'vld / file:a'")));
+    assert!(hint("lfs / vld / raid1 / file:a{}").is_some_and(|hint| hint.contains("snapshot list 'vld / raid1 ")));
+    assert_eq!(hint("lfs / raid1 / vld / file:a{}"), None);
+}
