@@ -150,12 +150,13 @@ fn list(args: &ListArgs) -> Done {
     let taken = |snapshot: &SnapshotInfo| time_text(WallTime { seconds: snapshot.created_seconds, nanos: 0 });
     if args.json {
         for snapshot in &found {
-            output::print_json(&json!({
+            let line = json!({
                 "name": snapshot.name,
                 "taken": taken(snapshot),
                 "mapped_bytes": snapshot.mapped_bytes,
                 "own_bytes": snapshot.own_bytes,
-            }))?;
+            });
+            output::print_raw(&line.to_string())?;
         }
         return Ok(0);
     }
