@@ -110,7 +110,9 @@ async fn attend<T: Future<Output = Value>>(stream: &Stream, tell: &impl Fn() -> 
     let line = String::from_utf8_lossy(line);
     let mut words = line.split_ascii_whitespace();
     let reply = match (words.next(), words.next()) {
-        (Some("GET" | "HEAD"), Some("/metrics")) => answer("200 OK", PROMETHEUS, &prometheus::to_text(&tell().await)),
+        (Some("GET" | "HEAD"), Some("/metrics")) => {
+            answer("200 OK", PROMETHEUS, &prometheus::to_text(&tell().await, None))
+        }
         (Some("GET" | "HEAD"), Some("/statistics")) => answer("200 OK", JSON, &format!("{}\n", tell().await)),
         (Some("GET" | "HEAD"), Some(_)) => answer("404 Not Found", PLAIN, "there are /metrics and /statistics\n"),
         (Some(_), Some(_)) => answer("405 Method Not Allowed", PLAIN, "only GET\n"),

@@ -35,15 +35,18 @@ impl Family {
         self.samples.extend(value.map(|value| Sample { suffix, labels, value }));
     }
 
-    fn write(&self, text: &mut String) {
+    /// With `mount` in front of the labels of each sample.
+    fn write(&self, text: &mut String, mount: Option<&str>) {
         if self.samples.is_empty() {
             return;
         }
         let Family { name, kind, help, .. } = self;
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for Sample { suffix, labels, value } in &self.samples {
-            let labels: Vec<String> =
-                labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+            let labels = labels.iter().map(|(name, value)| (*name, &**value));
+            let labels: Vec<String> = (mount.map(|mount| ("mount", mount)).into_iter().chain(labels))
+                .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+                .collect();
             let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
             let _ = writeln!(text, "{name}{suffix}{labels} {value}");
         }
@@ -54,15 +57,15 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// The text for `statistics`. What these leave out is left out.
-pub(super) fn to_text(statistics: &Value) -> String {
+/// The text for `statistics`. What these leave out is left out. Where a server has several mounts, `mount` says which one this is.
+pub(super) fn to_text(statistics: &Value, mount: Option<&str>) -> String {
     let mut text = String::new();
     let mut families = vec![about(statistics)];
     families.extend(operations(statistics));
     families.extend(parts(statistics));
     families.extend(space(statistics));
     families.extend(process(statistics));
-    families.iter().for_each(|family| family.write(&mut text));
+    families.iter().for_each(|family| family.write(&mut text, mount));
     text
 }
 
@@ -144,8 +147,8 @@ fn space(statistics: &Value) -> [Family; 2] {
 
 fn process(statistics: &Value) -> [Family; 2] {
     let process = &statistics["process"];
-    let mut cpu = Family::new("process_cpu_seconds_total", "counter", "Processor time of the daemon");
-    let mut memory = Family::new("process_resident_memory_bytes", "gauge", "Memory of the daemon");
+    let mut cpu = Family::new("seekless_process_cpu_seconds_total", "counter", "Processor time of the daemon");
+    let mut memory = Family::new("seekless_process_resident_memory_bytes", "gauge", "Memory of the daemon");
     cpu.add(&[], process["cpu_seconds"].as_f64());
     memory.add(&[], process["resident_bytes"].as_f64());
     [cpu, memory]
@@ -168,14 +171,17 @@ mod tests {
         let operation = json!({
             "operation": "lookup", "answered": 6, "failed": 1, "total_us": 4_000_000, "by_time": by_time,
         });
-        let text = to_text(&json!({
-            "seekless": "1.2",
-            "mount": { "stack": "lfs / file:\"a\".img", "transport": "devfuse" },
-            "operations": [operation],
-            "parts": [{ "part": "lfs", "counters": { "log_bytes": 7 }, "log": {
-                "segments": 10, "segments_clean": 3, "segments_empty": 1, "live_bytes": 5, "segment_bytes": 64,
-            } }],
-        }));
+        let text = to_text(
+            &json!({
+                "seekless": "1.2",
+                "mount": { "stack": "lfs / file:\"a\".img", "transport": "devfuse" },
+                "operations": [operation],
+                "parts": [{ "part": "lfs", "counters": { "log_bytes": 7 }, "log": {
+                    "segments": 10, "segments_clean": 3, "segments_empty": 1, "live_bytes": 5, "segment_bytes": 64,
+                } }],
+            }),
+            None,
+        );
         let wanted = [
             "seekless_info{version=\"1.2\",stack=\"lfs / file:\\\"a\\\".img\",transport=\"devfuse\"} 1",
             "# TYPE seekless_operation_duration_seconds histogram",
@@ -193,9 +199,16 @@ mod tests {
         for line in wanted {
             assert!(text.lines().any(|other| other == line), "{line}\nis not in\n{text}");
         }
+        let of_mount = to_text(&json!({ "process": { "cpu_seconds": 2 } }), Some("/srv/\"a\""));
+        for line in [
+            "seekless_process_cpu_seconds_total{mount=\"/srv/\\\"a\\\"\"} 2",
+            "seekless_info{mount=\"/srv/\\\"a\\\"\",version=\"\",stack=\"\",transport=\"\"} 1",
+        ] {
+            assert!(of_mount.lines().any(|other| other == line), "{line}\nis not in\n{of_mount}");
+        }
         assert!(!text.contains("seekless_space_bytes"), "what is not known is left out:\n{text}");
         for nonsense in [json!(null), json!({ "operations": 3, "parts": [7] }), json!({ "operations": [{}] })] {
-            to_text(&nonsense);
+            to_text(&nonsense, None);
         }
     }
 }

@@ -47,9 +47,12 @@ pub(super) fn run(args: &Args) -> Done {
         "" => of_stack(&args.what)?,
         mounted => serde_json::from_str(mounted)?,
     };
+    // A node exporter has the files of all mounts in one folder, where two samples must not have the same name and labels.
+    let mount = (!mounted.is_empty()).then(|| crate::fuse::mount_point_of(Path::new(&args.what))).flatten();
+    let mount = mount.map(|mount| mount.display().to_string());
     match (args.json, args.prometheus) {
         (true, _) => output::print_json(&statistics)?,
-        (_, true) => output::print_raw(&prometheus::to_text(&statistics))?,
+        (_, true) => output::print_raw(&prometheus::to_text(&statistics, mount.as_deref()))?,
         _ => output::print(&statistics::to_text(&statistics))?,
     }
     Ok(0)

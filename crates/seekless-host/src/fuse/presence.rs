@@ -107,6 +107,11 @@ pub(super) fn holder_of(path: &Path) -> Option<(MountInfo, bool)> {
     None
 }
 
+/// Where the mount of ours that holds `path` is.
+pub(crate) fn mount_point_of(path: &Path) -> Option<PathBuf> {
+    holder_of(path).map(|(holder, _)| holder.mount_point)
+}
+
 /// What a process does for mounts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {

@@ -76,7 +76,9 @@ fn a_mount_tells_about_itself() {
     assert!(sample(&text, seconds) > 0.0 && !before.contains(seconds));
     let free = "seekless_space_bytes{kind=\"free\"}";
     assert!(sample(&text, free) + 200_000.0 <= sample(&before, free), "20 files of 10 kB");
-    assert!(sample(&text, "process_resident_memory_bytes") > 1e6 && sample(&text, "process_cpu_seconds_total") > 0.0);
+    assert!(sample(&text, "seekless_process_resident_memory_bytes") > 1e6);
+    assert!(sample(&text, "seekless_process_cpu_seconds_total") > 0.0);
+    assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("seekless_")), "{text}");
 
     let json: Value = serde_json::from_str(&get(&scratch, "/statistics")).unwrap();
     let told: Value = serde_json::from_str(&scratch.good(&["stat", "--json", "mnt"])).unwrap();
@@ -91,7 +93,14 @@ fn a_mount_tells_about_itself() {
     let names = |text: &str| -> Vec<String> {
         text.lines().filter_map(|line| Some(line.strip_prefix("# TYPE ")?.to_owned())).collect()
     };
-    assert_eq!(names(&scratch.good(&["stat", "--prometheus", "mnt"])), names(&text));
+    // The text-file collector has the samples of all mounts in one place, whatever directory was asked for.
+    for place in ["mnt", "mnt/full"] {
+        let stat = scratch.good(&["stat", "--prometheus", place]);
+        assert_eq!(names(&stat), names(&text));
+        for line in stat.lines().filter(|line| !line.starts_with('#')) {
+            assert!(line.split_once('{').is_some_and(|(_, labels)| labels.starts_with("mount=\"T/mnt\"")), "{line}");
+        }
+    }
     let shown = scratch.good(&["stat", "mnt"]);
     assert!(shown.contains("create") && shown.contains("slowest"), "{shown}");
     scratch.good(&["umount", "mnt"]);
