@@ -57,6 +57,8 @@ pub(super) struct Buffer {
     pub in_flight: bool,
     /// Written, but perhaps only to a cache that a power cut empties.
     pub volatile: bool,
+    /// When its last write had begun, if that has failed; 0 if it has not.
+    pub failed: u64,
     rank: Rank,
 }
 
@@ -65,6 +67,9 @@ pub(super) struct Buffer {
 struct Flight {
     end: FragNo,
     begun: u64,
+    /// When the buffer had become dirty, and is again if the write fails: a caller that writes everything as old as that
+    /// must not miss it.
+    since: u64,
 }
 
 /// Order in which clean buffers are evicted: first those that were read or written to their end, then the least
@@ -203,7 +208,7 @@ impl Cache {
             return self.buffers.contains_key(&at);
         }
         let rank = (true, self.tick());
-        self.buffers.insert(at, Buffer { data, kind, dirty: None, in_flight: false, volatile: false, rank });
+        self.buffers.insert(at, Buffer { data, kind, dirty: None, in_flight: false, volatile: false, failed: 0, rank });
         self.settle(at);
         self.evict();
         true
@@ -226,12 +231,16 @@ impl Cache {
         debug_assert!(!self.overlaps_buffer(at, data.len()), "B1: buffers never overlap");
         debug_assert!(!self.is_loading(at), "B1: what is read now is older than what is created");
         let rank = (true, self.tick());
-        self.buffers.insert(at, Buffer { data, kind, dirty: None, in_flight: false, volatile: false, rank });
+        self.buffers.insert(at, Buffer { data, kind, dirty: None, in_flight: false, volatile: false, failed: 0, rank });
         self.mark_dirty(at);
     }
 
     pub(super) fn mark_dirty(&mut self, at: FragNo) {
         let clock = self.tick();
+        self.mark_dirty_since(at, clock);
+    }
+
+    fn mark_dirty_since(&mut self, at: FragNo, clock: u64) {
         let Some(buffer) = self.buffers.get_mut(&at) else { return };
         if buffer.dirty.is_none() {
             buffer.dirty = Some(clock);
@@ -359,6 +368,11 @@ impl Cache {
         self.in_flight.get(&at).map_or(0, |flight| flight.begun)
     }
 
+    /// Whether a write of one of these buffers has failed that began later than `start`.
+    pub(super) fn has_failed_since(&self, places: &[FragNo], start: u64) -> bool {
+        places.iter().any(|at| self.buffers.get(at).is_some_and(|buffer| buffer.failed > start))
+    }
+
     pub(super) fn any_in_flight(&self) -> bool {
         !self.in_flight.is_empty()
     }
@@ -370,8 +384,10 @@ impl Cache {
 
     /// Takes the buffer's bytes for a write: it is clean from now on, and in flight.
     pub(super) fn begin_write(&mut self, at: FragNo) -> Option<Data> {
+        let since = self.buffers.get(&at)?.dirty;
         self.mark_clean(at);
         let begun = self.tick();
+        let since = since.unwrap_or(begun);
         let buffer = self.buffers.get_mut(&at)?;
         buffer.in_flight = true;
         let data = buffer.data.clone();
@@ -381,7 +397,7 @@ impl Cache {
             !self.is_in_flight(at, (data.len() / self.frag_bytes) as u32),
             "B3: no two writes that overlap are in flight"
         );
-        self.in_flight.insert(at, Flight { end, begun }); // B3
+        self.in_flight.insert(at, Flight { end, begun, since }); // B3
         self.watches.retain(|watch| watch.upgrade().map(|watch| watch.borrow_mut().push(at..end)).is_some());
         self.in_flight_bytes += data.len() as u64;
         Some(data)
@@ -394,7 +410,7 @@ impl Cache {
             flight.is_some_and(|flight| flight.end == at + (bytes / self.frag_bytes) as u32),
             "B3: a write that ends has been in flight, as long as it is"
         );
-        let begun = flight.map_or(0, |flight| flight.begun);
+        let (begun, since) = flight.map_or((0, 0), |flight| (flight.begun, flight.since));
         self.in_flight_bytes -= bytes as u64;
         let Some(buffer) = self.buffers.get_mut(&at) else { return begun };
         // A buffer created after the one that was written has not been in flight.
@@ -402,10 +418,14 @@ impl Cache {
             return begun;
         }
         buffer.in_flight = false;
+        buffer.failed = if outcome == Written::Failed { begun } else { 0 };
         match outcome {
             Written::Durable => buffer.volatile = false,
             Written::Volatile => buffer.volatile = true,
-            Written::Failed => self.mark_dirty(at),
+            Written::Failed => {
+                self.mark_clean(at); // It may have become dirty in the time.
+                self.mark_dirty_since(at, since);
+            }
         }
         self.settle(at);
         begun
@@ -421,14 +441,17 @@ impl Cache {
         self.dirty.range(..=until).map(|(_, &at)| at).collect()
     }
 
-    /// The buffer of a file's data that has been dirty for the longest time, of those whose write can begin now. A write to the same
-    /// place may be in flight although the buffer is not: of an earlier buffer, whose file gave the place up.
+    /// The buffer of a file's data that has been dirty for the longest time, of those whose write can begin now; one whose
+    /// write has failed comes after all others. A write to the same place may be in flight although the buffer is not: of an
+    /// earlier buffer, whose file gave the place up.
     pub(super) fn oldest_dirty_data(&self) -> Option<FragNo> {
         let can_begin = |at: &FragNo| {
             let Some(buffer) = self.buffers.get(at).filter(|buffer| buffer.kind.is_file_data()) else { return false };
             !self.is_in_flight(*at, (buffer.data.len() / self.frag_bytes) as u32)
         };
-        self.dirty.values().copied().find(can_begin)
+        let has_failed = |at: &FragNo| self.buffers.get(at).is_some_and(|buffer| buffer.failed > 0);
+        let untried = self.dirty.values().copied().find(|at| can_begin(at) && !has_failed(at));
+        untried.or_else(|| self.dirty.values().copied().find(can_begin))
     }
 }
 

@@ -16,6 +16,7 @@ use super::{Metadata, dir};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
 use crate::fs::step;
 use crate::fs::{FsError, FsResult};
+use crate::rt::JoinHandle;
 use crate::units::Sector;
 
 impl Ffs {
@@ -124,10 +125,11 @@ impl Ffs {
 
     // ---- Writing ----
 
-    /// Begins to write consecutive buffers with one request. None of them may be in flight.
-    pub(super) fn begin_write(&self, places: &[FragNo], flags: WriteFlags) {
+    /// Begins to write consecutive buffers with one request. None of them may be in flight. Returns the task that writes,
+    /// which ends with or without the caller.
+    pub(super) fn begin_write(&self, places: &[FragNo], flags: WriteFlags) -> Option<Writing> {
         let mut state = self.state.borrow_mut();
-        let Some(&first) = places.first() else { return };
+        let &first = places.first()?;
         let sector = state.layout.sector(first);
         let mut parts: Vec<(FragNo, Data)> = Vec::with_capacity(places.len());
         for &at in places {
@@ -142,7 +144,7 @@ impl Ffs {
         state.counters.written_bytes += bytes as u64;
         drop(state);
         let whole = match &parts[..] {
-            [] => return,
+            [] => return None,
             [(_, data)] => data.clone(),
             _ => {
                 let mut whole = Buf::dirty(bytes);
@@ -155,17 +157,18 @@ impl Ffs {
             }
         };
         let ffs = self.this();
-        self.rt.spawn(async move {
+        Some(self.rt.spawn(async move {
             let result = write_bytes(&ffs.device, sector, whole, flags).await;
-            ffs.end_write(&parts, flags, result);
-        });
+            ffs.end_write(&parts, flags, &result);
+            result
+        }))
     }
 
-    fn end_write(&self, parts: &[(FragNo, Data)], flags: WriteFlags, result: Result<(), DeviceError>) {
+    fn end_write(&self, parts: &[(FragNo, Data)], flags: WriteFlags, result: &Result<(), DeviceError>) {
         {
             let mut state = self.state.borrow_mut();
             let durable = flags.fua || self.device.guarantees().durable_on_completion;
-            let outcome = match &result {
+            let outcome = match result {
                 Ok(()) if durable => Written::Durable,
                 Ok(()) => Written::Volatile,
                 Err(_) => Written::Failed,
@@ -184,7 +187,7 @@ impl Ffs {
                 Ok(()) => {}
                 Err(error @ DeviceError::NoSpace { .. }) => {
                     state.full_below = state.full_below.max(begun);
-                    state.full_below_error = Some(error);
+                    state.full_below_error = Some(error.clone());
                 }
                 Err(error) => {
                     state.stopped.get_or_insert_with(|| error.to_string());
@@ -208,8 +211,7 @@ impl Ffs {
     /// `Stopped`, and `Device` when there is no space below; the buffer then stays dirty.
     pub(super) async fn write_now(&self, at: FragNo) -> FsResult<()> {
         let fua = !self.device.guarantees().durable_on_completion;
-        let start = self.state.borrow_mut().cache.tick();
-        let mut begun = false;
+        let mut writing: Option<Writing> = None;
         loop {
             let waiting = self.progress.wait();
             let begin = {
@@ -217,33 +219,37 @@ impl Ffs {
                 if let Some(error) = &state.stopped {
                     return Err(FsError::Stopped(error.clone()));
                 }
-                // An attempt that had begun earlier says nothing about now.
-                if state.full_below > start
-                    && let Some(error) = &state.full_below_error
-                {
-                    return Err(FsError::Device(error.clone()));
-                }
                 let frag_bytes = state.layout.frag_bytes;
                 let Some(buffer) = state.cache.peek(at) else { break };
                 let frags = (buffer.data.len() / frag_bytes as usize) as u32;
                 let (dirty, volatile) = (buffer.dirty.is_some(), buffer.volatile);
                 if state.cache.is_in_flight(at, frags) {
                     false
-                } else if begun || !(dirty || fua && volatile) {
+                } else if writing.is_some() {
+                    break;
+                } else if !(dirty || fua && volatile) {
                     return Ok(());
                 } else {
                     true
                 }
             };
             if begin {
-                self.begin_write(&[at], WriteFlags { fua });
-                begun = true;
+                writing = self.begin_write(&[at], WriteFlags { fua });
                 continue;
             }
             waiting.await;
         }
-        // Another task may have written it without a flush before it was dropped.
-        if fua && !begun { self.flush().await } else { Ok(()) }
+        let Some(writing) = writing else {
+            // Another task may have written it without a flush before it was dropped.
+            return if fua { self.flush().await } else { Ok(()) };
+        };
+        // How this write ends is what matters, whatever others meet: what reaches the volume must not count as failed.
+        let written = writing.await;
+        let is_written_since = |state: &State| state.cache.peek(at).is_some_and(|buffer| buffer.failed == 0);
+        if written.is_err() && is_written_since(&self.state.borrow()) {
+            return self.flush().await; // Another task was more fortunate.
+        }
+        written.map_err(FsError::Device)
     }
 
     /// Writes a buffer that later writes rely on: before anything else happens, where metadata is synchronous, and
@@ -341,13 +347,14 @@ impl Ffs {
                 if let Some(error) = &state.stopped {
                     return Err(FsError::Stopped(error.clone()));
                 }
-                // An attempt that had begun earlier says nothing about now.
+                let places = select(&state);
+                // An attempt that had begun earlier says nothing about now, and one of another buffer nothing about these.
                 if state.full_below > start
+                    && state.cache.has_failed_since(&places, start)
                     && let Some(error) = &state.full_below_error
                 {
                     return Err(FsError::Device(error.clone()));
                 }
-                let places = select(&state);
                 if places.is_empty() && changed {
                     // Another task may have begun to write the last of them while an older write was in flight.
                     (begun, changed) = (state.cache.tick(), false);
@@ -631,6 +638,9 @@ impl Ffs {
         self.flush().await
     }
 }
+
+/// A write in progress.
+pub(super) type Writing = JoinHandle<Result<(), DeviceError>>;
 
 /// Blocks being read; a cancelled task releases its claims, so that others do not wait for it.
 struct Reading<'a> {

@@ -419,7 +419,8 @@ impl Ffs {
             written = self.write_inode_in_order(dir).await;
         }
         if written.is_err() {
-            // The name is removed again, at least in memory; the volume either has the old block or the next update's.
+            // The name is removed again, at least in memory. Its own block found no room, so the volume has the old one until the
+            // next update, unless a part of what has no room is written all the same.
             self.step(|state| state.remove_entry(dir, name)).await?;
         }
         written.map(|()| record)

@@ -14,6 +14,7 @@ mod growth;
 mod interop;
 mod lost;
 mod model;
+mod no_room;
 mod order;
 mod policy;
 mod ranges;
