@@ -41,6 +41,9 @@ impl State {
     /// Searches the groups, the preferred one first. Returns the group and what was found in it.
     fn search_groups(
         &mut self,
+    ///
+    /// The search begins again for each group that has to be read, and may find the earlier ones evicted: `possible` must not
+    /// name again what has been looked at and has nothing.
         first: GroupNo,
         preferred: Option<u32>,
         possible: &dyn Fn(&State, GroupNo) -> bool,
@@ -80,7 +83,7 @@ impl State {
         let found = self.search_groups(
             self.layout.group_of_ino(wanted),
             preferred,
-            &|state, group| state.summaries[group.index()].nifree > 0,
+            &|state, group| state.summaries[group.index()].nifree > 0 && state.room[group.index()].inodes,
             &|map, preferred| map.take_inode(preferred, directory),
         )?;
         let Some((group, index)) = found else { return fail(FsError::NoSpace) };
@@ -213,7 +216,7 @@ impl State {
         };
         let possible = |state: &State, group: GroupNo| {
             let Csum { nbfree, nffree, .. } = state.summaries[group.index()];
-            nbfree > 0 || !whole && nffree >= frags
+            (nbfree > 0 || !whole && nffree >= frags) && state.room[group.index()].run >= frags
         };
         let found = self.search_groups(first, in_group, &possible, &|map, preferred| {
             if whole { map.take_block(preferred) } else { map.take_frags(preferred, frags) }
@@ -243,7 +246,7 @@ impl State {
         }
         let first = self.layout.group_of(preferred);
         let in_group = Some(self.layout.offset_in_group(preferred));
-        let possible = |state: &State, group: GroupNo| state.longest_cluster[group.index()] >= length;
+        let possible = |state: &State, group: GroupNo| state.room[group.index()].cluster >= length;
         let found =
             self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;
         Ok(found.map(|(group, in_group)| self.layout.group_base(group) + in_group))

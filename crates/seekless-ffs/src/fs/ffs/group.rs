@@ -103,6 +103,23 @@ fn balance(count: u32, change: i32, what: &str) -> u32 {
         .unwrap_or_else(|| panic!("a group's {what} cannot change from {count} by {change}"))
 }
 
+/// What a group has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Room {
+    /// The longest run of free blocks; `contigsumsize` means possibly more.
+    pub cluster: u32,
+    /// The longest run of free fragments inside a block.
+    pub run: u32,
+    pub inodes: bool,
+}
+
+impl Room {
+    /// For a group that has not been read: it is worth looking.
+    pub(super) fn unknown(layout: &Layout) -> Room {
+        Room { cluster: layout.contigsumsize, run: layout.frag, inodes: true }
+    }
+}
+
 /// A verified group, to be changed.
 pub(super) struct GroupMut<'a> {
     layout: &'a Layout,
@@ -167,9 +184,13 @@ impl<'a> GroupMut<'a> {
         codec::get_at(self.bytes, self.head.clustersumoff as usize + 4 * run as usize).unwrap_or(0)
     }
 
-    /// The longest run of free blocks, as far as the summary counts.
-    pub(super) fn longest_cluster(&self) -> u32 {
-        (1..=self.layout.contigsumsize).rev().find(|&run| self.clusters(run) > 0).unwrap_or(0)
+    /// From the counts.
+    pub(super) fn room(&self) -> Room {
+        let frag = self.layout.frag;
+        let has_run = |run: &u32| self.head.frsum.get(*run as usize).is_some_and(|&count| count > 0);
+        let run = if self.head.nbfree > 0 { Some(frag) } else { (1..frag).rev().find(has_run) };
+        let cluster = (1..=self.layout.contigsumsize).rev().find(|&run| self.clusters(run) > 0);
+        Room { cluster: cluster.unwrap_or(0), run: run.unwrap_or(0), inodes: self.head.nifree > 0 }
     }
 
     /// The free fragments of block `block` as bits.

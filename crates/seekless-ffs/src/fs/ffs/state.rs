@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use super::cache::{BufferKind, Cache};
 use super::dir::index::Index;
 use super::format::*;
-use super::group::{self, GroupMut};
+use super::group::{self, GroupMut, Room};
 use super::layout::Layout;
 use super::soft::records::{Soft, SoftInode};
 use super::{Counters, Metadata, Options};
@@ -116,8 +116,8 @@ pub(super) struct State {
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
     pub totals_dirty: bool,
-    /// Longest free cluster of each group, as far as known. 16 means possibly more.
-    pub longest_cluster: Vec<u32>,
+    /// What each group has room for, as far as known.
+    pub room: Vec<Room>,
     pub cache: Cache,
     pub inodes: InodeTable<InodeNo, InodeMem>,
     /// Lookups not yet forgotten.
@@ -167,7 +167,7 @@ impl State {
         summaries.iter().for_each(|summary| totals.add(summary));
         State {
             cache: Cache::new(layout.frag_bytes, layout.frag, options.cache_bytes),
-            longest_cluster: vec![layout.contigsumsize; layout.groups as usize],
+            room: vec![Room::unknown(&layout); layout.groups as usize],
             layout,
             options,
             superblock,
@@ -217,7 +217,8 @@ impl State {
         }
     }
 
-    /// Changes a cylinder group. Its summary is taken over when `change` returns something.
+    /// Changes a cylinder group. Its summary is taken over when `change` returns something; what it has room for in any
+    /// case, so that a search that found nothing in it does not ask for it again.
     pub(super) fn change_group<T>(
         &mut self,
         group: GroupNo,
@@ -228,13 +229,13 @@ impl State {
         self.buffer(at, frags, BufferKind::Group(group))?;
         let Some(bytes) = self.cache.bytes_quietly(at) else { return Ok(None) };
         let Some(mut map) = GroupMut::new(&self.layout, bytes) else { return Ok(None) };
-        let Some(result) = change(&mut map) else { return Ok(None) };
+        let result = change(&mut map);
+        self.room[group.index()] = map.room();
+        let Some(result) = result else { return Ok(None) };
         map.head.time = self.now.seconds as u32;
         let summary = map.summary();
-        let longest = map.longest_cluster();
         drop(map);
         self.cache.mark_dirty(at);
-        self.longest_cluster[group.index()] = longest;
         let old = std::mem::replace(&mut self.summaries[group.index()], summary);
         self.totals.replace(&old, &summary);
         self.totals_dirty = true;
