@@ -151,12 +151,14 @@ pub(crate) struct Counters {
     pub freed_twice: u64,
     /// Changes after which an inode would have had a negative number of blocks.
     pub miscounted: u64,
+    /// Operations that could not free what they had taken from a file.
+    pub unfreed: u64,
 }
 
 impl Counters {
-    /// Counters that show damage, which a check has to repair before anything else is believed.
+    /// Counters that show damage or lost space, which a check has to repair before anything else is believed.
     pub(crate) fn damage(&self) -> u64 {
-        self.freed_twice + self.miscounted
+        self.freed_twice + self.miscounted + self.unfreed
     }
 }
 

@@ -44,6 +44,15 @@ fn count_blocks(ino: InodeNo, left: &mut u64, blocks: usize) -> FsResult<()> {
     }
 }
 
+/// The end of blocks that nothing points to any more. One that cannot be freed keeps no other from being freed.
+struct Freeing {
+    /// Limit of further blocks.
+    left: u64,
+    /// The group that could not be changed last: it is not asked again for each block.
+    lost: Option<GroupNo>,
+    first_error: Option<FsError>,
+}
+
 /// Blocks that no longer belong to a file.
 #[derive(Default)]
 struct Freed {
@@ -262,19 +271,75 @@ impl Ffs {
             return Ok(());
         }
         let freed = self.step(|state| state.cut(ino, size)).await?;
-        self.write_inode_in_order_or_later(ino).await?;
-        let mut left = self.state.borrow().layout.dsize.into();
+        if let Err(error) = self.write_inode_in_order_or_later(ino).await {
+            // The inode on the volume may still have all of it.
+            self.state.borrow_mut().counters.unfreed += 1;
+            return Err(error);
+        }
+        let mut freeing = self.begin_freeing();
         for (at, level, first) in freed.trees {
-            self.free_tree(ino, at, level, first, keep, &mut left).await?;
+            self.free_tree(ino, at, level, first, keep, &mut freeing).await;
         }
         for (at, frags) in freed.direct.into_iter().chain(freed.tail) {
-            self.step(|state| state.release(ino, at, frags)).await?;
+            self.free_part(ino, at, frags, &mut freeing).await;
         }
-        Ok(())
+        self.end_freeing(freeing)
+    }
+
+    fn begin_freeing(&self) -> Freeing {
+        Freeing { left: self.state.borrow().layout.dsize.into(), lost: None, first_error: None }
+    }
+
+    /// What was not freed has no owner from now on: the volume is left to be checked.
+    fn end_freeing(&self, freeing: Freeing) -> FsResult<()> {
+        match freeing.first_error {
+            None => Ok(()),
+            Some(error) => {
+                self.state.borrow_mut().counters.unfreed += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees fragments that nothing points to.
+    async fn free_part(&self, ino: InodeNo, at: FragNo, frags: u32, freeing: &mut Freeing) {
+        let group = self.state.borrow().layout.group_of(at);
+        if freeing.lost == Some(group) {
+            return;
+        }
+        if let Err(error) = self.step(|state| state.release(ino, at, frags)).await {
+            freeing.lost = Some(group);
+            freeing.first_error.get_or_insert(error);
+        }
     }
 
     /// Frees the blocks from `keep` on below an indirect block, and the block itself if nothing is left.
-    async fn free_tree(
+    async fn free_tree(&self, ino: InodeNo, at: FragNo, level: usize, first: u64, keep: u64, freeing: &mut Freeing) {
+        debug_assert!((1..=INDIRECT).contains(&level), "an indirect block is of one of three levels");
+        cover_cut(level);
+        let children = match self.take_children(ino, at, level, first, keep, &mut freeing.left).await {
+            Ok(children) => children,
+            Err(error) => {
+                freeing.first_error.get_or_insert(error);
+                return; // With a damaged pointer, it may be another file's.
+            }
+        };
+        let frag = self.state.borrow().layout.frag;
+        for (child, child_first) in children {
+            if level > 1 {
+                Box::pin(self.free_tree(ino, child, level - 1, child_first, keep, freeing)).await;
+            } else {
+                self.free_part(ino, child, frag, freeing).await;
+            }
+        }
+        if first >= keep {
+            self.free_part(ino, at, frag, freeing).await;
+        }
+    }
+
+    /// Removes the pointers to blocks from `keep` on from an indirect block, on the volume too. Returns them, without those
+    /// that are left to the check.
+    async fn take_children(
         &self,
         ino: InodeNo,
         at: FragNo,
@@ -282,29 +347,16 @@ impl Ffs {
         first: u64,
         keep: u64,
         left: &mut u64,
-    ) -> FsResult<()> {
-        debug_assert!((1..=INDIRECT).contains(&level), "an indirect block is of one of three levels");
-        cover_cut(level);
-        let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
+    ) -> FsResult<Vec<(FragNo, u64)>> {
+        let mut children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
         count_blocks(ino, left, children.len())?;
         if !children.is_empty() {
             self.write_in_order_or_later(at).await?;
         }
-        let frag = self.state.borrow().layout.frag;
-        for (child, child_first) in children {
-            if self.step(|state| Ok(state.check_pointer(ino, child_first, child, frag).is_err())).await? {
-                continue; // Left to the check.
-            }
-            if level > 1 {
-                Box::pin(self.free_tree(ino, child, level - 1, child_first, keep, left)).await?;
-            } else {
-                self.step(|state| state.release(ino, child, frag)).await?;
-            }
-        }
-        if first >= keep {
-            self.step(|state| state.release(ino, at, frag)).await?;
-        }
-        Ok(())
+        let state = self.state.borrow();
+        let frag = state.layout.frag;
+        children.retain(|&(child, child_first)| state.check_pointer(ino, child_first, child, frag).is_ok());
+        Ok(children)
     }
 
     /// All blocks of a file or directory that no longer has a name.
@@ -393,16 +445,22 @@ impl Ffs {
                 Ok((held, holder, further))
             });
             let (held, holder, further) = unmapped.await?;
-            if !held.is_empty() {
-                match holder {
-                    Some((at, _)) => self.write_in_order_or_later(at).await?,
-                    None => self.write_inode_in_order_or_later(ino).await?,
+            let written = match holder {
+                _ if held.is_empty() => Ok(()),
+                Some((at, _)) => self.write_in_order_or_later(at).await,
+                None => self.write_inode_in_order_or_later(ino).await,
+            };
+            let mut freeing = self.begin_freeing();
+            match written {
+                Ok(()) => {
+                    let frag = self.state.borrow().layout.frag;
+                    for at in held {
+                        self.free_part(ino, at, frag, &mut freeing).await;
+                    }
                 }
+                Err(error) => freeing.first_error = Some(error),
             }
-            let frag = self.state.borrow().layout.frag;
-            for at in held {
-                self.step(|state| state.release(ino, at, frag)).await?;
-            }
+            self.end_freeing(freeing)?;
             next = further;
         }
         Ok(())

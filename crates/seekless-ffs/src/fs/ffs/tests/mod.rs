@@ -21,6 +21,7 @@ mod ranges;
 mod search;
 mod soft;
 mod together;
+mod unread;
 mod waits;
 
 use std::rc::Rc;
