@@ -415,7 +415,19 @@ impl Ffs {
             self.step(|state| state.free_frags(at, frags)).await?;
             return Err(error);
         }
-        self.step(|state| state.occupy(ino, &vacancy, at, frags)).await
+        let occupied = self.step(|state| {
+            // These may have left memory in the time (S1).
+            state.inode(ino)?;
+            if let Some(holder) = vacancy.holder {
+                state.buffer(holder, state.layout.frag, BufferKind::Indirect { ino })?;
+            }
+            state.occupy(ino, &vacancy, at, frags)
+        });
+        if let Err(error) = occupied.await {
+            self.step(|state| state.free_frags(at, frags)).await?;
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Completes the growth of a file. When it has failed, indirect blocks behind the end point to nothing, and are

@@ -21,6 +21,54 @@ fn unreadable(ffs: &Ffs, at: FragNo) -> Rule {
     Rule::new(Kinds::READ, When::Always, Effect::Error).within(layout.sector(at)..layout.sector(at + layout.frag))
 }
 
+/// A hole is filled while the indirect block that will point to it leaves memory, and then cannot be read.
+#[test]
+fn a_hole_below_an_indirect_block_that_is_gone() {
+    for readable in [true, false] {
+        simulate(1, async |rt| {
+            let (device, fault, ffs, client) = begin(&rt, Options::default()).await;
+            let file = client.create(b"/f").await.unwrap();
+            client.write(file, 15 * 8192, &[1; 8192]).await.unwrap();
+            client.sync().await.unwrap();
+            let ino = inner(client.stat(b"/f").await.unwrap().ino).unwrap();
+            let indirect = ffs.step(|state| Ok(state.inode(ino)?.inode.ib[0])).await.unwrap();
+            let free = client.fs().statfs().await.unwrap().blocks_free;
+            client.fs().drop_caches().await.unwrap();
+            let time = Nanos::from_millis(20);
+            fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(time..=time)));
+            let writing = {
+                let client = Client::new(ffs.clone());
+                rt.spawn(async move { client.write(file, 14 * 8192, &[2; 100]).await })
+            };
+            rt.sleep(Nanos::from_millis(5)).await;
+            assert!(ffs.state.borrow().cache.any_in_flight(), "the zeroes are being written");
+            ffs.state.borrow_mut().drop_caches();
+            if !readable {
+                fault.add(unreadable(&ffs, indirect));
+            }
+            let written = writing.await;
+            fault.clear();
+            match readable {
+                true => {
+                    written.expect("the indirect block is read again");
+                    let mut right = vec![0; 16 * 8192];
+                    right[14 * 8192..][..100].fill(2);
+                    right[15 * 8192..].fill(1);
+                    assert!(client.read_file(b"/f").await.unwrap() == right);
+                }
+                false => {
+                    assert!(matches!(written, Err(FsError::Device(_))), "{written:?}");
+                    assert_eq!(client.fs().statfs().await.unwrap().blocks_free, free);
+                }
+            }
+            client.close(file).await.unwrap();
+            ffs.close().await.unwrap();
+            drop((client, ffs));
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
+
 /// A file goes while its indirect block cannot be read: everything else is free, and the volume is checked before it is used
 /// again.
 #[test]
