@@ -25,25 +25,27 @@ type Search<'a> = dyn Fn(&mut GroupMut<'_>, Option<u32>) -> Option<u32> + 'a;
 /// Returns the part of a write's reservation that it did not use.
 pub(super) struct Promise<'a> {
     pub ffs: &'a Ffs,
-    pub blocks: i64,
+    /// The file that is written, by one task at a time.
+    pub ino: InodeNo,
 }
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
         if let Ok(mut state) = self.ffs.state.try_borrow_mut() {
-            debug_assert!(state.promised_blocks >= self.blocks, "what was promised is given back once");
-            state.promised_blocks -= self.blocks;
+            let left = state.promises.remove(&self.ino).unwrap_or(0);
+            debug_assert!(state.promised_blocks >= left, "what was promised is given back once");
+            state.promised_blocks -= left;
         }
     }
 }
 
 impl State {
     /// Searches the groups, the preferred one first. Returns the group and what was found in it.
-    fn search_groups(
-        &mut self,
     ///
     /// The search begins again for each group that has to be read, and may find the earlier ones evicted: `possible` must not
     /// name again what has been looked at and has nothing.
+    fn search_groups(
+        &mut self,
         first: GroupNo,
         preferred: Option<u32>,
         possible: &dyn Fn(&State, GroupNo) -> bool,
@@ -145,11 +147,12 @@ impl State {
         direct.max(more).max(0) * frag
     }
 
-    /// Reserves space so that `blocks` allocations of at most a block each cannot fail.
+    /// Reserves space so that `blocks` allocations of at most a block each for the file `ino` cannot fail. Each of them uses
+    /// up its part: what the file has no longer counts as promised.
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(super) fn promise(&mut self, blocks: i64) -> Step<()> {
+    pub(super) fn promise(&mut self, ino: InodeNo, blocks: i64) -> Step<()> {
         if blocks == 0 {
             return Ok(());
         }
@@ -158,6 +161,8 @@ impl State {
             return fail(FsError::NoSpace);
         }
         self.promised_blocks += blocks;
+        let other = self.promises.insert(ino, blocks);
+        debug_assert_eq!(other, None, "one task at a time writes a file");
         Ok(())
     }
 
@@ -233,6 +238,10 @@ impl State {
             let place = format_args!("group {group}").to_string();
             let detail = format_args!("it says that fragment {at}, which holds metadata, is free").to_string();
             return fail(FsError::corrupt("cylinder group", place, detail));
+        }
+        if let Some(left) = self.promises.get_mut(&ino).filter(|left| **left > 0) {
+            *left -= 1;
+            self.promised_blocks -= 1;
         }
         self.counters.blocks_taken += 1;
         self.counters.blocks_as_wanted += u64::from(Some(at) == preferred);

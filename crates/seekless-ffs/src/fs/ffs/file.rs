@@ -339,8 +339,7 @@ impl Ffs {
             }
             self.step(|state| {
                 let needed = state.allocations(ino, &blocks, missing, new_size)?;
-                state.promise(needed)?;
-                Ok(needed)
+                state.promise(ino, needed)
             })
             .await
         };
@@ -352,7 +351,7 @@ impl Ffs {
             self.drain().await?;
             promised = promise().await;
         }
-        Ok(Promise { ffs: self, blocks: promised? })
+        promised.map(|()| Promise { ffs: self, ino })
     }
 
     /// Prepares everything for block `lbn` to be stored, except for the block itself.

@@ -124,8 +124,9 @@ pub(super) struct State {
     pub users: FixedMap<InodeNo, u64>,
     /// Inodes in use that have never had a name, and may get one.
     pub linkable: std::collections::BTreeSet<InodeNo>,
-    /// Blocks and fragments reserved by operations in progress.
+    /// Blocks and fragments reserved by operations in progress, all of them and for each file.
     pub promised_blocks: i64,
+    pub promises: BTreeMap<InodeNo, i64>,
     /// An error of unknown effect: no more changes.
     pub stopped: Option<String>,
     /// When the youngest write had begun that found no space below, and the device's error.
@@ -183,6 +184,7 @@ impl State {
             users: FixedMap::default(),
             linkable: std::collections::BTreeSet::new(),
             promised_blocks: 0,
+            promises: BTreeMap::new(),
             stopped: None,
             full_below: 0,
             full_below_error: None,

@@ -187,3 +187,44 @@ fn a_cut_repair_keeps_the_new_name() {
         });
     }
 }
+
+/// A file that takes most of the volume for itself counts what it has once: others get what is left at every moment.
+#[test]
+fn others_write_during_a_large_allocation() {
+    const LARGE: u64 = 38 * MIB;
+    for metadata in MODES {
+        simulate(1, async |rt| {
+            let (_, device) = fresh(&rt, 64 * MIB, &small_groups()).await;
+            let fault = FaultDevice::new(&rt, device.clone(), 1);
+            let ffs = mount(rt.clone(), fault.clone(), Options { metadata, ..Options::default() }).await.unwrap();
+            let client = Client::new(ffs.clone());
+            let time = Nanos::from_millis(2);
+            fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(time..=time)));
+            client.write_file(b"/large", b"").await.unwrap();
+            let allocating = {
+                let client = Client::new(ffs.clone());
+                let range = FileRange { offset: 0, bytes: LARGE };
+                rt.spawn(async move {
+                    client.fallocate(b"/large", range, AllocateMode::Allocate { keep_size: false }).await
+                })
+            };
+            let (mut number, mut late) = (0, 0);
+            while !allocating.is_finished() {
+                client.write_file(format!("/f{number}").as_bytes(), &[2; 8192]).await.unwrap();
+                late += {
+                    let state = ffs.state.borrow();
+                    let free = state.totals.nbfree * i64::from(state.layout.block_bytes);
+                    u32::from(free < 30 * MIB as i64 && state.promised_blocks > 0)
+                };
+                number += 1;
+                rt.sleep(Nanos::from_millis(1)).await;
+            }
+            allocating.await.unwrap();
+            assert!(late > 0, "{metadata:?}: all {number} files were early");
+            assert_eq!(ffs.state.borrow().promised_blocks, 0, "{metadata:?}");
+            fault.clear();
+            ffs.close().await.unwrap();
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
