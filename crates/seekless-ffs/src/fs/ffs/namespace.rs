@@ -156,6 +156,15 @@ impl State {
         if self.index(dir)?.is_empty() { Ok(()) } else { fail(FsError::NotEmpty) }
     }
 
+    /// Whether what gets another parent has a `..` that can change, if it is a directory: that changes last, and must not be
+    /// what fails.
+    fn check_turnable(&mut self, moved: NamedInode) -> Step<()> {
+        if !moved.is_directory() || self.find(moved.ino, b"..")?.is_some() {
+            return Ok(());
+        }
+        fail(FsError::corrupt("directory", format_args!("inode {}", moved.ino), "it has no `..`"))
+    }
+
     /// # Errors
     /// `Loop` when `dir` is `below` or one of its ancestors.
     fn check_no_loop(&mut self, dir: InodeNo, below: InodeNo) -> Step<()> {
@@ -571,6 +580,12 @@ impl Ffs {
                 Some(found) => Some(NamedInode { ino: found.ino, kind: state.kind(found.ino)? }),
                 None => None,
             };
+            if from_dir != to_dir {
+                state.check_turnable(NamedInode { ino: source.ino, kind })?;
+                if let (RenameMode::Exchange, Some(target)) = (mode, target) {
+                    state.check_turnable(target)?;
+                }
+            }
             Ok((NamedInode { ino: source.ino, kind }, target))
         });
         let (source, target) = found.await?;

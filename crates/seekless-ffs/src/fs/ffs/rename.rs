@@ -96,7 +96,10 @@ impl Renaming<'_> {
             ffs.mark_name(from.dir, from.name, source.ino, DIRENT_MOVED).await?;
         }
         // 1. One more link, as long as there are two names.
-        self.add_links().await?;
+        if let Err(error) = self.add_links().await {
+            self.take_mark_back().await?;
+            return Err(error);
+        }
         // 2. The new name.
         let record = match self.enter_new_name().await {
             Ok(record) => record,
@@ -184,11 +187,16 @@ impl Renaming<'_> {
 
     /// Undoes what was done for a new name that could not be entered.
     async fn take_back(&self) -> FsResult<()> {
-        let Renaming { ffs, from, to, source, .. } = *self;
+        let Renaming { ffs, to, source, .. } = *self;
         ffs.step(|state| state.drop_links(source.ino, 1)).await?;
         if self.adds_to_parent() {
             ffs.step(|state| state.drop_links(to.dir, 1)).await?;
         }
+        self.take_mark_back().await
+    }
+
+    async fn take_mark_back(&self) -> FsResult<()> {
+        let Renaming { ffs, from, source, .. } = *self;
         if self.marks_old() {
             ffs.mark_name(from.dir, from.name, source.ino, dirent_type(source.kind)).await?;
         }

@@ -18,6 +18,7 @@ mod no_room;
 mod order;
 mod policy;
 mod ranges;
+mod refused;
 mod search;
 mod soft;
 mod together;
