@@ -282,7 +282,9 @@ fn check_journal(superblock: &Superblock) -> FsResult<()> {
 async fn mend(rt: &Rt, device: &Device) -> FsResult<(Vec<String>, bool)> {
     let found =
         fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
-    match found.problems.iter().find(|problem| !problem.repaired && problem.cause != Cause::NoRoom) {
+    let left = || found.problems.iter().filter(|problem| !problem.repaired && problem.cause != Cause::NoRoom);
+    // Damage is why the rest has not been repaired either.
+    match left().find(|problem| problem.cause == Cause::Damage).or_else(|| left().next()) {
         None => {
             // Room for what is left without a name can be made only on a mounted volume.
             let told = |problem: &Problem| matches!(problem.cause, Cause::Copy | Cause::NoRoom);

@@ -477,3 +477,37 @@ fn a_lost_block_is_met_where_it_is() {
         });
     }
 }
+
+/// A mount that is refused names what no crash explains, not what a crash has left besides.
+#[test]
+fn a_refused_mount_names_the_damage() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/a", &[1; 5000]).await.unwrap();
+        client.write_file(b"/b", &[1; 5000]).await.unwrap();
+        client.sync().await.unwrap();
+        let mut image = memory.image();
+        let left_by_crash = |inode: &mut Inode| inode.blocks += 2;
+        let damaged = |inode: &mut Inode| inode.mode = 0o070_644;
+        for (path, spoil) in [(b"/a", left_by_crash as fn(&mut Inode)), (b"/b", damaged)] {
+            let ino = inner(client.stat(path).await.unwrap().ino).unwrap();
+            let layout = &ffs.state.borrow().layout;
+            let (at, offset) = layout.inode_place(ino);
+            let (place, within) = (layout.sector(at) + offset as u64 / 512, offset % 512);
+            let mut raw = [0; 512];
+            image.read(place, &mut raw);
+            let mut inode = Inode::decode(&raw[within..]).unwrap();
+            spoil(&mut inode);
+            inode.encode(&mut raw[within..]);
+            image.write(place, &raw);
+        }
+        let left: Device = Rc::new(Memory::from_image(BYTES, image));
+        let found = fsck(&rt, &left, FsckOptions::default()).await.unwrap();
+        assert_ne!(found.problems[0].cause, Cause::Damage, "{found:?}");
+        let damage = found.problems.iter().find(|problem| problem.cause == Cause::Damage).expect("damage");
+        let refused = mount(rt.clone(), left, Options::default()).await.err().expect("refused").to_string();
+        assert!(refused.contains(&damage.text), "{refused}");
+    });
+}
