@@ -11,8 +11,8 @@
 //!   S3  A mount that does not come back is said in the log.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
@@ -48,22 +48,40 @@ pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Li
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let here = stays.then(|| rustix::fs::open(".", flags, Mode::empty())).transpose();
     let here = here.map_err(|error| failed(error.into()))?;
-    let mount_point =
-        std::fs::canonicalize(mount_point).or_else(|_| std::path::absolute(mount_point)).map_err(failed)?;
+    let first = std::fs::canonicalize(mount_point).or_else(|_| std::path::absolute(mount_point)).map_err(failed)?;
+    let place = Place { here, given: mount_point.to_owned(), first };
     match daemon::split()? {
         Side::Parent(waiting) => waiting.outcome(),
-        Side::Child(report) => supervise(here, &mount_point, report, serve),
+        Side::Child(report) => supervise(place, report, serve),
     }
 }
 
-fn supervise(
+/// Where it is mounted.
+struct Place {
+    /// Where the user was, if a path is relative to that.
     here: Option<OwnedFd>,
-    mount_point: &Path,
-    report: Report,
-    serve: impl FnOnce(Report, Life) -> Done,
-) -> Done {
+    given: PathBuf,
+    /// The name without links, at first.
+    first: PathBuf,
+}
+
+impl Place {
+    /// Its name, which is another one when a directory above has been renamed.
+    fn now(&self) -> PathBuf {
+        let here = self.here.as_ref().filter(|_| self.given.is_relative());
+        let through = here.map(|here| format!("/proc/self/fd/{}", here.as_raw_fd()));
+        let found = through.and_then(|here| std::fs::canonicalize(Path::new(&here).join(&self.given)).ok());
+        found.unwrap_or_else(|| self.first.clone())
+    }
+
+    fn is_dead(&self) -> bool {
+        fuse::is_dead(&self.now())
+    }
+}
+
+fn supervise(place: Place, report: Report, serve: impl FnOnce(Report, Life) -> Done) -> Done {
     let mut report = Some(report);
-    match lives(here, mount_point, &mut report, serve) {
+    match lives(place, &mut report, serve) {
         Ok(code) => Ok(code),
         Err(failure) => {
             match report.take() {
@@ -75,13 +93,7 @@ fn supervise(
     }
 }
 
-fn lives(
-    here: Option<OwnedFd>,
-    mount_point: &Path,
-    report: &mut Option<Report>,
-    serve: impl FnOnce(Report, Life) -> Done,
-) -> Done {
-    let place = mount_point.display();
+fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, Life) -> Done) -> Done {
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
     let mut deaths: VecDeque<Instant> = VecDeque::new();
@@ -94,7 +106,7 @@ fn lives(
                 // The pipe of the process that the user started belongs to the supervisor.
                 drop(report.take());
                 // Paths of the stack line are relative to where the user was; anywhere else they may name something else.
-                if let Some(here) = here.filter(|_| life == Life::Later)
+                if let Some(here) = mount.here.filter(|_| life == Life::Later)
                     && let Err(error) = rustix::process::fchdir(here)
                 {
                     let text = format!("cannot go back to the directory from which this was mounted: {error}");
@@ -104,10 +116,12 @@ fn lives(
                 return serve(its_report, life);
             }
         };
-        let how = match serve_once(waiting, report, &signals, mount_point)? {
+        let how = match serve_once(waiting, report, &signals, &mount)? {
             Ended::Over(code) => return Ok(code),
             Ended::Died(how) => how,
         };
+        let found = mount.now();
+        let place = found.display();
         let now = Instant::now();
         deaths.push_back(now);
         deaths.retain(|death| now - *death < WITHIN);
@@ -124,16 +138,16 @@ fn lives(
              errors, and have to open them again"
         );
         let is_asked = pause(&signals);
-        if is_asked && is_dead(mount_point) {
+        if is_asked && mount.is_dead() {
             // Its daemon is gone, so there is nothing to wait for.
-            if let Err(error) = fuse::umount(mount_point, true, PAUSE, |_| {}) {
+            if let Err(error) = fuse::umount(&mount.now(), true, PAUSE, |_| {}) {
                 log::error!("asked to end, but {place} stays mounted without a daemon: {error}");
                 return Ok(FAILED);
             }
             log::info!("asked to end before {place} was mounted again, so it is unmounted");
             return Ok(FAILED);
         }
-        if !is_dead(mount_point) {
+        if !mount.is_dead() {
             log::info!("{place} was unmounted");
             return Ok(FAILED);
         }
@@ -153,12 +167,12 @@ fn serve_once(
     waiting: Waiting,
     report: &mut Option<Report>,
     signals: &Signals,
-    mount_point: &Path,
+    mount: &Place,
 ) -> Result<Ended, Failure> {
     let child = waiting.child();
     match (waiting.outcome(), report.take()) {
         (Ok(_), Some(report)) => report.ready(),
-        (Ok(_), None) => log::warn!("mounted again on {}", mount_point.display()),
+        (Ok(_), None) => log::warn!("mounted again on {}", mount.now().display()),
         // The first one: the user sees it.
         (Err(failure), Some(first)) => {
             *report = Some(first);
@@ -167,16 +181,16 @@ fn serve_once(
         (Err(failure), None) => {
             let _ = end_of(child, signals);
             let how = format!("could not be started again ({})", failure.text);
-            if is_dead(mount_point) {
+            if mount.is_dead() {
                 return Ok(Ended::Died(how));
             }
-            log::error!("the daemon of {} {how}; nothing is mounted there", mount_point.display());
+            log::error!("the daemon of {} {how}; nothing is mounted there", mount.now().display());
             return Ok(Ended::Over(failure.code));
         }
     }
     let (status, is_asked) = end_of(child, signals);
     let code = status.and_then(WaitStatus::exit_status).map_or(FAILED, |code| u8::try_from(code).unwrap_or(FAILED));
-    match is_dead(mount_point) && !is_asked {
+    match mount.is_dead() && !is_asked {
         true => Ok(Ended::Died(format!("died{}", status.map(daemon::describe).unwrap_or_default()))),
         false => Ok(Ended::Over(code)),
     }
@@ -224,8 +238,4 @@ fn pause(signals: &Signals) -> bool {
         }
         signals.wait(left);
     }
-}
-
-fn is_dead(mount_point: &Path) -> bool {
-    fuse::is_dead(mount_point)
 }
