@@ -13,7 +13,8 @@
 //!   J2  The writes of a record begin once it is durable.
 //!   J3  A record is overwritten only when its writes are durable and the superblocks say that reading begins after it.
 //!   J4  As long as a record can be read again, so can every later one about the same rows; so replaying all of them in
-//!       order leaves the newest content.
+//!       order leaves the newest content. This also holds for rows that need no journal any more because other members
+//!       are there: they go through it as long as a record is kept from before.
 //!   J5  A record that was not written to all of its members is made unreadable before there is another one, and before
 //!       its rows can be written without the journal. Its number is used again, and the next record may be elsewhere.
 //!   J6  A record is written, and reading begins later, only while the superblocks say what the members are. If the power
@@ -52,6 +53,9 @@ struct JournalState {
     open: BTreeMap<u64, u64>,
     /// Of these, the ones that failed with `NoSpace`.
     kept: BTreeSet<u64>,
+    /// Until reading begins at this record or later, every row is written through the journal (J4): when what is recorded
+    /// of the members changed last, records before it were kept.
+    carried: u64,
     /// Where a record is that could not be written, and members that may have it all the same (J5).
     stale: (u64, Vec<usize>),
 }
@@ -123,6 +127,20 @@ impl Journal {
             "A2: no write of a record is under way"
         );
         state.tail = state.oldest();
+        state.carried = if state.tail.0 < state.next.0 { state.next.0 } else { 0 };
+    }
+
+    /// The superblocks that say where reading begins are durable.
+    pub(super) fn tail_is_durable(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.tail.0 >= state.carried {
+            state.carried = 0;
+        }
+    }
+
+    /// True while a record of other members than there are now may be read again (J4).
+    pub(super) fn carries(&self) -> bool {
+        self.state.borrow().carried > 0
     }
 }
 

@@ -193,7 +193,8 @@ impl Core {
                 (row, queued_writes.iter().flat_map(|queued| queued.fragments.iter().cloned()).collect())
             })
             .collect();
-        let is_journaled = rows.iter().any(|&row| self.needs_journal(row));
+        // Decided once: while this waits, reading may begin behind what is carried.
+        let journaled: BTreeSet<u64> = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
         let _mark = self.mark_needed(rows.iter().copied()).await?;
         let writes = loop {
             let is_careful = self.layout.is_some();
@@ -206,16 +207,16 @@ impl Core {
                 break self.writes_of(&plans, &fragments, read);
             }
         };
-        let record = match is_journaled {
-            true => {
+        let record = match journaled.is_empty() {
+            false => {
                 let journaled: Vec<MemberWrite> =
-                    writes.iter().filter(|write| self.needs_journal(self.row_of(write))).cloned().collect();
+                    writes.iter().filter(|write| journaled.contains(&self.row_of(write))).cloned().collect();
                 match self.append(&merge(journaled, u64::from(u32::MAX))).await? {
                     Some(record) => Some(record),
                     None => return Ok(Written::Nothing),
                 }
             }
-            false => None,
+            true => None,
         };
         debug_assert!(
             record.is_some() || rows.iter().all(|&row| !self.needs_journal(row)),
@@ -285,10 +286,11 @@ impl Core {
     }
 
     /// True when a data unit of the row is missing, or could be missing after the next start, or when every write is
-    /// journaled.
+    /// journaled, or when an older record may be read again.
     fn needs_journal(&self, row: u64) -> bool {
         match (&self.layout, self.absent_recorded(row)) {
             (None, _) => false,
+            (Some(_), _) if self.journal.carries() => true,
             (Some(_), Some(absent)) => absent != self.shape.parity(row),
             (Some(layout), None) => layout.journal_always,
         }

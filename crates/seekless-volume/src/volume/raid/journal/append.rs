@@ -190,6 +190,7 @@ impl Core {
                     return Ok(None); // One could not be flushed, or had failed before.
                 }
                 self.write_superblocks(|_| self.journal.set_tail(oldest)).await?;
+                self.journal.tail_is_durable();
                 continue;
             }
             if is_kept {
