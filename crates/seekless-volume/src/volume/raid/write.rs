@@ -194,7 +194,7 @@ impl Core {
             })
             .collect();
         // Decided once: while this waits, reading may begin behind what is carried.
-        let journaled: BTreeSet<u64> = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
+        let journaled: Vec<u64> = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
         let _mark = self.mark_needed(rows.iter().copied()).await?;
         let writes = loop {
             let is_careful = self.layout.is_some();
@@ -209,9 +209,9 @@ impl Core {
         };
         let record = match journaled.is_empty() {
             false => {
-                let journaled: Vec<MemberWrite> =
-                    writes.iter().filter(|write| journaled.contains(&self.row_of(write))).cloned().collect();
-                match self.append(&merge(journaled, u64::from(u32::MAX))).await? {
+                let of_them = |write: &&MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
+                let recorded = writes.iter().filter(of_them).cloned().collect();
+                match self.append(&journaled, &merge(recorded, u64::from(u32::MAX))).await? {
                     Some(record) => Some(record),
                     None => return Ok(Written::Nothing),
                 }
@@ -287,7 +287,7 @@ impl Core {
 
     /// True when a data unit of the row is missing, or could be missing after the next start, or when every write is
     /// journaled, or when an older record may be read again.
-    fn needs_journal(&self, row: u64) -> bool {
+    pub(super) fn needs_journal(&self, row: u64) -> bool {
         match (&self.layout, self.absent_recorded(row)) {
             (None, _) => false,
             (Some(_), _) if self.journal.carries() => true,
@@ -559,8 +559,8 @@ impl Core {
         };
         let record = match journaled.is_empty() {
             false => {
-                let journaled = journaled.into_iter().flat_map(of).collect();
-                match self.append(&merge(journaled, u64::from(u32::MAX))).await? {
+                let recorded = journaled.iter().copied().flat_map(of).collect();
+                match self.append(&journaled, &merge(recorded, u64::from(u32::MAX))).await? {
                     Some(record) => Some(record),
                     None => return Ok(Written::Nothing),
                 }

@@ -12,10 +12,12 @@ use crate::volume::format::{BLOCK_SECTORS, RECORD_MAGIC, RecordEntry, RecordHead
 use crate::volume::members::{bytes, relocate};
 
 impl Core {
-    /// Writes a record of `writes` and returns when it is durable (J2). `None`: nothing has been written, because the
-    /// state of the members must be recorded first (J6). The caller ends its write, so that this can happen.
+    /// Writes a record of `writes`, which are all writes to `rows`, and returns when it is durable (J2). `None`: nothing has been
+    /// written, because the state of the members must be recorded first (J6), or because some of the rows need no record any
+    /// more. The caller ends its write, so that the first can happen, and begins again.
     pub(in crate::volume::raid) async fn append(
         &self,
+        rows: &[u64],
         writes: &[MemberWrite],
     ) -> Result<Option<Open<'_>>, DeviceError> {
         let Some(layout) = self.layout else { unreachable!("only arrays with metadata have a journal") };
@@ -30,6 +32,9 @@ impl Core {
         let _gate = self.journal.gate.enter().await;
         self.take_back().await?;
         let Some(position) = self.room(sectors, layout.journal_sectors).await? else { return Ok(None) };
+        if rows.iter().any(|&row| !self.needs_journal(row)) {
+            return Ok(None); // While this waited, reading has begun behind all that was carried. It would not wait for this record.
+        }
         debug_assert!(!self.is_unrecorded(), "J6: a record is of members whose state is recorded");
         let sequence = self.journal.state.borrow().next.0;
         debug_assert!(
@@ -67,6 +72,10 @@ impl Core {
         debug_assert_eq!(state.next.0, sequence, "J1: one record after the other");
         debug_assert!(position + sectors <= layout.journal_sectors, "J3: a record lies in the ring");
         state.next = (sequence + 1, position + sectors);
+        if state.carried > 0 {
+            // Later its rows may need no record: reading has to begin behind this one first (J4).
+            state.carried = sequence + 1;
+        }
         let other = state.open.insert(sequence, position);
         debug_assert!(other.is_none(), "J1: a record has a number of its own");
         Ok(Some(Open { journal: &self.journal, sequence }))
