@@ -8,6 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use seekless::units::human_bytes;
 
 use super::Failure;
+use crate::report::{Scale, label};
 
 /// One diagram: the distribution functions of two samples.
 pub(super) struct Panel {
@@ -124,6 +125,8 @@ pub(super) struct Loops {
 }
 
 const LOOPS_HEIGHT: u32 = 420;
+/// Commands a second below which the axis does not go: it is logarithmic.
+const RATE_MIN: f64 = 1e-3;
 
 /// The panels, one below the other, with logarithmic axes.
 pub(super) fn loops(panels: &[Loops]) -> Result<String, Failure> {
@@ -145,15 +148,15 @@ fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
         .margin_left(14)
         .x_label_area_size(48)
         .y_label_area_size(76)
-        .build_cartesian_2d((1.0..depth_max).log_scale(), (low.max(1e-3)..high).log_scale())
+        .build_cartesian_2d(Scale::of_logarithms(1.0, depth_max), Scale::of_logarithms(low.max(RATE_MIN), high))
         .map_err(cannot)?;
     chart
         .configure_mesh()
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(INK)
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
+        .x_label_formatter(&|x| label(10_f64.powf(*x)))
+        .y_label_formatter(&|y| label(10_f64.powf(*y)))
         .x_desc("commands outstanding")
         .y_desc("commands a second")
         .label_style(text(15))
@@ -164,7 +167,10 @@ fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
         let measured = ShapeStyle::from(MEASURED).stroke_width(6);
         let modelled = ShapeStyle::from(MODELLED).stroke_width(2);
         let series = chart
-            .draw_series(LineSeries::new(points.iter().map(|point| (point.0, point.1)), measured))
+            .draw_series(LineSeries::new(
+                points.iter().map(|point| (point.0.log10(), point.1.max(RATE_MIN).log10())),
+                measured,
+            ))
             .map_err(cannot)?;
         if index == 0 {
             series
@@ -172,14 +178,18 @@ fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], measured));
         }
         let series = chart
-            .draw_series(LineSeries::new(points.iter().map(|point| (point.0, point.2)), modelled))
+            .draw_series(LineSeries::new(
+                points.iter().map(|point| (point.0.log10(), point.2.max(RATE_MIN).log10())),
+                modelled,
+            ))
             .map_err(cannot)?;
         if index == 0 {
             series.label("modelled").legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], modelled));
         }
         if let Some(last) = points.last() {
-            let label = Text::new(human_bytes(*bytes), (last.0 * 1.05, last.2), text(13));
-            chart.draw_series([label]).map_err(cannot)?;
+            let name =
+                Text::new(human_bytes(*bytes), ((last.0 * 1.05).log10(), last.2.max(RATE_MIN).log10()), text(13));
+            chart.draw_series([name]).map_err(cannot)?;
         }
     }
     chart

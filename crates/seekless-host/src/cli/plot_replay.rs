@@ -9,7 +9,7 @@ use seekless_lab::trace::Op;
 
 use super::Failure;
 use super::plot::{Area, FONT, GRID, INK, WIDTH, cannot, stacked};
-use crate::report::COLOURS;
+use crate::report::{COLOURS, Scale, label};
 
 const HEIGHT: u32 = 480;
 
@@ -96,7 +96,7 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
     // The legend lies above the curves where times go up.
     let room = if panel.times_across { 1.2 } else { 20.0 };
     let high = points().map(|point| point.0).fold(low, f64::max) * room;
-    let times = (low..high).log_scale();
+    let times = Scale::of_logarithms(low, high);
     let other = points().map(|point| point.1).fold(0.0, f64::max);
     let title = TextStyle::from((FONT, 20).into_font()).color(&INK).pos(Pos::new(HPos::Center, VPos::Top));
     area.draw(&Text::new(panel.title.clone(), (WIDTH as i32 / 2, 16), title)).map_err(cannot)?;
@@ -109,8 +109,12 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
         .x_label_area_size(48)
         .y_label_area_size(76);
     match panel.times_across {
-        true => fill(builder.build_cartesian_2d(times, 0.0..100.0).map_err(cannot)?, panel, |point| point),
-        false => fill(builder.build_cartesian_2d(0.0..other, times).map_err(cannot)?, panel, |(time, x)| (x, time)),
+        true => {
+            fill(builder.build_cartesian_2d(times, 0.0..100.0).map_err(cannot)?, panel, |(time, y)| (time.log10(), y))
+        }
+        false => {
+            fill(builder.build_cartesian_2d(0.0..other, times).map_err(cannot)?, panel, |(time, x)| (x, time.log10()))
+        }
     }
 }
 
@@ -129,8 +133,8 @@ where
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(INK)
-        .x_label_formatter(&|x| format!("{x}"))
-        .y_label_formatter(&|y| format!("{y}"))
+        .x_label_formatter(&|x| label(if panel.times_across { 10_f64.powf(*x) } else { *x }))
+        .y_label_formatter(&|y| label(if panel.times_across { *y } else { 10_f64.powf(*y) }))
         .x_desc(panel.x_desc)
         .y_desc(panel.y_desc)
         .label_style(text(15))

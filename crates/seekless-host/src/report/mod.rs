@@ -4,6 +4,7 @@
 //! ([D3 and Observable Plot](../../assets/report/vendor/README.md)), and its content-security policy allows only these
 //! scripts, by their digests. Without scripts it shows the same figures as pictures.
 
+mod scale;
 mod svg;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use seekless_lab::experiment::{Answer, Checked, Stored, Verdict, deviations, dra
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+pub(crate) use scale::{Scale, label};
 pub(crate) use svg::COLOURS;
 pub use svg::to_svg;
 

@@ -1,13 +1,11 @@
 //! A figure as a self-contained picture: for print, for mail, and for browsers without scripts.
 
-use std::ops::Range;
-
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use seekless_lab::experiment::{Chart, Curve, Drawing, Panel, Value, digits};
+
+use super::scale::{Scale, label, linear_points, logarithmic_points};
 
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(30, 30, 30);
@@ -33,29 +31,6 @@ const BAR_LINE: u32 = 26;
 const LETTER_WIDTH: u32 = 8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-/// An axis with explicit label positions.
-struct Scale {
-    inner: RangedCoordf64,
-    points: Vec<f64>,
-}
-
-impl Ranged for Scale {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        self.inner.map(value, limit)
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        if hint.weight().allow_light_points() { Vec::new() } else { self.points.clone() }
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.inner.range()
-    }
-}
 
 /// The picture.
 ///
@@ -347,35 +322,14 @@ impl Axes<'_> {
         }
     }
 
-    /// Round values: powers of ten with 2 and 5 between them, or multiples of one of these.
+    /// Where the vertical axis has labels.
     fn points(&self) -> Vec<f64> {
-        let (bottom, top) = self.y_range;
-        if self.drawing.y_log {
-            let decades = (bottom.floor() as i32)..=(top.ceil() as i32);
-            let within: &[f64] = if top - bottom > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-            let points = decades.flat_map(|decade| within.iter().map(move |digit| digit.log10() + f64::from(decade)));
-            return points.filter(|point| (bottom..=top).contains(point)).collect();
-        }
-        let rough = (top - bottom) / 6.0;
-        let decade = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decade).into_iter().find(|step| *step >= rough);
-        let step = step.unwrap_or(rough);
-        let first = (bottom / step).ceil() as i64;
-        (first..first + 12).map(|count| count as f64 * step).filter(|point| *point <= top).collect()
-    }
-
-    fn scale(range: (f64, f64), points: Vec<f64>) -> Scale {
-        Scale { inner: (range.0..range.1).into(), points }
+        if self.drawing.y_log { logarithmic_points(self.y_range) } else { linear_points(self.y_range) }
     }
 
     fn y_text(&self, y: f64) -> String {
         let number = if self.drawing.y_log { 10_f64.powf(y) } else { y };
-        let rounded = (number * 1e6).round() / 1e6;
-        match rounded.abs() {
-            size if size >= 1e6 => format!("{}M", rounded / 1e6),
-            size if size >= 1e4 => format!("{}k", rounded / 1e3),
-            _ => format!("{rounded}"),
-        }
+        label(number)
     }
 
     fn frame<'a, 'b>(
@@ -400,7 +354,7 @@ impl Axes<'_> {
             .margin_left(4)
             .x_label_area_size(below)
             .y_label_area_size(66)
-            .build_cartesian_2d(Self::scale(x_range, x_points), Self::scale(self.y_range, self.y_points.clone()))
+            .build_cartesian_2d(Scale::new(x_range, x_points), Scale::new(self.y_range, self.y_points.clone()))
             .map_err(cannot)?;
         let x_text = |at: &f64| {
             self.xs
