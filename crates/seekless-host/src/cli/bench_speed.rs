@@ -1,4 +1,4 @@
-//! How far and how fast a benchmark is, in words beside its progress bar.
+//! How far and how fast a benchmark is, in words beside its progress bar; and how often one looks.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,50 @@ use super::output::rounded;
 
 /// How often the text changes. A phase steps millions of times a second.
 const EVERY: Duration = Duration::from_millis(100);
+
+/// A look at the progress costs about a microsecond, and an operation that is measured may take less than one. So of many steps that
+/// follow each other quickly a few are looked at: so many that looks are about this far apart.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Most steps between two looks, which may turn out to be slow ones: of a millisecond each they keep a signal waiting for one second.
+const STEPS_MAX: u32 = 1023;
+
+/// Which steps are looked at.
+pub(super) struct Pace {
+    /// Steps until the next look, and between two looks.
+    left: u32,
+    between: u32,
+    looked: Instant,
+    /// What was done at the last step, to notice another phase, whose steps may be slow.
+    done: u64,
+}
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace { left: 0, between: 0, looked: Instant::now(), done: 0 }
+    }
+
+    /// Whether this step is one to look at. `now` is asked at these alone.
+    pub(super) fn is_due(&mut self, done: u64, now: impl FnOnce() -> Instant) -> bool {
+        if done < self.done {
+            (self.left, self.between) = (0, 0);
+        }
+        self.done = done;
+        if let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return false;
+        }
+        let now = now();
+        let since = now.saturating_duration_since(self.looked);
+        self.looked = now;
+        self.between = match since {
+            _ if since < LOOK_EVERY => (self.between * 2 + 1).min(STEPS_MAX),
+            _ if since < 4 * LOOK_EVERY => self.between,
+            _ => self.between / 8,
+        };
+        self.left = self.between;
+        true
+    }
+}
 
 /// The text for the phase that is under way.
 pub(super) struct Speed {
@@ -80,6 +124,26 @@ mod tests {
         ] {
             assert_eq!(text(&step, took), expected);
         }
+    }
+
+    /// Aim: quick steps are looked at a few times a second, slow ones each, also where a slow phase follows a quick one. Method: a
+    /// clock that each step moves.
+    #[test]
+    fn quick_steps_are_rarely_looked_at() {
+        let start = Instant::now();
+        let (mut pace, mut passed) = (Pace::new(), Duration::ZERO);
+        let mut looks = |steps: u64, each: Duration| {
+            let mut due = 0;
+            for done in 1..=steps {
+                passed += each;
+                due += u64::from(pace.is_due(done, || start + passed));
+            }
+            due
+        };
+        let quick = looks(2_000_000, Duration::from_nanos(760));
+        assert!((100..4000).contains(&quick), "{quick} looks at 2,000,000 steps in 1.5 s");
+        assert_eq!(looks(100, Duration::from_millis(30)), 100, "a slow phase");
+        assert!(looks(2_000_000, Duration::from_nanos(760)) < 4000, "a quick one again");
     }
 
     /// Another phase begins with a text of its own.
