@@ -27,10 +27,14 @@ const explore = (() => {
       const varied = dims.filter((dim) => dim.values.length > 1);
       const metrics = columns.filter((name) => !dims.some((dim) => dim.name === name));
       const dim = (name) => dims.find((one) => one.name === name);
-      const along = d3.greatest(varied, (one) => (one.numeric ? 1000 : 0) + one.values.length) ?? dims[0];
-      const rest = varied.filter((one) => one !== along);
+      const metric = metrics.includes(one.metric) ? one.metric : metrics[0];
+      // Across, and as colours, what rows with this metric have.
+      const measured = rows.filter((row) => isNumber(row[metric]));
+      const valued = varied.filter((one) => new Set(measured.map((row) => row[one.name]).filter((value) => value !== "")).size > 1);
+      const along = d3.greatest(valued, (one) => (one.numeric ? 1000 : 0) + one.values.length) ?? varied[0] ?? dims[0];
+      const rest = valued.filter((one) => one !== along);
       const state = {
-        x: along?.name, y: metrics.includes(one.metric) ? one.metric : metrics[0], colour: (rest.find((one) => one.name === "contestant") ?? rest[0])?.name ?? NONE, panels: NONE,
+        x: along?.name, y: metric, colour: (rest.find((one) => one.name === "contestant") ?? rest[0])?.name ?? NONE, panels: NONE,
         only: new Map(), words: [], log: true, sort: null, down: false, shown: ROWS_SHOWN,
       };
       const figure = make("div", { class: "panels" });
@@ -44,14 +48,16 @@ const explore = (() => {
 
       function draw() {
         const found = chosen();
-        count.textContent = `${found.length} of ${rows.length} rows`;
-        drawPanels(found);
+        const drawn = drawPanels(found);
+        count.textContent = `${found.length} of ${rows.length} rows${drawn < found.length ? `, ${drawn} of them in the figure` : ""}`;
         drawTable(found);
       }
 
       function drawPanels(found) {
         const value = (row) => Number(row[state.y]);
-        const usable = found.filter((row) => isNumber(row[state.y]) && (!state.log || value(row) > 0));
+        // A row without a value of what is across, or of what tells curves and figures apart, has no place in the picture.
+        const apart = [state.x, state.colour, state.panels].filter((name) => name);
+        const usable = found.filter((row) => isNumber(row[state.y]) && (!state.log || value(row) > 0) && apart.every((name) => row[name] !== ""));
         const names = state.colour ? dim(state.colour).values.filter((name) => usable.some((row) => row[state.colour] === name)) : [NONE];
         const colour = (name) => `var(--c${Math.max(0, names.indexOf(name)) % 8})`;
         const dash = (name) => (names.indexOf(name) >= 8 ? "5 3" : "none");
@@ -63,6 +69,7 @@ const explore = (() => {
         const room = Math.max(260, Math.min(state.panels ? 530 : 1080, document.documentElement.clientWidth - 76));
         figure.replaceChildren(...groups.map(([name, group]) => make("div", {}, name ? make("h4", {}, `${dim(state.panels).label}: ${name}`) : "", panel(group))));
         if (!usable.length) figure.replaceChildren(make("p", { class: "about" }, "No row has a value for these choices."));
+        return usable.length;
 
         function panel(group) {
           const { numeric, values, label } = dim(state.x);
