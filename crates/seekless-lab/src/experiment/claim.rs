@@ -2,9 +2,9 @@
 //!
 //! | test | holds when |
 //! |---|---|
-//! | `compare` | each row with `of` in it, over its counterpart with `to` instead, is `above` or `below` |
+//! | `compare` | each row with `of` in it, over its counterpart with `to` instead, is `above` or `below`, or equal to it |
 //! | `spread` | largest less smallest over the mean, along one dimension, is at most `at_most` |
-//! | `value` | the row is within `tolerance`, a share of it, of `expect`; or `above` or `below` |
+//! | `value` | the row is within `tolerance`, a share of it, of `expect`; or `above` or `below`, or equal to it |
 //! | `shape` | values along one dimension go as `shape` says: `falls`, `rises`, `valley` (down, then up) |
 //!
 //! With `relative_to` each of them is about ratios: of every row to the one in which something else holds, as in a figure. So
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{Columns, Row, Selection, check_dimension, check_selection, counterpart};
 use super::value::Value;
+use crate::statements::rounded;
 
 /// A statement that rows can confirm.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -205,7 +206,7 @@ impl Claim {
     }
 
     fn is_within(&self, found: f64) -> bool {
-        self.above.is_none_or(|limit| found > limit) && self.below.is_none_or(|limit| found < limit)
+        self.above.is_none_or(|limit| found >= limit) && self.below.is_none_or(|limit| found <= limit)
     }
 
     fn compare(&self, rows: &[Row]) -> Vec<ClaimCase> {
@@ -292,20 +293,28 @@ impl Claim {
             (Some(low), Some(high)) if self.test == Test::Spread && low == 0.0 => format!("at most {}", text(high)),
             (Some(low), Some(high)) if low == high => text(low),
             (Some(low), Some(high)) => format!("{} to {}", text(low), text(high)),
-            (Some(low), None) => format!("more than {}", text(low)),
-            (None, Some(high)) => format!("less than {}", text(high)),
+            (Some(low), None) => format!("at least {}", text(low)),
+            (None, Some(high)) => format!("at most {}", text(high)),
             (None, None) => String::new(),
         }
     }
 
-    /// A number that was found, with its unit.
+    /// A number that was found, with its unit: of three digits, or with as many as show on which side of its bounds it is.
     fn as_text(&self, found: f64) -> String {
+        let times = if self.test == Test::Spread { 100.0 } else { 1.0 };
+        let (low, high) = if self.test == Test::Shape { (None, None) } else { self.bounds() };
+        let within = |found: f64| low.is_none_or(|low| found >= low) && high.is_none_or(|high| found <= high);
+        let short = digits(found * times);
+        let number = match short.parse::<f64>() {
+            Ok(shown) if within(shown / times) != within(found) => (rounded(found, within) * times).to_string(),
+            _ => short,
+        };
         match self.test {
-            Test::Compare => format!("{}x", digits(found)),
-            Test::Spread => format!("{} %", digits(found * 100.0)),
-            Test::Value if !self.relative_to.is_empty() => format!("{}x", digits(found)),
-            Test::Value => digits(found),
-            Test::Shape => format!("{}x from end to end", digits(found)),
+            Test::Compare => format!("{number}x"),
+            Test::Spread => format!("{number} %"),
+            Test::Value if !self.relative_to.is_empty() => format!("{number}x"),
+            Test::Value => number,
+            Test::Shape => format!("{number}x from end to end"),
         }
     }
 
@@ -439,9 +448,36 @@ mod tests {
         let steeper = check(steeper);
         let (least, most) = steeper.range.unwrap();
         assert!(steeper.verdict == Verdict::Holds && least == most && (least - 0.6 / 0.9).abs() < 1e-12, "{steeper:?}");
-        assert_eq!(steeper.required, "less than 1.00x");
+        assert_eq!(steeper.required, "at most 1.00x");
         let none = check("test = \"value\"\nabove = 0.0\nrelative_to = { contestant = \"ext2\" }\n");
         assert_eq!((none.verdict, none.found.as_str()), (Verdict::Open, "no rows"));
+    }
+
+    /// Aim: a case on a bound holds, as in a list of statements, and what does not hold is not written as if it did. Method: ratios
+    /// of 10, 5, 2 and 3 with bounds on them and next to them.
+    #[test]
+    fn bounds_belong_to_what_holds() {
+        let faster = |bounds: &str| {
+            check(&format!(
+                "test = \"compare\"\n{bounds}of = {{ contestant = \"LFS\" }}\nto = {{ contestant = \"FFS\" }}\n"
+            ))
+        };
+        let on_both = faster("above = 2.0\nbelow = 10.0\n");
+        assert_eq!((on_both.verdict, on_both.held, on_both.cases), (Verdict::Holds, 4, 4), "{on_both:?}");
+        let outside = faster("above = 2.0004\n");
+        assert_eq!(
+            (outside.verdict, outside.held, outside.required.as_str()),
+            (Verdict::Differs, 3, "at least 2.0004x")
+        );
+        let value = check("test = \"value\"\nabove = 40.004\nwhere = { contestant = \"LFS\", size = 1 }\n");
+        assert_eq!((value.required.as_str(), value.verdict), ("at least 40.004", Verdict::Differs));
+        let almost = "test = \"value\"\nbelow = 0.6\nrelative_to = { size = 4, file_bytes = 4 }\nwhere = { contestant = \"FFS\", size = 1 }\n";
+        assert_eq!(check(almost).found, "0.400x");
+        let third = "test = \"value\"\nabove = 0.667\nrelative_to = { size = 1, file_bytes = 1 }\nwhere = { contestant = \"FFS\", size = 8 }\n";
+        assert_eq!(check(third).found, "1.50x");
+        let two_thirds = "test = \"value\"\nabove = 0.667\nrelative_to = { size = 8, file_bytes = 8 }\nwhere = { contestant = \"FFS\", size = 1 }\n";
+        let two_thirds = check(two_thirds);
+        assert_eq!((two_thirds.verdict, two_thirds.found.split(' ').next().unwrap()), (Verdict::Differs, "0.6667x"));
     }
 
     /// A case against a claim counts where its ratio has no number. Method: rows with zeros in them, and claims that hold or do not.
