@@ -238,6 +238,11 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         );
         return Err(Failure::new(problem).hint("--image gives it more, --size makes them smaller").code(WRONG_USAGE));
     }
+    let tree = tree(args)?;
+    let tree_state = match tree.as_str() {
+        "" => String::new(),
+        tree => mount_bench::state_of(Path::new(tree)).map_err(Failure::new)?,
+    };
     let setting = describe::Setting {
         contestants,
         left_out,
@@ -252,7 +257,8 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         sparse: args.sparse || args.quick,
         loop_direct: args.loop_direct,
         own_device: args.own_device,
-        tree: tree(args)?,
+        tree,
+        tree_state,
         below: mount_bench::storage_of(&scratch),
         quick: args.quick,
     };

@@ -53,6 +53,8 @@ pub struct Setting {
     pub own_device: bool,
     /// The directory whose files are unpacked; empty for files that the bench makes.
     pub tree: String,
+    /// A checksum of what is in it.
+    pub tree_state: String,
     /// What stores the scratch directory.
     pub below: String,
     pub quick: bool,
@@ -125,6 +127,7 @@ fn workload(setting: &Setting) -> Table {
         ("loop_direct", toml::Value::Boolean(setting.loop_direct)),
         ("own_device", toml::Value::Boolean(setting.own_device)),
         ("tree", text(&setting.tree)),
+        ("tree_state", text(&setting.tree_state)),
         ("below", text(&setting.below)),
     ]
     .map(|(name, value)| (name.to_owned(), value))

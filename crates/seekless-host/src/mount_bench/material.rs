@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
 use seekless::rng::Rng;
+use sha2::{Digest, Sha256};
 
 use super::process::{is_installed, run};
 
@@ -87,6 +90,31 @@ pub(super) fn each_file(directory: &Path, visit: &mut dyn FnMut(&Path) -> io::Re
     Ok(())
 }
 
+/// A checksum of the names, sizes and times of the regular files in a tree: another one after a change of any of them.
+///
+/// # Errors
+/// What could not be read, in words.
+pub fn state_of(tree: &Path) -> Result<String, String> {
+    let mut files = Vec::new();
+    each_file(tree, &mut |path| {
+        let metadata = fs::symlink_metadata(path)?;
+        files.push((path.to_owned(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()));
+        Ok(())
+    })?;
+    // The order of a directory's names may differ from one look to the next.
+    files.sort();
+    let mut hash = Sha256::new();
+    for (path, len, seconds, nanoseconds) in &files {
+        let name = path.strip_prefix(tree).unwrap_or(path).as_os_str().as_bytes();
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        hash.update(len.to_le_bytes());
+        hash.update(seconds.to_le_bytes());
+        hash.update(nanoseconds.to_le_bytes());
+    }
+    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// Files of a few hundred bytes to some 16 KiB, most of them small, as in a tree of sources. `version` changes all of them.
 fn write_tree(tree: &Path, files: u64, version: u64) -> Result<(), String> {
     for number in 0..files {
@@ -155,4 +183,30 @@ fn sources(folder: &Path) -> Result<(), String> {
         fs::write(&path, text).map_err(|error| super::cannot("write", &path, error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree has another state when a file is added, changed or renamed, and the same one again otherwise.
+    #[test]
+    fn changed_trees_are_other_trees() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = || state_of(folder.path()).unwrap();
+        let mut states = vec![state()];
+        fs::create_dir(folder.path().join("d")).unwrap();
+        fs::write(folder.path().join("d/a"), "1").unwrap();
+        states.push(state());
+        fs::write(folder.path().join("b"), "1").unwrap();
+        states.push(state());
+        fs::write(folder.path().join("b"), "22").unwrap();
+        states.push(state());
+        fs::rename(folder.path().join("b"), folder.path().join("c")).unwrap();
+        states.push(state());
+        assert_eq!(states.last(), Some(&state()));
+        states.sort();
+        states.dedup();
+        assert_eq!(states.len(), 5);
+    }
 }

@@ -29,6 +29,7 @@ use seekless_lab::experiment::{Measure, MountJob, Stop};
 pub use client::{Settle, Task, run as run_client};
 pub use contestants::{CONTESTANTS, Contestant, find as find_contestant};
 pub use describe::Sizes;
+pub use material::state_of;
 pub use null::{NullOptions, serve as serve_null};
 pub use phases::{PHASES, Phase, find, suites};
 pub use process::{become_part, end_with_parent};
@@ -43,9 +44,13 @@ const INTERRUPTED: &str = "interrupted";
 /// Held by the bench that is running: two at the same time would measure each other.
 const LOCK: &str = "/run/seekless-bench-mount.lock";
 
-/// What stores `path`, for people: `ext4 on /dev/vda`.
+/// What stores `path`, and the kernel, for people: `ext4 on /dev/vda, Linux 6.12.57`.
 pub fn storage_of(path: &Path) -> String {
-    process::describe(path)
+    let stored = process::describe(path);
+    match std::fs::read_to_string("/proc/sys/kernel/osrelease") {
+        Ok(release) => format!("{stored}, Linux {}", release.trim()),
+        Err(_) => stored,
+    }
 }
 
 /// The bench, ready to measure. Dropping it removes all that it has made.

@@ -139,6 +139,7 @@ mod tests {
             loop_direct: false,
             own_device: false,
             tree: String::new(),
+            tree_state: String::new(),
             below: String::new(),
         }
     }

@@ -16,7 +16,10 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
         ("op_us_high", "the upper quartile of the rounds"),
         ("durable_us", "the same with the time until everything is durable, in phases that write"),
         ("client_us", "processor time of the client for an operation, in us"),
-        ("daemon_us", "processor time of the daemon for an operation, in us; kernel file systems have none"),
+        (
+            "daemon_us",
+            "processor time of the daemon for an operation until everything was durable, in us; kernel file systems have none",
+        ),
         ("flushes", "flushes that the device below got for 1,000 operations, until everything was durable"),
         ("written_kib", "KiB written to the device below for an operation, until everything was durable"),
         ("kept_kib", "KiB of the storage below that an operation has filled, in phases that write"),
@@ -53,6 +56,9 @@ pub struct MountJob {
     pub own_device: bool,
     /// The directory whose files are unpacked; empty for files that the bench makes.
     pub tree: String,
+    /// A checksum of the names, sizes and times of its files, so that no result of another state is taken for one of this.
+    #[serde(default)]
+    pub tree_state: String,
     /// The device that stores the scratch directory, which decides what a flush costs.
     pub below: String,
 }
