@@ -193,6 +193,14 @@ impl FaultDevice {
         self.lost.borrow_mut().remove(at..at + sectors);
     }
 
+    fn check_lost(&self, at: Sector, bytes: usize) -> Result<(), DeviceError> {
+        let end = at + bytes as u64 / SECTOR_BYTES;
+        let Some(sector) = self.lost.borrow().first_of(at..end) else { return Ok(()) };
+        self.failed.set(self.failed.get() + 1);
+        let (bytes, cause) = (bytes as u64, format!("sector {sector} is lost"));
+        Err(DeviceError::Io { operation: "read", at, bytes, cause })
+    }
+
     /// Removes all rules; a device that has gone stays gone, and lost sectors stay lost.
     pub fn clear(&self) {
         self.rules.borrow_mut().clear();
@@ -304,13 +312,7 @@ impl BlockDevice for FaultDevice {
 
     async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
         self.gate(Kinds::READ, at, buf.len() as u64).await?;
-        let end = at + buf.len() as u64 / SECTOR_BYTES;
-        let lost = self.lost.borrow().first_of(at..end);
-        if let Some(sector) = lost {
-            self.failed.set(self.failed.get() + 1);
-            let (bytes, cause) = (buf.len() as u64, format!("sector {sector} is lost"));
-            return Err(DeviceError::Io { operation: "read", at, bytes, cause });
-        }
+        self.check_lost(at, buf.len())?;
         self.inner.read(at, buf).await
     }
 
@@ -320,11 +322,13 @@ impl BlockDevice for FaultDevice {
 
     async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
         self.gate(Kinds::READ, at, buf.len() as u64).await?;
+        self.check_lost(at, buf.len())?;
         self.inner.read_as(at, buf, reading).await
     }
 
     async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
         self.gate(Kinds::WRITE, at, data.len() as u64).await?;
+        self.check_lost(at, data.len())?;
         self.inner.correct(at, data).await
     }
 
@@ -516,6 +520,18 @@ mod tests {
             assert_eq!(device.lost(), [Sector(4)]);
             assert_eq!(get(&device, 3, 512).await, vec![2; 512]);
             assert!(device.read(Sector(4), Buf::dirty(512)).await.is_err());
+        });
+    }
+
+    /// What is lost is lost in every way of reading it, and is not corrected from another copy.
+    #[test]
+    fn lost_in_every_reading() {
+        run(Vec::new(), async |_, device| {
+            device.lose(Sector(4)..Sector(5));
+            assert!(device.read(Sector(0), Buf::zeroed(4096)).await.is_err());
+            assert!(device.read_as(Sector(0), Buf::zeroed(4096), 0).await.is_err());
+            assert!(device.correct(Sector(0), Data::zeroes(4096)).await.is_err());
+            assert!(device.read_as(Sector(8), Buf::zeroed(4096), 0).await.is_ok());
         });
     }
 

@@ -346,9 +346,7 @@ impl PowerCuts<'_> {
         }
         fs.close().await.map_err(|error| format!("close failed: {error}"))?;
         let closed = device.position();
-        if let Some(violation) = device.violations().first() {
-            return Err(format!("a request that the device interface forbids: {violation}"));
-        }
+        check_requests(&device)?;
         share_syncs(&mut clients, closed);
         let clients = clients.into_iter().map(|(own, recorder)| (own, recorder.into_history())).collect();
         Ok(Recording { log: device.log(), clients, from })
@@ -363,7 +361,8 @@ impl PowerCuts<'_> {
     ) -> Result<Tree, String> {
         let examined = simulate(self.seed, LIMITS, async |rt| {
             let options = CrashOptions { record: false, latency: TICK..=TICK, ..self.device.clone() };
-            let device: Device = CrashDevice::new(&rt, image, options);
+            let requests = CrashDevice::new(&rt, image, options);
+            let device: Device = requests.clone();
             if self.fsck_unrecovered {
                 self.fsck(&rt, &device, "before recovery").await?;
             }
@@ -374,6 +373,7 @@ impl PowerCuts<'_> {
             fs.close().await.map_err(|error| format!("close after recovery failed: {error}"))?;
             drop(fs);
             self.fsck(&rt, &device, "after recovery").await?;
+            check_requests(&requests)?;
             if remount {
                 let fs = self
                     .subject
@@ -592,6 +592,7 @@ impl Exploration<'_> {
             let (recorder, _) = follow(&rt, fs.clone(), &device, recorder, &[], &body).await?;
             fs.close().await.map_err(|error| format!("close failed: {error}"))?;
             let closed = device.position();
+            check_requests(&device)?;
             let mut clients = [(None, recorder)];
             share_syncs(&mut clients, closed);
             let [(_, recorder)] = clients;
@@ -639,6 +640,17 @@ fn tail(log: &str, position: usize) -> String {
         text += &format!("    {line}\n");
     }
     text
+}
+
+/// Whether a device got only requests that its interface allows.
+///
+/// # Errors
+/// The first one that it forbids: a request that overlaps another one under way, or one that is too long.
+pub(super) fn check_requests(device: &CrashDevice) -> Result<(), String> {
+    match device.violations().first() {
+        Some(violation) => Err(format!("a request that the device interface forbids: {violation}")),
+        None => Ok(()),
+    }
 }
 
 /// A closure's view of a file system under test, see [`PowerCuts::run_program`].

@@ -6,11 +6,12 @@
 //! After an I/O error operations may fail, and the file system may stop. What it acknowledged as synced, before or
 //! after the error, must survive the final power cut: a repeated fsync may succeed only if the data is durable.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use super::crash::{CrashReport, Examined, Exploration, Failure, LIMITS, PowerCuts};
+use super::crash::{CrashReport, Examined, Exploration, Failure, LIMITS, PowerCuts, check_requests};
 use super::history::{History, Recorder};
 use super::ops::Op;
 use super::replay::CutName;
@@ -21,7 +22,7 @@ use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::CrashLog;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::{Device, DeviceError, Image};
-use crate::fs::FsError;
+use crate::fs::{Fs, FsError};
 use crate::rng::Rng;
 use crate::rt::Rt;
 
@@ -111,6 +112,11 @@ pub struct Faults<'a> {
     pub positions_max: usize,
 }
 
+/// Empties the caches: without that hardly anything is read from the device, and no read can fail.
+async fn forget(fs: &Fs) -> Result<(), String> {
+    fs.drop_caches().await.map_err(|error| format!("the caches cannot be emptied: {error}"))
+}
+
 /// Coverage of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultReport {
@@ -166,7 +172,10 @@ impl Faults<'_> {
             None => self.faults(&image, setup, body)?,
         };
         let mut report = FaultReport::default();
+        // Of each kind, by its word: how many were tried, and how many met.
+        let mut met: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for fault in faults {
+            let hit_before = report.hit;
             if let Err(failure) = self.attempt(&image, setup, body, fault, replay.cut.as_ref(), &mut report) {
                 let runs = if replay.cut.is_some() { 0 } else { self.cuts.minimise_runs };
                 let mut scratch = FaultReport::default();
@@ -180,8 +189,15 @@ impl Faults<'_> {
                 let failure = Failure { what: format!("with {fault}: {}", failure.what), ..*failure };
                 return Err(self.cuts.report(&failure, &command));
             }
+            let (tried, hit) = met.entry(fault.parts().0).or_default();
+            *tried += 1;
+            *hit += report.hit - hit_before;
         }
-        Ok(report)
+        // A number that was counted in the same run without a fault is met again, unless the case came from elsewhere.
+        match met.iter().find(|(_, (_, hit))| *hit == 0) {
+            Some((word, (tried, _))) if replay.case.is_none() => Err(format!("none of {tried} runs met its {word}")),
+            _ => Ok(report),
+        }
     }
 
     /// All possible faults, or a sample.
@@ -219,6 +235,7 @@ impl Faults<'_> {
         for op in setup.iter().chain([&Op::Sync]) {
             runner.apply(op).await;
         }
+        forget(&fs).await?;
         let flushes = crash.flushes();
         for kinds in [Kinds::WRITE, Kinds::READ, Kinds::all()] {
             fault.add(never(kinds));
@@ -290,8 +307,10 @@ impl Faults<'_> {
             let outcome = runner.apply(op).await;
             recorder.acknowledge(op, &outcome, crash.position()).await?;
         }
+        forget(&fs).await?;
         let from = crash.position();
         fault.inject(&device, &crash);
+        let flushes = crash.flushes();
         let (mut refused, mut failed) = (0, 0);
         for op in body.iter().chain([&Op::Sync]) {
             let is_sync = op.makes_durable();
@@ -318,7 +337,10 @@ impl Faults<'_> {
                 }
             }
         }
-        let hit = device.failed() > 0 || matches!(fault, Fault::FlushError(_));
+        let hit = match fault {
+            Fault::FlushError(nth) => crash.flushes() >= flushes + nth,
+            _ => device.failed() > 0,
+        };
         device.clear();
         if fault.is_no_space() {
             self.all_is_well(&rt, &fs, &mut recorder, &mut runner, &crash, device.clone()).await?;
@@ -329,6 +351,7 @@ impl Faults<'_> {
                 recorder.synced(steps, crash.position());
             }
         }
+        check_requests(&crash)?;
         Ok(Run { log: crash.log(), history: recorder.into_history(), from, hit, refused, failed })
     }
 

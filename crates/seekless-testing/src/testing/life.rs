@@ -11,7 +11,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::crash::{LIMITS, PowerCuts, books, share_syncs};
+use super::crash::{LIMITS, PowerCuts, books, check_requests, share_syncs};
 use super::faults::{Fault, Judged, judge};
 use super::generate::{Generator, OpMix, Space};
 use super::history::{History, Recorder};
@@ -240,6 +240,8 @@ impl Life<'_> {
         let mut recorder = Recorder::new(rt, &tree, mounted).await.map_err(failed("the model"))?;
         let mut runner = Runner::new(rt, fs.clone());
         if let Some(fault) = round.fault {
+            // All was read just now: what is in memory cannot fail.
+            fs.drop_caches().await.map_err(failed("emptying the caches"))?;
             fault.inject(&faults, &device);
         }
         let has_failed = self.work(round, &tree, &fs, &mut runner, &mut recorder, &device, report).await?;
@@ -260,6 +262,7 @@ impl Life<'_> {
         }
         let mut clients = [(None, recorder)];
         share_syncs(&mut clients, closed);
+        check_requests(&device)?;
         let [(_, recorder)] = clients;
         Ok(Lived { log: device.log(), history: recorder.into_history(), begun, mounted })
     }
