@@ -128,7 +128,7 @@ fn pages_are_drawn() {
         let drawn = |page: &str| drawn(&scratch, page, width).expect("the browser is there");
         let plain = drawn("page.html");
         assert!(plain.contains("id=\"seekless-done\"") && !plain.contains("id=\"seekless-error\""), "{plain}");
-        for said in ["holds (quick)", "A rate (quick)", "more than 1.00", "one reader and another coincide"] {
+        for said in ["holds (quick)", "A rate (quick)", "at least 1.00", "one reader and another coincide"] {
             assert!(plain.contains(said), "{said}: {plain}");
         }
         let noted = drawn("noted.html");
