@@ -100,7 +100,8 @@ pub(super) struct DeferredWrites {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Written {
     All,
-    /// Nothing: the state of the members must be recorded first (J6).
+    /// Nothing: the state of the members must be recorded first (J6), or what needs the journal has changed. To be
+    /// begun again.
     Nothing,
 }
 

@@ -110,8 +110,8 @@ impl Core {
         fragments
     }
 
-    /// Writes to the rows of `left`, which keeps those that must be written after the state of the members has been
-    /// recorded (J6). `at` and `length` are for errors.
+    /// Writes to the rows of `left`, which keeps those whose writing must begin again ([`Written::Nothing`]). `at` and `length` are
+    /// for errors.
     async fn write_parity(
         &self,
         left: &mut BTreeMap<u64, Vec<Fragment>>,
