@@ -31,6 +31,13 @@ impl Store {
             let change = self.room().assign(span, slot, 0);
             self.record(vec![change]).await?;
             self.count(|counts| counts.spans_begun += 1);
+        } else {
+            // Its end was recorded, and then nothing came behind it: the record would hide what is appended now.
+            let change = self.room().unseal(span);
+            if let Some(change) = change {
+                cover("zoned: a span goes on behind its recorded end");
+                self.record(vec![change]).await?;
+            }
         }
         let (head, slot) = {
             let room = self.room();

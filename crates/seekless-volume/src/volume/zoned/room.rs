@@ -105,6 +105,12 @@ impl Room {
         self.sealed.insert(span);
     }
 
+    /// `span` goes on where it is; returns what is to be recorded when a record says otherwise.
+    pub(super) fn unseal(&mut self, span: u32) -> Option<Change> {
+        debug_assert!(self.head_of(span).is_some(), "Z5: a span goes on at a write pointer");
+        self.sealed.remove(&span).then(|| self.change(span))
+    }
+
     /// Seals the spans of `zone` in slots before `next`; returns what is to be recorded.
     pub(super) fn seal_before(&mut self, zone: u32, next: Option<u32>) -> Vec<Change> {
         let is_short = |&span: &u32| {

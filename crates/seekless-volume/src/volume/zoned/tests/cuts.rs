@@ -131,9 +131,14 @@ async fn examine(rt: Rt, shape: Shape, recording: &Recording, position: usize, i
         model.fixed.insert(block, found.first().copied().unwrap_or(0));
     }
     for span in 0..store.layout().span_count {
-        let keep = model.spans[&span].len() as u64 / 2;
+        let found = model.spans[&span].len() as u64;
+        let (bytes, length) = (found * BLOCK, store.room().length(span) * SECTOR_BYTES);
+        // Every other span goes on where it ends, unless it is full, or seems to end with zeroes because its end was not recorded.
+        let is_cut = span % 2 == 0 || length == shape.span_bytes || bytes != length;
         let work = async {
-            model.apply(Op::Cut { span, keep }, &store).await?;
+            if is_cut {
+                model.apply(Op::Cut { span, keep: found / 2 }, &store).await?;
+            }
             model.apply(Op::Append { span, blocks: 1 }, &store).await?;
             model.apply(Op::Fixed { block: u64::from(span) % format::FIXED_BLOCKS }, &store).await
         };

@@ -158,6 +158,45 @@ fn a_write_that_fails_leaves_its_beginning() {
     assert!(lengths.len() > 2, "{lengths:?}");
 }
 
+/// Aim: a span whose end was recorded, and behind which nothing was written after all, goes on there and keeps what is appended.
+/// Method: the padding for the span behind it fails, then the store goes on, or is opened again as after a power cut.
+#[test]
+fn a_span_goes_on_behind_its_recorded_end() {
+    const POINTS: &[&str] = &["zoned: a span goes on behind its recorded end"];
+    crate::rt::covered();
+    // How much of the padding is there all the same is up to the seed.
+    for (is_opened_again, seed) in (0..40).map(|number| (number % 2 == 0, number / 2)) {
+        run(seed, async |rt| {
+            let shape = SHAPES[1];
+            let below: Device = Rc::new(Memory::new(shape.bytes()));
+            let fault = FaultDevice::new(&rt, shape.zones_on(below.clone()).await, seed);
+            let mut store = Store::create(fault.clone(), &shape.plan()).await.expect("there is no rule yet");
+            let mut model = Model::default();
+            model.apply(Op::Append { span: 2, blocks: 3 }, &store).await.expect("it works");
+            let spans = shape.zones.start(format::METADATA_ZONES)..shape.zones.start(shape.zones.count);
+            fault.add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::NoSpace).within(spans));
+            let before = model.clone();
+            model.apply(Op::Append { span: 3, blocks: 1 }, &store).await.expect_err("a rule says so");
+            model = before;
+            store.flush().await.expect("it works");
+            if is_opened_again {
+                store = shape.open(below.clone()).await.expect("it is whole");
+                model.compare(&store).await;
+            }
+            for blocks in [1, 2] {
+                model.apply(Op::Append { span: 2, blocks }, &store).await.expect("the span goes on");
+                store.flush().await.expect("it works");
+                model.compare(&store).await;
+                model.compare(&shape.open(below.clone()).await.expect("it is whole")).await;
+            }
+            model.apply(Op::Append { span: 3, blocks: 1 }, &store).await.expect("it works");
+            store.flush().await.expect("it works");
+            model.compare(&shape.open(below).await.expect("it is whole")).await;
+        });
+    }
+    must_have_covered("a_span_goes_on_behind_its_recorded_end", POINTS);
+}
+
 /// Aim: what is acknowledged after a record could not be written is there when the store is opened again. Method: requests to the
 /// metadata zones fail by chance, and are repeated; after each that was, a copy of the device, which has no cache, is opened.
 #[test]
