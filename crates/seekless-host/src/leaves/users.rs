@@ -140,18 +140,58 @@ pub(super) fn say_mounted<'a>(files: impl IntoIterator<Item = &'a OwnedFd>, moun
     }
 }
 
-/// True when other processes have set `mark` on the inode of `file`.
-pub(super) fn is_marked(file: &OwnedFd, mark: Mark) -> bool {
-    next_mark(file, mark.offset(), 1).is_some()
+/// True when other processes have set `mark` on the inode of `file`, or when a lock of another program hides whether they have.
+pub(super) fn may_be_marked(file: &OwnedFd, mark: Mark) -> bool {
+    a_lock_in(file, mark.offset(), mark.offset() + 1).is_some()
 }
 
-/// The first place of `count` from `start` on that others have marked.
-fn next_mark(file: &OwnedFd, start: i64, count: i64) -> Option<i64> {
+/// True when other processes have set `mark` on the inode of `file`.
+fn is_marked(file: &OwnedFd, mark: Mark) -> bool {
+    // The kernel joins marks of one user that are side by side.
+    const BYTES_MAX: i64 = 3;
+    let found = a_lock_in(file, mark.offset(), mark.offset() + 1);
+    found.is_some_and(|found| found.start >= FIRST && found.end - found.start <= BYTES_MAX)
+}
+
+/// A lock of another user, from `start` up to `end`.
+struct Lock {
+    start: i64,
+    end: i64,
+}
+
+/// A lock of others in the range: of several, any. It may begin before the range and end behind it.
+fn a_lock_in(file: &OwnedFd, start: i64, end: i64) -> Option<Lock> {
     // A write lock would conflict with any mark.
-    let mut lock = lock(libc::F_WRLCK, start, count);
+    let mut lock = lock(libc::F_WRLCK, start, end - start);
     // SAFETY: the call reads and writes one structure.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-    (asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_start.max(start))
+    let found = asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK;
+    // A length of 0 has no end.
+    let end = if lock.l_len > 0 { lock.l_start.saturating_add(lock.l_len) } else { i64::MAX };
+    found.then_some(Lock { start: lock.l_start, end })
+}
+
+/// The marks of mounts that others have set on the inode of `file`, each when it is found.
+fn marks_of_mounts(file: &OwnedFd) -> impl Iterator<Item = MountMark> {
+    /// So many questions find all marks of any real number of users.
+    const QUESTIONS_MAX: usize = 1000;
+    // The kernel names any lock of a range, so that both sides of it are left to be asked about.
+    let mut ranges = vec![(MOUNTS, MOUNTS + MOUNT_COUNT)];
+    (0..QUESTIONS_MAX)
+        .map_while(move |_| {
+            let (start, end) = ranges.pop()?;
+            let Some(found) = a_lock_in(file, start, end) else { return Some(None) };
+            let sides = [(found.end, end), (start, found.start)];
+            ranges.extend(sides.into_iter().filter(|(start, end)| start < end));
+            // Any other length is a lock of another program, which may cover all of the file.
+            let is_mark = found.start >= start && found.end == found.start + 1;
+            let bits = found.start - MOUNTS;
+            Some(is_mark.then_some(MountMark {
+                number: DeviceNumber { major: (bits >> 44) as u32, minor: (bits >> 24) as u32 & 0xf_ffff },
+                hash: bits as u32 & 0xff_ffff,
+            }))
+        })
+        .flatten()
 }
 
 /// What is known of the users of a file or directory.
@@ -171,12 +211,8 @@ impl Users {
     /// Finds the users of the inode of `file`.
     pub(super) fn of(file: &OwnedFd) -> Users {
         let mut users = if is_marked(file, Mark::Ending) { Users::Ending } else { Users::Unknown };
-        let mut start = MOUNTS;
         let mut table = None;
-        while let Some(found) = next_mark(file, start, MOUNTS + MOUNT_COUNT - start) {
-            let bits = found - MOUNTS;
-            let number = DeviceNumber { major: (bits >> 44) as u32, minor: (bits >> 24) as u32 & 0xf_ffff };
-            let mark = MountMark { number, hash: bits as u32 & 0xff_ffff };
+        for mark in marks_of_mounts(file) {
             let table = table.get_or_insert_with(mount_table::read);
             if let Some(mount) = table.iter().find(|mount| mark.is(mount)) {
                 return Users::Mounted(mount.mount_point.clone());
@@ -186,7 +222,6 @@ impl Users {
                 return Users::Elsewhere(format!("on {place} in the mount namespace of process {pid} ({command})"));
             }
             users = Users::Ending;
-            start = found + 1;
         }
         users
     }
@@ -239,5 +274,47 @@ mod tests {
             assert!(!is_marked(&two, Mark::SharedHere));
             assert_eq!(Users::of(&two), Users::default());
         }
+    }
+
+    /// A lock of another program is no mark, and does not keep this process busy: NFS shows a `flock` as a lock of the whole file.
+    #[test]
+    fn locks_of_others_are_no_marks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        let (one, two, other) = (opened(&path), opened(&path), opened(&path));
+        rustix::fs::flock(&one, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        for (start, length) in [(0, 0), (0, FIRST + 1), (MOUNTS - 1, MOUNT_COUNT), (MOUNTS, 0), (1 << 62, 1 << 40)] {
+            let whole = lock(libc::F_RDLCK, start, length);
+            // SAFETY: the call reads one structure.
+            assert_eq!(unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) }, 0);
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let asked = two.try_clone().unwrap();
+            std::thread::spawn(move || sender.send(Users::of(&asked)));
+            let users = receiver.recv_timeout(std::time::Duration::from_secs(20));
+            assert_eq!(users, Ok(Users::Unknown), "{length} from {start}");
+            let whole = lock(libc::F_UNLCK, 0, 0);
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) }, 0);
+        }
+    }
+
+    /// All marks are found, whichever of them the kernel names first, and whatever lies between them.
+    #[test]
+    fn all_marks_are_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let asking = opened(directory.path());
+        let marks = [5, 3, 4, 1, 9, 7].map(|minor| MountMark { number: DeviceNumber { major: 0, minor }, hash: minor });
+        let users = marks.map(|marked| {
+            let user = opened(directory.path());
+            mark(&user, Mark::Mounted(marked)).unwrap();
+            user
+        });
+        let between = lock(libc::F_RDLCK, Mark::Mounted(marks[0]).offset() + 1, 10);
+        // SAFETY: the call reads one structure.
+        assert_eq!(unsafe { libc::fcntl(users[1].as_raw_fd(), libc::F_OFD_SETLK, &raw const between) }, 0);
+        let mut found: Vec<u32> = marks_of_mounts(&asking).map(|found| found.hash).collect();
+        found.sort_unstable();
+        assert_eq!(found, [1, 3, 4, 5, 7, 9]);
     }
 }

@@ -226,7 +226,7 @@ fn flock(directory: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
 /// As [`flock`], for a mark of other users.
 fn stays_marked(directory: &OwnedFd, mark: Mark) -> bool {
     let mut pauses = pauses();
-    while users::is_marked(directory, mark) {
+    while users::may_be_marked(directory, mark) {
         if pauses.next().is_none() {
             return true;
         }
