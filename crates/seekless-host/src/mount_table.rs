@@ -29,7 +29,7 @@ pub(crate) struct MountInfo {
     pub(crate) mount_point: PathBuf,
     /// For example `fuse.seekless`.
     pub(crate) kind: String,
-    /// As mount(8) lists them: those of the mount and those of the file system.
+    /// As mount(8) lists them: those of the mount and those of the file system. Of `ro` and `rw`, the last one holds.
     pub(crate) options: String,
 }
 
@@ -95,13 +95,18 @@ fn parse_line(line: &[u8]) -> Option<MountInfo> {
     words.find(|word| word == b"-")?;
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
     let of_file_system = words.nth(1).unwrap_or_default();
+    let mut options = String::from_utf8_lossy(&[of_mount, b",", of_file_system].concat()).into_owned();
+    // A bind mount may be read-only although its file system is not.
+    if [of_mount, of_file_system].iter().any(|half| half.split(|&byte| byte == b',').any(|word| word == b"ro")) {
+        options.push_str(",ro");
+    }
     Some(MountInfo {
         id,
         number: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
         root,
         mount_point,
         kind,
-        options: String::from_utf8_lossy(&[of_mount, b",", of_file_system].concat()).into_owned(),
+        options,
     })
 }
 
@@ -137,6 +142,13 @@ mod tests {
         assert_eq!((&*info.root, &*info.mount_point), (Path::new("/a"), Path::new("/mnt/my disk")));
         assert!(info.is_ours());
         assert_eq!(info.options, "rw,nosuid,rw,user_id=0");
+        // Read-only is what one half or the other says.
+        for (of_mount, of_file_system) in [("ro,relatime", "rw,user_id=0"), ("rw,relatime", "ro,user_id=0")] {
+            let line = format!("59 25 0:50 / /mnt {of_mount} - fuse.seekless a.img {of_file_system}");
+            let options = parse_line(line.as_bytes()).unwrap().options;
+            let last = options.split(',').rfind(|word| ["ro", "rw"].contains(word));
+            assert_eq!(last, Some("ro"), "{options}");
+        }
         assert_eq!(parse_line(b"59 25 0:50 / /mnt"), None);
         assert_eq!(parse_line(b""), None);
     }
