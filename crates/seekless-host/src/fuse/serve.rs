@@ -435,7 +435,7 @@ async fn commit(chore: Chore, interval: Nanos) {
         let changes = activity.changes.get();
         // What the kernel writes itself sends no message.
         let is_unchanged = changes == committed && !chore.session.has_writers_past_us();
-        if is_unchanged || chore.session.is_closed() {
+        if is_unchanged || chore.session.closes() {
             continue;
         }
         // Not to be dropped half-way: background tasks end only between commits.
@@ -446,6 +446,8 @@ async fn commit(chore: Chore, interval: Nanos) {
                     log::warn!("changes are made durable again");
                 }
             }
+            // Closing does the same, and reports how that ends.
+            Err(_) if chore.session.closes() => {}
             Err(error) => {
                 if last_error.is_news(&error) {
                     log::error!("changes could not be made durable: {error}");
@@ -466,7 +468,7 @@ async fn idle(chore: Chore) {
         if !chore.ending.or(chore.rt.sleep(QUIET)).await {
             return;
         }
-        while quiet_since(requests) && !chore.session.is_closed() {
+        while quiet_since(requests) && !chore.session.closes() {
             let until = chore.rt.now() + IDLE_SLICE;
             let more = Cell::new(false);
             let work = async {
@@ -477,6 +479,7 @@ async fn idle(chore: Chore) {
                             log::warn!("background work goes on");
                         }
                     }
+                    Err(_) if chore.session.closes() => {}
                     Err(error) if last_error.is_news(&error) => log::error!("background work stopped: {error}"),
                     Err(_) => {}
                 }

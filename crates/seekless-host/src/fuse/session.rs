@@ -122,6 +122,8 @@ pub(super) struct Session {
     pub(super) activity: Activity,
     /// Result of closing the file system, once DESTROY has done it.
     closed: RefCell<Option<FsResult<()>>>,
+    /// Closing has begun, which can take long.
+    closes: Cell<bool>,
     durable_at_once: AtOnce,
     /// The last error reported, so that a broken disk does not fill the log.
     reported: RefCell<Option<FsError>>,
@@ -142,6 +144,7 @@ impl Session {
             durable_at_once: AtOnce::default(),
             activity: Activity::default(),
             closed: RefCell::default(),
+            closes: Cell::new(false),
             reported: RefCell::default(),
             statistics: OnceCell::new(),
             operations: Rc::default(),
@@ -209,14 +212,20 @@ impl Session {
         if let Some(result) = self.closed.borrow().clone() {
             return result;
         }
+        self.closes.set(true);
         let result = self.fs.close().await;
         *self.closed.borrow_mut() = Some(result.clone());
         result
     }
 
-    /// Whether DESTROY has come.
-    pub(super) fn is_closed(&self) -> bool {
+    /// Whether DESTROY has come, and has been worked on.
+    fn is_closed(&self) -> bool {
         self.closed.borrow().is_some()
+    }
+
+    /// Whether the file system is being closed, or has been: nothing more is to be done for it.
+    pub(super) fn closes(&self) -> bool {
+        self.closes.get()
     }
 
     /// Executes a request. `None` for requests without a reply.

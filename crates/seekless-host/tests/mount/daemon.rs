@@ -150,7 +150,9 @@ fn serve() {
         exclusive: *exclusive == "true",
         closed_mark: Path::new(marks).join("closed"),
         close_takes: Nanos(close_takes.parse().unwrap()),
+        closes: std::cell::Cell::new(false),
         synced_mark: Path::new(marks).join("synced"),
+        synced_late_mark: Path::new(marks).join("synced late"),
         idle_mark: Path::new(marks).join("idle"),
     });
     let compressed = *compressed == "true";

@@ -145,6 +145,26 @@ fn commits_and_idle_time() {
     assert!(!daemon.has_mark("synced"));
 }
 
+/// While the file system is being closed, the timer commits nothing more.
+#[test]
+fn nothing_is_committed_while_it_is_closed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let Some(disk) = LoopDevice::attach(&image, 512) else { return };
+    let wish = Wish {
+        block_device: Some(disk.path().to_owned()),
+        commit_interval: Nanos::from_millis(200),
+        close_takes: Nanos::from_secs(1),
+        ..Wish::default()
+    };
+    let Some(mut daemon) = Daemon::start(&wish) else { return };
+    fs::write(daemon.path("file"), "x").unwrap();
+    daemon.unmount();
+    assert!(daemon.wait(PATIENCE).unwrap().success());
+    assert!(daemon.has_mark("closed") && !daemon.has_mark("synced late"));
+}
+
 /// On a block device, `sync` and `syncfs` reach the file system, and `umount` returns after it has been closed.
 #[test]
 fn block_devices_are_synced_by_the_kernel() {

@@ -1,6 +1,7 @@
 //! A faulty file system: certain names make it slow, panic or fail, and closing it takes a while and leaves a mark.
 //! Everything else goes to the file system below.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -25,8 +26,12 @@ pub(crate) struct Troubled {
     /// Written when the file system is closed, after `close_takes`.
     pub(crate) closed_mark: PathBuf,
     pub(crate) close_takes: Nanos,
+    /// Whether it is being closed.
+    pub(crate) closes: Cell<bool>,
     /// Touched by every `syncfs`.
     pub(crate) synced_mark: PathBuf,
+    /// Touched by a `syncfs` that comes while it is being closed.
+    pub(crate) synced_late_mark: PathBuf,
     /// Touched by `idle`.
     pub(crate) idle_mark: PathBuf,
 }
@@ -51,6 +56,7 @@ impl FileSystem for Troubled {
     }
 
     async fn close(&self) -> FsResult<()> {
+        self.closes.set(true);
         self.rt.sleep(self.close_takes).await;
         let closed = self.fs.close().await;
         std::fs::write(&self.closed_mark, "closed").unwrap();
@@ -58,7 +64,8 @@ impl FileSystem for Troubled {
     }
 
     async fn syncfs(&self) -> FsResult<()> {
-        std::fs::write(&self.synced_mark, "synced").unwrap();
+        let mark = if self.closes.get() { &self.synced_late_mark } else { &self.synced_mark };
+        std::fs::write(mark, "synced").unwrap();
         self.fs.syncfs().await
     }
 
