@@ -1,7 +1,7 @@
 //! For other processes: unmounting and syncing from outside, so that the caller knows when everything is durable.
 //!
 //! `umount` of a plain FUSE mount returns before the daemon has written its data. So the daemon publishes its identity
-//! in an extended attribute of the root, and the unmounting process waits until that process has ended.
+//! in an extended attribute, and the unmounting process waits until that process has ended.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -355,7 +355,7 @@ pub fn statistics(path: &Path) -> Result<Option<String>, SyncError> {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
         _ => SyncError::Path { path: path.to_owned(), cause },
     })?;
-    let Some(mount_point) = mount_point_of(&absolute) else { return Ok(None) };
+    let Some(MountInfo { mount_point, .. }) = mount_of(&absolute) else { return Ok(None) };
     let name = CString::new(STATISTICS_ATTRIBUTE).unwrap_or_default();
     let mut value = vec![0; STATISTICS_BYTES_MAX];
     match rustix::fs::getxattr(&mount_point, &*name, &mut value) {
@@ -365,7 +365,7 @@ pub fn statistics(path: &Path) -> Result<Option<String>, SyncError> {
     }
 }
 
-/// Syncs the kernel's data and reads an attribute of the root, which makes the daemon act.
+/// Syncs the kernel's data and reads an attribute, which makes the daemon act.
 fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     let failed = |cause: Errno| match cause {
         Errno::NOTCONN | Errno::CONNABORTED => SyncError::Dead { path: path.to_owned() },
@@ -375,11 +375,11 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
         _ => SyncError::Path { path: path.to_owned(), cause },
     })?;
-    let Some(mount_point) = mount_point_of(&absolute) else {
+    let Some(mount) = mount_of(&absolute) else {
         return Err(SyncError::NotOurs { path: path.to_owned() });
     };
     // A directory, or the file of a disk.
-    let root = rustix::fs::open(&mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     // First the kernel's data, such as pages that programs have changed through mmap.
     rustix::fs::syncfs(&root).map_err(failed)?;
     let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
@@ -395,8 +395,9 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
         Err(cause) => return Err(failed(cause)),
     }
     match rustix::fs::fsetxattr(&root, &*name, b"1", XattrFlags::empty()) {
-        // A mount that is read-only by request has nothing to sync. A volume that has stopped gives the same error.
-        Err(Errno::ROFS) if is_read_only(&root) => Ok(()),
+        // A mount that is read-only by request has nothing to sync, unless it shows a part of one that is not. A volume that has stopped
+        // gives the same error.
+        Err(Errno::ROFS) if is_read_only(&root) && mount.root == Path::new("/") => Ok(()),
         told => told.map_err(failed),
     }
 }
@@ -405,10 +406,9 @@ fn is_read_only(root: &OwnedFd) -> bool {
     rustix::fs::fstatvfs(root).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// The mount point above `path`, or `path` itself, if the mount is ours.
-fn mount_point_of(path: &Path) -> Option<PathBuf> {
-    let (mount_point, found) = path.ancestors().find_map(|above| Some((above, mount_table::find(above)?)))?;
-    found.is_ours().then(|| mount_point.to_owned())
+/// The mount at `path`, or above it, if it is ours.
+fn mount_of(path: &Path) -> Option<MountInfo> {
+    path.ancestors().find_map(mount_table::find).filter(MountInfo::is_ours)
 }
 
 /// The server of a mount.

@@ -1,28 +1,31 @@
-//! How a mount and its daemon are identified from outside: extended attributes of the root, and the daemon's process.
+//! How a mount and its daemon are identified from outside: extended attributes, and the daemon's process.
+//!
+//! Every file of a mount has these attributes, without listing them: what is at a mount point is the root of the file system, or a
+//! directory below it. Setting one has an effect on the root only.
 
 use std::time::{Duration, SystemTime};
 
 use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Name of the extended attribute of the root in which the daemon publishes its identity. See `control`.
+/// Name of the extended attribute in which the daemon publishes its identity. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 
-/// Reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does not.
+/// Reading this extended attribute makes everything durable, which `syncfs` of a plain FUSE mount does not.
 /// Its value is [`DONE`], or the error. It is read rather than set because the kernel refuses to set attributes on a
 /// read-only mount, which may have been written to before it became read-only. Setting it does the same, for earlier
 /// versions of `seekless sync`.
 pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
 
-/// This extended attribute of the root says whether the file system itself can be changed: `rw` or `ro`, regardless of
+/// This extended attribute says whether the file system itself can be changed: `rw` or `ro`, regardless of
 /// the kernel's mount table.
 pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
 
-/// Reading or setting this extended attribute of the root drops the file system's caches, for benchmarks that read
+/// Reading or setting this extended attribute drops the file system's caches, for benchmarks that read
 /// cold.
 pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
 
-/// The value of this extended attribute of the root is what the parts of the stack have counted so far, as JSON.
+/// The value of this extended attribute is what the parts of the stack have counted so far, as JSON.
 pub(super) const STATISTICS_ATTRIBUTE: &[u8] = b"seekless.statistics";
 
 /// Longest value that the kernel passes on.

@@ -411,13 +411,14 @@ impl Session {
             }
             Operation::Getxattr { name, bytes } => {
                 self.check_access_list(name)?;
-                let value = match (ino, name) {
-                    (Ino::ROOT, DAEMON_ATTRIBUTE) => self.daemon.as_bytes().to_vec(),
-                    (Ino::ROOT, ACCESS_ATTRIBUTE) if fs.traits().read_only => b"ro".to_vec(),
-                    (Ino::ROOT, ACCESS_ATTRIBUTE) => b"rw".to_vec(),
-                    (Ino::ROOT, STATISTICS_ATTRIBUTE) => self.statistics()?,
-                    (Ino::ROOT, SYNC_ATTRIBUTE) => self.outcome(fs.syncfs().await),
-                    (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => self.outcome(fs.drop_caches().await),
+                // Of any inode: that at a mount point is another one than the root where a directory below is mounted.
+                let value = match name {
+                    DAEMON_ATTRIBUTE => self.daemon.as_bytes().to_vec(),
+                    ACCESS_ATTRIBUTE if fs.traits().read_only => b"ro".to_vec(),
+                    ACCESS_ATTRIBUTE => b"rw".to_vec(),
+                    STATISTICS_ATTRIBUTE => self.statistics()?,
+                    SYNC_ATTRIBUTE => self.outcome(fs.syncfs().await),
+                    DROP_CACHES_ATTRIBUTE => self.outcome(fs.drop_caches().await),
                     _ => fs.getxattr(ino, name).await?,
                 };
                 attribute(value, bytes)

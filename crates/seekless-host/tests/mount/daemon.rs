@@ -177,6 +177,15 @@ fn serve() {
     std::process::exit(0);
 }
 
+/// A second place of a mount, which is unmounted at the end.
+pub(crate) struct Bind(pub(crate) PathBuf);
+
+impl Drop for Bind {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 /// A running daemon and its mount. Dropping it takes both away, whatever state they are in.
 pub(crate) struct Daemon {
     child: Child,
@@ -292,6 +301,14 @@ impl Daemon {
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Mounts a directory of the mount at a second place, which this returns.
+    pub(crate) fn bind(&self, relative: &str) -> Bind {
+        let place = self.directory.path().join("second");
+        std::fs::create_dir_all(&place).unwrap();
+        rustix::mount::mount_bind(self.path(relative), &place).unwrap();
+        Bind(place)
     }
 
     /// Waits for the end of the daemon.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use seekless::units::Nanos;
-use seekless_host::fuse::{UmountError, umount};
+use seekless_host::fuse::{UmountError, sync, umount};
 use seekless_host::testing::{LoopDevice, Need, skip};
 
 use crate::daemon::{Daemon, NoDaemon, Wish, on_every_mount};
@@ -143,6 +143,24 @@ fn commits_and_idle_time() {
     daemon.remove_mark("synced");
     std::thread::sleep(Duration::from_millis(300));
     assert!(!daemon.has_mark("synced"));
+}
+
+/// Through a mount of a directory of it, all of a mount is synced as well, even where that one is read-only.
+#[test]
+fn sync_reaches_the_daemon_from_below_the_root() {
+    let Some(daemon) = Daemon::start(&Wish::default()) else { return };
+    fs::create_dir(daemon.path("sub")).unwrap();
+    let bind = daemon.bind("sub");
+    for read_only in [false, true] {
+        if read_only {
+            let flags = rustix::mount::MountFlags::BIND | rustix::mount::MountFlags::RDONLY;
+            rustix::mount::mount_remount(&bind.0, flags, c"").unwrap();
+        }
+        fs::write(daemon.path("file"), "x").unwrap();
+        daemon.remove_mark("synced");
+        sync(&bind.0).unwrap();
+        assert!(daemon.has_mark("synced"), "read-only: {read_only}");
+    }
 }
 
 /// While the file system is being closed, the timer commits nothing more.
