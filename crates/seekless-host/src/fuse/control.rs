@@ -200,8 +200,49 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
         None => Ok(()),
         Some(Server::Dead) => Err(UmountError::DaemonDead),
         Some(Server::Unseen(why)) => Err(UmountError::Unknown { why }),
-        Some(Server::Daemon(daemon)) => daemon.wait(found.number, left(), patience, tell),
+        Some(Server::Daemon(daemon)) => match sync_through_another_place(found.number, &daemon, left(), &tell) {
+            Some(synced) => synced,
+            None => daemon.wait(found.number, left(), patience, tell),
+        },
     }
+}
+
+/// Makes everything durable where the mount has another place in this namespace, as a bind mount has: the daemon goes on then. `None`
+/// where there is none.
+fn sync_through_another_place(
+    number: DeviceNumber,
+    daemon: &Daemon,
+    patience: Duration,
+    tell: impl Fn(&str),
+) -> Option<Result<(), UmountError>> {
+    let deadline = Instant::now() + patience;
+    let mut last = None;
+    for other in mount_table::read().into_iter().filter(|info| info.number == number && info.is_ours()) {
+        let place = &other.mount_point;
+        let problem = if mount_table::find(place).is_some_and(|topmost| topmost.id != other.id) {
+            "another mount covers it".to_owned()
+        } else {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let asked = asked(place, left, &tell, || match identity(place) {
+                named if named != daemon.identity.as_bytes() => Vec::new(),
+                _ => sync(place).map_or_else(|error| error.to_string().into_bytes(), |()| DONE.to_vec()),
+            });
+            match asked {
+                Ok(said) if said == DONE => {
+                    tell(&format!("unmounted here; it is also on {}, so its daemon goes on", place.display()));
+                    return Some(Ok(()));
+                }
+                // The number belongs to another mount already.
+                Ok(said) if said.is_empty() => continue,
+                Ok(said) => String::from_utf8_lossy(&said).into_owned(),
+                Err(no_answer) => no_answer.to_string(),
+            }
+        };
+        last = Some((other.id, format!("it is also on {}, so its daemon goes on, but: {problem}", place.display())));
+    }
+    // Another process may have unmounted it there in this moment.
+    let (_, why) = last.filter(|(id, _)| mount_table::read().iter().any(|info| info.id == *id))?;
+    Some(Err(UmountError::Unknown { why }))
 }
 
 /// Another process that asks the mount who serves it, as a second `umount` does, uses it for a moment. In that moment it can also be
@@ -423,6 +464,8 @@ enum Server {
 /// The process that serves a mount.
 struct Daemon {
     pid: u32,
+    /// What the mount says of it.
+    identity: String,
     pidfd: OwnedFd,
     /// Connection on which it reports how it ended.
     waiting: Option<Waiting>,
@@ -473,7 +516,7 @@ impl Daemon {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
         // Checked after opening: the descriptor now refers to this process for good.
         let is_it = start_time(pid) == Some(started);
-        is_it.then(|| Daemon { pid, pidfd, waiting: Waiting::join(identity, pid) })
+        is_it.then(|| Daemon { pid, identity: identity.to_owned(), pidfd, waiting: Waiting::join(identity, pid) })
     }
 
     /// Waits for its end, for `patience`, which is what is left of all that was `granted`. `number` is that of its mount.

@@ -163,6 +163,25 @@ fn sync_reaches_the_daemon_from_below_the_root() {
     }
 }
 
+/// Where a mount has a second place, its daemon goes on after an unmount: everything is synced, and nothing is waited for.
+#[test]
+fn umount_of_one_of_two_places() {
+    for (relative, first_goes) in [("", true), ("", false), ("sub", true), ("sub", false)] {
+        let Some(mut daemon) = Daemon::start(&Wish::default()) else { return };
+        fs::create_dir(daemon.path("sub")).unwrap();
+        let bind = daemon.bind(relative);
+        let (gone, other) = if first_goes { (daemon.root(), &bind.0) } else { (bind.0.clone(), &daemon.root()) };
+        let told = std::cell::RefCell::new(String::new());
+        let result = umount(&gone, false, Duration::from_secs(5), |text| *told.borrow_mut() += text);
+        assert!(result.is_ok() && daemon.has_mark("synced"), "{result:?}");
+        let told = told.into_inner();
+        assert!(told.contains(&other.display().to_string()), "{told}");
+        // The last one waits for the end.
+        umount(other, false, PATIENCE, |_| {}).unwrap();
+        assert!(daemon.has_mark("closed") && daemon.wait(PATIENCE).unwrap().success());
+    }
+}
+
 /// While the file system is being closed, the timer commits nothing more.
 #[test]
 fn nothing_is_committed_while_it_is_closed() {
