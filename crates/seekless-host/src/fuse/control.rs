@@ -530,10 +530,10 @@ impl Daemon {
         if !self.ends_within(patience.min(TELL_AFTER)) {
             let held_by = mount_table::find_elsewhere(|info| info.number == number && info.is_ours()).map(|holder| {
                 let Elsewhere { pid, command, mount_point } = holder;
-                let place = mount_point.display();
+                let (place, quoted) = (mount_point.display(), quoted_path(&mount_point));
                 format!(
                     "process {pid} ({command}) has it mounted on {place} in a mount namespace of its own, so it goes on: \
-                     nsenter -t {pid} -m umount {place}"
+                     nsenter -t {pid} -m umount {quoted}"
                 )
             });
             let left = patience.saturating_sub(TELL_AFTER);
