@@ -1,6 +1,5 @@
 //! Where a daemon's messages go: to standard error while a terminal is attached, then to a file or syslog.
 
-use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -12,11 +11,12 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use rustix::fs::OFlags;
 
 use super::Failure;
+use super::syslog::Syslog;
 
 enum Sink {
     StandardError,
     File(File),
-    Syslog,
+    Syslog(Syslog),
 }
 
 /// How a line looks. Syslog has its own way.
@@ -120,9 +120,7 @@ fn is_log(beginning: &[u8]) -> bool {
 pub(super) fn leave_terminal() {
     let mut logger = LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner);
     if matches!(logger.0, Sink::StandardError) {
-        // SAFETY: the name is a string constant, which lives as long as the C library keeps it.
-        unsafe { libc::openlog(c"seekless".as_ptr(), libc::LOG_PID, libc::LOG_DAEMON) };
-        logger.0 = Sink::Syslog;
+        logger.0 = Sink::Syslog(Syslog::default());
     }
 }
 
@@ -152,18 +150,14 @@ impl Log for Logger {
             (Sink::File(file), Format::Json) => {
                 let _ = file.write_all(json_line(record).as_bytes());
             }
-            (Sink::Syslog, _) => {
+            (Sink::Syslog(syslog), _) => {
                 let priority = match record.level() {
                     Level::Error => libc::LOG_ERR,
                     Level::Warn => libc::LOG_WARNING,
                     Level::Info => libc::LOG_INFO,
                     Level::Debug | Level::Trace => libc::LOG_DEBUG,
                 };
-                let text = message.to_string().replace('\0', " ");
-                if let Ok(text) = CString::new(text) {
-                    // SAFETY: the format takes one string, and gets one.
-                    unsafe { libc::syslog(priority, c"%s".as_ptr(), text.as_ptr()) };
-                }
+                syslog.write(priority, &message.to_string().replace('\0', " "));
             }
         }
     }

@@ -62,6 +62,7 @@ mod statistics;
 mod supervise;
 mod sweep;
 mod sync;
+mod syslog;
 mod trace;
 mod traces;
 mod umount;
