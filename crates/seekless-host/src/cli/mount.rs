@@ -168,9 +168,12 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
     let image = Image::of(&stack);
     let user = std::process::id();
     let is_daemon = Cell::new(false);
-    let outcome = supervise::run(&args.directory, has_relative_paths(args, &stack), |report, life| {
+    let outcome = supervise::run(&args.directory, has_relative_paths(args, &stack), |report, life, place| {
         is_daemon.set(true);
         let mut options = options;
+        if let Some(place) = place {
+            options.mount_point = place;
+        }
         if life == Life::Later {
             options.dead = DeadMount::Required;
             if let Some(failure) = image.and_then(|image| image.replaced()) {

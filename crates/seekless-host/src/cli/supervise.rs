@@ -10,6 +10,7 @@
 //!       volume is recovered), so that no program writes into what lies below it.
 //!   S3  A mount that does not come back is said in the log.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use super::daemon::{self, Report, Side, Waiting};
 use super::exit::FAILED;
 use super::{Done, Failure};
 use crate::fuse;
+use crate::mount_table::{self, MountInfo};
 use crate::reactor::Signals;
 
 /// A daemon that dies so often within [`WITHIN`] is not started again: something is wrong that a restart does not mend.
@@ -40,16 +42,17 @@ pub(super) enum Life {
     Later,
 }
 
-/// Starts the supervisor, and returns when the first daemon works. `serve` is called in each daemon's process. With `stays`, each is
+/// Starts the supervisor, and returns when the first daemon works. `serve` is called in each daemon's process, with the mount point
+/// where that can be another one than the user gave. With `stays`, each is
 /// in the directory where this process is, which that keeps busy.
-pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Life) -> Done) -> Done {
+pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done) -> Done {
     let failed = |error: std::io::Error| Failure::new(error).code(FAILED);
     // The directory and not its name, which it may lose.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let here = stays.then(|| rustix::fs::open(".", flags, Mode::empty())).transpose();
     let here = here.map_err(|error| failed(error.into()))?;
     let first = std::fs::canonicalize(mount_point).or_else(|_| std::path::absolute(mount_point)).map_err(failed)?;
-    let place = Place { here, given: mount_point.to_owned(), first };
+    let place = Place { here, given: mount_point.to_owned(), first, mount: Cell::new(None) };
     match daemon::split()? {
         Side::Parent(waiting) => waiting.outcome(),
         Side::Child(report) => supervise(place, report, serve),
@@ -63,15 +66,28 @@ struct Place {
     given: PathBuf,
     /// The name without links, at first.
     first: PathBuf,
+    /// Number of the last mount in the mount table, which has its name of now.
+    mount: Cell<Option<u64>>,
 }
 
 impl Place {
     /// Its name, which is another one when a directory above has been renamed.
     fn now(&self) -> PathBuf {
+        if let Some(number) = self.mount.get()
+            && let Some(mount) = mount_table::read().into_iter().find(|mount| mount.id == number && mount.is_ours())
+        {
+            return mount.mount_point;
+        }
         let here = self.here.as_ref().filter(|_| self.given.is_relative());
         let through = here.map(|here| format!("/proc/self/fd/{}", here.as_raw_fd()));
         let found = through.and_then(|here| std::fs::canonicalize(Path::new(&here).join(&self.given)).ok());
         found.unwrap_or_else(|| self.first.clone())
+    }
+
+    /// It is mounted.
+    fn remember(&self) {
+        self.mount.set(None);
+        self.mount.set(mount_table::find(&self.now()).filter(MountInfo::is_ours).map(|mount| mount.id));
     }
 
     fn is_dead(&self) -> bool {
@@ -79,7 +95,7 @@ impl Place {
     }
 }
 
-fn supervise(place: Place, report: Report, serve: impl FnOnce(Report, Life) -> Done) -> Done {
+fn supervise(place: Place, report: Report, serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done) -> Done {
     let mut report = Some(report);
     match lives(place, &mut report, serve) {
         Ok(code) => Ok(code),
@@ -93,7 +109,7 @@ fn supervise(place: Place, report: Report, serve: impl FnOnce(Report, Life) -> D
     }
 }
 
-fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, Life) -> Done) -> Done {
+fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done) -> Done {
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
     let mut deaths: VecDeque<Instant> = VecDeque::new();
@@ -105,6 +121,8 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
                 drop(signals);
                 // The pipe of the process that the user started belongs to the supervisor.
                 drop(report.take());
+                // A relative one is looked up once more.
+                let place = (life == Life::Later && mount.given.is_absolute()).then(|| mount.now());
                 // Paths of the stack line are relative to where the user was; anywhere else they may name something else.
                 if let Some(here) = mount.here.filter(|_| life == Life::Later)
                     && let Err(error) = rustix::process::fchdir(here)
@@ -113,7 +131,7 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
                     its_report.failed(&Failure::new(text).code(FAILED));
                     return Ok(FAILED);
                 }
-                return serve(its_report, life);
+                return serve(its_report, life, place);
             }
         };
         let how = match serve_once(waiting, report, &signals, &mount)? {
@@ -170,7 +188,11 @@ fn serve_once(
     mount: &Place,
 ) -> Result<Ended, Failure> {
     let child = waiting.child();
-    match (waiting.outcome(), report.take()) {
+    let outcome = waiting.outcome();
+    if outcome.is_ok() {
+        mount.remember();
+    }
+    match (outcome, report.take()) {
         (Ok(_), Some(report)) => report.ready(),
         (Ok(_), None) => log::warn!("mounted again on {}", mount.now().display()),
         // The first one: the user sees it.

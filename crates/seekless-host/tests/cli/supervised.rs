@@ -211,24 +211,34 @@ fn a_restart_finds_its_mount() {
     if !can_mount() {
         return;
     }
-    let scratch = Scratch::new();
-    scratch.make_directory("here");
-    scratch.make_directory("here/mnt");
-    scratch.good(&["mkfs", "-q", "lfs / file:here/a.img,size=64MiB"]);
-    let mut command = scratch.command();
-    command.args(["mount", LINE, "mnt", "--supervise", "--pid-file"]).arg(scratch.path("pid"));
-    command.arg("--log-file").arg(scratch.path("log")).current_dir(scratch.path("here"));
-    let ended = scratch.ended(&command.output().unwrap());
-    assert_eq!((ended.code, &*ended.complaints()), (0, ""));
-    std::fs::rename(scratch.path("here"), scratch.path("there")).unwrap();
-    let server = daemon(&scratch);
-    let supervisor = parent(server);
-    kill_process(server, Signal::KILL).unwrap();
-    wait_for("another daemon", || scratch.is_answered("there/mnt"));
-    scratch.good(&["umount", "there/mnt"]);
-    wait_for("the end of the supervisor", || !is_running(supervisor));
-    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
-    assert!(log.contains("/there/mnt died (signal 9); it is mounted again"), "{log}");
+    for is_absolute in [false, true] {
+        let scratch = Scratch::new();
+        scratch.make_directory("here");
+        scratch.make_directory("here/mnt");
+        scratch.good(&["mkfs", "-q", "lfs / file:here/a.img,size=64MiB"]);
+        let mut command = scratch.command();
+        match is_absolute {
+            false => command.args(["mount", LINE, "mnt"]).current_dir(scratch.path("here")),
+            true => {
+                std::fs::rename(scratch.path("here/a.img"), scratch.path("a.img")).unwrap();
+                command.arg("mount").arg(format!("lfs / file:{}", scratch.path("a.img").display()));
+                command.arg(scratch.path("here/mnt"))
+            }
+        };
+        command.args(["--supervise", "--pid-file"]).arg(scratch.path("pid"));
+        command.arg("--log-file").arg(scratch.path("log"));
+        let ended = scratch.ended(&command.output().unwrap());
+        assert_eq!((ended.code, &*ended.complaints()), (0, ""));
+        std::fs::rename(scratch.path("here"), scratch.path("there")).unwrap();
+        let server = daemon(&scratch);
+        let supervisor = parent(server);
+        kill_process(server, Signal::KILL).unwrap();
+        wait_for("another daemon", || scratch.is_answered("there/mnt"));
+        scratch.good(&["umount", "there/mnt"]);
+        wait_for("the end of the supervisor", || !is_running(supervisor));
+        let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+        assert!(log.contains("/there/mnt died (signal 9); it is mounted again"), "{log}");
+    }
 }
 
 /// Another directory with the name of the one that was mounted is not served.
