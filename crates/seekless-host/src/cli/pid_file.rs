@@ -1,9 +1,11 @@
 //! A file with a daemon's process number while it serves.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use seekless_lab::output::{self as files, Replace, Wish};
@@ -12,7 +14,11 @@ use super::{Failure, output};
 use crate::fuse::{Standing, started};
 
 /// A file that holds the number of this process. An existing one is replaced when its process is gone.
-pub(super) struct PidFile(PathBuf);
+pub(super) struct PidFile {
+    path: PathBuf,
+    /// The written one, locked for as long as this process lives.
+    written: RefCell<Option<File>>,
+}
 
 const WISH: fn() -> Wish = || Wish::new(Replace::Own(is_stale)).permissions(0o644);
 
@@ -24,20 +30,25 @@ impl PidFile {
         let absolute = absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
         wait_for_an_ending_daemon(&absolute);
         files::check(&absolute, &WISH())?;
-        Ok(PidFile(absolute))
+        Ok(PidFile { path: absolute, written: RefCell::default() })
     }
 
     /// A program that waits for the file never sees a partial one.
     pub(super) fn write(&self) -> Result<(), Failure> {
-        Ok(files::write(&self.0, format!("{}\n", std::process::id()).as_bytes(), &WISH())?)
+        files::write(&self.path, format!("{}\n", std::process::id()).as_bytes(), &WISH())?;
+        let written = File::open(&self.path).ok();
+        // Where that fails, its times are what others have.
+        *self.written.borrow_mut() =
+            written.filter(|file| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok());
+        Ok(())
     }
 
     /// Removes the file, unless another process has replaced it. If that fails, readers find that there is no such
     /// process.
     pub(super) fn remove(&self) {
-        let is_ours = std::fs::read_to_string(&self.0).is_ok_and(|text| number(&text) == Some(std::process::id()));
+        let is_ours = std::fs::read_to_string(&self.path).is_ok_and(|text| number(&text) == Some(std::process::id()));
         if is_ours {
-            let _ = std::fs::remove_file(&self.0);
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
@@ -102,13 +113,24 @@ fn is_stale(file: &File) -> Result<(), String> {
 }
 
 /// True when process `pid`, whose number is in `file`, is running, and can be the one that is meant: the number may be from before
-/// a reboot, and another process has it now, which has begun after the file was written.
+/// a reboot, and another process has it now, which has begun after the file was written. That is not asked where a process has the
+/// file locked, as its daemon has: a clock that was set forward makes processes seem younger.
 fn is_named(pid: u32, file: &File) -> bool {
     /// Times of files are those of the last tick, or of the last second.
     const SLACK: Duration = Duration::from_secs(2);
     let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
     let is_younger = || started(pid).zip(written).is_some_and(|(started, written)| started > written + SLACK);
-    is_running(pid) && !is_younger()
+    is_running(pid) && (is_locked(file) || !is_younger())
+}
+
+fn is_locked(file: &File) -> bool {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(error) => error == Errno::WOULDBLOCK,
+        Ok(()) => {
+            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+            false
+        }
+    }
 }
 
 fn is_running(number: u32) -> bool {
@@ -168,12 +190,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = PidFile::new(&directory.path().join("pid")).unwrap();
         file.write().unwrap();
-        std::fs::write(&file.0, "1\n").unwrap();
+        std::fs::write(&file.path, "1\n").unwrap();
         file.remove();
-        assert!(file.0.exists());
-        std::fs::write(&file.0, format!("{}\n", std::process::id())).unwrap();
+        assert!(file.path.exists());
+        std::fs::write(&file.path, format!("{}\n", std::process::id())).unwrap();
         file.remove();
-        assert!(!file.0.exists());
+        assert!(!file.path.exists());
     }
 
     /// After a reboot another process may have the number. It has begun after the file was written.
@@ -190,6 +212,16 @@ mod tests {
             let written = PidFile::new(&path).and_then(|file| file.write());
             assert_eq!(written.is_ok(), is_replaced, "written {seconds_ago} s ago");
         }
+        // Its daemon has it locked, and the clock was set forward.
+        let daemon = PidFile::new(&path).unwrap();
+        daemon.write().unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(0).unwrap();
+        std::fs::write(&path, format!("{}\n", child.id())).unwrap();
+        file.set_modified(now - Duration::from_secs(86_400)).unwrap();
+        assert!(PidFile::new(&path).is_err());
+        drop(daemon);
+        assert!(PidFile::new(&path).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();
     }
