@@ -141,10 +141,11 @@ fn take_line(line: &[u8], number: u64, parser: &mut dyn LineParser, tallies: &mu
 /// Parses a line that may end in a carriage return, be blank or be a comment.
 #[inline]
 pub(super) fn read_line(line: &[u8], parser: &mut dyn LineParser, out: &mut Vec<Request>) -> Result<(), Aside> {
-    match line.strip_suffix(b"\r").unwrap_or(line) {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match line {
         [b'#', ..] => Err(Aside::Skipped(if parser.comment(line) { "header" } else { "comment" })),
         [] | [b' ' | b'\t', ..] if line.trim_ascii().is_empty() => Err(Aside::Skipped("blank line")),
-        line => parser.parse(line, out),
+        _ => parser.parse(line, out),
     }
 }
 

@@ -447,6 +447,8 @@ fn headers_of_columns() {
         (by_number(",header=2"), "#ts,op,off,len\n#s,,B,B\n"),
         (named.clone(), "ts,op,off,len\n"),
         (named.clone(), "#ts,op,off,len\n"),
+        (named.clone(), "#ts,op,off,len\r\n"),
+        (by_name(",header=2"), "#ts,op,off,len\r\n#s,,B,B\r\n"),
         (named.clone(), "## \"ts\",op,off,len\n"),
         (named.clone(), "\n\n# ts, op, off, len\n\n"),
         (named.clone(), "# made by hand\n# of ts,op\nts,op,off,len\n"),
