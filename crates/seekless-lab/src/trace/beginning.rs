@@ -58,7 +58,8 @@ impl Beginning {
             }
             let (sample, whole) = (input.window(), input.at_end());
             let sample = &sample[..sample.len().min(SAMPLE_BYTES)];
-            if options.format.is_none() && !(sample.is_empty() && found.is_some()) {
+            // A processor without events has an empty file, which says nothing about the others.
+            if options.format.is_none() && !sample.is_empty() {
                 let name = &input.name;
                 let detected = detect::detect(sample, whole)
                     .map_err(|problem| TraceError::Format { name: name.clone(), problem })?;

@@ -161,6 +161,16 @@ fn files() {
             open(&[path(name)]).expect("a trace").into_iter().collect::<Result<_, _>>().expect("requests");
         assert_eq!(requests.iter().map(|request| request.sector().0).collect::<Vec<_>>(), [1, 3, 4, 2], "{name}");
     }
+    // A processor without events has an empty file, the first as well as any other.
+    write("sda.blktrace.0", b"");
+    write("sda.blktrace.10", &processor(&[request(1, 1), request(5, 2)]));
+    let each: Vec<PathBuf> = ["sda.blktrace.0", "sda.blktrace.1", "sda.blktrace.10"].map(path).into();
+    for paths in [vec![path("")], vec![path("sda")], vec![path("sda.blktrace")], each] {
+        let requests: Vec<_> = open(&paths).expect("a trace").into_iter().collect::<Result<_, _>>().expect("requests");
+        assert_eq!(requests.iter().map(|request| request.sector().0).collect::<Vec<_>>(), [1, 3, 4, 2], "{paths:?}");
+    }
+    assert!(problem(&[path("empty"), path("empty")]).contains("nothing in it"));
+    write("sda.blktrace.0", &processor(&[request(1, 1), request(5, 2)]));
     let alone = open(&[path("sda.blktrace.0")]).expect("a trace");
     assert!(alone.import().notes.iter().any(|note| note.contains("2 files of other processors")));
     write("sdb.blktrace.0", &processor(&[request(1, 1)]));
