@@ -97,7 +97,10 @@ impl LineParser for Blkparse {
         let mut words = Words::new(rest);
         let (offset, bytes) = match (words.next(), words.next(), words.next()) {
             (Some(sector), Some(b"+"), Some(count)) => extent(sector, count)?,
-            (Some([b'0'..=b'9', ..]), Some([b'(', ..]), _) => return Err(Aside::Skipped("pass-through command")),
+            // The length and the bytes of a command; of a completion, with `-t`, the sector and the time since the issue.
+            (Some([b'0'..=b'9', ..]), Some([b'(', ..]), _) if event != Event::Complete => {
+                return Err(Aside::Skipped("pass-through command"));
+            }
             _ => (0, 0),
         };
         push(base, rwbs, offset, bytes, out)

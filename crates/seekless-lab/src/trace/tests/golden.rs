@@ -325,6 +325,24 @@ fn blkparse() {
     assert_eq!(lines(BLKPARSE, &queued).0, ["0 7,0 read 8163328+1024 M -/13086/1"]);
 }
 
+/// Aim: the completion of a flush is one with `blkparse -t` as well, which puts the time since the issue before its error. Method: the
+/// same flush with and without; pass-through commands stay what they are.
+#[test]
+fn flushes_of_blkparse_with_times() {
+    let latency = Options { latency: true, ..Options::default() };
+    for done in ["0 [0]", "0 (    4000) [0]", "(    4000) 0 [0]"] {
+        let text = format!("7,0 0 1 0.000001000 14 D FN [fio]\n7,0 0 2 0.000005000 14 C FN {done}\n");
+        let (requests, trace) = lines(text.as_bytes(), &latency);
+        assert_eq!(requests, ["1000 7,0 flush 0+0 - 4000/14/0"], "{done}");
+        assert!(trace.import().skipped.is_empty(), "{done}: {:?}", trace.import().skipped);
+    }
+    let text = "7,0 0 1 0.000001000 14 D R 96 (12 00 00 00 60 00 ..) [hald]\n7,0 0 2 0.000002000 14 C R (12 00 ..) [0]\n\
+                7,0 0 3 0.000003000 14 D R 8 + 8 [fio]\n";
+    let (requests, trace) = lines(text.as_bytes(), &Options::default());
+    assert_eq!(requests, ["3000 7,0 read 4096+4096 - -/14/0"]);
+    assert_eq!(trace.import().rejected_count(), 0);
+}
+
 /// Completions find their requests also where the lines are not in order, as when processors' events are interleaved.
 /// Only requests count as out of order.
 #[test]
