@@ -6,7 +6,7 @@ use std::sync::Arc;
 use seekless::units::{Nanos, SECTOR_BYTES};
 
 use super::kernel::{REQUEUE, Rwbs, Wanted, device, extent, push};
-use super::line_writer::{Completions, Dropped, LineWriter, device_number, sectors};
+use super::line_writer::{Completions, DeviceNumbers, Dropped, LineWriter, sectors};
 use super::request::{DeviceId, Event, Names, Op, Request};
 use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
@@ -119,13 +119,14 @@ fn starts_statistics(line: &[u8]) -> bool {
 #[derive(Default)]
 struct BlkparseWriter {
     sequence: u32,
+    devices: DeviceNumbers,
     completions: Completions,
 }
 
 impl BlkparseWriter {
     fn line(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
         self.sequence = self.sequence.wrapping_add(1);
-        let device = device_number(request.device);
+        let device = self.devices.number(request.device)?;
         let (action, tail) = match event {
             Event::Queue => ("Q", "[?]"),
             Event::Issue => ("D", "[?]"),
@@ -150,6 +151,7 @@ impl BlkparseWriter {
 impl LineWriter for BlkparseWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
         sectors(request)?;
+        self.devices.number(request.device)?;
         while let Some(done) = self.completions.due(request.time) {
             self.line(&done, Event::Complete, out)?;
         }

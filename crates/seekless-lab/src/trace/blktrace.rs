@@ -25,7 +25,7 @@ use seekless::units::{Nanos, SECTOR_BYTES};
 use super::TraceError;
 use super::input::Input;
 use super::kernel::{REQUEUE, Rwbs, Wanted, push};
-use super::line_writer::{Dropped, LineWriter, device_number};
+use super::line_writer::{DeviceNumbers, Dropped, LineWriter};
 use super::request::{DeviceId, Event, Flags, Names, Op, Request};
 use super::spec::FormatSpec;
 use super::tally::{Aside, Tallies, Tally};
@@ -333,11 +333,13 @@ fn push_record(base: Request, action: u32, sector: u64, bytes: u32, out: &mut Ve
 #[derive(Default)]
 struct BlktraceWriter {
     sequence: u32,
+    devices: DeviceNumbers,
     completions: super::line_writer::Completions,
 }
 
 impl BlktraceWriter {
-    fn record(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) {
+    fn record(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        let device = self.devices.number(request.device)?;
         let (act, category) = match event {
             Event::Queue => (QUEUE, kind::QUEUE),
             Event::Issue => (ISSUE, kind::ISSUE),
@@ -363,16 +365,10 @@ impl BlktraceWriter {
         out.extend_from_slice(&request.time.0.to_le_bytes());
         out.extend_from_slice(&(request.offset / SECTOR_BYTES).to_le_bytes());
         // `request` has checked the length.
-        for word in [
-            request.bytes as u32,
-            action,
-            request.process.unwrap_or(0),
-            device_number(request.device),
-            request.cpu.unwrap_or(0),
-            0,
-        ] {
+        for word in [request.bytes as u32, action, request.process.unwrap_or(0), device, request.cpu.unwrap_or(0), 0] {
             out.extend_from_slice(&word.to_le_bytes());
         }
+        Ok(())
     }
 }
 
@@ -384,17 +380,19 @@ impl LineWriter for BlktraceWriter {
         if !request.offset.is_multiple_of(SECTOR_BYTES) {
             return Err(Dropped::Reason("does not begin at a sector"));
         }
+        self.devices.number(request.device)?;
         while let Some(done) = self.completions.due(request.time) {
-            self.record(&done, Event::Complete, out);
+            self.record(&done, Event::Complete, out)?;
         }
-        self.record(request, request.event, out);
+        self.record(request, request.event, out)?;
         self.completions.add(request);
         Ok(())
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
         while let Some(done) = self.completions.due(Nanos::MAX) {
-            self.record(&done, Event::Complete, out);
+            // Its device has its number since its request was written.
+            let _ = self.record(&done, Event::Complete, out);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use seekless::disk::validation::Measured;
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::line_writer::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
+use super::line_writer::{DeviceNumbers, Dropped, LineWriter, only_reads_and_writes, sectors};
 use super::names::device_of;
 use super::request::{Names, Op, Request};
 use super::spec::FormatSpec;
@@ -17,7 +17,7 @@ const NO_TIME: Aside = Aside::Rejected("the time is no number");
 pub(super) const DISKSIM: FormatSpec = FormatSpec {
     about: "DiskSim's ascii traces",
     shape: "ms device sector sectors flags(1=read)",
-    writes: Some(|| Box::new(DiskSimWriter)),
+    writes: Some(|| Box::<DiskSimWriter>::default()),
     counts_sectors: true,
     ..FormatSpec::lines("disksim", |_| Box::new(DiskSim))
 };
@@ -46,7 +46,10 @@ fn addressed(words: &mut Words<'_>, time: Nanos) -> Result<Request, Aside> {
     Ok(Request { device, ..Request::new(time, Op::Read, offset, bytes) })
 }
 
-struct DiskSimWriter;
+#[derive(Default)]
+struct DiskSimWriter {
+    devices: DeviceNumbers,
+}
 
 impl LineWriter for DiskSimWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
@@ -54,7 +57,7 @@ impl LineWriter for DiskSimWriter {
         let (sector, count) = sectors(request)?;
         let (millis, rest) = (request.time.0 / MILLISECOND, request.time.0 % MILLISECOND);
         let read = u8::from(request.op == Op::Read);
-        writeln!(out, "{millis}.{rest:06} {} {sector} {count} {read}", device_number(request.device))?;
+        writeln!(out, "{millis}.{rest:06} {} {sector} {count} {read}", self.devices.number(request.device)?)?;
         Ok(())
     }
 }
@@ -63,7 +66,7 @@ impl LineWriter for DiskSimWriter {
 pub(super) const MQSIM: FormatSpec = FormatSpec {
     about: "MQSim's traces",
     shape: "ns device sector sectors 1=read|0=write",
-    writes: Some(|| Box::new(MqsimWriter)),
+    writes: Some(|| Box::<MqsimWriter>::default()),
     counts_sectors: true,
     preferred_to: Some((
         "disksim",
@@ -91,14 +94,17 @@ impl LineParser for Mqsim {
     }
 }
 
-struct MqsimWriter;
+#[derive(Default)]
+struct MqsimWriter {
+    devices: DeviceNumbers,
+}
 
 impl LineWriter for MqsimWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
         only_reads_and_writes(request)?;
         let (sector, count) = sectors(request)?;
         let read = u8::from(request.op == Op::Read);
-        writeln!(out, "{} {} {sector} {count} {read}", request.time.0, device_number(request.device))?;
+        writeln!(out, "{} {} {sector} {count} {read}", request.time.0, self.devices.number(request.device)?)?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use seekless::units::SECTOR_BYTES;
 
 use super::input::Input;
-use super::line_writer::{Dropped, LineWriter, only_reads_and_writes, sectors};
+use super::line_writer::{Dropped, LineWriter, OneDevice, only_reads_and_writes, sectors};
 use super::records::{RecordParser, RecordReader};
 use super::request::{Names, Op, Request};
 use super::seconds::Spread;
@@ -157,7 +157,7 @@ const HEADER: &[u8] = b"version,time,op,size,lbn";
 pub(super) const CLOUDPHYSICS: FormatSpec = FormatSpec {
     about: "CloudPhysics as text, of libCacheSim",
     shape: "version,s|us,SCSI command in hexadecimal,bytes,sector",
-    writes: Some(|| Box::new(CloudPhysicsWriter)),
+    writes: Some(|| Box::<CloudPhysicsWriter>::default()),
     recognised: Recognised::ByBeginning(|sample| {
         let is_it = sample.get(..HEADER.len()).is_some_and(|start| start.eq_ignore_ascii_case(HEADER));
         is_it.then(|| "its first line is the header of that format".to_owned())
@@ -321,7 +321,10 @@ fn hexadecimal(text: &[u8]) -> Option<u16> {
 }
 
 /// Seconds, as in the published file, and their fractions, which say that they are seconds.
-struct CloudPhysicsWriter;
+#[derive(Default)]
+struct CloudPhysicsWriter {
+    device: OneDevice,
+}
 
 impl LineWriter for CloudPhysicsWriter {
     fn header(&mut self, out: &mut Vec<u8>) {
@@ -333,6 +336,7 @@ impl LineWriter for CloudPhysicsWriter {
         use std::io::Write;
         only_reads_and_writes(request)?;
         let (sector, _) = sectors(request)?;
+        self.device.check(request.device)?;
         let command = if request.op == Op::Read { "28" } else { "2a" };
         let (seconds, rest) = (request.time.0 / SECOND, request.time.0 % SECOND);
         writeln!(out, "1,{seconds}.{rest:09},{command},{},{sector}", request.bytes)?;

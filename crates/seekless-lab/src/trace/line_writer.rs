@@ -53,10 +53,31 @@ pub(super) fn only_reads_and_writes(request: &Request) -> Result<(), Dropped> {
     }
 }
 
-/// A device as a number: its own, the kernel's, or its index in the table of names.
-pub(super) fn device_number(device: DeviceId) -> u32 {
-    match device {
-        DeviceId::Number(number) | DeviceId::Block(number) | DeviceId::Named(number) => number,
+/// Devices as numbers: their own, the kernel's, or their index in the table of names. A number is that of the first device
+/// that has it: two devices never become one.
+#[derive(Default)]
+pub(super) struct DeviceNumbers(BTreeMap<u32, DeviceId>);
+
+impl DeviceNumbers {
+    pub(super) fn number(&mut self, device: DeviceId) -> Result<u32, Dropped> {
+        let (DeviceId::Number(number) | DeviceId::Block(number) | DeviceId::Named(number)) = device;
+        match *self.0.entry(number).or_insert(device) == device {
+            true => Ok(number),
+            false => Err(Dropped::Reason("is of a device whose number another one has; choose one with --device")),
+        }
+    }
+}
+
+/// The device of a format that has one: that of the first request written.
+#[derive(Default)]
+pub(super) struct OneDevice(Option<DeviceId>);
+
+impl OneDevice {
+    pub(super) fn check(&mut self, device: DeviceId) -> Result<(), Dropped> {
+        match *self.0.get_or_insert(device) == device {
+            true => Ok(()),
+            false => Err(Dropped::Reason("is of another device, and the format has one; choose it with --device")),
+        }
     }
 }
 

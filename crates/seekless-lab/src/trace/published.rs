@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::line_writer::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
+use super::line_writer::{DeviceNumbers, Dropped, LineWriter, only_reads_and_writes, sectors};
 use super::names::{DeviceNames, SharedNames, device_of};
 use super::request::{DeviceId, Event, Flags, Names, Op, Request};
 use super::seconds::Spread;
@@ -111,7 +111,7 @@ const SPC_BLOCK_BYTES: u64 = 512;
 pub(super) const SPC: FormatSpec = FormatSpec {
     about: "SPC-1 and UMass, in blocks of 512 bytes",
     shape: "asu,block,bytes,r|w,seconds",
-    writes: Some(|| Box::new(SpcWriter { block_bytes: SPC_BLOCK_BYTES })),
+    writes: Some(|| Box::new(SpcWriter::new(SPC_BLOCK_BYTES))),
     note: Some("addresses are taken for blocks of 512 bytes (another size: --format spc:BYTES)"),
     ..FormatSpec::lines("spc", |_| Box::new(Spc { block_bytes: SPC_BLOCK_BYTES }))
 };
@@ -139,7 +139,7 @@ impl Described for SpcBlocks {
     }
 
     fn writer(&self) -> Option<Box<dyn LineWriter>> {
-        Some(Box::new(SpcWriter { block_bytes: self.0 }))
+        Some(Box::new(SpcWriter::new(self.0)))
     }
 
     fn note(&self) -> Option<String> {
@@ -172,6 +172,13 @@ impl LineParser for Spc {
 
 struct SpcWriter {
     block_bytes: u64,
+    devices: DeviceNumbers,
+}
+
+impl SpcWriter {
+    fn new(block_bytes: u64) -> SpcWriter {
+        SpcWriter { block_bytes, devices: DeviceNumbers::default() }
+    }
 }
 
 impl LineWriter for SpcWriter {
@@ -181,7 +188,7 @@ impl LineWriter for SpcWriter {
         if offset % self.block_bytes != 0 {
             return Err(Dropped::Reason("does not begin at a block"));
         }
-        let (asu, lba) = (device_number(device), offset / self.block_bytes);
+        let (asu, lba) = (self.devices.number(device)?, offset / self.block_bytes);
         let letter = if request.op == Op::Read { 'R' } else { 'W' };
         writeln!(out, "{asu},{lba},{bytes},{letter},{}.{:09}", time.0 / SECOND, time.0 % SECOND)?;
         Ok(())
@@ -191,7 +198,7 @@ impl LineWriter for SpcWriter {
 pub(super) const ALIBABA: FormatSpec = FormatSpec {
     about: "Alibaba Cloud 2020",
     shape: "device,R|W,bytes,bytes,us",
-    writes: Some(|| Box::new(AlibabaWriter)),
+    writes: Some(|| Box::<AlibabaWriter>::default()),
     time_unit: MICROSECOND,
     ..FormatSpec::lines("alibaba", |_| Box::new(Alibaba))
 };
@@ -221,14 +228,17 @@ impl LineParser for Alibaba {
     }
 }
 
-struct AlibabaWriter;
+#[derive(Default)]
+struct AlibabaWriter {
+    devices: DeviceNumbers,
+}
 
 impl LineWriter for AlibabaWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
         only_reads_and_writes(request)?;
         let Request { time, device, offset, bytes, .. } = *request;
         let letter = if request.op == Op::Read { 'R' } else { 'W' };
-        writeln!(out, "{},{letter},{offset},{bytes},{}", device_number(device), time.0 / MICROSECOND)?;
+        writeln!(out, "{},{letter},{offset},{bytes},{}", self.devices.number(device)?, time.0 / MICROSECOND)?;
         Ok(())
     }
 }
@@ -236,7 +246,7 @@ impl LineWriter for AlibabaWriter {
 pub(super) const TENCENT: FormatSpec = FormatSpec {
     about: "Tencent CBS, ATC '20",
     shape: "seconds,sector,sectors,0=read|1=write,volume",
-    writes: Some(|| Box::new(TencentWriter)),
+    writes: Some(|| Box::<TencentWriter>::default()),
     counts_sectors: true,
     time_unit: SECOND,
     note: Some("times are whole seconds: the requests of each are spread evenly over it, in order"),
@@ -277,14 +287,17 @@ impl LineParser for Tencent {
     }
 }
 
-struct TencentWriter;
+#[derive(Default)]
+struct TencentWriter {
+    devices: DeviceNumbers,
+}
 
 impl LineWriter for TencentWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
         only_reads_and_writes(request)?;
         let (sector, count) = sectors(request)?;
         let kind = u8::from(request.op == Op::Write);
-        writeln!(out, "{},{sector},{count},{kind},{}", request.time.0 / SECOND, device_number(request.device))?;
+        writeln!(out, "{},{sector},{count},{kind},{}", request.time.0 / SECOND, self.devices.number(request.device)?)?;
         Ok(())
     }
 }
@@ -292,7 +305,7 @@ impl LineWriter for TencentWriter {
 pub(super) const SYSTOR17: FormatSpec = FormatSpec {
     about: "SYSTOR '17",
     shape: "seconds,response-seconds,R|W,lun,bytes,bytes",
-    writes: Some(|| Box::new(Systor17Writer)),
+    writes: Some(|| Box::<Systor17Writer>::default()),
     has_latency: true,
     note: Some("times are exact to microseconds, whatever the digits say"),
     ..FormatSpec::lines("systor17", |_| Box::new(Systor17))
@@ -327,7 +340,10 @@ impl LineParser for Systor17 {
     }
 }
 
-struct Systor17Writer;
+#[derive(Default)]
+struct Systor17Writer {
+    devices: DeviceNumbers,
+}
 
 impl LineWriter for Systor17Writer {
     fn header(&mut self, out: &mut Vec<u8>) {
@@ -342,7 +358,7 @@ impl LineWriter for Systor17Writer {
         if let Some(latency) = request.latency {
             write!(out, "{}.{:09}", latency.0 / SECOND, latency.0 % SECOND)?;
         }
-        writeln!(out, ",{letter},{},{offset},{bytes}", device_number(device))?;
+        writeln!(out, ",{letter},{},{offset},{bytes}", self.devices.number(device)?)?;
         Ok(())
     }
 }

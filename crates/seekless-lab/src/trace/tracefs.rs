@@ -12,7 +12,7 @@ use memchr::memmem::Finder;
 use seekless::units::Nanos;
 
 use super::kernel::{REQUEUE, Rwbs, Wanted, device, extent, push};
-use super::line_writer::{Completions, Dropped, LineWriter, device_number, sectors};
+use super::line_writer::{Completions, DeviceNumbers, Dropped, LineWriter, sectors};
 use super::request::{Event, Names, Op, Request};
 use super::spec::FormatSpec;
 use super::tally::Aside;
@@ -107,13 +107,14 @@ fn process_and_cpu(head: &[u8]) -> (Option<u32>, Option<u32>) {
 /// Writes events as Linux 6.11 and later print them. Times are cut to microseconds.
 #[derive(Default)]
 struct TracefsWriter {
+    devices: DeviceNumbers,
     completions: Completions,
 }
 
 impl TracefsWriter {
-    fn line(request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
+    fn line(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
         let (sector, count) = sectors(request)?;
-        let device = device_number(request.device);
+        let device = self.devices.number(request.device)?;
         let (process, cpu) = (request.process.unwrap_or(0), request.cpu.unwrap_or(0));
         let (seconds, micros) = (request.time.0 / SECOND, request.time.0 % SECOND / 1000);
         let (major, minor, rwbs, bytes) = (device >> 20, device & 0xf_ffff, Rwbs::letters(request), request.bytes);
@@ -138,10 +139,11 @@ impl LineWriter for TracefsWriter {
 
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
         sectors(request)?;
+        self.devices.number(request.device)?;
         while let Some(done) = self.completions.due(request.time) {
-            TracefsWriter::line(&done, Event::Complete, out)?;
+            self.line(&done, Event::Complete, out)?;
         }
-        TracefsWriter::line(request, request.event, out)?;
+        self.line(request, request.event, out)?;
         self.completions.add(request);
         Ok(())
     }
@@ -149,7 +151,7 @@ impl LineWriter for TracefsWriter {
     fn finish(&mut self, out: &mut Vec<u8>) {
         while let Some(done) = self.completions.due(Nanos::MAX) {
             // Its sectors were whole when its request was written.
-            let _ = TracefsWriter::line(&done, Event::Complete, out);
+            let _ = self.line(&done, Event::Complete, out);
         }
     }
 }

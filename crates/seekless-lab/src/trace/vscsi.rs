@@ -16,7 +16,7 @@
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::line_writer::{Dropped, LineWriter};
+use super::line_writer::{Dropped, LineWriter, OneDevice};
 use super::records::{RecordParser, RecordReader};
 use super::request::{Names, Op, Request};
 use super::spec::FormatSpec;
@@ -142,11 +142,12 @@ impl RecordParser for Vscsi {
 struct VscsiWriter {
     layout: Layout,
     sequence: u32,
+    device: OneDevice,
 }
 
 impl VscsiWriter {
     fn new(version: u8) -> VscsiWriter {
-        VscsiWriter { layout: LAYOUTS[usize::from(version == 2)], sequence: 0 }
+        VscsiWriter { layout: LAYOUTS[usize::from(version == 2)], sequence: 0, device: OneDevice::default() }
     }
 }
 
@@ -165,6 +166,7 @@ impl LineWriter for VscsiWriter {
             Op::Discard => return Err(Dropped::Reason("is a discard, which the format has not")),
             Op::Flush => 0x35,
         };
+        self.device.check(request.device)?;
         let layout = self.layout;
         let start = out.len();
         out.resize(start + layout.record, 0);

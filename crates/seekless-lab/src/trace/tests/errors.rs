@@ -1,10 +1,11 @@
 //! Errors are reported: nothing usable, unknown devices, files that are missing or do not belong together.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::{as_format, lines, trace};
 use crate::trace::input::Input;
-use crate::trace::{Event, Format, Names, Op, Options, Request, Trace, TraceWriter};
+use crate::trace::{DeviceId, Event, FORMATS, Format, Names, Op, Options, Request, Trace, TraceWriter};
 use seekless::units::Nanos;
 
 fn failure(sample: &[u8], options: &Options) -> String {
@@ -175,6 +176,37 @@ fn files() {
     assert!(alone.import().notes.iter().any(|note| note.contains("2 files of other processors")));
     write("sdb.blktrace.0", &processor(&[request(1, 1)]));
     assert!(problem(&[folder.path().to_owned()]).contains("several devices"));
+}
+
+/// Aim: no writer merges two devices into one. Method: a request of each of several devices, some of which have the same number in
+/// another sense, through every writer; what comes back has as many devices as requests.
+#[test]
+fn writers_keep_devices_apart() {
+    let mut names = Names::default();
+    let named = names.intern(b"disk_a").expect("few names");
+    let devices =
+        [DeviceId::Number(3), DeviceId::Number(0), named, DeviceId::Block(8 << 20), DeviceId::Number(8 << 20)];
+    for spec in FORMATS.iter().filter(|spec| spec.writes() && spec.parameter.is_none()) {
+        let mut writer = TraceWriter::new(&Format::parse(spec.name).expect("a format"), Vec::new()).expect("a writer");
+        let request =
+            |device, at: u64| Request { device, ..Request::new(Nanos(at * 1_000_000_000), Op::Read, at * 4096, 4096) };
+        let all = devices.iter().chain(&devices).zip(1..);
+        all.for_each(|(device, at)| writer.write(&request(*device, at), &names).expect("memory takes everything"));
+        let (written, bytes) = writer.finish().expect("memory takes everything");
+        let mut read = trace(&bytes, &as_format(spec.name)).expect("a trace");
+        let mut back = Vec::new();
+        while read.next_batch(&mut back).unwrap_or_else(|error| panic!("{}: {error}", spec.name)) {}
+        let kept: BTreeSet<DeviceId> = back.iter().map(|request| request.device).collect();
+        assert_eq!(back.len() as u64, written.requests, "{}", spec.name);
+        assert_eq!(back.len(), 2 * kept.len(), "{}: {kept:?}", spec.name);
+        let dropped: u64 = written.dropped.iter().map(|(_, count)| count).sum();
+        assert_eq!(written.requests + dropped, 10, "{}", spec.name);
+        if ["vscsi1", "vscsi2", "cloudphysics"].contains(&spec.name) {
+            let reason = "is of another device, and the format has one; choose it with --device";
+            assert_eq!(written.dropped, [(reason, 8)], "{}", spec.name);
+            assert_eq!(back.iter().map(|request| request.offset).collect::<Vec<_>>(), [4096, 6 * 4096]);
+        }
+    }
 }
 
 /// A writer skips and counts requests that its format cannot hold, and reports truncated times.
