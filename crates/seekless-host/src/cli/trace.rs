@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use seekless::units::Nanos;
+use seekless::units::{Nanos, counted};
 use seekless_lab::output::{Replace, Sources, Wish};
 use seekless_lab::trace::{self, Event, FORMATS, Format, Options, Output, Request, SORT_WINDOW, Trace, TraceWriter};
 use serde_json::json;
@@ -334,6 +334,10 @@ fn write(
     }
     if written.times_cut > 0 {
         output::note(&format!("  times cut to the format's unit: {}", written.times_cut));
+    }
+    if written.latencies_unknown > 0 {
+        let times = counted(written.latencies_unknown, "response time");
+        output::note(&format!("  not known, written as 0: {times}"));
     }
     if let Some(from) = written.from_ns.filter(|from| *from > 0) {
         let (seconds, rest) = (from / 1_000_000_000, from % 1_000_000_000);

@@ -27,12 +27,14 @@ pub(super) const MSR: FormatSpec = FormatSpec {
     shape: "time-100ns,host,disk,Read|Write,bytes,bytes,response-100ns",
     writes: Some(|| Box::new(MsrWriter)),
     has_latency: true,
+    latency_required: true,
     time_unit: FILE_TIME_UNIT,
     ..FormatSpec::lines("msr", |options| Box::new(Msr::new(options.names.clone())))
 };
 
 /// MSR Cambridge, FAST '08: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in Windows file time,
-/// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks.
+/// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks. A response time of zero is
+/// one that is not known: no disk answers within 100 ns.
 struct Msr {
     names: DeviceNames,
     /// `host,disk` of the previous line, and its device.
@@ -78,7 +80,7 @@ impl LineParser for Msr {
         }
         let device = self.device;
         let time = Nanos(since_1970.checked_mul(FILE_TIME_UNIT).ok_or(NO_TIME)?);
-        let latency = response.checked_mul(FILE_TIME_UNIT).map(Nanos);
+        let latency = response.checked_mul(FILE_TIME_UNIT).map(Nanos).filter(|latency| *latency > Nanos::ZERO);
         out.push(plausible(Request { device, latency, ..Request::new(time, op, offset, bytes) })?);
         Ok(())
     }

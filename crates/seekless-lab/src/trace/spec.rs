@@ -39,6 +39,8 @@ pub struct FormatSpec {
     pub(super) has_events: bool,
     /// Requests may have latencies.
     pub(super) has_latency: bool,
+    /// The writer has no other word than zero for a latency that is not known.
+    pub(super) latency_required: bool,
     /// Addresses and lengths count sectors, so that bytes mistaken for sectors would show as multiples of 512.
     pub(super) counts_sectors: bool,
     /// The smallest difference of two times that the writer keeps, in nanoseconds.
@@ -124,6 +126,7 @@ impl FormatSpec {
             preferred_to: None,
             has_events: false,
             has_latency: false,
+            latency_required: false,
             counts_sectors: false,
             time_unit: 1,
             relative_times: false,

@@ -15,6 +15,8 @@ pub struct Written {
     pub dropped: Vec<(&'static str, u64)>,
     /// Requests whose time was cut to the format's unit.
     pub times_cut: u64,
+    /// Requests of which the response time is not known, in a format that has a number for it always: zero, which reads as unknown.
+    pub latencies_unknown: u64,
     /// The time of the first request, where the format counts from it on.
     pub from_ns: Option<u64>,
     pub bytes: u64,
@@ -25,6 +27,7 @@ pub struct TraceWriter<W: Write> {
     writer: Box<dyn LineWriter>,
     time_unit: u64,
     relative_times: bool,
+    latency_required: bool,
     out: W,
     buffer: Vec<u8>,
     written: Written,
@@ -39,8 +42,9 @@ impl<W: Write> TraceWriter<W> {
         let mut writer = format.writer()?;
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
         writer.header(&mut buffer);
-        let FormatSpec { time_unit, relative_times, .. } = *format.spec();
-        Some(TraceWriter { writer, time_unit, relative_times, out, buffer, written: Written::default() })
+        let FormatSpec { time_unit, relative_times, latency_required, .. } = *format.spec();
+        let written = Written::default();
+        Some(TraceWriter { writer, time_unit, relative_times, latency_required, out, buffer, written })
     }
 
     /// Writes a request, unless the format cannot hold it.
@@ -55,6 +59,8 @@ impl<W: Write> TraceWriter<W> {
                 if self.relative_times {
                     self.written.from_ns.get_or_insert(request.time.0);
                 }
+                let is_unknown = self.latency_required && request.latency.is_none();
+                self.written.latencies_unknown += u64::from(is_unknown);
                 self.written.times_cut += u64::from(!request.time.0.is_multiple_of(self.time_unit));
             }
             Err(Dropped::Io(error)) => return Err(error),

@@ -209,6 +209,27 @@ fn writers_keep_devices_apart() {
     }
 }
 
+/// Aim: an unknown response time stays unknown in a format that needs a number, and the report says so. Method: a known one and an
+/// unknown one there and back.
+#[test]
+fn unknown_response_times() {
+    let mut names = Names::default();
+    let device = names.intern(b"hm_0").expect("few names");
+    let request = |at: u64, latency| Request { device, latency, ..Request::new(Nanos(at), Op::Read, at * 512, 512) };
+    let sent = [request(100, None), request(200, Some(Nanos(700))), request(300, None)];
+    let mut writer = TraceWriter::new(&Format::parse("msr").expect("a format"), Vec::new()).expect("a writer");
+    sent.iter().for_each(|request| writer.write(request, &names).expect("memory takes everything"));
+    let (written, bytes) = writer.finish().expect("memory takes everything");
+    assert_eq!(written.latencies_unknown, 2);
+    let back: Vec<_> =
+        trace(&bytes, &as_format("msr")).expect("a trace").into_iter().collect::<Result<_, _>>().expect("requests");
+    assert_eq!(back, sent);
+    // An empty field says the same elsewhere.
+    let mut writer = TraceWriter::new(&Format::parse("systor17").expect("a format"), Vec::new()).expect("a writer");
+    sent.iter().for_each(|request| writer.write(request, &names).expect("memory takes everything"));
+    assert_eq!(writer.finish().expect("memory takes everything").0.latencies_unknown, 0);
+}
+
 /// A writer skips and counts requests that its format cannot hold, and reports truncated times.
 #[test]
 fn writers_bend_nothing() {
