@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use seekless::stack::quoted_path;
 use seekless::units::{Nanos, counted, human_bytes};
 use seekless_lab::output::{Replace, Sources, Wish};
-use seekless_lab::trace::{Options, Output, Trace};
+use seekless_lab::trace::{Format, Options, Output, Trace};
 
 use super::traces::{describe, duration, survey};
 use super::{Done, Failure, WRONG_USAGE, output};
@@ -121,9 +121,17 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
         let lost = counted(lost, "lost event");
         output::note(&format!("warning: {lost}; give more memory with --buffer"));
     }
-    let mut trace = Trace::open(std::slice::from_ref(&args.output), &Options { latency: true, ..Options::default() })
-        .map_err(|error| Failure::new(error).hint("the device got no request during the recording"))?;
-    survey(&mut trace, "checking")?;
+    // The format is known, also of a recording without events.
+    let options =
+        Options { format: Some(Format::parse("tracefs").map_err(Failure::new)?), latency: true, ..Options::default() };
+    let mut trace = Trace::open(std::slice::from_ref(&args.output), &options)?;
+    let checked = survey(&mut trace, "checking");
+    // A line that is not understood is named; without any, the device was idle.
+    let is_idle = trace.import().requests == 0 && trace.import().rejected.is_empty();
+    checked.map_err(|failure| match is_idle {
+        true => failure.hint("the device got no such request during the recording"),
+        false => failure,
+    })?;
     describe(&trace.import());
     match command_failed {
         None => Ok(0),

@@ -52,6 +52,9 @@ impl Import {
     pub(super) fn add(&mut self, tallies: Tallies) {
         self.units += tallies.units;
         self.by_line = tallies.by_line;
+        if let Some(note) = tallies.note.filter(|note| !self.notes.iter().any(|known| known == note)) {
+            self.notes.push(note.to_owned());
+        }
         for (all, more) in [(&mut self.skipped, tallies.skipped), (&mut self.rejected, tallies.rejected)] {
             for tally in more {
                 match all.iter_mut().find(|known: &&mut Tally| known.reason == tally.reason) {

@@ -51,7 +51,8 @@ pub(super) struct Rwbs {
 }
 
 impl Rwbs {
-    /// `[F]{R|W|D|DE|F|N}[F][A][S][M][U]`: an F before the operation is a flush before it, one after it is FUA.
+    /// `[F]{R|W|WZ|D|DE|F|ZA|N}[F][A][S][M][U]`: an F before the operation is a flush before it, one after it is FUA.
+    /// Since Linux 6.19, WZ writes zeroes and ZA appends to a zone, ZR and others manage zones; before, all of these were N.
     pub(super) fn parse(letters: &[u8]) -> Result<Rwbs, Aside> {
         const UNKNOWN: Aside = Aside::Rejected("the letters of the operation are unknown");
         let (preflush, rest) = match letters {
@@ -60,7 +61,7 @@ impl Rwbs {
         };
         let (op, rest) = match rest {
             [b'R', rest @ ..] => (Some(Op::Read), rest),
-            [b'W', rest @ ..] => (Some(Op::Write), rest),
+            [b'W', b'Z', rest @ ..] | [b'Z', b'A', rest @ ..] | [b'W', rest @ ..] => (Some(Op::Write), rest),
             [b'D', b'E', rest @ ..] | [b'D', rest @ ..] => (Some(Op::Discard), rest),
             [b'F', rest @ ..] if preflush => (Some(Op::Flush), rest),
             [b'N', rest @ ..] => (None, rest),
@@ -117,13 +118,16 @@ pub(super) fn device(text: &[u8]) -> Option<DeviceId> {
     DeviceId::block(number(&text[..comma])?, number(&text[comma + 1..])?)
 }
 
-/// Address and length in bytes, from words that count sectors. A bare flush has no address: some kernels print 2^64 -
-/// 1.
+/// Address and length in bytes, from words that count sectors. Bare flushes and pass-through commands have no address:
+/// kernels print 2^64 - 1 for it where they complete.
 pub(super) fn extent(sector: &[u8], count: &[u8]) -> Result<(u64, u64), Aside> {
     let sector = number(sector).ok_or(Aside::Rejected("the address is no number"))?;
     let count = number(count).ok_or(Aside::Rejected("the length is no number"))?;
     if count == 0 {
         return Ok((0, 0));
+    }
+    if sector == u64::MAX {
+        return Err(Aside::Skipped("pass-through command"));
     }
     Ok((times(sector, SECTOR_BYTES)?, times(count, SECTOR_BYTES)?))
 }
@@ -147,6 +151,8 @@ mod tests {
         assert_eq!(read("DS"), of(false, Some(Op::Discard), Flags::SYNC));
         assert_eq!(read("DE"), of(false, Some(Op::Discard), Flags::NONE));
         assert_eq!(read("RAU"), of(false, Some(Op::Read), Flags::AHEAD));
+        assert_eq!(read("WZS"), of(false, Some(Op::Write), Flags::SYNC));
+        assert_eq!(read("ZAFS"), of(false, Some(Op::Write), Flags::SYNC.with(Flags::FUA)));
         assert!(read("ZR").is_err() && read("Q").is_err() && read("RX").is_err() && read("").is_err());
     }
 }

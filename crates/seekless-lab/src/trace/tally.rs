@@ -27,6 +27,8 @@ pub(super) struct Tallies {
     pub(super) rejected: Vec<Tally>,
     /// Lines or records in all.
     pub(super) units: u64,
+    /// A remark of the parser.
+    pub(super) note: Option<&'static str>,
     /// Positions are line numbers.
     pub(super) by_line: bool,
 }

@@ -31,6 +31,11 @@ pub(super) trait LineParser {
         false
     }
 
+    /// A remark about the lines so far.
+    fn note(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Appends requests held back until the end.
     fn finish(&mut self, out: &mut Vec<Request>) {
         let _ = out;
@@ -122,6 +127,7 @@ impl Reader for TextReader {
     fn tallies(&self) -> Tallies {
         let mut tallies = self.tallies.clone();
         tallies.units = self.lines;
+        tallies.note = self.parser.note();
         tallies
     }
 }

@@ -31,11 +31,13 @@ pub(super) const TRACEFS: FormatSpec = FormatSpec {
 struct Tracefs {
     wanted: Wanted,
     events: Finder<'static>,
+    /// There were requests which the kernel does not call writes, and which change data nevertheless.
+    wrote_otherwise: bool,
 }
 
 impl Tracefs {
     fn new(wanted: Wanted) -> Tracefs {
-        Tracefs { wanted, events: Finder::new(": block") }
+        Tracefs { wanted, events: Finder::new(": block"), wrote_otherwise: false }
     }
 }
 
@@ -71,7 +73,8 @@ impl LineParser for Tracefs {
 
         let mut words = Words::new(fields);
         let device = device(words.word()?).ok_or(Aside::Rejected("the device is not major,minor"))?;
-        let rwbs = Rwbs::parse(words.word()?)?;
+        let letters = words.word()?;
+        let mut rwbs = Rwbs::parse(letters)?;
         // Of a request: `bytes (command) sector + count`, where a completion has no bytes; of a bio `sector + count`.
         let mut rest = words.rest();
         if of_request {
@@ -84,9 +87,23 @@ impl LineParser for Tracefs {
             return Err(Aside::Rejected("the place is not `sector + count`"));
         }
         let (offset, bytes) = extent(sector, count)?;
+        // Pass-through commands, N as well, have no sectors: only writing zeroes and appending to a zone are left.
+        let is_n = rwbs.op.is_none() && bytes > 0;
+        if is_n {
+            rwbs.op = Some(Op::Write);
+        }
+        self.wrote_otherwise |= is_n || letters.contains(&b'Z');
         push(Request { device, event, process, cpu, ..Request::new(time, Op::Read, 0, 0) }, rwbs, offset, bytes, out)
     }
+
+    fn note(&self) -> Option<&'static str> {
+        self.wrote_otherwise.then_some(WROTE_OTHERWISE)
+    }
 }
+
+/// What the kernel calls N up to Linux 6.18, and WZ and ZA since.
+const WROTE_OTHERWISE: &str =
+    "write zeroes and zone appends (N, WZ, ZA) count as writes; an append begins where its zone does";
 
 /// `comm-PID [cpu] ...`, or `comm PID [cpu] ...` as from perf. The name may hold brackets, too: the last ones count.
 fn process_and_cpu(head: &[u8]) -> (Option<u32>, Option<u32>) {

@@ -419,6 +419,42 @@ fn tracefs() {
     check("tracefs", true, command, &["2500000000 7,0 read 0+512 - -/1/1"]);
 }
 
+/// Aim: write zeroes and zone appends count as writes, as each kernel spells them, and the report says so. Method: the letter of
+/// kernels up to 6.18, and those since, issued and completed; a file of nothing else; commands that have no place.
+#[test]
+fn write_zeroes() {
+    let event = |nanos: u64, event: &str, fields: &str| {
+        format!(" fstrim-7  [000] .....  1.{nanos:06}: block_rq_{event}: {fields} none,0,0 [x]\n")
+    };
+    let note = "write zeroes and zone appends (N, WZ, ZA) count as writes; an append begins where its zone does";
+    let latency = Options { latency: true, ..Options::default() };
+    for (letters, flags) in [("N", "-"), ("NS", "S"), ("WZ", "-"), ("WZFS", "FS"), ("ZA", "-"), ("ZAS", "S")] {
+        let text = [
+            event(5, "issue", &format!("259,0 {letters} 40960 () 800 + 80")),
+            event(9, "complete", &format!("259,0 {letters} () 800 + 80")),
+        ]
+        .concat();
+        let (requests, trace) = lines(text.as_bytes(), &latency);
+        assert_eq!(requests, [format!("1000005000 259,0 write 409600+40960 {flags} 4000/7/0")], "{letters}");
+        assert_eq!(trace.format().to_string(), "tracefs");
+        let notes = trace.import().notes;
+        assert_eq!(notes.iter().filter(|said| *said == note).count(), 1, "{letters}: {notes:?}");
+    }
+    let other = [
+        event(1, "issue", "8,0 N 512 (85 08 0e) 0 + 0"),
+        event(2, "complete", "8,0 N () 18446744073709551615 + 1"),
+        event(3, "issue", "8,0 ZR 0 () 800 + 0"),
+        event(4, "issue", "8,0 ZRA 0 () 800 + 0"),
+        event(5, "issue", "8,0 W 512 () 8 + 1"),
+        event(6, "complete", "8,0 W () 8 + 1"),
+    ]
+    .concat();
+    let (requests, trace) = lines(other.as_bytes(), &latency);
+    assert_eq!(requests, ["1000005000 8,0 write 4096+512 - 1000/7/0"]);
+    let import = trace.import();
+    assert!(import.rejected.is_empty() && !import.notes.iter().any(|said| said == note), "{import:?}");
+}
+
 /// Columns by number and by name, units, own words for operations, other separators; a column that is not needed.
 #[test]
 fn columns() {
