@@ -103,14 +103,17 @@ pub(super) struct Placed {
     pub(super) bytes: u64,
 }
 
-/// Places requests on one storage.
+/// Places requests on one storage, whose addresses are those of what can be written.
 pub(super) struct Placer {
     map: Map,
     place: Option<Place>,
     /// The only device of a trace that may have one.
     only: Option<DeviceId>,
+    /// Bytes that can be written.
     capacity: u64,
     block: u64,
+    /// Of storage with gaps behind what its zones hold: bytes that a zone holds, and from one zone to the next.
+    gaps: Option<(u64, u64)>,
     /// Counts of requests that were widened to whole blocks, and that were moved.
     pub(super) widened: u64,
     pub(super) moved: u64,
@@ -122,8 +125,14 @@ impl Placer {
             return Err(ReplayError::Spec("to scale addresses, the size of the trace must be known beforehand".into()));
         }
         let block = u64::from(geometry.block_bytes);
-        let capacity = geometry.bytes() / block * block;
-        Ok(Placer { map, place, only: None, capacity, block, widened: 0, moved: 0 })
+        let zones = geometry.zones.filter(|zones| zones.capacity_sectors < zones.zone_sectors);
+        let held = |capacity_sectors: u64| capacity_sectors * SECTOR_BYTES / block * block;
+        let zones = zones.map(|zones| (held(zones.capacity_sectors), zones.zone_sectors * SECTOR_BYTES, zones.count));
+        let (capacity, gaps) = match zones.filter(|(held, _, _)| *held > 0) {
+            Some((held, distance, count)) => (held * u64::from(count), Some((held, distance))),
+            None => (geometry.bytes() / block * block, None),
+        };
+        Ok(Placer { map, place, only: None, capacity, block, gaps, widened: 0, moved: 0 })
     }
 
     pub(super) fn place(&mut self, request: &Request) -> Result<Placed, ReplayError> {
@@ -161,6 +170,11 @@ impl Placer {
         // A request that would cross the end is moved before it.
         bytes = bytes.min(self.capacity);
         at = at.min(self.capacity - bytes);
+        // The gaps hold nothing, so addresses pass over them, and a request that would reach into one is moved before it.
+        if let Some((held, distance)) = self.gaps {
+            bytes = bytes.min(held);
+            at = at / held * distance + (at % held).min(held - bytes);
+        }
         Ok(Placed { at: Sector(at / SECTOR_BYTES), bytes })
     }
 }

@@ -155,6 +155,28 @@ fn mapping() {
     assert_eq!(log.iter().map(|event| (event.at.0, event.sectors)).collect::<Vec<_>>(), [(0, 2048), (2046, 2)]);
 }
 
+/// Aim: addresses of a trace lie where zones hold data, not in the gaps behind their capacity. Method: reads at random on a full
+/// measured drive, of which a gap would answer at once; the last bytes; and one that crosses a zone's capacity.
+#[test]
+fn gaps_of_zones_are_passed_over() {
+    let stack = Stack::parse("zns:zns-a,fill=sequential").expect("a stack");
+    let held = 1077 * MIB;
+    let mut rng = seekless::rng::Rng::new(1);
+    let mut requests: Vec<Request> = (0..1000)
+        .map(|n| Request::new(Nanos(n * 1_000_000), Op::Read, rng.below(904 * held / 4096) * 4096, 4096))
+        .collect();
+    requests.push(Request::new(Nanos(2_000_000_000), Op::Read, 904 * held - 4096, 4096));
+    requests.push(Request::new(Nanos(2_000_000_000), Op::Read, held - 4096, 8192));
+    let count = |outcome: &Outcome, name: &str| {
+        outcome.counters.iter().flat_map(|(_, all)| all).find(|(known, _)| *known == name).expect("a counter").1
+    };
+    let outcome = simulate(&stack, trace(&requests).into_iter(), &spec(Timing::Closed), &|_| {}).expect("an outcome");
+    assert_eq!((count(&outcome, "reads"), count(&outcome, "buffer_hits")), (1002, 0));
+    let beyond = [Request::new(Nanos(0), Op::Read, 904 * held, 4096)];
+    let outcome = simulate(&stack, trace(&beyond).into_iter(), &spec(Timing::Closed), &|_| {});
+    assert!(failure(outcome).contains("--map wrap"));
+}
+
 /// Devices overlap, so several are an error, unless they are laid end to end.
 #[test]
 fn several_devices() {
