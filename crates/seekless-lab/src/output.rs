@@ -149,6 +149,18 @@ pub fn check(path: &Path, wish: &Wish) -> Result<(), OutputError> {
     Destination::of(path)?.admit(wish).map(drop)
 }
 
+/// True when two paths are one name: of one file in one directory, however they are spelled.
+pub fn is_one_name(one: &Path, two: &Path) -> bool {
+    let place = |path: &Path| {
+        let place = Destination::of(path).ok()?;
+        Some((identity(&rustix::fs::fstat(&place.directory).ok()?), place.name))
+    };
+    match (place(one), place(two)) {
+        (Some(one), Some(two)) => one == two,
+        _ => one == two, // What is wrong with them is said where they are opened.
+    }
+}
+
 /// Writes a complete file.
 ///
 /// # Errors

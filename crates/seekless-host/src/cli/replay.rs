@@ -138,7 +138,8 @@ pub(super) fn run(args: &Args) -> Done {
     let replayed = replay(args, &args.trace, rows.listeners(), &terminal);
     terminal.clear();
     let replayed = replayed?;
-    rows.finish(|index| replayed.outcomes[index].is_ok())?;
+    // What a long replay found is printed even where a file cannot be named.
+    let kept = rows.finish(|index| replayed.outcomes[index].is_ok());
     let (import, outcomes, mut failed) = replayed.split();
     let last = failed.pop();
     // The others have their results.
@@ -152,10 +153,17 @@ pub(super) fn run(args: &Args) -> Done {
         }
         false => output::print(&to_text(&import, args.timing, &outcomes))?,
     }
-    if let Some((path, wish)) = picture {
-        files::write(path, output::signed(&plot_replay::responses(&outcomes)?).as_bytes(), &wish)?;
-    }
-    last.map_or(Ok(0), Err)
+    let drawn = match picture {
+        None => Ok(()),
+        Some((path, wish)) => {
+            let picture = output::signed(&plot_replay::responses(&outcomes)?);
+            files::write(path, picture.as_bytes(), &wish).map_err(Failure::new)
+        }
+    };
+    let mut failures: Vec<Failure> = [kept.err(), drawn.err(), last].into_iter().flatten().collect();
+    let Some(last) = failures.pop() else { return Ok(0) };
+    failures.iter().for_each(|failure| output::warn(&failure.text));
+    Err(last)
 }
 
 /// What is read by a replay of these traces on these stacks: drive files as well.
@@ -169,7 +177,7 @@ pub(super) fn sources(traces: &[PathBuf], stacks: &[String]) -> Sources {
 
 /// Whether the picture may be written there. Said before the replay, which can take long.
 fn picture_wish(args: &Args, path: &Path) -> Result<Wish, Failure> {
-    if args.rows.iter().any(|rows| rows == path) {
+    if args.rows.iter().any(|rows| files::is_one_name(rows, path)) {
         let failure = Failure::new(format!("{} is the file of --rows and of --svg", path.display()));
         return Err(failure.code(WRONG_USAGE));
     }

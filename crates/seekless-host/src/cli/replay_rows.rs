@@ -23,8 +23,10 @@ impl Rows {
             let problem = format!("--rows is given {} times for {stacks} stacks", rows.len());
             return Err(Failure::new(problem).hint("give it once for each --on, in the same order").code(WRONG_USAGE));
         }
-        if let Some(twice) =
-            rows.iter().enumerate().find_map(|(index, path)| rows[..index].contains(path).then_some(path))
+        if let Some(twice) = rows
+            .iter()
+            .enumerate()
+            .find_map(|(index, path)| rows[..index].iter().any(|other| files::is_one_name(other, path)).then_some(path))
         {
             let problem = format!("--rows {} is given twice; each stack needs a file of its own", twice.display());
             return Err(Failure::new(problem).code(WRONG_USAGE));
@@ -54,13 +56,14 @@ impl Rows {
         self.0.iter().map(listener).collect()
     }
 
-    /// Makes the files of the stacks that have a result durable, and gives them their names.
+    /// Makes the files of the stacks that have a result durable, and gives them their names: all that can have one.
     pub(super) fn finish(self, has_result: impl Fn(usize) -> bool) -> Result<(), Failure> {
+        let mut result = Ok(());
         for (_, (_, file)) in self.0.into_iter().enumerate().filter(|(index, _)| has_result(*index)) {
             let file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-            file.map_or(Ok(()), Output::finish)?;
+            result = result.and(file.map_or(Ok(()), Output::finish).map_err(Failure::new));
         }
-        Ok(())
+        result
     }
 }
 

@@ -138,6 +138,7 @@ fn every_request_is_a_row() {
     for (words, wanted) in [
         (&["--rows", "three.csv"][..], "--rows is given 1 times for 2 stacks"),
         (&["--rows", "three.csv", "--rows", "three.csv"], "given twice"),
+        (&["--rows", "three.csv", "--rows", "./three.csv", "--force"], "given twice"),
         (&["--rows", "hm.csv", "--rows", "three.csv", "--force"], "hm.csv is read by this command"),
     ] {
         let ended = scratch.run(&[&command[..], words].concat());
@@ -178,6 +179,8 @@ fn a_replay_is_drawn() {
         assert!(ended.code == 1 && ended.out.is_empty() && ended.err.contains(wanted), "{}", ended.err);
     }
     let twice = drawn(&["--svg", "b.csv", "--rows", "b.csv", "--rows", "c.csv"]);
+    assert!(twice.code == 2 && twice.err.contains("b.csv is the file of --rows and of --svg"), "{}", twice.err);
+    let twice = drawn(&["--svg", "./b.csv", "--rows", "b.csv", "--rows", "c.csv", "--force"]);
     assert!(twice.code == 2 && twice.err.contains("b.csv is the file of --rows and of --svg"), "{}", twice.err);
     assert!(!scratch.path("b.csv").exists() && !scratch.path("c.csv").exists());
     drawn(&["--svg", "letter", "--force"]);
@@ -250,6 +253,27 @@ fn troubles_are_explained() {
         assert_eq!(ended.out, "", "{arguments:?}");
     }
     assert!(!scratch.path("x").exists(), "a recording that did not begin leaves no file");
+}
+
+/// Aim: what a replay found is printed even when its file of requests cannot be named. Method: another file takes the name while the
+/// replay waits for its trace, which comes through a pipe.
+#[test]
+fn results_are_printed_without_their_rows() {
+    let scratch = Scratch::new();
+    assert!(Command::new("mkfifo").arg(scratch.path("pipe")).status().unwrap().success());
+    let mut replay = scratch.command();
+    replay.args(["replay", "pipe", "--on", "disk:cheetah9lp", "--rows", "rows.csv", "--format", "spc"]);
+    let replay = replay.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // Opened when the replay opens it, by which time it has looked at the name.
+    let mut pipe = std::fs::OpenOptions::new().write(true).open(scratch.path("pipe")).unwrap();
+    scratch.write("rows.csv", "a letter");
+    std::io::Write::write_all(&mut pipe, b"0,8,4096,R,0.5\n0,800,4096,W,0.6\n").unwrap();
+    drop(pipe);
+    let ended = scratch.ended(&replay.wait_with_output().unwrap());
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("rows.csv is there already"), "{}", ended.err);
+    assert!(ended.out.contains("2 requests of pipe"), "{}", ended.out);
+    assert_eq!(std::fs::read_to_string(scratch.path("rows.csv")).unwrap(), "a letter");
 }
 
 /// Instances that the program has left in the kernel.

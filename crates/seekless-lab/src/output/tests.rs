@@ -156,6 +156,31 @@ fn a_source_is_not_replaced() {
     assert_eq!(std::fs::read(path("hard")).unwrap(), b"source");
 }
 
+/// A name is one however it is spelled; another file in the same directory and the same file's other name are others.
+#[test]
+fn names_are_one_however_they_are_spelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::create_dir(path("d")).unwrap();
+    symlink(path("d"), path("same")).unwrap();
+    std::fs::write(path("d/g"), "").unwrap();
+    std::fs::hard_link(path("d/g"), path("d/hard")).unwrap();
+    for (one, two, is_one) in [
+        ("f", "f", true),
+        ("f", "./f", true),
+        ("f", "d/../f", true),
+        ("d/g", "same/g", true),
+        ("d/new", "same/./new", true),
+        ("f", "g", false),
+        ("g", "d/g", false),
+        ("d/hard", "d/g", false),
+        ("gone/f", "gone/f", true),
+        ("gone/f", "f", false),
+    ] {
+        assert_eq!(is_one_name(&path(one), &path(two)), is_one, "{one} {two}");
+    }
+}
+
 /// A file of our own is replaced, another one is not, nor is one that was replaced by another in the meantime.
 #[test]
 fn own_files_are_replaced() {
