@@ -73,8 +73,10 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     let sources = Sources::of(&[Some(&args.device), behind.as_ref()].into_iter().flatten().collect::<Vec<_>>());
     let wish = Wish::new(Replace::forced(args.force)).sources(sources);
     seekless_lab::output::check(&args.output, &wish)?;
-    // Before anything is changed in the kernel, so that Ctrl-C always leads to the cleanup.
-    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
+    // Before anything is changed in the kernel, so that Ctrl-C always leads to the cleanup, and so does a terminal that is
+    // closed, unless the user wants the recording to outlive it.
+    let hangup = Some(libc::SIGHUP).filter(|hangup| !Signals::is_ignored(*hangup));
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM].into_iter().chain(hangup).collect::<Vec<_>>())?;
     let name = args.output.display();
     let cannot_write = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
     let instance = Instance::new(device, args.buffer)?;

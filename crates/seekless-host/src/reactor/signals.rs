@@ -51,6 +51,16 @@ impl Signals {
         }
     }
 
+    /// True when the process ignores `signal`, as SIGHUP under `nohup`. [`Signals`] would receive it nevertheless.
+    pub fn is_ignored(signal: i32) -> bool {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: without a new action, `sigaction` only fills `action`, which is read if that succeeded.
+        unsafe {
+            libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+                && action.assume_init().sa_sigaction == libc::SIG_IGN
+        }
+    }
+
     /// Takes a pending signal, if there is one, and returns its number.
     pub fn pending(&self) -> Option<i32> {
         /// `struct signalfd_siginfo` starts with the number and is 128 bytes long.
