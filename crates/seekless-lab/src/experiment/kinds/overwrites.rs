@@ -45,7 +45,10 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
             "blocks written for each block of the user by the simulator, which has no metadata",
         ),
         ("over_simulated", "write amplification divided by that of the simulator"),
-        ("flash_amplification", "units that a flash drive below programmed for each unit that reached it"),
+        (
+            "flash_amplification",
+            "units that a flash drive below programmed for each unit that reached it, without the journal of its mapping",
+        ),
         ("zones_amplification", "bytes that a store on zones wrote for each byte that the log wrote to it"),
         (
             "whole_amplification",

@@ -32,7 +32,10 @@ pub(super) const METRICS: &[(&str, &str)] = &[
     ("disk_busy", "share of the time during which a drive was busy, on average"),
     ("disk_requests", "requests that drives served"),
     ("disk_requests_per_s", "of one drive, on average"),
-    ("flash_amplification", "units that flash drives programmed for each unit of the host"),
+    (
+        "flash_amplification",
+        "units that flash drives programmed for each unit of the host, without the journal of their mapping",
+    ),
     (
         "flash_over_closed_form",
         "that divided by what greedy garbage collection costs under uniform overwrites of full drives [ro92 §3.4]",
