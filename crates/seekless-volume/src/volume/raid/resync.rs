@@ -63,7 +63,27 @@ impl Core {
 
     /// Resynchronises `rows`, which are held, few, and on the same members. Rows without a data unit stay out of sync:
     /// they cannot be resynchronised.
+    ///
+    /// # Errors
+    /// Also for data that cannot be read: the other rows are resynchronised all the same.
     async fn resync(&self, rows: Range<u64>) -> Result<(), DeviceError> {
+        match self.resync_at_once(rows.clone()).await {
+            Err(error) if error.is_of_medium() && rows.end - rows.start > 1 => {}
+            done => return done,
+        }
+        let mut answer = Ok(());
+        for row in rows {
+            self.check_running(Sector(row * self.shape.row_sectors()), 0)?;
+            match self.resync_at_once(row..row + 1).await {
+                Err(error) if error.is_of_medium() => answer = answer.and(Err(error)),
+                done => done?,
+            }
+        }
+        answer
+    }
+
+    /// The same in one go. Data that cannot be read fails all of them; so does parity, unless it is that of one row.
+    async fn resync_at_once(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         debug_assert!(rows.clone().all(|row| self.locks.is_held(row)), "a row is resynchronised while it is held");
         debug_assert!(
             (0..self.shape.members).all(|member| self.holds(member, rows.start) == self.holds(member, rows.end - 1)),
@@ -97,6 +117,9 @@ impl Core {
                 }
             }
         }
+        let has_data = |row: u64, read: &[Option<Buf>]| {
+            members.iter().zip(read).all(|(&member, unit)| unit.is_some() || member == self.shape.parity(row))
+        };
         let mut writes = Vec::new();
         match (self.shape.level, error) {
             (Level::Mirror, error) => {
@@ -117,14 +140,15 @@ impl Core {
             }
             // A member has just failed: the row can no longer be resynchronised.
             (Level::Parity, Some(_)) if self.absent(rows.start).is_some() => return Ok(()),
-            (Level::Parity, Some(error)) => return Err(error),
-            (Level::Parity, None) => {
+            (Level::Parity, Some(error)) if count > 1 || !has_data(rows.start, &read) => return Err(error),
+            (Level::Parity, _) => {
                 for row in rows.clone() {
                     let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
                     let mut parity = Buf::zeroed(range.len());
                     let holder = self.shape.parity(row);
-                    for (&member, unit) in members.iter().zip(read.iter().flatten()) {
-                        if member != holder {
+                    for (_, unit) in members.iter().zip(&read).filter(|(member, _)| **member != holder) {
+                        debug_assert!(unit.is_some(), "parity is computed from all data of its row");
+                        if let Some(unit) = unit {
                             xor(&mut parity, &unit[range.clone()]);
                         }
                     }
@@ -186,9 +210,14 @@ impl Core {
             let holders = |row| (0..self.shape.members).map(|member| self.holds(member, row)).collect::<Vec<_>>();
             let is_alike = |row| holders(row) == holders(start);
             let cut = (start..stop).find(|&row| !is_alike(row)).unwrap_or(stop);
-            self.resync(start..cut).await?;
-            if cut < stop {
-                self.resync(cut..stop).await?;
+            for part in [start..cut, cut..stop].into_iter().filter(|part| !part.is_empty()) {
+                match self.resync(part).await {
+                    // Rows with data that cannot be read stay as they are, and keep no others from being resynchronised.
+                    Err(error) if error.is_of_medium() => {
+                        self.state.borrow_mut().rebuild_error.get_or_insert(error);
+                    }
+                    done => done?,
+                }
             }
         }
         Ok(Some(end))

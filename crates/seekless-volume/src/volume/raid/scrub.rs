@@ -80,9 +80,10 @@ impl Core {
         if self.needs_touch(row..row + 1) {
             match self.resync_held(&BTreeSet::from([row])).await {
                 Ok(()) => {}
-                Err(DeviceError::NoSpace { .. }) => {
+                // No space, or data that cannot be read.
+                Err(error) if matches!(error, DeviceError::NoSpace { .. }) || error.is_of_medium() => {
                     scrubbed.degraded += 1;
-                    return Ok(());
+                    return self.check_running(Sector(row * self.shape.row_sectors()), 0);
                 }
                 Err(error) => return Err(error),
             }

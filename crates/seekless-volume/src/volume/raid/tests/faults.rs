@@ -3,17 +3,20 @@
 
 use super::*;
 
-const SECTORS: u64 = 700;
+pub(super) const SECTORS: u64 = 700;
 
 /// Members in memory behind fault rules.
-struct Members {
-    memories: Vec<Rc<Memory>>,
-    faults: Vec<Rc<FaultDevice>>,
+pub(super) struct Members {
+    pub(super) memories: Vec<Rc<Memory>>,
+    pub(super) faults: Vec<Rc<FaultDevice>>,
 }
 
 impl Members {
-    fn new(rt: &Rt, count: usize, seed: u64) -> Members {
-        let memories: Vec<Rc<Memory>> = (0..count).map(|_| Rc::new(Memory::new(SECTORS * SECTOR_BYTES))).collect();
+    pub(super) fn new(rt: &Rt, count: usize, seed: u64) -> Members {
+        Members::around(rt, (0..count).map(|_| Rc::new(Memory::new(SECTORS * SECTOR_BYTES))).collect(), seed)
+    }
+
+    pub(super) fn around(rt: &Rt, memories: Vec<Rc<Memory>>, seed: u64) -> Members {
         let faults = memories
             .iter()
             .map(|memory| {
@@ -25,7 +28,7 @@ impl Members {
         Members { memories, faults }
     }
 
-    fn devices(&self) -> Vec<Device> {
+    pub(super) fn devices(&self) -> Vec<Device> {
         self.faults.iter().map(|fault| fault.clone() as Device).collect()
     }
 }
@@ -693,7 +696,7 @@ fn a_record_that_arrived_without_space_is_not_read_later() {
 }
 
 /// What `memories` hold now, opened as after a power cut.
-async fn after_a_cut(rt: &Rt, memories: &[Rc<Memory>], options: &ArrayOptions) -> Rc<Array> {
+pub(super) async fn after_a_cut(rt: &Rt, memories: &[Rc<Memory>], options: &ArrayOptions) -> Rc<Array> {
     let copy = |memory: &Rc<Memory>| -> Option<Device> {
         Some(Rc::new(Memory::from_image(SECTORS * SECTOR_BYTES, memory.image())))
     };

@@ -6,6 +6,7 @@ mod faults;
 mod life;
 mod open;
 mod readings;
+mod unreadable;
 
 use std::cell::RefCell;
 use std::rc::Rc;
