@@ -461,8 +461,18 @@ async fn open(
     if overwrites && is_of_another(&members, slot, &others(&members)).await? {
         members = others(&members);
     }
+    let info = raid::info(&members).await?;
     // An outdated copy of this member may be overwritten.
-    let was_it = raid::info(&members).await?.is_some_and(|info| info.given[slot].slot == Some(slot));
+    let was_it = info.as_ref().is_some_and(|info| info.given[slot].slot == Some(slot));
+    // Another member of this array may not, as long as it has not failed.
+    let is_in_use = |info: &raid::ArrayInfo, other: usize| {
+        other != slot && info.members.get(other).is_some_and(|state| *state != MemberState::Failed)
+    };
+    let in_use_as = info.and_then(|info| info.given[slot].slot.filter(|&other| is_in_use(&info, other)));
+    let check_unused = || match in_use_as {
+        Some(other) => Err(in_use(slot, other, &new)),
+        None => Ok(()),
+    };
     let is_to_be_new = |error: &ArrayError| match *error {
         // It holds no member of this array yet.
         ArrayError::Missing { slot: missing, .. } => missing == slot,
@@ -472,11 +482,13 @@ async fn open(
     };
     let array = match Array::open(rt, members.clone(), &options).await {
         Err(error) if is_to_be_new(&error) => {
+            check_unused()?;
             Array::open(rt, others(&members), &ArrayOptions { degraded: true, ..options }).await?
         }
         other => other?,
     };
     if !options.read_only && array.status().members[slot] == MemberState::Failed {
+        check_unused()?;
         if !was_it && !overwrites {
             protect(rt, slot, &new).await?;
         }
@@ -493,6 +505,14 @@ async fn is_of_another(members: &[Option<Device>], slot: usize, others: &[Option
         (Some(its), Some(theirs)) => its.uuid != theirs.uuid,
         _ => false,
     })
+}
+
+/// The device in the place of `slot` is member `other` of the same array.
+fn in_use(slot: usize, other: usize, new: &Device) -> BuildError {
+    let what = format!("member {slot}, {}, is member {other} of this array, which needs it", new.describe());
+    BuildError::other(what).hint(format!(
+        "name the new device in place {slot}, counted from 0, and this one in another place, such as {other}"
+    ))
 }
 
 /// Refuses a new member that holds data.

@@ -299,6 +299,10 @@ impl Array {
                 return Err(ArrayError::Replace { slot, why: "has to wait: another one is being rebuilt" });
             }
         }
+        let is_this = |member: &Option<Device>| member.as_ref().is_some_and(|member| Rc::ptr_eq(member, &device));
+        if core.in_use().into_iter().any(|member| is_this(&core.members.borrow()[member])) {
+            return Err(ArrayError::Replace { slot, why: "cannot be replaced by another member that is in use" });
+        }
         let geometry = device.geometry();
         if geometry.sectors < shape.data_start + shape.rows * shape.unit
             || geometry.block_bytes > self.geometry.block_bytes

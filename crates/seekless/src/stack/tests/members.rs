@@ -243,6 +243,44 @@ fn a_member_of_another_array_is_overwritten_on_demand() {
     executor.block_on(run).unwrap();
 }
 
+/// A member in use takes the place of no other one, whatever the line says. Method: it is given in the place of one that is gone,
+/// before and after that is recorded, with a new device in its own place.
+#[test]
+fn a_member_in_use_is_not_overwritten() {
+    for (array, is_recorded) in [("raid5:n=3", false), ("raid5:n=3", true), ("raid1:n=3", false), ("raid1:n=3", true)] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(3);
+            let line = |options: &str| parse(&format!("lfs / {array}{options} / file:{{}}"));
+            line("").open(&rt, &members, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+            put(&rt, &members, &line(""), b"ours").await;
+            if is_recorded {
+                members.1.set(Some(1));
+                put(&rt, &members, &line(",degraded"), b"ours").await;
+            }
+            let images = members.images();
+            let mixed = Members::new(3);
+            mixed.0[0].set_image(images[0].clone());
+            mixed.0[1].set_image(images[2].clone());
+            let before = mixed.images();
+            for options in [",replace=1", ",replace=1,overwrite", ",degraded,replace=1,overwrite"] {
+                let error = line(options).mount(&rt, &mixed, &identity(), Usage::default()).await.err().unwrap();
+                let said = format!("{array}, {options}: {error}, {:?}", error.hint);
+                assert!(error.to_string().contains("is member 2 of this array"), "{said}");
+                assert!(!error.hint.clone().unwrap_or_default().contains("overwrite"), "{said}");
+                let data = |image: &Image| beginning(image)[16384..].to_vec();
+                assert!(mixed.images().iter().zip(&before).all(|(now, before)| data(now) == data(before)), "{said}");
+            }
+            let mut each = mixed.images();
+            each.swap(1, 2);
+            mixed.set(&each);
+            check(&rt, &mixed, &line(",replace=1"), b"ours", "each in its place").await;
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
 /// Aim: of two halves of a mirror that were each used alone, the one that the line says is kept, and not without being told
 /// that the other is overwritten. Method: both are used alone; then they are mounted together, with each member as the new one.
 #[test]

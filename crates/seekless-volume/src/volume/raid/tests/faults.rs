@@ -451,6 +451,27 @@ fn two_replacements_at_once() {
     }
 }
 
+/// A device that is a member in use takes the place of no other one.
+#[test]
+fn a_member_in_use_replaces_no_other() {
+    for level in [Level::Mirror, Level::Parity] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, 1);
+            let array = Array::create(&rt, members.devices(), &small(level), UUID, Contents::Zeroes).await.unwrap();
+            array.give_up(1).await.unwrap();
+            let error = array.replace(1, members.faults[2].clone()).await.unwrap_err();
+            assert!(matches!(error, ArrayError::Replace { slot: 1, .. }), "{error}");
+            array.check().await.unwrap();
+            array.replace(1, members.faults[1].clone()).await.unwrap();
+            array.resynced().await;
+            assert_eq!((array.status().is_healthy(), array.scrub().await), (true, Ok(0)));
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
 /// A member that is being rebuilt fails, and another device takes its place before the rebuild has noticed: it is filled from
 /// the first row on. Method: the failure at many moments of the rebuild; then the member holds all data alone.
 #[test]
