@@ -27,7 +27,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::request::MemberWrite;
-use crate::device::{Buf, Device};
+use crate::device::{Buf, Data, Device};
 use crate::rt::{Event, Gate};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{BLOCK_SECTORS, KIND_DATA, KIND_ZEROES, RecordHead};
@@ -168,6 +168,16 @@ impl JournalState {
     }
 }
 
+/// A record that was found.
+pub(super) struct FoundRecord {
+    pub(super) writes: Vec<MemberWrite>,
+    /// Its first sector in the ring.
+    pub(super) position: u64,
+    pub(super) image: Data,
+    /// The members that have it, among those that were asked.
+    pub(super) holders: Vec<usize>,
+}
+
 /// The records from `tail` on that are on any of `members`, and the place behind the last. `check` rejects impossible
 /// entries.
 ///
@@ -179,25 +189,31 @@ pub(super) async fn read_records(
     size: u64,
     tail: JournalPosition,
     sectors_max: u64,
-) -> (Vec<Vec<MemberWrite>>, JournalPosition) {
+) -> (Vec<FoundRecord>, JournalPosition) {
     let (mut records, mut place) = (Vec::new(), tail);
     loop {
-        let mut found = None;
+        let mut found: Option<FoundRecord> = None;
         // A record that did not fit behind its predecessor is at the start.
         for position in [place.1, 0] {
-            for member in members {
-                if found.is_none()
-                    && let Some((writes, sectors)) =
-                        read_record(member, uuid, start, size, (place.0, position), sectors_max).await
-                {
-                    found = Some((writes, (place.0 + 1, position + sectors)));
+            for (holder, member) in members.iter().enumerate() {
+                if found.as_ref().is_some_and(|found| found.position != position || found.holders.len() > 1) {
+                    continue;
+                }
+                let read = read_record(member, uuid, start, size, (place.0, position), sectors_max).await;
+                let Some((writes, image)) = read else { continue };
+                match &mut found {
+                    Some(found) if found.image[..] == image[..] && !found.holders.contains(&holder) => {
+                        found.holders.push(holder);
+                    }
+                    Some(_) => {}
+                    None => found = Some(FoundRecord { writes, position, image, holders: vec![holder] }),
                 }
             }
         }
         match found {
-            Some((writes, next)) => {
-                records.push(writes);
-                place = next;
+            Some(found) => {
+                place = (place.0 + 1, found.position + found.image.len() as u64 / SECTOR_BYTES);
+                records.push(found);
             }
             None => return (records, place), // J1
         }
@@ -211,7 +227,7 @@ async fn read_record(
     size: u64,
     (sequence, position): JournalPosition,
     sectors_max: u64,
-) -> Option<(Vec<MemberWrite>, u64)> {
+) -> Option<(Vec<MemberWrite>, Data)> {
     if position + BLOCK_SECTORS > size {
         return None;
     }
@@ -246,7 +262,8 @@ async fn read_record(
             _ => None,
         }
     });
-    Some((writes.collect::<Option<Vec<_>>>()?, sectors))
+    let writes = writes.collect::<Option<Vec<_>>>()?;
+    Some((writes, image))
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use std::rc::Rc;
 
 use super::bitmap::{Bitmap, collect};
 use super::core::{Core, Layout, MemberState, MemberStateByte, State, still_known};
-use super::journal::{Journal, read_records};
-use super::request::MemberWrite;
+use super::journal::{FoundRecord, Journal, read_records};
 use super::rows::{Ranges, RowSet};
 use super::shape::{Level, Shape};
 use super::{Array, ArrayError, ArrayOptions, Contents, JournalUse};
@@ -522,7 +521,7 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
     let out_of_sync = judgement.out_of_sync(&dirty, &known);
     let Judgement { shape, layout, recorded, now, members, lagging, .. } = judgement;
     let tail = (truth.journal_sequence, truth.journal_position);
-    let devices: Vec<Device> = in_use.into_iter().map(|(_, device)| device).collect();
+    let (slots, devices): (Vec<usize>, Vec<Device>) = in_use.into_iter().unzip();
     let sectors_max = request_sectors_max(&devices);
     let (records, next) = match shape.level {
         Level::Mirror => (Vec::new(), tail),
@@ -561,6 +560,10 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
         // Also records members that are missing now, before the others are written to. No bit has to vanish with that
         // (B4): rows that may be inconsistent without them have been since before.
         core.outdate_copies(|state| state.recorded.clone_from(&state.now)).await.map_err(of_member(0))?;
+    }
+    for FoundRecord { position, image, holders, .. } in &records {
+        let holders: Vec<usize> = holders.iter().map(|&holder| slots[holder]).collect();
+        core.copy_record(*position, image, &holders).await.map_err(of_member(0))?;
     }
     replay(&core, records).await?;
     if changed || core.is_unrecorded() {
@@ -667,9 +670,9 @@ async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape
 }
 
 /// Replays the journal, in its order.
-async fn replay(core: &Rc<Core>, records: Vec<Vec<MemberWrite>>) -> Result<(), ArrayError> {
+async fn replay(core: &Rc<Core>, records: Vec<FoundRecord>) -> Result<(), ArrayError> {
     let end = core.shape.data_start + core.shape.rows * core.shape.unit;
-    for writes in records {
+    for FoundRecord { writes, .. } in records {
         for write in &writes {
             let is_inside = write.member < core.shape.members
                 && write.at >= core.shape.data_start

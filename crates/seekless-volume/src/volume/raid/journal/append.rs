@@ -133,6 +133,33 @@ impl Core {
         }
     }
 
+    /// Before a record of a complete array is done again: puts it on a second active member, if a power cut left it on one of
+    /// `holders` alone. Otherwise the next cut could leave its writes half done, and take the record with a member.
+    pub(in crate::volume::raid) async fn copy_record(
+        &self,
+        position: u64,
+        image: &Data,
+        holders: &[usize],
+    ) -> Result<(), DeviceError> {
+        let Some(layout) = self.layout else { return Ok(()) };
+        let active = self.active();
+        if active.len() < self.shape.members || holders.len() > 1 {
+            return Ok(());
+        }
+        for member in active.into_iter().filter(|member| !holders.contains(member)) {
+            let at = layout.journal_start + position;
+            match write_long(&self.device(member), at, image, self.request_sectors_max).await {
+                Err(DeviceError::NoSpace { .. }) => {} // Another one may have some.
+                Err(error) if !self.fail(member, &error) => {
+                    return Err(relocate(error, member, Sector::ZERO, image.len() as u64));
+                }
+                // Without a member that has failed, the array tolerates no further failure.
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a record that could not be written to all of its members unreadable (J5).
     ///
     /// # Errors
