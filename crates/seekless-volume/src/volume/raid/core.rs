@@ -401,9 +401,9 @@ impl Core {
         }
     }
 
-    /// Raises the generation of all members in use by one more than a trusted member may be behind (A5).
+    /// At an opening: raises the generation of all members in use by one more than a trusted member may be behind (A5).
     pub(super) async fn outdate_copies(&self, change: impl Fn(&mut State)) -> Result<(), DeviceError> {
-        for _ in 0..2 {
+        for _ in 0..OUTDATING_STEPS {
             self.write_superblocks(&change).await?;
         }
         Ok(())
@@ -538,6 +538,9 @@ impl Core {
         self.judge(each.iter().map(|(member, _)| *member).zip(results), false)
     }
 }
+
+/// One more than the generations that a trusted member may be behind (A5).
+pub(super) const OUTDATING_STEPS: u32 = 2;
 
 pub(super) fn holds(member_states: &[MemberState], cursor: u64, member: usize, row: u64) -> bool {
     match member_states[member] {

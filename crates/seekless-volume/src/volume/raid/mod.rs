@@ -40,8 +40,8 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 pub use self::content::content;
-use self::core::Core;
 pub use self::core::MemberState;
+use self::core::{Core, OUTDATING_STEPS};
 pub use self::open::{ArrayInfo, MemberInfo, info};
 pub use self::shape::Level;
 use crate::device::{
@@ -453,7 +453,18 @@ impl Core {
         let flush = self.flush_begins();
         self.flush_members().await?;
         self.clear_bits(flush).await?;
-        self.outdate_copies(|_| ()).await?;
+        // A member whose failure is not recorded must not fall behind: after a power cut it would not be believed, while the bits of
+        // the rows that it may lack say that they are in doubt (B4).
+        self.acknowledge().await?;
+        let mut steps = 0;
+        while steps < OUTDATING_STEPS {
+            self.write_superblocks(|_| ()).await?;
+            steps += 1;
+            if self.is_unrecorded() {
+                self.record(false).await?;
+                steps = 0;
+            }
+        }
         self.acknowledge().await?;
         let members: Vec<Device> = self.in_use().into_iter().map(|member| self.device(member)).collect();
         let results = futures_util::future::join_all(members.iter().map(|member| member.release())).await;

@@ -7,6 +7,7 @@ mod life;
 mod open;
 mod readings;
 mod unreadable;
+mod unrecorded;
 
 use std::cell::RefCell;
 use std::rc::Rc;
