@@ -290,6 +290,9 @@ impl Array {
         let core = &self.core;
         let shape = core.shape;
         let _turn = core.replacements.enter().await;
+        let bad = |error| ArrayError::Device { member: slot, error };
+        // A failure that is not recorded would be forgotten with the state of the new member, and the old one be believed.
+        core.acknowledge().await.map_err(bad)?;
         {
             let state = core.state.borrow();
             if state.now.get(slot) != Some(&MemberState::Failed) {
@@ -316,7 +319,6 @@ impl Array {
                 why: "cannot be replaced by a device that is smaller or promises less",
             });
         }
-        let bad = |error| ArrayError::Device { member: slot, error };
         core.admit(slot, device).await.map_err(bad)?;
         core.acknowledge().await.map_err(bad)?;
         self.start();
