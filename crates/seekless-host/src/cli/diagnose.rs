@@ -91,7 +91,7 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
         _ => Failure::new(format!("there is no {name} here")),
     };
     match is_blank {
-        true => failure.hint(format!("make one with: seekless mkfs {}", quoted(&stack.to_string()))),
+        true => failure.hint(format!("make one with: seekless mkfs {}", quoted(&stack.for_mkfs().to_string()))),
         false => failure.hint("is this the right store, and the stack that it was made with? Nothing was changed"),
     }
 }

@@ -70,8 +70,7 @@ pub(super) fn run(args: &Args) -> Done {
     logging::start(&args.logging)?;
     panic::ends_the_process();
     let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
-    // What is written over a snapshot stays in memory, if the stack says so; otherwise nothing can be written.
-    let read_only = args.read_only || (stack.says_read_only() && stack.forgets().is_none());
+    let read_only = args.read_only || stack.says_read_only();
     let wish = Wish { stack, places, read_only, pid_file };
     if args.foreground {
         return serve(&wish, None);

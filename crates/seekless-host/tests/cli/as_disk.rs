@@ -298,3 +298,25 @@ fn little_memory_is_enough() {
     drop(ext4.unmount());
     hide(&scratch);
 }
+
+/// A snapshot is shown to be read, and what is written over it stays in memory where the stack says so, as in an export.
+#[test]
+fn a_snapshot_below_a_fork_is_written_to() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "-q", "vld:snapshots=2,reserve=40% / file:disk.img,size=64MiB"]);
+    scratch.good(&["snapshot", "take", STACK, "one"]);
+    for (stack, writes) in
+        [("vld:snapshot=one / file:disk.img", false), ("fork / vld:snapshot=one / file:disk.img", true)]
+    {
+        let mounted = scratch.run(&["mount", "--as-disk", stack, "disk"]);
+        assert_eq!(mounted.code, 0, "{}", mounted.err);
+        let opened = File::options().write(true).open(scratch.path("disk"));
+        let written = opened.and_then(|file| file.write_all_at(&[1; 4096], 0));
+        let read = std::fs::read(scratch.path("disk")).unwrap()[0];
+        scratch.good(&["umount", "disk"]);
+        assert_eq!((written.is_ok(), read == 1), (writes, writes), "{stack}: {written:?}");
+    }
+}

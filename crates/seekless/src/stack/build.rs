@@ -141,11 +141,11 @@ impl Stack {
         opened.mount(usage).await
     }
 
-    /// True when a word says `ro`, or means a snapshot, which nothing changes.
+    /// True when a word says `ro`, or means a snapshot, which nothing changes, and no `fork` above it keeps what is written.
     pub fn says_read_only(&self) -> bool {
         let is_read_only =
             |word: &Word| matches!(word.given("ro"), Some(Value::Switch(true))) || word.given("snapshot").is_some();
-        self.words.iter().any(is_read_only)
+        self.words.iter().take_while(|word| !word.forgets()).any(is_read_only)
     }
 
     /// True when everything in the stack is made empty each time and vanishes at the end.

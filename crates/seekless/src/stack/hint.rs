@@ -4,13 +4,14 @@
 //!   H1  The line after mkfs opens what mkfs has made. It omits what only mkfs needs and what the volume stores,
 //!       according to the table of words, and nothing else: an option that affects where data is, such as a seed,
 //!       stays.
-//!   H2  A quoted text, read by the shell, is the original text.
+//!   H2  A line for mkfs makes what the line beside it opens, and has no word or option that mkfs refuses.
+//!   H3  A quoted text, read by the shell, is the original text.
 
 use std::path::Path;
 
 use super::error::BuildError;
 use super::spec::{Constructor, Param, Purpose};
-use super::vld::VLD;
+use super::vld::{SNAPSHOT, VLD};
 use super::{Setting, Stack, Word, devices};
 
 /// Suggested size of an image.
@@ -22,9 +23,10 @@ impl Stack {
         self.rewritten(Word::after_mkfs)
     }
 
-    /// The stack with which mkfs also makes the image files.
-    fn for_mkfs(&self) -> Stack {
-        self.rewritten(Word::with_size)
+    /// The stack that makes what this one opens: without what keeps changes in memory, and without a snapshot, which something new has not (H2).
+    pub fn for_mkfs(&self) -> Stack {
+        let words = self.words.iter().filter(|word| !word.forgets()).cloned().collect();
+        Stack { words, line: self.line.clone() }.rewritten(Word::as_new)
     }
 
     fn rewritten(&self, rewrite: fn(&Word) -> Word) -> Stack {
@@ -36,8 +38,7 @@ impl Stack {
 
     /// The word that keeps all changes in memory, if there is one: nothing below it is made or changed permanently.
     pub fn forgets(&self) -> Option<&Word> {
-        let is_fork = |word: &&Word| word.name() == devices::FORK.name;
-        self.words.iter().find(is_fork)
+        self.words.iter().find(|word| word.forgets())
     }
 
     /// The hint where a device had no room: snapshots of a `vld` may hold it. A `vld` that is one of several has none, and their paths
@@ -47,7 +48,7 @@ impl Stack {
         if self.words[..vld].iter().any(|word| matches!(word.spec.constructor, Constructor::Spread(_))) {
             return None;
         }
-        let disk = quoted(&Stack { words: self.words[vld..].to_vec(), line: String::new() }.to_string());
+        let disk = quoted(&Stack { words: self.words[vld..].to_vec(), line: String::new() }.for_mkfs().to_string());
         Some(format!(
             "snapshots may hold the room: seekless snapshot list {disk}\n\
              give one up with: seekless snapshot remove {disk} NAME\n\
@@ -57,10 +58,13 @@ impl Stack {
 
     /// The hint for a missing file of the leaf `word`.
     pub(super) fn how_to_make(&self, word: &Word, purpose: Purpose) -> String {
-        let has_volume = self.needs_volume("make").is_ok();
+        let made = self.for_mkfs();
+        let has_volume = made.needs_volume("make").is_ok();
         match (purpose, has_volume) {
             (Purpose::Format, _) => format!("to make it, say how large: {}", word.with_size()),
-            (_, true) => format!("make it with: seekless mkfs {}", quoted(&self.for_mkfs().to_string())),
+            (_, true) => {
+                format!("make it with: seekless mkfs {}", quoted(&made.rewritten(Word::with_size).to_string()))
+            }
             (_, false) => {
                 let path = quoted_path(Path::new(word.text("path").unwrap_or_default()));
                 format!("make it with: truncate -s {SIZE} {path}")
@@ -70,6 +74,17 @@ impl Stack {
 }
 
 impl Word {
+    /// See [`Stack::forgets`].
+    pub(super) fn forgets(&self) -> bool {
+        self.name() == devices::FORK.name
+    }
+
+    /// See [`Stack::for_mkfs`].
+    fn as_new(&self) -> Word {
+        let is_of_new = |setting: &&Setting| setting.param.name != SNAPSHOT.name;
+        Word { settings: self.settings.iter().filter(is_of_new).cloned().collect(), ..self.clone() }
+    }
+
     /// See [`Stack::after_mkfs`].
     fn after_mkfs(&self) -> Word {
         let is_needed = |setting: &&Setting| !setting.param.only_mkfs && !self.is_kept(setting.param);
@@ -105,7 +120,7 @@ impl BuildError {
     }
 }
 
-/// `text` quoted as one word of a POSIX shell (H2).
+/// `text` quoted as one word of a POSIX shell (H3).
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

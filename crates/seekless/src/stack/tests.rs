@@ -57,6 +57,8 @@ fn good_lines_say_what_they_should() {
 fn lines_may_be_read_only() {
     let says = |line: &str| parse(line).says_read_only();
     assert!(says("lfs / vld:snapshot=monday / file:a.img") && !says("lfs / vld / file:a.img"));
+    assert!(says("lfs / vld:snapshot=monday / fork / file:a.img") && says("lfs:ro=on / fork / file:a.img"));
+    assert!(!says("lfs / fork / vld:snapshot=monday / file:a.img"), "what is written over it is kept in memory");
 }
 
 /// Every kind of mistake gives a text that points at it. Method: the whole text, as a user sees it.

@@ -16,6 +16,12 @@ use crate::vlog::format::{NAME_BYTES_MAX, SNAPSHOTS_MAX};
 use crate::vlog::layout::BLOCK_BYTES_MAX;
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check, probe};
 
+pub(super) const SNAPSHOT: Param = Param::new(
+    "snapshot",
+    Kind::Text { bytes_max: NAME_BYTES_MAX },
+    "the disk as it was when the snapshot of this name was taken, to be read only",
+);
+
 pub(super) const VLD: WordSpec = WordSpec {
     name: "vld",
     help: "a virtual log disk: writes go wherever the head is, or one behind the other where there is none [wa99]",
@@ -45,11 +51,7 @@ pub(super) const VLD: WordSpec = WordSpec {
         )
         .default("0")
         .fixed(),
-        Param::new(
-            "snapshot",
-            Kind::Text { bytes_max: NAME_BYTES_MAX },
-            "the disk as it was when the snapshot of this name was taken, to be read only",
-        ),
+        SNAPSHOT,
         Param::new(
             "commit",
             Kind::Choice(&["auto", "each", "flush"]),

@@ -59,7 +59,7 @@ const NAMES: &[&str] = &["a", "b c", "d, e", "it's", "f \"g\"", "h = i", "j / k"
 /// Words from which mkfs makes nothing permanent: there is no line after it. Devices with zones are models.
 fn keeps_nothing(spec: &WordSpec) -> bool {
     matches!(spec.constructor, Constructor::VolatileDevice(_) | Constructor::FileSystemLeaf)
-        || matches!(spec.name, "fork" | "smr" | "zoned")
+        || matches!(spec.name, "smr" | "zoned")
 }
 
 /// A value that mkfs is likely to accept. The test skips refused ones; the coverage at its end shows that every option
@@ -201,13 +201,16 @@ fn check_line(stack: &Stack, rng: &mut Rng) -> Result<Option<Stack>, String> {
     let run = async {
         let files = Files::default();
         {
-            let Ok(opened) = stack.open(&rt, &files, Purpose::Format).await else { return Ok(None) };
+            // What keeps nothing is left out of the line that makes it, and used with what was made.
+            let made = stack.for_mkfs();
+            let Ok(opened) = made.open(&rt, &files, Purpose::Format).await else { return Ok(None) };
             if opened.mkfs(&Identity::new([1, 2, 3, 4])).await.is_err() {
                 return Ok(None);
             }
         }
-        // mkfs makes no layers; those that refuse the line open nothing. With ro=on nothing can be written.
-        let writable = !stack.words().iter().any(|word| word.spec().param("ro").is_some() && word.switch("ro"));
+        // mkfs makes no layers; those that refuse the line open nothing. With ro=on nothing can be written, and on a fork nothing is kept.
+        let writable = stack.forgets().is_none()
+            && !stack.words().iter().any(|word| word.spec().param("ro").is_some() && word.switch("ro"));
         if use_it(&rt, stack, &files, writable.then_some(&content)).await.is_err() {
             return Ok(None);
         }
@@ -304,6 +307,12 @@ fn what_is_missing_is_made_with_the_same_line() {
             "zstd / vlfs / remap:seed=7 / file:\"it's, b\"",
             Purpose::Use,
             r#"make it with: seekless mkfs 'zstd / vlfs / remap:seed=7 / file:"it'\''s, b",size=1GiB'"#,
+        ),
+        ("ffs / fork / file:a", Purpose::Use, "make it with: seekless mkfs 'ffs / file:a,size=1GiB'"),
+        (
+            "fork / vld:snapshot=one,commit=each / fork / file:a",
+            Purpose::Use,
+            "make it with: seekless mkfs 'vld:commit=each / file:a,size=1GiB'",
         ),
         ("lfs / file:a", Purpose::Format, "to make it, say how large: file:a,size=1GiB"),
         ("lfs / raid1 / file:\"a, {}\"", Purpose::Format, "to make it, say how large: file:\"a, {}\",size=1GiB"),
