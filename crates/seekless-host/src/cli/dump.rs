@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Done {
         if opened.probe().await?.is_none() {
             return Err(diagnose::something_else(&stack, &leaves));
         }
-
+        opened.unopened().for_each(|error| output::note(&format!("warning: {}", error.problem)));
         Ok(opened.dump(args.what.as_deref()).await?)
     })?;
     output::print_raw(&text)?;

@@ -34,7 +34,8 @@ pub(super) fn run(args: &Args) -> Done {
         let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
         let arrays = opened.arrays();
         let arrays = arrays.iter().filter_map(|array| array.redundancy());
-        let warnings: Vec<String> = arrays.flat_map(|array| array.status().warnings()).collect();
+        let mut warnings: Vec<String> = arrays.flat_map(|array| array.status().warnings()).collect();
+        warnings.extend(opened.unopened().map(|error| error.problem.clone()));
         Ok((opened.probe().await?, warnings))
     })?;
     warnings.iter().for_each(|warning| output::note(&format!("warning: {warning}")));

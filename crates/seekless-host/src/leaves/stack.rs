@@ -168,7 +168,7 @@ impl HostLeaves {
                 return Err(Refused::InUse(Box::new((trouble, users))).trouble());
             }
             if !told && waited >= TELL_AFTER {
-                let BuildError::Other { problem, .. } = &trouble else { return Err(trouble) };
+                let BuildError::InUse { problem, .. } = &trouble else { return Err(trouble) };
                 let place = problem.split(" is in use").next().unwrap_or_default();
                 let seconds = PATIENCE.0 / Nanos::from_secs(1).0;
                 (self.tell)(&format!(
@@ -203,7 +203,7 @@ impl HostLeaves {
             && let Some(user) = in_use::user_of(&path)
         {
             let problem = format!("{} is {user}", path.display());
-            return Err(BuildError::other(problem).hint("unmount or detach it first").into());
+            return Err(BuildError::in_use(problem).hint("unmount or detach it first").into());
         }
         let device = FileDevice::open(rt, &self.reactor, &path, options).map_err(|error| match &error {
             FileError::InUse { users, .. } => Refused::in_use(&error, users),
@@ -285,7 +285,7 @@ enum Refused {
 
 impl Refused {
     fn in_use(error: impl std::error::Error, users: &Users) -> Refused {
-        Refused::InUse(Box::new((BuildError::other(error.to_string()), users.clone())))
+        Refused::InUse(Box::new((BuildError::in_use(error.to_string()), users.clone())))
     }
 
     fn trouble(self) -> BuildError {

@@ -34,11 +34,11 @@ fn an_array_alone_is_made_looked_at_and_checked() {
         let checked = scratch.good(&["fsck", &line]);
         assert!(checked.contains("clean"), "{checked}");
         std::fs::remove_file(scratch.path("d-1.img")).unwrap();
-        let info = scratch.good(&["info", &line]);
+        let info = scratch.run(&["info", &line]).out;
         assert!(info.contains("degraded") && info.contains("1 is missing"), "{info}");
         std::fs::remove_file(scratch.path("d-0.img")).unwrap();
         if count == 4 {
-            let info = scratch.good(&["info", &line]);
+            let info = scratch.run(&["info", &line]).out;
             assert!(info.contains("too many members are missing"), "{info}");
         }
     }
@@ -88,6 +88,49 @@ fn a_scrub_without_a_member_is_incomplete() {
         }
         let json = scratch.run(&["scrub", &line, "--json"]);
         assert!(json.code == 4 && json.out.contains("\"verdict\": \"incomplete\""), "{}", json.out);
+    }
+}
+
+/// A member that another process has is not missing: that one may write to it, and two mounts would each acknowledge what the
+/// other one lacks.
+#[test]
+fn a_member_in_use_is_not_missing() {
+    for array in ["raid1:n=2", "raid5:n=3"] {
+        let scratch = Scratch::new();
+        scratch.good(&["mkfs", &format!("lfs / {array} / file:d-{{}}.img,size=16MiB")]);
+        let used = std::fs::File::open(scratch.path("d-0.img")).unwrap();
+        rustix::fs::flock(&used, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        let before = std::fs::read(scratch.path("d-1.img")).unwrap();
+        let alone = format!("{array},degraded=on / file:d-{{}}.img");
+        let line = format!("lfs / {alone}");
+        scratch.make_directory("mnt");
+        let mount = |options| ["mount", &line, "mnt", "-o", options].map(str::to_owned);
+        let commands = [
+            ["fsck", &line].map(str::to_owned).to_vec(),
+            ["fsck", &alone].map(str::to_owned).to_vec(),
+            ["scrub", &line].map(str::to_owned).to_vec(),
+            mount("rw").to_vec(),
+            mount("ro").to_vec(),
+        ];
+        for command in commands {
+            if command[0] == "mount" && !can_mount() {
+                continue;
+            }
+            let ended = scratch.run(&command);
+            assert_ne!(ended.code, 0, "{command:?}: {}", ended.out);
+            assert!(ended.err.contains("d-0.img is in use by another"), "{command:?}: {}", ended.err);
+            assert!(!ended.err.contains("degraded=on goes on"), "{command:?}: {}", ended.err);
+        }
+        assert!(std::fs::read(scratch.path("d-1.img")).unwrap() == before, "{array}: nothing is written");
+        for command in ["info", "dump"] {
+            let shown = scratch.run(&[command, &alone]);
+            assert_eq!(shown.code, 0, "{}", shown.err);
+            assert!(shown.err.contains("d-0.img is in use by another"), "{command}: {}", shown.err);
+        }
+        drop(used);
+        std::fs::remove_file(scratch.path("d-0.img")).unwrap();
+        assert!(scratch.run(&["info", &alone]).err.contains("there is no file d-0.img"), "{array}");
+        assert_eq!(scratch.run(&["fsck", &line]).code, 0, "{array}: without one that is away");
     }
 }
 

@@ -44,7 +44,8 @@ const METADATA: Param = Param::new(
 )
 .default("on");
 const DEGRADED: Param =
-    Param::new("degraded", Kind::Switch, "go on without a member that cannot be opened").default("off");
+    Param::new("degraded", Kind::Switch, "go on without a member that cannot be opened; one in use is not missing")
+        .default("off");
 const REPLACE: Param = Param::new(
     "replace",
     Kind::Integer { min: 0, max: MEMBERS_MAX - 1 },

@@ -267,6 +267,7 @@ impl Stack {
                 StackError::new(&self.line, span, format!("`{key}` of `{}`: {problem}", word.name()))
             }
             BuildError::Missing { problem } => at_word(problem),
+            BuildError::InUse { problem, hint } => at_word(problem).hint_if(hint).cause(Cause::InUse),
             BuildError::Other { problem, hint } => at_word(problem).hint_if(hint),
         }
     }
@@ -346,7 +347,8 @@ impl Opening<'_, '_> {
                         let number = instance.unwrap_or(0) * count + member;
                         match self.open(index + 1, Some(number)).await {
                             Ok(device) => members.push(Some(device)),
-                            Err(_) if (spread.tolerates_missing)(word) => members.push(None),
+                            // Its user may write to it, and what only one half has got would be acknowledged twice.
+                            Err(error) if (spread.tolerates_missing)(word) && !error.is_in_use() => members.push(None),
                             Err(error) => return Err(error),
                         }
                     }

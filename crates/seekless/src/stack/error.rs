@@ -41,9 +41,16 @@ pub struct Report {
 pub enum Cause {
     FileSystem(FsError),
     Device(DeviceError),
+    /// Another process or the kernel uses the store of a leaf: it is there, and only not ours.
+    InUse,
 }
 
 impl StackError {
+    /// See [`Cause::InUse`].
+    pub(super) fn is_in_use(&self) -> bool {
+        self.cause == Some(Cause::InUse)
+    }
+
     pub(super) fn new(line: &str, span: Range<usize>, problem: impl Into<String>) -> StackError {
         StackError(Box::new(Report { line: line.to_owned(), span, problem: problem.into(), hint: None, cause: None }))
     }
@@ -111,6 +118,11 @@ pub enum BuildError {
     Missing {
         problem: String,
     },
+    /// See [`Cause::InUse`].
+    InUse {
+        problem: String,
+        hint: Option<String>,
+    },
     /// Any other error, in words, with a hint.
     Other {
         problem: String,
@@ -123,10 +135,15 @@ impl BuildError {
         BuildError::Other { problem: problem.into(), hint: None }
     }
 
+    pub fn in_use(problem: impl Into<String>) -> BuildError {
+        BuildError::InUse { problem: problem.into(), hint: None }
+    }
+
     /// Adds a hint.
     pub fn hint(self, hint: impl Into<String>) -> BuildError {
         match self {
             BuildError::Other { problem, .. } => BuildError::Other { problem, hint: Some(hint.into()) },
+            BuildError::InUse { problem, .. } => BuildError::InUse { problem, hint: Some(hint.into()) },
             other => other,
         }
     }

@@ -180,16 +180,18 @@ impl<'a> Opened<'a> {
     }
 
     /// Members of an array at the top that cannot be opened, and why.
-    fn unopened(&self) -> impl Iterator<Item = &StackError> {
+    pub fn unopened(&self) -> impl Iterator<Item = &StackError> {
         self.below.iter().filter_map(|member| member.as_ref().err())
     }
 
-    /// A repair records what is missing as failed. A member that is only unplugged or in use is not to be lost by that, so
-    /// a line that does not say to go on without one is refused, as it is for any other use.
+    /// A repair records what is missing as failed. A member that is only unplugged is not to be lost by that, so a line that
+    /// does not say to go on without one is refused, as it is for any other use. One in use is never given up.
     fn lacks_no_member(&self, word: &Word, options: CheckOptions) -> Result<(), StackError> {
         let Constructor::Spread(spread) = word.spec.constructor else { return Ok(()) };
-        match self.unopened().next().filter(|_| options.repair && !(spread.tolerates_missing)(word)) {
+        let is_missed = |error: &&StackError| error.is_in_use() || !(spread.tolerates_missing)(word);
+        match self.unopened().find(is_missed).filter(|_| options.repair) {
             None => Ok(()),
+            Some(error) if error.is_in_use() => Err(error.clone()),
             Some(error) => {
                 let hint = "degraded=on goes on without it, for good; fsck -n looks at the others, and writes nothing";
                 let known = error.hint.iter().map(|hint| format!("{hint}\n")).collect::<String>();

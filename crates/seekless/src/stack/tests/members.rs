@@ -157,7 +157,7 @@ fn earlier_copies_of_members_are_refused() {
     });
 }
 
-/// Aim: a check of an array alone gives up no member that is only unplugged or in use, unless the line says so: recorded as
+/// Aim: a check of an array alone gives up no member that is only unplugged, unless the line says so, and none in use: recorded as
 /// failed, it would be lost to the array, and the next check, with the other one away, would leave two halves. Method: checks
 /// with each member away, and as it was earlier.
 #[test]
