@@ -91,6 +91,66 @@ fn a_scrub_without_a_member_is_incomplete() {
     }
 }
 
+/// Aim: nothing below a `fork` is written, and an array not even told that a member is away, or that it was used. Method: the bytes of
+/// all images before and after a mount that changes files, and before and after checks.
+#[test]
+fn what_is_below_a_fork_stays_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    for (made, line, count, lacks) in [
+        ("raid1:n=2", "raid1:n=2,degraded=on", 2, true),
+        ("raid1:n=2", "raid1:n=2", 2, false),
+        ("raid5:n=3", "raid5:n=3,degraded=on", 3, true),
+        ("raid5:n=3", "raid5:n=3", 3, false),
+        ("vld", "vld", 1, false),
+        ("vld / raid1:n=2", "vld / raid1:n=2,degraded=on", 2, true),
+    ] {
+        let scratch = Scratch::new();
+        ["mnt", "mnt2"].into_iter().for_each(|name| scratch.make_directory(name));
+        scratch.good(&["mkfs", "-q", &format!("lfs / {made} / file:d-{{}}.img,size=48MiB")]);
+        let away = |name: &str, again: &str| std::fs::rename(scratch.path(name), scratch.path(again)).unwrap();
+        let usual = format!("lfs / {made} / file:d-{{}}.img");
+        scratch.good(&["mount", &usual, "mnt"]);
+        scratch.write("mnt/old", b"old");
+        scratch.good(&["umount", "mnt"]);
+        if lacks {
+            away("d-1.img", "away");
+        }
+        let is_there = |number: &usize| !lacks || *number != 1;
+        let there: Vec<String> = match count {
+            1 => vec!["d-{}.img".to_owned()],
+            _ => (0..count).filter(is_there).map(|number| format!("d-{number}.img")).collect(),
+        };
+        let bytes =
+            || -> Vec<Vec<u8>> { there.iter().map(|name| std::fs::read(scratch.path(name)).unwrap()).collect() };
+        let before = bytes();
+        let forked = format!("lfs / fork / {line} / file:d-{{}}.img");
+        let mounted = scratch.run(&["mount", &forked, "mnt"]);
+        assert_eq!(mounted.code, 0, "{forked}: {}", mounted.err);
+        assert_eq!(std::fs::read(scratch.path("mnt/old")).unwrap(), b"old");
+        scratch.write("mnt/new", vec![7; 3 << 20]);
+        scratch.good(&["sync", "mnt"]);
+        // What the base is must not change while it is in use.
+        let writer = scratch.run(&["mount", &format!("lfs / {line} / file:d-{{}}.img"), "mnt2"]);
+        assert_ne!(writer.code, 0, "{line}");
+        assert_eq!(std::fs::read(scratch.path("mnt/new")).unwrap(), vec![7; 3 << 20], "{line}");
+        scratch.good(&["umount", "mnt"]);
+        assert!(bytes() == before, "{line}: the mount");
+        for command in ["fsck", "scrub", "info", "dump"] {
+            let ended = scratch.run(&[command, &forked]);
+            assert!(command == "scrub" || ended.code == 0, "{command} {forked}: {}{}", ended.out, ended.err);
+            assert!(bytes() == before, "{command} {forked}");
+        }
+        if lacks {
+            away("away", "d-1.img");
+            scratch.good(&["mount", &usual, "mnt"]);
+            assert!(!scratch.path("mnt/new").exists());
+            scratch.good(&["umount", "mnt"]);
+        }
+    }
+}
+
 /// A member that another process has is not missing: that one may write to it, and two mounts would each acknowledge what the
 /// other one lacks.
 #[test]

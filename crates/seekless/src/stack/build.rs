@@ -306,6 +306,15 @@ struct Opening<'a, 'b> {
 }
 
 impl Opening<'_, '_> {
+    /// What the word at `index` has to know. Below a `fork` nothing is written, not even what an array says of its members or a recovery
+    /// mends. The leaf keeps others away as for any use: what is below must not change.
+    fn context(&self, index: usize) -> OpenContext {
+        let is_used = self.context.purpose == Purpose::Use;
+        let is_forked = self.stack.words[..index].iter().any(Word::forgets);
+        let purpose = if is_used && is_forked { Purpose::Inspect } else { self.context.purpose };
+        OpenContext { purpose, ..self.context }
+    }
+
     /// Opens the word at `index` and all below it. `instance` is its number, below a word that spreads.
     fn open(&mut self, index: usize, instance: Option<usize>) -> LocalBoxFuture<'_, Result<Device, StackError>> {
         Box::pin(async move {
@@ -336,7 +345,7 @@ impl Opening<'_, '_> {
                 Constructor::StoredDevice(kind) => {
                     let below = self.open(index + 1, instance).await?;
                     match keeps_order(word, &below) {
-                        Ok(()) => kind.open(self.rt, below, word, self.context).await,
+                        Ok(()) => kind.open(self.rt, below, word, self.context(index)).await,
                         Err(error) => Err(error),
                     }
                 }
@@ -353,7 +362,7 @@ impl Opening<'_, '_> {
                         }
                     }
                     match members.iter().flatten().try_for_each(|member| keeps_order(word, member)) {
-                        Ok(()) => (spread.make)(self.rt, members, word, self.context).await,
+                        Ok(()) => (spread.make)(self.rt, members, word, self.context(index)).await,
                         Err(error) => Err(error),
                     }
                 }
