@@ -8,7 +8,7 @@ use seekless::fs::FsError;
 use seekless::fs::ffs::PLACES;
 use seekless::stack::{Cause, Stack, StackError, quoted};
 
-use super::Failure;
+use super::{Failure, WRONG_USAGE};
 use crate::leaves::{HostLeaves, signature};
 
 /// An error of a stack on files, with the file's content where that explains it.
@@ -67,6 +67,13 @@ pub(super) fn contents(leaves: &HostLeaves) -> Vec<Option<String>> {
 pub(super) fn place_of(stack: &Stack) -> String {
     let leaf = stack.words().last().filter(|leaf| leaf.name() == "file");
     leaf.and_then(|leaf| leaf.text("path")).map_or_else(|| stack.to_string(), str::to_owned)
+}
+
+/// The failure of a command whose changes would be gone with it, for a stack that keeps them in memory alone.
+pub(super) fn forgotten(stack: &Stack) -> Option<Failure> {
+    let word = stack.forgets().or_else(|| stack.words().last().filter(|_| stack.is_volatile()))?;
+    let problem = format!("this would be gone at once: `{}` keeps changes in memory, and only there", word.name());
+    Some(Failure::new(problem).code(WRONG_USAGE))
 }
 
 /// The failure for a store that does not hold the stack's file system.

@@ -25,7 +25,8 @@ pub(super) const WRONG_USAGE: u8 = 16;
 /// unless -n is given.
 ///
 /// Wrong data on one member of raid1 or raid5, which the checksums of lfs and vlfs reveal, is read from the others, and
-/// corrected unless -n is given. An array alone is checked by comparing its members, as `seekless scrub` does.
+/// corrected unless -n is given. An array alone is checked by comparing its members, as `seekless scrub` does. With a `fork`,
+/// which keeps changes in memory alone, nothing is repaired.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless fsck 'lfs / file:a.img'
@@ -71,8 +72,9 @@ pub(super) fn run(args: &Args) -> Done {
 fn check(args: &Args, stack: &Stack) -> Done {
     let world = World::new().map_err(|failure| failure.code(OPERATIONAL))?;
     let leaves = world.leaves();
-    let options =
-        CheckOptions { repair: stack.repairs() && !args.no_changes, data: args.data, trust_order: args.trust_order };
+    // What a `fork` keeps in memory is no repair.
+    let repair = stack.repairs() && !args.no_changes && stack.forgets().is_none();
+    let options = CheckOptions { repair, data: args.data, trust_order: args.trust_order };
     let purpose = if options.repair { Purpose::Use } else { Purpose::Inspect };
     let checked = world.run(async {
         let opened = stack.open_below(&world.rt, &leaves, purpose).await.map_err(failure)?;
@@ -185,6 +187,9 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
     }
     text
 }
+            true if checked.repairable && stack.forgets().is_some() => {
+                format!("\n{found}; leave out `fork` to repair what can be repaired")
+            }
 
 fn to_json(stack: &Stack, checked: &Checked, data: bool) -> Value {
     let findings: Vec<Value> = checked

@@ -3,6 +3,7 @@
 use seekless::stack::{Interface, Probed, Purpose, Stack, quoted};
 use uuid::Uuid;
 
+use super::diagnose::forgotten;
 use super::world::{World, identity};
 use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
 
@@ -51,9 +52,8 @@ pub(super) fn run(args: &Args) -> Done {
             format!("mount makes it by itself: mkdir -p mnt && seekless mount {} mnt", quoted(&stack.to_string()));
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
-    if let Some(word) = stack.forgets() {
-        let problem = format!("this would be gone at once: `{}` keeps changes in memory, and only there", word.name());
-        return Err(Failure::new(problem).hint("leave it out to make the file system").code(WRONG_USAGE));
+    if let Some(failure) = forgotten(&stack) {
+        return Err(failure.hint("leave it out to make the file system"));
     }
     let identity = identity()?;
     let uuid = args.uuid.or(identity.uuid);

@@ -5,6 +5,7 @@ use seekless::stack::Purpose;
 use seekless::units::human_bytes;
 use serde_json::json;
 
+use super::diagnose::forgotten;
 use super::world::World;
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
@@ -56,6 +57,9 @@ pub(super) fn unpack(args: &UnpackArgs) -> Done {
 fn convert(args: &Args, direction: Direction) -> Done {
     let stack = read_stack(&args.stack)?;
     stack.converter().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    if let Some(failure) = forgotten(&stack) {
+        return Err(failure);
+    }
     let world = World::new()?;
     let leaves = world.leaves();
     let bar = output::files();

@@ -7,6 +7,7 @@ use seekless::stack::{Checked, Finding, Purpose, Stack, StackError, Verdict, scr
 use seekless::volume::raid::Level;
 use serde_json::json;
 
+use super::diagnose::forgotten;
 use super::world::World;
 use super::{Done, Failure, fsck, output, read_stack};
 
@@ -57,6 +58,10 @@ pub(super) fn run(args: &Args) -> Done {
     let stack = read_stack(&args.stack).map_err(|failure| failure.code(fsck::WRONG_USAGE))?;
     let world = World::new().map_err(|failure| failure.code(fsck::OPERATIONAL))?;
     let leaves = world.leaves();
+    if let Some(failure) = forgotten(&stack).filter(|_| !args.no_changes && stack.forgets().is_some()) {
+        let hint = "leave it out to correct what is wrong; -n says what that is";
+        return Err(failure.hint(hint).code(fsck::WRONG_USAGE));
+    }
     let purpose = if args.no_changes { Purpose::Inspect } else { Purpose::Use };
     let bar = output::progress(0, "rows");
     let found = world.run(async {

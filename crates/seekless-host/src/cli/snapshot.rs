@@ -6,6 +6,7 @@ use seekless::stack::{Opened, Purpose};
 use seekless::units::{WallTime, human_bytes};
 use serde_json::json;
 
+use super::diagnose::forgotten;
 use super::info::time_text;
 use super::world::World;
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
@@ -123,7 +124,11 @@ fn change(which: &Which, change: impl AsyncFnOnce(&dyn Snapshots, &str) -> Resul
     world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Use).await?;
         let device = opened.device().ok_or_else(|| no_device(&which.stack))?;
-        let changed = change(snapshots_of(&opened, device)?, &which.name).await;
+        let snapshots = snapshots_of(&opened, device)?;
+        if let Some(failure) = forgotten(&stack) {
+            return Err(failure.hint("for example: seekless snapshot take 'vld / file:disk.img' NAME"));
+        }
+        let changed = change(snapshots, &which.name).await;
         // Even when nothing was changed: the next start then finds the end of the log at once.
         let released = device.release().await;
         changed.map_err(told)?;

@@ -265,6 +265,33 @@ fn snapshots_are_offered_read_only() {
     }
 }
 
+/// What nothing keeps is not done as if it were: no snapshot is taken, and nothing is repaired or packed, in memory alone.
+#[test]
+fn nothing_is_changed_in_memory_alone() {
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "-q", "vld:snapshots=2 / file:disk.img,size=64MiB"]);
+    scratch.good(&["snapshot", "take", "vld / file:disk.img", "one"]);
+    for stack in ["vld / fork / file:disk.img", "fork / vld / file:disk.img", "vld:snapshots=2 / memory:64MiB"] {
+        for (action, name) in [("take", "two"), ("remove", "one"), ("revert", "one")] {
+            let ended = scratch.run(&["snapshot", action, stack, name]);
+            assert!(ended.code == 2 && ended.err.contains("this would be gone at once"), "{stack}: {}", ended.err);
+        }
+    }
+    assert!(scratch.good(&["snapshot", "list", "vld / fork / file:disk.img"]).contains("one"));
+    scratch.good(&["mkfs", "-q", "ffs / file:a.img,size=16MiB"]);
+    let image = std::fs::File::options().write(true).open(scratch.path("a.img")).unwrap();
+    // The free blocks of group 0, in its head behind the boot block, the superblock and its first copy.
+    std::os::unix::fs::FileExt::write_all_at(&image, &[0; 4], (24 << 10) + 28).unwrap();
+    let before = std::fs::read(scratch.path("a.img")).unwrap();
+    let checked = scratch.run(&["fsck", "ffs / fork / file:a.img"]);
+    assert!(checked.code == 4 && !checked.out.contains("(repaired)"), "{}{}", checked.out, checked.err);
+    assert!(checked.out.contains("leave out `fork` to repair"), "{}", checked.out);
+    assert!(std::fs::read(scratch.path("a.img")).unwrap() == before);
+    assert_eq!(scratch.run(&["fsck", "ffs / file:a.img"]).code, 1);
+    let packed = scratch.run(&["pack", "zstd / ffs / fork / file:a.img"]);
+    assert!(packed.code == 2 && packed.err.contains("this would be gone at once"), "{}{}", packed.out, packed.err);
+}
+
 /// The stack `word`, exported from the scratch directory by a daemon that ends with this.
 struct Served(Scratch);
 
