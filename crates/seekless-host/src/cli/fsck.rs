@@ -34,8 +34,8 @@ pub(super) const WRONG_USAGE: u8 = 16;
   seekless fsck -n 'zstd / hostdir:/srv'      all files that are compressed in a directory
   seekless fsck -n 'ffs / file:ufs.img'       say what is wrong, and repair nothing
 
-Exit codes, as of fsck(8): 0 no damage, 1 damage was repaired, 4 damage is left, 8 the check could not be done, 16 \
-                      wrong usage")]
+Exit codes, as of fsck(8): 0 no damage, 1 damage was repaired, 4 damage is left or not all members could \
+                      be compared, 8 the check could not be done, 16 wrong usage")]
 pub(super) struct Args {
     /// For example 'lfs / file:a.img'; see `seekless list`
     stack: String,
@@ -95,12 +95,13 @@ fn check(args: &Args, stack: &Stack) -> Done {
         true => output::print_json(&to_json(stack, &checked, args.data)),
         false => output::print(&to_text(stack, &checked, args)),
     }
-    .map_err(|failure| failure.code(OPERATIONAL | code_of(checked.verdict())))?;
-    Ok(code_of(checked.verdict()))
+    .map_err(|failure| failure.code(OPERATIONAL | code_of(&checked)))?;
+    Ok(code_of(&checked))
 }
 
-pub(super) fn code_of(verdict: Verdict) -> u8 {
-    match verdict {
+pub(super) fn code_of(checked: &Checked) -> u8 {
+    match checked.verdict() {
+        _ if checked.not_compared > 0 => UNCORRECTED,
         Verdict::Clean => 0,
         Verdict::Repaired => CORRECTED,
         Verdict::Damaged => UNCORRECTED,
@@ -132,13 +133,18 @@ fn beyond_checking(error: StackError) -> Result<Checked, StackError> {
     }
 }
 
-pub(super) fn verdict_text(verdict: Verdict) -> &'static str {
-    match verdict {
+pub(super) fn verdict_text(checked: &Checked) -> &'static str {
+    match checked.verdict() {
+        _ if checked.not_compared > 0 => "incomplete",
         Verdict::Clean => "clean",
         Verdict::Repaired => "repaired",
         Verdict::Damaged => "damaged",
     }
 }
+
+/// What follows for an array.
+pub(super) const NOT_COMPARED: &str = "\nnot everything could be compared, so a further loss may not be survived; `seekless info` with the \
+                                       array shows its members";
 
 /// The extent of the damage, in words.
 fn damage_text(checked: &Checked) -> String {
@@ -164,7 +170,7 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
     }
     let counts: Vec<String> =
         checked.counts.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
-    text += &format!("{}: {}", place_of(stack), verdict_text(checked.verdict()));
+    text += &format!("{}: {}", place_of(stack), verdict_text(checked));
     if !counts.is_empty() {
         text += &format!(" ({})", counts.join(", "));
     }
@@ -172,11 +178,17 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
     if has_seen_files(checked) && !args.data && stack.file_system().is_some() {
         text += "\nfile data not read (use --data)";
     }
+    if checked.not_compared > 0 {
+        text += NOT_COMPARED;
+    }
     if checked.verdict() == Verdict::Damaged {
         let found = damage_text(checked);
         text += &match has_seen_files(checked) {
             true if checked.repairable && args.no_changes => {
                 format!("\n{found}; leave out -n to repair what can be repaired")
+            }
+            true if checked.repairable && stack.forgets().is_some() => {
+                format!("\n{found}; leave out `fork` to repair what can be repaired")
             }
             true if stack.is_array() => format!(
                 "\n{found}; `seekless scrub` with the file system on the stack finds out by its checksums which is right"
@@ -187,9 +199,6 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
     }
     text
 }
-            true if checked.repairable && stack.forgets().is_some() => {
-                format!("\n{found}; leave out `fork` to repair what can be repaired")
-            }
 
 fn to_json(stack: &Stack, checked: &Checked, data: bool) -> Value {
     let findings: Vec<Value> = checked
@@ -201,7 +210,7 @@ fn to_json(stack: &Stack, checked: &Checked, data: bool) -> Value {
         checked.counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
     json!({
         "stack": stack.to_string(),
-        "verdict": verdict_text(checked.verdict()),
+        "verdict": verdict_text(checked),
         "data_checked": data && has_seen_files(checked),
         "findings": findings,
         "findings_unlisted": checked.unlisted,

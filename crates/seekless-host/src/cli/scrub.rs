@@ -110,21 +110,13 @@ pub(super) fn run(args: &Args) -> Done {
     let (above, all, is_verified) = found?;
     let mut checked = above.clone();
     all.iter().for_each(|one| checked.add(one.checked.clone()));
-    let code = match not_compared(&all) {
-        0 => fsck::code_of(checked.verdict()),
-        _ => fsck::UNCORRECTED,
-    };
+    let code = fsck::code_of(&checked);
     match args.json {
         true => output::print_json(&to_json(&stack, &above, &all, &checked, is_verified)),
         false => output::print(&to_text(&above, &all, &checked, is_verified)),
     }
     .map_err(|failure| failure.code(fsck::OPERATIONAL | code))?;
     Ok(code)
-}
-
-/// Rows of which not all members are there and up to date.
-fn not_compared(all: &[One]) -> u64 {
-    all.iter().map(|one| one.scrubbed.degraded).sum()
 }
 
 fn failed(error: StackError) -> Failure {
@@ -162,9 +154,8 @@ fn to_text(above: &Checked, all: &[One], checked: &Checked, is_verified: bool) -
         let compared = scrubbed.rows - scrubbed.degraded;
         text += &format!("{description}: {compared} rows compared, {} did not agree\n", scrubbed.inconsistent);
     }
-    if not_compared(all) > 0 {
-        text += "not everything could be compared, so a further loss may not be survived; `seekless info` with the array shows its members";
-        return text;
+    if checked.not_compared > 0 {
+        return text.trim_end().to_owned() + fsck::NOT_COMPARED;
     }
     text += match checked.verdict() {
         Verdict::Clean if is_verified => "all members agree, and all data fits its checksums",
@@ -199,10 +190,7 @@ fn to_json(stack: &Stack, above: &Checked, all: &[One], checked: &Checked, is_ve
         .collect();
     json!({
         "stack": stack.to_string(),
-        "verdict": match not_compared(all) {
-            0 => fsck::verdict_text(checked.verdict()),
-            _ => "incomplete",
-        },
+        "verdict": fsck::verdict_text(checked),
         "data_verified": is_verified,
         "findings": findings(&above.findings),
         "arrays": arrays,

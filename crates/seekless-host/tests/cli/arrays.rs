@@ -91,6 +91,24 @@ fn a_scrub_without_a_member_is_incomplete() {
     }
 }
 
+/// The same for a check of an array alone, where nothing says either that the rest is as it was stored.
+#[test]
+fn a_check_without_a_member_is_incomplete() {
+    for array in ["raid1:n=2", "raid5:n=3"] {
+        let scratch = Scratch::new();
+        scratch.good(&["mkfs", &format!("{array} / file:d-{{}}.img,size=16MiB")]);
+        std::fs::remove_file(scratch.path("d-1.img")).unwrap();
+        let line = format!("{array},degraded=on / file:d-{{}}.img");
+        for more in [&["-n"][..], &[]] {
+            let checked = scratch.run(&[&["fsck", &line], more].concat());
+            assert_eq!(checked.code, 4, "{}{}", checked.out, checked.err);
+            assert!(checked.out.contains("incomplete") && !checked.out.contains("clean"), "{}", checked.out);
+        }
+        let json = scratch.run(&["fsck", &line, "--json"]);
+        assert!(json.code == 4 && json.out.contains("\"verdict\": \"incomplete\""), "{}", json.out);
+    }
+}
+
 /// Aim: nothing below a `fork` is written, and an array not even told that a member is away, or that it was used. Method: the bytes of
 /// all images before and after a mount that changes files, and before and after checks.
 #[test]

@@ -396,7 +396,14 @@ pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) 
         ));
     }
     let repairable = *unreadable > 0 || *corrected > 0;
-    Checked { findings, repairable, notes, counts: vec![("rows", *rows)], ..Checked::default() }
+    Checked {
+        findings,
+        repairable,
+        not_compared: *degraded,
+        notes,
+        counts: vec![("rows", *rows)],
+        ..Checked::default()
+    }
 }
 
 /// Makes or opens a RAID-1 or RAID-5.

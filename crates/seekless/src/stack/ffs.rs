@@ -217,6 +217,7 @@ impl FileSystemKind for Ffs {
             repairable,
             findings: findings.map(|problem| Finding { text: problem.text, repaired: problem.repaired }).collect(),
             unlisted: 0,
+            not_compared: 0,
             notes: found.notes,
             counts: vec![
                 ("files", found.files),

@@ -129,6 +129,8 @@ pub struct Checked {
     pub unlisted: u64,
     /// A repair can mend at least some of the findings. Known after a check that was not to repair.
     pub repairable: bool,
+    /// Parts of which copies could not be compared with each other, as those of an array that lacks a member.
+    pub not_compared: u64,
     /// Remarks that are not damage.
     pub notes: Vec<String>,
     /// Counts of checked items: inodes, segments ...
@@ -158,6 +160,7 @@ impl Checked {
         self.findings.extend(other.findings);
         self.unlisted += other.unlisted;
         self.repairable |= other.repairable;
+        self.not_compared += other.not_compared;
         self.notes.extend(other.notes);
         for (name, count) in other.counts {
             match self.counts.iter_mut().find(|(known, _)| *known == name) {

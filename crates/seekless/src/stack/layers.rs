@@ -276,6 +276,7 @@ async fn check_files(
         findings: report.findings.into_iter().map(finding).collect(),
         unlisted: 0,
         repairable: report.repairable,
+        not_compared: 0,
         notes,
         counts: vec![
             ("files", report.files),

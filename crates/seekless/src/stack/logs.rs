@@ -101,6 +101,7 @@ pub(super) fn checked(found: Fsck) -> Checked {
         findings: mended.chain(left).collect(),
         unlisted: found.errors_unlisted,
         repairable: found.repairable,
+        not_compared: 0,
         notes: found.notes,
         counts: vec![
             ("files", found.files),
