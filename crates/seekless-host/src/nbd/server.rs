@@ -9,30 +9,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use seekless::device::{Buf, Data, Device, DeviceError};
 use seekless::rt::{Event, Gate, Rt};
 use seekless::units::{Nanos, human_bytes};
 
 use super::export::Export;
 use super::handshake::{Negotiated, negotiate};
+use super::listener::{ListenError, Listener, Place};
 use super::requests::{Disk, Refusal};
 use super::stream::{Closed, Stream};
 use super::wire::{Error, PAYLOAD_MAX, REQUEST_BYTES, Request, chunk, chunk_head, command, flag, simple_reply};
-use crate::reactor::{File, Reactor};
+use crate::reactor::Reactor;
 
 /// Timeout of the negotiation.
 const HANDSHAKE: Nanos = Nanos::from_secs(30);
@@ -46,42 +39,11 @@ const IN_FLIGHT_MAX: u64 = 512;
 /// Limit of connections. The kernel's client opens as many as configured, `nbdcopy` up to four.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Where to listen.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
-    Unix(PathBuf),
-    Tcp(SocketAddr),
-}
-
-impl Place {
-    /// As clients of NBD name it.
-    fn uri(&self) -> String {
-        match self {
-            Place::Unix(path) => format!("nbd+unix:///?socket={}", encoded(path)),
-            Place::Tcp(address) => format!("nbd://{address}"),
-        }
-    }
-}
-
-/// A path in an address: what could be a mark of the address, or of a shell, is written as `%41`.
-fn encoded(path: &Path) -> String {
-    let mut text = String::new();
-    for &byte in path.as_os_str().as_bytes() {
-        match byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
-            true => text.push(char::from(byte)),
-            false => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
-}
-
 /// Why the server cannot start or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot listen on {place}: {cause}")]
-    Listen { place: String, cause: io::Error },
-    #[error("{0} is there already, and in use")]
-    InUse(String),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     #[error("cannot accept connections: {0}")]
     Accept(#[source] Errno),
     #[error("the device could not be closed; the last changes may be lost: {0}")]
@@ -94,20 +56,6 @@ pub struct Server {
     reactor: Reactor,
     shared: Rc<Shared>,
     listeners: Vec<Listener>,
-}
-
-pub(crate) struct Listener {
-    socket: File,
-    /// With the port that the system has chosen, and an absolute path, which is removed at the end.
-    pub(crate) place: Place,
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Place::Unix(path) = &self.place {
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 struct Shared {
@@ -138,7 +86,7 @@ impl Server {
         let geometry = device.geometry();
         let description = format!("{} ({})", device.describe(), human_bytes(geometry.bytes()));
         let export = Export { bytes: geometry.bytes(), block_bytes: geometry.block_bytes, read_only, description };
-        let listeners = places.iter().map(Listener::new).collect::<Result<_, _>>()?;
+        let listeners = places.iter().map(Listener::new).collect::<Result<_, ListenError>>()?;
         let shared = Shared {
             rt: rt.clone(),
             disk: Disk::new(device, read_only),
@@ -213,68 +161,6 @@ impl Server {
             shared.changed.notify();
         };
         drop(self.rt.spawn(work));
-    }
-}
-
-impl Listener {
-    pub(crate) fn new(place: &Place) -> Result<Listener, ServeError> {
-        let (socket, place): (OwnedFd, Place) = match place {
-            Place::Tcp(address) => {
-                let failed = |cause| ServeError::Listen { place: address.to_string(), cause };
-                let listener = TcpListener::bind(address).map_err(failed)?;
-                listener.set_nonblocking(true).map_err(failed)?;
-                // The system may have chosen the port.
-                let address = listener.local_addr().map_err(failed)?;
-                (listener.into(), Place::Tcp(address))
-            }
-            Place::Unix(path) => {
-                let name = path.display().to_string();
-                let failed = |cause| ServeError::Listen { place: name.clone(), cause };
-                // A socket without a listener was left by a killed process.
-                let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
-                if is_socket {
-                    match UnixStream::connect(path) {
-                        // Only this error shows that it has no listener; a socket of another kind, or one without
-                        // permission, may be in use.
-                        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                            std::fs::remove_file(path).map_err(failed)?;
-                        }
-                        _ => return Err(ServeError::InUse(name)),
-                    }
-                }
-                let listener = UnixListener::bind(path).map_err(failed)?;
-                listener.set_nonblocking(true).map_err(failed)?;
-                let path = std::path::absolute(path).map_err(failed)?;
-                (listener.into(), Place::Unix(path))
-            }
-        };
-        Ok(Listener { socket: Arc::new(socket), place })
-    }
-
-    /// The next connection, which does not block.
-    ///
-    /// # Errors
-    /// When there will be no further ones.
-    pub(crate) async fn accept(&self, rt: &Rt, reactor: &Reactor) -> Result<OwnedFd, Errno> {
-        let mut said = None;
-        loop {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&*self.socket, flags) {
-                Err(Errno::AGAIN) => reactor.readable(&self.socket).await,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // The socket itself is wrong, and stays so.
-                Err(cause @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT)) => return Err(cause),
-                // No room, which others will make; or what concerns this one connection, such as an error of its network or the
-                // refusal of a firewall (accept(2)).
-                Err(cause) => {
-                    if said.replace(cause) != Some(cause) {
-                        log::warn!("a connection is not accepted: {cause}");
-                    }
-                    rt.sleep(Nanos::from_millis(100)).await;
-                }
-                accepted => return accepted,
-            }
-        }
     }
 }
 

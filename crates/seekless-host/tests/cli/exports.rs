@@ -265,6 +265,35 @@ fn snapshots_are_offered_read_only() {
     }
 }
 
+/// Aim: an export that ends removes its own socket, and not that of another which has the name by then. Method: the name is freed
+/// while the first one serves, for the second.
+#[test]
+fn an_export_leaves_the_socket_of_another() {
+    let scratch = Scratch::new();
+    let pid = |name: &str| std::fs::read_to_string(scratch.path(name)).unwrap();
+    let start = |name: &str| {
+        let run = scratch.run(&["export", "memory:1MiB", "--socket", "s", "--pid-file", name]);
+        assert_eq!(run.code, 0, "{}", run.err);
+    };
+    let stop = |name: &str| {
+        assert!(Command::new("kill").arg(pid(name).trim()).status().unwrap().success());
+        let start = Instant::now();
+        while scratch.path(name).exists() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    start("one.pid");
+    let again = scratch.run(&["export", "memory:1MiB", "--socket", "s"]);
+    assert!(again.code == 1 && again.err.contains("in use"), "{}", again.err);
+    std::fs::remove_file(scratch.path("s")).unwrap();
+    start("two.pid");
+    stop("one.pid");
+    let answers = UnixStream::connect(scratch.path("s")).is_ok();
+    stop("two.pid");
+    assert!(answers, "the second one is reached");
+    assert!(!scratch.path("s").exists(), "the last one removes it");
+}
+
 /// What nothing keeps is not done as if it were: no snapshot is taken, and nothing is repaired or packed, in memory alone.
 #[test]
 fn nothing_is_changed_in_memory_alone() {
