@@ -17,11 +17,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use seekless::rt::Rt;
 use seekless::units::Nanos;
 
 use crate::reactor::{File, Reactor};
+
+/// A client on the network that says nothing is asked whether it is there after so long, again and again, and given up when it has not
+/// answered so many times: one that has vanished would hold its connection permanently.
+const ASK_AFTER: Duration = Duration::from_secs(60);
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(15);
+const ASK_TIMES: u32 = 4;
 
 /// Longest wait for another one to have a name. It takes milliseconds; where a foreign program holds the turn, what follows is done
 /// without.
@@ -141,10 +147,25 @@ impl Listener {
                     }
                     rt.sleep(Nanos::from_millis(100)).await;
                 }
-                accepted => return accepted,
+                Ok(socket) => {
+                    if let Place::Tcp(_) = self.place
+                        && let Err(cause) = ask_for(&socket)
+                    {
+                        log::warn!("a client that vanishes will not be noticed: {cause}");
+                    }
+                    return Ok(socket);
+                }
             }
         }
     }
+}
+
+/// Has the system ask the client whether it is there.
+fn ask_for(socket: &OwnedFd) -> Result<(), Errno> {
+    sockopt::set_tcp_keepidle(socket, ASK_AFTER)?;
+    sockopt::set_tcp_keepintvl(socket, ASK_AGAIN_AFTER)?;
+    sockopt::set_tcp_keepcnt(socket, ASK_TIMES)?;
+    sockopt::set_socket_keepalive(socket, true)
 }
 
 fn identity(metadata: &Metadata) -> (u64, u64) {

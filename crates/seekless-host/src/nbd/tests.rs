@@ -406,3 +406,26 @@ fn options_are_negotiated() {
         assert!(client.ask(0, command::READ, 0, 512, b"").is_ok());
     });
 }
+
+/// A client that has vanished without a word would hold its connection permanently: the system asks whether it is there.
+#[test]
+fn the_network_is_asked_for_clients() {
+    let reactor = Reactor::new(ReactorOptions::default()).expect("a reactor");
+    let executor = reactor.executor();
+    let rt = executor.rt().clone();
+    let run = async {
+        let listener =
+            super::Listener::new(&Place::Tcp("127.0.0.1:0".parse().expect("an address"))).expect("it listens");
+        let Place::Tcp(address) = listener.place else { panic!("it has another address") };
+        let client = std::net::TcpStream::connect(address).expect("it is there");
+        let socket = listener.accept(&rt, &reactor).await.expect("it is accepted");
+        use rustix::net::sockopt;
+        assert_eq!(sockopt::socket_keepalive(&socket), Ok(true));
+        let (idle, interval) = (sockopt::tcp_keepidle(&socket), sockopt::tcp_keepintvl(&socket));
+        let asked =
+            idle.expect("it has one") + interval.expect("it has one") * sockopt::tcp_keepcnt(&socket).expect("one");
+        assert!(asked <= Duration::from_secs(180), "{asked:?}");
+        drop(client);
+    };
+    executor.block_on(run).expect("it comes to an end");
+}
