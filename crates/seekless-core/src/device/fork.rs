@@ -21,31 +21,69 @@ struct Chunk {
     own: u8,
 }
 
+/// What a fork has changed.
+#[derive(Clone, Default)]
+struct Changes {
+    chunks: BTreeMap<u64, Chunk>,
+    /// Chunks that are zero as a whole, unless they are in `chunks` again and then all ours: first ones and ends of ranges that are apart
+    /// from each other. A discard may be of terabytes.
+    zeroed: BTreeMap<u64, u64>,
+}
+
+impl Changes {
+    fn is_zeroed(&self, index: u64) -> bool {
+        self.zeroed.range(..=index).next_back().is_some_and(|(_, &end)| index < end)
+    }
+
+    /// The chunk, to be changed.
+    fn chunk(&mut self, index: u64) -> &mut Chunk {
+        let own = if self.is_zeroed(index) { u8::MAX } else { 0 };
+        let fresh = || Chunk { data: Data::zeroes(CHUNK_BYTES as usize), own };
+        self.chunks.entry(index).or_insert_with(fresh)
+    }
+
+    /// Makes whole chunks zero.
+    fn zero(&mut self, first: u64, end: u64) {
+        let mut behind = self.chunks.split_off(&first);
+        self.chunks.append(&mut behind.split_off(&end));
+        let (mut first, mut end) = (first, end);
+        // Also those that it touches.
+        while let Some((&start, &other)) = self.zeroed.range(..=end).next_back().filter(|&(_, &other)| other >= first) {
+            self.zeroed.remove(&start);
+            (first, end) = (first.min(start), end.max(other));
+        }
+        self.zeroed.insert(first, end);
+    }
+}
+
 /// A fork of a base device, in memory: reads come from the base until they are overwritten here. The base is
 /// never written, and must not change while forks of it are in use.
 pub struct ForkDevice {
     base: Device,
-    chunks: RefCell<BTreeMap<u64, Chunk>>,
+    changes: RefCell<Changes>,
 }
 
 impl ForkDevice {
     pub fn new(base: Device) -> Rc<ForkDevice> {
-        Rc::new(ForkDevice { base, chunks: RefCell::default() })
+        Rc::new(ForkDevice { base, changes: RefCell::default() })
     }
 
     /// Another fork in the same state, independent from now on. Cheap: unchanged chunks are shared.
     pub fn fork(&self) -> Rc<ForkDevice> {
-        Rc::new(ForkDevice { base: self.base.clone(), chunks: self.chunks.clone() })
+        Rc::new(ForkDevice { base: self.base.clone(), changes: self.changes.clone() })
     }
 
     /// Forgets all changes.
     pub fn reset(&self) {
-        self.chunks.borrow_mut().clear();
+        *self.changes.borrow_mut() = Changes::default();
     }
 
     /// Sectors that differ, or may differ, from the base.
     pub fn own_sectors(&self) -> u64 {
-        self.chunks.borrow().values().map(|chunk| u64::from(chunk.own.count_ones())).sum()
+        let changes = self.changes.borrow();
+        let zeroed: u64 = changes.zeroed.iter().map(|(first, end)| (end - first) * CHUNK_SECTORS).sum();
+        let chunks = changes.chunks.iter().filter(|&(&index, _)| !changes.is_zeroed(index));
+        zeroed + chunks.map(|(_, chunk)| u64::from(chunk.own.count_ones())).sum::<u64>()
     }
 
     /// Applies `change` to each chunk of the span: chunk number, first sector in it, number of sectors.
@@ -61,21 +99,31 @@ impl ForkDevice {
 
     /// Stores `sectors` sectors from `at`: those of `bytes`, or zeroes.
     fn store(&self, at: Sector, sectors: u64, bytes: Option<&[u8]>) {
-        let mut chunks = self.chunks.borrow_mut();
+        let mut changes = self.changes.borrow_mut();
         let mut done = 0;
         Self::for_chunks(at, sectors, |index, within, take| {
-            let fresh = || Chunk { data: Data::zeroes(CHUNK_BYTES as usize), own: 0 };
-            let chunk = chunks.entry(index).or_insert_with(fresh);
+            let chunk = changes.chunk(index);
             let target = (within * SECTOR_BYTES) as usize..((within + take) * SECTOR_BYTES) as usize;
             let length = target.len();
             match bytes {
                 Some(bytes) => chunk.data.make_mut()[target].copy_from_slice(&bytes[done..done + length]),
-                None if take == CHUNK_SECTORS => chunk.data = Data::zeroes(CHUNK_BYTES as usize),
                 None => chunk.data.make_mut()[target].fill(0),
             }
             chunk.own |= mask(within, take);
             done += length;
         });
+    }
+
+    /// Makes sectors zero: whole chunks as a range, the rest as if it were written.
+    fn zero(&self, at: Sector, sectors: u64) {
+        let end = at.0 + sectors;
+        let (first, last) = (at.0.div_ceil(CHUNK_SECTORS), end / CHUNK_SECTORS);
+        if first >= last {
+            return self.store(at, sectors, None);
+        }
+        self.store(at, first * CHUNK_SECTORS - at.0, None);
+        self.store(Sector(last * CHUNK_SECTORS), end - last * CHUNK_SECTORS, None);
+        self.changes.borrow_mut().zero(first, last);
     }
 
     /// This fork's own sectors, over those of the base.
@@ -85,10 +133,13 @@ impl ForkDevice {
         let sectors = buf.len() as u64 / SECTOR_BYTES;
         let mut all_own = true;
         {
-            let chunks = self.chunks.borrow();
+            let changes = self.changes.borrow();
             Self::for_chunks(at, sectors, |index, within, take| {
                 let wanted = mask(within, take);
-                all_own &= chunks.get(&index).is_some_and(|chunk| chunk.own & wanted == wanted);
+                all_own &= match changes.chunks.get(&index) {
+                    Some(chunk) => chunk.own & wanted == wanted,
+                    None => changes.is_zeroed(index),
+                };
             });
         }
         let mut buf = match reading {
@@ -96,16 +147,18 @@ impl ForkDevice {
             None => self.base.read(at, buf).await?,
             Some(reading) => self.base.read_as(at, buf, reading).await?,
         };
-        let chunks = self.chunks.borrow();
+        let changes = self.changes.borrow();
         let mut done = 0;
         Self::for_chunks(at, sectors, |index, within, take| {
-            if let Some(chunk) = chunks.get(&index) {
+            if let Some(chunk) = changes.chunks.get(&index) {
                 for sector in (within..within + take).filter(|sector| chunk.own & (1 << sector) != 0) {
                     let source = (sector * SECTOR_BYTES) as usize;
                     let target = done + ((sector - within) * SECTOR_BYTES) as usize;
                     let length = SECTOR_BYTES as usize;
                     buf[target..target + length].copy_from_slice(&chunk.data[source..source + length]);
                 }
+            } else if changes.is_zeroed(index) {
+                buf[done..done + (take * SECTOR_BYTES) as usize].fill(0);
             }
             done += (take * SECTOR_BYTES) as usize;
         });
@@ -168,7 +221,7 @@ impl BlockDevice for ForkDevice {
 
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.geometry().check(at, sectors.saturating_mul(SECTOR_BYTES))?;
-        self.store(at, sectors, None);
+        self.zero(at, sectors);
         Ok(())
     }
 
@@ -246,6 +299,53 @@ mod tests {
             for device in [fork as Device, base] {
                 assert_eq!(device.read(Sector(0), Buf::dirty(bytes.len())).await.expect("in range")[..], bytes[..]);
             }
+        });
+        assert_eq!(done, Ok(()));
+    }
+
+    /// Aim: a discard, however long, takes no memory for each piece of it, and reads as zeroes until it is overwritten; parts of it
+    /// that are discarded again add nothing. Method: one of the whole of a sparse device, counted, with writes and further discards in it.
+    #[test]
+    fn a_long_discard_is_short_in_memory() {
+        const BYTES: u64 = 1 << 40;
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let done = executor.block_on(async {
+            let mut image = Image::default();
+            for at in [0, 77, BYTES / 2 / SECTOR_BYTES, BYTES / SECTOR_BYTES - 1] {
+                image.write(Sector(at), &[9; 512]);
+            }
+            let fork = ForkDevice::new(Rc::new(Memory::from_image(BYTES, image)));
+            let byte = async |fork: &ForkDevice, at: u64| {
+                fork.read(Sector(at), Buf::dirty(512)).await.expect("in range").iter().fold(0, |all, byte| all | byte)
+            };
+            assert_eq!(byte(&fork, 77).await, 9);
+            fork.write(Sector(77), Data::from_slice(&[5; 512]), WriteFlags::NONE).await.expect("in range");
+            // But for a sector at each end.
+            fork.discard(Sector(1), BYTES / SECTOR_BYTES - 2).await.expect("in range");
+            assert_eq!(fork.own_sectors(), BYTES / SECTOR_BYTES - 2);
+            let entries = |fork: &ForkDevice| {
+                let changes = fork.changes.borrow();
+                changes.chunks.len() + changes.zeroed.len()
+            };
+            assert!(entries(&fork) <= 3, "{}", entries(&fork));
+            for (at, wanted) in [(0, 9), (77, 0), (BYTES / 2 / SECTOR_BYTES, 0), (BYTES / SECTOR_BYTES - 1, 9)] {
+                assert_eq!(byte(&fork, at).await, wanted, "sector {at}");
+            }
+            let other = fork.fork();
+            for at in [77, 4096, 1 << 30] {
+                fork.write(Sector(at), Data::from_slice(&[3; 512]), WriteFlags::NONE).await.expect("in range");
+                assert_eq!([byte(&fork, at - 1).await, byte(&fork, at).await, byte(&fork, at + 1).await], [0, 3, 0]);
+                assert_eq!(byte(&other, at).await, 0);
+            }
+            assert_eq!(fork.own_sectors(), BYTES / SECTOR_BYTES - 2, "what is overwritten counts once");
+            let read = fork.read(Sector(4090), Buf::dirty(16 * 512)).await.expect("in range");
+            let wanted: Vec<u8> = (4090..4106).flat_map(|at| [if at == 4096 { 3 } else { 0 }; 512]).collect();
+            assert_eq!(read[..], wanted[..]);
+            for start in 0..100 {
+                fork.discard(Sector(start * 8), 4096).await.expect("in range");
+            }
+            assert!(entries(&fork) <= 8, "{}", entries(&fork));
+            assert_eq!([byte(&fork, 0).await, byte(&fork, 77).await, byte(&fork, 4096).await], [0, 0, 0]);
         });
         assert_eq!(done, Ok(()));
     }
