@@ -304,17 +304,29 @@ impl ZoneController {
             ZoneAction::Finish => self.counts.finished += 1,
             ZoneAction::Reset => self.counts.reset += 1,
         }
-        let mut ready = now;
-        if matches!(action, ZoneAction::Finish | ZoneAction::Reset)
-            && let Some(writing) = self.writing.remove(&zone)
-        {
-            // Its stripes leave the dies first, and what still waits needs no space any more.
-            ready = writing.leaving.back().map_or(now, |(_, there)| *there);
-            let waiting = writing.admitted - writing.programmed;
-            self.space.release(now, waiting as u32);
-        }
+        let ready = match action {
+            ZoneAction::Finish | ZoneAction::Reset => self.leave(now, zone),
+            _ => now,
+        };
         let begin = self.front.command(now, Nanos::ZERO);
         Ok(self.front.leave(now, begin.max(ready) + time))
+    }
+
+    /// Takes a zone out of the buffer; returns when its last stripe has left. What still waits needs no space any more.
+    fn leave(&mut self, now: Nanos, zone: u32) -> Nanos {
+        let Some(writing) = self.writing.remove(&zone) else { return now };
+        let waiting = writing.admitted - writing.programmed;
+        self.space.release(now, waiting as u32);
+        writing.leaving.back().map_or(now, |(_, there)| *there)
+    }
+
+    /// Empties a zone without a command and without time, for a prediction that is longer than the drive.
+    ///
+    /// # Errors
+    /// When there is no such zone.
+    pub(super) fn empty(&mut self, now: Nanos, zone: u32) -> Result<(), DeviceError> {
+        self.leave(now, zone);
+        self.table.manage(zone, ZoneAction::Reset).map(drop)
     }
 
     pub(super) fn readings(&self, now: Nanos) -> Vec<(&'static str, u64)> {

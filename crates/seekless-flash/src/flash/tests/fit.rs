@@ -7,7 +7,7 @@ use crate::flash::validation::{
     round_figures,
 };
 use crate::flash::{Cells, Interface, Model, Ssd, Zns};
-use crate::units::Nanos;
+use crate::units::{MIB, Nanos};
 
 /// What the model says for the cases that `wanted` picks, without those that it cannot answer.
 fn answers(model: &Model, wanted: impl Fn(usize) -> bool) -> Vec<Answer> {
@@ -109,6 +109,36 @@ fn cases_of(model: &Model) -> Vec<Case> {
         (case.iops, case.latency_us) = (predicted.iops, predicted.latency_us);
     }
     cases
+}
+
+/// Aim: a prediction that is longer than the drive counts no refused command. Method: zones that are written several times over, on
+/// small drives with as many zones as jobs, with one more and with some more, answer as the large drive of which they are a part;
+/// what a drive does not have, it does not answer.
+#[test]
+fn small_drives_answer_as_large_ones() {
+    let large = *Zns::named("zns-a").expect("a drive");
+    let capacity_bytes = (6 * MIB).next_multiple_of(large.cells.stripe_units() * 4096);
+    let one =
+        parse("engine,format,case,block_size,iodepth,iops,latency_mean_us\nspdk,lbaf3,append/4096bs,4096,4,1,1\n");
+    let one = one.expect("a line").remove(0);
+    for (operation, depth) in [(Operation::Append, 4), (Operation::Write, 1), (Operation::WriteScheduled, 8)] {
+        for zones in [1, 4] {
+            let case = Case { operation, depth, zones, ..one.clone() };
+            let answer = |drive: Zns| predict(&Model::Zns(drive), &case).expect("no contradiction");
+            let expected = answer(large).expect("it writes");
+            for count in [zones, zones + 1, 7] {
+                let small = Zns { zones: count, capacity_bytes, open_max: 0, active_max: 4, ..large };
+                let found = answer(small).expect("it writes");
+                let off = (found.latency_us / expected.latency_us - 1.0).abs();
+                assert!(off < 0.25, "{operation:?}, {zones} of {count}: {found:?}, {expected:?}");
+            }
+            let few = Zns { open_max: 0, active_max: zones - 1, ..large };
+            assert!(zones == 1 || answer(few).is_none(), "{operation:?}: more jobs than active zones");
+        }
+    }
+    let ssd = *Ssd::named("nvme-a").expect("a drive");
+    let beyond = Case { operation: Operation::Write, block_bytes: 2 * ssd.bytes, ..one };
+    assert_eq!(predict(&Model::Ssd(ssd), &beyond).expect("no contradiction"), None);
 }
 
 /// Aim: the fit finds a drive from its answers, begins with nothing that is known of it, and never looks at the half that is held

@@ -8,6 +8,7 @@ use super::super::drive::{Fill, FlashError, Model, Ssd, UNIT_BYTES, Zns};
 use super::super::lane::Lane;
 use super::super::zone_controller::ZoneController;
 use super::cases::{Case, Operation};
+use crate::device::{DeviceError, ZoneAction};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
 /// The host that measured: one thread for each zone, with one queue. Its share is no property of the drive; these figures are
@@ -73,17 +74,20 @@ fn predict_ssd(drive: &Ssd, case: &Case) -> Result<Option<Predicted>, FlashError
     let mut controller = Controller::new(drive, fill, case.sector_bytes() as u32)?;
     let sectors = case.block_bytes.max(SECTOR_BYTES) / SECTOR_BYTES;
     let blocks = drive.bytes / (sectors * SECTOR_BYTES);
+    if blocks == 0 {
+        return Ok(None);
+    }
     let mut next = Random(1);
     let mut sequential = 0;
     let serve = |now: Nanos, _: u32, _: u64| {
         let block = if random { next.below(blocks) } else { sequential % blocks };
         sequential += 1;
-        match write {
+        Ok(match write {
             true => controller.write(now, block * sectors, sectors, false),
             false => controller.read(now, block * sectors, sectors),
-        }
+        })
     };
-    Ok(Some(closed_loop(case, drive.buffer.bytes, serve)))
+    closed_loop(case, drive.buffer.bytes, serve).map(Some)
 }
 
 fn predict_zns(drive: &Zns, case: &Case) -> Result<Option<Predicted>, FlashError> {
@@ -91,7 +95,8 @@ fn predict_zns(drive: &Zns, case: &Case) -> Result<Option<Predicted>, FlashError
         || (case.operation == Operation::Write && case.depth > 1)
         || case.zones > drive.zones
         || case.block_bytes > drive.capacity_bytes
-        || (case.is_write() && drive.open_max > 0 && case.zones > drive.open_max);
+        || (case.operation == Operation::WriteScheduled && JOINED_BYTES > drive.capacity_bytes)
+        || (case.is_write() && [drive.open_max, drive.active_max].iter().any(|max| (1..case.zones).contains(max)));
     if outside {
         return Ok(None);
     }
@@ -106,26 +111,34 @@ fn predict_zns(drive: &Zns, case: &Case) -> Result<Option<Predicted>, FlashError
         let sectors = commands * block;
         if case.operation == Operation::ReadRandom {
             let (zone, place) = (random.below(shape.count.into()), random.below(shape.capacity_sectors / block));
-            return controller.read(now, Sector(zone * shape.zone_sectors + place * block), sectors);
+            return Ok(controller.read(now, Sector(zone * shape.zone_sectors + place * block), sectors));
         }
-        let (zone, place) = &mut jobs[job as usize];
-        if *place + sectors > shape.capacity_sectors {
+        let wrong = |error: DeviceError| FlashError(error.to_string());
+        let (zone, place) = jobs[job as usize];
+        let (zone, place) = match place + sectors > shape.capacity_sectors {
+            false => (zone, place),
             // Jobs go on with the zones behind those of all.
-            if case.is_write() {
-                let _ = controller.manage(now, *zone, crate::device::ZoneAction::Finish);
+            true if !case.is_write() => ((zone + case.zones) % shape.count, 0),
+            true => {
+                controller.manage(now, zone, ZoneAction::Finish).map_err(wrong)?;
+                // On a small drive a zone's turn comes again, while a slower job may still be in the next one.
+                let is_free = |next: &u32| *next == zone || jobs.iter().all(|(other, _)| other != next);
+                let mut behind = (0..shape.count).map(|step| (zone + case.zones + step) % shape.count);
+                let next = behind.find(is_free).unwrap_or(zone);
+                controller.empty(now, next).map_err(wrong)?;
+                (next, 0)
             }
-            (*zone, *place) = ((*zone + case.zones) % shape.count, 0);
-        }
-        let at = shape.start(*zone) + *place;
-        *place += sectors;
+        };
+        jobs[job as usize] = (zone, place + sectors);
+        let at = shape.start(zone) + place;
         let done = match case.operation {
-            Operation::Append => controller.append(now, *zone, sectors, false).map(|(_, done)| done),
+            Operation::Append => controller.append(now, zone, sectors, false).map(|(_, done)| done),
             Operation::Read => Ok(controller.read(now, at, sectors)),
             _ => controller.write(now, at, sectors, false),
         };
-        done.unwrap_or(now + Nanos(1))
+        done.map_err(wrong)
     };
-    Ok(Some(closed_loop(case, drive.buffer.bytes, serve)))
+    closed_loop(case, drive.buffer.bytes, serve).map(Some)
 }
 
 /// Numbers for addresses; the low bits of such a generator are poor, and [`Random::below`] uses the high ones.
@@ -160,7 +173,14 @@ enum Event {
 /// time, from a job, and is made of so many equal ones behind each other.
 ///
 /// Before the measurement the write buffer fills, twelve times over.
-fn closed_loop(case: &Case, buffer_bytes: u64, mut serve: impl FnMut(Nanos, u32, u64) -> Nanos) -> Predicted {
+///
+/// # Errors
+/// Those of `serve`: a refused command has no time.
+fn closed_loop(
+    case: &Case,
+    buffer_bytes: u64,
+    mut serve: impl FnMut(Nanos, u32, u64) -> Result<Nanos, FlashError>,
+) -> Result<Predicted, FlashError> {
     let (host, depth) = (Host::of(case), u64::from(case.depth));
     let slots = depth * u64::from(case.zones);
     let buffered = if case.is_write() { 12 * buffer_bytes / case.block_bytes.max(UNIT_BYTES) } else { 0 };
@@ -197,7 +217,7 @@ fn closed_loop(case: &Case, buffer_bytes: u64, mut serve: impl FnMut(Nanos, u32,
             }
             Event::Ready(slot) => {
                 let sent = state.thread.book(now, now, host.turn) + host.turn;
-                let done = serve(sent, job, 1) + host.latency(case.block_bytes);
+                let done = serve(sent, job, 1)? + host.latency(case.block_bytes);
                 finish(slot, sent, done, &mut ready);
                 events.push(Reverse((done, Event::Ready(slot))));
                 continue;
@@ -216,12 +236,12 @@ fn closed_loop(case: &Case, buffer_bytes: u64, mut serve: impl FnMut(Nanos, u32,
             let batch: Vec<_> = state.waiting.drain(..count).collect();
             let at = batch.iter().fold(now, |at, (sent, _)| at.max(*sent));
             let latency = host.latency(case.block_bytes * count as u64);
-            let done = serve(now, job, count as u64) + latency + (at - now);
+            let done = serve(now, job, count as u64)? + latency + (at - now);
             events.push(Reverse((done, Event::Completed(batch))));
         }
     }
     // Each slot has one command after another, so that throughput follows from the mean cycle. Counting within a window would
     // be less exact: completions come in waves.
     let mean = |sum: u64| sum as f64 / measured as f64;
-    Predicted { iops: slots as f64 / mean(cycles.max(1)) * 1e9, latency_us: mean(latencies) / 1e3 }
+    Ok(Predicted { iops: slots as f64 / mean(cycles.max(1)) * 1e9, latency_us: mean(latencies) / 1e3 })
 }
