@@ -7,6 +7,7 @@
 //! from units as they will be once these writes are done: what is computed from the old ones is garbage, and where it is
 //! a repair, stays so. What a member holds is returned as it is: the caller of such a write was told that it failed.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -22,6 +23,23 @@ use crate::volume::members::{MemberPart, Run, bytes, relocate, runs};
 
 /// A range of one member's unit: member, row, first sector, sectors.
 type UnitRange = (usize, u64, u64, u64);
+
+/// A read of a member that is under way, until it ends or its caller drops it.
+struct Load<'a>(&'a Cell<(u64, u64)>);
+
+impl Load<'_> {
+    fn new(balance: &Cell<(u64, u64)>, end: u64) -> Load<'_> {
+        balance.set((balance.get().0 + 1, end));
+        Load(balance)
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        let (under_way, end) = self.0.get();
+        self.0.set((under_way - 1, end));
+    }
+}
 
 impl Core {
     /// Fills `buf` from `at`; the range has been checked.
@@ -70,11 +88,9 @@ impl Core {
                 };
                 return Err(relocate(error, member, at, length as u64));
             };
-            let (under_way, _) = self.balance[member].get();
-            self.balance[member].set((under_way + 1, at.0 + sectors));
+            let load = Load::new(&self.balance[member], at.0 + sectors);
             let result = self.device(member).read(Sector(self.shape.data_start + at.0), buf).await;
-            let (under_way, end) = self.balance[member].get();
-            self.balance[member].set((under_way - 1, end));
+            drop(load);
             match result {
                 Ok(read) => {
                     for (bad, error) in bad {

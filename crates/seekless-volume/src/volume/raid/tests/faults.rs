@@ -644,6 +644,24 @@ fn a_read_that_is_dropped_loses_no_waiting_write() {
     }
 }
 
+/// Reads that their callers give up do not count as load of a member permanently.
+#[test]
+fn reads_that_are_dropped_are_no_load() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let members = slow(&rt, &[700; 2], 1);
+        let array = Array::create(&rt, members, &small(Level::Mirror), UUID, Contents::Zeroes).await.unwrap();
+        for _ in 0..8 {
+            let dropped = async { array.read(Sector(0), Buf::dirty(4096)).await };
+            assert!(futures_util::FutureExt::now_or_never(dropped).is_none(), "it waits for a member");
+        }
+        rt.sleep(Nanos::from_secs(1)).await;
+        assert!(array.core.balance.iter().all(|load| load.get().0 == 0), "{:?}", array.core.balance);
+    };
+    executor.block_on(run).unwrap();
+}
+
 /// A record of the journal that could not be written to all of its members is not read later, over what was written since.
 /// Method: the next record is longer, so some time it is at the start of the ring and the other one before the end.
 #[test]
