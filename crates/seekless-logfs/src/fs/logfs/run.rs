@@ -132,23 +132,46 @@ impl<L: LogBackend> LogFs<L> {
         })
     }
 
-    /// Reads sectors of the log. What is still in flight is taken from memory.
+    /// Reads sectors of the log. What is still in flight is taken from memory, and only the rest is read: a write that waits for room
+    /// below does not keep a read waiting.
     pub(in crate::fs) async fn read_log(&self, at: Sector, sectors: u64) -> FsResult<Buf> {
-        let bytes = (sectors * SECTOR_BYTES) as usize;
-        loop {
-            let found = self.state.borrow().in_flight_at(at, sectors);
-            match found {
-                None => return read_sectors(&self.device, at, sectors).await,
-                Some(Some((data, from))) => return Ok(Buf::from_slice(&data[from..from + bytes])),
-                // Partly in flight.
-                Some(None) => {
-                    if let Some(error) = &self.state.borrow().stopped {
-                        return Err(FsError::Stopped(error.clone()));
-                    }
-                    self.log_progress.wait().await;
+        let found = self.state.borrow().in_flight_at(at, sectors);
+        match found {
+            None => read_sectors(&self.device, at, sectors).await,
+            Some(Some((data, from))) => Ok(Buf::from_slice(&data[from..from + (sectors * SECTOR_BYTES) as usize])),
+            Some(None) => self.read_partly_in_flight(at, sectors).await,
+        }
+    }
+
+    async fn read_partly_in_flight(&self, at: Sector, sectors: u64) -> FsResult<Buf> {
+        let end = at + sectors;
+        let offset = |sector: Sector| ((sector - at) * SECTOR_BYTES) as usize;
+        let mut whole = Buf::dirty(offset(end));
+        let mut covered = Vec::new();
+        {
+            let state = self.state.borrow();
+            for flight in &state.in_flight {
+                let flight_end = flight.at + flight.data.len() as u64 / SECTOR_BYTES;
+                let (from, to) = (flight.at.max(at), flight_end.min(end));
+                if from < to {
+                    let within = ((from - flight.at) * SECTOR_BYTES) as usize;
+                    let bytes = offset(to) - offset(from);
+                    whole[offset(from)..offset(to)].copy_from_slice(&flight.data[within..within + bytes]);
+                    covered.push((from, to));
                 }
             }
         }
+        covered.sort_unstable();
+        covered.push((end, end));
+        let mut next = at;
+        for (from, to) in covered {
+            if next < from {
+                let read = read_sectors(&self.device, next, from - next).await?;
+                whole[offset(next)..offset(from)].copy_from_slice(&read);
+            }
+            next = next.max(to);
+        }
+        Ok(whole)
     }
 
     /// As [`LogFs::read_log_checked`], for content whose checksum is `crc`.

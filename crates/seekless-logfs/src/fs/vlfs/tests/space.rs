@@ -72,6 +72,55 @@ fn no_room_below() {
     });
 }
 
+/// Aim: what is read is partly on the device and partly on its way there, and the storage below has no room for the rest: it is read
+/// all the same, and the volume closes once there is room. Method: a file goes on behind blocks that are written; then it is read across
+/// the border, in pieces that no write was made of.
+#[test]
+fn reads_go_on_without_room_below() {
+    simulate(1, async |rt| {
+        let (_, memory) = fresh(&rt, 64 * MIB).await;
+        let fault = FaultDevice::new(&rt, memory.clone(), 1);
+        let options = Options { cache_data: false, ..Options::default() };
+        let vlfs = mount(rt.clone(), fault.clone() as Device, options).await.unwrap();
+        let client = Client::new(vlfs.clone());
+        let content = |from: u64, bytes: u64| -> Vec<u8> { (from..from + bytes).map(|at| (at / 4096) as u8).collect() };
+        let file = client.create(b"/f").await.unwrap();
+        client.write(file, 0, &content(0, 2 * MIB)).await.unwrap();
+        client.sync().await.unwrap();
+        fault.add(Rule::new(Kinds::WRITE, When::From(0), Effect::NoSpace));
+        let mut end = 2 * MIB;
+        while end < 9 * MIB {
+            match client.write(file, end, &content(end, 3 * MIB)).await {
+                Ok(()) => end += 3 * MIB,
+                Err(FsError::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+            // What is written leaves the cache.
+            rt.sleep(Nanos::from_millis(1)).await;
+        }
+        assert!(end > 4 * MIB, "{end} bytes");
+        let read_all = async {
+            for from in (0..end).step_by(777_777) {
+                let read = client.read(file, from, MIB as u32).await.unwrap();
+                assert!(read == content(from, MIB.min(end - from)), "what is read at {from}");
+            }
+        };
+        let timer = rt.sleep(Nanos::from_secs(60));
+        match futures_util::future::select(std::pin::pin!(read_all), timer).await {
+            futures_util::future::Either::Left(_) => {}
+            futures_util::future::Either::Right(_) => panic!("a read waits for room below"),
+        }
+        fault.clear();
+        client.close(file).await.unwrap();
+        vlfs.close().await.unwrap();
+        drop((client, vlfs));
+        session(&rt, &memory, async |client| {
+            assert!(client.read_file(b"/f").await.unwrap() == content(0, end));
+        })
+        .await;
+    });
+}
+
 /// Aim: a write without room below, whichever it is, changes no book and loses nothing: a transaction whose tail is the one is
 /// completed by the next, which may find no room either. Method: each write in turn, and another soon after it, with a recount
 /// after each sync.
