@@ -134,7 +134,7 @@ impl SpaceAccounts for Segmented {
             if used > state.log.layout.capacity_bytes() {
                 // Unmapped blocks count as used until a transaction frees them.
                 return if state.freed_pending_bytes > 0 {
-                    need(Wait::WriteBack)
+                    need(Wait::LastRoom)
                 } else {
                     cover("lfs: a change finds the volume full");
                     fail(FsError::NoSpace)
@@ -282,7 +282,7 @@ impl LogBackend for Segmented {
 
     async fn wait(fs: &Lfs, wait: Wait) -> FsResult<()> {
         match wait {
-            Wait::WriteBack => fs.write_back_some().await,
+            Wait::WriteBack | Wait::LastRoom => fs.write_back_some().await,
             Wait::InFlight => fs.wait_for_flight().await,
             Wait::Clean => fs.wait_for_clean().await,
             Wait::Provision => fs.provision().await,

@@ -22,6 +22,10 @@ const ATTRIBUTES_BESIDE_SECTORS: u64 = INODE_GROUP_SECTORS * INODES_PER_SECTOR;
 /// between those of two files.
 const ATTRIBUTE_READS_KEPT: usize = 4;
 
+/// How often a step on a full volume has everything written back. The first time frees all that was being freed when it began; then
+/// other clients have freed more since, and have taken it.
+const WAITS_FOR_LAST_ROOM_MAX: u32 = 64;
+
 impl<L: LogBackend> LogFs<L> {
     /// Repeats `step` until it ends with a result, and loads what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
@@ -30,9 +34,15 @@ impl<L: LogBackend> LogFs<L> {
             state.now = self.rt.wall();
             step(&mut state)
         };
+        let mut waits_for_last_room = 0;
         // All of these are boxed, so that operations that find everything in memory are small, and loading is compiled once.
         step::complete(attempt, async |need| match need {
             Need::Load(load) => self.load(load).await,
+            Need::Wait(Wait::LastRoom) if waits_for_last_room == WAITS_FOR_LAST_ROOM_MAX => Err(FsError::NoSpace),
+            Need::Wait(Wait::LastRoom) => {
+                waits_for_last_room += 1;
+                L::wait(self, Wait::WriteBack).await
+            }
             Need::Wait(Wait::Reclaim(ino)) => self.reclaim(ino).await,
             Need::Wait(wait) => L::wait(self, wait).await,
         })

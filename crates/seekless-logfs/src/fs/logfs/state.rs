@@ -47,6 +47,8 @@ pub(in crate::fs) enum Load {
 pub(in crate::fs) enum Wait {
     /// Too much is dirty.
     WriteBack,
+    /// The volume is full as long as what is being freed is not written.
+    LastRoom,
     /// Earlier changes are on their way to the device, and the mount does not overlap with that.
     InFlight,
     /// There are too few clean segments.

@@ -97,7 +97,7 @@ impl SpaceAccounts for Virtual {
         if demand.growth > 0 && is_user && used > state.volume.capacity_bytes {
             // Freed space counts as used until a transaction commits.
             cover("vlfs: a change finds the volume full, or what was freed not free yet");
-            return if waits { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
+            return if waits { need(Wait::LastRoom) } else { fail(FsError::NoSpace) };
         }
         let makes_data = is_user || access == ReserveAccess::FreesSpace && demand.has_file_data;
         if makes_data && state.dirty_bytes() > Self::dirty_bytes_max(state) {
@@ -215,7 +215,7 @@ impl LogBackend for Virtual {
     async fn wait(fs: &Vlfs, wait: Wait) -> FsResult<()> {
         match wait {
             Wait::Reclaim(ino) => fs.reclaim(ino).await,
-            _ => fs.make_room().await,
+            Wait::WriteBack | Wait::LastRoom | Wait::InFlight | Wait::Clean | Wait::Provision => fs.make_room().await,
         }
     }
 

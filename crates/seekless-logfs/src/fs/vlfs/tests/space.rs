@@ -121,6 +121,70 @@ fn reads_go_on_without_room_below() {
     });
 }
 
+/// Aim: a change that a full volume has no room for fails, however much other clients overwrite. Method: a volume filled to the last
+/// block; some tasks overwrite a file all the time, and another appends.
+#[test]
+fn a_full_volume_is_full_while_others_overwrite() {
+    simulate(1, async |rt| {
+        let (_, memory) = fresh(&rt, 32 * MIB).await;
+        let fault = FaultDevice::new(&rt, memory.clone(), 1);
+        fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(Nanos::from_millis(1)..=Nanos::from_millis(3))));
+        let vlfs = open(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+        let client = Rc::new(Client::new(vlfs.clone()));
+        client.write_file(b"/over", &vec![1; 2 * MIB as usize]).await.unwrap();
+        let file = client.create(b"/full").await.unwrap();
+        let mut end = 0;
+        for piece in [MIB, 4096] {
+            while client.write(file, end, &vec![2; piece as usize]).await.is_ok() {
+                end += piece;
+            }
+            client.sync().await.unwrap();
+        }
+        while client.write(file, end, &[2; 4096]).await.is_ok() {
+            end += 4096;
+        }
+        let goes_on = Rc::new(std::cell::Cell::new(true));
+        let overwrites = (0..16).map(|task: u64| {
+            let (client, goes_on, rt) = (client.clone(), goes_on.clone(), rt.clone());
+            async move {
+                let over = client.open(b"/over", OpenFlags::READ_WRITE).await.unwrap();
+                for byte in (0..=u8::MAX).cycle() {
+                    if !goes_on.get() {
+                        break;
+                    }
+                    for at in (task * MIB / 8..(task + 1) * MIB / 8).step_by(16 << 10) {
+                        client.write(over, at, &[byte; 16 << 10]).await.unwrap();
+                        client.fsync(over).await.unwrap();
+                    }
+                    rt.sleep(Nanos::from_micros(100)).await;
+                }
+                client.close(over).await.unwrap();
+            }
+        });
+        let overwriting: Vec<_> = overwrites.map(|task| rt.spawn(task)).collect();
+        rt.sleep(Nanos::from_millis(10)).await;
+        let mut refused = 0;
+        for round in 0..20 {
+            rt.sleep(Nanos::from_micros(1700)).await;
+            let written = std::pin::pin!(client.write(file, end, &[3; 4096]));
+            let timer = rt.sleep(Nanos::from_secs(1));
+            match futures_util::future::select(written, timer).await {
+                futures_util::future::Either::Left((Ok(()), _)) => end += 4096,
+                futures_util::future::Either::Left((written, _)) => {
+                    assert_eq!(written, Err(FsError::NoSpace));
+                    refused += 1;
+                }
+                futures_util::future::Either::Right(_) => panic!("round {round}: it has waited for a second"),
+            }
+        }
+        assert!(refused > 5, "{refused} of 20");
+        goes_on.set(false);
+        futures_util::future::join_all(overwriting).await;
+        client.close(file).await.unwrap();
+        vlfs.close().await.unwrap();
+    });
+}
+
 /// Aim: a write without room below, whichever it is, changes no book and loses nothing: a transaction whose tail is the one is
 /// completed by the next, which may find no room either. Method: each write in turn, and another soon after it, with a recount
 /// after each sync.
