@@ -129,21 +129,25 @@ pub fn attributes_can_be_set_again(subject: &dyn FsUnderTest) {
 }
 
 /// A new file can be allocated as many bytes as `df` shows, and then written: indirect blocks and the name are
-/// accounted for. On empty volumes and on used ones, of several sizes.
+/// accounted for. On empty volumes and on used ones, of several sizes, and also when what was removed is not free yet.
 pub fn what_df_promises_can_be_allocated(subject: &dyn FsUnderTest) {
     simulate(1, async |rt| {
-        for (mib, files) in [(10, 0), (16, 0), (16, 30), (24, 7), (64, 0), (64, 90)] {
+        let volumes = [(10, 0), (16, 0), (16, 30), (24, 7), (64, 0), (64, 90)];
+        for ((mib, files), synced) in volumes.into_iter().flat_map(|volume| [(volume, true), (volume, false)]) {
             let (_, device) = fresh(&rt, subject, mib * MIB).await;
             session(&rt, subject, &device, async |client| {
                 for file in 0..files {
                     let name = format!("/f{file}");
                     client.write_file(name.as_bytes(), &vec![file as u8; 1_000 + 4_000 * file]).await.unwrap();
                 }
+                client.sync().await.unwrap();
                 for file in (0..files).step_by(3) {
                     client.unlink(format!("/f{file}").as_bytes()).await.unwrap();
                 }
-                client.sync().await.unwrap();
-                let what = format!("{} of {mib} MiB with {files} files", subject.name());
+                if synced {
+                    client.sync().await.unwrap();
+                }
+                let what = format!("{} of {mib} MiB with {files} files, synced: {synced}", subject.name());
                 let blocks = client.fs().statfs().await.unwrap().blocks_available;
                 assert!(blocks > mib * 256 / 4, "{what}: {blocks} blocks");
                 let file = client.create(b"/new").await.unwrap();
