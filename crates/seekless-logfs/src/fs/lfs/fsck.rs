@@ -257,7 +257,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
         );
         return Err(FsError::corrupt("segment usage table", "volume", detail));
     }
-    let mut differing = 0;
+    let (mut differing, mut is_exceeded) = (0, false);
     {
         let mut guard = check.fs.state.borrow_mut();
         let state = &mut *guard;
@@ -271,6 +271,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
                 return Err(FsError::corrupt("volume", format_args!("segment {segment}"), detail));
             }
             differing += u64::from(live != said);
+            is_exceeded |= found > said;
             state.log.segments.set_live(segment, live);
         }
         if !state.end_is_plausible() {
@@ -290,7 +291,8 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
                 }
             }
         }
-        state.log.exact = is_whole;
+        // Damage elsewhere casts no doubt on a table that was exact and that covers all that was found.
+        state.log.exact = is_whole || !is_exceeded;
     }
     if differing > 0 {
         let segments = counted(differing, "segment");

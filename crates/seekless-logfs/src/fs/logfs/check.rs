@@ -407,8 +407,9 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
         self.orphans_differ |= differ;
     }
 
-    /// Inodes that have no name according to their link count.
+    /// Inodes that have no name: none was found, and their link counts agree.
     pub(in crate::fs) fn nameless(&self) -> Vec<Ino> {
-        self.seen.iter().filter(|(_, seen)| seen.inode.links == 0).map(|(&ino, _)| ino).collect()
+        let nameless = self.seen.iter().filter(|(_, seen)| seen.inode.links == 0 && seen.names == 0);
+        nameless.map(|(&ino, _)| ino).collect()
     }
 }

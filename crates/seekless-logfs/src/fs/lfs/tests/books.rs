@@ -7,6 +7,8 @@ use crate::codec;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
+use crate::fs::logfs::file;
+use crate::fs::logfs::tree::BlockId;
 use crate::rng::Rng;
 use crate::testing::volumes::life::LEVELS;
 use crate::units::{Ino, SECTOR_BYTES};
@@ -388,6 +390,43 @@ fn wrong_books_are_repaired() {
             assert!(clean.is_clean() && same(&before, &memory.image()));
         });
     }
+}
+
+/// Aim: a repair frees nothing that has a name, also where another file is damaged, so that not all can be counted. Method: a file
+/// whose inode says that it has no links, and another one with an indirect block that cannot be read.
+#[test]
+fn a_file_with_a_name_is_not_freed_because_another_is_damaged() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device.clone(), quiet(false)).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/f", &[1; 300_000]).await.unwrap();
+        client.write_file(b"/damaged", &[2; 400_000]).await.unwrap();
+        let ino = client.stat(b"/damaged").await.unwrap().ino;
+        client.sync().await.unwrap();
+        lfs.checkpoint(false).await.unwrap();
+        spoil_inode(&mut lfs.state.borrow_mut(), |inode| inode.links = 0);
+        lfs.checkpoint(false).await.unwrap();
+        let node = BlockId { ino, key: file::root_key(format::DIRECT_POINTERS) };
+        let Ok(format::Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(node) else {
+            panic!("it is in the log")
+        };
+        lfs.close().await.unwrap();
+        drop((client, lfs));
+        let mut image = memory.image();
+        image.zero(at, 1);
+        memory.set_image(image);
+        for round in 0..2 {
+            let options = FsckOptions { data: true, repair: true };
+            let found = fsck(rt.clone(), device.clone(), options).await.unwrap();
+            assert!(!found.errors.is_empty(), "round {round}: the damage is still there");
+            let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
+            let client = Client::new(fs.clone());
+            assert!(client.read_file(b"/f").await.unwrap() == vec![1; 300_000], "round {round}");
+            client.write_file(b"/new", &[3; 100_000]).await.unwrap();
+            fs.close().await.unwrap();
+        }
+    });
 }
 
 fn same(one: &Image, two: &Image) -> bool {
