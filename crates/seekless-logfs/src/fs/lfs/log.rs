@@ -380,9 +380,10 @@ impl Lfs {
             self.closed.set(false); // A later call may try again.
             return Err(error);
         }
-        self.give_back(Nanos::ZERO, usize::MAX).await;
+        // Before anything else is waited for: a task that wants a checkpoint writes none after the clean one.
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
+        self.give_back(Nanos::ZERO, usize::MAX).await;
         // Everything is durable, so an error of the device below in saving its own state changes nothing here.
         let _ = self.device.release().await;
         Ok(())
@@ -452,6 +453,10 @@ async fn timer_task(lfs: Weak<Lfs>) {
             (changed && (age >= state.log.options.checkpoint_interval || long), dirty)
         };
         live.give_back_some().await;
+        // The volume may have been closed since.
+        if live.closed.get() || live.state.borrow().stopped.is_some() {
+            return;
+        }
         // As above: an error that matters stops the volume.
         if due {
             last_checkpoint = rt.now();

@@ -65,6 +65,7 @@ pub(super) struct BackgroundWork {
     pub checkpoint_gate: Gate,
     pub provision_gate: Gate,
     pub cleaner_gate: Gate,
+    pub discard_gate: Gate,
 }
 
 const XATTR_BLOB_BYTES_MAX: u64 = BLOB_BYTES_MAX as u64;

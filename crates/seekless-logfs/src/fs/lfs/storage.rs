@@ -81,6 +81,8 @@ impl Lfs {
         if !self.discards_later() {
             return;
         }
+        // A close waits for the timer's discards before it releases the device.
+        let _pass = self.work.discard_gate.enter().await;
         let due = {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;

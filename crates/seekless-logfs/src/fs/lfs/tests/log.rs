@@ -452,3 +452,51 @@ fn discarded_while_checkpoints_are_made() {
         assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
     });
 }
+
+/// Aim: nothing is written behind the checkpoint of a volume that was closed, whatever a task was waiting for. Method: a device that
+/// takes long to discard; the volume is closed while the timer, which would write a checkpoint next, gives back storage.
+#[test]
+fn a_volume_closed_while_storage_is_given_back_is_clean() {
+    for pause in [50, 450, 950] {
+        simulate(pause, async |rt| {
+            let (memory, _) = fresh(&rt, 64 * MIB).await;
+            let fault = FaultDevice::new(&rt, memory.clone(), 1);
+            let second = Nanos::from_secs(1);
+            fault.add(Rule::new(Kinds::DISCARD, When::Always, Effect::Delay(second..=second)));
+            let options = Options {
+                discard_after: Nanos::from_secs(10),
+                checkpoint_interval: second,
+                write_back_interval: second,
+                ..Options::default()
+            };
+            let device: Device = fault.clone();
+            let lfs = open(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(lfs.clone());
+            // Twice, so that some of the storage is due before the rest.
+            for name in [b"/a", b"/b"] {
+                client.write_file(name, &vec![1; 20 * MIB as usize]).await.unwrap();
+                client.sync().await.unwrap();
+            }
+            for name in [b"/a", b"/b"] {
+                client.unlink(name).await.unwrap();
+                rt.sleep(Nanos::from_secs(6)).await;
+            }
+            let mut rounds = 0;
+            while lfs.state.borrow().log.segments.leaving.is_empty() {
+                client.write_file(b"/small", &[1; 100]).await.unwrap();
+                rt.sleep(Nanos::from_millis(20)).await;
+                rounds += 1;
+                assert!(rounds < 2000, "nothing is given back");
+            }
+            client.write_file(b"/small", &[2; 100]).await.unwrap();
+            rt.sleep(Nanos::from_millis(pause)).await;
+            lfs.close().await.unwrap();
+            let closed = slot_serials(&memory.image());
+            rt.sleep(Nanos::from_secs(100)).await;
+            assert_eq!(slot_serials(&memory.image()), closed, "no checkpoint after the last one");
+            drop((client, lfs));
+            assert!(info(&device).await.unwrap().clean, "pause {pause}");
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
