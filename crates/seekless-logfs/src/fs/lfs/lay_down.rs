@@ -378,6 +378,7 @@ fn lay_xattr(state: &mut State, ino: Ino, at: Sector, target: &mut [u8]) {
     Pointer::to(at, target).encode(&mut known.inode.xattr);
     state.dirty_attributes -= known.dirty_attributes();
     (known.xattr_dirty, known.xattr_growth) = (false, 0);
+    state.count_attributes(ino);
 }
 
 fn checkpoint_record(state: &State, scope: Scope, log_chain: u32, log_sequence: u64) -> Checkpoint {

@@ -422,6 +422,7 @@ impl<L: LogBackend> LogFs<L> {
             && !known.xattr_dirty
         {
             known.xattr = Some(stored.freeze());
+            state.count_attributes(ino);
         }
         state.expect_attributes(ino);
         Ok(())
@@ -457,6 +458,7 @@ impl<L: LogBackend> State<L> {
                 && !known.xattr_dirty
             {
                 known.xattr = attributes_of(&known.inode, first, stored);
+                self.count_attributes(number);
             }
         }
         self.expect_attributes(ino);

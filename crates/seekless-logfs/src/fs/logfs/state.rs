@@ -234,6 +234,7 @@ pub(in crate::fs) struct State<L: LogTypes> {
     pub freed_pending_bytes: u64,
     /// All of them.
     pub dirty_attributes: DirtyAttributes,
+    pub clean_attributes: CleanAttributes,
     pub in_flight: Vec<InFlight>,
     /// Parts of the log for which the storage below had no space, by number, and how many retries had been requested
     /// when each was last tried.
@@ -253,6 +254,18 @@ pub(in crate::fs) struct State<L: LogTypes> {
     /// checksums in inodes tell whether the content is still there.
     pub attributes_read: VecDeque<(Sector, Data)>,
 }
+
+/// Attributes in memory that are in the log, too, the oldest first. A file may be here more than once, or have lost its attributes
+/// since, so that `bytes` is an upper bound.
+#[derive(Default)]
+pub(in crate::fs) struct CleanAttributes {
+    files: VecDeque<(Ino, u64)>,
+    bytes: u64,
+}
+
+/// Clean attributes take at most this part of the memory for blocks. With the least a step has all that it needs, of some files.
+const CLEAN_ATTRIBUTES_SHARE: u64 = 4;
+const CLEAN_ATTRIBUTES_BYTES_LEAST: u64 = 1 << 20;
 
 /// Most clean inodes kept in memory.
 const CLEAN_INODES_MAX: usize = 16 * 1024;
@@ -274,6 +287,7 @@ impl<L: LogBackend> State<L> {
             unwritten_bytes: 0,
             freed_pending_bytes: 0,
             dirty_attributes: DirtyAttributes::default(),
+            clean_attributes: CleanAttributes::default(),
             in_flight: Vec::new(),
             stalled: BTreeMap::new(),
             stopped: None,
@@ -441,7 +455,26 @@ impl<L: LogBackend> State<L> {
         debug_assert!(inode.dirt == InodeDirt::Clean, "S1: an inode that was read is as the log has it");
         if !self.inodes.contains_key(&ino) {
             self.inodes.insert(ino, inode);
+            self.count_attributes(ino);
             self.evict_inodes();
+        }
+    }
+
+    /// The attributes of `ino` have just been read or written. Forgets the oldest ones where there are too many.
+    pub(in crate::fs) fn count_attributes(&mut self, ino: Ino) {
+        let Some(data) = self.inodes.get(&ino).and_then(|known| known.xattr.as_ref()) else { return };
+        let bytes = data.len() as u64;
+        self.clean_attributes.files.push_back((ino, bytes));
+        self.clean_attributes.bytes += bytes;
+        let most = (self.volume.cache_bytes / CLEAN_ATTRIBUTES_SHARE).max(CLEAN_ATTRIBUTES_BYTES_LEAST);
+        while self.clean_attributes.bytes > most
+            && let Some((oldest, bytes)) = self.clean_attributes.files.pop_front()
+        {
+            self.clean_attributes.bytes -= bytes;
+            // Dirty ones count again when they are written.
+            if let Some(known) = self.inodes.get_mut(&oldest).filter(|known| !known.xattr_dirty) {
+                known.xattr = None;
+            }
         }
     }
 

@@ -283,6 +283,7 @@ fn lay_xattr(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) 
         }
     }
     new.encode(&mut known.inode.xattr);
+    state.count_attributes(ino);
     release(state, old);
     if let Some((at, blocks)) = parts {
         state.log.parts.insert(at, blocks);
