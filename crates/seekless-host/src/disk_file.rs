@@ -43,6 +43,7 @@ impl DiskFile {
             device: 0,
             size: geometry.bytes(),
             sectors: geometry.sectors,
+            sectors_will_change: false,
             io_bytes: geometry.block_bytes,
             atime: now,
             mtime: now,

@@ -145,6 +145,8 @@ pub struct Attr {
     pub size: u64,
     /// Storage in use, in 512-byte sectors.
     pub sectors: u64,
+    /// `sectors` will change without a request, as where a layer still has data to compress: not to be cached.
+    pub sectors_will_change: bool,
     /// Preferred size of an I/O, in bytes.
     pub io_bytes: u32,
     pub atime: WallTime,

@@ -94,9 +94,13 @@ impl CacheTimes {
 
     /// The mode of a file with set-user-id or set-group-id is never cached: after a write or an allocation that clears
     /// these bits, the kernel knows that size and times have changed, but trusts its cached mode when it runs the file.
+    /// Nor are attributes cached that will change without a request.
     fn attributes_of(&self, from: &fs::Attr) -> Nanos {
         let loses_privileges = fs::without_privileges(from.permissions) != from.permissions;
-        if from.kind == fs::FileKind::Regular && loses_privileges { Nanos::ZERO } else { self.attributes }
+        match from.kind == fs::FileKind::Regular && loses_privileges || from.sectors_will_change {
+            true => Nanos::ZERO,
+            false => self.attributes,
+        }
     }
 
     pub(super) fn entry(&self, entry: &Entry) -> abi::EntryOut {
@@ -258,6 +262,7 @@ mod tests {
             device: (259 << 8) | 0x45 | (0x123 << 20),
             size: 0,
             sectors: 0,
+            sectors_will_change: false,
             io_bytes: 4096,
             atime: time(1),
             mtime: time(-2),
@@ -308,6 +313,14 @@ mod tests {
         assert_eq!((times.statx(&attr).attr_valid, times.statx(&attr).attr_valid_nsec), (0, 0));
         let entry = times.entry(&Entry { attr, generation: 1 });
         assert_eq!((entry.attr_valid, entry.attr_valid_nsec, entry.entry_valid), (0, 0, 86_400));
+    }
+
+    /// What a layer shows before it has compressed waiting data is asked for again.
+    #[test]
+    fn sectors_that_will_change_are_not_cached() {
+        let valid = |attr| CacheTimes::EXCLUSIVE.attr(&attr).attr_valid;
+        assert_eq!(valid(an_attr()), 86_400);
+        assert_eq!(valid(fs::Attr { sectors_will_change: true, ..an_attr() }), 0);
     }
 
     /// Device numbers and times before 1970 are preserved.

@@ -174,6 +174,7 @@ impl Null {
             device: 0,
             size,
             sectors: size / 512,
+            sectors_will_change: false,
             io_bytes: 4096,
             atime: time,
             mtime: time,

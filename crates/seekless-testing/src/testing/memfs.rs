@@ -179,7 +179,24 @@ impl Node {
         };
         let Node { permissions, links, uid, gid, atime, mtime, ctime, btime, .. } = *self;
         let (kind, io_bytes) = (self.kind(), PAGE_BYTES as u32);
-        Attr { ino, kind, permissions, links, uid, gid, device, size, sectors, io_bytes, atime, mtime, ctime, btime }
+        let sectors_will_change = false;
+        Attr {
+            ino,
+            kind,
+            permissions,
+            links,
+            uid,
+            gid,
+            device,
+            size,
+            sectors,
+            sectors_will_change,
+            io_bytes,
+            atime,
+            mtime,
+            ctime,
+            btime,
+        }
     }
 
     fn directory(&self) -> FsResult<&Directory> {

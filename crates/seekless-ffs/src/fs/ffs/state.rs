@@ -368,6 +368,7 @@ impl State {
             device: if is_device { inode.device() } else { 0 },
             size: inode.size,
             sectors: inode.blocks.into(),
+            sectors_will_change: false,
             io_bytes,
             atime: inode.atime(),
             mtime: inode.mtime(),

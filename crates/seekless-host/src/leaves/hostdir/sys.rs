@@ -68,6 +68,7 @@ pub(super) fn attr(ino: Ino, stat: &Statx) -> FsResult<Attr> {
         device: encode_device(stat.stx_rdev_major, stat.stx_rdev_minor),
         size: stat.stx_size,
         sectors: stat.stx_blocks,
+        sectors_will_change: false,
         io_bytes: stat.stx_blksize,
         atime: wall_time(stat.stx_atime),
         mtime: wall_time(stat.stx_mtime),

@@ -244,6 +244,7 @@ impl File {
             size: self.size,
             // Waiting data counts: programs take a file without storage to be one large hole.
             sectors: lower.sectors + self.dirty_bytes().div_ceil(SECTOR_BYTES),
+            sectors_will_change: self.dirty_bytes() > 0 || lower.sectors_will_change,
             mtime: times.mtime,
             // Other changes, such as renames, are made below at once.
             ctime: times.ctime.max(lower.ctime),

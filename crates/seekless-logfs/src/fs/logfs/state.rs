@@ -525,6 +525,7 @@ impl<L: LogBackend> State<L> {
             // The offsets of a directory's blocks are those of a sparse tree, and mean nothing to users.
             size: if is_directory { inode.bytes_used } else { inode.size },
             sectors: inode.bytes_used / SECTOR_BYTES,
+            sectors_will_change: false,
             io_bytes,
             atime: inode.atime(),
             mtime: inode.mtime(),

@@ -231,3 +231,22 @@ fn compaction_leaves_times() {
         fs.close().await.unwrap();
     });
 }
+
+/// How much storage a file takes is known when its data is compressed, which no request announces.
+#[test]
+fn sectors_of_waiting_data_will_change() {
+    simulate(1, async |rt| {
+        let fs = stack_on(&rt, model(&rt), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        assert!(!client.stat(b"/f").await.unwrap().sectors_will_change);
+        client.write(file, 0, &[7; 300_000]).await.unwrap();
+        let waits = client.stat(b"/f").await.unwrap();
+        assert!(waits.sectors_will_change);
+        client.fsync(file).await.unwrap();
+        let written = client.stat(b"/f").await.unwrap();
+        assert!(!written.sectors_will_change && written.sectors < waits.sectors, "{written:?}");
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+    });
+}
