@@ -410,7 +410,8 @@ impl Cut<'_> {
             for tear in 0..effort.tears {
                 let others = if tear % 2 == 0 { Fate::Present } else { Fate::Absent };
                 let mut fates = vec![others; count];
-                // Half of the tears hit the latest request, which is where the interesting writes are.
+                // Every other pair of tears hits the latest request, which is where the interesting writes are; one of a pair
+                // among writes that are there, one among writes that are not.
                 let index = if tear % 4 < 2 { count - 1 } else { rng.below(count as u64) as usize };
                 fates[index] = self.tear(index, rng);
                 all.push(fates);
@@ -533,6 +534,14 @@ impl Effect {
             Discard::Undefined => Effect::Drawn(seed),
         }
     }
+
+    /// That of one unit of a torn discard: each has its own fate.
+    fn at(self, start: Sector) -> Effect {
+        match self {
+            Effect::Drawn(seed) => Effect::Drawn(Rng::new(seed ^ start.0).next_u64()),
+            other => other,
+        }
+    }
 }
 
 impl Request {
@@ -556,7 +565,7 @@ impl Request {
                     let offset = ((start - at) * SECTOR_BYTES) as usize;
                     image.write(start, &data[offset..offset + (length * SECTOR_BYTES) as usize]);
                 }
-                Request::Discard { .. } => discard_span(image, start, length, discard),
+                Request::Discard { .. } => discard_span(image, start, length, discard.at(start)),
                 Request::Flush | Request::FlushPart { .. } | Request::FailedFlush => {}
             }
         }

@@ -63,14 +63,15 @@ pub enum When {
 /// What happens to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It fails with `Io`. Of a write, a part drawn from the seed may have reached the device. A failed flush does not
-    /// reach it.
+    /// It fails with `Io`. Of a write, a part drawn from the seed may have reached the device, and a discard may have been
+    /// done. A failed flush does not reach it.
     Error,
     /// It fails with `NoSpace`; of a write, a part drawn from the seed may have reached the device. On requests that
     /// need no space it acts as `Error`.
     NoSpace,
     ReadOnly,
-    /// It fails with `Gone`, and so does every request after it.
+    /// It fails with `Gone`, and so does every request after it. Of a write, a part drawn from the seed may have reached
+    /// the device before.
     Gone,
     /// It starts later, by a time drawn from the range.
     Delay(RangeInclusive<Nanos>),
@@ -333,8 +334,14 @@ impl BlockDevice for FaultDevice {
     }
 
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let was_gone = self.gone.get();
         let gate = self.gate(Kinds::WRITE, at, data.len() as u64).await;
-        if let Err(DeviceError::Io { .. } | DeviceError::NoSpace { .. }) = gate {
+        let arrives_in_part = match &gate {
+            Err(DeviceError::Io { .. } | DeviceError::NoSpace { .. }) => true,
+            Err(DeviceError::Gone(_)) => !was_gone,
+            _ => false,
+        };
+        if arrives_in_part {
             let mut end = 0;
             for block in self.surviving_blocks(data.len()) {
                 // What is written in order survives up to some place.
@@ -357,7 +364,13 @@ impl BlockDevice for FaultDevice {
     }
 
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
-        self.gate(Kinds::DISCARD, at, sectors.saturating_mul(SECTOR_BYTES)).await?;
+        let gate = self.gate(Kinds::DISCARD, at, sectors.saturating_mul(SECTOR_BYTES)).await;
+        if let Err(DeviceError::Io { .. }) = gate
+            && self.rng.borrow_mut().chance(1, 2)
+        {
+            self.inner.discard(at, sectors).await?;
+        }
+        gate?;
         self.inner.discard(at, sectors).await?;
         self.found(at, sectors);
         Ok(())

@@ -37,6 +37,7 @@ pub enum Fault {
     /// In addition, what it should have made durable never will be.
     FlushError(u64),
     ReadError(u64),
+    DiscardError(u64),
     /// From this request of any kind on, the device is gone for good.
     Gone(u64),
 }
@@ -45,12 +46,13 @@ pub enum Fault {
 type FaultWord = (&'static str, fn(u64) -> Fault);
 
 impl Fault {
-    const WORDS: [FaultWord; 6] = [
+    const WORDS: [FaultWord; 7] = [
         ("no-space-once", Fault::NoSpaceOnce),
         ("no-space-from", Fault::NoSpaceFrom),
         ("write-error", Fault::WriteError),
         ("flush-error", Fault::FlushError),
         ("read-error", Fault::ReadError),
+        ("discard-error", Fault::DiscardError),
         ("gone", Fault::Gone),
     ];
 
@@ -61,6 +63,7 @@ impl Fault {
             Fault::WriteError(nth) => ("write-error", nth),
             Fault::FlushError(nth) => ("flush-error", nth),
             Fault::ReadError(nth) => ("read-error", nth),
+            Fault::DiscardError(nth) => ("discard-error", nth),
             Fault::Gone(nth) => ("gone", nth),
         }
     }
@@ -75,6 +78,7 @@ impl Fault {
             Fault::NoSpaceFrom(nth) => Rule::new(Kinds::WRITE | Kinds::PROVISION, When::From(nth), Effect::NoSpace),
             Fault::WriteError(nth) => Rule::new(Kinds::WRITE, When::Nth(nth), Effect::Error),
             Fault::ReadError(nth) => Rule::new(Kinds::READ, When::Nth(nth), Effect::Error),
+            Fault::DiscardError(nth) => Rule::new(Kinds::DISCARD, When::Nth(nth), Effect::Error),
             Fault::Gone(nth) => Rule::new(Kinds::all(), When::Nth(nth), Effect::Gone),
             Fault::FlushError(nth) => {
                 let number = crash.flushes() + nth;
@@ -145,6 +149,7 @@ struct Counts {
     writes: u64,
     flushes: u64,
     reads: u64,
+    discards: u64,
     all: u64,
 }
 
@@ -214,6 +219,7 @@ impl Faults<'_> {
                 Fault::NoSpaceOnce(_) | Fault::NoSpaceFrom(_) | Fault::WriteError(_) => counts.writes,
                 Fault::FlushError(_) => counts.flushes,
                 Fault::ReadError(_) => counts.reads,
+                Fault::DiscardError(_) => counts.discards,
                 Fault::Gone(_) => counts.all,
             };
             let mut numbers: Vec<u64> = (1..=total).collect();
@@ -237,17 +243,17 @@ impl Faults<'_> {
         }
         forget(&fs).await?;
         let flushes = crash.flushes();
-        for kinds in [Kinds::WRITE, Kinds::READ, Kinds::all()] {
+        for kinds in [Kinds::WRITE, Kinds::READ, Kinds::DISCARD, Kinds::all()] {
             fault.add(never(kinds));
         }
         for op in body.iter().chain([&Op::Sync]) {
             runner.apply(op).await;
         }
-        let [writes, reads, all] = [0, 1, 2].map(|index| fault.looked_at(index));
+        let [writes, reads, discards, all] = [0, 1, 2, 3].map(|index| fault.looked_at(index));
         runner.close().await.map_err(|error| format!("cannot close a file: {error}"))?;
         super::crash::books(&fs, "when nothing fails").await?;
         fs.close().await.map_err(|error| format!("close failed: {error}"))?;
-        Ok(Counts { writes, flushes: crash.flushes() - flushes, reads, all })
+        Ok(Counts { writes, flushes: crash.flushes() - flushes, reads, discards, all })
     }
 
     fn devices(&self, rt: &Rt, image: Image) -> (Rc<CrashDevice>, Rc<FaultDevice>) {

@@ -337,10 +337,11 @@ fn setback(rng: &mut Rng, start: Nanos) -> Setback {
 fn failure(rng: &mut Rng) -> Fault {
     let doublings = rng.between(1, 9);
     let nth = 1 + rng.below(1 << doublings);
-    match rng.below(5) {
+    match rng.below(6) {
         0 | 1 => Fault::WriteError(nth),
         2 => Fault::ReadError(nth),
-        3 => Fault::FlushError(1 + rng.below(nth.min(64))),
+        3 => Fault::DiscardError(nth.min(16)),
+        4 => Fault::FlushError(1 + rng.below(nth.min(64))),
         _ => Fault::Gone(nth),
     }
 }

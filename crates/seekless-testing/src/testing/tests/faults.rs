@@ -60,7 +60,8 @@ fn faults_have_names() {
         Fault::WriteError(3),
         Fault::FlushError(4),
         Fault::ReadError(5),
-        Fault::Gone(6),
+        Fault::DiscardError(6),
+        Fault::Gone(7),
     ] {
         assert_eq!(fault.to_string().parse(), Ok(fault));
     }

@@ -86,7 +86,7 @@ pub struct Lives<'a> {
     pub test: &'a str,
     /// Each seed has a life of each of them.
     pub manners: &'a [Manner],
-    /// The seeds take turns on them.
+    /// The lives take turns on them.
     pub devices: &'a [CrashOptions],
     pub promise: Promise,
     /// Places in files around which operations are drawn, such as [`LEVELS`].
@@ -116,10 +116,11 @@ impl Lives<'_> {
         };
         crate::rt::covered();
         for seed in seeds {
-            let device = self.devices[seed as usize % self.devices.len()].clone();
             let subject = subject(seed);
-            for manner in self.manners {
-                let cuts = PowerCuts::sampled(&subject, device.clone(), self.promise, here.clone());
+            for (index, manner) in self.manners.iter().enumerate() {
+                // `subject` chooses by the seed, too: with `index`, options meet more than one kind of device.
+                let device = self.devices[(seed as usize + index) % self.devices.len()].clone();
+                let cuts = PowerCuts::sampled(&subject, device, self.promise, here.clone());
                 let life = Life {
                     cuts: PowerCuts { seed, ..cuts },
                     space: manner.space(self.edges),
