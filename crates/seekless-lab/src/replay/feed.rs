@@ -5,6 +5,7 @@
 //!   F2  The slowest reader is at most [`AHEAD`] batches behind, so memory does not grow with the length of the trace.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::trace::{Request, TraceError};
@@ -21,13 +22,30 @@ enum Message {
 /// Gives the same requests to every reader that is still there.
 pub(super) struct Feed {
     readers: Vec<Option<SyncSender<Message>>>,
+    stop: Stop,
+}
+
+/// Ends all readers at their next request, whatever waits for them: simulating that could take minutes.
+#[derive(Clone, Default)]
+pub(super) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Feed {
     pub(super) fn new(count: usize) -> (Feed, Vec<Fed>) {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| sync_channel(AHEAD)).unzip();
-        let fed = |messages| Fed { messages: Some(messages), batch: Arc::default(), at: 0 };
-        (Feed { readers: senders.into_iter().map(Some).collect() }, receivers.into_iter().map(fed).collect())
+        let stop = Stop::default();
+        let fed = |messages| Fed { messages: Some(messages), batch: Arc::default(), at: 0, stop: stop.clone() };
+        let readers = receivers.into_iter().map(fed).collect();
+        (Feed { readers: senders.into_iter().map(Some).collect(), stop }, readers)
+    }
+
+    pub(super) fn stop(&self) -> Stop {
+        self.stop.clone()
     }
 
     /// Gives a batch to every reader, and waits where one is too far behind. Returns false when no reader is left.
@@ -58,12 +76,18 @@ pub(super) struct Fed {
     messages: Option<Receiver<Message>>,
     batch: Arc<Vec<Request>>,
     at: usize,
+    stop: Stop,
 }
 
 impl Iterator for Fed {
     type Item = Result<Request, TraceError>;
 
     fn next(&mut self) -> Option<Result<Request, TraceError>> {
+        if self.messages.is_some() && self.stop.0.load(Ordering::Relaxed) {
+            self.messages = None;
+            (self.batch, self.at) = (Arc::default(), 0);
+            return Some(Err(TraceError::Interrupted));
+        }
         while self.at == self.batch.len() {
             match self.messages.as_ref()?.recv() {
                 Ok(Message::Batch(batch)) => (self.batch, self.at) = (batch, 0),

@@ -8,6 +8,8 @@
 //! same pass, and what errors and warnings say about the whole trace comes from that.
 
 use std::ops::ControlFlow;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use seekless::stack::Stack;
 
@@ -20,6 +22,9 @@ use crate::trace::{Request, Summary, Trace};
 
 /// Requests of a batch. Threads wait for each other once a batch.
 const BATCH: usize = 8192;
+
+/// How often the caller is asked when everything has been read and replays still work.
+const WATCHED_EVERY: Duration = Duration::from_millis(10);
 
 /// Whether [`Spec::place`] has to be known before a replay, which takes a pass over the trace.
 pub fn needs_survey(map: Map, devices: &Devices) -> bool {
@@ -70,13 +75,21 @@ pub fn simulate_all_watched(
     let (mut feed, fed) = Feed::new(stacks.len());
     let mut summary = Summary::default();
     let mut outcomes = std::thread::scope(|scope| {
-        let replays =
-            stacks.iter().zip(fed).zip(listeners).map(|((stack, fed), listener)| {
-                scope.spawn(move || simulate_heard(stack, fed, spec, &|_| {}, listener))
-            });
+        // Each replay holds a sender as long as it works.
+        let (works, ends) = mpsc::channel::<()>();
+        let replays = stacks.iter().zip(fed).zip(listeners).map(|((stack, fed), listener)| {
+            let works = works.clone();
+            scope.spawn(move || {
+                let outcome = simulate_heard(stack, fed, spec, &|_| {}, listener);
+                drop(works);
+                outcome
+            })
+        });
         let replays: Vec<_> = replays.collect();
+        drop(works);
         let mut count = 0;
-        let read = read_all(trace, spec, &mut summary, |trace, batch| {
+        let stop = feed.stop();
+        let mut read = read_all(trace, spec, &mut summary, |trace, batch| {
             count += batch.len() as u64;
             match progress(trace, count) {
                 ControlFlow::Continue(()) => Ok(feed.give(batch)),
@@ -85,7 +98,18 @@ pub fn simulate_all_watched(
         });
         match read {
             Ok(()) => feed.end(),
-            Err(_) => drop(feed), // The replays end with an error, too.
+            // The replays end with an error, too.
+            Err(_) => {
+                stop.set();
+                drop(feed);
+            }
+        }
+        // What was read last is still simulated, and the caller may end that as well.
+        while read.is_ok() && ends.recv_timeout(WATCHED_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if progress(trace, count).is_break() {
+                stop.set();
+                read = Err(ReplayError::Interrupted);
+            }
         }
         let outcomes: Vec<_> = replays
             .into_iter()

@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use seekless::device::trace::{TraceDevice, TraceEvent};
@@ -508,6 +510,33 @@ fn a_replay_can_be_ended() {
     let watch = Watch { progress: &progress, listeners: Vec::new() };
     let ended = simulate_all_watched(&stacks, &mut trace, &Spec::default(), watch);
     assert!(matches!(ended, Err(ReplayError::Interrupted)));
+}
+
+/// It can also do so when all of the trace has been read: what waits to be simulated may take long.
+#[test]
+fn a_replay_can_be_ended_behind_the_last_batch() {
+    let stacks = [Stack::parse("disk:cheetah9lp").expect("a stack")];
+    let requests: Vec<Request> = (0..20_000).map(|n| read(n, n % 1000 * 512)).collect();
+    let mut trace = opened(&written(&requests), &Rc::default());
+    let is_read = Cell::new(false);
+    let progress = |_: &Trace, count| match is_read.replace(count == 20_000) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let told = Arc::new(AtomicU64::new(0));
+    let slow: Listener = Box::new({
+        let told = told.clone();
+        move |_| {
+            told.fetch_add(1, Ordering::Relaxed);
+            #[allow(clippy::disallowed_methods)] // The caller is slow in real time.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            Ok(())
+        }
+    });
+    let watch = Watch { progress: &progress, listeners: vec![slow] };
+    let ended = simulate_all_watched(&stacks, &mut trace, &Spec::default(), watch);
+    assert!(matches!(ended, Err(ReplayError::Interrupted)));
+    assert!(told.load(Ordering::Relaxed) < 20_000);
 }
 
 /// The error of one stack leaves the others their results. An error of the trace is the trace's, and none of a stack.
