@@ -310,6 +310,9 @@ impl Description {
             if name == CONTESTANT || own.contains(&name.as_str()) {
                 return Err(at("this name is taken by a dimension of every row"));
             }
+            if columns.metrics.contains(&name.as_str()) {
+                return Err(at("this name is taken by a metric of this kind of experiment"));
+            }
             let mut all = variable.values.iter().chain(&variable.quick);
             if variable.unit != Unit::None
                 && let Some(text) = all.find(|value| value.number().is_none())

@@ -366,6 +366,7 @@ fn wrong_descriptions_are_explained() {
         ("values = [16, 128]", "values = [16, \"many\"]", "`many` is no number, and has a unit"),
         ("values = [16, 128]", "values = []", "at least one value"),
         ("[workload]", "seeds = 0\n[workload]", "seeds: from 1 to 100, not 0"),
+        ("[variables.stripe]", "[variables.requests_per_s]", "this name is taken by a metric"),
         ("quick = [1]", "quick = [3]", "3 is among the quick values only"),
         ("span = \"64MiB\"", "span = 64", "invalid type: integer `64`, expected a string"),
         ("span = \"64MiB\"", "span = \"64 parsecs\"", "there is no unit `parsecs`"),
