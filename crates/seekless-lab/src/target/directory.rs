@@ -29,6 +29,19 @@ impl Default for Host {
     }
 }
 
+/// Makes a directory that another thread, or a process that had this number and was killed, has not made.
+fn made_in(parent: &Path) -> Result<PathBuf, LabError> {
+    for number in 0_u32.. {
+        let home = parent.join(format!("seekless-bench-{}-{number}", std::process::id()));
+        match fs::create_dir(&home) {
+            Ok(()) => return Ok(home),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed("make the directory", &home)(error)),
+        }
+    }
+    unreachable!("no directory has 2^32 entries of this name");
+}
+
 /// A directory of the host, made for one run and removed at its end.
 pub struct Directory {
     home: PathBuf,
@@ -43,8 +56,7 @@ impl Directory {
     /// # Errors
     /// `Host` when `parent` is not a directory, or may not be written.
     pub fn new(parent: &Path, host: Host) -> Result<Directory, LabError> {
-        let home = parent.join(format!("seekless-bench-{}", std::process::id()));
-        fs::create_dir(&home).map_err(failed("make the directory", &home))?;
+        let home = made_in(parent)?;
         let opened = File::open(&home).map_err(failed("open", &home))?;
         Ok(Directory { home, opened, host, started: Instant::now() })
     }
