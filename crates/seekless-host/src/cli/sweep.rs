@@ -264,7 +264,9 @@ impl Part<'_> {
                 Ok(message) => self.settle(message)?,
                 Err(_) => self.queue.ready.extend(self.queue.elsewhere.drain(..)),
             }
-            if self.rows_written.elapsed() >= ROWS_EVERY {
+            // Of a measurement in real time, writing and its flushes would be a part.
+            let disturbs = self.queue.claim == PointClaim::RealTime && !self.queue.running.is_empty();
+            if self.rows_written.elapsed() >= ROWS_EVERY && !disturbs {
                 self.sweep.keep_rows(self.ended.measured, self.results)?;
                 self.rows_written = Instant::now();
             }
