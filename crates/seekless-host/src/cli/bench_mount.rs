@@ -148,7 +148,8 @@ pub(super) fn run(args: &Args) -> Done {
         let why = "it makes loop devices, mounts file systems and empties caches, which only root may do";
         return Err(Failure::new(why).hint("run it with sudo; --list and --of are for everyone").code(WRONG_USAGE));
     }
-    let experiment = experiment(args)?;
+    let tree_state = tree_state(args)?;
+    let experiment = experiment(args, &tree_state)?;
     let program = this_program()?;
     let plan = Plan::new(&experiment, &program).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     // Before there are threads, so that none of them takes the signals.
@@ -166,9 +167,12 @@ pub(super) fn run(args: &Args) -> Done {
     let origin = Origin::new(&experiment, program, 1);
     let bench = match to_do {
         0 => None,
-        _ => Some(
-            MountBench::new(&args.scratch, args.own_device, args.tree.as_deref(), args.wait).map_err(Failure::new)?,
-        ),
+        _ => {
+            let bench = MountBench::new(&args.scratch, args.own_device, args.tree.as_deref(), args.wait);
+            let bench = bench.map_err(Failure::new)?;
+            unchanged(args, &tree_state)?;
+            Some(bench)
+        }
     };
     let stop = Stop::default();
     let terminal = Terminal::new(output::points(0), Some(&signals));
@@ -212,7 +216,7 @@ fn default_folder(quick: bool) -> PathBuf {
 }
 
 /// What is chosen, as an experiment.
-fn experiment(args: &Args) -> Result<Experiment, Failure> {
+fn experiment(args: &Args, tree_state: &str) -> Result<Experiment, Failure> {
     let (contestants, left_out) = chosen_contestants(args)?;
     let phases = chosen_phases(args)?;
     let scratch = std::fs::canonicalize(&args.scratch);
@@ -238,11 +242,6 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         );
         return Err(Failure::new(problem).hint("--image gives it more, --size makes them smaller").code(WRONG_USAGE));
     }
-    let tree = tree(args)?;
-    let tree_state = match tree.as_str() {
-        "" => String::new(),
-        tree => mount_bench::state_of(Path::new(tree)).map_err(Failure::new)?,
-    };
     let setting = describe::Setting {
         contestants,
         left_out,
@@ -257,8 +256,8 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         sparse: args.sparse || args.quick,
         loop_direct: args.loop_direct,
         own_device: args.own_device,
-        tree,
-        tree_state,
+        tree: tree(args)?,
+        tree_state: tree_state.to_owned(),
         below: mount_bench::storage_of(&scratch),
         quick: args.quick,
     };
@@ -275,6 +274,24 @@ fn tree(args: &Args) -> Result<String, Failure> {
         Err(error) => Err(Failure::new(format!("cannot find {}: {error}", tree.display()))),
     }
     .map_err(|failure| failure.code(WRONG_USAGE))
+}
+
+/// In which state it is.
+fn tree_state(args: &Args) -> Result<String, Failure> {
+    match tree(args)?.as_str() {
+        "" => Ok(String::new()),
+        tree => mount_bench::state_of(Path::new(tree)).map_err(Failure::new),
+    }
+}
+
+/// Fails when the tree has changed before it was copied, as while another bench was waited for: the results would be kept as
+/// those of the old tree.
+fn unchanged(args: &Args, state: &str) -> Result<(), Failure> {
+    if tree_state(args)? == state {
+        return Ok(());
+    }
+    let problem = "the files of --tree have changed since this run began";
+    Err(Failure::new(problem).hint("start it again: results of the changed tree are kept apart"))
 }
 
 /// Those that take part in a quick run where none are named.
