@@ -44,15 +44,20 @@ class Figure:
 
     def spec(self) -> Dict[str, Any]:
         """The figure for Vega-Lite, for example for ``altair.Chart.from_dict``."""
-        points = [point for point in self.points() if math.isfinite(point["y"])]
+        drawn = [point for point in self.points() if math.isfinite(point["y"])]
+        # A logarithmic axis has no place for 0; the page and the picture leave these out, too.
+        x_log, y_log = self.drawing["x_log"], self.drawing["y_log"]
+        drawn = [point for point in drawn if not y_log or point["y"] > 0]
+        points = [point for point in drawn if not x_log or isinstance(point["x"], str) or point["x"] > 0]
         is_bar = self.drawing["chart"] == "bar"
         is_text = any(isinstance(point["x"], str) for point in points)
-        y_scale: Dict[str, Any] = {"type": "log"} if self.drawing["y_log"] else {"zero": is_bar}
-        if self.drawing["y_from"] is not None and not self.drawing["y_log"]:
-            y_scale["domainMin"] = self.drawing["y_from"]
+        y_from = self.drawing["y_from"]
+        y_scale: Dict[str, Any] = {"type": "log"} if y_log else {"zero": y_from is None}
+        if y_from is not None and not y_log:
+            y_scale["domainMin"] = y_from
         x: Dict[str, Any] = {"field": "x", "title": self.drawing["x_label"], "type": "nominal", "sort": None}
         if not is_text and not is_bar:
-            x.update(type="quantitative", scale={"type": "log"} if self.drawing["x_log"] else {"zero": False})
+            x.update(type="quantitative", scale={"type": "log"} if x_log else {"zero": False})
         curve = {"field": "curve", "type": "nominal", "title": None, "sort": None}
         encoding: Dict[str, Any] = {
             "x": x,

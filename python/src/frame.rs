@@ -57,9 +57,12 @@ impl Frame {
     /// Takes over the table.
     pub(crate) fn read(table: &Bound<'_, PyAny>) -> PyResult<Frame> {
         let wrong = |problem: String| PyValueError::new_err(format!("the table is no trace: {problem}"));
-        let reader = reader_of(table)?;
+        let py = table.py();
+        let mut reader = reader_of(table)?;
         let (mut batches, mut devices, mut rows) = (Vec::new(), Vec::new(), 0);
-        for batch in reader {
+        // A stream may read files, with the help of threads that need the interpreter.
+        while let Some(batch) = py.detach(|| reader.next()) {
+            py.check_signals()?;
             let batch = batch.map_err(|error| wrong(error.to_string()))?;
             batches.push(Columns::of(&batch, rows, &mut devices).map_err(wrong)?);
             rows += batch.num_rows();

@@ -48,7 +48,11 @@ impl Study {
 
 /// An experiment whose results this process collects.
 #[pyclass(frozen, module = "seekless._native")]
-pub(crate) struct OpenStudy(Mutex<Option<calls::OpenStudy>>);
+pub(crate) struct OpenStudy {
+    study: Mutex<Option<calls::OpenStudy>>,
+    /// What opening it had to say, as that the folder has the rows of another experiment.
+    notes: Vec<String>,
+}
 
 impl OpenStudy {
     /// Without the interpreter's lock, as this waits for other threads.
@@ -58,7 +62,7 @@ impl OpenStudy {
         call: impl FnOnce(&mut calls::OpenStudy) -> Result<T, calls::Problem> + Send,
     ) -> PyResult<T> {
         let result = py.detach(|| {
-            let mut study = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut study = self.study.lock().unwrap_or_else(PoisonError::into_inner);
             study.as_mut().map(call)
         });
         let result = result.ok_or_else(|| PyValueError::new_err("the study is finished"))?;
@@ -73,8 +77,8 @@ impl OpenStudy {
     fn new(py: Python<'_>, words: Vec<String>, library: PathBuf, share: Option<PathBuf>) -> PyResult<OpenStudy> {
         let installation = Installation { library, share };
         let open = |caller: &dyn calls::Caller| calls::Study::read(&words, &installation)?.open(caller);
-        let (open, _) = watched(py, None, open)?;
-        Ok(OpenStudy(Mutex::new(Some(open))))
+        let (open, notes) = watched(py, None, open)?;
+        Ok(OpenStudy { study: Mutex::new(Some(open)), notes })
     }
 
     /// The simulated points that are not measured yet; no other run measures them now.
@@ -99,13 +103,14 @@ impl OpenStudy {
 
     /// Measures what is left in this process, and writes the rows.
     fn finish(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Told> {
-        let study = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let study = py.detach(|| self.study.lock().unwrap_or_else(PoisonError::into_inner).take());
         let study = study.ok_or_else(|| PyValueError::new_err("the study is finished"))?;
-        answered(py, progress, move |caller| study.finish(caller))
+        let (value, text, later) = answered(py, progress, move |caller| study.finish(caller))?;
+        Ok((value, text, [&self.notes[..], &later].concat()))
     }
 
     /// Lets go of the folder of results.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        py.detach(|| self.study.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }

@@ -164,6 +164,11 @@ def test_figures(small):
     assert bundle["application/vnd.vegalite.v5+json"] == spec and bundle["image/svg+xml"].startswith("<svg")
     json.dumps(spec, allow_nan=False)
     assert "Reads" in repr(figure)
+    # The axis begins at zero, as on the page; a logarithmic one has no place for it.
+    assert spec["encoding"]["y"]["scale"] == {"zero": True}
+    figure.drawing["y_log"] = True
+    figure.drawing["panels"][0]["curves"][0]["marks"][0]["y"] = 0
+    assert len(figure.spec()["data"]["values"]) == 19
 
 
 def test_an_experiment_by_name(monkeypatch, small):
@@ -175,6 +180,8 @@ def test_an_experiment_by_name(monkeypatch, small):
 
 
 def test_bad_batches(small):
+    # A shell that starts the tests in the background has them ignore it.
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ValueError, match="at least one point"):
         seekless.run(small, batch=0)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
