@@ -1,5 +1,8 @@
 //! Mounting from the command line: the daemon comes, serves, dies and comes again.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,35 @@ pub(crate) fn daemon(scratch: &Scratch) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }
 
+/// A file in memory, shared with it.
+struct Mapping {
+    place: *mut u8,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn new(file: &File, bytes: usize) -> Mapping {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses the place, so that nothing else of this process is replaced.
+        let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        assert_ne!(place, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Mapping { place: place.cast(), bytes }
+    }
+
+    fn store(&mut self, at: usize, value: u8) {
+        assert!(at < self.bytes);
+        // SAFETY: `at` is inside the mapping, which lives as long as `self`; there is no reference into it.
+        unsafe { self.place.add(at).write_volatile(value) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: what `mmap` has returned, and nothing points into it any more.
+        unsafe { libc::munmap(self.place.cast(), self.bytes) };
+    }
+}
+
 /// An image that is removed while it is mounted is reported, with a command that still copies it.
 #[test]
 fn an_image_that_is_removed_can_be_copied_while_it_is_mounted() {
@@ -55,6 +87,45 @@ fn an_image_that_is_removed_can_be_copied_while_it_is_mounted() {
     scratch.good(&["mount", "lfs / file:a.img", "mnt"]);
     assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), b"still here");
     scratch.good(&["umount", "mnt"]);
+}
+
+/// Aim: `seekless sync` makes durable what the kernel still has of files that are open: pages that were changed through a mapping,
+/// and with `-o writeback` what was written. Whether the kernel sends all of it before it lets `sync` go on has changed from one
+/// version to another. Method: many scattered pages, more than the kernel sends at once; then SIGKILL.
+#[test]
+fn what_the_kernel_holds_is_durable_after_a_sync() {
+    if !can_mount() {
+        return;
+    }
+    const PAGE: usize = 4096;
+    const PAGES: usize = 3000;
+    let scratch = prepared();
+    for options in ["writeback", "relatime"] {
+        for round in 1..=3_u8 {
+            scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid", "-o", options]);
+            let path = scratch.path("mnt/mapped");
+            let file = File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+            file.set_len(4 * (PAGES * PAGE) as u64).unwrap();
+            let mut map = Mapping::new(&file, 4 * PAGES * PAGE);
+            for page in 0..PAGES {
+                // Not next to each other, so that each goes by itself.
+                map.store(4 * page * PAGE, round);
+            }
+            let mut written = File::create(scratch.path("mnt/written")).unwrap();
+            written.write_all(&vec![round; 5_000_000]).unwrap();
+            scratch.good(&["sync", "mnt"]);
+            kill_process(daemon(&scratch), Signal::KILL).unwrap();
+            wait_for("its end", || std::fs::metadata(scratch.path("mnt")).is_err());
+            scratch.good(&["umount", "--lazy", "mnt"]);
+            drop((map, file, written));
+            scratch.good(&["mount", LINE, "mnt"]);
+            let mapped = std::fs::read(scratch.path("mnt/mapped")).unwrap();
+            let lost = (0..PAGES).filter(|page| mapped[4 * page * PAGE] != round).count();
+            assert_eq!(lost, 0, "pages of {PAGES} with {options}, round {round}");
+            assert!(std::fs::read(scratch.path("mnt/written")).unwrap() == vec![round; 5_000_000], "{options}");
+            scratch.good(&["umount", "mnt"]);
+        }
+    }
 }
 
 /// What something else cuts off the end of an image in use is lost, so nothing is called durable any more.
