@@ -10,6 +10,7 @@ pub mod bonnie;
 pub mod build;
 mod contents;
 pub mod largefile;
+pub mod log_append;
 mod meter;
 pub mod phases;
 pub mod postmark;
@@ -45,6 +46,7 @@ pub const WORKLOADS: &[&WorkloadSpec] = &[
     &tpcb::TpcB::SPEC,
     &build::Build::SPEC,
     &append::Append::SPEC,
+    &log_append::LogAppend::SPEC,
     &attributes::Attributes::SPEC,
     &bonnie::Bonnie::SPEC,
     &tool::Tool::SPEC,

@@ -20,6 +20,7 @@ use seekless_lab::workload::attributes::Attributes;
 use seekless_lab::workload::bonnie::Bonnie;
 use seekless_lab::workload::build::Build;
 use seekless_lab::workload::largefile::{self, LargeFile};
+use seekless_lab::workload::log_append::{self, LogAppend};
 use seekless_lab::workload::postmark::PostMark;
 use seekless_lab::workload::sizes::{self, Sizes};
 use seekless_lab::workload::smallfile::SmallFile;
@@ -178,6 +179,7 @@ programs! {
     pooled_files: postmark(),
     transactions: bank(),
     appends: Append { bytes: 4_000, ..Append::default() },
+    logs_of_several_writers: LogAppend { writers: 3, records: 5, bytes: 700, ..LogAppend::default() },
     attributes_of_files: Attributes { files: 30, bytes: 700, files_per_directory: 7, ..Attributes::default() },
     bonnie: Bonnie { bytes: 64 << 10, seeks: 50, ..Bonnie::default() },
     encoding_by_a_file_system: Tool { largest: 16 << 10, bytes: 32 << 10, ..Tool::default() },
@@ -212,6 +214,19 @@ fn transactions_are_bound_by_the_disk() {
     let (lazy, apart, together) = (rate(None, &bank()), rate(Some(&stack), &spec), rate(None, &spec));
     assert!(lazy > apart && apart > together, "{lazy} {apart} {together}");
     assert!((40.0..120.0).contains(&lazy), "one random access a transaction: {lazy}");
+}
+
+/// Writers run at once, and fsyncs that come together share their requests in LFS: where each request takes long, four writers make more
+/// records durable in a second than one. Method: as many records by one and by four, on memory behind delays.
+#[test]
+fn writers_wait_side_by_side() {
+    let rate = |writers| {
+        let spec = LogAppend { writers, records: 40 / writers, ..LogAppend::default() };
+        let run = simulated("lfs / fault:delay=20ms / memory:64MiB", HostProfile::NONE, &spec);
+        run.phase(log_append::APPEND).unwrap().per_second().unwrap()
+    };
+    let (one, four) = (rate(1), rate(4));
+    assert!(four > 1.5 * one, "{one} {four}");
 }
 
 /// Every size moves about the same bytes, and one file at least.
@@ -343,6 +358,8 @@ fn senseless_sizes_are_refused() {
     refused(&TpcB { cache: 1, ..bank() });
     refused(&Build { files: 0, ..Build::default() });
     refused(&Build { bytes: 1, ..Build::default() });
+    refused(&LogAppend { writers: 0, ..LogAppend::default() });
+    refused(&LogAppend { bytes: 0, ..LogAppend::default() });
     refused(&Tool { level: 10, ..Tool::default() });
     refused(&Tool { smallest: 2, largest: 1, ..Tool::default() });
 }
