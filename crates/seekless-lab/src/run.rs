@@ -190,7 +190,14 @@ pub(crate) async fn close(fs: &Fs) -> Result<(), LabError> {
 }
 
 fn described(mounted: &Mounted) -> Vec<String> {
-    mounted.parts.iter().map(Part::describe).collect()
+    let all: Vec<String> = mounted.parts.iter().map(Part::describe).collect();
+    let below = all.iter().skip(1).map(Some).chain([None]);
+    // A device names what is below it, which follows by itself.
+    let alone = |(part, below): (&String, Option<&String>)| {
+        let names_it = below.and_then(|below| part.strip_suffix(below.as_str())?.strip_suffix(" / "));
+        names_it.unwrap_or(part).to_owned()
+    };
+    all.iter().zip(below).map(alone).collect()
 }
 
 fn run_of(
