@@ -197,6 +197,7 @@ pub type Counter = (&'static str, u64);
 /// What has a default here and what a device that passes requests on does with it:
 ///   `readings`, `read_as`, `correct`   passes them on, or checksums above cannot reach the other copies below
 ///   `provision`, `release`             passes them on
+///   `arrangement`, `parts`, `part_at`  passes them on, or members in another order are not noticed
 ///   `head`                             passes it on if it changes no addresses and takes no time
 ///   `zoned`                            leaves it, and says `zones: None` in its geometry, unless it changes no addresses
 ///   `spans`                            passes it on if it changes no addresses

@@ -1,4 +1,4 @@
-//! Equally many runs begin and end.
+//! Appending a little at a time, as logs do.
 //!
 //! Paper: [za01 §7.4]: units of 10, 100 and 1000 bytes are appended to a new file until it has 32 MB; the files hold
 //! one letter, English text, programs, and compressed data.

@@ -2,7 +2,7 @@
 //! forgotten: without them a checksum above does not reach the copies below. Method: every word of that kind over a device
 //! that writes down what arrives.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -14,9 +14,9 @@ use crate::device::{BlockDevice, Data, DeviceError, Discard, Geometry, Guarantee
 const EXCEPTIONS: &[(&str, &[&str], &str)] =
     &[("fork", &["correct", "discard", "flush", "provision", "release", "write"], "what is below stays as it is")];
 
-/// A redundant device that holds zeroes.
+/// A redundant device that holds zeroes, and says of two devices below how they are put together.
 #[derive(Default)]
-struct Probe(RefCell<Vec<String>>);
+struct Probe(RefCell<Vec<String>>, Cell<u32>);
 
 impl Probe {
     fn note(&self, what: impl Into<String>) {
@@ -32,6 +32,18 @@ impl BlockDevice for Probe {
 
     fn guarantees(&self) -> Guarantees {
         Guarantees { atomic_write_bytes: 512, durable_on_completion: false, ordered: false, discard: Discard::Zeroes }
+    }
+
+    fn arrangement(&self) -> u32 {
+        self.1.get()
+    }
+
+    fn parts(&self) -> u32 {
+        2
+    }
+
+    fn part_at(&self, _: Sector) -> (u32, u64) {
+        (1, 8)
     }
 
     async fn read(&self, _: Sector, buf: Buf) -> Result<Buf, DeviceError> {
@@ -128,6 +140,13 @@ fn pass_through_devices_pass_everything_on() {
             let opened = stack.open(rt, &leaves, Purpose::Use).await.unwrap_or_else(|error| panic!("{error}"));
             let device = opened.device().expect("the top is a device");
             assert_eq!(device.geometry().zones.is_some(), device.zoned().is_some(), "`{}` and its zones", word.name);
+            let arrangements = [1, 2].map(|below| {
+                probe.1.set(below);
+                device.arrangement()
+            });
+            assert_ne!(arrangements[0], arrangements[1], "`{}` keeps the `arrangement` below to itself", word.name);
+            assert_eq!(device.parts(), 2, "`{}` keeps the `parts` below to itself", word.name);
+            assert_eq!(device.part_at(Sector(8)).0, 1, "`{}` keeps `part_at` to itself", word.name);
             ask_everything(&**device).await
         });
         asked.unwrap().unwrap_or_else(|error| panic!("`{}`: {error}", word.name));
