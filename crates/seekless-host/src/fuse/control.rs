@@ -594,12 +594,17 @@ fn exit_status(pidfd: &OwnedFd) -> Option<i32> {
     /// `_IOWR(0xFF, 11, struct pidfd_info)` for a structure of this size.
     const GET_INFO: libc::Ioctl = (0xc000_ff0b_u32 | ((size_of::<PidfdInfo>() as u32) << 16)) as libc::Ioctl;
     const _: () = assert!(size_of::<PidfdInfo>() == 64);
-    // The code is available once the parent has collected the child, which init and shells do soon.
-    for _ in 0..20 {
+    // The code is available once the parent has collected the child, which init and shells do soon; on a busy machine that may take a
+    // second.
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < deadline {
         let mut info = PidfdInfo { mask: INFO_EXIT, ..PidfdInfo::default() };
         // SAFETY: the kernel reads and writes at most the 64 bytes that the request number says.
         let result = unsafe { libc::ioctl(pidfd.as_raw_fd(), GET_INFO, &raw mut info) };
-        if result == 0 && info.mask & INFO_EXIT != 0 {
+        if result != 0 {
+            return None; // The kernel does not know, and never will.
+        }
+        if info.mask & INFO_EXIT != 0 {
             return Some(match libc::WIFEXITED(info.exit_code) {
                 true => libc::WEXITSTATUS(info.exit_code),
                 false => 128 + libc::WTERMSIG(info.exit_code),
