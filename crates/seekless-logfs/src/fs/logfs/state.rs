@@ -464,6 +464,9 @@ impl<L: LogBackend> State<L> {
     pub(in crate::fs) fn count_attributes(&mut self, ino: Ino) {
         let Some(data) = self.inodes.get(&ino).and_then(|known| known.xattr.as_ref()) else { return };
         let bytes = data.len() as u64;
+        if bytes == 0 {
+            return; // The last one was removed.
+        }
         self.clean_attributes.files.push_back((ino, bytes));
         self.clean_attributes.bytes += bytes;
         let most = (self.volume.cache_bytes / CLEAN_ATTRIBUTES_SHARE).max(CLEAN_ATTRIBUTES_BYTES_LEAST);
