@@ -23,7 +23,7 @@ trap 'rm -rf "$root"' EXIT
 # zig brings musl, and a compiler and a linker for C. It is downloaded, in the version that these scripts were tried with.
 tools=$PWD/target/python/tools
 has_zig() {
-    { [ -x "$tools/bin/pip" ] || python3 -m venv "$tools"; } &&
+    { "$tools/bin/pip" --version >/dev/null 2>&1 || { rm -rf "$tools"; python3 -m venv "$tools"; }; } &&
         "$tools/bin/pip" install --quiet 'cargo-zigbuild==0.24.1' 'ziglang==0.17.1' && return
     echo "zig cannot be downloaded from PyPI, so the tarball has glibc in place of musl" >&2
     return 1

