@@ -309,10 +309,10 @@ def test_a_workload_that_does_not_end_can_be_ended(function):
 
 def test_progress():
     seen = []
-    seekless.bench(SmallFile(3000), on="lfs / disk:dec-rz26", progress=lambda *step: seen.append(step))
+    seekless.bench(SmallFile(30_000), on="lfs / disk:dec-rz26", progress=lambda *step: seen.append(step))
     assert seen and all(what.startswith("[1/1] ") for what, _, _ in seen)
     assert seen[0] == ("[1/1] lfs / disk:dec-rz26", 0, None)  # Before its first phase.
-    assert {total for what, _, total in seen[1:] if "between" not in what} == {3000}
+    assert {total for what, _, total in seen[1:] if "between" not in what} == {30_000}
 
 
 def test_an_interrupt_between_a_call_and_its_await():
