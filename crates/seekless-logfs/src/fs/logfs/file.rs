@@ -488,14 +488,15 @@ pub(in crate::fs) fn fallocate_step<L: LogBackend>(
     if grows {
         wait_for_reclaim(&change, ino, end)?;
         // Fail at once when the request cannot succeed, rather than fill the volume first.
-        let (capacity, used) = (change.state.volume.capacity_bytes, L::used_bytes(change.state));
-        let wanted = range.bytes.saturating_sub(inode.bytes_used);
-        if wanted > capacity.saturating_sub(used) {
-            // What is being freed counts as used until it is written, and `statfs` counts it as free.
-            let used = used.saturating_sub(change.state.freed_pending_bytes);
-            return match wanted > capacity.saturating_sub(used) {
-                true => fail(FsError::NoSpace),
-                false => need(Wait::LastRoom),
+        let state = &*change.state;
+        let fits = |used: u64| {
+            let has_it = range.bytes <= inode.bytes_used;
+            has_it || used + (range.bytes - inode.bytes_used) <= state.volume.capacity_bytes
+        };
+        if !fits(L::used_bytes(state)) {
+            return match fits(state.used_after_frees()) {
+                true => need(Wait::LastRoom),
+                false => fail(FsError::NoSpace),
             };
         }
     }

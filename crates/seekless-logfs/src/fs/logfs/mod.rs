@@ -25,6 +25,8 @@ pub(in crate::fs) mod run;
 mod shared_buffers;
 mod sorted_vec;
 pub(in crate::fs) mod state;
+#[cfg(test)]
+pub(in crate::fs) mod tests;
 pub(in crate::fs) mod tree;
 mod windows;
 pub mod xattr;

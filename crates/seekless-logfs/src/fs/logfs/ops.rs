@@ -399,7 +399,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         let state = self.state.borrow();
         let block = BLOCK_BYTES as u64;
         let capacity = state.volume.capacity_bytes;
-        let used = L::used_bytes(&state).saturating_sub(state.freed_pending_bytes).min(capacity);
+        let used = state.used_after_frees().min(capacity);
         let free = (capacity - used) / block;
         // What the next ordinary change would find: no space, while the storage below is full.
         let room = match state.stalled.is_empty() {

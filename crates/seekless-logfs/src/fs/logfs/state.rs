@@ -460,6 +460,13 @@ impl<L: LogBackend> State<L> {
         }
     }
 
+    /// Bytes that count against the capacity once what is being freed is written.
+    pub(in crate::fs) fn used_after_frees(&self) -> u64 {
+        let used = L::used_bytes(self);
+        debug_assert!(self.freed_pending_bytes <= used, "A3: what is being freed counts as used");
+        used.saturating_sub(self.freed_pending_bytes)
+    }
+
     /// The attributes of `ino` have just been read or written. Forgets the oldest ones where there are too many.
     pub(in crate::fs) fn count_attributes(&mut self, ino: Ino) {
         let Some(data) = self.inodes.get(&ino).and_then(|known| known.xattr.as_ref()) else { return };

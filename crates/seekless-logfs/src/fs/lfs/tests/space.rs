@@ -5,6 +5,7 @@ use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::logfs::backend::SpaceAccounts;
 use crate::fs::logfs::is_internal;
+use crate::fs::logfs::tests::{attribute_bytes, attributes_have_a_limit};
 use crate::fs::logfs::tree::BlockId;
 use crate::testing::environment::soak;
 use crate::testing::volumes::space::{self, fill};
@@ -463,35 +464,18 @@ fn a_full_volume_has_nothing_available() {
 /// Aim: attributes in memory have a limit. Method: more of them than that, written and then read, and moved by the cleaner.
 #[test]
 fn attributes_in_memory_have_a_limit() {
-    const FILES: u32 = 300;
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, 64 * MIB).await;
         let options = Options { cache_bytes: 16 * MIB, ..Options::default() };
         let lfs = open(rt.clone(), device, options).await.unwrap();
         let client = Client::new(lfs.clone());
-        let held = || -> u64 {
-            let state = lfs.state.borrow();
-            state.inodes.values().filter_map(|known| known.xattr.as_ref()).map(|data| data.len() as u64).sum()
-        };
-        for file in 0..FILES {
-            let name = format!("/f{file}");
-            client.write_file(name.as_bytes(), b"").await.unwrap();
-            client.set_xattr(name.as_bytes(), b"user.a", &[file as u8; 60_000]).await.unwrap();
-        }
-        client.sync().await.unwrap();
-        assert!(held() <= 4 * MIB, "{} bytes when all is written", held());
-        for round in 0..2 {
-            for file in 0..FILES {
-                let read = client.get_xattr(format!("/f{file}").as_bytes(), b"user.a").await.unwrap();
-                assert!(read == [file as u8; 60_000], "round {round}, file {file}");
-                assert!(held() <= 4 * MIB, "{} bytes with file {file} of round {round}", held());
-            }
-        }
+        attributes_have_a_limit(&lfs, 4 * MIB).await;
         for segment in 0..100 {
             lfs.move_segment(segment, 0).await.unwrap();
         }
         client.sync().await.unwrap();
-        assert!(held() <= 4 * MIB, "{} bytes when the cleaner has moved them", held());
+        let held = attribute_bytes(&lfs);
+        assert!(held <= 4 * MIB, "{held} bytes when the cleaner has moved them");
         assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
     });
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::logfs::tests::attributes_have_a_limit;
 use crate::testing::volumes::space;
 
 #[test]
@@ -188,30 +189,11 @@ fn a_full_volume_is_full_while_others_overwrite() {
 /// Aim: attributes in memory have a limit. Method: more of them than that, written and then read.
 #[test]
 fn attributes_in_memory_have_a_limit() {
-    const FILES: u32 = 300;
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, 64 * MIB).await;
         let options = Options { cache_bytes: 16 * MIB, ..Options::default() };
         let vlfs = open(rt.clone(), device, options).await.unwrap();
-        let client = Client::new(vlfs.clone());
-        let held = || -> u64 {
-            let state = vlfs.state.borrow();
-            state.inodes.values().filter_map(|known| known.xattr.as_ref()).map(|data| data.len() as u64).sum()
-        };
-        for file in 0..FILES {
-            let name = format!("/f{file}");
-            client.write_file(name.as_bytes(), b"").await.unwrap();
-            client.set_xattr(name.as_bytes(), b"user.a", &[file as u8; 60_000]).await.unwrap();
-        }
-        client.sync().await.unwrap();
-        assert!(held() <= 4 * MIB, "{} bytes when all is written", held());
-        for round in 0..2 {
-            for file in 0..FILES {
-                let read = client.get_xattr(format!("/f{file}").as_bytes(), b"user.a").await.unwrap();
-                assert!(read == [file as u8; 60_000], "round {round}, file {file}");
-                assert!(held() <= 4 * MIB, "{} bytes with file {file} of round {round}", held());
-            }
-        }
+        attributes_have_a_limit(&vlfs, 4 * MIB).await;
         assert_eq!(vlfs.recount().await.unwrap(), Vec::<String>::new());
     });
 }
