@@ -48,19 +48,9 @@ impl OwnDirectory {
         if stack.words().len() == 1 || !above.is_dir() {
             return Ok(None); // That it does not exist is reported when it is opened.
         }
-        for number in 0_u32.. {
-            let name = PathBuf::from(format!("seekless-bench-{}-{number}", std::process::id()));
-            let path = above.join(&name);
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(Some(OwnDirectory { path, name })),
-                // Left by a process that was killed.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(Failure::new(format!("cannot make the directory {}: {error}", path.display())));
-                }
-            }
-        }
-        unreachable!("no directory has 2^32 entries of this name");
+        let path = seekless_lab::target::own_directory(above).map_err(Failure::new)?;
+        let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+        Ok(Some(OwnDirectory { path, name }))
     }
 }
 

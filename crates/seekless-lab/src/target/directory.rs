@@ -29,8 +29,12 @@ impl Default for Host {
     }
 }
 
-/// Makes a directory that another thread, or a process that had this number and was killed, has not made.
-fn made_in(parent: &Path) -> Result<PathBuf, LabError> {
+/// Makes a directory in `parent` for one run, and returns its path. Names that another thread has, or a process that had this number
+/// and was killed, are passed over.
+///
+/// # Errors
+/// `Host` when it cannot be made.
+pub fn own_directory(parent: &Path) -> Result<PathBuf, LabError> {
     for number in 0_u32.. {
         let home = parent.join(format!("seekless-bench-{}-{number}", std::process::id()));
         match fs::create_dir(&home) {
@@ -56,7 +60,7 @@ impl Directory {
     /// # Errors
     /// `Host` when `parent` is not a directory, or may not be written.
     pub fn new(parent: &Path, host: Host) -> Result<Directory, LabError> {
-        let home = made_in(parent)?;
+        let home = own_directory(parent)?;
         let opened = File::open(&home).map_err(failed("open", &home))?;
         Ok(Directory { home, opened, host, started: Instant::now() })
     }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use seekless::rt::Work;
 use seekless::units::Nanos;
 
-pub use directory::{Directory, Host, drop_caches_of};
+pub use directory::{Directory, Host, drop_caches_of, own_directory};
 pub use vfs::Vfs;
 
 use crate::LabError;
