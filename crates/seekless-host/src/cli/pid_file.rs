@@ -39,7 +39,7 @@ impl PidFile {
         let written = File::open(&self.path).ok();
         // Where that fails, its times are what others have.
         *self.written.borrow_mut() =
-            written.filter(|file| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok());
+            written.filter(|file| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok());
         Ok(())
     }
 
@@ -123,8 +123,9 @@ fn is_named(pid: u32, file: &File) -> bool {
     is_running(pid) && (is_locked(file) || !is_younger())
 }
 
+/// Several may ask at once, and do not take each other for the daemon.
 fn is_locked(file: &File) -> bool {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
         Err(error) => error == Errno::WOULDBLOCK,
         Ok(()) => {
             let _ = rustix::fs::flock(file, FlockOperation::Unlock);
