@@ -16,7 +16,7 @@ use super::node::{Node, OpenFile};
 use super::space::{Extent, Space};
 use super::{ChunkedLayer, Options, Plain, mark};
 use crate::fs::client::Client;
-use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, XattrMode};
+use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, SeekTo, XattrMode};
 use crate::layer::codecs::Position;
 use crate::layer::read_lower;
 pub use crate::layer::{Finding, Report};
@@ -76,7 +76,7 @@ impl ChunkedLayer {
                 return Ok(Vec::new());
             }
             Content::Damaged(problem) => {
-                report.repairable |= !heads(lower, ino).await?.is_empty();
+                report.repairable |= !heads(lower, ino, 1).await?.is_empty();
                 let repaired = repair && self.rebuild(lower, &attr).await?;
                 return Ok(vec![(problem, repaired)]);
             }
@@ -89,7 +89,7 @@ impl ChunkedLayer {
             Ok(()) => {}
             Err(error @ FsError::Corrupt { .. }) => {
                 is_index_damaged = true;
-                report.repairable |= !heads(lower, ino).await?.is_empty();
+                report.repairable |= !heads(lower, ino, 1).await?.is_empty();
                 problems.push((error.to_string(), false));
             }
             Err(error) => return Err(error),
@@ -193,7 +193,7 @@ impl ChunkedLayer {
 
     /// Builds a new index for a file from the heads of its records. Returns false when there are none.
     async fn rebuild(&self, lower: &Fs, attr: &Attr) -> FsResult<bool> {
-        let heads = heads(lower, attr.ino).await?;
+        let heads = heads(lower, attr.ino, usize::MAX).await?;
         let Some(newest) = heads.iter().map(|(_, head)| head).max_by_key(|head| head.generation).copied() else {
             return Ok(false);
         };
@@ -296,19 +296,25 @@ pub(super) async fn books(stacked: &crate::layer::Stacked<ChunkedLayer>) -> Resu
     }
 }
 
-/// Every head of a record in a lower file, with its offset. Walks from record to record, and where there is none, from
-/// one possible offset to the next.
-async fn heads(lower: &Fs, ino: Ino) -> FsResult<Vec<(u64, Head)>> {
+/// The heads of records in a lower file, up to `max` of them, with their offsets. Walks from record to record, and where
+/// there is none, from one possible offset to the next. Holes are not read: any user may make one of 8 EiB.
+async fn heads(lower: &Fs, ino: Ino, max: usize) -> FsResult<Vec<(u64, Head)>> {
     let mut found = Vec::new();
     let mut at = RECORDS_START;
     let (mut piece, mut piece_start) = (Vec::new(), 0);
-    loop {
+    while found.len() < max {
         let within = (at - piece_start) as usize;
         if piece.len() < within + Head::BYTES {
+            at = match lower.lseek(ino, None, at, SeekTo::Data).await {
+                Ok(data) => at.max(data / RECORD_ALIGN * RECORD_ALIGN),
+                Err(FsError::NoSuchOffset) => break,
+                Err(FsError::Unsupported) => at,
+                Err(error) => return Err(error),
+            };
             piece = read_lower(lower, ino, None, at, PIECE_BYTES).await?;
             piece_start = at;
             if piece.len() < Head::BYTES {
-                return Ok(found);
+                break;
             }
             continue;
         }
@@ -323,12 +329,13 @@ async fn heads(lower: &Fs, ino: Ino) -> FsResult<Vec<(u64, Head)>> {
             (piece, piece_start) = (Vec::new(), at);
         }
     }
+    Ok(found)
 }
 
 /// For tests and tools: the records of a file, one line each.
 pub async fn dump(lower: &Fs, ino: Ino) -> FsResult<String> {
     let mut text = String::new();
-    for (offset, head) in heads(lower, ino).await? {
+    for (offset, head) in heads(lower, ino, usize::MAX).await? {
         let kind = match head.kind {
             kinds::CHUNK => "chunk",
             kinds::TAIL => "tail",

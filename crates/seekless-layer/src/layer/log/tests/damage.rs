@@ -168,3 +168,31 @@ fn foreign_files_follow_the_rule() {
         }
     });
 }
+
+/// Any user may make a file of exbibytes that begins like one of ours and holds nothing, or records far apart. What is
+/// stored is read, and nothing else.
+#[test]
+fn holes_of_a_damaged_file_are_not_read() {
+    simulate(1, async |rt| {
+        let options = tiny(Arc::new(Zstd::default()));
+        let content = text(40_000);
+        let (lower, below) = made(&rt, &options, &content).await;
+        let size = |size| crate::fs::SetAttr { size: Some(size), ..crate::fs::SetAttr::default() };
+        let mut bad = below.read_file(b"/f").await.unwrap();
+        bad[3] ^= 0x10;
+        overwrite(&below, &bad).await;
+        below.write_file(b"/g", b"SKLSlog1").await.unwrap();
+        for path in [b"/f", b"/g"] {
+            below.setattr(path, size(1 << 43)).await.unwrap();
+        }
+        for repair in [false, true] {
+            let report = check::check(&rt, lower.clone(), options.clone(), repair).await.unwrap();
+            let repaired = |path: &[u8]| {
+                let finding = report.findings.iter().find(|finding| finding.path == path);
+                finding.map(|finding| finding.repaired)
+            };
+            assert_eq!([repaired(b"/f"), repaired(b"/g")], [Some(repair), Some(false)], "{report:?}");
+        }
+        assert!(mounted(&rt, &lower, &options).await.read_file(b"/f").await.unwrap() == content);
+    });
+}
