@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::file::{File, Form, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, SizeMark, kinds};
 use super::index::{Index, Step};
-use super::load::{Content, PIECE_BYTES, look, read_record};
+use super::load::{Content, PIECE_BYTES, is_of_one_file, look, read_record};
 use super::node::{Node, OpenFile};
 use super::space::{Extent, Space};
 use super::{ChunkedLayer, Options, Plain, mark};
@@ -46,7 +46,7 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                     client.forget(ino).await;
                     let checked = match checked {
                         // One unreadable file is no reason to skip the others.
-                        Err(FsError::Device(error)) if error.is_of_medium() => vec![(error.to_string(), false)],
+                        Err(error) if is_of_one_file(&error) => vec![(error.to_string(), false)],
                         other => other?,
                     };
                     for (problem, repaired) in checked {

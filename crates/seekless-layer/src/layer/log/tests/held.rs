@@ -442,7 +442,7 @@ fn a_compaction_that_failed_loses_nothing() {
     });
 }
 
-/// A record cannot be read while the check builds a new index: the check ends with that error, and has given up nothing.
+/// A record cannot be read while the check builds a new index: that is what the check says, and has given up nothing.
 #[test]
 fn a_repair_gives_up_no_record_that_cannot_be_read_once() {
     simulate(1, async |rt| {
@@ -465,11 +465,43 @@ fn a_repair_gives_up_no_record_that_cannot_be_read_once() {
         below.write_file(b"/f", &bytes).await.unwrap();
         bench.held().refuse(move |call, _, at| ((call, at) == (Call::Read, third)).then(broken));
         let repair = async || check::check(&rt, bench.lower.clone(), bench.options.clone(), true).await;
-        assert_eq!(repair().await.map(|report| report.findings), Err(broken()));
+        let findings = repair().await.unwrap().findings;
+        let problem = check::Finding { path: b"/f".to_vec(), problem: broken().to_string(), repaired: false };
+        assert_eq!(findings, [problem]);
         bench.held().allow();
         let findings = repair().await.unwrap().findings;
         assert!(!findings.is_empty() && findings.iter().all(|finding| finding.repaired), "{findings:?}");
         assert!(bench.read_again(b"/f").await == content);
+    });
+}
+
+/// One file of the host cannot be read: the check says so, and goes on with the others.
+#[test]
+fn one_unreadable_file_does_not_end_the_check() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(crate::layer::codecs::Copy))).await;
+        let content = noise(1, 40_000);
+        {
+            let client = Client::new(bench.stack().await);
+            for path in [b"/a", b"/b", b"/c"] {
+                client.write_file(path, &content).await.unwrap();
+            }
+            client.fs().close().await.unwrap();
+        }
+        let below = Client::new(bench.model.clone() as Fs);
+        for path in [b"/a", b"/c"] {
+            let mut bytes = below.read_file(path).await.unwrap();
+            bytes[3] ^= 0x10;
+            below.write_file(path, &bytes).await.unwrap();
+        }
+        let unreadable = below.stat(b"/b").await.unwrap().ino;
+        bench.held().refuse(move |call, ino, _| ((call, ino) == (Call::Read, unreadable)).then(broken));
+        let report = check::check(&rt, bench.lower.clone(), bench.options.clone(), true).await.unwrap();
+        let found: Vec<_> = report.findings.iter().map(|finding| (&finding.path[..], finding.repaired)).collect();
+        assert_eq!(found, [(&b"/a"[..], true), (b"/b", false), (b"/c", true)]);
+        assert_eq!(report.files, 3);
+        bench.held().allow();
+        assert_clean(&rt, &(bench.model.clone() as Fs), &bench.options).await;
     });
 }
 
