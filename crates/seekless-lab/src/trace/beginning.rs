@@ -120,6 +120,11 @@ impl Beginning {
         Beginning { format: Format::of(&NATIVE), why, event: None, latency: false, notes: Vec::new() }
     }
 
+    /// Issues of the kernel, of which the driver may give some back.
+    pub(super) fn of_issues(&self) -> bool {
+        self.event == Some(Event::Issue)
+    }
+
     /// The events that the readers have to deliver.
     pub(super) fn wanted(&self) -> Wanted {
         self.event.map_or(Wanted::ALL, |event| Wanted::one(event, self.latency))

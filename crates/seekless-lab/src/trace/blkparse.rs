@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::kernel::{REQUEUE, Rwbs, Wanted, device, extent, push};
+use super::kernel::{Rwbs, Wanted, device, extent, push};
 use super::line_writer::{Completions, DeviceNumbers, Dropped, LineWriter, sectors};
 use super::request::{DeviceId, Event, Names, Op, Request};
 use super::spec::{Described, FormatSpec, ReaderOptions};
@@ -47,11 +47,11 @@ fn event(action: &[u8]) -> Result<Event, Aside> {
         b"Q" => return Ok(Event::Queue),
         b"D" => return Ok(Event::Issue),
         b"C" => return Ok(Event::Complete),
+        b"R" => return Ok(Event::Requeue),
         b"M" => "back merge",
         b"F" => "front merge",
         b"G" => "request allocated",
         b"S" => "wait for a request",
-        b"R" => REQUEUE,
         b"P" => "plug",
         b"U" => "unplug",
         b"UT" | b"T" => "unplug by timer",
@@ -131,6 +131,7 @@ impl BlkparseWriter {
             Event::Queue => ("Q", "[?]"),
             Event::Issue => ("D", "[?]"),
             Event::Complete => ("C", "[0]"),
+            Event::Requeue => ("R", "[0]"),
         };
         let (seconds, nanos) = (request.time.0 / SECOND, request.time.0 % SECOND);
         let (process, cpu) = (request.process.unwrap_or(0), request.cpu.unwrap_or(0));

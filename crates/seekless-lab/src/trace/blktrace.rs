@@ -40,6 +40,7 @@ const HEADER_8: usize = 64;
 /// The action's number. Bit 8 says that a control group's number follows the header.
 const ACTION_MASK: u32 = 0xff;
 const QUEUE: u32 = 1;
+const GIVE_BACK: u32 = 6;
 const ISSUE: u32 = 7;
 const COMPLETE: u32 = 8;
 
@@ -50,6 +51,7 @@ mod kind {
     pub(super) const FLUSH: u32 = 1 << 18;
     pub(super) const SYNC: u32 = 1 << 19;
     pub(super) const QUEUE: u32 = 1 << 20;
+    pub(super) const REQUEUE: u32 = 1 << 21;
     pub(super) const ISSUE: u32 = 1 << 22;
     pub(super) const COMPLETE: u32 = 1 << 23;
     pub(super) const FS: u32 = 1 << 24;
@@ -152,6 +154,7 @@ impl Blktrace {
                 ISSUE if self.wanted.issue => Some(Event::Issue),
                 COMPLETE if self.wanted.complete => Some(Event::Complete),
                 QUEUE if self.wanted.queue => Some(Event::Queue),
+                GIVE_BACK if self.wanted.requeue => Some(Event::Requeue),
                 _ => None,
             };
             let odd = action & (kind::NOTIFY | kind::PC | kind::DRIVER) != 0;
@@ -344,6 +347,7 @@ impl BlktraceWriter {
             Event::Queue => (QUEUE, kind::QUEUE),
             Event::Issue => (ISSUE, kind::ISSUE),
             Event::Complete => (COMPLETE, kind::COMPLETE),
+            Event::Requeue => (GIVE_BACK, kind::REQUEUE),
         };
         let mut action = act | category | kind::FS;
         action |= match request.op {

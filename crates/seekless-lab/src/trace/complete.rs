@@ -23,7 +23,7 @@ const WINDOW: usize = 1 << 16;
 /// Where a request is under way: the device and its first byte not yet done. All flushes of a device share one.
 type Key = (DeviceId, u64);
 
-fn key(request: &Request) -> Key {
+pub(super) fn key(request: &Request) -> Key {
     (request.device, if request.op == Op::Flush { u64::MAX } else { request.offset })
 }
 

@@ -55,7 +55,11 @@ impl Import {
         if let Some(note) = tallies.note.filter(|note| !self.notes.iter().any(|known| known == note)) {
             self.notes.push(note.to_owned());
         }
-        for (all, more) in [(&mut self.skipped, tallies.skipped), (&mut self.rejected, tallies.rejected)] {
+        self.add_tallies(tallies.skipped, tallies.rejected);
+    }
+
+    fn add_tallies(&mut self, skipped: Vec<Tally>, rejected: Vec<Tally>) {
+        for (all, more) in [(&mut self.skipped, skipped), (&mut self.rejected, rejected)] {
             for tally in more {
                 match all.iter_mut().find(|known: &&mut Tally| known.reason == tally.reason) {
                     Some(known) => known.count += tally.count,
@@ -63,6 +67,14 @@ impl Import {
                 }
             }
             all.sort_by(|one, two| two.count.cmp(&one.count).then(one.reason.cmp(two.reason)));
+        }
+    }
+
+    /// Adds what a stage has skipped.
+    pub(super) fn skip(&mut self, reason: &'static str, count: u64) {
+        if count > 0 {
+            let tally = Tally { reason, count, first_at: 0, example: String::new() };
+            self.add_tallies(vec![tally], Vec::new());
         }
     }
 

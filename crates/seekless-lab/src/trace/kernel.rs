@@ -9,23 +9,29 @@ use super::text::{number, plausible, times};
 /// Why the event is skipped by which a driver gives a request back, to be issued once more.
 pub(super) const REQUEUE: &str = "requeue";
 
+/// Why a completion is skipped.
+pub(super) const COMPLETION: &str = "completion";
+
 /// Which events a reader delivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wanted {
     pub(super) queue: bool,
     pub(super) issue: bool,
     pub(super) complete: bool,
+    pub(super) requeue: bool,
 }
 
 impl Wanted {
-    pub(super) const ALL: Wanted = Wanted { queue: true, issue: true, complete: true };
+    /// All that can be a request.
+    pub(super) const ALL: Wanted = Wanted { queue: true, issue: true, complete: true, requeue: false };
 
-    /// One event, and completions too if latencies are needed.
+    /// One event, and completions too if latencies are needed. Of issues also what says which of them the driver gave back.
     pub(super) fn one(event: Event, latency: bool) -> Wanted {
         Wanted {
             queue: event == Event::Queue,
             issue: event == Event::Issue,
-            complete: event == Event::Complete || latency,
+            complete: matches!(event, Event::Complete | Event::Issue) || latency,
+            requeue: event == Event::Issue,
         }
     }
 
@@ -34,7 +40,8 @@ impl Wanted {
         let (wanted, otherwise) = match event {
             Event::Queue => (self.queue, "queue event"),
             Event::Issue => (self.issue, "issue event"),
-            Event::Complete => (self.complete, "completion"),
+            Event::Complete => (self.complete, COMPLETION),
+            Event::Requeue => (self.requeue, REQUEUE),
         };
         if wanted { Ok(()) } else { Err(Aside::Skipped(otherwise)) }
     }

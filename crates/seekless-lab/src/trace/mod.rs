@@ -14,6 +14,7 @@
 //! | `merge` | requests of every input | requests of the trace |
 //! | `select` | | those of the devices that the user named |
 //! | `order` | nearly sorted requests and completions | sorted ones |
+//! | `requeue` | issues of the kernel | those that the driver did not give back |
 //! | `complete` | requests and completions | requests with latencies |
 //!
 //! `beginning` decides from the first bytes how the others are read.
@@ -50,6 +51,7 @@ mod records;
 mod report;
 mod request;
 mod requests;
+mod requeue;
 mod seconds;
 mod select;
 mod spec;
@@ -69,8 +71,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use seekless::units::counted;
-
 pub use detect::Detected;
 pub use format::{FORMATS, Format};
 pub use import::Import;
@@ -86,11 +86,11 @@ pub use write::{TraceWriter, Written};
 use beginning::Beginning;
 use complete::Matcher;
 use input::Input;
-use kernel::REQUEUE;
 use merge::Merge;
 use names::SharedNames;
 use order::Order;
 use requests::Given;
+use requeue::Requeues;
 use select::Select;
 use spec::ReaderOptions;
 use stage::Stage;
@@ -129,7 +129,7 @@ pub struct Options {
     pub latency: bool,
     /// Only these devices, as [`Names::text`] writes them. All if empty.
     pub devices: Vec<String>,
-    /// Number of requests, and of completions for `latency`, held back so that those out of order can be sorted.
+    /// Number of requests, and of the completions that are read with them, held back so that those out of order can be sorted.
     pub sort_window: usize,
 }
 
@@ -234,7 +234,11 @@ impl Trace {
         if !options.devices.is_empty() {
             stages.push(Box::new(Select::new(options.devices.clone(), names.clone())));
         }
-        stages.push(Box::new(Order::new(options.sort_window, beginning.latency)));
+        let of_issues = beginning.of_issues();
+        stages.push(Box::new(Order::new(options.sort_window, beginning.latency || of_issues)));
+        if of_issues {
+            stages.push(Box::new(Requeues::new(beginning.latency)));
+        }
         if beginning.latency {
             stages.push(Box::new(Matcher::default()));
         }
@@ -309,11 +313,6 @@ impl Trace {
         self.merge.report(&mut import);
         for stage in &self.stages {
             stage.report(&mut import);
-        }
-        let requeued = import.skipped.iter().find(|tally| tally.reason == REQUEUE).map_or(0, |tally| tally.count);
-        if requeued > 0 && *event == Some(Event::Issue) {
-            let requests = counted(requeued, "request");
-            import.notes.push(format!("the driver gave back {requests}, which may count twice"));
         }
         if *event == Some(Event::Complete) {
             import.notes.push("times are those of completions".into());

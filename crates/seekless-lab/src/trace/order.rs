@@ -9,13 +9,13 @@ use super::request::{Event, Request};
 use super::stage::Stage;
 
 /// Takes nearly sorted requests and returns sorted ones, except for those that come too late for the window. Requests
-/// of the same time keep their order. Completions that latencies will be computed from are sorted with the requests, but
-/// not counted.
+/// of the same time keep their order. Completions that latencies will be computed from, and requeues, are sorted with the requests,
+/// but not counted.
 pub(super) struct Order {
     window: usize,
     held: VecDeque<Request>,
-    /// Completions are only for the latencies of requests.
-    for_latency: bool,
+    /// Completions and requeues say something about requests and are none.
+    about_requests: bool,
     latest: Nanos,
     /// Of the requests that count.
     latest_request: Nanos,
@@ -50,11 +50,11 @@ impl Stage for Order {
 }
 
 impl Order {
-    pub(super) fn new(window: usize, for_latency: bool) -> Order {
+    pub(super) fn new(window: usize, about_requests: bool) -> Order {
         Order {
             window,
             held: VecDeque::with_capacity(window.min(1 << 16) + 1),
-            for_latency,
+            about_requests,
             latest: Nanos::ZERO,
             latest_request: Nanos::ZERO,
             delivered: Nanos::ZERO,
@@ -66,7 +66,7 @@ impl Order {
     }
 
     fn counts(&self, request: &Request) -> bool {
-        !(self.for_latency && request.event == Event::Complete)
+        !(self.about_requests && matches!(request.event, Event::Complete | Event::Requeue))
     }
 
     /// Takes requests and returns those that need not wait any longer.

@@ -121,9 +121,12 @@ pub enum Event {
     Issue,
     /// It was done.
     Complete,
+    /// The driver gave it back, to be issued once more. No request of a trace that was read is at this moment.
+    Requeue,
 }
 
 impl Event {
+    /// Those at which a request can count.
     pub const ALL: [Event; 3] = [Event::Queue, Event::Issue, Event::Complete];
 
     pub fn name(self) -> &'static str {
@@ -131,6 +134,7 @@ impl Event {
             Event::Queue => "queue",
             Event::Issue => "issue",
             Event::Complete => "complete",
+            Event::Requeue => "requeue",
         }
     }
 }

@@ -11,7 +11,7 @@ use std::io::Write;
 use memchr::memmem::Finder;
 use seekless::units::Nanos;
 
-use super::kernel::{REQUEUE, Rwbs, Wanted, device, extent, push};
+use super::kernel::{Rwbs, Wanted, device, extent, push};
 use super::line_writer::{Completions, DeviceNumbers, Dropped, LineWriter, sectors};
 use super::request::{Event, Names, Op, Request};
 use super::spec::FormatSpec;
@@ -57,11 +57,11 @@ impl LineParser for Tracefs {
         let (event, of_request) = match name {
             b"block_rq_issue" => (Event::Issue, true),
             b"block_rq_complete" => (Event::Complete, true),
+            b"block_rq_requeue" => (Event::Requeue, true),
             b"block_bio_queue" => (Event::Queue, false),
             b"block_bio_complete" => return Err(Aside::Skipped("completion of a bio")),
             b"block_rq_insert" => return Err(Aside::Skipped("insert")),
             b"block_bio_remap" | b"block_rq_remap" => return Err(Aside::Skipped("remap")),
-            b"block_rq_requeue" => return Err(Aside::Skipped(REQUEUE)),
             b"block_io_start" | b"block_io_done" => return Err(Aside::Skipped("start or end of accounting")),
             _ => return Err(Aside::Skipped("another event")),
         };
@@ -141,8 +141,9 @@ impl TracefsWriter {
             Event::Issue => {
                 writeln!(out, "block_rq_issue: {major},{minor} {rwbs} {bytes} () {sector} + {count} none,0,0 [<...>]")?
             }
-            Event::Complete => {
-                writeln!(out, "block_rq_complete: {major},{minor} {rwbs} () {sector} + {count} none,0,0 [0]")?;
+            Event::Complete | Event::Requeue => {
+                let name = if event == Event::Complete { "complete" } else { "requeue" };
+                writeln!(out, "block_rq_{name}: {major},{minor} {rwbs} () {sector} + {count} none,0,0 [0]")?;
             }
         }
         Ok(())
