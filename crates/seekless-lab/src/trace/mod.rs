@@ -232,7 +232,8 @@ impl Trace {
     fn staged(beginning: Beginning, names: SharedNames, progress: Progress, merge: Merge, options: &Options) -> Trace {
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         if !options.devices.is_empty() {
-            stages.push(Box::new(Select::new(options.devices.clone(), names.clone())));
+            let called = beginning.format.spec().devices_called;
+            stages.push(Box::new(Select::new(options.devices.clone(), called, names.clone())));
         }
         let of_issues = beginning.of_issues();
         stages.push(Box::new(Order::new(options.sort_window, beginning.latency || of_issues)));

@@ -29,6 +29,7 @@ pub(super) const MSR: FormatSpec = FormatSpec {
     has_latency: true,
     latency_required: true,
     time_unit: FILE_TIME_UNIT,
+    devices_called: Some(msr_devices),
     ..FormatSpec::lines("msr", |options| Box::new(Msr::new(options.names.clone())))
 };
 
@@ -105,6 +106,11 @@ impl LineWriter for MsrWriter {
         writeln!(out, "{ticks},{host},{disk},{word},{},{},{response}", request.offset, request.bytes)?;
         Ok(())
     }
+}
+
+/// `host,disk` is as it is in the file; a number is what [`MsrWriter`] makes disk `n` of host `disk`.
+fn msr_devices(called: &str) -> Vec<String> {
+    vec![called.replacen(',', "_", 1), format!("disk_{}", called.replace(',', ":"))]
 }
 
 /// Default bytes of an SPC block: those of UMass.

@@ -15,8 +15,10 @@ const LISTED_MAX: usize = 20;
 
 /// Passes on the requests of the devices that the user named.
 pub(super) struct Select {
-    /// As [`super::Names::text`] writes them.
+    /// As the user named them.
     wanted: Vec<String>,
+    /// As [`super::Names::text`] writes them, with other names of the format for them.
+    named: Vec<String>,
     names: SharedNames,
     known: FixedMap<DeviceId, bool>,
     last: Option<(DeviceId, bool)>,
@@ -25,8 +27,10 @@ pub(super) struct Select {
 }
 
 impl Select {
-    pub(super) fn new(wanted: Vec<String>, names: SharedNames) -> Select {
-        Select { wanted, names, known: FixedMap::default(), last: None, passed: 0, others: 0 }
+    pub(super) fn new(wanted: Vec<String>, called: Option<fn(&str) -> Vec<String>>, names: SharedNames) -> Select {
+        let mut named = wanted.clone();
+        named.extend(called.iter().flat_map(|called| wanted.iter().flat_map(|wanted| called(wanted))));
+        Select { wanted, named, names, known: FixedMap::default(), last: None, passed: 0, others: 0 }
     }
 
     fn passes(&mut self, device: DeviceId) -> bool {
@@ -36,7 +40,7 @@ impl Select {
                 if self.known.len() > KNOWN_MAX {
                     self.known.clear();
                 }
-                let look = || self.wanted.contains(&self.names.borrow().text(device));
+                let look = || self.named.contains(&self.names.borrow().text(device));
                 *self.known.entry(device).or_insert_with(look)
             }
         };

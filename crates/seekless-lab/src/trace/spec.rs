@@ -49,6 +49,8 @@ pub struct FormatSpec {
     pub(super) relative_times: bool,
     /// A caveat about the format's numbers.
     pub(super) note: Option<&'static str>,
+    /// Names here of a device that a user calls by this one: as the format writes it, or as another does.
+    pub(super) devices_called: Option<fn(&str) -> Vec<String>>,
 }
 
 /// The reader of a format.
@@ -131,6 +133,7 @@ impl FormatSpec {
             time_unit: 1,
             relative_times: false,
             note: None,
+            devices_called: None,
         }
     }
 

@@ -128,6 +128,34 @@ fn other_devices() {
     assert_eq!(requests.len(), 1);
 }
 
+/// A device of an msr trace by its name, as the file has it, and by the number or numbers that it has in the trace from which the file was
+/// made; another host's disk with that number is not meant. Method: numbered devices written as msr, beside a host of the
+/// collection.
+#[test]
+fn devices_of_msr_have_several_names() {
+    let requests: Vec<Request> = [DeviceId::Number(0), DeviceId::Number(3), DeviceId::Block(8 << 20 | 3)]
+        .iter()
+        .map(|&device| Request { device, ..Request::new(Nanos(0), Op::Read, 0, 512) })
+        .collect();
+    let mut sample = super::written("msr", &requests, &Names::default());
+    sample.extend_from_slice(b"128166372003061629,hm,3,Read,383496192,32768,113736\n");
+    for (called, expected) in [
+        ("disk_3", "disk_3"),
+        ("3", "disk_3"),
+        ("disk,3", "disk_3"),
+        ("8,3", "disk_8:3"),
+        ("hm_3", "hm_3"),
+        ("hm,3", "hm_3"),
+    ] {
+        let options = Options { devices: vec![called.to_owned()], ..Options::default() };
+        let (requests, _) = super::lines(&sample, &options);
+        let found: Vec<_> = requests.iter().map(|line| line.split(' ').nth(1)).collect();
+        assert_eq!(found, [Some(expected)], "{called}");
+    }
+    let text = failure(&sample, &Options { devices: vec!["hm".to_owned()], ..Options::default() });
+    assert!(text.contains("asked for the devices hm; in the trace there are: disk_0 disk_3"), "{text}");
+}
+
 /// Files: missing, empty, of two formats, of several devices in one directory; per-processor files by their base.
 #[test]
 fn files() {
