@@ -233,7 +233,8 @@ impl Trace {
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         if !options.devices.is_empty() {
             let called = beginning.format.spec().devices_called;
-            stages.push(Box::new(Select::new(options.devices.clone(), called, names.clone())));
+            let wanted = options.devices.clone();
+            stages.push(Box::new(Select::new(wanted, called, beginning.event, names.clone())));
         }
         let of_issues = beginning.of_issues();
         stages.push(Box::new(Order::new(options.sort_window, beginning.latency || of_issues)));

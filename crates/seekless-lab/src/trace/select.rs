@@ -4,7 +4,7 @@ use seekless::units::FixedMap;
 
 use super::import::Import;
 use super::names::SharedNames;
-use super::request::{DeviceId, Request};
+use super::request::{DeviceId, Event, Request};
 use super::stage::Stage;
 
 /// Limit of devices whose answer is kept.
@@ -20,6 +20,8 @@ pub(super) struct Select {
     /// As [`super::Names::text`] writes them, with other names of the format for them.
     named: Vec<String>,
     names: SharedNames,
+    /// The event that is a request, where the trace has others as well.
+    event: Option<Event>,
     known: FixedMap<DeviceId, bool>,
     last: Option<(DeviceId, bool)>,
     passed: u64,
@@ -27,13 +29,19 @@ pub(super) struct Select {
 }
 
 impl Select {
-    pub(super) fn new(wanted: Vec<String>, called: Option<fn(&str) -> Vec<String>>, names: SharedNames) -> Select {
+    pub(super) fn new(
+        wanted: Vec<String>,
+        called: Option<fn(&str) -> Vec<String>>,
+        event: Option<Event>,
+        names: SharedNames,
+    ) -> Select {
         let mut named = wanted.clone();
         named.extend(called.iter().flat_map(|called| wanted.iter().flat_map(|wanted| called(wanted))));
-        Select { wanted, named, names, known: FixedMap::default(), last: None, passed: 0, others: 0 }
+        Select { wanted, named, names, event, known: FixedMap::default(), last: None, passed: 0, others: 0 }
     }
 
-    fn passes(&mut self, device: DeviceId) -> bool {
+    fn passes(&mut self, request: &Request) -> bool {
+        let device = request.device;
         let passes = match self.last {
             Some((last, passes)) if last == device => passes,
             _ => {
@@ -45,10 +53,11 @@ impl Select {
             }
         };
         self.last = Some((device, passes));
+        let counts = u64::from(self.event.is_none_or(|event| request.event == event));
         if passes {
-            self.passed += 1
+            self.passed += counts
         } else {
-            self.others += 1
+            self.others += counts
         }
         passes
     }
@@ -56,7 +65,7 @@ impl Select {
 
 impl Stage for Select {
     fn pass(&mut self, batch: &mut Vec<Request>, _is_last: bool) {
-        batch.retain(|request| self.passes(request.device));
+        batch.retain(|request| self.passes(request));
     }
 
     fn report(&self, import: &mut Import) {

@@ -128,6 +128,19 @@ fn other_devices() {
     assert_eq!(requests.len(), 1);
 }
 
+/// What is counted of other devices is requests, and no completions of theirs. Method: three requests of two devices, each with its
+/// completion, with and without latencies.
+#[test]
+fn completions_of_other_devices_are_no_requests() {
+    let event = |action: &str, minor: u32| format!("7,{minor} 0 1 0.000000001 14 {action} R 8 + 8 [fio]\n");
+    let text: String = [0, 1, 1].iter().map(|&minor| event("D", minor) + &event("C", minor)).collect();
+    for latency in [false, true] {
+        let options = Options { devices: vec!["7,0".to_owned()], latency, ..Options::default() };
+        let (requests, trace) = lines(text.as_bytes(), &options);
+        assert_eq!((requests.len(), trace.import().other_devices), (1, 2), "{latency}");
+    }
+}
+
 /// A device of an msr trace by its name, as the file has it, and by the number or numbers that it has in the trace from which the file was
 /// made; another host's disk with that number is not meant. Method: numbered devices written as msr, beside a host of the
 /// collection.
