@@ -115,7 +115,7 @@ impl BlockDevice for ZnsDevice {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        self.controller.borrow().readings(self.rt.now())
+        self.controller.borrow_mut().readings(self.rt.now())
     }
 
     fn describe(&self) -> String {

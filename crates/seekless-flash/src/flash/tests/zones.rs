@@ -209,19 +209,79 @@ fn zone_flushes_wait() {
             }
         });
         let mut controller = ZoneController::new(&zoned(protected), Fill::Fresh, 512).expect("a drive");
-        let programs = |controller: &ZoneController| {
+        let programs = |controller: &mut ZoneController| {
             controller.readings(Nanos::ZERO).into_iter().find(|(name, _)| *name == "programs").map(|(_, count)| count)
         };
         // Less than a unit, and then the rest of it.
         for sectors in [3, 5, 8] {
             let (_, now) = controller.append(Nanos::from_secs(sectors), 0, sectors, false).expect("an append");
-            let before = programs(&controller);
+            let before = programs(&mut controller);
             let first = controller.flush(now);
             let beside = controller.flush(now + Nanos(1000));
             assert_eq!(beside >= first.max(now + program), !protected, "{sectors}: {first:?}, {beside:?}");
-            assert_eq!(programs(&controller), before.map(|count| count + u64::from(!protected)), "{sectors}");
+            assert_eq!(programs(&mut controller), before.map(|count| count + u64::from(!protected)), "{sectors}");
         }
     }
+}
+
+/// Aim: a finish programs what is left of a zone, on the dies, and nothing of a zone that is empty or full; then what was programmed
+/// is what was written and what was padded. Reads come between, and two finishes share the dies. Method: a zone of 48 stripes with
+/// 2.5 of them written, another with one unit; counters once the finish is done, a read in the middle, and finishes without others.
+#[test]
+fn finishes_program_the_rest() {
+    let count = |controller: &mut ZoneController, now, name: &str| {
+        controller.readings(now).into_iter().find(|(found, _)| *found == name).expect(name).1
+    };
+    let drive = zoned(true);
+    let written = || {
+        let mut controller = ZoneController::new(&drive, Fill::Fresh, 4096).expect("a drive");
+        controller.append(Nanos::ZERO, 0, 80, false).expect("an append");
+        controller.append(Nanos::ZERO, 1, 8, false).expect("an append");
+        controller
+    };
+    let finish = |controller: &mut ZoneController, zone| {
+        controller.manage(Nanos::from_secs(1), zone, ZoneAction::Finish).expect("a finish")
+    };
+    let mut controller = written();
+    let alone = finish(&mut controller, 0);
+    assert_eq!(count(&mut controller, alone, "units_padded"), 192 - 10);
+    assert_eq!(count(&mut controller, alone, "programs"), 48);
+    assert_eq!(count(&mut controller, alone, "dies_busy_ns"), 48 * drive.cells.program.0);
+    for zone in [0, 2] {
+        controller.manage(alone, zone, ZoneAction::Finish).expect("it is full or empty");
+    }
+    let later = Nanos::from_secs(2);
+    assert_eq!(count(&mut controller, later, "programs"), 48);
+    assert_eq!(count(&mut controller, later, "units_padded"), 192 - 10);
+    controller.check();
+
+    // The first stripe of the zone, whose die is being padded: the read waits for what its die has begun.
+    let mut controller = written();
+    let done = finish(&mut controller, 0);
+    let middle = Nanos(Nanos::from_secs(1).0 + (done.0 - Nanos::from_secs(1).0) / 3);
+    let read = controller.read(middle, Sector::ZERO, 8) - middle;
+    assert!(read.0 > drive.cells.program.0 / 4 && read.0 < drive.cells.program.0 * 2, "{read:?}");
+
+    let mut controller = written();
+    let first = finish(&mut controller, 0);
+    let second = finish(&mut controller, 1);
+    let length = |done: Nanos| (done - Nanos::from_secs(1)).0 as f64;
+    assert_eq!(first, alone);
+    let rests = length(second) - drive.costs.finish.0 as f64;
+    assert!(rests > 1.9 * (length(first) - drive.costs.finish.0 as f64), "{first:?}, {second:?}");
+    assert_eq!(count(&mut controller, second, "programs"), 96);
+    assert_eq!(count(&mut controller, second, "units_padded"), 192 - 10 + 192 - 1);
+}
+
+/// Aim: what was confirmed before a flush is durable after it, also if a finish of its zone is still on its way. Method: a unit, a
+/// finish, and a flush beside it, without protection: it waits for a program operation.
+#[test]
+fn a_flush_beside_a_finish_waits() {
+    let mut controller = ZoneController::new(&zoned(false), Fill::Fresh, 4096).expect("a drive");
+    let (_, now) = controller.append(Nanos::ZERO, 0, 8, false).expect("an append");
+    let finished = controller.manage(now, 0, ZoneAction::Finish).expect("a finish");
+    let flushed = controller.flush(now + Nanos(1000));
+    assert!(flushed >= now + zoned(false).cells.program && flushed < finished, "{now:?}, {flushed:?}, {finished:?}");
 }
 
 /// Aim: changes of zones cost what they cost on the real drive. Method: each line of the measurements on the model: all within
