@@ -77,7 +77,7 @@ fn convert(args: &Args, direction: Direction) -> Done {
         true => output::print_json(&to_json(&progress))?,
         false => output::print(&to_text(&progress, direction))?,
     }
-    Ok(u8::from(progress.files_without_space > 0))
+    Ok(u8::from(progress.files_without_space + progress.files_failed > 0))
 }
 
 fn to_text(progress: &Progress, direction: Direction) -> String {
@@ -99,6 +99,9 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
     }
     if progress.files_without_space > 0 {
         text += &format!("; {} were left for lack of space", progress.files_without_space);
+    }
+    if progress.files_failed > 0 {
+        text += &format!("; {} are damaged or could not be read", progress.files_failed);
     }
     if progress.files_unguarded > 0 {
         text += &format!(
@@ -122,6 +125,7 @@ fn to_json(progress: &Progress) -> serde_json::Value {
         "files_done_before": progress.files_done_before,
         "files_in_use": progress.files_in_use,
         "files_without_space": progress.files_without_space,
+        "files_failed": progress.files_failed,
         "files_unguarded": progress.files_unguarded,
         "bytes_before": progress.bytes_before,
         "bytes_after": progress.bytes_after,

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::load::{Content, look};
+use super::load::{Content, is_of_one_file, look};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
 use crate::device::Data;
@@ -50,6 +50,8 @@ pub struct Progress {
     pub files_in_use: u64,
     /// Those of them for which there was no space: converting others may have made some.
     pub files_without_space: u64,
+    /// Those of them that are damaged or could not be read.
+    pub files_failed: u64,
     /// Converted files of which it could not be found out whether others had them open for writing.
     pub files_unguarded: u64,
 }
@@ -83,7 +85,7 @@ const PIECE_BYTES: u32 = 1 << 20;
 /// the progress at every file.
 ///
 /// # Errors
-/// The first error of the file systems. Files already converted stay so.
+/// The first error of the file systems that is not about one file alone. Files already converted stay so.
 pub async fn convert(
     rt: &Rt,
     lower: Fs,
@@ -198,6 +200,16 @@ fn add_to_checksum(crc: u32, offset: u64, piece: &[u8]) -> u32 {
     })
 }
 
+/// A file could not be converted because of `error`. Where that is about this file alone, the others are converted.
+fn failed(progress: &mut Progress, path: &[u8], error: FsError) -> FsResult<bool> {
+    if !is_of_one_file(&error) {
+        return Err(error);
+    }
+    progress.files_failed += 1;
+    progress.left.push((path.to_vec(), error.to_string()));
+    Ok(false)
+}
+
 impl PackJob {
     async fn tree(&self, progress: &mut Progress, tell: &dyn Fn(&Progress, &[u8])) -> FsResult<()> {
         let mut open = vec![Vec::new()];
@@ -259,7 +271,10 @@ impl PackJob {
             Err(error) => Err(error.clone()),
         };
         self.lower.forget(ino).await;
-        let (before, content) = (before?, content?);
+        let (before, content) = match (before, content) {
+            (Ok(before), Ok(content)) => (before, content),
+            (Err(error), _) | (_, Err(error)) => return failed(progress, path, error),
+        };
         let wanted = match (self.direction, &content) {
             // What a power cut left of a first commit is a file of the layer's, and no file without it.
             (direction, Content::Empty) => direction == Direction::Unpack && before.size > 0,
@@ -307,7 +322,7 @@ impl PackJob {
                 progress.left.push((path.to_vec(), NO_SPACE.to_string()));
                 Ok(false)
             }
-            Err(NotReplaced::Failed(error)) => Err(error),
+            Err(NotReplaced::Failed(error)) => failed(progress, path, error),
         }
     }
 

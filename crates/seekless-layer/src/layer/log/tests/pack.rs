@@ -119,6 +119,37 @@ fn holes_are_not_read() {
     });
 }
 
+/// One file with a damaged chunk keeps no other from being converted, and keeps the form of the layer.
+#[test]
+fn a_damaged_file_is_left() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let client = Client::new(lower.clone() as Fs);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        for path in [b"/a", b"/b", b"/c"] {
+            Client::new(fs.clone()).write_file(path, &text(200_000)).await.unwrap();
+        }
+        fs.close().await.unwrap();
+        let records = check::dump(&(lower.clone() as Fs), client.stat(b"/b").await.unwrap().ino).await.unwrap();
+        let chunk = records.lines().find(|line| line.contains(": chunk 1 of ")).unwrap();
+        let chunk: usize = chunk.split(':').next().unwrap().parse().unwrap();
+        let mut bytes = client.read_file(b"/b").await.unwrap();
+        bytes[chunk + super::super::format::Head::BYTES + 5] ^= 0x10;
+        client.write_file(b"/b", &bytes).await.unwrap();
+        for converted in [2, 0] {
+            let done = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.files_failed), (converted, 1), "{done:?}");
+            assert!(done.left.len() == 1 && done.left[0].0 == b"/b", "{done:?}");
+            assert!(done.left[0].1.contains("damaged"), "{done:?}");
+        }
+        for path in [b"/a", b"/c"] {
+            assert!(client.read_file(path).await.unwrap() == text(200_000));
+        }
+        assert!(client.read_file(b"/b").await.unwrap() == bytes, "it is as it was");
+        assert_eq!(client.read_dir(b"/").await.unwrap().len(), 3, "nothing unfinished is left");
+    });
+}
+
 /// A full file system is why people pack: one file that does not fit twice keeps no other from being packed.
 #[test]
 fn a_file_without_space_is_left() {
