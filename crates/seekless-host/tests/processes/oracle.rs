@@ -150,6 +150,19 @@ impl State {
         }
     }
 
+    /// May have this size in FFS because its short last block was made whole, and the bytes behind that were still to come:
+    /// no block but the last is short, so that a change that begins further back fills it first. The inode can be written
+    /// at that moment.
+    fn has_whole_tail(&self, size: u64) -> bool {
+        let ends = self.changes.iter().filter_map(|change| match *change {
+            Change::Write { offset, bytes, .. } => Some(offset + bytes),
+            Change::Truncate { size } => Some(size),
+            Change::Zero { .. } => None,
+        });
+        let is_whole = |end: u64| end < size && end.next_multiple_of(FFS_BLOCK_BYTES) == size;
+        ends.clone().any(|end| end > size) && ends.chain([self.durable.size]).any(is_whole)
+    }
+
     /// Why `found` cannot be what is left of this file; `None` when it can.
     /// With `in_any_order`, what was not made durable may be there in any order, as ext4 writes what it has delayed: then the file
     /// ends with any of it, and with the page if there was more behind that.
@@ -178,7 +191,11 @@ impl State {
         };
         let may_lose_tail = promises == Promises::ExceptTails && self.changes.iter().any(resizes);
         let has_lost_tail = may_lose_tail && (tail..durable).contains(&size);
-        if size != durable && !has_lost_tail && !self.changes.iter().any(may_have_size) {
+        if size != durable
+            && !has_lost_tail
+            && !self.changes.iter().any(may_have_size)
+            && !(promises != Promises::Everything && !in_any_order && self.has_whole_tail(size))
+        {
             return Some(format!("it has {size} bytes; {durable} are durable, and then {:?}", self.changes));
         }
         let pages: BTreeSet<u64> = found.pages.keys().chain(self.durable.pages.keys()).copied().collect();
@@ -562,6 +579,35 @@ mod tests {
             let wrong = oracle.verify(directory.path(), Promises::Everything);
             assert_eq!(wrong.is_empty(), right, "{case}: {wrong:?}");
         }
+    }
+
+    /// Where a short last block of FFS is made whole for a write behind it, the file may end there: with nothing but zeroes behind
+    /// what is durable, if such a write was made, and in FFS.
+    #[test]
+    fn a_tail_is_made_whole_before_a_write_behind_it() {
+        let write = |offset, bytes, stamp| Change::Write { offset, bytes, stamp };
+        let objection = |found: &[u8], later: Change, promises| {
+            let mut state = State::default();
+            state.now.apply(&write(0, 1912, 7));
+            state.acknowledge(false);
+            state.changes.push(later);
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), found).unwrap();
+            state.objection(&Content::read(file.path()).unwrap(), promises, false)
+        };
+        let mut whole: Vec<u8> = (0..1912).map(|at| byte_of(7, at)).collect();
+        whole.resize(8192, 0);
+        let far = write(5_270_689, 3271, 8);
+        for promises in [Promises::ExceptChanged, Promises::ExceptTails] {
+            assert_eq!(objection(&whole, far, promises), None);
+            assert_eq!(objection(&whole, Change::Truncate { size: 20_000 }, promises), None);
+            assert!(objection(&whole[..8191], far, promises).is_some());
+            assert!(objection(&whole, write(1912, 3271, 8), promises).is_some());
+            assert!(objection(&vec![0; 16_384], far, promises).is_some());
+        }
+        assert!(objection(&whole, far, Promises::Everything).is_some());
+        whole[5] ^= 1;
+        assert!(objection(&whole, far, Promises::ExceptChanged).is_some());
     }
 
     /// What else the oracle tells apart: zeroes where a hole was made, and elsewhere; an attribute that fdatasync does not
