@@ -19,12 +19,13 @@ use seekless::stack::quoted_path;
 
 use super::apart::Apart;
 use super::farewell::Waiting;
-use super::mount::unmount;
+use super::mount::{control_directory, unmount};
 use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
 };
 use super::presence::{holder_of, server_of, without_asking_the_mount};
+use super::write_back::{WriteBackError, write_back};
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
 /// Why unmounting failed, or may have lost data.
@@ -422,7 +423,10 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     // First the kernel's data, such as pages that programs have changed through mmap.
-    rustix::fs::syncfs(&root).map_err(failed)?;
+    write_back(&root, Some(&control_directory(mount.number))).map_err(|error| match error {
+        WriteBackError::Os(cause) => failed(cause),
+        cause => SyncError::Failed { path: path.to_owned(), cause: cause.to_string() },
+    })?;
     let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
     let mut outcome = [0; OUTCOME_BYTES_MAX];
     match rustix::fs::fgetxattr(&root, &*name, &mut outcome) {

@@ -7,7 +7,7 @@
 //! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
 //!
 //! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `negotiate operations
-//! passthrough`,
+//! passthrough backlog write_back`,
 //! `session` (a request in, a
 //! reply out), `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve`
 //! (the life of a mount), `control` (for other processes), `fuzz`.
@@ -20,6 +20,7 @@
 
 pub mod abi;
 mod apart;
+mod backlog;
 mod beneath;
 mod control;
 mod errno;
@@ -37,6 +38,7 @@ mod request;
 mod serve;
 mod session;
 mod transport;
+mod write_back;
 
 pub use control::{
     NoAnswer, RemountError, SyncError, UmountError, asked, drop_caches, is_dead, mount_options_of, remount, statistics,

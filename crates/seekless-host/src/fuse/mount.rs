@@ -26,6 +26,7 @@ use super::beneath::{Parameter, mount_beneath};
 use super::options::{InitError, TransportChoice};
 use super::presence::{is_served, without_asking_the_mount};
 use super::reply::CacheTimes;
+use super::write_back::write_back;
 use crate::leaves::{FileDevice, FileError};
 use crate::mount_table::{self, DeviceNumber, SUBTYPE};
 
@@ -455,6 +456,11 @@ impl Mounted {
         found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
     }
 
+    /// What the kernel shows of the connection, where the control file system is mounted.
+    pub(super) fn control_directory(&self) -> Option<PathBuf> {
+        self.number.map(control_directory)
+    }
+
     /// The parameters of an unmount, for a worker thread.
     pub(super) fn unmounter(&self) -> Unmounter {
         Unmounter { mount_point: self.mount_point.clone(), by_helper: self.by_helper, number: self.number }
@@ -494,10 +500,14 @@ impl Mounted {
     }
 }
 
+/// Where the kernel shows a connection, if the control file system is mounted.
+pub(super) fn control_directory(number: DeviceNumber) -> PathBuf {
+    PathBuf::from(format!("/sys/fs/fuse/connections/{}", connection(number)))
+}
+
 /// Ends a connection through its control file. False where the control file system is not mounted.
 fn abort_connection(number: Option<DeviceNumber>) -> bool {
-    number
-        .is_some_and(|number| fs::write(format!("/sys/fs/fuse/connections/{}/abort", connection(number)), b"1").is_ok())
+    number.is_some_and(|number| fs::write(control_directory(number).join("abort"), b"1").is_ok())
 }
 
 /// Ends the connection of a mount, and unmounts it unless it is in use. Only for root.
@@ -533,15 +543,18 @@ impl Unmounter {
             let found = mount_table::find(&self.mount_point);
             found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
         };
-        let write_back = || {
+        let write_back_all = || {
             if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-                let _ = rustix::fs::syncfs(&root);
+                let written = write_back(&root, self.number.map(control_directory).as_deref());
+                let _ = written.inspect_err(|error| {
+                    log::warn!("what the kernel holds of files may not have been written: {error}");
+                });
             }
         };
         if !ours() {
             return Ok(Unmounted::Before);
         }
-        write_back();
+        write_back_all();
         // That can take a while, and what is there now may be what was below.
         if !ours() {
             return Ok(Unmounted::Before);
@@ -551,7 +564,7 @@ impl Unmounter {
             Err(_) if !ours() => return Ok(Unmounted::Before),
             result => return result.map(|()| Unmounted::Now),
         }
-        write_back();
+        write_back_all();
         if !abort_connection(self.number) && !self.by_helper {
             force(&self.mount_point);
         }

@@ -17,6 +17,9 @@ pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 /// versions of `seekless sync`.
 pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
 
+/// Reading this extended attribute waits for the WRITEs that the kernel has begun. Its value is the number of WRITEs so far.
+pub(super) const ARRIVED_ATTRIBUTE: &[u8] = b"seekless.arrived";
+
 /// This extended attribute says whether the file system itself can be changed: `rw` or `ro`, regardless of
 /// the kernel's mount table.
 pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";

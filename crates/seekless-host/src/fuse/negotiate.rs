@@ -18,7 +18,7 @@ const READAHEAD_BYTES: u32 = TRANSFER_BYTES_MAX;
 const MAX_BACKGROUND: u16 = 64;
 
 /// The kernel's own proportion: it throttles read-ahead from three quarters on.
-const CONGESTION_THRESHOLD: u16 = MAX_BACKGROUND / 4 * 3;
+pub(super) const CONGESTION_THRESHOLD: u16 = MAX_BACKGROUND / 4 * 3;
 
 /// The kernel checks rights by access-control lists; leaves the umask to the file system, since a default list replaces
 /// it; and says when setting a list must clear a set-group-id bit. Linux before 5.12 does not, and a file's owner could

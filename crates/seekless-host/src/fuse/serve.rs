@@ -15,6 +15,7 @@ use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
 
 use super::abi::InitFlags;
+use super::backlog::{Backlog, Source};
 use super::farewell::Farewell;
 use super::mount::{Call, MountError, MountOptions, Mounted, Unmounted, mount};
 use super::names::daemon_identity;
@@ -179,6 +180,11 @@ impl Mount {
             Some(uring) if negotiated.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
             _ => Box::new(devfuse),
         };
+        let source = match transport.name() {
+            "uring" => Source::Rings,
+            _ => Source::Device(connection.clone()),
+        };
+        let backlog = Backlog::of(rt, source, mounted.control_directory());
         let passthrough = negotiated.flags.contains(InitFlags::PASSTHROUGH).then(|| Passthrough::new(connection));
         let identity = daemon_identity();
         Ok(Mount {
@@ -187,7 +193,10 @@ impl Mount {
             farewell: Farewell::listen(&identity),
             leaves: OpenedLeaves::default(),
             session: Rc::new(
-                Session::new(fs, negotiated, identity).durable_at_once(at_once).with_passthrough(passthrough),
+                Session::new(fs, negotiated, identity)
+                    .durable_at_once(at_once)
+                    .with_passthrough(passthrough)
+                    .with_backlog(backlog),
             ),
             transport,
             commit_interval: options.commit_interval,
@@ -265,6 +274,7 @@ impl Mount {
             Some(self.rt.spawn(idle(self.chore(&ending)))),
         ];
         let ended = self.run_until(stop).await;
+        self.session.backlog.end_all();
         self.say_mounted(true);
         ending.begin();
         for chore in chores.into_iter().flatten() {

@@ -14,10 +14,11 @@ use seekless::rt::Event;
 use seekless::units::{Ino, Nanos};
 
 use super::abi::{self, InitFlags};
+use super::backlog::{Backlog, InHand};
 use super::errno::is_worth_logging;
 use super::names::{
-    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
-    STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE,
+    ACCESS_ATTRIBUTE, ARRIVED_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX,
+    STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE,
 };
 use super::negotiate::{Negotiated, TRANSFER_BYTES_MAX};
 use super::operations::Operations;
@@ -100,11 +101,15 @@ impl Activity {
 }
 
 /// A request counts as under way as long as this lives.
-pub(super) struct Running(Rc<Session>);
+pub(super) struct Running {
+    session: Rc<Session>,
+    request: InHand,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let activity = &self.0.activity;
+        self.session.backlog.end(&self.request);
+        let activity = &self.session.activity;
         activity.running.set(activity.running.get() - 1);
         // At one, only DESTROY may be left, which waits for the others.
         if activity.running.get() <= 1 {
@@ -120,6 +125,7 @@ pub(super) struct Session {
     negotiated: Negotiated,
     daemon: String,
     pub(super) activity: Activity,
+    pub(super) backlog: Backlog,
     /// Result of closing the file system, once DESTROY has done it.
     closed: RefCell<Option<FsResult<()>>>,
     /// Closing has begun, which can take long.
@@ -143,6 +149,7 @@ impl Session {
             daemon,
             durable_at_once: AtOnce::default(),
             activity: Activity::default(),
+            backlog: Backlog::default(),
             closed: RefCell::default(),
             closes: Cell::new(false),
             reported: RefCell::default(),
@@ -150,6 +157,11 @@ impl Session {
             operations: Rc::default(),
             passthrough: None,
         }
+    }
+
+    /// Answers [`ARRIVED_ATTRIBUTE`] by `backlog`.
+    pub(super) fn with_backlog(self, backlog: Backlog) -> Session {
+        Session { backlog, ..self }
     }
 
     /// Has the kernel read and write files itself.
@@ -197,14 +209,14 @@ impl Session {
     }
 
     /// Counts an arrived request.
-    pub(super) fn begin(self: &Rc<Self>) -> Running {
+    pub(super) fn begin(self: &Rc<Self>, opcode: u32) -> Running {
         let activity = &self.activity;
         activity.requests.set(activity.requests.get() + 1);
         activity.running.set(activity.running.get() + 1);
         if activity.watched.get() {
             activity.began.notify();
         }
-        Running(self.clone())
+        Running { session: self.clone(), request: self.backlog.begin(opcode) }
     }
 
     /// Closes the file system, unless DESTROY has already done so.
@@ -418,6 +430,10 @@ impl Session {
                     ACCESS_ATTRIBUTE => b"rw".to_vec(),
                     STATISTICS_ATTRIBUTE => self.statistics()?,
                     SYNC_ATTRIBUTE => self.outcome(fs.syncfs().await),
+                    ARRIVED_ATTRIBUTE => match self.backlog.arrived().await {
+                        Err(error @ FsError::Refused(_)) => self.outcome(Err(error)),
+                        arrived => arrived?.to_string().into_bytes(),
+                    },
                     DROP_CACHES_ATTRIBUTE => self.outcome(fs.drop_caches().await),
                     _ => fs.getxattr(ino, name).await?,
                 };

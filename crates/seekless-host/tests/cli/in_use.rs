@@ -239,10 +239,10 @@ fn mounting_again_waits_for_the_last_daemon() {
         umount();
         let mut command = scratch.command();
         command.args(["mount", line, "m0"]).stderr(Stdio::piped());
-        let again = command.spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(1800));
+        let mut again = command.spawn().unwrap();
+        let said = crate::mounts::await_word(&mut again);
         kill_process(pid, Signal::CONT).unwrap();
-        let ended = scratch.ended(&again.wait_with_output().unwrap());
+        let ended = scratch.ended_after(said, again);
         assert_eq!(ended.code, 0, "{}", ended.err);
         assert!(
             ended.err.contains(

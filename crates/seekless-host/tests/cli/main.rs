@@ -93,6 +93,13 @@ impl Scratch {
         Ended { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
     }
 
+    /// The same for a program whose error output began with `said`.
+    fn ended_after(&self, said: u8, child: std::process::Child) -> Ended {
+        let mut output = child.wait_with_output().unwrap();
+        output.stderr.insert(0, said);
+        self.ended(&output)
+    }
+
     fn is_mounted(&self, name: &str) -> bool {
         let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let place = format!(" {} ", self.path(name).display());

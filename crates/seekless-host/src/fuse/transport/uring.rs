@@ -137,8 +137,8 @@ impl Uring {
         let entry = Entry::new();
         self.command(&entry, abi::URING_REGISTER, queue, 0).await?;
         loop {
-            let running = session.begin();
             let (header, body, data) = entry.request()?;
+            let running = session.begin(header.opcode);
             self.rt.name_task(abi::opcode_name(header.opcode));
             let reply = answer(session, &header, &body, data).await;
             // Every request on a ring is answered, even one without a reply.
