@@ -50,6 +50,8 @@ impl Scratch {
 
     /// Neither mounts nor devices nor processes nor files.
     fn check_nothing_is_left(&self) {
+        // Something that looks at new devices may hold them for a moment.
+        wait_until("its loop devices end", || self.loop_devices().is_empty());
         assert_eq!((self.loop_devices(), self.processes(), self.bench_directories()), (vec![], vec![], 0));
         let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!table.contains(self.path("").to_str().unwrap()), "{table}");

@@ -107,7 +107,8 @@ fn points_of_a_killed_run_are_measured_by_the_other() {
     scratch.good(&["run", "sweep", "--out", "whole"]);
     let [mut first, mut second] = halted_beside_another(&scratch);
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!((count(&scratch), second.try_wait().unwrap()), (8, None));
+    // It may have been halted just after it had ended a point and before it had begun the next one.
+    assert!((8..=9).contains(&count(&scratch)) && second.try_wait().unwrap().is_none());
     kill_process(Pid::from_child(&first), Signal::KILL).unwrap();
     first.wait().unwrap();
     let ended = end(&scratch, second);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::daemon::{Daemon, Wish, on_every_mount};
-use crate::troubled::{BROKEN, PANIC, SLOW, SLOW_FOR};
+use crate::troubled::{BROKEN, PANIC, SLOW, SLOW_FOR, SLOWEST, SLOWEST_FOR};
 
 /// Programs that work at the same time do not disturb each other.
 #[test]
@@ -119,7 +119,8 @@ fn slow_requests_hold_up_nobody() {
         }
         let (exists, took) = waiting.join().unwrap();
         assert!(!exists && took >= Duration::from_nanos(SLOW_FOR.0), "{took:?}");
-        assert!(others > 20, "only {others} writes while one lookup waited");
+        // If it held up others, there would be one or two.
+        assert!(others > 3, "only {others} writes while one lookup waited");
     });
 }
 
@@ -161,14 +162,14 @@ fn errors_below_are_errors_of_the_call() {
 fn a_panic_ends_the_mount() {
     on_every_mount(|daemon, _| {
         let open = File::create(daemon.path("open")).unwrap();
-        let slow = daemon.path(SLOW);
+        let slow = daemon.path(SLOWEST);
         let waiting = std::thread::spawn(move || fs::metadata(slow).unwrap_err().raw_os_error());
         std::thread::sleep(Duration::from_millis(20));
         let start = Instant::now();
         assert!(fs::metadata(daemon.path(PANIC)).is_err());
         let other = waiting.join().unwrap();
         assert!(matches!(other, Some(libc::ECONNABORTED | libc::ENOTCONN)), "{other:?}");
-        assert!(start.elapsed() < Duration::from_millis(250), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_nanos(SLOWEST_FOR.0) / 2, "{:?}", start.elapsed());
         let written = (&open).write_all(b"x").and_then(|()| open.sync_all());
         assert!(written.is_err());
         let deadline = Instant::now() + Duration::from_secs(1);

@@ -59,20 +59,20 @@ fn unmounting_from_outside_closes() {
 /// Our own umount returns when the file system has been closed, which plain umount does not wait for.
 #[test]
 fn umount_waits_for_the_daemon() {
-    let wish = Wish { close_takes: Nanos::from_millis(400), ..Wish::default() };
+    let wish = Wish { close_takes: Nanos::from_secs(2), ..Wish::default() };
     let Some(daemon) = Daemon::start(&wish) else { return };
     daemon.unmount();
     assert!(!daemon.has_mark("closed"), "then there would be nothing to wait for");
     let Some(mut daemon) = Daemon::start(&wish) else { return };
     let start = Instant::now();
     umount(&daemon.root(), false, PATIENCE, |_| {}).unwrap();
-    assert!(daemon.has_mark("closed") && start.elapsed() >= Duration::from_millis(400));
+    assert!(daemon.has_mark("closed") && start.elapsed() >= Duration::from_secs(2));
     assert!(daemon.wait(PATIENCE).unwrap().success());
     assert!(matches!(umount(&daemon.root(), false, PATIENCE, |_| {}), Err(UmountError::NotAMountPoint { .. })));
     assert!(matches!(umount(Path::new("/proc"), false, PATIENCE, |_| {}), Err(UmountError::NotOurs { .. })));
 
-    let Some(daemon) = Daemon::start(&Wish { close_takes: Nanos::from_secs(2), ..Wish::default() }) else { return };
-    let late = umount(&daemon.root(), false, Duration::from_millis(100), |_| {});
+    let Some(daemon) = Daemon::start(&Wish { close_takes: Nanos::from_secs(5), ..Wish::default() }) else { return };
+    let late = umount(&daemon.root(), false, Duration::from_secs(2), |_| {});
     assert!(matches!(late, Err(UmountError::StillWriting { .. })), "{late:?}");
 }
 
@@ -139,10 +139,12 @@ fn commits_and_idle_time() {
     assert!(daemon.await_mark("idle", PATIENCE));
     daemon.remove_mark("synced");
     // FORGETs may still trickle in; afterwards nothing changes, so nothing is committed.
-    std::thread::sleep(Duration::from_millis(300));
-    daemon.remove_mark("synced");
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(!daemon.has_mark("synced"));
+    let is_quiet = || {
+        daemon.remove_mark("synced");
+        std::thread::sleep(Duration::from_millis(300));
+        !daemon.has_mark("synced")
+    };
+    assert!((0..20).any(|_| is_quiet()));
 }
 
 /// Through a mount of a directory of it, all of a mount is synced as well, even where that one is read-only.

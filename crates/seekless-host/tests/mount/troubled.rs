@@ -12,11 +12,15 @@ use seekless::units::{Ino, Nanos, Sector};
 
 /// Looking these up does what they say.
 pub(crate) const SLOW: &str = "slow";
+pub(crate) const SLOWEST: &str = "slowest";
 pub(crate) const PANIC: &str = "panic";
 pub(crate) const BROKEN: &str = "broken";
 
 /// How long `SLOW` takes.
 pub(crate) const SLOW_FOR: Nanos = Nanos::from_millis(300);
+
+/// How long `SLOWEST` takes.
+pub(crate) const SLOWEST_FOR: Nanos = Nanos::from_secs(30);
 
 pub(crate) struct Troubled {
     pub(crate) fs: Fs,
@@ -45,6 +49,7 @@ impl FileSystem for Troubled {
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         match std::str::from_utf8(name) {
             Ok(SLOW) => self.rt.sleep(SLOW_FOR).await,
+            Ok(SLOWEST) => self.rt.sleep(SLOWEST_FOR).await,
             Ok(PANIC) => panic!("a bug, for the test"),
             Ok(BROKEN) => {
                 let cause = "a broken disk, for the test".to_owned();

@@ -22,7 +22,7 @@ const REASONS: &[(&str, &str)] = &[
 const OTHERS: &[&str] = &["docs/testing.md"];
 
 /// A page may take so long, in seconds.
-const SECONDS_MAX: u32 = 60;
+const SECONDS_MAX: u32 = 600;
 
 /// A command block.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -152,8 +152,12 @@ impl State {
 
     /// May have this size in FFS because its short last block was made whole, and the bytes behind that were still to come:
     /// no block but the last is short, so that a change that begins further back fills it first. The inode can be written
-    /// at that moment.
+    /// at that moment. A file that is made longer without being written grows block by block.
     fn has_whole_tail(&self, size: u64) -> bool {
+        let grows = |change: &Change| matches!(*change, Change::Truncate { size: end } if end > size);
+        if size > self.durable.size && size.is_multiple_of(FFS_BLOCK_BYTES) && self.changes.iter().any(grows) {
+            return true;
+        }
         let ends = self.changes.iter().filter_map(|change| match *change {
             Change::Write { offset, bytes, .. } => Some(offset + bytes),
             Change::Truncate { size } => Some(size),
@@ -190,12 +194,14 @@ impl State {
             Change::Zero { .. } | Change::Truncate { .. } => true,
         };
         let may_lose_tail = promises == Promises::ExceptTails && self.changes.iter().any(resizes);
-        let has_lost_tail = may_lose_tail && (tail..durable).contains(&size);
-        if size != durable
-            && !has_lost_tail
-            && !self.changes.iter().any(may_have_size)
-            && !(promises != Promises::Everything && !in_any_order && self.has_whole_tail(size))
-        {
+        // The check gives up a tail that two files have; the file ends with the block before, of the size that it had on the volume.
+        let ends_before = |change: &Change| match *change {
+            Change::Truncate { size: cut } => size == cut / FFS_BLOCK_BYTES * FFS_BLOCK_BYTES,
+            Change::Write { .. } | Change::Zero { .. } => false,
+        };
+        let has_lost_tail = may_lose_tail && ((tail..durable).contains(&size) || self.changes.iter().any(ends_before));
+        let has_whole_tail = promises != Promises::Everything && !in_any_order && self.has_whole_tail(size);
+        if size != durable && !has_lost_tail && !has_whole_tail && !self.changes.iter().any(may_have_size) {
             return Some(format!("it has {size} bytes; {durable} are durable, and then {:?}", self.changes));
         }
         let pages: BTreeSet<u64> = found.pages.keys().chain(self.durable.pages.keys()).copied().collect();
@@ -581,7 +587,7 @@ mod tests {
         }
     }
 
-    /// Where a short last block of FFS is made whole for a write behind it, the file may end there: with nothing but zeroes behind
+    /// Where a short last block of FFS is made whole for a write behind it, the file may end there: with zeroes alone behind
     /// what is durable, if such a write was made, and in FFS.
     #[test]
     fn a_tail_is_made_whole_before_a_write_behind_it() {
