@@ -216,7 +216,7 @@ impl Experiment {
         })?;
         let wrong = |problem: String| ExperimentError::Description { path: path.display().to_string(), problem };
         let description: Description = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        description.check().map_err(wrong)?;
+        description.check().and_then(|()| description.check_new()).map_err(wrong)?;
         let columns = description.columns().map_err(wrong)?;
         let published = published::read(&folder.join(published::FILE), &columns)?;
         // `.` and `..` are not names.
@@ -294,6 +294,15 @@ impl Description {
         Ok(Columns { dims: self.dims()?, metrics: metrics.collect() })
     }
 
+    /// Checks what results of earlier builds need not hold: no variable has the name of a metric.
+    fn check_new(&self) -> Result<(), String> {
+        let metrics = self.columns()?.metrics;
+        match self.variables.keys().find(|name| metrics.contains(&name.as_str())) {
+            Some(name) => Err(format!("[variables.{name}]: this name is taken by a metric of this kind of experiment")),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that every reference names something that exists.
     pub(super) fn check(&self) -> Result<(), String> {
         let columns = self.columns()?;
@@ -309,9 +318,6 @@ impl Description {
             }
             if name == CONTESTANT || own.contains(&name.as_str()) {
                 return Err(at("this name is taken by a dimension of every row"));
-            }
-            if columns.metrics.contains(&name.as_str()) {
-                return Err(at("this name is taken by a metric of this kind of experiment"));
             }
             let mut all = variable.values.iter().chain(&variable.quick);
             if variable.unit != Unit::None
