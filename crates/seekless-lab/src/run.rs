@@ -208,7 +208,11 @@ fn run_of(
     profile: Option<&'static str>,
     outcome: Outcome,
 ) -> Run {
-    let counters = counted.iter().zip(&parts).map(|(part, name)| (name.clone(), part.counters()));
+    // Of two parts of one kind that let requests through, each is named with what is below it.
+    let is_alone = |name: &String| parts.iter().filter(|other| *other == name).count() == 1;
+    let named =
+        |(part, name): (&Part, &String)| (if is_alone(name) { name.clone() } else { part.describe() }, part.counters());
+    let counters = counted.iter().zip(&parts).map(named);
     Run {
         contestant: stack.to_string(),
         counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
