@@ -206,6 +206,10 @@ impl Target for Directory {
         File::open(&path).and_then(|directory| directory.sync_all()).map_err(failed("sync the directory", &path))
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     async fn compute(&self, _: Work) {}
 
     async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError> {

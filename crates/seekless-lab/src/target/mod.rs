@@ -51,6 +51,11 @@ pub trait Target {
         None
     }
 
+    /// Each call blocks until it is done, so that tasks that run at once take turns instead.
+    fn takes_turns(&self) -> bool {
+        false
+    }
+
     /// The program does `work` of the processor, in virtual time only. In real time it either takes its time itself, or
     /// need not be simulated.
     async fn compute(&self, work: Work);

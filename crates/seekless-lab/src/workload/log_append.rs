@@ -40,7 +40,7 @@ pub const APPEND: &str = "append";
 impl Workload for LogAppend {
     const SPEC: WorkloadSpec = WorkloadSpec::of::<LogAppend>(
         "log-append",
-        "Append records to several logs at once, each durable before the next",
+        "Append records to several logs at once, each durable before the next; in a directory, to one",
         &[
             Key::new("writers", Form::Count, "Writers, each with a log of its own"),
             Key::new("records", Form::Count, "Records that each writer appends"),
@@ -82,6 +82,13 @@ impl Workload for LogAppend {
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
         self.check()?;
+        if target.takes_turns() && self.writers > 1 {
+            return Err(LabError::Spec(
+                "in a directory, writers would take turns instead of running at once: measure one there (--writers 1), or a stack; \
+                 `seekless bench mount` measures mounts with four clients"
+                    .to_owned(),
+            ));
+        }
         let contents = Contents::new(self.seed, self.bytes);
         let mut meter = Meter::start(target, watch).await?;
         let path = |writer: u64| format!("log{writer:04}");

@@ -179,7 +179,7 @@ programs! {
     pooled_files: postmark(),
     transactions: bank(),
     appends: Append { bytes: 4_000, ..Append::default() },
-    logs_of_several_writers: LogAppend { writers: 3, records: 5, bytes: 700, ..LogAppend::default() },
+    records_of_a_log: LogAppend { writers: 1, records: 15, bytes: 700, ..LogAppend::default() },
     attributes_of_files: Attributes { files: 30, bytes: 700, files_per_directory: 7, ..Attributes::default() },
     bonnie: Bonnie { bytes: 64 << 10, seeks: 50, ..Bonnie::default() },
     encoding_by_a_file_system: Tool { largest: 16 << 10, bytes: 32 << 10, ..Tool::default() },
@@ -227,6 +227,11 @@ fn writers_wait_side_by_side() {
     };
     let (one, four) = (rate(1), rate(4));
     assert!(four > 1.5 * one, "{one} {four}");
+    // In a directory they would take turns.
+    let scratch = Scratch::new("log-append");
+    let spec = LogAppend { records: 5, ..LogAppend::default() };
+    let refused = run_in_directory(scratch.0.to_str().unwrap(), Host::default(), &spec, &GO_ON).unwrap_err();
+    assert!(refused.to_string().contains("--writers 1") && scratch.is_empty(), "{refused}");
 }
 
 /// Every size moves about the same bytes, and one file at least.
