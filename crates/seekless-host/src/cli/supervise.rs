@@ -10,9 +10,10 @@
 //!       volume is recovered), so that no program writes into what lies below it.
 //!   S3  A mount that does not come back is said in the log.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,9 @@ pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Li
     let here = stays.then(|| rustix::fs::open(".", flags, Mode::empty())).transpose();
     let here = here.map_err(|error| failed(error.into()))?;
     let first = std::fs::canonicalize(mount_point).or_else(|_| std::path::absolute(mount_point)).map_err(failed)?;
-    let place = Place { here, given: mount_point.to_owned(), first, mount: Cell::new(None) };
+    let covered = Some(&first).filter(|first| !is_ours(first)).and_then(|first| identity(first));
+    let (given, last, mount) = (mount_point.to_owned(), RefCell::new(first), Cell::new(None));
+    let place = Place { here, given, covered, last, mount };
     match daemon::split()? {
         Side::Parent(waiting) => waiting.outcome(),
         Side::Child(report) => supervise(place, report, serve),
@@ -64,24 +67,41 @@ struct Place {
     /// Where the user was, if a path is relative to that.
     here: Option<OwnedFd>,
     given: PathBuf,
-    /// The name without links, at first.
-    first: PathBuf,
+    /// The directory, or the file, below the mount.
+    covered: Option<(u64, u64)>,
+    /// The name without links that it had when it was last looked for.
+    last: RefCell<PathBuf>,
     /// Number of the last mount in the mount table, which has its name of now.
     mount: Cell<Option<u64>>,
 }
 
 impl Place {
-    /// Its name, which is another one when a directory above has been renamed.
+    /// Its name, which is another one when a directory above has been renamed. The one by its number comes first: at the name that the
+    /// user gave there may be another directory by now.
     fn now(&self) -> PathBuf {
-        if let Some(number) = self.mount.get()
-            && let Some(mount) = mount_table::read().into_iter().find(|mount| mount.id == number && mount.is_ours())
-        {
-            return mount.mount_point;
-        }
-        let here = self.here.as_ref().filter(|_| self.given.is_relative());
-        let through = here.map(|here| format!("/proc/self/fd/{}", here.as_raw_fd()));
-        let found = through.and_then(|here| std::fs::canonicalize(Path::new(&here).join(&self.given)).ok());
-        found.unwrap_or_else(|| self.first.clone())
+        let is_it = |mount: &MountInfo| mount.is_ours() && self.mount.get() == Some(mount.id);
+        let last = self.last.borrow().clone();
+        let by_number = mount_table::read().into_iter().find(is_it).map(|mount| mount.mount_point);
+        // The number is used again, for any mount, when this one is unmounted.
+        let by_number = by_number.filter(|found| *found == last || !self.is_bare(&last));
+        let found = by_number.or_else(|| {
+            let places = [Some(last.clone()), self.where_given()];
+            places.into_iter().flatten().find(|place| is_ours(place))
+        });
+        let now = found.unwrap_or(last);
+        self.last.replace(now.clone());
+        now
+    }
+
+    /// Nothing is mounted any more on the directory, which has this name.
+    fn is_bare(&self, place: &Path) -> bool {
+        self.covered.is_some() && mount_table::find(place).is_none() && identity(place) == self.covered
+    }
+
+    /// The name that a relative one has from where the user was.
+    fn where_given(&self) -> Option<PathBuf> {
+        let here = self.here.as_ref().filter(|_| self.given.is_relative())?;
+        std::fs::canonicalize(Path::new(&format!("/proc/self/fd/{}", here.as_raw_fd())).join(&self.given)).ok()
     }
 
     /// It is mounted.
@@ -93,6 +113,15 @@ impl Place {
     fn is_dead(&self) -> bool {
         fuse::is_dead(&self.now())
     }
+}
+
+/// The topmost mount there is one of this program.
+fn is_ours(place: &Path) -> bool {
+    mount_table::find(place).is_some_and(|mount| mount.is_ours())
+}
+
+fn identity(place: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(place).ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn supervise(place: Place, report: Report, serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done) -> Done {
@@ -121,8 +150,7 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
                 drop(signals);
                 // The pipe of the process that the user started belongs to the supervisor.
                 drop(report.take());
-                // A relative one is looked up once more.
-                let place = (life == Life::Later && mount.given.is_absolute()).then(|| mount.now());
+                let place = (life == Life::Later).then(|| mount.now());
                 // Paths of the stack line are relative to where the user was; anywhere else they may name something else.
                 if let Some(here) = mount.here.filter(|_| life == Life::Later)
                     && let Err(error) = rustix::process::fchdir(here)

@@ -30,11 +30,15 @@ fn is_running(pid: Pid) -> bool {
 
 /// Kills the daemon, and returns when another one serves the mount, or `None` when it stays dead.
 fn kill_and_wait(scratch: &Scratch) -> Pid {
+    kill_and_wait_at(scratch, "mnt", "after a death")
+}
+
+fn kill_and_wait_at(scratch: &Scratch, mnt: &str, when: &str) -> Pid {
     let before = daemon(scratch);
     kill_process(before, Signal::KILL).unwrap();
-    wait_for("another daemon", || {
+    wait_for(&format!("another daemon {when}"), || {
         let after = std::fs::read_to_string(scratch.path("pid")).unwrap_or_default();
-        after.trim().parse() != Ok(before.as_raw_nonzero().get()) && !after.is_empty() && scratch.is_answered("mnt")
+        after.trim().parse() != Ok(before.as_raw_nonzero().get()) && !after.is_empty() && scratch.is_answered(mnt)
     });
     daemon(scratch)
 }
@@ -205,39 +209,38 @@ fn a_restart_is_where_the_user_was() {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// A mount below a directory that gets another name comes back there, and ends there.
+/// A mount below a directory that gets another name comes back there, each time, and ends there; the old name is another directory.
 #[test]
 fn a_restart_finds_its_mount() {
     if !can_mount() {
         return;
     }
-    for is_absolute in [false, true] {
-        let scratch = Scratch::new();
+    for (from, given) in [("here", "mnt"), (".", "absolute"), (".", "here/mnt")] {
+        let scratch = prepared();
         scratch.make_directory("here");
         scratch.make_directory("here/mnt");
-        scratch.good(&["mkfs", "-q", "lfs / file:here/a.img,size=64MiB"]);
         let mut command = scratch.command();
-        match is_absolute {
-            false => command.args(["mount", LINE, "mnt"]).current_dir(scratch.path("here")),
-            true => {
-                std::fs::rename(scratch.path("here/a.img"), scratch.path("a.img")).unwrap();
-                command.arg("mount").arg(format!("lfs / file:{}", scratch.path("a.img").display()));
-                command.arg(scratch.path("here/mnt"))
-            }
+        command.arg("mount").arg(format!("lfs / file:{}", scratch.path("a.img").display()));
+        match given {
+            "absolute" => command.arg(scratch.path("here/mnt")),
+            _ => command.arg(given),
         };
         command.args(["--supervise", "--pid-file"]).arg(scratch.path("pid"));
-        command.arg("--log-file").arg(scratch.path("log"));
+        command.arg("--log-file").arg(scratch.path("log")).current_dir(scratch.path(from));
         let ended = scratch.ended(&command.output().unwrap());
         assert_eq!((ended.code, &*ended.complaints()), (0, ""));
         std::fs::rename(scratch.path("here"), scratch.path("there")).unwrap();
-        let server = daemon(&scratch);
-        let supervisor = parent(server);
-        kill_process(server, Signal::KILL).unwrap();
-        wait_for("another daemon", || scratch.is_answered("there/mnt"));
+        scratch.make_directory("here");
+        scratch.make_directory("here/mnt");
+        let supervisor = parent(daemon(&scratch));
+        for death in 1..=2 {
+            kill_and_wait_at(&scratch, "there/mnt", &format!("after death {death} of {given}"));
+        }
+        assert!(!scratch.is_mounted("here/mnt"));
         scratch.good(&["umount", "there/mnt"]);
         wait_for("the end of the supervisor", || !is_running(supervisor));
         let log = std::fs::read_to_string(scratch.path("log")).unwrap();
-        assert!(log.contains("/there/mnt died (signal 9); it is mounted again"), "{log}");
+        assert_eq!(log.matches("/there/mnt died (signal 9); it is mounted again").count(), 2, "{log}");
     }
 }
 
