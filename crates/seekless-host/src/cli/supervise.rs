@@ -162,12 +162,16 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
                 return serve(its_report, life, place);
             }
         };
-        let how = match serve_once(waiting, report, &signals, &mount)? {
+        let (how, was_asked) = match serve_once(waiting, report, &signals, &mount)? {
             Ended::Over(code) => return Ok(code),
-            Ended::Died(how) => how,
+            Ended::Died { how, is_asked } => (how, is_asked),
         };
         let found = mount.now();
         let place = found.display();
+        if was_asked {
+            log::warn!("the daemon of {place} {how} when it was asked to end. What was synced is there");
+            return Ok(unmounted(&mount));
+        }
         let now = Instant::now();
         deaths.push_back(now);
         deaths.retain(|death| now - *death < WITHIN);
@@ -183,15 +187,8 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
             "the daemon of {place} {how}; it is mounted again. What was synced is there; programs with open files get \
              errors, and have to open them again"
         );
-        let is_asked = pause(&signals);
-        if is_asked && mount.is_dead() {
-            // Its daemon is gone, so there is nothing to wait for.
-            if let Err(error) = fuse::umount(&mount.now(), true, PAUSE, |_| {}) {
-                log::error!("asked to end, but {place} stays mounted without a daemon: {error}");
-                return Ok(FAILED);
-            }
-            log::info!("asked to end before {place} was mounted again, so it is unmounted");
-            return Ok(FAILED);
+        if pause(&signals) && mount.is_dead() {
+            return Ok(unmounted(&mount));
         }
         if !mount.is_dead() {
             log::info!("{place} was unmounted");
@@ -200,12 +197,23 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
     }
 }
 
+/// Takes a dead mount away, as a signal has asked for; the exit code. Its daemon is gone, so there is nothing to wait for.
+fn unmounted(mount: &Place) -> u8 {
+    let found = mount.now();
+    let place = found.display();
+    match fuse::umount(&found, true, PAUSE, |_| {}) {
+        Err(error) => log::error!("asked to end, but {place} stays mounted without a daemon: {error}"),
+        Ok(()) => log::info!("asked to end before {place} was mounted again, so it is unmounted"),
+    }
+    FAILED
+}
+
 /// How one daemon ended.
 enum Ended {
     /// Nothing is left to be mounted again.
     Over(u8),
-    /// Its mount is there without a daemon; how that came about.
-    Died(String),
+    /// Its mount is there without a daemon; how that came about, and whether a signal had asked for the end.
+    Died { how: String, is_asked: bool },
 }
 
 /// Waits for a daemon to work, and to end. Signals for the supervisor are for the daemon.
@@ -229,10 +237,10 @@ fn serve_once(
             return Err(failure);
         }
         (Err(failure), None) => {
-            let _ = end_of(child, signals);
+            let (_, is_asked) = end_of(child, signals);
             let how = format!("could not be started again ({})", failure.text);
             if mount.is_dead() {
-                return Ok(Ended::Died(how));
+                return Ok(Ended::Died { how, is_asked });
             }
             log::error!("the daemon of {} {how}; nothing is mounted there", mount.now().display());
             return Ok(Ended::Over(failure.code));
@@ -240,10 +248,10 @@ fn serve_once(
     }
     let (status, is_asked) = end_of(child, signals);
     let code = status.and_then(WaitStatus::exit_status).map_or(FAILED, |code| u8::try_from(code).unwrap_or(FAILED));
-    match mount.is_dead() && !is_asked {
-        true => Ok(Ended::Died(format!("died{}", status.map(daemon::describe).unwrap_or_default()))),
-        false => Ok(Ended::Over(code)),
-    }
+    Ok(match mount.is_dead() {
+        true => Ended::Died { how: format!("died{}", status.map(daemon::describe).unwrap_or_default()), is_asked },
+        false => Ended::Over(code),
+    })
 }
 
 /// Waits for the end of a process, and passes signals on to it. True when one of them asked it to end. There is no status when it was

@@ -293,6 +293,33 @@ fn a_supervised_mount_ends_as_others_do() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// A daemon that dies while it ends, as it was asked to, leaves no dead mount, and the log says so.
+#[test]
+fn a_daemon_that_dies_when_it_is_asked_to_end_leaves_no_mount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    supervised(&scratch);
+    let (server, supervisor) = (daemon(&scratch), parent(daemon(&scratch)));
+    kill_process(server, Signal::STOP).unwrap();
+    kill_process(supervisor, Signal::TERM).unwrap();
+    // Until the supervisor has passed it on.
+    wait_for("the signal", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.as_raw_nonzero())).unwrap();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap().trim();
+        u64::from_str_radix(pending, 16).unwrap() & 1 << (Signal::TERM.as_raw() - 1) != 0
+    });
+    kill_process(server, Signal::KILL).unwrap();
+    wait_for("the end of the supervisor", || !is_running(supervisor));
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(!scratch.is_mounted("mnt"), "{log}");
+    assert!(
+        log.contains("(signal 9)") && log.contains("asked to end") && !log.contains("it is mounted again"),
+        "{log}"
+    );
+}
+
 /// A mount that comes again has all options that it had.
 #[test]
 fn options_stay_after_a_death() {
