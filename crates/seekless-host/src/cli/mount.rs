@@ -24,6 +24,7 @@ use crate::disk_file::DiskFile;
 use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
+use crate::mount_table::{self, MountInfo};
 use crate::reactor::Signals;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -176,6 +177,10 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
         }
         if life == Life::Later {
             options.dead = DeadMount::Required;
+            // A remount may have changed its flags. The volume is opened as the user said at first, so that another can change them back.
+            if let Some(dead) = mount_table::find(&options.mount_point).filter(MountInfo::is_ours) {
+                options.flags = mount_options::as_listed(options.flags, &dead.options);
+            }
             if let Some(failure) = image.and_then(|image| image.replaced()) {
                 report.failed(&failure);
                 return Ok(failure.code);

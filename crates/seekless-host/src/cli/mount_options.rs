@@ -59,6 +59,32 @@ const FLAGS: &[(&str, &str, MountFlags)] = &[
     ("nosymfollow", "symfollow", MountFlags::NOSYMFOLLOW),
 ];
 
+/// The flags that a remount can change.
+const CHANGEABLE: MountFlags = MountFlags::RDONLY
+    .union(MountFlags::NOSUID)
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC)
+    .union(MountFlags::NOATIME)
+    .union(MountFlags::NODIRATIME)
+    .union(MountFlags::RELATIME)
+    .union(MountFlags::STRICTATIME)
+    .union(MountFlags::NOSYMFOLLOW)
+    .union(MountFlags::LAZYTIME);
+
+/// The `flags` of a mount, with those that a remount may have changed as the mount table `lists` them.
+pub(super) fn as_listed(flags: MountFlags, lists: &str) -> MountFlags {
+    let mut listed = MountWords::default();
+    for word in lists.split(',') {
+        // The table has words that are not for mount(8).
+        let _ = apply(&mut listed, word, true);
+    }
+    let mut now = listed.flags;
+    // It has no word for the strict one, which is not the default.
+    now.set(MountFlags::STRICTATIME, !now.intersects(MountFlags::RELATIME | MountFlags::NOATIME));
+    now.set(MountFlags::RDONLY, listed.read_only);
+    flags.difference(CHANGEABLE) | now.intersection(CHANGEABLE)
+}
+
 /// Words for mount(8) itself, for systemd and for libfuse, without effect here or always in effect.
 const IGNORED: &[&str] = &[
     "defaults",

@@ -58,7 +58,7 @@ pub struct MountOptions {
     pub dead: DeadMount,
     /// The root of the file system is a file: the mount point is one, too, and the kernel caches none of its data.
     pub as_file: bool,
-    /// Further flags, such as `NOATIME`. A mount by an ordinary user always has `NOSUID` and `NODEV`.
+    /// Further flags, such as `NOATIME`; with `RDONLY` it can be made writable later. A mount by an ordinary user always has `NOSUID` and `NODEV`.
     pub flags: MountFlags,
     /// The store below. If it is a block device, root mounts as `fuseblk`, and the mount takes over the claim that
     /// keeps others away from it.
@@ -132,7 +132,9 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn new(options: &MountOptions, read_only: bool) -> Call {
         let mut flags = options.flags;
-        flags.set(MountFlags::RDONLY, read_only || options.read_only);
+        if read_only || options.read_only {
+            flags.insert(MountFlags::RDONLY);
+        }
         Call {
             mount_point: options.mount_point.clone(),
             source: options.source.clone(),

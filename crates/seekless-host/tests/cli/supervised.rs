@@ -332,14 +332,31 @@ fn options_stay_after_a_death() {
         let place = scratch.path("mnt").canonicalize().unwrap();
         table.lines().find(|line| line.contains(place.to_str().unwrap())).map(str::to_owned)
     };
-    for options in ["nosuid,nodev,noexec,noatime,nosymfollow,lazytime", "sync,strictatime,allow_other", "ro,nodiratime"]
-    {
+    for (options, remount) in [
+        ("nosuid,nodev,noexec,noatime,nosymfollow,lazytime", None),
+        ("sync,strictatime,allow_other", None),
+        ("ro,nodiratime", None),
+        ("rw", Some("remount,ro,nosuid,nodev,noexec,noatime")),
+        ("noexec,noatime,nosuid", Some("remount,exec,atime,nodiratime")),
+    ] {
         let arguments = ["mount", LINE, "mnt", "--supervise", "--pid-file", "pid", "--log-file", "log", "-o", options];
         scratch.good(&arguments);
-        let before = line();
-        kill_and_wait(&scratch);
-        assert!(before.is_some());
-        assert_eq!(line(), before, "{options}");
+        let first = line();
+        if let Some(remount) = remount {
+            scratch.good(&["mount", LINE, "mnt", "-o", remount]);
+            assert_ne!(line(), first, "{options}, then {remount}");
+        }
+        for death in 1..=2 {
+            let before = line();
+            kill_and_wait(&scratch);
+            assert!(before.is_some());
+            assert_eq!(line(), before, "{options}, then {remount:?}, death {death}");
+        }
+        if remount.is_some() {
+            // The volume is open for writing, as it was.
+            scratch.good(&["mount", LINE, "mnt", "-o", "remount,rw"]);
+            scratch.write("mnt/f", "text");
+        }
         scratch.good(&["umount", "mnt"]);
     }
 }
