@@ -264,14 +264,19 @@ impl Part<'_> {
                 Ok(message) => self.settle(message)?,
                 Err(_) => self.queue.ready.extend(self.queue.elsewhere.drain(..)),
             }
-            // Of a measurement in real time, writing and its flushes would be a part.
-            let disturbs = self.queue.claim == PointClaim::RealTime && !self.queue.running.is_empty();
-            if self.rows_written.elapsed() >= ROWS_EVERY && !disturbs {
-                self.sweep.keep_rows(self.ended.measured, self.results)?;
-                self.rows_written = Instant::now();
+            if self.queue.claim != PointClaim::RealTime {
+                self.keep_rows_at_times()?;
             }
             self.look_for_a_signal(&what);
         }
+    }
+
+    fn keep_rows_at_times(&mut self) -> Result<(), Failure> {
+        if self.rows_written.elapsed() >= ROWS_EVERY {
+            self.sweep.keep_rows(self.ended.measured, self.results)?;
+            self.rows_written = Instant::now();
+        }
+        Ok(())
     }
 
     /// Keeps what a thread has measured.
@@ -293,6 +298,11 @@ impl Part<'_> {
             }
         }
         self.queue.running.remove(&index);
+        if self.queue.claim == PointClaim::RealTime {
+            // Of a measurement in real time, this one's or another run's, writing and its flushes would be a part. While this holds the
+            // claim there is none.
+            self.keep_rows_at_times()?;
+        }
         Ok(self.results.release(point, self.queue.claim)?)
     }
 

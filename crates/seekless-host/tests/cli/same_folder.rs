@@ -175,6 +175,34 @@ fn rounds_in_real_time_are_shared() {
     assert_eq!(std::fs::read_dir(scratch.path("lower")).unwrap().count(), 0);
 }
 
+/// Aim: a run does not disturb what another measures in real time: it writes no rows in that time. Method: one is halted in the middle of a
+/// point, and the other waits for longer than the time between two writes.
+#[test]
+fn a_run_that_waits_for_one_in_real_time_writes_nothing() {
+    let scratch = Scratch::new();
+    scratch.make_directory("lower");
+    scratch.make_directory("real");
+    let text = "title = \"Real\"\nworkload = { kind = \"attributes\", files = \"{n}\" }\n\
+                contestant = [{ name = \"here\", on = \"wrap / memfs\" }]\nvariables.n.values = [20, 2000000]\n";
+    scratch.write("real/experiment.toml", text);
+    let run = ["run", "real", "--over", "hostdir:lower", "--out", "found"];
+    let mut first = begin(&scratch, &run);
+    wait_until("the long point", || {
+        count(&scratch) == 1 && std::fs::read_dir(scratch.path("lower")).unwrap().count() > 0
+    });
+    kill_process(Pid::from_child(&first), Signal::STOP).unwrap();
+    let mut second = begin(&scratch, &run);
+    let begun = Instant::now();
+    let is_written = || scratch.path("found/rows.jsonl").exists();
+    wait_until("a write of rows, or none", || is_written() || begun.elapsed() > Duration::from_secs(12));
+    assert!(!is_written());
+    assert_eq!(second.try_wait().unwrap(), None);
+    for run in [&mut second, &mut first] {
+        run.kill().unwrap();
+        run.wait().unwrap();
+    }
+}
+
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
