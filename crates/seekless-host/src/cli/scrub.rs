@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use seekless::device::{Device, Scrubbed};
+use seekless::device::{Device, MemberState, Scrubbed};
 use seekless::stack::{Checked, Finding, Purpose, Stack, StackError, Verdict, scrubbed_as_checked};
 use seekless::volume::raid::Level;
 use serde_json::json;
@@ -97,7 +97,10 @@ pub(super) fn run(args: &Args) -> Done {
             let believe_data = is_top && (args.believe_data || is_verified);
             let scrubbed = scrub(array, believe_data, &bar).await?;
             let level = if array.describe().starts_with("raid1") { Level::Mirror } else { Level::Parity };
-            let checked = scrubbed_as_checked(level, &scrubbed, !args.no_changes);
+            let mut checked = scrubbed_as_checked(level, &scrubbed, !args.no_changes);
+            if lacks_a_member(array) {
+                checked.not_compared = checked.not_compared.max(1);
+            }
             all.push(One { description: array.describe(), scrubbed, checked });
         }
         if let (false, Some(device)) = (args.no_changes, opened.device()) {
@@ -137,6 +140,12 @@ async fn scrub(array: &Device, believe_data: bool, bar: &indicatif::ProgressBar)
         bar.inc(rows.saturating_sub(done.replace(rows)));
     };
     redundancy.scrub(believe_data, &tell).await.map_err(could_not)
+}
+
+/// Also where the other members could be compared with each other.
+fn lacks_a_member(array: &Device) -> bool {
+    let status = array.redundancy().map(|redundancy| redundancy.status());
+    status.is_some_and(|status| status.members.iter().any(|member| member.state != MemberState::Active))
 }
 
 fn lines(findings: &[Finding]) -> String {

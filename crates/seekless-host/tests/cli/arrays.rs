@@ -75,7 +75,7 @@ fn what_a_member_holds_wrong_is_put_right() {
 /// A scrub of an array that lacks a member is no success, however well the rest agrees.
 #[test]
 fn a_scrub_without_a_member_is_incomplete() {
-    for array in ["raid1:n=2", "raid5:n=3"] {
+    for array in ["raid1:n=2", "raid1:n=3", "raid5:n=3"] {
         let scratch = Scratch::new();
         scratch.good(&["mkfs", &format!("lfs / {array} / file:d-{{}}.img,size=16MiB")]);
         std::fs::remove_file(scratch.path("d-1.img")).unwrap();
@@ -83,7 +83,8 @@ fn a_scrub_without_a_member_is_incomplete() {
         for more in [&[][..], &["-n"]] {
             let scrubbed = scratch.run(&[&["scrub", &line], more].concat());
             assert_eq!(scrubbed.code, 4, "{}{}", scrubbed.out, scrubbed.err);
-            assert!(scrubbed.out.contains(": 0 rows compared"), "{}", scrubbed.out);
+            // Two copies of three can still be compared with each other.
+            assert!(scrubbed.out.contains(": 0 rows compared") || array == "raid1:n=3", "{}", scrubbed.out);
             assert!(scrubbed.out.contains("not everything could be compared"), "{}", scrubbed.out);
         }
         let json = scratch.run(&["scrub", &line, "--json"]);
@@ -94,7 +95,7 @@ fn a_scrub_without_a_member_is_incomplete() {
 /// The same for a check of an array alone, where nothing says either that the rest is as it was stored.
 #[test]
 fn a_check_without_a_member_is_incomplete() {
-    for array in ["raid1:n=2", "raid5:n=3"] {
+    for array in ["raid1:n=2", "raid1:n=3", "raid5:n=3"] {
         let scratch = Scratch::new();
         scratch.good(&["mkfs", &format!("{array} / file:d-{{}}.img,size=16MiB")]);
         std::fs::remove_file(scratch.path("d-1.img")).unwrap();

@@ -303,10 +303,12 @@ impl StoredArray for Kept {
         let mut checked = scrubbed_as_checked(self.0, &scrubbed, options.repair);
         for (slot, member_state) in array.status().members.iter().enumerate() {
             match member_state {
-                MemberState::Active => {}
+                MemberState::Active => continue,
                 MemberState::Failed => checked.notes.push(format!("member {slot} is missing or has failed")),
                 MemberState::Rebuilding => checked.notes.push(format!("member {slot} is not rebuilt yet")),
             }
+            // Also where the other members have been compared with each other.
+            checked.not_compared = checked.not_compared.max(1);
         }
         if options.repair {
             array.release().await?;
