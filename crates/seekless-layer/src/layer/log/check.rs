@@ -77,7 +77,7 @@ impl ChunkedLayer {
             }
             Content::Damaged(problem) => {
                 report.repairable |= !heads(lower, ino, 1).await?.is_empty();
-                let repaired = repair && self.rebuild(lower, &attr).await?;
+                let repaired = repair && self.rebuild(lower, &attr, None).await?;
                 return Ok(vec![(problem, repaired)]);
             }
             Content::Log(commit) => commit,
@@ -94,7 +94,7 @@ impl ChunkedLayer {
             }
             Err(error) => return Err(error),
         }
-        if is_index_damaged && repair && self.rebuild(lower, &attr).await? {
+        if is_index_damaged && repair && self.rebuild(lower, &attr, Some(&commit)).await? {
             problems.iter_mut().for_each(|(_, repaired)| *repaired = true);
             return Ok(problems);
         }
@@ -191,12 +191,18 @@ impl ChunkedLayer {
         Ok(vec![(problem, repair)])
     }
 
-    /// Builds a new index for a file from the heads of its records. Returns false when there are none.
-    async fn rebuild(&self, lower: &Fs, attr: &Attr) -> FsResult<bool> {
+    /// Builds a new index for a file from the heads of its records, and with the size of `commit` if there is a good
+    /// slot: heads have that at the time of their record, and a later change of it alone writes none. Returns false when
+    /// there are none.
+    async fn rebuild(&self, lower: &Fs, attr: &Attr, commit: Option<&Commit>) -> FsResult<bool> {
         let heads = heads(lower, attr.ino, usize::MAX).await?;
-        let Some(newest) = heads.iter().map(|(_, head)| head).max_by_key(|head| head.generation).copied() else {
-            return Ok(false);
-        };
+        // Which of one generation is the last is unknown: a larger size loses nothing.
+        let newest = heads.iter().map(|(_, head)| *head).max_by_key(|head| (head.generation, head.size));
+        let Some(mut newest) = newest else { return Ok(false) };
+        if let Some(commit) = commit.filter(|commit| commit.file_id == newest.file_id) {
+            newest.size = commit.size;
+            newest.generation = newest.generation.max(commit.generation);
+        }
         let mut chunks: BTreeMap<u64, (Head, Entry)> = BTreeMap::new();
         let mut tail: Option<(Head, Entry)> = None;
         let mut heads: Vec<(u64, Head)> =

@@ -196,3 +196,28 @@ fn holes_of_a_damaged_file_are_not_read() {
         assert!(mounted(&rt, &lower, &options).await.read_file(b"/f").await.unwrap() == content);
     });
 }
+
+/// A file that was made longer and whose index is damaged then keeps its size, which no record has.
+#[test]
+fn a_repair_keeps_the_size_of_a_good_slot() {
+    simulate(1, async |rt| {
+        let options = tiny(Arc::new(Zstd::default()));
+        let mut content = text(300_000);
+        let (lower, below) = made(&rt, &options, &content).await;
+        let client = mounted(&rt, &lower, &options).await;
+        content.resize(500_000, 0);
+        let size = crate::fs::SetAttr { size: Some(500_000), ..crate::fs::SetAttr::default() };
+        client.setattr(b"/f", size).await.unwrap();
+        client.fs().close().await.unwrap();
+        let mut bad = below.read_file(b"/f").await.unwrap();
+        let records = check::dump(&(lower.clone() as Fs), below.stat(b"/f").await.unwrap().ino).await.unwrap();
+        for node in records.lines().filter(|line| line.contains(": node")) {
+            bad[node.split(':').next().unwrap().parse::<usize>().unwrap() + 100] ^= 0x10;
+        }
+        overwrite(&below, &bad).await;
+        let report = check::check(&rt, lower.clone(), options.clone(), true).await.unwrap();
+        assert!(!report.findings.is_empty() && report.findings.iter().all(|finding| finding.repaired), "{report:?}");
+        assert!(mounted(&rt, &lower, &options).await.read_file(b"/f").await.unwrap() == content);
+        assert_clean(&rt, &(lower.clone() as Fs), &options).await;
+    });
+}
