@@ -44,8 +44,10 @@ impl Changes {
 
     /// Makes whole chunks zero.
     fn zero(&mut self, first: u64, end: u64) {
-        let mut behind = self.chunks.split_off(&first);
-        self.chunks.append(&mut behind.split_off(&end));
+        // Only what lies in the range is looked at, not all that was ever written.
+        while let Some((&index, _)) = self.chunks.range(first..end).next() {
+            self.chunks.remove(&index);
+        }
         let (mut first, mut end) = (first, end);
         // Also those that it touches.
         while let Some((&start, &other)) = self.zeroed.range(..=end).next_back().filter(|&(_, &other)| other >= first) {
