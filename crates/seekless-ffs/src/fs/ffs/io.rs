@@ -4,6 +4,7 @@
 //! Every write runs as a task of its own, so that a cancelled operation leaves nothing half written; an operation that
 //! needs the result waits for the buffer.
 
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use super::Ffs;
@@ -445,6 +446,9 @@ impl Ffs {
     }
 
     /// Writes everything back: data, then inodes and groups, then the summary. Changes made in the meantime may wait.
+    ///
+    /// # Errors
+    /// The first one that [`put_off`] puts off, once everything else is durable; others at once.
     pub(super) async fn sync(&self) -> FsResult<()> {
         self.write_back(SyncScope::All).await
     }
@@ -459,6 +463,7 @@ impl Ffs {
         let begun = until;
         self.write_all(|state| state.dirty_of_files(true, until)).await?;
         let dirty = self.state.borrow().dirty_inodes();
+        let (mut first, mut left) = (Ok(()), BTreeSet::new());
         for ino in dirty {
             // A directory only between operations: within one it can point to a chunk that is not on the volume yet,
             // and the power may fail when its inode is, and the chunk is not.
@@ -469,17 +474,21 @@ impl Ffs {
                 true => state.update_inode(ino).map(drop),
                 false => Ok(()),
             });
-            updated.await?;
+            let updated = updated.await;
+            if updated.is_err() {
+                left.insert(ino);
+            }
+            put_off(&mut first, updated)?;
         }
         let until = self.state.borrow_mut().cache.tick();
         self.write_all(|state| state.dirty_of_files(false, until)).await?;
         self.flush().await?;
-        self.state.borrow_mut().moved_tails.retain(|_, since| *since > begun);
+        self.state.borrow_mut().moved_tails.retain(|ino, since| *since > begun || left.contains(ino));
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
             self.write_totals().await?;
             self.flush().await?;
         }
-        Ok(())
+        first
     }
 
     /// Writes the buffers that are dirty now, after what is in flight: files', then the volume's own. Unlike an update
@@ -617,11 +626,14 @@ impl Ffs {
     }
 
     async fn write_last(&self) -> FsResult<()> {
+        let mut first = Ok(());
         if self.options.metadata == Metadata::Softdep {
-            self.write_back(SyncScope::Quiet).await?; // Removed names no longer hold anything.
+            put_off(&mut first, self.write_back(SyncScope::Quiet).await)?; // Removed names no longer hold anything.
         }
-        self.reclaim_unlinked().await?;
+        // An inode that cannot be freed is left to the check, but nothing else is.
+        put_off(&mut first, self.reclaim_unlinked().await)?;
         self.write_back(SyncScope::Quiet).await?;
+        first?;
         let (layout, superblock) = {
             let state = self.state.borrow();
             (state.layout.clone(), state.superblock)

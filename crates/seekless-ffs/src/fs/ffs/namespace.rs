@@ -136,7 +136,8 @@ impl State {
         inode.set_atime(now);
         inode.set_mtime(now);
         inode.set_ctime(now);
-        self.adopt_inode(ino, inode).dirty = true;
+        let known = self.adopt_inode(ino, inode);
+        (known.dirty, known.is_only_here) = (true, true);
         self.note_new_inode(ino);
         Ok(ino)
     }
@@ -282,7 +283,18 @@ impl Ffs {
             Ok(())
         })
         .await?;
-        self.free_inode(ino).await
+        let Err(error) = self.free_inode(ino).await else { return Ok(()) };
+        // Its block cannot be read, and knows nothing of it: with its number free, nothing of it is left to be written.
+        self.step(|state| {
+            let is_new = |known: &&InodeMem| known.is_only_here && known.inode.blocks == 0 && known.soft.is_none();
+            if let Some(inode) = state.inodes.get(&ino).filter(is_new).map(|known| known.inode) {
+                state.give_inode(ino, inode.is_directory())?;
+                state.inodes.remove(&ino);
+            }
+            Ok(())
+        })
+        .await?;
+        Err(error)
     }
 
     /// Creates a regular file without a name. As with one that has lost its last name, the check frees it after a
@@ -730,7 +742,11 @@ impl Ffs {
     }
 
     /// Frees inodes without names, even those in use: the mount ends.
+    ///
+    /// # Errors
+    /// The first one that [`put_off`] puts off; the other inodes are freed all the same.
     pub(super) async fn reclaim_unlinked(&self) -> FsResult<()> {
+        let mut first = Ok(());
         let unlinked = self.state.borrow().inodes.numbers(|known| known.inode.nlink == 0);
         for ino in unlinked {
             let _inode = self.locks.alone(ino).await;
@@ -741,9 +757,9 @@ impl Ffs {
             }
             match self.free_if_unused(ino).await {
                 Ok(()) | Err(FsError::Stale) => {}
-                Err(error) => return Err(error),
+                freed => put_off(&mut first, freed)?,
             }
         }
-        Ok(())
+        first
     }
 }

@@ -23,7 +23,7 @@ use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
 pub(super) use crate::fs::step::{fail, need};
-use crate::fs::{Attr, Entry, FileKind, FsError, PERMISSIONS};
+use crate::fs::{Attr, Entry, FileKind, FsError, FsResult, PERMISSIONS};
 use crate::units::{FixedMap, Ino, WallTime};
 
 /// What a step can need in memory.
@@ -73,6 +73,8 @@ pub(super) struct InodeMem {
     pub inode: Inode,
     /// It differs from its copy in the inode's block.
     pub dirty: bool,
+    /// It is new, and its block has never had a copy.
+    pub is_only_here: bool,
     pub sequence: Sequence,
     /// The names of a directory.
     pub index: Option<Box<Index>>,
@@ -302,7 +304,10 @@ impl State {
         let soft = self.soft.is_some().then(|| Box::new(SoftInode::read(&inode)));
         let sequence = Sequence::default();
         self.indexing.retain(|&(other, _)| other != ino); // They may be of an earlier directory.
-        self.inodes.insert(ino, InodeMem { inode, dirty: false, sequence, index: None, referenced: true, soft })
+        self.inodes.insert(
+            ino,
+            InodeMem { inode, dirty: false, is_only_here: false, sequence, index: None, referenced: true, soft },
+        )
     }
 
     /// Forgets clean inodes and buffers, as after a mount.
@@ -330,6 +335,7 @@ impl State {
         // While a file grows it has an indirect block before it has anything below. The volume gets the two together: a
         // cut in between would leave what F4 excludes, and other programs that check FFS clear such a file.
         known.dirty = self.layout.drop_indirect_behind_end(&mut image);
+        known.is_only_here = false;
         image.encode(&mut self.buffer_mut(at)?[offset..]);
         Ok(at)
     }
@@ -455,4 +461,24 @@ pub(super) fn verify_group(layout: &Layout, group: GroupNo, bytes: &[u8]) -> Res
         let at = format_args!("group {group}, fragment {}", layout.group_block(group)).to_string();
         FsError::corrupt("cylinder group", at, detail)
     })
+}
+
+/// Keeps in `first` an error that concerns one place only, such as a block of inodes that cannot be read: everything else
+/// can reach the volume all the same.
+///
+/// # Errors
+/// All others, such as those that have stopped the volume, or lack of space below.
+pub(super) fn put_off(first: &mut FsResult<()>, result: FsResult<()>) -> FsResult<()> {
+    let is_of_one_place = match &result {
+        Err(FsError::Corrupt { .. }) => true,
+        Err(FsError::Device(error)) => error.is_of_medium(),
+        _ => false,
+    };
+    if !is_of_one_place {
+        return result;
+    }
+    if first.is_ok() {
+        *first = result;
+    }
+    Ok(())
 }

@@ -364,6 +364,12 @@ impl Soft {
         !self.jobs.is_empty()
     }
 
+    /// How many records that existed at `until` still wait, and for how much.
+    pub(super) fn waiting_since(&self, until: u64) -> (usize, u64) {
+        let waiting = self.records.range(..=until);
+        (waiting.clone().count(), waiting.map(|(_, record)| u64::from(record.unmet)).sum())
+    }
+
     /// Whether anything that existed at `until` still waits.
     pub(super) fn waits_since(&self, until: u64) -> bool {
         !self.jobs.is_empty() || self.records.keys().next().is_some_and(|&id| id <= until)

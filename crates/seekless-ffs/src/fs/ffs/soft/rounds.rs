@@ -12,7 +12,7 @@ use super::super::Ffs;
 use super::super::cache::BufferKind;
 use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
-use super::{Freeing, Job, RECORDS_MAX, Soft};
+use super::{DRAINS_MAX, Freeing, Job, RECORDS_MAX, Soft};
 use crate::fs::{FsError, FsResult};
 
 /// See above.
@@ -117,11 +117,15 @@ impl State {
 
 impl Ffs {
     /// Writes everything back.
+    ///
+    /// # Errors
+    /// As for [`Ffs::sync`].
     pub(in super::super) async fn sync_soft(&self, scope: SyncScope) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
         self.forget_task_error();
         let begun = self.state.borrow().dirty_inodes();
-        self.round().await?;
+        let mut first = Ok(());
+        put_off(&mut first, self.round().await)?;
         // Inodes that were changed again in between have to be locked. So do those that lost their names in between,
         // which a crash would bring back: an update alone guarantees nothing about them.
         let still = |state: &State, ino: &InodeNo| {
@@ -131,33 +135,46 @@ impl Ffs {
         for ino in begun {
             if still(&self.state.borrow(), &ino) {
                 let _inode = self.locks.share(ino).await;
-                self.settle_inode(ino).await?;
+                put_off(&mut first, self.settle_inode(ino).await)?;
             }
         }
         let until = if scope == SyncScope::Quiet { u64::MAX } else { until };
         let mut stall = StallDetector::default();
+        let (mut fewest, mut failures) = ((usize::MAX, u64::MAX), 0);
         while scope != SyncScope::Update && self.state.borrow().has_waiting(until) {
             stall.check(self);
             let before = self.progress.count();
             let stragglers = self.state.borrow().stragglers();
+            let mut pass = Ok(());
             for ino in stragglers {
                 let _inode = self.locks.share(ino).await;
-                self.settle_inode(ino).await?;
+                put_off(&mut pass, self.settle_inode(ino).await)?;
             }
-            self.round().await?;
+            put_off(&mut pass, self.round().await)?;
             self.wait_for_tasks().await;
+            if pass.is_err() {
+                // The rest goes on as long as less and less waits; what waits for the failing place stays.
+                let left = self.state.borrow().soft.as_deref().map_or((0, 0), |soft| soft.waiting_since(until));
+                failures = if left < fewest { 0 } else { failures + 1 };
+                fewest = fewest.min(left);
+                first = first.and(pass);
+                if failures >= DRAINS_MAX {
+                    break;
+                }
+                continue;
+            }
             self.wait_for_progress(before, |state| !state.has_waiting(until)).await?;
         }
         if scope != SyncScope::Update {
             // The results and errors of the last jobs.
             self.wait_for_tasks().await;
-            self.round().await?;
+            put_off(&mut first, self.round().await)?;
         }
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
             self.write_totals().await?;
             self.flush().await?;
         }
-        Ok(())
+        first
     }
 
     /// Completes everything that waits now, for an operation that cannot continue without: it takes no lock, so that

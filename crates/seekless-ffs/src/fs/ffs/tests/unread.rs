@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::ffs::numbers::GroupNo;
 use crate::fs::ffs::state::inner;
 
 const BYTES: u64 = 16 * MIB;
@@ -92,6 +93,95 @@ fn a_file_of_which_a_part_cannot_be_freed() {
             session(&rt, &device, Options { metadata, ..Options::default() }, async |client| {
                 assert_eq!(client.fs().statfs().await.unwrap().blocks_free, empty, "{metadata:?}");
                 assert_eq!(client.read_dir(b"/").await.unwrap().len(), 0, "{metadata:?}");
+            })
+            .await;
+        });
+    }
+}
+
+/// What one place that cannot be read is in the way of: a new directory, the inode of a file, the end of a file.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum InTheWay {
+    NewInode,
+    OldInode,
+    Group,
+}
+
+/// One inode that can be neither written nor freed keeps nothing else from the volume, not even when the mount ends.
+#[test]
+fn one_bad_block_of_inodes_does_not_keep_the_rest_from_the_volume() {
+    let modes = [Metadata::Sync, Metadata::Async, Metadata::Softdep];
+    let cases = [InTheWay::NewInode, InTheWay::OldInode, InTheWay::Group];
+    for (metadata, case) in modes.into_iter().flat_map(|mode| cases.map(|case| (mode, case))) {
+        simulate(1, async |rt| {
+            let options = Options { metadata, ..Options::default() };
+            let (device, fault, ffs, client) = begin(&rt, options).await;
+            client.mkdir(b"/d").await.unwrap();
+            client.write_file(b"/d/f", &[1; 3000]).await.unwrap();
+            client.write_file(b"/first", &[2; 3000]).await.unwrap();
+            client.sync().await.unwrap();
+            let ino = inner(client.stat(b"/d/f").await.unwrap().ino).unwrap();
+            let (group, place) = {
+                let layout = &ffs.state.borrow().layout;
+                (layout.group_of_ino(ino), layout.inode_place(ino).0)
+            };
+            assert_ne!(group, GroupNo(0), "the root's inode can be read");
+            match case {
+                InTheWay::NewInode => {
+                    client.fs().drop_caches().await.unwrap();
+                    let groups: Vec<GroupNo> = ffs.state.borrow().layout.group_numbers().skip(1).collect();
+                    for group in groups {
+                        let at = {
+                            let layout = &ffs.state.borrow().layout;
+                            layout.inode_place(layout.first_ino(group)).0
+                        };
+                        fault.add(unreadable(&ffs, at));
+                    }
+                    let made = client.mkdir(b"/new").await;
+                    if metadata == Metadata::Softdep {
+                        made.expect("the block is read when it is to be written");
+                    } else {
+                        assert!(matches!(made, Err(FsError::Device(_))), "{metadata:?}: {made:?}");
+                        assert_eq!(client.stat(b"/new").await, Err(FsError::NotFound), "{metadata:?}");
+                    }
+                }
+                InTheWay::OldInode => {
+                    let changes = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+                    client.setattr(b"/d/f", changes).await.unwrap();
+                    ffs.state.borrow_mut().cache.drop_clean();
+                    fault.add(unreadable(&ffs, place));
+                }
+                InTheWay::Group => {
+                    ffs.state.borrow_mut().cache.drop_clean();
+                    let at = ffs.state.borrow().layout.group_block(group);
+                    fault.add(unreadable(&ffs, at));
+                    let _ = client.unlink(b"/d/f").await;
+                }
+            }
+            let content: Vec<u8> = (0..90_000).map(|at| (at * 7) as u8).collect();
+            client.write_file(b"/g", &content).await.unwrap();
+            client.unlink(b"/first").await.unwrap();
+            // Again and again: one try is as good as the next.
+            let synced = [client.sync().await, client.sync().await];
+            let ended = ffs.close().await;
+            let is_forgotten = case == InTheWay::NewInode && metadata != Metadata::Softdep;
+            if is_forgotten {
+                assert!(synced.iter().all(Result::is_ok) && ended.is_ok(), "{metadata:?}: {synced:?}, {ended:?}");
+            } else {
+                assert!(matches!(ended, Err(FsError::Device(_))), "{metadata:?}, {case:?}: {ended:?}");
+            }
+            drop((client, ffs));
+            fault.clear();
+            let clean = info(&device).await.unwrap().clean;
+            assert_eq!(clean, is_forgotten, "{metadata:?}, {case:?}");
+            session(&rt, &device, options, async |client| {
+                assert!(client.read_file(b"/g").await == Ok(content), "{metadata:?}, {case:?}: /g");
+                assert_eq!(client.stat(b"/first").await, Err(FsError::NotFound), "{metadata:?}, {case:?}");
+                let found = client.read_file(b"/d/f").await;
+                match case {
+                    InTheWay::Group => assert_eq!(found, Err(FsError::NotFound), "{metadata:?}, {case:?}"),
+                    _ => assert_eq!(found, Ok(vec![1; 3000]), "{metadata:?}, {case:?}"),
+                }
             })
             .await;
         });
