@@ -92,8 +92,11 @@ impl Renaming<'_> {
             ffs.settle_name(to.dir, to.name, false).await?;
         }
         // 0. The mark.
-        if self.marks_old() {
-            ffs.mark_name(from.dir, from.name, source.ino, DIRENT_MOVED).await?;
+        if self.marks_old()
+            && let Err(error) = ffs.mark_name(from.dir, from.name, source.ino, DIRENT_MOVED).await
+        {
+            self.take_mark_back().await?;
+            return Err(error);
         }
         // 1. One more link, as long as there are two names.
         if let Err(error) = self.add_links().await {
@@ -197,10 +200,14 @@ impl Renaming<'_> {
 
     async fn take_mark_back(&self) -> FsResult<()> {
         let Renaming { ffs, from, source, .. } = *self;
-        if self.marks_old() {
-            ffs.mark_name(from.dir, from.name, source.ino, dirent_type(source.kind)).await?;
+        if !self.marks_old() {
+            return Ok(());
         }
-        Ok(())
+        match ffs.mark_name(from.dir, from.name, source.ino, dirent_type(source.kind)).await {
+            // It is gone from memory, and leaves the volume when its block finds room.
+            Err(FsError::NoSpace) => Ok(()),
+            taken => taken,
+        }
     }
 
     /// The inode that had the new name loses it. Its directory keeps the link for the `..` that comes, or loses the one

@@ -115,3 +115,28 @@ fn a_write_that_began_before_the_sync_finds_no_room() {
         });
     }
 }
+
+/// A directory that is moved and leaves a whiteout stays as it is, in memory too, when its mark finds no room.
+#[test]
+fn a_mark_that_finds_no_room_is_taken_back() {
+    simulate(1, async |rt| {
+        let (device, fault, ffs, client) = begin(&rt, Metadata::Sync).await;
+        client.mkdir(b"/d/moved").await.unwrap();
+        client.mkdir(b"/e").await.unwrap();
+        client.sync().await.unwrap();
+        let dir = inner(client.stat(b"/d").await.unwrap().ino).unwrap();
+        fault.add(full(first_block(&ffs, &client, b"/d").await));
+        let mode = RenameMode::Whiteout { replace: true, uid: 0, gid: 0 };
+        for round in 0..2 {
+            assert_eq!(client.rename(b"/d/moved", b"/e/moved", mode).await, Err(FsError::NoSpace), "round {round}");
+            let found = ffs.step(|state| state.find(dir, b"moved")).await.unwrap().unwrap();
+            assert_eq!(found.kind, dirent_type(FileKind::Directory), "round {round}");
+        }
+        fault.clear();
+        client.rename(b"/d/moved", b"/e/moved", mode).await.unwrap();
+        assert_eq!(client.stat(b"/d/moved").await.unwrap().kind, FileKind::CharDevice);
+        assert_eq!(client.stat(b"/e/moved").await.unwrap().kind, FileKind::Directory);
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
