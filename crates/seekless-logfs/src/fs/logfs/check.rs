@@ -134,13 +134,16 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
     pub(in crate::fs) fn noted<T>(&mut self, result: FsResult<T>) -> FsResult<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error @ FsError::Corrupt { .. }) => {
-                self.uncounted += 1;
-                self.error(error.to_string());
-                Ok(None)
-            }
+            Err(error @ FsError::Corrupt { .. }) => Ok(self.note_uncounted(&error)),
+            Err(FsError::Device(error)) if error.is_of_medium() => Ok(self.note_uncounted(&error)),
             Err(error) => Err(error),
         }
+    }
+
+    fn note_uncounted<T>(&mut self, error: &dyn std::fmt::Display) -> Option<T> {
+        self.uncounted += 1;
+        self.error(error.to_string());
+        None
     }
 
     /// Counts bytes as used, each once. Returns false when another owner has them already, or none can have them.

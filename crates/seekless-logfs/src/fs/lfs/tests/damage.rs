@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::device::crash::CrashOptions;
+use crate::device::fault::FaultDevice;
 use crate::fs::logfs::file::root_key;
 use crate::fs::logfs::format::{DIRECT_POINTERS, Pointer};
 use crate::fs::logfs::tree::BlockId;
@@ -343,6 +344,100 @@ fn a_damaged_usage_table() {
         .await;
     });
     must_have_covered("fs::lfs::tests::damage::a_damaged_usage_table", &POINTS[..1]);
+}
+
+/// Neither does one that cannot be read: a mount recounts it, and writes it elsewhere.
+#[test]
+fn an_unreadable_usage_table() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        session(&rt, &device, async |client| client.write_file(b"/kept", &[1; 500_000]).await.unwrap()).await;
+        let at = usage_table(&rt, device.clone()).await;
+        let fault = FaultDevice::new(&rt, device.clone(), 1);
+        fault.lose(at..at + 1);
+        for (read_only, is_quiet) in [(true, false), (false, false), (false, true)] {
+            let options = Options { read_only, ..Options::default() };
+            let fs = mount(rt.clone(), fault.clone(), options).await.expect("the table can be recounted");
+            let warnings = fs.warnings();
+            assert_eq!(warnings.is_empty(), is_quiet, "read-only {read_only}: {warnings:?}");
+            assert!(warnings.iter().all(|warning| warning.contains("segment usage table")), "{warnings:?}");
+            let client = Client::new(fs.clone());
+            assert!(client.read_file(b"/kept").await.unwrap() == [1; 500_000]);
+            if !read_only {
+                client.write_file(b"/new", &[2; 500_000]).await.unwrap();
+                assert!(client.read_file(b"/new").await.unwrap() == [2; 500_000]);
+            }
+            fs.close().await.unwrap();
+        }
+        let device: Device = fault.clone();
+        assert_clean(&rt, &device).await;
+    });
+}
+
+/// A check goes on past what cannot be read, and says all of it.
+#[test]
+fn a_check_goes_on_past_lost_sectors() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        let fault = FaultDevice::new(&rt, device.clone(), 1);
+        let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        for name in [b"/one", b"/two"] {
+            client.write_file(name, &[1; 20_000]).await.unwrap();
+        }
+        client.sync().await.unwrap();
+        for name in [b"/one", b"/two"] {
+            let ino = client.stat(name).await.unwrap().ino;
+            let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(BlockId::data(ino, 1)) else {
+                panic!("it is in the log")
+            };
+            fault.lose(at..at + 1);
+        }
+        lfs.close().await.unwrap();
+        for repair in [false, true] {
+            let options = FsckOptions { data: true, repair };
+            let found = fsck(rt.clone(), fault.clone(), options).await.expect("the rest can be checked");
+            assert_eq!(found.errors.len(), 2, "repair {repair}: {:?}", found.errors);
+            assert!(found.errors.iter().all(|error| error.contains("is lost")), "{:?}", found.errors);
+        }
+    });
+}
+
+/// A table that a checkpoint cannot read keeps no file from the log when the mount ends. Method: the volume has so many segments
+/// that an indirect block leads to a part of the usage table.
+#[test]
+fn a_mount_that_cannot_end_well_keeps_the_files() {
+    const SEGMENT: u64 = (DIRECT_POINTERS as u64 + 1) * format::USAGES_PER_BLOCK - 1;
+    simulate(1, async |rt| {
+        let device: Device = Rc::new(Memory::new((SEGMENT + 40) * 128 * KIB));
+        let options = MkfsOptions { segment_bytes: Some(128 * KIB), ..MkfsOptions::new([1, 2, 3, 4]) };
+        mkfs(&rt, &device, &options).await.unwrap();
+        let never = Nanos::from_secs(1 << 30);
+        let options = Options { checkpoint_interval: never, write_back_interval: never, ..Options::default() };
+        let fault = FaultDevice::new(&rt, device.clone(), 1);
+        let lfs = open(rt.clone(), fault.clone(), options).await.unwrap();
+        let client = Client::new(lfs.clone());
+        lfs.state.borrow_mut().log.segments.touch(SEGMENT);
+        lfs.checkpoint(false).await.unwrap();
+        let node = BlockId { ino: format::USAGE_INO, key: root_key(DIRECT_POINTERS) };
+        let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(node) else { panic!("it is in the log") };
+        client.write_file(b"/f", &[3; 100_000]).await.unwrap();
+        {
+            let mut state = lfs.state.borrow_mut();
+            state.blocks.drop_clean(|_| false);
+            state.log.segments.touch(SEGMENT);
+        }
+        fault.lose(at..at + format::BLOCK_SECTORS);
+        for round in 0..2 {
+            let closed = lfs.close().await;
+            assert!(matches!(closed, Err(FsError::Device(_))), "round {round}: {closed:?}");
+        }
+        drop((client, lfs));
+        session(&rt, &device, async |client| {
+            assert!(client.read_file(b"/f").await == Ok(vec![3; 100_000]));
+        })
+        .await;
+    });
 }
 
 /// Files synced in turn, each in a transaction of two to four segments, and two small ones. No evidence follows the
