@@ -96,6 +96,8 @@ pub(in crate::fs) struct Check<L: LogBackend, C: Claims<L>> {
     pub orphans_differ: bool,
     /// Files that share a block with something else: what their trees lead to has no bound.
     tangled: BTreeSet<Ino>,
+    /// The directories have been walked.
+    knows_names: bool,
 }
 
 /// A number in an inode that can be derived by walking the volume.
@@ -120,6 +122,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
             overlong: Vec::new(),
             orphans_differ: false,
             tangled: BTreeSet::new(),
+            knows_names: false,
         }
     }
 
@@ -276,6 +279,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
             self.error("there is no root directory");
             return Ok(());
         }
+        self.knows_names = true;
         let mut waiting = vec![Ino::ROOT];
         while let Some(ino) = waiting.pop() {
             let Some(seen) = self.seen.get_mut(&ino) else { continue };
@@ -410,9 +414,10 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
         self.orphans_differ |= differ;
     }
 
-    /// Inodes that have no name: none was found, and their link counts agree.
+    /// Inodes that have no name: none was found, and their link counts agree. None before the directories are read: a wrong count
+    /// alone must free no file.
     pub(in crate::fs) fn nameless(&self) -> Vec<Ino> {
-        let nameless = self.seen.iter().filter(|(_, seen)| seen.inode.links == 0 && seen.names == 0);
-        nameless.map(|(&ino, _)| ino).collect()
+        let nameless = |seen: &Seen| self.knows_names && seen.inode.links == 0 && seen.names == 0;
+        self.seen.iter().filter(|(_, seen)| nameless(seen)).map(|(&ino, _)| ino).collect()
     }
 }

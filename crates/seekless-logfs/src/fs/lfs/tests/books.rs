@@ -303,6 +303,7 @@ async fn spoilt(rt: &Rt, spoil: impl FnOnce(&mut state::State)) -> (Rc<Memory>, 
     client.write_file(b"/f", &[1; 300_000]).await.unwrap();
     client.mkdir(b"/d").await.unwrap();
     client.write_file(b"/d/g", &[2; 1000]).await.unwrap();
+    client.write_file(b"/other", &[3; 100_000]).await.unwrap();
     client.sync().await.unwrap();
     lfs.checkpoint(false).await.unwrap();
     spoil(&mut lfs.state.borrow_mut());
@@ -424,6 +425,51 @@ fn a_file_with_a_name_is_not_freed_because_another_is_damaged() {
             let client = Client::new(fs.clone());
             assert!(client.read_file(b"/f").await.unwrap() == vec![1; 300_000], "round {round}");
             client.write_file(b"/new", &[3; 100_000]).await.unwrap();
+            fs.close().await.unwrap();
+        }
+    });
+}
+
+/// The same where a mount recounts, which reads no names.
+#[test]
+fn a_file_with_a_name_is_not_freed_by_a_mount_that_recounts() {
+    simulate(1, async |rt| {
+        let (_, device) = spoilt(&rt, |state| {
+            spoil_inode(state, |inode| inode.links = 0);
+            state.log.exact = false;
+        })
+        .await;
+        for round in 0..2 {
+            let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
+            let client = Client::new(fs.clone());
+            assert!(client.read_file(b"/f").await == Ok(vec![1; 300_000]), "round {round}");
+            fs.close().await.unwrap();
+        }
+        let options = FsckOptions { data: true, repair: true };
+        fsck(rt.clone(), device.clone(), options).await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
+
+/// Aim: a repair does not make it worse: what two files share is no reason to refuse the volume. Method: an inode gets a pointer of
+/// another one.
+#[test]
+fn a_block_of_two_files_does_not_keep_a_volume_from_being_mounted() {
+    simulate(1, async |rt| {
+        let (_, device) = spoilt(&rt, |state| {
+            let (&other, _) = state.inodes.iter().find(|(_, known)| known.inode.size == 100_000).unwrap();
+            let Ok(shared) = state.pointer(BlockId::data(other, 0)) else { panic!("it is in memory") };
+            spoil_inode(state, |inode| inode.set_pointer(0, shared));
+        })
+        .await;
+        for round in 0..2 {
+            let options = FsckOptions { data: true, repair: true };
+            let found = fsck(rt.clone(), device.clone(), options).await.unwrap();
+            assert!(!found.errors.is_empty(), "round {round}: two files have it");
+            let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
+            let client = Client::new(fs.clone());
+            assert!(client.read_file(b"/other").await == Ok(vec![3; 100_000]), "round {round}");
+            client.write_file(b"/new", &[4; 100_000]).await.unwrap();
             fs.close().await.unwrap();
         }
     });
