@@ -1,5 +1,6 @@
 //! `seekless export`
 
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -123,10 +124,11 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
     }
     let world = World::new()?;
     let _watchdog = world.watchdog();
+    let ended_by = Cell::new(None);
     let served = world.run(async {
         let leaves = world.leaves();
         let purpose = if wish.read_only { Purpose::Inspect } else { Purpose::Use };
-        let opened = wish.stack.open(&world.rt, &leaves, purpose).await?;
+        let opened = world.opened(&signals, &ended_by, wish.stack.open(&world.rt, &leaves, purpose)).await?;
         let Some(device) = opened.device().cloned() else { return Err(Failure::new("there is no device")) };
         if !wish.read_only && (device.geometry().zones.is_some() || device.spans().is_some()) {
             let problem =
@@ -173,6 +175,9 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
     });
     if let Some(pid_file) = &wish.pid_file {
         pid_file.remove();
+    }
+    if let Some(signal) = ended_by.get() {
+        signals.end_by(signal);
     }
     served
 }

@@ -394,16 +394,20 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     let watchdog = world.watchdog();
     // Until the pid file is gone.
     let presence = Cell::new(None);
+    let ended_by = Cell::new(None);
     let served = world.run(async {
         let leaves = world.leaves();
-        let mounted = match options.as_file {
-            true => open_disk(&world, &leaves, &stack, options.read_only).await?,
-            false => {
-                let usage = Usage { read_only: options.read_only, data_cached_above: true };
-                let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-                mounted.map_err(|error| diagnose::explain(&stack, &leaves, error))?
+        let open = async {
+            match options.as_file {
+                true => open_disk(&world, &leaves, &stack, options.read_only).await,
+                false => {
+                    let usage = Usage { read_only: options.read_only, data_cached_above: true };
+                    let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
+                    mounted.map_err(|error| diagnose::explain(&stack, &leaves, error))
+                }
             }
         };
+        let mounted = world.opened(&signals, &ended_by, open).await?;
         // Readers of the log are in another directory.
         let place = std::fs::canonicalize(&options.mount_point).unwrap_or_else(|_| options.mount_point.clone());
         let place = place.display().to_string();
@@ -482,6 +486,9 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     }
     drop(presence);
     drop(made);
+    if let Some(signal) = ended_by.get() {
+        signals.end_by(signal);
+    }
     served.map_err(|failure| failure.code(FAILED))
 }
 

@@ -104,6 +104,25 @@ impl Signals {
             reactor.readable(&self.file).await;
         }
     }
+
+    /// The next signal's number that is not the `other` one, which has no effect.
+    pub async fn next_but(&self, other: i32, reactor: &Reactor) -> i32 {
+        loop {
+            let signal = self.next(reactor).await;
+            if signal != other {
+                return signal;
+            }
+        }
+    }
+
+    /// Ends this process as `signal` does without this, also where it would be ignored.
+    pub fn end_by(self, signal: i32) -> ! {
+        drop(self);
+        if let Some(named) = rustix::process::Signal::from_named_raw(signal) {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), named);
+        }
+        std::process::exit(128 + signal)
+    }
 }
 
 impl Drop for Signals {

@@ -2,6 +2,7 @@
 //! daemon still writes.
 
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -289,6 +290,47 @@ fn a_mount_whose_command_was_ended_does_not_come_later() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(!scratch.is_mounted("m1"), "{signal:?} {more:?}");
         scratch.good(&["fsck", "lfs / file:a.img"]);
+    }
+}
+
+/// A command in the foreground that waits for the last daemon ends as by the signal that it gets.
+#[test]
+fn what_waits_in_the_foreground_can_be_interrupted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    for (signal, arguments) in [
+        (Signal::INT, &["mount", "lfs / file:a.img", "m1"][..]),
+        (Signal::HUP, &["mount", "lfs / file:a.img", "m1"]),
+        (Signal::TERM, &["mount", "--as-disk", "vld / file:a.img", "disk"]),
+        (Signal::INT, &["export", "vld / file:a.img", "--socket", "socket"]),
+    ] {
+        scratch.good(&["mount", "lfs / file:a.img", "m0"]);
+        let held = std::fs::File::create(scratch.path("m0/open")).unwrap();
+        rustix::mount::unmount(scratch.path("m0"), rustix::mount::UnmountFlags::DETACH).unwrap();
+        let mut command = scratch.command();
+        command.args(arguments).args(["--foreground", "--pid-file", "its-pid"]);
+        let mut command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // It says that it waits.
+        let mut said = [0];
+        command.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let pid = Pid::from_child(&command);
+        kill_process(pid, Signal::USR1).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(command.try_wait().unwrap(), None, "{arguments:?}");
+        kill_process(pid, signal).unwrap();
+        let mut status = None;
+        wait_for(&format!("the end of {arguments:?} after {signal:?}"), || {
+            status = command.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().signal(), Some(signal.as_raw()), "{arguments:?}");
+        drop(held);
+        wait_for("a free image", || scratch.run(&["fsck", "lfs / file:a.img"]).code == 0);
+        assert!(!scratch.is_mounted("m1"));
+        assert!(["disk", "socket", "its-pid"].iter().all(|name| !scratch.path(name).exists()), "{arguments:?}");
     }
 }
 
