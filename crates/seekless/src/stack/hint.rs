@@ -60,6 +60,10 @@ impl Stack {
     pub(super) fn how_to_make(&self, word: &Word, purpose: Purpose) -> String {
         let made = self.for_mkfs();
         let has_volume = made.needs_volume("make").is_ok();
+        // A regular file there would be in memory, and take the name of a device that is not attached now.
+        if word.text("path").is_some_and(|path| Path::new(path).starts_with("/dev")) {
+            return "devices that there are: lsblk --paths".to_owned();
+        }
         match (purpose, has_volume) {
             (Purpose::Format, _) => format!("to make it, say how large: {}", word.with_size()),
             (_, true) => {
