@@ -96,7 +96,8 @@ fn operations(statistics: &Value) -> [Family; 2] {
             let classes = operation["by_time"].as_array().into_iter().flatten();
             let within = classes
                 .filter(|class| class["at_most_us"].as_u64().is_some_and(|us| u128::from(us) <= end.as_micros()));
-            let counted = within.map(|class| class["count"].as_f64().unwrap_or(0.0)).sum();
+            // Not `sum`, which is -0 where there is nothing.
+            let counted = within.fold(0.0, |sum, class| sum + class["count"].as_f64().unwrap_or(0.0));
             took.add_as("_bucket", &[("operation", name), ("le", &end.as_secs_f64().to_string())], Some(counted));
         }
         took.add_as("_bucket", &[("operation", name), ("le", "+Inf")], operation["answered"].as_f64());
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn histograms_are_cumulative() {
         let by_time = json!([
-            { "at_most_us": 1, "count": 2 },
+            { "at_most_us": 2, "count": 2 },
             { "at_most_us": 4, "count": 3 },
             { "at_most_us": null, "count": 1 },
         ]);
@@ -185,7 +186,7 @@ mod tests {
         let wanted = [
             "seekless_info{version=\"1.2\",stack=\"lfs / file:\\\"a\\\".img\",transport=\"devfuse\"} 1",
             "# TYPE seekless_operation_duration_seconds histogram",
-            "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"0.000001\"} 2",
+            "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"0.000001\"} 0",
             "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"0.000002\"} 2",
             "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"0.000004\"} 5",
             "seekless_operation_duration_seconds_bucket{operation=\"lookup\",le=\"16.777216\"} 5",
