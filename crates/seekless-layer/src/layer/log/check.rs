@@ -195,11 +195,13 @@ impl ChunkedLayer {
     /// slot: heads have that at the time of their record, and a later change of it alone writes none. Returns false when
     /// there are none.
     async fn rebuild(&self, lower: &Fs, attr: &Attr, commit: Option<&Commit>) -> FsResult<bool> {
-        let heads = heads(lower, attr.ino, usize::MAX).await?;
+        let mut heads = heads(lower, attr.ino, usize::MAX).await?;
+        // What looks like heads in data may be those of another file, which was copied into this one.
+        heads.retain(|(_, head)| commit.is_none_or(|commit| commit.file_id == head.file_id));
         // Which of one generation is the last is unknown: a larger size loses nothing.
         let newest = heads.iter().map(|(_, head)| *head).max_by_key(|head| (head.generation, head.size));
         let Some(mut newest) = newest else { return Ok(false) };
-        if let Some(commit) = commit.filter(|commit| commit.file_id == newest.file_id) {
+        if let Some(commit) = commit {
             newest.size = commit.size;
             newest.generation = newest.generation.max(commit.generation);
         }

@@ -221,3 +221,31 @@ fn a_repair_keeps_the_size_of_a_good_slot() {
         assert_clean(&rt, &(lower.clone() as Fs), &options).await;
     });
 }
+
+/// What a repair takes for the heads of records is the file's own, even if data looks like records: here the whole of another lower
+/// file, written more often, lies behind the end.
+#[test]
+fn a_repair_takes_no_records_of_another_file() {
+    simulate(1, async |rt| {
+        let options = tiny(Arc::new(Zstd::default()));
+        let content = text(300_000);
+        let (lower, below) = made(&rt, &options, &content).await;
+        let client = mounted(&rt, &lower, &options).await;
+        for round in 0..5 {
+            client.write_file(b"/g", &vec![round; 200_000]).await.unwrap();
+            client.fs().syncfs().await.unwrap();
+        }
+        client.fs().close().await.unwrap();
+        let mut bad = below.read_file(b"/f").await.unwrap();
+        let records = check::dump(&(lower.clone() as Fs), below.stat(b"/f").await.unwrap().ino).await.unwrap();
+        for node in records.lines().filter(|line| line.contains(": node")) {
+            bad[node.split(':').next().unwrap().parse::<usize>().unwrap() + 100] ^= 0x10;
+        }
+        bad.resize(bad.len().next_multiple_of(64), 0);
+        bad.extend_from_slice(&below.read_file(b"/g").await.unwrap()[1024..]);
+        overwrite(&below, &bad).await;
+        let report = check::check(&rt, lower.clone(), options.clone(), true).await.unwrap();
+        assert!(report.findings.iter().any(|finding| finding.repaired), "{report:?}");
+        assert!(mounted(&rt, &lower, &options).await.read_file(b"/f").await.unwrap() == content);
+    });
+}
