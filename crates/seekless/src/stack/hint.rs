@@ -61,7 +61,8 @@ impl Stack {
         let made = self.for_mkfs();
         let has_volume = made.needs_volume("make").is_ok();
         // A regular file there would be in memory, and take the name of a device that is not attached now.
-        if word.text("path").is_some_and(|path| Path::new(path).starts_with("/dev")) {
+        let is_device = |path: &Path| path.starts_with("/dev") && !path.starts_with("/dev/shm");
+        if word.text("path").is_some_and(|path| is_device(Path::new(path))) {
             return "devices that there are: lsblk --paths".to_owned();
         }
         match (purpose, has_volume) {

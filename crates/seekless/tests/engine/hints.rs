@@ -318,6 +318,7 @@ fn what_is_missing_is_made_with_the_same_line() {
         ("lfs / raid1 / file:\"a, {}\"", Purpose::Format, "to make it, say how large: file:\"a, {}\",size=1GiB"),
         ("file:a b", Purpose::Use, "make it with: truncate -s 1GiB 'a b'"),
         ("ffs / file:/dev/sdb5", Purpose::Use, "devices that there are: lsblk --paths"),
+        ("file:/dev/shm/a", Purpose::Use, "make it with: truncate -s 1GiB /dev/shm/a"),
     ] {
         let (stack, files) = (parse(line), Files::default());
         let error = executor.block_on(stack.open(executor.rt(), &files, purpose)).unwrap().err().unwrap();
