@@ -1,9 +1,9 @@
 //! What the kernel has begun to write and has not sent yet.
 //!
-//! The kernel sends no more than `max_background` of its own WRITEs at a time. The others wait in a queue that the requests of
-//! programs overtake. The daemon can see when that queue is empty: nothing is left to read, and fewer requests are in its hands
-//! than the kernel sends at a time. Over io_uring there is no such moment; there all requests that the kernel counts must be in
-//! our hands.
+//! The kernel sends no more than `max_background` of its own requests at a time. The others wait in a queue that the requests of
+//! programs overtake. The daemon can see when that queue is empty: nothing is left to read, and fewer requests of the kernel's own
+//! are in its hands than it sends at a time. Over io_uring there is no such moment; there all requests that the kernel counts must
+//! be in our hands.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,16 +18,33 @@ use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
 
 use super::abi;
+use super::names::OTHERS_WAIT;
+use super::negotiate::MAX_BACKGROUND;
 use crate::reactor::File;
 
 /// Between two looks, unless a request ends.
 const PAUSE: Nanos = Nanos::from_millis(2);
 
-/// How long to look for such a moment. There may be none while programs always have `max_background` requests under way, as
-/// with asynchronous direct reads; then it is better to say so than to wait for their end.
+/// How long to look for such a moment while no WRITE ends. There may be none as long as programs always have `max_background`
+/// reads under way; then it is better to say so than to wait for their end.
 const PATIENCE: Nanos = Nanos::from_secs(30);
 
+/// The same once the mount is to end.
+const PATIENCE_AT_LAST: Nanos = Nanos::from_secs(5);
+
+/// And in all, for the timeout of a command has left by then.
+const PATIENCE_IN_ALL: Nanos = Nanos::from_secs(600);
+
+/// A time in which this process did not run, such as one in which it was stopped, counts as this at most.
+const LOOK_MAX: Nanos = Nanos::from_millis(100);
+
+/// How many may wait: over io_uring each takes one of few places for requests.
+const WAITING_MAX: usize = 2;
+
 const BUSY: &str = "programs keep the mount so busy that it is not known when the kernel has written what it holds";
+
+const UNCOUNTED: &str = "over io_uring it is not known when the kernel has written what it holds unless it shows how many requests \
+                         there are: mount -t fusectl none /sys/fs/fuse/connections";
 
 /// Where requests come from.
 pub(super) enum Source {
@@ -46,10 +63,11 @@ struct Connection {
 }
 
 impl Connection {
-    /// How many background requests the kernel sends at a time; root may change that, and a user's limit can be lower than what
-    /// was agreed.
+    /// How many requests of its own the kernel sends at a time. Root may change that; a user's limit can be lower than what was
+    /// agreed.
     fn at_a_time(&self) -> usize {
-        self.number_in("max_background").unwrap_or(1).max(1)
+        let for_users = || number_in(Path::new("/sys/module/fuse/parameters"), "max_user_bgreq").unwrap_or(1);
+        self.number_in("max_background").unwrap_or_else(|| for_users().min(MAX_BACKGROUND.into()))
     }
 
     fn number_in(&self, file: &str) -> Option<usize> {
@@ -57,7 +75,7 @@ impl Connection {
     }
 }
 
-fn number_in(directory: &Path, file: &str) -> Option<usize> {
+pub(super) fn number_in(directory: &Path, file: &str) -> Option<usize> {
     std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
 }
 
@@ -67,11 +85,34 @@ fn is_readable(device: &File) -> bool {
     !matches!(rustix::event::poll(&mut [PollFd::new(&**device, PollFlags::IN)], Some(&now)), Ok(0))
 }
 
+/// How much the kernel has sent of its own, or may have: programs cause such requests, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Sent {
+    /// Requests so far.
+    pub(super) begun: u64,
+    /// Of these, not answered yet.
+    pub(super) in_hand: u64,
+}
+
+impl Sent {
+    /// As the value of an extended attribute.
+    pub(super) fn to_text(self) -> String {
+        format!("{} {}", self.begun, self.in_hand)
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Sent> {
+        let (begun, in_hand) = text.split_once(' ')?;
+        Some(Sent { begun: begun.parse().ok()?, in_hand: in_hand.parse().ok()? })
+    }
+}
+
 /// Requests in our hands, and tasks that wait for others to arrive.
 #[derive(Default)]
 pub(super) struct Backlog {
     connection: Option<Connection>,
+    /// Those that the kernel counts.
     in_hand: Cell<usize>,
+    sent: Cell<Sent>,
     waiting: Cell<usize>,
     /// The numbers of those in our hands that change data or sizes of files.
     changes: RefCell<BTreeSet<u64>>,
@@ -80,6 +121,7 @@ pub(super) struct Backlog {
     resized: Cell<u64>,
     written: Cell<u64>,
     ended: Event,
+    is_at_last: Cell<bool>,
     is_over: Cell<bool>,
 }
 
@@ -94,6 +136,11 @@ impl InHand {
     fn is_counted(&self) -> bool {
         !matches!(self.opcode, abi::FORGET | abi::BATCH_FORGET | abi::INTERRUPT)
     }
+
+    /// It may be one of the kernel's own, for which no program waits.
+    fn may_be_its_own(&self) -> bool {
+        matches!(self.opcode, abi::READ | abi::WRITE | abi::RELEASE | abi::RELEASEDIR)
+    }
 }
 
 impl Backlog {
@@ -106,11 +153,15 @@ impl Backlog {
         self.changes.borrow_mut().extend(number);
         let request = InHand { opcode, number };
         self.in_hand.set(self.in_hand.get() + usize::from(request.is_counted()));
+        let (sent, one) = (self.sent.get(), u64::from(request.may_be_its_own()));
+        self.sent.set(Sent { begun: sent.begun + one, in_hand: sent.in_hand + one });
         request
     }
 
     pub(super) fn end(&self, request: &InHand) {
         self.in_hand.set(self.in_hand.get() - usize::from(request.is_counted()));
+        let sent = self.sent.get();
+        self.sent.set(Sent { in_hand: sent.in_hand - u64::from(request.may_be_its_own()), ..sent });
         if let Some(number) = request.number {
             self.changes.borrow_mut().remove(&number);
         }
@@ -124,26 +175,35 @@ impl Backlog {
         }
     }
 
+    /// The mount is to end, and waits less long.
+    pub(super) fn hurry(&self) {
+        self.is_at_last.set(true);
+    }
+
     /// Nothing more arrives.
     pub(super) fn end_all(&self) {
         self.is_over.set(true);
         self.ended.notify();
     }
 
-    /// Waits until the WRITEs that the kernel has begun before this call have arrived and have been carried out. Returns how
-    /// many WRITEs there were so far.
+    /// Waits until the WRITEs that the kernel has begun before this call have arrived and have been carried out.
     ///
     /// # Errors
-    /// `Refused` when that cannot be known, because programs keep the connection too busy.
-    pub(super) async fn arrived(&self) -> FsResult<u64> {
+    /// `Refused` when that cannot be known, as where programs keep the connection too busy.
+    pub(super) async fn arrived(&self) -> FsResult<Sent> {
         let Some(connection) = &self.connection else { return Err(FsError::NoAttribute) };
+        if self.waiting.get() >= WAITING_MAX {
+            return Err(FsError::Refused(OTHERS_WAIT));
+        }
+        if matches!(connection.source, Source::Rings) && connection.number_in("waiting").is_none() {
+            return Err(FsError::Refused(UNCOUNTED));
+        }
         let _waiting = Waiting::begin(&self.waiting);
-        let (at_a_time, until) = (connection.at_a_time(), connection.rt.now() + PATIENCE);
         let mut resized = self.resized.get();
         for _ in 0..2 {
-            self.once(connection, until, || self.has_arrived(connection, at_a_time)).await?;
+            self.all_sent(connection).await?;
             let next = self.next.get();
-            self.once(connection, until, || self.changes.borrow().first().is_none_or(|&first| first >= next)).await?;
+            self.once(connection, || self.changes.borrow().first().is_none_or(|&first| first >= next)).await;
             // While the size of a file changes, the kernel keeps back what is to be written to it.
             if self.resized.get() == resized {
                 break;
@@ -151,26 +211,42 @@ impl Backlog {
             resized = self.resized.get();
             connection.rt.sleep(PAUSE).await;
         }
-        Ok(self.written.get())
+        Ok(self.sent.get())
     }
 
-    /// Whether each request that the kernel has begun is in our hands, or was.
-    fn has_arrived(&self, connection: &Connection, at_a_time: usize) -> bool {
-        let in_hand = self.in_hand.get();
-        match &connection.source {
-            Source::Device(device) => in_hand.saturating_sub(self.waiting.get()) < at_a_time && !is_readable(device),
-            Source::Rings => connection.number_in("waiting").is_some_and(|begun| begun <= in_hand),
-        }
+    /// Waits until each request that the kernel has begun is in our hands, or was.
+    async fn all_sent(&self, connection: &Connection) -> FsResult<()> {
+        let rt = &connection.rt;
+        let (mut waited, mut in_all, mut written, mut last) = (Nanos::ZERO, Nanos::ZERO, self.written.get(), rt.now());
+        let mut is_enough = || {
+            let patience = if self.is_at_last.get() { PATIENCE_AT_LAST } else { PATIENCE };
+            let looked = (rt.now() - std::mem::replace(&mut last, rt.now())).min(LOOK_MAX);
+            waited = if self.written.get() == written { waited + looked } else { Nanos::ZERO };
+            written = self.written.get();
+            in_all += looked;
+            waited > patience || in_all > PATIENCE_IN_ALL
+        };
+        let has_sent_all = || match &connection.source {
+            Source::Device(device) => {
+                (self.sent.get().in_hand as usize) < connection.at_a_time() && !is_readable(device)
+            }
+            Source::Rings => connection.number_in("waiting").is_some_and(|begun| begun <= self.in_hand.get()),
+        };
+        let mut is_busy = false;
+        self.once(connection, || {
+            let has_sent_all = has_sent_all();
+            is_busy = !has_sent_all && is_enough();
+            has_sent_all || is_busy
+        })
+        .await;
+        if is_busy { Err(FsError::Refused(BUSY)) } else { Ok(()) }
     }
 
-    async fn once(&self, connection: &Connection, until: Nanos, is_so: impl Fn() -> bool) -> FsResult<()> {
+    async fn once(&self, connection: &Connection, mut is_so: impl FnMut() -> bool) {
         loop {
             let ended = self.ended.wait();
             if self.is_over.get() || is_so() {
-                return Ok(());
-            }
-            if connection.rt.now() > until {
-                return Err(FsError::Refused(BUSY));
+                return;
             }
             select(pin!(ended), connection.rt.sleep(PAUSE)).await;
         }
@@ -240,7 +316,7 @@ mod tests {
             assert!(!asked[0].is_finished(), "a WRITE is not carried out");
             backlog.end(&writes[1]);
             for asked in asked {
-                assert_eq!(asked.await, Ok(2));
+                assert_eq!(asked.await, Ok(Sent { begun: 3, in_hand: 1 }));
             }
             backlog.end(&later);
 
@@ -255,11 +331,33 @@ mod tests {
             assert!(!asked.is_finished());
             assert_eq!(asked.await, Err(FsError::Refused(BUSY)));
 
+            // A slow one is waited for, and what programs wait for is not.
+            ours.read_exact(&mut [0]).unwrap();
+            let (slow, sync) = (backlog.begin(abi::WRITE), backlog.begin(abi::FSYNC));
+            let asked = [ask(), ask()];
+            rest(1).await;
+            assert_eq!(ask().await, Err(FsError::Refused(OTHERS_WAIT)));
+            rest(100_000).await;
+            backlog.end(&slow);
+            for asked in asked {
+                assert!(asked.await.is_ok());
+            }
+            backlog.end(&sync);
+
+            kernels.write_all(b"w").unwrap();
+            backlog.hurry();
+            let begun = rt.now();
+            assert_eq!(ask().await, Err(FsError::Refused(BUSY)));
+            assert!(rt.now() - begun < Nanos::from_secs(6));
+
             let asked = ask();
             rest(100).await;
             backlog.end_all();
             assert!(asked.await.is_ok());
             assert_eq!((backlog.in_hand.get(), backlog.waiting.get()), (0, 0));
+
+            let rings = Backlog::of(&rt, Source::Rings, None);
+            assert_eq!(rings.arrived().await, Err(FsError::Refused(UNCOUNTED)));
         };
         executor.block_on(test).unwrap();
     }

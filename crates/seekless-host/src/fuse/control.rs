@@ -25,7 +25,7 @@ use super::names::{
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
 };
 use super::presence::{holder_of, server_of, without_asking_the_mount};
-use super::write_back::{WriteBackError, write_back};
+use super::write_back::{PATIENCE, WriteBackError, write_back};
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
 /// Why unmounting failed, or may have lost data.
@@ -423,14 +423,16 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     // First the kernel's data, such as pages that programs have changed through mmap.
-    write_back(&root, Some(&control_directory(mount.number))).map_err(|error| match error {
+    let written = write_back(&root, Some(&control_directory(mount.number)), PATIENCE);
+    let written = written.map_err(|error| match error {
         WriteBackError::Os(cause) => failed(cause),
         cause => SyncError::Failed { path: path.to_owned(), cause: cause.to_string() },
-    })?;
+    });
+    // What has arrived is made durable all the same.
     let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
     let mut outcome = [0; OUTCOME_BYTES_MAX];
     match rustix::fs::fgetxattr(&root, &*name, &mut outcome) {
-        Ok(length) if outcome[..length] == *DONE => return Ok(()),
+        Ok(length) if outcome[..length] == *DONE => return written,
         Ok(length) => {
             let cause = String::from_utf8_lossy(&outcome[..length]).into_owned();
             return Err(SyncError::Failed { path: path.to_owned(), cause });
@@ -442,8 +444,8 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     match rustix::fs::fsetxattr(&root, &*name, b"1", XattrFlags::empty()) {
         // A mount that is read-only by request has nothing to sync, unless it shows a part of one that is not. A volume that has stopped
         // gives the same error.
-        Err(Errno::ROFS) if is_read_only(&root) && mount.root == Path::new("/") => Ok(()),
-        told => told.map_err(failed),
+        Err(Errno::ROFS) if is_read_only(&root) && mount.root == Path::new("/") => written,
+        told => told.map_err(failed).and(written),
     }
 }
 

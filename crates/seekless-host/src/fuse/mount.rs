@@ -26,7 +26,7 @@ use super::beneath::{Parameter, mount_beneath};
 use super::options::{InitError, TransportChoice};
 use super::presence::{is_served, without_asking_the_mount};
 use super::reply::CacheTimes;
-use super::write_back::write_back;
+use super::write_back::{PATIENCE_AT_LAST, write_back};
 use crate::leaves::{FileDevice, FileError};
 use crate::mount_table::{self, DeviceNumber, SUBTYPE};
 
@@ -547,7 +547,7 @@ impl Unmounter {
         };
         let write_back_all = || {
             if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-                let written = write_back(&root, self.number.map(control_directory).as_deref());
+                let written = write_back(&root, self.number.map(control_directory).as_deref(), PATIENCE_AT_LAST);
                 let _ = written.inspect_err(|error| {
                     log::warn!("what the kernel holds of files may not have been written: {error}");
                 });

@@ -17,8 +17,12 @@ pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 /// versions of `seekless sync`.
 pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
 
-/// Reading this extended attribute waits for the WRITEs that the kernel has begun. Its value is the number of WRITEs so far.
+/// Reading this extended attribute waits for the WRITEs that the kernel has begun. Its value is how many requests of its own it may
+/// have sent so far, and how many of these are not answered; or the error.
 pub(super) const ARRIVED_ATTRIBUTE: &[u8] = b"seekless.arrived";
+
+/// The error where others wait for the same already.
+pub(super) const OTHERS_WAIT: &str = "others wait for what the kernel has still to write; try again";
 
 /// This extended attribute says whether the file system itself can be changed: `rw` or `ro`, regardless of
 /// the kernel's mount table.

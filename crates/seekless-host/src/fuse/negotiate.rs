@@ -15,7 +15,7 @@ const READAHEAD_BYTES: u32 = TRANSFER_BYTES_MAX;
 
 /// Limit of background requests (READs and WRITEs that programs do not wait for). The kernel's default of 12 starves a
 /// drive with a queue; 64 is two SATA queues.
-const MAX_BACKGROUND: u16 = 64;
+pub(super) const MAX_BACKGROUND: u16 = 64;
 
 /// The kernel's own proportion: it throttles read-ahead from three quarters on.
 pub(super) const CONGESTION_THRESHOLD: u16 = MAX_BACKGROUND / 4 * 3;

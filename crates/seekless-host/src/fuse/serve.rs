@@ -307,6 +307,7 @@ impl Mount {
             Either::Left((ended, _)) => return ended.map(Ended::from),
             Either::Right(((), run)) => run,
         };
+        self.session.backlog.hurry();
         // The kernel may have to send requests before it detaches the mount, so a worker unmounts while this thread
         // keeps serving (U1).
         let unmounter = self.guard.mounted.unmounter();

@@ -432,7 +432,7 @@ impl Session {
                     SYNC_ATTRIBUTE => self.outcome(fs.syncfs().await),
                     ARRIVED_ATTRIBUTE => match self.backlog.arrived().await {
                         Err(error @ FsError::Refused(_)) => self.outcome(Err(error)),
-                        arrived => arrived?.to_string().into_bytes(),
+                        arrived => arrived?.to_text().into_bytes(),
                     },
                     DROP_CACHES_ATTRIBUTE => self.outcome(fs.drop_caches().await),
                     _ => fs.getxattr(ino, name).await?,

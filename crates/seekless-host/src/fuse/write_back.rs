@@ -1,11 +1,11 @@
 //! Has the kernel write what it holds of files, and waits for it: pages that programs changed through mappings, and what a
 //! write-back cache has collected.
 //!
-//! For FUSE, `syncfs` is not enough. It makes the kernel begin, and leaves out files as long as there are many background
-//! requests (`congestion_threshold`). Before Linux 6.16 it waits for copies of the pages, and 6.18.44 waits for nothing, since the kernel
-//! expects no more of FUSE [kernel: fs/fs-writeback.c, `sync_inodes_sb`, `wait_sb_inodes`; fs/fuse/file.c, `fuse_writepages`]. Pages
-//! that are on their way to the daemon when they change once more are left out, too. So it is done twice, without that limit, and
-//! each time the daemon says when everything has arrived.
+//! For FUSE, `syncfs` is not enough. It makes the kernel begin, and leaves out files as long as there are too many requests of the
+//! kernel's own (`congestion_threshold`). Before Linux 6.16 it waits for copies of the pages, and 6.18.44 waits for nothing, since the
+//! kernel expects no more of FUSE [kernel: fs/fs-writeback.c, `sync_inodes_sb`, `wait_sb_inodes`; fs/fuse/file.c, `fuse_writepages`].
+//! Pages that are on their way to the daemon when they change once more are left out, too. So it is done twice at least, where it can
+//! be with a higher limit, until a turn has had fewer requests than the limit; each time the daemon says when all have arrived.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,15 +16,27 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::names::{ARRIVED_ATTRIBUTE, OUTCOME_BYTES_MAX};
+use super::backlog::{Sent, number_in};
+use super::names::{ARRIVED_ATTRIBUTE, OTHERS_WAIT, OUTCOME_BYTES_MAX};
 use super::negotiate::CONGESTION_THRESHOLD;
 
-/// How long to go on where the limit stays, because this process may not write the control files of the connection: each turn may
-/// leave out files, and only one without any WRITE shows that there are none.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to begin turns: each but the last may leave out files.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The highest limit, which only root may set.
-const HIGHEST: &str = "65535";
+/// The same for a mount that is to end.
+pub(super) const PATIENCE_AT_LAST: Duration = Duration::from_secs(5);
+
+/// How long to wait for others that do the same.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(2);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The highest limit, for root.
+const HIGHEST: usize = 65_535;
+
+/// Where the kernel says how far others may raise it.
+const PARAMETERS: &str = "/sys/module/fuse/parameters";
 
 /// Why it is not known whether everything has been written.
 #[derive(Debug, thiserror::Error)]
@@ -34,8 +46,8 @@ pub(super) enum WriteBackError {
     #[error("{0}")]
     Daemon(String),
     #[error(
-        "programs write all the time, and only root, or who has mounted it, can have the kernel write everything in between; \
-         use fsync"
+        "programs read and write so much that the kernel may have left out files; sync again when they do less, use fsync, or sync as \
+         root with the control files: mount -t fusectl none /sys/fs/fuse/connections"
     )]
     NeverQuiet,
 }
@@ -44,62 +56,93 @@ pub(super) enum WriteBackError {
 /// the kernel shows the connection.
 ///
 /// # Errors
-/// Of `syncfs`; the daemon's, which says when it does not know that everything has arrived; `NeverQuiet`.
-pub(super) fn write_back(root: &OwnedFd, control: Option<&Path>) -> Result<(), WriteBackError> {
-    let unlimited = Unlimited::begin(control);
-    let begun = Instant::now();
-    rustix::fs::syncfs(root)?;
-    let mut arrived = match arrived(root) {
+/// Of `syncfs`; the daemon's, which says when it does not know that everything has arrived; `NeverQuiet` after `patience`.
+pub(super) fn write_back(root: &OwnedFd, control: Option<&Path>, patience: Duration) -> Result<(), WriteBackError> {
+    let limit = Limit::raise(control);
+    let deadline = Instant::now() + patience;
+    let mut before = match arrived(root, deadline) {
         // A daemon of an earlier version.
-        Err(WriteBackError::Os(Errno::NODATA | Errno::OPNOTSUPP)) => return Ok(()),
+        Err(WriteBackError::Os(Errno::NODATA | Errno::OPNOTSUPP)) => return Ok(rustix::fs::syncfs(root)?),
         arrived => arrived?,
     };
+    let mut is_first = true;
     loop {
         rustix::fs::syncfs(root)?;
-        let before = std::mem::replace(&mut arrived, self::arrived(root)?);
-        if unlimited.is_some() || before == arrived {
+        let after = arrived(root, deadline)?;
+        let most_at_once = before.in_hand + after.begun.saturating_sub(before.begun);
+        if !is_first && most_at_once < limit.number as u64 {
             return Ok(());
         }
-        if begun.elapsed() > PATIENCE {
+        if Instant::now() > deadline {
             return Err(WriteBackError::NeverQuiet);
         }
+        (before, is_first) = (after, false);
     }
 }
 
-/// How many WRITEs have arrived, with all that the kernel had begun.
-fn arrived(root: &OwnedFd) -> Result<u64, WriteBackError> {
-    let mut value = [0; OUTCOME_BYTES_MAX];
-    let length = rustix::fs::fgetxattr(root, ARRIVED_ATTRIBUTE, &mut value)?;
-    let text = String::from_utf8_lossy(&value[..length]);
-    text.parse().map_err(|_| WriteBackError::Daemon(text.into_owned()))
-}
-
-/// The kernel leaves out no file, until this is dropped.
-struct Unlimited {
-    file: File,
-    before: String,
-}
-
-impl Unlimited {
-    /// `None` where the control files are not there, or this process may not write so high a limit.
-    fn begin(control: Option<&Path>) -> Option<Unlimited> {
-        let path = control?.join("congestion_threshold");
-        let file = File::options().read(true).write(true).open(&path).ok()?;
-        // One at a time, so that none sets the limit again under another.
-        rustix::fs::flock(&file, FlockOperation::LockExclusive).ok()?;
-        let mut before = std::fs::read_to_string(&path).ok()?;
-        if before.trim() == HIGHEST {
-            // Of a process that was killed.
-            before = CONGESTION_THRESHOLD.to_string();
+/// What has been sent, with all that the kernel had begun.
+fn arrived(root: &OwnedFd, deadline: Instant) -> Result<Sent, WriteBackError> {
+    loop {
+        let mut value = [0; OUTCOME_BYTES_MAX];
+        let length = rustix::fs::fgetxattr(root, ARRIVED_ATTRIBUTE, &mut value)?;
+        let text = String::from_utf8_lossy(&value[..length]);
+        match Sent::parse(&text) {
+            Some(sent) => return Ok(sent),
+            None if text.contains(OTHERS_WAIT) && Instant::now() < deadline => std::thread::sleep(PAUSE),
+            None => return Err(WriteBackError::Daemon(text.into_owned())),
         }
-        (&file).write_all(HIGHEST.as_bytes()).ok()?;
-        Some(Unlimited { file, before })
     }
 }
 
-impl Drop for Unlimited {
-    fn drop(&mut self) {
-        // A limit that stays high only makes reads wait longer while much is written.
-        let _ = rustix::io::pwrite(&self.file, self.before.trim().as_bytes(), 0);
+/// How many requests of its own there may be until the kernel leaves out files. It is as before when this is dropped.
+struct Limit {
+    number: usize,
+    raised: Option<Raised>,
+}
+
+struct Raised {
+    file: File,
+    /// What to set it to, unless another process has raised it, too.
+    before: Option<usize>,
+}
+
+impl Limit {
+    fn raise(control: Option<&Path>) -> Limit {
+        let users = number_in(Path::new(PARAMETERS), "max_user_congthresh").unwrap_or(usize::MAX);
+        let as_agreed = Limit { number: users.min(CONGESTION_THRESHOLD.into()), raised: None };
+        let Some(control) = control else { return as_agreed };
+        let path = control.join("congestion_threshold");
+        let Ok(file) = File::options().read(true).write(true).open(path) else { return as_agreed };
+        // One at a time, so that none sets the limit again under another. One that is stopped does not keep others from it.
+        let begun = Instant::now();
+        let is_alone = loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break true,
+                Err(_) if begun.elapsed() < PATIENCE_WITH_OTHERS => std::thread::sleep(PAUSE),
+                Err(_) => break false,
+            }
+        };
+        // The highest is what a process has left that was killed.
+        let before = number_in(control, "congestion_threshold").filter(|&before| before != HIGHEST && before != users);
+        let before = is_alone.then(|| before.unwrap_or(as_agreed.number));
+        let raised = [HIGHEST, users].into_iter().find(|&number| set(&file, number));
+        match raised {
+            Some(number) => Limit { number, raised: Some(Raised { file, before }) },
+            None => as_agreed,
+        }
     }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        if let Some(Raised { file, before: Some(before) }) = &self.raised {
+            // A limit that stays high only makes reads wait longer while much is written.
+            set(file, *before);
+        }
+    }
+}
+
+/// The kernel takes each write as a whole, wherever it is.
+fn set(mut file: &File, number: usize) -> bool {
+    file.write_all(number.to_string().as_bytes()).is_ok()
 }

@@ -111,6 +111,12 @@ fn what_the_kernel_holds_is_durable_after_a_sync() {
     for (options, transport) in [("writeback", "devfuse"), ("relatime", "devfuse"), ("relatime", "uring")] {
         for round in 1..=3_u8 {
             scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid", "-o", options, "--transport", transport]);
+            let control = std::fs::read_dir("/sys/fs/fuse/connections").map(Iterator::count);
+            if transport == "uring" && control.unwrap_or(0) == 0 {
+                // Then a sync over io_uring says that it cannot know.
+                scratch.good(&["umount", "mnt"]);
+                continue;
+            }
             // Started before there is anything open that the start of a program would close, and so wait for.
             let mut sync = std::process::Command::new("sh")
                 .args(["-c", "read line && exec \"$0\" sync mnt", env!("CARGO_BIN_EXE_seekless")])
