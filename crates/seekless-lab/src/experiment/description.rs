@@ -216,7 +216,7 @@ impl Experiment {
         })?;
         let wrong = |problem: String| ExperimentError::Description { path: path.display().to_string(), problem };
         let description: Description = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        description.check().and_then(|()| description.check_new()).map_err(wrong)?;
+        description.check_new().and_then(|()| description.check()).map_err(wrong)?;
         let columns = description.columns().map_err(wrong)?;
         let published = published::read(&folder.join(published::FILE), &columns)?;
         // `.` and `..` are not names.
