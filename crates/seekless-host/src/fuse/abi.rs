@@ -144,6 +144,7 @@ pub const FATTR_CTIME: u32 = 1 << 10;
 pub const FATTR_KILL_SUIDGID: u32 = 1 << 11;
 
 /// `WriteIn::write_flags` (`FUSE_WRITE_*`).
+pub const WRITE_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
 /// `SetxattrInExt::setxattr_flags` (`FUSE_SETXATTR_*`).

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use seekless::fs::{FsError, FsResult};
 use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
+use zerocopy::FromBytes;
 
 use super::abi;
 use super::names::OTHERS_WAIT;
@@ -25,15 +26,12 @@ use crate::reactor::File;
 /// Between two looks, unless a request ends.
 const PAUSE: Nanos = Nanos::from_millis(2);
 
-/// How long to look for such a moment while no WRITE ends. There may be none as long as programs always have `max_background`
-/// reads under way; then it is better to say so than to wait for their end.
-const PATIENCE: Nanos = Nanos::from_secs(30);
+/// How long to look for such a moment while no WRITE of the kernel's own ends, and in all. There may be none as long as programs always
+/// have `max_background` reads under way; then it is better to say so than to wait for their end.
+const PATIENCE: [Nanos; 2] = [Nanos::from_secs(30), Nanos::from_secs(300)];
 
 /// The same once the mount is to end.
-const PATIENCE_AT_LAST: Nanos = Nanos::from_secs(5);
-
-/// And in all, for the timeout of a command has left by then.
-const PATIENCE_IN_ALL: Nanos = Nanos::from_secs(600);
+const PATIENCE_AT_LAST: [Nanos; 2] = [Nanos::from_secs(5), Nanos::from_secs(30)];
 
 /// A time in which this process did not run, such as one in which it was stopped, counts as this at most.
 const LOOK_MAX: Nanos = Nanos::from_millis(100);
@@ -44,7 +42,7 @@ const WAITING_MAX: usize = 2;
 const BUSY: &str = "programs keep the mount so busy that it is not known when the kernel has written what it holds";
 
 const UNCOUNTED: &str = "over io_uring it is not known when the kernel has written what it holds unless it shows how many requests \
-                         there are: mount -t fusectl none /sys/fs/fuse/connections";
+                         there are: use fsync, or mount -t fusectl none /sys/fs/fuse/connections";
 
 /// Where requests come from.
 pub(super) enum Source {
@@ -117,8 +115,7 @@ pub(super) struct Backlog {
     /// The numbers of those in our hands that change data or sizes of files.
     changes: RefCell<BTreeSet<u64>>,
     next: Cell<u64>,
-    /// Sizes that were changed, and WRITEs, so far.
-    resized: Cell<u64>,
+    /// WRITEs of the kernel's own so far.
     written: Cell<u64>,
     ended: Event,
     is_at_last: Cell<bool>,
@@ -129,6 +126,8 @@ pub(super) struct Backlog {
 pub(super) struct InHand {
     opcode: u32,
     number: Option<u64>,
+    /// A WRITE of what the kernel holds.
+    is_from_cache: bool,
 }
 
 impl InHand {
@@ -148,10 +147,13 @@ impl Backlog {
         Backlog { connection: Some(Connection { rt: rt.clone(), source, directory }), ..Backlog::default() }
     }
 
-    pub(super) fn begin(&self, opcode: u32) -> InHand {
+    /// A request has arrived, with what follows its header.
+    pub(super) fn begin(&self, opcode: u32, body: &[u8]) -> InHand {
         let number = matches!(opcode, abi::WRITE | abi::SETATTR).then(|| self.next.replace(self.next.get() + 1));
         self.changes.borrow_mut().extend(number);
-        let request = InHand { opcode, number };
+        let is_from_cache = opcode == abi::WRITE
+            && abi::WriteIn::read_from_prefix(body).is_ok_and(|(write, _)| write.write_flags & abi::WRITE_CACHE != 0);
+        let request = InHand { opcode, number, is_from_cache };
         self.in_hand.set(self.in_hand.get() + usize::from(request.is_counted()));
         let (sent, one) = (self.sent.get(), u64::from(request.may_be_its_own()));
         self.sent.set(Sent { begun: sent.begun + one, in_hand: sent.in_hand + one });
@@ -165,11 +167,7 @@ impl Backlog {
         if let Some(number) = request.number {
             self.changes.borrow_mut().remove(&number);
         }
-        match request.opcode {
-            abi::SETATTR => self.resized.set(self.resized.get() + 1),
-            abi::WRITE => self.written.set(self.written.get() + 1),
-            _ => {}
-        }
+        self.written.set(self.written.get() + u64::from(request.is_from_cache));
         if self.waiting.get() > 0 {
             self.ended.notify();
         }
@@ -199,17 +197,15 @@ impl Backlog {
             return Err(FsError::Refused(UNCOUNTED));
         }
         let _waiting = Waiting::begin(&self.waiting);
-        let mut resized = self.resized.get();
-        for _ in 0..2 {
+        // The kernel keeps back what is to be written to a file while its size changes or a program is in fsync. It sends that once the
+        // program has run on.
+        for is_first in [true, false] {
             self.all_sent(connection).await?;
             let next = self.next.get();
             self.once(connection, || self.changes.borrow().first().is_none_or(|&first| first >= next)).await;
-            // While the size of a file changes, the kernel keeps back what is to be written to it.
-            if self.resized.get() == resized {
-                break;
+            if is_first {
+                connection.rt.sleep(PAUSE).await;
             }
-            resized = self.resized.get();
-            connection.rt.sleep(PAUSE).await;
         }
         Ok(self.sent.get())
     }
@@ -219,12 +215,12 @@ impl Backlog {
         let rt = &connection.rt;
         let (mut waited, mut in_all, mut written, mut last) = (Nanos::ZERO, Nanos::ZERO, self.written.get(), rt.now());
         let mut is_enough = || {
-            let patience = if self.is_at_last.get() { PATIENCE_AT_LAST } else { PATIENCE };
+            let [patience, patience_in_all] = if self.is_at_last.get() { PATIENCE_AT_LAST } else { PATIENCE };
             let looked = (rt.now() - std::mem::replace(&mut last, rt.now())).min(LOOK_MAX);
             waited = if self.written.get() == written { waited + looked } else { Nanos::ZERO };
             written = self.written.get();
             in_all += looked;
-            waited > patience || in_all > PATIENCE_IN_ALL
+            waited > patience || in_all > patience_in_all
         };
         let has_sent_all = || match &connection.source {
             Source::Device(device) => {
@@ -280,7 +276,7 @@ mod tests {
     use super::*;
 
     /// Aim: nothing counts as arrived as long as there is something to read, as many requests are in hand as the kernel sends at a
-    /// time, or a WRITE that had come is not carried out; later ones are not waited for, and two that wait not for each other; a
+    /// time, or a WRITE that had come is not carried out; two that wait do not wait for each other; a
     /// connection that is never quiet is an error, one that has ended is not. Method: a pipe as the connection, in virtual time.
     #[test]
     fn what_has_arrived_is_known() {
@@ -292,7 +288,7 @@ mod tests {
         std::fs::write(control.path().join("max_background"), "2\n").unwrap();
         let backlog = Rc::new(Backlog::of(&rt, Source::Device(device), Some(control.path().to_owned())));
         let ask = || {
-            let (backlog, request) = (backlog.clone(), backlog.begin(abi::GETXATTR));
+            let (backlog, request) = (backlog.clone(), backlog.begin(abi::GETXATTR, &[]));
             rt.spawn(async move {
                 let arrived = backlog.arrived().await;
                 backlog.end(&request);
@@ -305,23 +301,23 @@ mod tests {
             let asked = [ask(), ask()];
             rest(100).await;
             assert!(!asked[0].is_finished(), "there is something to read");
-            let writes = [backlog.begin(abi::WRITE), backlog.begin(abi::WRITE)];
+            let writes = [backlog.begin(abi::WRITE, &[]), backlog.begin(abi::WRITE, &[])];
             ours.read_exact(&mut [0]).unwrap();
             rest(100).await;
             assert!(!asked[0].is_finished(), "the kernel may hold back more");
             backlog.end(&writes[0]);
             rest(10).await;
-            let later = backlog.begin(abi::WRITE);
+            let later = backlog.begin(abi::WRITE, &[]);
             rest(100).await;
             assert!(!asked[0].is_finished(), "a WRITE is not carried out");
             backlog.end(&writes[1]);
-            for asked in asked {
-                assert_eq!(asked.await, Ok(Sent { begun: 3, in_hand: 1 }));
-            }
             backlog.end(&later);
+            for asked in asked {
+                assert_eq!(asked.await, Ok(Sent { begun: 3, in_hand: 0 }));
+            }
 
             // The size of a file changes, and the kernel holds back a WRITE of it.
-            let size = backlog.begin(abi::SETATTR);
+            let size = backlog.begin(abi::SETATTR, &[]);
             let asked = ask();
             rest(10).await;
             backlog.end(&size);
@@ -333,7 +329,7 @@ mod tests {
 
             // A slow one is waited for, and what programs wait for is not.
             ours.read_exact(&mut [0]).unwrap();
-            let (slow, sync) = (backlog.begin(abi::WRITE), backlog.begin(abi::FSYNC));
+            let (slow, sync) = (backlog.begin(abi::WRITE, &[]), backlog.begin(abi::FSYNC, &[]));
             let asked = [ask(), ask()];
             rest(1).await;
             assert_eq!(ask().await, Err(FsError::Refused(OTHERS_WAIT)));

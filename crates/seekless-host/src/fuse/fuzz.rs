@@ -82,7 +82,7 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
         let header = abi::InHeader { opcode, nodeid, uid: 10, gid: 20, ..abi::InHeader::default() };
         let body = body(&mut bytes);
         let Ok(request) = Request::decode(&header, &body, None, session.negotiated_flags()) else { continue };
-        let running = session.begin(opcode);
+        let running = session.begin(opcode, &body);
         let reply = session.handle(request).await;
         drop(running);
         if let Some(reply) = reply {

@@ -209,14 +209,14 @@ impl Session {
     }
 
     /// Counts an arrived request.
-    pub(super) fn begin(self: &Rc<Self>, opcode: u32) -> Running {
+    pub(super) fn begin(self: &Rc<Self>, opcode: u32, body: &[u8]) -> Running {
         let activity = &self.activity;
         activity.requests.set(activity.requests.get() + 1);
         activity.running.set(activity.running.get() + 1);
         if activity.watched.get() {
             activity.began.notify();
         }
-        Running { session: self.clone(), request: self.backlog.begin(opcode) }
+        Running { session: self.clone(), request: self.backlog.begin(opcode, body) }
     }
 
     /// Closes the file system, unless DESTROY has already done so.

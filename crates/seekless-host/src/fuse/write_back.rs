@@ -63,7 +63,15 @@ pub(super) fn write_back(root: &OwnedFd, control: Option<&Path>, patience: Durat
     let mut before = match arrived(root, deadline) {
         // A daemon of an earlier version.
         Err(WriteBackError::Os(Errno::NODATA | Errno::OPNOTSUPP)) => return Ok(rustix::fs::syncfs(root)?),
-        arrived => arrived?,
+        Ok(sent) => sent,
+        // It begins all the same, and most of it arrives.
+        Err(error) => {
+            for _ in 0..2 {
+                rustix::fs::syncfs(root)?;
+                std::thread::sleep(PAUSE);
+            }
+            return Err(error);
+        }
     };
     let mut is_first = true;
     loop {
@@ -102,8 +110,8 @@ struct Limit {
 
 struct Raised {
     file: File,
-    /// What to set it to, unless another process has raised it, too.
-    before: Option<usize>,
+    /// What to set it to.
+    before: usize,
 }
 
 impl Limit {
@@ -124,9 +132,11 @@ impl Limit {
         };
         // The highest is what a process has left that was killed.
         let before = number_in(control, "congestion_threshold").filter(|&before| before != HIGHEST && before != users);
-        let before = is_alone.then(|| before.unwrap_or(as_agreed.number));
+        let before = before.unwrap_or(as_agreed.number);
         let raised = [HIGHEST, users].into_iter().find(|&number| set(&file, number));
         match raised {
+            // The other one may set it back at any time.
+            Some(_) if !is_alone => as_agreed,
             Some(number) => Limit { number, raised: Some(Raised { file, before }) },
             None => as_agreed,
         }
@@ -135,7 +145,7 @@ impl Limit {
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        if let Some(Raised { file, before: Some(before) }) = &self.raised {
+        if let Some(Raised { file, before }) = &self.raised {
             // A limit that stays high only makes reads wait longer while much is written.
             set(file, *before);
         }

@@ -148,7 +148,7 @@ impl Transport for Rc<DevFuse> {
         loop {
             match self.receive()? {
                 Received::Message(message) => {
-                    let (transport, running) = (self.clone(), session.begin(message.header.opcode));
+                    let (transport, running) = (self.clone(), session.begin(message.header.opcode, &message.body));
                     let (session, rt) = (session.clone(), self.rt.clone());
                     drop(self.rt.spawn(async move {
                         rt.name_task(abi::opcode_name(message.header.opcode));

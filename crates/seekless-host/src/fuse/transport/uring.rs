@@ -138,7 +138,7 @@ impl Uring {
         self.command(&entry, abi::URING_REGISTER, queue, 0).await?;
         loop {
             let (header, body, data) = entry.request()?;
-            let running = session.begin(header.opcode);
+            let running = session.begin(header.opcode, &body);
             self.rt.name_task(abi::opcode_name(header.opcode));
             let reply = answer(session, &header, &body, data).await;
             // Every request on a ring is answered, even one without a reply.
@@ -177,6 +177,7 @@ impl Transport for Rc<Uring> {
             }
         }
         let ended = self.devfuse.run(session).await;
+        session.backlog.end_all();
         let handed_back = pin!(join_all(entries));
         if let Either::Right(_) = select(handed_back, self.rt.sleep(HAND_BACK)).await {
             log::warn!("the kernel still holds memory of FUSE over io_uring");
