@@ -77,7 +77,9 @@ pub(super) fn write_back(root: &OwnedFd, control: Option<&Path>, patience: Durat
     loop {
         rustix::fs::syncfs(root)?;
         let after = arrived(root, deadline)?;
-        let most_at_once = before.in_hand + after.begun.saturating_sub(before.begun);
+        let most_at_once = after.begun.checked_sub(before.begun).and_then(|begun| begun.checked_add(before.in_hand));
+        // What the daemon says is input.
+        let most_at_once = most_at_once.ok_or(Errno::PROTO)?;
         if !is_first && most_at_once < limit.number as u64 {
             return Ok(());
         }
@@ -130,13 +132,15 @@ impl Limit {
                 Err(_) => break false,
             }
         };
+        if !is_alone {
+            // The other one has raised it, and may set it back at any time.
+            return as_agreed;
+        }
         // The highest is what a process has left that was killed.
         let before = number_in(control, "congestion_threshold").filter(|&before| before != HIGHEST && before != users);
         let before = before.unwrap_or(as_agreed.number);
         let raised = [HIGHEST, users].into_iter().find(|&number| set(&file, number));
         match raised {
-            // The other one may set it back at any time.
-            Some(_) if !is_alone => as_agreed,
             Some(number) => Limit { number, raised: Some(Raised { file, before }) },
             None => as_agreed,
         }
