@@ -65,6 +65,15 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// What is in one place is damaged or cannot be read, which says nothing about other places.
+    pub fn is_of_one_place(&self) -> bool {
+        match self {
+            FsError::Corrupt { .. } => true,
+            FsError::Device(error) => error.is_of_medium(),
+            _ => false,
+        }
+    }
+
     /// `what` at `at` is not what it should be; `detail` says found and expected.
     pub fn corrupt(what: &'static str, at: impl fmt::Display, detail: impl fmt::Display) -> FsError {
         FsError::Corrupt { what, at: at.to_string(), detail: detail.to_string() }

@@ -469,12 +469,7 @@ pub(super) fn verify_group(layout: &Layout, group: GroupNo, bytes: &[u8]) -> Res
 /// # Errors
 /// All others, such as those that have stopped the volume, or lack of space below.
 pub(super) fn put_off(first: &mut FsResult<()>, result: FsResult<()>) -> FsResult<()> {
-    let is_of_one_place = match &result {
-        Err(FsError::Corrupt { .. }) => true,
-        Err(FsError::Device(error)) => error.is_of_medium(),
-        _ => false,
-    };
-    if !is_of_one_place {
+    if !result.as_ref().is_err_and(FsError::is_of_one_place) {
         return result;
     }
     if first.is_ok() {

@@ -281,10 +281,7 @@ impl OpenFile<'_> {
 /// The file that was asked for is damaged or cannot be read, which says nothing about others.
 pub(super) fn is_of_one_file(error: &FsError) -> bool {
     const EIO: i32 = 5;
-    match error {
-        FsError::Device(error) => error.is_of_medium(),
-        error => matches!(error, FsError::Corrupt { .. } | FsError::Host(EIO)),
-    }
+    error.is_of_one_place() || matches!(error, FsError::Host(EIO))
 }
 
 pub(super) fn damaged(what: &'static str, ino: Ino, entry: Entry, problem: String) -> FsError {

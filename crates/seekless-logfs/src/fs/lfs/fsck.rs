@@ -100,9 +100,8 @@ fn is_rearranged(device: &Device, found: &find::FoundVolume) -> bool {
 /// Other damage that keeps the volume from being mounted, and so from being repaired.
 fn is_damage(error: &FsError) -> bool {
     match error {
-        FsError::Corrupt { .. } | FsError::NoSpace => true,
-        FsError::Device(error) => error.is_of_medium(),
-        _ => false,
+        FsError::NoSpace => true,
+        error => error.is_of_one_place(),
     }
 }
 
@@ -328,7 +327,7 @@ impl Claims<Segmented> for Segments {
             bits[unit / 64] |= bit;
         }
         // What two owners share is alive once, as the usage table has it: more could be more than the segment has room for.
-        *self.live.entry(segment).or_insert(0) += bytes.saturating_sub(twice * UNIT);
+        *self.live.entry(segment).or_insert(0) += bytes - twice * UNIT;
         if twice > 0 { Err("where something else is too") } else { Ok(()) }
     }
 

@@ -378,7 +378,7 @@ impl Lfs {
         self.let_go_of_all().await;
         if let Err(error) = self.checkpoint(true).await {
             // Tables that cannot be read keep no file from the log. After an error of unknown effect nothing is written (L3).
-            if is_lost(&error) {
+            if error.is_of_one_place() {
                 let _ = self.sync(Scope::Everything).await;
             }
             self.closed.set(false); // A later call may try again.

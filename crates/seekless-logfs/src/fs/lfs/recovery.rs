@@ -171,7 +171,7 @@ impl Lfs {
             let bytes = match self.run(|state| state.block(BlockId::data(USAGE_INO, block))).await {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => continue,
-                Err(error) if is_lost(&error) => {
+                Err(error) if error.is_of_one_place() => {
                     unread.push(block);
                     self.doubt(format!("segment usage table: {error}"));
                     continue;

@@ -9,7 +9,6 @@ use super::layout::*;
 use super::segments::Segments;
 use super::{Counters, Options};
 use crate::codec;
-use crate::fs::FsError;
 use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
 pub(super) use crate::fs::logfs::is_internal;
 pub(super) use crate::fs::logfs::state::*;
@@ -315,14 +314,5 @@ impl State {
         let waits = (indirect + map).max(self.log.deferred_seen);
         let bytes = waits.min(self.log.deferred_bytes_max) + tables;
         bytes + bytes / 16
-    }
-}
-
-/// Whether an error says that a block cannot be used, and nothing of the others.
-pub(super) fn is_lost(error: &FsError) -> bool {
-    match error {
-        FsError::Corrupt { .. } => true,
-        FsError::Device(error) => error.is_of_medium(),
-        _ => false,
     }
 }

@@ -13,7 +13,7 @@ use super::leaf::StoredEntry;
 use super::state::State;
 use super::tree::*;
 use super::{LogBackend, LogFs, file, xattr};
-use crate::fs::{FileKind, FsError, FsResult};
+use crate::fs::{FileKind, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, counted};
 
 /// What a check found.
@@ -137,16 +137,13 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
     pub(in crate::fs) fn noted<T>(&mut self, result: FsResult<T>) -> FsResult<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error @ FsError::Corrupt { .. }) => Ok(self.note_uncounted(&error)),
-            Err(FsError::Device(error)) if error.is_of_medium() => Ok(self.note_uncounted(&error)),
+            Err(error) if error.is_of_one_place() => {
+                self.uncounted += 1;
+                self.error(error.to_string());
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
-    }
-
-    fn note_uncounted<T>(&mut self, error: &dyn std::fmt::Display) -> Option<T> {
-        self.uncounted += 1;
-        self.error(error.to_string());
-        None
     }
 
     /// Counts bytes as used, each once. Returns false when another owner has them already, or none can have them.

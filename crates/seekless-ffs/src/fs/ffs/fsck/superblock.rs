@@ -67,13 +67,8 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
 /// # Errors
 /// `error` when there is no copy, or a copy does not help.
 pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) -> FsResult<(Volume, Option<String>)> {
-    let worth_a_look = match &error {
-        FsError::Corrupt { .. } => true,
-        FsError::Device(error) => error.is_of_medium(),
-        _ => false,
-    };
     // What UFS1 has left behind on a volume that is UFS2 now is not a copy.
-    if !worth_a_look || is_ufs2(device).await?.is_some() {
+    if !error.is_of_one_place() || is_ufs2(device).await?.is_some() {
         return Err(error);
     }
     match find_copy(device).await? {
