@@ -14,7 +14,6 @@ use super::alloc::Promise;
 use super::cache::BufferKind;
 use super::dir::fill_with_empty_chunks;
 use super::format::*;
-use super::soft::DRAINS_MAX;
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::{Buf, Data};
@@ -343,15 +342,8 @@ impl Ffs {
             })
             .await
         };
-        let mut promised = promise().await;
-        for _ in 0..DRAINS_MAX {
-            if !matches!(promised, Err(FsError::NoSpace)) {
-                break;
-            }
-            self.drain().await?;
-            promised = promise().await;
-        }
-        promised.map(|()| Promise { ffs: self, ino })
+        self.with_space(promise).await?;
+        Ok(Promise { ffs: self, ino })
     }
 
     /// Prepares everything for block `lbn` to be stored, except for the block itself.

@@ -564,7 +564,10 @@ impl Ffs {
                     self.push(neighbours, true);
                 }
                 // Everything dirty is metadata. The caller may hold a lock.
-                None if quiet && self.options.metadata == Metadata::Softdep => return self.round().await,
+                None if quiet && self.options.metadata == Metadata::Softdep => {
+                    // What is in the way at one place concerns others.
+                    return put_off(&mut Ok(()), self.round().await);
+                }
                 None if self.options.metadata == Metadata::Softdep => waiting.await,
                 // Others may always have a write in flight.
                 None if idle => return self.write_metadata().await,

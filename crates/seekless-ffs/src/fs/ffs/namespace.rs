@@ -13,7 +13,7 @@ use super::cache::BufferKind;
 use super::dir::{Slot, fill_with_empty_chunks};
 use super::format::*;
 use super::rename::{NameIn, NamedInode, Renaming};
-use super::soft::{After, DRAINS_MAX, Need};
+use super::soft::{After, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::Data;
@@ -323,15 +323,7 @@ impl Ffs {
 
     /// Creates an inode in memory, in the directory `parent`.
     pub(super) async fn new_inode(&self, parent: InodeNo, kind: FileKind, new: NewNode) -> FsResult<InodeNo> {
-        let mut made = self.step(|state| state.new_inode(parent, kind, new)).await;
-        for _ in 0..DRAINS_MAX {
-            if !matches!(made, Err(FsError::NoSpace)) {
-                break;
-            }
-            self.drain().await?;
-            made = self.step(|state| state.new_inode(parent, kind, new)).await;
-        }
-        made
+        self.with_space(async || self.step(|state| state.new_inode(parent, kind, new)).await).await
     }
 
     /// Gives a new inode its content, writes it to the volume, and then its name.

@@ -385,10 +385,7 @@ impl Ffs {
         });
         let (at, _) = changed.await?;
         self.write_in_order(at).await?;
-        match self.options.metadata {
-            Metadata::Softdep => self.drain().await,
-            Metadata::Sync | Metadata::Async => Ok(()),
-        }
+        self.write_name(dir, name).await
     }
 
     /// With soft updates, a name that others rely on has to be on the volume before it changes or goes. One that is
@@ -409,7 +406,8 @@ impl Ffs {
     }
 
     /// With soft updates, ensures that a name is on the volume: a name that is exchanged, because the other one relies
-    /// on it; and the name of a directory that gets another parent, so that one of its two names agrees with its `..`.
+    /// on it; the name of a directory that gets another parent, so that one of its two names agrees with its `..`; and one
+    /// with a new mark.
     pub(super) async fn write_name(&self, dir: InodeNo, name: &[u8]) -> FsResult<()> {
         if self.options.metadata != Metadata::Softdep {
             return Ok(());

@@ -80,7 +80,7 @@ pub(super) use space::Holder;
 const RECORDS_MAX: usize = 16 * 1024;
 
 /// Rounds after which removed files are free: the name, the inode, and everything below it.
-pub(super) const DRAINS_MAX: usize = 4;
+const DRAINS_MAX: usize = 4;
 
 impl RecordKind {
     fn to_text(&self) -> String {

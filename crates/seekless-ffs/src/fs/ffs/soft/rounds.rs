@@ -63,6 +63,33 @@ impl StallDetector {
     }
 }
 
+/// Counts failed passes after which as much waits as before. What is of one place keeps only what needs it waiting, so that
+/// passes go on as long as less and less waits.
+struct Patience {
+    until: u64,
+    fewest: (usize, u64),
+    failures: usize,
+}
+
+impl Patience {
+    /// For a wait for what exists at `until`.
+    fn new(until: u64) -> Patience {
+        Patience { until, fewest: (usize::MAX, u64::MAX), failures: 0 }
+    }
+
+    /// Whether further passes would change nothing. The last one has failed.
+    fn is_over(&mut self, ffs: &Ffs) -> bool {
+        const BUSY_MAX: usize = 16 * DRAINS_MAX;
+        let state = ffs.state.borrow();
+        let Some(soft) = state.soft.as_deref() else { return true };
+        let left = soft.waiting_since(self.until);
+        self.failures = if left < self.fewest { 0 } else { self.failures + 1 };
+        self.fewest = self.fewest.min(left);
+        // Another task may be about to do what is waited for; or there is always one at work.
+        self.failures >= if soft.jobs_running > 0 { BUSY_MAX } else { DRAINS_MAX }
+    }
+}
+
 impl State {
     fn phase_of(&self, at: FragNo) -> Option<Phase> {
         Some(match self.cache.peek(at)?.kind {
@@ -139,8 +166,7 @@ impl Ffs {
             }
         }
         let until = if scope == SyncScope::Quiet { u64::MAX } else { until };
-        let mut stall = StallDetector::default();
-        let (mut fewest, mut failures) = ((usize::MAX, u64::MAX), 0);
+        let (mut stall, mut patience) = (StallDetector::default(), Patience::new(until));
         while scope != SyncScope::Update && self.state.borrow().has_waiting(until) {
             stall.check(self);
             let before = self.progress.count();
@@ -153,12 +179,8 @@ impl Ffs {
             put_off(&mut pass, self.round().await)?;
             self.wait_for_tasks().await;
             if pass.is_err() {
-                // The rest goes on as long as less and less waits; what waits for the failing place stays.
-                let left = self.state.borrow().soft.as_deref().map_or((0, 0), |soft| soft.waiting_since(until));
-                failures = if left < fewest { 0 } else { failures + 1 };
-                fewest = fewest.min(left);
                 first = first.and(pass);
-                if failures >= DRAINS_MAX {
+                if patience.is_over(self) {
                     break;
                 }
                 continue;
@@ -180,29 +202,70 @@ impl Ffs {
     /// Completes everything that waits now, for an operation that cannot continue without: it takes no lock, so that
     /// locks may be held. Other tasks may make it take long, by changing what it waits for. It costs nothing when
     /// nothing waits; space that another task is freeing is in no list, and is waited for all the same.
-    pub(in super::super) async fn drain(&self) -> FsResult<()> {
+    ///
+    /// # Errors
+    /// That of a place for which something has to wait on, when nothing else waits any more; others at once.
+    async fn drain(&self) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
-        self.drain_until(|state| !state.has_waiting(until)).await?;
+        let mut first = Ok(());
+        put_off(&mut first, self.drain_until(|state| !state.has_waiting(until)).await)?;
         // No operation that needs space holds the lock of a file without names and users.
         self.wait_for_tasks().await;
-        Ok(())
+        first
     }
 
-    /// The same, until `done` returns true.
+    /// Attempts what may find no space, and again when what waits to be freed is free.
+    pub(in super::super) async fn with_space<T>(&self, attempt: impl AsyncFn() -> FsResult<T>) -> FsResult<T> {
+        let mut result = attempt().await;
+        let mut failures = 0;
+        for _ in 0..DRAINS_MAX {
+            // What still waits after the second failure waits for a place that cannot be read.
+            if !matches!(result, Err(FsError::NoSpace)) || failures == 2 {
+                break;
+            }
+            let mut drained = Ok(());
+            put_off(&mut drained, self.drain().await)?;
+            failures += usize::from(drained.is_err());
+            result = attempt().await;
+        }
+        result
+    }
+
+    /// Writes back until `done` returns true.
+    ///
+    /// # Errors
+    /// That of a place for which this has to wait; others at once.
     pub(in super::super) async fn drain_until(&self, done: impl Fn(&State) -> bool) -> FsResult<()> {
-        let mut stall = StallDetector::default();
+        let until = self.state.borrow_mut().cache.tick();
+        let (mut stall, mut patience) = (StallDetector::default(), Patience::new(until));
         self.forget_task_error();
         while !done(&self.state.borrow()) {
             stall.check(self);
             let before = self.progress.count();
-            self.round().await?;
+            let mut pass = Ok(());
+            put_off(&mut pass, self.round().await)?;
             let stragglers = self.state.borrow().stragglers();
             for ino in stragglers {
-                self.settle_inode(ino).await?;
+                put_off(&mut pass, self.settle_inode(ino).await)?;
+            }
+            if pass.is_err() {
+                if !done(&self.state.borrow()) && patience.is_over(self) {
+                    return pass;
+                }
+                self.wait_for_a_job().await;
+                continue;
             }
             self.wait_for_progress(before, &done).await?;
         }
         Ok(())
+    }
+
+    /// Waits until something has ended, if another task has a job.
+    async fn wait_for_a_job(&self) {
+        let waiting = self.progress.wait();
+        if self.state.borrow().soft.as_deref().is_some_and(|soft| soft.jobs_running > 0) {
+            waiting.await;
+        }
     }
 
     /// Earlier errors do not count: everything is tried again.

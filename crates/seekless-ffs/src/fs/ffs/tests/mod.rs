@@ -15,6 +15,7 @@ mod interop;
 mod lost;
 mod model;
 mod no_room;
+mod one_place;
 mod order;
 mod policy;
 mod ranges;

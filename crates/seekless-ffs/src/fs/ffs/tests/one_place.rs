@@ -1,0 +1,192 @@
+//! Aim: inodes whose blocks cannot be read concern those who use them. Everything else goes on and is durable when it is
+//! said to be, again and again; and when the blocks can be read again, nothing is missing. Method: sectors of a volume are
+//! lost at two places while inodes there have changed in memory, and later written again.
+
+use super::*;
+use crate::device::fault::FaultDevice;
+use crate::device::{BlockDevice, WriteFlags};
+use crate::fs::ffs::state::inner;
+
+const MODES: [Metadata; 3] = [Metadata::Sync, Metadata::Async, Metadata::Softdep];
+
+struct World {
+    device: Device,
+    fault: Rc<FaultDevice>,
+    ffs: Rc<Ffs>,
+    client: Client,
+}
+
+impl World {
+    /// A volume with files in three directories, each in a cylinder group of its own.
+    async fn new(rt: &Rt, bytes: u64, options: Options) -> World {
+        let (_, device) = fresh(rt, bytes, &small_groups()).await;
+        let fault = FaultDevice::new(rt, device.clone(), 1);
+        let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        for dir in ["/d", "/e", "/w"] {
+            client.mkdir(dir.as_bytes()).await.unwrap();
+            client.write_file(format!("{dir}/f").as_bytes(), dir.as_bytes()).await.unwrap();
+        }
+        client.sync().await.unwrap();
+        World { device, fault, ffs, client }
+    }
+
+    async fn ino(&self, path: &str) -> InodeNo {
+        inner(self.client.stat(path.as_bytes()).await.unwrap().ino).unwrap()
+    }
+
+    async fn place(&self, path: &str) -> FragNo {
+        let ino = self.ino(path).await;
+        self.ffs.state.borrow().layout.inode_place(ino).0
+    }
+
+    async fn touch(&self, path: &str) {
+        let changes = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
+        self.client.setattr(path.as_bytes(), changes).await.unwrap();
+    }
+
+    /// The block at `at` leaves memory, and cannot be read.
+    fn lose(&self, at: FragNo) {
+        self.ffs.state.borrow_mut().cache.drop_clean();
+        assert!(self.ffs.state.borrow().cache.peek(at).is_none(), "the block is clean");
+        let layout = &self.ffs.state.borrow().layout;
+        self.fault.lose(layout.sector(at)..layout.sector(at + layout.frag));
+    }
+
+    /// Changes these inodes in memory and loses their blocks.
+    async fn lose_changed(&self, paths: &[&str]) {
+        let mut places = Vec::new();
+        for path in paths {
+            self.touch(path).await;
+            places.push(self.place(path).await);
+        }
+        places.into_iter().for_each(|at| self.lose(at));
+    }
+
+    /// Writes what was lost again.
+    async fn rewrite(&self) {
+        for sector in self.fault.lost() {
+            let raw = self.device.read(sector, Buf::dirty(512)).await.unwrap();
+            self.fault.write(sector, raw.freeze(), WriteFlags::NONE).await.unwrap();
+        }
+    }
+
+    async fn assert_sync_fails(&self) {
+        let synced = self.client.sync().await;
+        assert!(matches!(synced, Err(FsError::Device(_))), "{synced:?}");
+    }
+
+    /// Closes the volume and looks at it after the next mount. `is_whole`: nothing is lost any more.
+    async fn end(self, rt: &Rt, options: Options, is_whole: bool, look: impl AsyncFnOnce(Client)) {
+        let World { device, fault, ffs, client } = self;
+        if is_whole {
+            client.sync().await.unwrap();
+            assert_eq!(ffs.check().await.unwrap(), Vec::<String>::new());
+        }
+        let ended = ffs.close().await;
+        assert_eq!(ended.is_ok(), is_whole, "{ended:?}");
+        drop((client, ffs, fault));
+        assert_eq!(info(&device).await.unwrap().clean, is_whole);
+        if is_whole {
+            assert_clean(rt, &device).await;
+        }
+        session(rt, &device, options, look).await;
+    }
+}
+
+/// Names, directories and data of others change as if nothing were in the way.
+#[test]
+fn others_go_on() {
+    for (metadata, dirty_bytes_max, is_whole) in
+        MODES.into_iter().flat_map(|mode| [(mode, 4 * MIB, true), (mode, 4 * MIB, false), (mode, 8192, true)])
+    {
+        simulate(1, async |rt| {
+            let options = Options { metadata, dirty_bytes_max, ..Options::default() };
+            let world = World::new(&rt, 16 * MIB, options).await;
+            world.lose_changed(&["/d/f", "/e/f"]).await;
+            let client = &world.client;
+            for turn in 0..2 {
+                let at = |name: &str| format!("/w/{name}{turn}").into_bytes();
+                client.write_file(&at("x"), &[1; 3000]).await.unwrap();
+                client.rename(&at("x"), &at("y"), RenameMode::Replace).await.unwrap();
+                client.write_file(&at("x"), &[2; 30_000]).await.unwrap();
+                client.mkdir(&at("s")).await.unwrap();
+                let inside = [at("s"), b"/z".to_vec()].concat();
+                client.write_file(&inside, &[3; 3000]).await.unwrap();
+                client.rename(&inside, &at("z"), RenameMode::Replace).await.unwrap();
+                client.rmdir(&at("s")).await.unwrap();
+                client.link(&at("y"), &at("l")).await.unwrap();
+                client.unlink(&at("y")).await.unwrap();
+                client.mkdir(&at("m")).await.unwrap();
+                let whiteout = RenameMode::Whiteout { replace: false, uid: 3, gid: 4 };
+                client.rename(&at("m"), &at("n"), whiteout).await.unwrap();
+                client.mkdir(&at("p")).await.unwrap();
+                client.rename(&at("p"), &at("z"), RenameMode::Exchange).await.unwrap();
+                if turn == 0 {
+                    world.assert_sync_fails().await;
+                }
+                world.assert_sync_fails().await;
+            }
+            if is_whole {
+                world.rewrite().await;
+            }
+            world
+                .end(&rt, options, is_whole, async |client| {
+                    for turn in 0..2 {
+                        let at = |name: &str| format!("/w/{name}{turn}").into_bytes();
+                        for (name, content) in [("x", vec![2; 30_000]), ("l", vec![1; 3000]), ("p", vec![3; 3000])] {
+                            assert!(client.read_file(&at(name)).await == Ok(content), "{metadata:?}: {name}");
+                        }
+                        for name in ["z", "n", "m"] {
+                            client.stat(&at(name)).await.unwrap();
+                        }
+                        for name in ["s", "y"] {
+                            assert_eq!(client.stat(&at(name)).await, Err(FsError::NotFound), "{metadata:?}: {name}");
+                        }
+                    }
+                    for dir in ["/d", "/e"] {
+                        let path = format!("{dir}/f").into_bytes();
+                        assert_eq!(client.read_file(&path).await.unwrap(), dir.as_bytes());
+                        let permissions = client.stat(&path).await.unwrap().permissions;
+                        assert_eq!(permissions == 0o600, is_whole, "{metadata:?}");
+                    }
+                })
+                .await;
+        });
+    }
+}
+
+/// Space that others free is theirs to use again.
+#[test]
+fn others_find_space() {
+    for metadata in MODES {
+        simulate(1, async |rt| {
+            let options = Options { metadata, ..Options::default() };
+            let world = World::new(&rt, 6 * MIB, options).await;
+            world.lose_changed(&["/d/f", "/e/f"]).await;
+            let client = &world.client;
+            let mut blocks = 0;
+            let file = client.create(b"/w/full").await.unwrap();
+            while client.write(file, blocks * 8192, &[1; 8192]).await.is_ok() {
+                blocks += 1;
+            }
+            client.close(file).await.unwrap();
+            assert!(blocks > 100, "{blocks}");
+            let content = vec![2; (blocks - 10) as usize * 8192];
+            for _ in 0..2 {
+                client.unlink(b"/w/full").await.unwrap();
+                client.write_file(b"/w/full", &content).await.unwrap();
+                let more = client.write_file(b"/w/more", &vec![3; 40 * 8192]).await;
+                assert_eq!(more, Err(FsError::NoSpace), "{metadata:?}: it says what is so");
+                client.unlink(b"/w/more").await.unwrap();
+                world.assert_sync_fails().await;
+            }
+            world.rewrite().await;
+            world
+                .end(&rt, options, true, async |client| {
+                    assert!(client.read_file(b"/w/full").await == Ok(content), "{metadata:?}");
+                })
+                .await;
+        });
+    }
+}
