@@ -283,18 +283,7 @@ impl Ffs {
             Ok(())
         })
         .await?;
-        let Err(error) = self.free_inode(ino).await else { return Ok(()) };
-        // Its block cannot be read, and knows nothing of it: with its number free, nothing of it is left to be written.
-        self.step(|state| {
-            let is_new = |known: &&InodeMem| known.is_only_here && known.inode.blocks == 0 && known.soft.is_none();
-            if let Some(inode) = state.inodes.get(&ino).filter(is_new).map(|known| known.inode) {
-                state.give_inode(ino, inode.is_directory())?;
-                state.inodes.remove(&ino);
-            }
-            Ok(())
-        })
-        .await?;
-        Err(error)
+        self.free_inode(ino).await
     }
 
     /// Creates a regular file without a name. As with one that has lost its last name, the check frees it after a
@@ -309,7 +298,8 @@ impl Ffs {
         possible.await?;
         let ino = self.new_inode(parent, FileKind::Regular, new).await?;
         let _inode = self.locks.alone(ino).await;
-        self.step(|state| {
+        let made = self.step(|state| {
+            state.stored_inode(ino)?; // An inode whose block cannot be read would never reach the volume.
             state.inode_mut(ino)?.nlink = 0;
             let entry = state.entry(ino)?;
             state.count_lookup(ino);
@@ -317,8 +307,12 @@ impl Ffs {
                 state.linkable.insert(ino);
             }
             Ok(entry)
-        })
-        .await
+        });
+        let made = made.await;
+        if made.is_err() {
+            self.unmake(ino).await?;
+        }
+        made
     }
 
     /// Creates an inode in memory, in the directory `parent`.
@@ -349,6 +343,8 @@ impl Ffs {
                 if inline {
                     self.step(|state| state.set_inline_target(ino, target)).await?;
                 } else {
+                    // Before it gets space: an inode whose block cannot be read would never reach the volume.
+                    self.step(|state| state.stored_inode(ino).map(drop)).await?;
                     self.write_data(ino, 0, target).await?;
                     self.write_first_block(ino).await?;
                 }
@@ -683,8 +679,7 @@ impl Ffs {
         if self.options.metadata == Metadata::Softdep {
             let frags = if has_blocks { self.gather_all(ino).await? } else { Vec::new() };
             let freed = self.step(|state| {
-                let (at, _) = state.layout.inode_place(ino);
-                state.buffer(at, state.layout.frag, BufferKind::Inodes)?;
+                let at = state.block_to_free(ino)?;
                 state.free_inode_later(ino, at, frags.clone())
             });
             freed.await?;
@@ -696,12 +691,13 @@ impl Ffs {
             self.truncate(ino, 0).await?;
         }
         let freed = self.step(|state| {
-            let (at, _) = state.layout.inode_place(ino);
-            state.buffer(at, state.layout.frag, BufferKind::Inodes)?;
+            state.block_to_free(ino)?;
             state.give_inode(ino, inode.is_directory())?;
-            let known = state.inode_mut(ino)?;
-            *known = Inode { generation: known.generation, ..Inode::FREE };
-            state.update_inode(ino)?;
+            if !state.is_only_here(ino) {
+                let known = state.inode_mut(ino)?;
+                *known = Inode { generation: known.generation, ..Inode::FREE };
+                state.update_inode(ino)?;
+            }
             state.inodes.remove(&ino);
             Ok(())
         });

@@ -340,6 +340,24 @@ impl State {
         Ok(at)
     }
 
+    /// Whether the inode is in memory, and its block has never had it.
+    pub(super) fn is_only_here(&self, ino: InodeNo) -> bool {
+        self.inodes.get(&ino).is_some_and(|known| match &known.soft {
+            Some(own) => !own.has_been_shown(),
+            None => known.is_only_here,
+        })
+    }
+
+    /// The block in which the inode is to become free, in memory if it has the inode. An inode that is only here can go
+    /// although its block cannot be read.
+    pub(super) fn block_to_free(&mut self, ino: InodeNo) -> Step<FragNo> {
+        let (at, _) = self.layout.inode_place(ino);
+        if !self.is_only_here(ino) {
+            self.buffer(at, self.layout.frag, BufferKind::Inodes)?;
+        }
+        Ok(at)
+    }
+
     pub(super) fn dirty_inodes(&self) -> Vec<InodeNo> {
         self.inodes.numbers(|known| known.dirty)
     }

@@ -271,7 +271,10 @@ impl Ffs {
             return Ok(());
         }
         let freed = self.step(|state| state.cut(ino, size)).await?;
-        if let Err(error) = self.write_inode_in_order_or_later(ino).await {
+        // The volume knows nothing of what an inode that is only here has had.
+        let is_only_here = self.state.borrow().is_only_here(ino);
+        let written = if is_only_here { Ok(()) } else { self.write_inode_in_order_or_later(ino).await };
+        if let Err(error) = written {
             // The inode on the volume may still have all of it.
             self.state.borrow_mut().counters.unfreed += 1;
             return Err(error);

@@ -177,7 +177,7 @@ impl State {
     // ---- The end ----
 
     /// Frees an inode and `frags`, all its blocks: at once if the volume knows nothing of it, and otherwise when it is
-    /// free on the volume. No record holds its links, and its block and its group are in memory.
+    /// free on the volume. No record holds its links, and its block is in memory if that has the inode.
     pub(in super::super) fn free_inode_later(
         &mut self,
         ino: InodeNo,

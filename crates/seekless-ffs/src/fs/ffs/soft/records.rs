@@ -216,6 +216,11 @@ impl SoftInode {
         SoftInode { shown: safe, durable: safe, is_shown: true, ..SoftInode::default() }
     }
 
+    /// Whether the block has the inode as one in use.
+    pub(in super::super) fn has_been_shown(&self) -> bool {
+        self.is_shown
+    }
+
     /// Whether the inode has to stay in memory.
     pub(in super::super) fn is_pinned(&self, inode: &Inode) -> bool {
         self.held > 0 || self.ghosts > 0 || self.durable != SafeFields::of(inode)

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::device::fault::FaultDevice;
-use crate::device::{BlockDevice, WriteFlags};
+use crate::device::{BlockDevice, Data, WriteFlags};
 use crate::fs::ffs::state::inner;
 
 const MODES: [Metadata; 3] = [Metadata::Sync, Metadata::Async, Metadata::Softdep];
@@ -185,6 +185,151 @@ fn others_find_space() {
             world
                 .end(&rt, options, true, async |client| {
                     assert!(client.read_file(b"/w/full").await == Ok(content), "{metadata:?}");
+                })
+                .await;
+        });
+    }
+}
+
+/// What is made where no inode can be read.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum New {
+    File,
+    Directory,
+    Link,
+    LongLink,
+    Unnamed,
+}
+
+async fn make(client: &Client, new: New, path: &[u8]) -> FsResult<()> {
+    match new {
+        New::File => client.write_file(path, &[7; 3000]).await,
+        New::Directory => client.mkdir(path).await,
+        New::Link => client.symlink(b"target", path).await,
+        New::LongLink => client.symlink(&[b'x'; 2000], path).await,
+        New::Unnamed => {
+            let (dir, name) = client.resolve_parent(path).await?;
+            let new = NewNode { permissions: 0o600, uid: 1, gid: 2, umask: 0 };
+            let (entry, _) = client.fs().tmpfile(dir, new, OpenFlags::READ_WRITE, true).await?;
+            let ino = entry.attr.ino;
+            client.fs().write(ino, None, 0, Data::from_slice(&[7; 3000]), WriteMode::default()).await?;
+            client.fs().link(ino, dir, name).await?;
+            client.fs().forget(ino, 2).await;
+            Ok(())
+        }
+    }
+}
+
+/// What has no place on the volume is refused when it is made, or with soft updates when it is to be durable; either way
+/// nothing of it is left when it is gone.
+#[test]
+fn what_has_no_place_leaves_nothing() {
+    let kinds = [New::File, New::Directory, New::Link, New::LongLink, New::Unnamed];
+    for (metadata, new) in MODES.into_iter().flat_map(|mode| kinds.map(|new| (mode, new))) {
+        simulate(1, async |rt| {
+            let options = Options { metadata, ..Options::default() };
+            let world = World::new(&rt, 16 * MIB, options).await;
+            let client = &world.client;
+            // Of each directory's group, the next inode is the first one in a block.
+            for dir in ["/d", "/e"] {
+                let at = world.place(dir).await;
+                for number in 0.. {
+                    let ino = world.ino(&format!("{dir}/f")).await + number;
+                    if world.ffs.state.borrow().layout.inode_place(ino + 1).0 != at {
+                        break;
+                    }
+                    client.write_file(format!("{dir}/{number}").as_bytes(), b"").await.unwrap();
+                }
+            }
+            client.sync().await.unwrap();
+            let before = client.fs().statfs().await.unwrap();
+            let groups: Vec<_> = world.ffs.state.borrow().layout.group_numbers().skip(1).collect();
+            for group in groups {
+                let places = {
+                    let layout = &world.ffs.state.borrow().layout;
+                    let (first, inodes) = (layout.first_ino(group), layout.inodes_per_group);
+                    (0..inodes).map(|number| layout.inode_place(first + number).0).collect::<Vec<_>>()
+                };
+                let used = [world.place("/d").await, world.place("/e").await, world.place("/w").await];
+                let mut free: Vec<FragNo> = places.into_iter().filter(|at| !used.contains(at)).collect();
+                free.dedup();
+                free.into_iter().for_each(|at| world.lose(at));
+            }
+            let is_known_late = metadata == Metadata::Softdep && !matches!(new, New::LongLink | New::Unnamed);
+            for turn in 0..2 {
+                let paths = ["/d", "/e"].map(|dir| format!("{dir}/new{turn}").into_bytes());
+                for path in &paths {
+                    let made = make(client, new, path).await;
+                    match is_known_late {
+                        true => made.unwrap(),
+                        false => assert!(matches!(made, Err(FsError::Device(_))), "{metadata:?}, {new:?}: {made:?}"),
+                    }
+                }
+                if is_known_late {
+                    world.assert_sync_fails().await;
+                    for path in &paths {
+                        match new {
+                            New::Directory => client.rmdir(path).await.unwrap(),
+                            _ => client.unlink(path).await.unwrap(),
+                        }
+                    }
+                }
+                client.sync().await.unwrap();
+                for path in &paths {
+                    assert_eq!(client.stat(path).await, Err(FsError::NotFound));
+                }
+                let after = client.fs().statfs().await.unwrap();
+                assert_eq!(after, before, "{metadata:?}, {new:?}");
+            }
+            world.rewrite().await;
+            make(client, new, b"/d/now").await.unwrap();
+            world
+                .end(&rt, options, true, async |client| {
+                    client.stat(b"/d/now").await.unwrap();
+                    assert_eq!(client.read_file(b"/e/f").await.unwrap(), b"/e");
+                })
+                .await;
+        });
+    }
+}
+
+/// A file without a name whose block is lost after it was made: it is refused to what would be durable, and leaves nothing
+/// when its last user goes.
+#[test]
+fn an_unnamed_file_loses_its_place() {
+    for metadata in MODES {
+        simulate(1, async |rt| {
+            let options = Options { metadata, ..Options::default() };
+            let world = World::new(&rt, 16 * MIB, options).await;
+            let client = &world.client;
+            let before = client.fs().statfs().await.unwrap();
+            let mut inos = Vec::new();
+            for dir in ["/d", "/e"] {
+                let new = NewNode { permissions: 0o600, uid: 1, gid: 2, umask: 0 };
+                let dir = client.resolve(dir.as_bytes()).await.unwrap();
+                let (entry, _) = client.fs().tmpfile(dir, new, OpenFlags::READ_WRITE, true).await.unwrap();
+                client
+                    .fs()
+                    .write(entry.attr.ino, None, 0, Data::from_slice(&[7; 200_000]), WriteMode::default())
+                    .await
+                    .unwrap();
+                inos.push(entry.attr.ino);
+            }
+            world.lose(world.place("/d/f").await);
+            world.lose(world.place("/e/f").await);
+            for _ in 0..2 {
+                world.assert_sync_fails().await;
+                assert!(client.fs().fsync(inos[0], None, false).await.is_err());
+            }
+            for ino in inos {
+                client.fs().forget(ino, 1).await;
+            }
+            client.sync().await.unwrap();
+            assert_eq!(client.fs().statfs().await.unwrap(), before, "{metadata:?}");
+            world.rewrite().await;
+            world
+                .end(&rt, options, true, async |client| {
+                    assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 1);
                 })
                 .await;
         });
