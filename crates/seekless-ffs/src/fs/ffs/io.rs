@@ -11,6 +11,7 @@ use super::Ffs;
 use super::assembly;
 use super::cache::{BufferKind, Written};
 use super::format::*;
+use super::reach::LeftOut;
 use super::soft::SyncScope;
 use super::state::*;
 use super::{Metadata, dir};
@@ -430,8 +431,7 @@ impl Ffs {
     pub(super) async fn sync_file(&self, ino: InodeNo) -> FsResult<()> {
         match self.options.metadata {
             Metadata::Sync => {}
-            // The names that lead to the file are not on the volume before everything is.
-            Metadata::Async => return self.sync().await,
+            Metadata::Async => return self.sync_file_unordered(ino).await,
             Metadata::Softdep => return self.sync_file_soft(ino).await,
         }
         let _inode = self.locks.share(ino).await;
@@ -455,10 +455,16 @@ impl Ffs {
 
     /// The same, as far as `scope` says, which matters with soft updates.
     async fn write_back(&self, scope: SyncScope) -> FsResult<()> {
-        let _turn = self.sync_gate.enter().await;
         if self.options.metadata == Metadata::Softdep {
+            let _turn = self.sync_gate.enter().await;
             return self.sync_soft(scope).await;
         }
+        self.write_back_unordered().await?.first
+    }
+
+    /// The same without soft updates. Returns what [`put_off`] puts off.
+    pub(super) async fn write_back_unordered(&self) -> FsResult<LeftOut> {
+        let _turn = self.sync_gate.enter().await;
         let until = self.state.borrow_mut().cache.tick();
         let begun = until;
         self.write_all(|state| state.dirty_of_files(true, until)).await?;
@@ -488,7 +494,7 @@ impl Ffs {
             self.write_totals().await?;
             self.flush().await?;
         }
-        first
+        Ok(LeftOut { inodes: left, first })
     }
 
     /// Writes the buffers that are dirty now, after what is in flight: files', then the volume's own. Unlike an update

@@ -45,6 +45,7 @@ mod mkfs;
 mod namespace;
 pub mod numbers;
 mod ops;
+mod reach;
 mod rename;
 mod soft;
 mod state;

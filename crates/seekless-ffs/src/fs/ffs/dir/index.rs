@@ -52,6 +52,10 @@ impl Index {
         Ok(())
     }
 
+    pub(in super::super) fn count_names_of(&self, ino: InodeNo) -> usize {
+        self.names.values().filter(|found| found.ino == ino).count()
+    }
+
     /// D2.
     pub(super) fn check_dots(&self) -> Result<(), String> {
         let mut first = self.by_offset.values();

@@ -1,6 +1,8 @@
 //! Entries of directories: new ones that are not shown yet, removed ones whose inodes keep their links for now, and
 //! ghosts: names that are gone, and stay on the volume until another one is there.
 
+use std::collections::BTreeSet;
+
 use super::super::format::*;
 use super::super::state::*;
 use super::{Event, Links, PendingMark, Record, RecordKind};
@@ -391,6 +393,24 @@ impl State {
     /// directory has been reached, from the root down, and a directory loses a name only in a move.
     pub(super) fn has_new_names(&self, ino: InodeNo) -> bool {
         self.soft.as_deref().is_some_and(|soft| !soft.moved.is_empty() || soft.new_names.contains_key(&ino))
+    }
+
+    /// Whether the volume has the inode with a name, and its names if it is a directory, as they were at `until`: then the
+    /// directories of which an old name may still be on the volume, so that it leads to what is below them in the old way.
+    pub(in super::super) fn moved_if_durable(&self, ino: InodeNo, until: u64) -> Option<BTreeSet<InodeNo>> {
+        let Some(soft) = self.soft.as_deref() else { return Some(BTreeSet::new()) };
+        let is_older = |id: &u64| *id <= until;
+        let of_inode = soft.entries.values().filter(|id| is_older(id)).any(|id| {
+            matches!(soft.records.get(id).map(|record| &record.what), Some(RecordKind::Entry { ino: other, .. }) if *other == ino)
+        });
+        let mut entries = soft.entries.range((ino, 0)..=(ino, u64::MAX)).map(|(_, id)| id);
+        let mut removals = soft.removals.range((ino, 0)..=(ino, u64::MAX)).flat_map(|(_, ids)| ids);
+        let mut ghosts = soft.ghosts.iter().filter(|((dir, _), _)| *dir == ino).map(|(_, id)| id);
+        let in_inode = entries.any(is_older) || removals.any(is_older) || ghosts.any(is_older);
+        if of_inode || in_inode || !self.has_durable_pointers(ino) {
+            return None;
+        }
+        Some(soft.moved.iter().filter(|(id, _)| is_older(id)).map(|&(_, dir)| dir).collect())
     }
 
     /// Forgets what waits in a directory that is being freed and no longer has a name, so that no lookup can reach it.

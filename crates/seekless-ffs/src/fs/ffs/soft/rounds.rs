@@ -310,7 +310,7 @@ impl Ffs {
             Ok(!directory && !state.has_new_names(ino))
         });
         if !alone.await? {
-            return self.sync().await;
+            return self.sync_names_soft(ino).await;
         }
         let _inode = self.locks.share(ino).await;
         self.settle_inode(ino).await?;

@@ -10,16 +10,18 @@ use crate::fs::ffs::state::inner;
 const MODES: [Metadata; 3] = [Metadata::Sync, Metadata::Async, Metadata::Softdep];
 
 struct World {
+    memory: Rc<Memory>,
     device: Device,
     fault: Rc<FaultDevice>,
     ffs: Rc<Ffs>,
     client: Client,
+    bytes: u64,
 }
 
 impl World {
     /// A volume with files in three directories, each in a cylinder group of its own.
     async fn new(rt: &Rt, bytes: u64, options: Options) -> World {
-        let (_, device) = fresh(rt, bytes, &small_groups()).await;
+        let (memory, device) = fresh(rt, bytes, &small_groups()).await;
         let fault = FaultDevice::new(rt, device.clone(), 1);
         let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
         let client = Client::new(ffs.clone());
@@ -28,7 +30,7 @@ impl World {
             client.write_file(format!("{dir}/f").as_bytes(), dir.as_bytes()).await.unwrap();
         }
         client.sync().await.unwrap();
-        World { device, fault, ffs, client }
+        World { memory, device, fault, ffs, client, bytes }
     }
 
     async fn ino(&self, path: &str) -> InodeNo {
@@ -76,9 +78,15 @@ impl World {
         assert!(matches!(synced, Err(FsError::Device(_))), "{synced:?}");
     }
 
+    /// What is on the volume now, as after a crash.
+    async fn crashed(&self, rt: &Rt, options: Options, look: impl AsyncFnOnce(Client)) {
+        let device: Device = Rc::new(Memory::from_image(self.bytes, self.memory.image()));
+        session(rt, &device, options, look).await;
+    }
+
     /// Closes the volume and looks at it after the next mount. `is_whole`: nothing is lost any more.
     async fn end(self, rt: &Rt, options: Options, is_whole: bool, look: impl AsyncFnOnce(Client)) {
-        let World { device, fault, ffs, client } = self;
+        let World { device, fault, ffs, client, .. } = self;
         if is_whole {
             client.sync().await.unwrap();
             assert_eq!(ffs.check().await.unwrap(), Vec::<String>::new());
@@ -330,6 +338,82 @@ fn an_unnamed_file_loses_its_place() {
             world
                 .end(&rt, options, true, async |client| {
                     assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 1);
+                })
+                .await;
+        });
+    }
+}
+
+/// A file is durable although others are not, unless it is below one of them.
+#[test]
+fn others_become_durable() {
+    for metadata in MODES {
+        simulate(1, async |rt| {
+            let options = Options { metadata, ..Options::default() };
+            let world = World::new(&rt, 16 * MIB, options).await;
+            let client = &world.client;
+            client.mkdir(b"/w/sub").await.unwrap();
+            client.mkdir(b"/d/sub").await.unwrap();
+            client.write_file(b"/d/sub/deep", &[4; 3000]).await.unwrap();
+            client.sync().await.unwrap();
+            world.lose_changed(&["/d", "/e/f"]).await;
+            let names = if metadata == Metadata::Softdep { 40 } else { 0 };
+            for number in 0..names {
+                // The directory itself grows.
+                client.link(b"/w/f", format!("/d/{number:0200}").as_bytes()).await.unwrap();
+            }
+            for turn in 0..2 {
+                let at = |name: &str| format!("/w/{name}{turn}").into_bytes();
+                let inside = format!("/w/sub/new{turn}").into_bytes();
+                client.write_file(&at("new"), &[1; 30_000]).await.unwrap();
+                client.write_file(&inside, &[2; 3000]).await.unwrap();
+                client.write_file(&at("x"), &[3; 3000]).await.unwrap();
+                client.rename(&at("x"), &at("y"), RenameMode::Replace).await.unwrap();
+                client.mkdir(&at("m")).await.unwrap();
+                client.rename(&at("m"), &[&b"/w/sub"[..], &at("m")[2..]].concat(), RenameMode::Replace).await.unwrap();
+                for path in [at("new"), inside.clone(), at("y")] {
+                    client.fsync_path(&path).await.unwrap_or_else(|error| panic!("{metadata:?}: {error}"));
+                }
+                for path in [&b"/w"[..], b"/w/sub"] {
+                    client.fsync_dir(path).await.unwrap_or_else(|error| panic!("{metadata:?}: {error}"));
+                }
+                for path in ["/d", "/e/f"] {
+                    let synced = client.fsync_path(path.as_bytes()).await;
+                    assert!(matches!(synced, Err(FsError::Device(_))), "{metadata:?}, {path}: {synced:?}");
+                }
+                let below = client.write_file(b"/d/sub/deep", &[5; 3000]).await;
+                below.unwrap();
+                // The directory above has lost its way up to the volume only where that has to be written with it.
+                let below = client.fsync_path(b"/d/sub/deep").await;
+                assert_eq!(below.is_err(), metadata == Metadata::Async, "{metadata:?}: {below:?}");
+                world
+                    .crashed(&rt, options, async |client| {
+                        assert!(client.read_file(&at("new")).await == Ok(vec![1; 30_000]), "{metadata:?}");
+                        assert!(client.read_file(&inside).await == Ok(vec![2; 3000]), "{metadata:?}");
+                        assert!(client.read_file(&at("y")).await == Ok(vec![3; 3000]), "{metadata:?}");
+                        assert_eq!(client.stat(&at("x")).await, Err(FsError::NotFound), "{metadata:?}");
+                        client.stat(format!("/w/sub/m{turn}").as_bytes()).await.unwrap();
+                        if metadata != Metadata::Async {
+                            assert!(client.read_file(b"/d/sub/deep").await == Ok(vec![5; 3000]), "{metadata:?}");
+                        }
+                    })
+                    .await;
+            }
+            world.rewrite().await;
+            client.fsync_path(b"/d").await.unwrap();
+            client.fsync_path(b"/e/f").await.unwrap();
+            world
+                .crashed(&rt, options, async |client| {
+                    for path in ["/d", "/e/f"] {
+                        let permissions = client.stat(path.as_bytes()).await.unwrap().permissions;
+                        assert_eq!(permissions, 0o600, "{metadata:?}");
+                    }
+                    assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 2 + names, "{metadata:?}");
+                })
+                .await;
+            world
+                .end(&rt, options, true, async |client| {
+                    assert!(client.read_file(b"/d/sub/deep").await == Ok(vec![5; 3000]), "{metadata:?}");
                 })
                 .await;
         });

@@ -1,0 +1,89 @@
+//! Whether a file would be found after a crash although a write-back has left something out, because a block could not be
+//! read: a file that needs nothing of that is durable all the same.
+//!
+//! A file needs its inode and what leads to it: a name, and the directories above that. Directories are known by their `..`.
+//! Of other files this knows the names that are in memory; where some are not, it assumes the worst.
+
+use std::collections::BTreeSet;
+
+use super::Ffs;
+use super::format::*;
+use super::state::*;
+use crate::fs::FsResult;
+
+/// What a write-back has left out.
+pub(super) struct LeftOut {
+    /// Inodes whose blocks cannot be read.
+    pub inodes: BTreeSet<InodeNo>,
+    /// The first error.
+    pub first: FsResult<()>,
+}
+
+impl State {
+    /// The directories that have the names of an inode; `None` if not all of them are known.
+    fn parents(&mut self, ino: InodeNo) -> Step<Option<Vec<InodeNo>>> {
+        let inode = self.inode(ino)?.inode;
+        if inode.is_directory() {
+            return Ok(Some(vec![ino])); // It knows the way up itself.
+        }
+        let mut names = 0;
+        let mut parents = Vec::new();
+        for dir in self.inodes.numbers(|other| other.index.is_some()) {
+            let index = self.inodes.get(&dir).and_then(|dir| dir.index.as_deref());
+            let own = index.map_or(0, |index| index.count_names_of(ino));
+            names += own;
+            parents.extend((own > 0).then_some(dir));
+        }
+        Ok((names >= usize::from(inode.nlink)).then_some(parents))
+    }
+
+    /// Whether the inode is one of these or may be below one of them.
+    pub(super) fn may_be_below(&mut self, ino: InodeNo, those: &BTreeSet<InodeNo>) -> Step<bool> {
+        if those.is_empty() || those.contains(&ino) {
+            return Ok(!those.is_empty());
+        }
+        if !those.iter().any(|other| self.inodes.get(other).is_none_or(|known| known.inode.is_directory())) {
+            return Ok(false); // Nothing is below any of them.
+        }
+        let Some(parents) = self.parents(ino)? else { return Ok(true) };
+        for mut dir in parents {
+            // A damaged volume could have a cycle of parents.
+            let mut left = self.layout.ino_end().0;
+            while !those.contains(&dir) && dir != ROOT_INO && left > 0 {
+                left -= 1;
+                let Some(up) = self.find(dir, b"..")? else { return Ok(true) };
+                dir = up.ino;
+            }
+            if dir != ROOT_INO || those.contains(&dir) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Ffs {
+    /// Makes a file durable where the names that lead to it are not on the volume before everything is.
+    ///
+    /// # Errors
+    /// Of what [`put_off`] puts off, only what the file needs.
+    pub(super) async fn sync_file_unordered(&self, ino: InodeNo) -> FsResult<()> {
+        let LeftOut { inodes, first } = self.write_back_unordered().await?;
+        if first.is_ok() || self.step(|state| state.may_be_below(ino, &inodes)).await? { first } else { Ok(()) }
+    }
+
+    /// The same with soft updates, for a file whose names may be new.
+    pub(super) async fn sync_names_soft(&self, ino: InodeNo) -> FsResult<()> {
+        let until = self.state.borrow_mut().cache.tick();
+        let mut first = Ok(());
+        put_off(&mut first, self.sync().await)?;
+        if first.is_ok() {
+            return first;
+        }
+        let _inode = self.locks.share(ino).await;
+        self.settle_inode(ino).await?;
+        self.flush().await?;
+        let Some(moved) = self.state.borrow().moved_if_durable(ino, until) else { return first };
+        if self.step(|state| state.may_be_below(ino, &moved)).await? { first } else { Ok(()) }
+    }
+}
