@@ -469,8 +469,12 @@ impl Ffs {
         let begun = until;
         self.write_all(|state| state.dirty_of_files(true, until)).await?;
         let dirty = self.state.borrow().dirty_inodes();
-        let (mut first, mut left) = (Ok(()), BTreeSet::new());
+        let (mut first, mut left, mut unread) = (Ok(()), BTreeSet::new(), Unread::default());
         for ino in dirty {
+            if unread.has(&self.state.borrow(), ino) {
+                left.insert(ino);
+                continue;
+            }
             // A directory only between operations: within one it can point to a chunk that is not on the volume yet,
             // and the power may fail when its inode is, and the chunk is not.
             let is_directory = self.state.borrow().inodes.get(&ino).is_some_and(|known| known.inode.is_directory());
@@ -484,6 +488,7 @@ impl Ffs {
             if updated.is_err() {
                 left.insert(ino);
             }
+            unread.note(&self.state.borrow(), ino, &updated);
             put_off(&mut first, updated)?;
         }
         let until = self.state.borrow_mut().cache.tick();

@@ -76,9 +76,6 @@ pub(super) use rounds::StallDetector;
 pub(super) use rounds::SyncScope;
 pub(super) use space::Holder;
 
-/// Records that may wait before an operation that adds more has to help: they cost memory, 30 seconds' worth of them.
-const RECORDS_MAX: usize = 16 * 1024;
-
 /// Rounds after which removed files are free: the name, the inode, and everything below it.
 const DRAINS_MAX: usize = 4;
 

@@ -481,6 +481,23 @@ pub(super) fn verify_group(layout: &Layout, group: GroupNo, bytes: &[u8]) -> Res
     })
 }
 
+/// Blocks of inodes that could not be read in a pass over many inodes: one look at each is enough.
+#[derive(Default)]
+pub(super) struct Unread(std::collections::BTreeSet<FragNo>);
+
+impl Unread {
+    pub(super) fn has(&self, state: &State, ino: InodeNo) -> bool {
+        self.0.contains(&state.layout.inode_place(ino).0)
+    }
+
+    /// Remembers how the use of an inode's block has ended.
+    pub(super) fn note(&mut self, state: &State, ino: InodeNo, result: &FsResult<()>) {
+        if result.as_ref().is_err_and(FsError::is_of_one_place) {
+            self.0.insert(state.layout.inode_place(ino).0);
+        }
+    }
+}
+
 /// Keeps in `first` an error that concerns one place only, such as a block of inodes that cannot be read: everything else
 /// can reach the volume all the same.
 ///

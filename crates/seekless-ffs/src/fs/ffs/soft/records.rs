@@ -14,6 +14,9 @@ use crate::fs::FsError;
 pub(super) const WAY_UP_OFFSET: u64 = 12;
 const _: () = assert!(dirent_bytes(1) == WAY_UP_OFFSET as usize);
 
+/// Records that may wait before an operation that adds more has to help: they cost memory, 30 seconds' worth of them.
+const RECORDS_MAX: usize = 16 * 1024;
+
 /// Links that inodes keep for names on the volume: inode, links.
 pub(in super::super) type Links = Vec<(InodeNo, u16)>;
 
@@ -36,6 +39,8 @@ pub(in super::super) struct Soft {
     /// Number of the flush that began last.
     pub(super) flush_number: u64,
     pub(super) records: BTreeMap<u64, Record>,
+    /// How many of them were left when all were to be done and some could not be.
+    pub(super) records_left: usize,
     /// Records that wait for an image of an inode.
     pub(super) inode_waiters: BTreeMap<InodeNo, Vec<Waiter>>,
     /// Indirect blocks that are ahead of the volume, by owner and address.
@@ -363,6 +368,13 @@ impl Soft {
     pub(super) fn take_job(&mut self, attempt: u64) -> Option<Job> {
         let place = self.jobs.iter().position(|(_, tried)| *tried < attempt)?;
         self.jobs.remove(place).map(|(job, _)| job)
+    }
+
+    /// Whether so many records wait that the next caller has to help: more than an attempt has left, so that a place that
+    /// cannot be read is not tried by each caller.
+    pub(super) fn has_too_many(&mut self) -> bool {
+        self.records_left = self.records_left.min(self.records.len());
+        self.records.len() > self.records_left + RECORDS_MAX
     }
 
     pub(super) fn has_jobs(&self) -> bool {

@@ -12,7 +12,7 @@ use super::super::Ffs;
 use super::super::cache::BufferKind;
 use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
-use super::{DRAINS_MAX, Freeing, Job, RECORDS_MAX, Soft};
+use super::{DRAINS_MAX, Freeing, Job, Soft};
 use crate::fs::{FsError, FsResult};
 
 /// See above.
@@ -151,7 +151,7 @@ impl Ffs {
         let until = self.state.borrow_mut().cache.tick();
         self.forget_task_error();
         let begun = self.state.borrow().dirty_inodes();
-        let mut first = Ok(());
+        let (mut first, mut unread) = (Ok(()), Unread::default());
         put_off(&mut first, self.round().await)?;
         // Inodes that were changed again in between have to be locked. So do those that lost their names in between,
         // which a crash would bring back: an update alone guarantees nothing about them.
@@ -162,7 +162,7 @@ impl Ffs {
         for ino in begun {
             if still(&self.state.borrow(), &ino) {
                 let _inode = self.locks.share(ino).await;
-                put_off(&mut first, self.settle_inode(ino).await)?;
+                self.try_to_settle(ino, &mut unread, &mut first).await?;
             }
         }
         let until = if scope == SyncScope::Quiet { u64::MAX } else { until };
@@ -171,10 +171,10 @@ impl Ffs {
             stall.check(self);
             let before = self.progress.count();
             let stragglers = self.state.borrow().stragglers();
-            let mut pass = Ok(());
+            let (mut pass, mut unread) = (Ok(()), Unread::default());
             for ino in stragglers {
                 let _inode = self.locks.share(ino).await;
-                put_off(&mut pass, self.settle_inode(ino).await)?;
+                self.try_to_settle(ino, &mut unread, &mut pass).await?;
             }
             put_off(&mut pass, self.round().await)?;
             self.wait_for_tasks().await;
@@ -242,11 +242,11 @@ impl Ffs {
         while !done(&self.state.borrow()) {
             stall.check(self);
             let before = self.progress.count();
-            let mut pass = Ok(());
+            let (mut pass, mut unread) = (Ok(()), Unread::default());
             put_off(&mut pass, self.round().await)?;
             let stragglers = self.state.borrow().stragglers();
             for ino in stragglers {
-                put_off(&mut pass, self.settle_inode(ino).await)?;
+                self.try_to_settle(ino, &mut unread, &mut pass).await?;
             }
             if pass.is_err() {
                 if !done(&self.state.borrow()) && patience.is_over(self) {
@@ -322,12 +322,15 @@ impl Ffs {
 
     /// Writes back for others when too much waits. No lock may be held.
     pub(in super::super) async fn relieve(&self) {
-        let too_many = |state: &State| state.soft.as_deref().is_some_and(|soft| soft.records.len() > RECORDS_MAX);
-        if too_many(&self.state.borrow()) {
+        let too_many = || self.state.borrow_mut().soft().is_some_and(Soft::has_too_many);
+        if too_many() {
             let _turn = self.sync_gate.enter().await;
-            if too_many(&self.state.borrow()) {
+            if too_many() {
                 // The next caller gets an error that stops the volume; lack of space below is temporary.
-                let _ = self.sync_soft(SyncScope::All).await;
+                let relieved = self.sync_soft(SyncScope::All).await;
+                if let Some(soft) = self.state.borrow_mut().soft() {
+                    soft.records_left = if relieved.is_ok() { 0 } else { soft.records.len() };
+                }
             }
         }
     }
@@ -344,10 +347,13 @@ impl Ffs {
         let mut shown = Ok(());
         for phase in PHASES {
             if phase == Phase::Inodes {
+                let mut unread = Unread::default();
                 let dirty = self.state.borrow().dirty_inodes();
                 for ino in dirty {
-                    if !self.state.borrow().is_going(ino) {
-                        shown = shown.and(self.show(ino).await);
+                    if !self.state.borrow().is_going(ino) && !unread.has(&self.state.borrow(), ino) {
+                        let done = self.show(ino).await;
+                        unread.note(&self.state.borrow(), ino, &done);
+                        shown = shown.and(done);
                     }
                 }
             }
@@ -379,6 +385,16 @@ impl Ffs {
         let until = self.state.borrow_mut().cache.tick();
         self.write_all(|state| Vec::from_iter(state.is_dirty_since(at, until).then_some(at))).await?;
         self.flush_written().await
+    }
+
+    /// The same for one of many, of which not one whose block cannot be read keeps the others.
+    async fn try_to_settle(&self, ino: InodeNo, unread: &mut Unread, first: &mut FsResult<()>) -> FsResult<()> {
+        if unread.has(&self.state.borrow(), ino) {
+            return Ok(());
+        }
+        let settled = self.settle_inode(ino).await;
+        unread.note(&self.state.borrow(), ino, &settled);
+        put_off(first, settled)
     }
 
     /// Makes durable what has been written, if anything has. Waits for writes that another task's flush has taken.

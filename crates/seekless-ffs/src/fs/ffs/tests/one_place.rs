@@ -419,3 +419,70 @@ fn others_become_durable() {
         });
     }
 }
+
+/// A write-back looks once at a block that cannot be read, not once for each inode in it.
+#[test]
+fn one_look_at_each_block() {
+    for metadata in MODES {
+        simulate(1, async |rt| {
+            let options = Options { metadata, ..Options::default() };
+            let world = World::new(&rt, 16 * MIB, options).await;
+            let paths: Vec<String> =
+                ["/d", "/e"].into_iter().flat_map(|dir| (0..30).map(move |file| format!("{dir}/{file}"))).collect();
+            for path in &paths {
+                world.client.write_file(path.as_bytes(), path.as_bytes()).await.unwrap();
+            }
+            world.client.sync().await.unwrap();
+            for path in &paths {
+                world.touch(path).await;
+            }
+            world.lose_changed(&["/d/f", "/e/f"]).await;
+            for _ in 0..2 {
+                let before = world.fault.failed();
+                world.assert_sync_fails().await;
+                let looks = world.fault.failed() - before;
+                assert!(looks <= 2 * if metadata == Metadata::Softdep { 3 } else { 1 }, "{metadata:?}: {looks}");
+            }
+            world.rewrite().await;
+            world
+                .end(&rt, options, true, async |client| {
+                    for path in paths {
+                        assert_eq!(client.read_file(path.as_bytes()).await.unwrap(), path.as_bytes(), "{metadata:?}");
+                        assert_eq!(client.stat(path.as_bytes()).await.unwrap().permissions, 0o600, "{metadata:?}");
+                    }
+                })
+                .await;
+        });
+    }
+}
+
+/// When very many names wait for inodes that cannot be read, not every operation tries to write them.
+#[test]
+fn names_that_wait_for_long() {
+    const MANY: u32 = 16 * 1024 + 1; // More than wait before others help.
+    simulate(1, async |rt| {
+        let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+        let world = World::new(&rt, 32 * MIB, options).await;
+        world.lose_changed(&["/d/f", "/e/f"]).await;
+        for number in 0..MANY {
+            let file = ["/d/f", "/e/f"][number as usize % 2];
+            world.client.link(file.as_bytes(), format!("/w/{number}").as_bytes()).await.unwrap();
+        }
+        let before = world.fault.failed();
+        assert!(before > 0, "an attempt was made");
+        for number in 0..20 {
+            world.client.write_file(format!("/w/new{number}").as_bytes(), b"new").await.unwrap();
+        }
+        assert_eq!(world.fault.failed(), before);
+        world.assert_sync_fails().await;
+        world.rewrite().await;
+        world.client.sync().await.unwrap();
+        assert!(world.ffs.state.borrow().soft_text().starts_with("0 records"));
+        world
+            .end(&rt, options, true, async |client| {
+                assert_eq!(client.stat(b"/d/f").await.unwrap().links, 1 + MANY.div_ceil(2));
+                assert_eq!(client.read_file(b"/w/new19").await.unwrap(), b"new");
+            })
+            .await;
+    });
+}
