@@ -4,7 +4,8 @@
 //! use different dies. There is no garbage collection. Units wait in the write buffer until their stripe is complete.
 //!
 //! A finish programs the rest of the zone, as the measured drive does: 0.9 s for a zone with one unit \[do23\]. Other commands come
-//! between: what the dies do for it is booked while time passes, a stripe on each die at a time.
+//! between: what the dies do for it is booked while time passes, a stripe on each die at a time. A reset of the zone gives up the
+//! stripes that no die has begun; the finish, if it is still under way, is answered when it was going to be.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,6 +33,8 @@ pub struct ZoneController {
     padding: VecDeque<Padding>,
     /// When all of them are programmed.
     padded: Nanos,
+    /// When those stripes of them are programmed that dies have begun.
+    begun: Nanos,
     /// When everything that left the buffer, and every copy of what is in it, is programmed.
     programmed: Nanos,
     counts: Counts,
@@ -55,11 +58,14 @@ struct Writing {
 /// Stripes of a finished zone that are not booked yet.
 #[derive(Clone, Copy, Debug)]
 struct Padding {
+    zone: u32,
     /// Number of the next one, which says on which die it is.
     next: u64,
     stripes: u64,
     /// When the dies begin with the next ones.
     at: Nanos,
+    /// When all are programmed.
+    end: Nanos,
 }
 
 /// Units of a zone behind each other, of one stripe.
@@ -101,6 +107,7 @@ impl ZoneController {
             writing: BTreeMap::new(),
             padding: VecDeque::new(),
             padded: Nanos::ZERO,
+            begun: Nanos::ZERO,
             programmed: Nanos::ZERO,
             counts: Counts::default(),
         };
@@ -327,7 +334,8 @@ impl ZoneController {
         let begin = self.front.command(now, Nanos::ZERO);
         let done = match action {
             ZoneAction::Finish if partial => self.fill(now, begin, zone, capacity - units),
-            ZoneAction::Finish | ZoneAction::Reset => self.leave(now, zone).max(begin),
+            ZoneAction::Finish => self.leave(now, zone).max(begin),
+            ZoneAction::Reset => self.give_up(now, zone).max(begin),
             _ => begin,
         };
         Ok(self.front.leave(now, done + time))
@@ -355,9 +363,10 @@ impl ZoneController {
             self.programmed = self.programmed.max(there);
             done = done.max(there);
         }
-        self.counts.units_padded += rest;
+        // Of the stripe that the host has begun; `pad` counts the others.
+        self.counts.units_padded += rest % cells.stripe_units();
         if next < end {
-            self.padding.push_back(Padding { next, stripes: end - next, at: start });
+            self.padding.push_back(Padding { zone, next, stripes: end - next, at: start, end: self.padded });
         }
         done
     }
@@ -371,6 +380,8 @@ impl ZoneController {
             padding.next += stripes;
             padding.stripes -= stripes;
             padding.at += cells.program;
+            self.begun = self.begun.max(padding.at);
+            self.counts.units_padded += stripes * cells.stripe_units();
             if padding.stripes == 0 {
                 self.padding.pop_front();
             }
@@ -381,6 +392,17 @@ impl ZoneController {
         }
     }
 
+    /// Nothing of a zone waits any more, in the buffer or for dies; returns when its last stripe has left. Rests of zones that were
+    /// finished after it keep their places: when those finishes are done was said.
+    fn give_up(&mut self, now: Nanos, zone: u32) -> Nanos {
+        let before = self.padding.len();
+        self.padding.retain(|padding| padding.zone != zone);
+        if self.padding.len() < before {
+            self.padded = self.padding.back().map_or(self.begun, |last| last.end);
+        }
+        self.leave(now, zone)
+    }
+
     /// Takes a zone out of the buffer; returns when its last stripe has left. What still waits needs no space any more.
     fn leave(&mut self, now: Nanos, zone: u32) -> Nanos {
         let Some(writing) = self.writing.remove(&zone) else { return now };
@@ -389,7 +411,8 @@ impl ZoneController {
         writing.leaving.back().map_or(now, |(_, there)| *there)
     }
 
-    /// Empties a zone without a command and without time, for a prediction that is longer than the drive.
+    /// Empties a zone without a command and without time, for a prediction that is longer than the drive: the rest of a finish goes
+    /// on, as that of another zone.
     ///
     /// # Errors
     /// When there is no such zone.

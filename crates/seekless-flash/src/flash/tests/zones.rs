@@ -273,6 +273,70 @@ fn finishes_program_the_rest() {
     assert_eq!(count(&mut controller, second, "units_padded"), 192 - 10 + 192 - 1);
 }
 
+/// Aim: a reset gives up the rest of a finish that no die has begun, so that no more is programmed or counted for it, and a later
+/// finish does not wait for it; other zones' finishes go on as they were announced. Method: a finish, ended by a reset at once, in its
+/// middle, and when it is done; counters long afterwards, and a second finish compared with one that was alone.
+#[test]
+fn a_reset_ends_the_rest_of_a_finish() {
+    let drive = zoned(true);
+    let stripes = 48;
+    let counted = |controller: &mut ZoneController, now| {
+        let readings = controller.readings(now);
+        let of = |name: &str| readings.iter().find(|(found, _)| *found == name).expect(name).1;
+        (of("programs"), of("units_padded"))
+    };
+    let (start, later) = (Nanos::from_secs(1), Nanos::from_secs(9));
+    let written = |zones: &[u32]| {
+        let mut controller = ZoneController::new(&drive, Fill::Fresh, 4096).expect("a drive");
+        for zone in zones {
+            controller.append(Nanos::ZERO, *zone, 8, false).expect("an append");
+        }
+        controller
+    };
+    let change = |controller: &mut ZoneController, now, zone, action| {
+        let done = controller.manage(now, zone, action).expect("allowed");
+        controller.check();
+        done
+    };
+    let alone = change(&mut written(&[0]), start, 0, ZoneAction::Finish);
+    let rest = alone - drive.costs.finish - start;
+    for (after, least, most) in
+        [(Nanos(1), 1, 20), (Nanos(rest.0 / 2), 12, 40), (rest + drive.costs.finish, stripes, stripes)]
+    {
+        let mut controller = written(&[0]);
+        change(&mut controller, start, 0, ZoneAction::Finish);
+        change(&mut controller, start + after, 0, ZoneAction::Reset);
+        let (programs, padded) = counted(&mut controller, start + after);
+        assert!((least..=most).contains(&programs), "{after:?}: {programs}");
+        assert_eq!(padded, programs * 4 - 1, "{after:?}");
+        assert_eq!(counted(&mut controller, later), (programs, padded), "{after:?}: nothing is programmed any more");
+    }
+
+    // The dies are free as soon as what they have begun is done.
+    let mut controller = written(&[0, 1]);
+    change(&mut controller, start, 0, ZoneAction::Finish);
+    change(&mut controller, start + Nanos(1), 0, ZoneAction::Reset);
+    let second = change(&mut controller, start + Nanos(2), 1, ZoneAction::Finish);
+    let begun = Nanos(2 * drive.cells.program.0);
+    assert!(second - alone < begun, "{alone:?}, {second:?}");
+
+    // A finish that waits behind another is given up as a whole, and one behind it keeps its time. Given up too, it leaves nothing.
+    let mut controller = written(&[0, 1, 2]);
+    let ends = [0, 1, 2].map(|zone| change(&mut controller, start, zone, ZoneAction::Finish));
+    let mut other = controller.clone();
+    change(&mut controller, start + Nanos(1), 1, ZoneAction::Reset);
+    let (programs, padded) = counted(&mut controller, later);
+    // The stripe that holds the host's unit was programmed with the finish.
+    assert_eq!((programs, padded), (2 * stripes + 1, (2 * stripes + 1) * 4 - 3));
+    for zone in [1, 2] {
+        change(&mut other, start + Nanos(1), zone, ZoneAction::Reset);
+    }
+    other.append(start + Nanos(2), 3, 8, false).expect("an append");
+    let last = change(&mut other, start + Nanos(3), 3, ZoneAction::Finish);
+    assert!(last < ends[1] + begun, "{last:?}, {ends:?}");
+    assert_eq!(counted(&mut other, later).0, 2 * stripes + 2);
+}
+
 /// Aim: what was confirmed before a flush is durable after it, also if a finish of its zone is still on its way. Method: a unit, a
 /// finish, and a flush beside it, without protection: it waits for a program operation.
 #[test]
