@@ -20,7 +20,8 @@
 //! `beginning` decides from the first bytes how the others are read.
 //!
 //! Invariants
-//!   T1  Every line or record is a request, skipped for a reason, or rejected for a reason.
+//!   T1  Every line or record is a request, of a device that was asked for or of another one, or skipped for a reason, or rejected
+//!       for a reason; or it is the completion from which a request has its latency.
 //!   T2  A request has bytes unless it is a flush, its end has a 64-bit address, and its times are at most 2^63 ns.
 //!   T3  Memory does not grow with the length of a trace.
 

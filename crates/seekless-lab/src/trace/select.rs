@@ -10,6 +10,10 @@ use super::stage::Stage;
 /// Limit of devices whose answer is kept.
 const KNOWN_MAX: usize = 1 << 16;
 
+/// Why events of other devices are skipped that are no requests.
+const OTHER_COMPLETION: &str = "completion of another device";
+const OTHER_REQUEUE: &str = "requeue of another device";
+
 /// Limit of devices that a message lists.
 const LISTED_MAX: usize = 20;
 
@@ -26,6 +30,9 @@ pub(super) struct Select {
     last: Option<(DeviceId, bool)>,
     passed: u64,
     others: u64,
+    /// Events that say something about requests of other devices, and are none.
+    other_completions: u64,
+    other_requeues: u64,
 }
 
 impl Select {
@@ -37,7 +44,18 @@ impl Select {
     ) -> Select {
         let mut named = wanted.clone();
         named.extend(called.iter().flat_map(|called| wanted.iter().flat_map(|wanted| called(wanted))));
-        Select { wanted, named, names, event, known: FixedMap::default(), last: None, passed: 0, others: 0 }
+        Select {
+            wanted,
+            named,
+            names,
+            event,
+            known: FixedMap::default(),
+            last: None,
+            passed: 0,
+            others: 0,
+            other_completions: 0,
+            other_requeues: 0,
+        }
     }
 
     fn passes(&mut self, request: &Request) -> bool {
@@ -53,11 +71,12 @@ impl Select {
             }
         };
         self.last = Some((device, passes));
-        let counts = u64::from(self.event.is_none_or(|event| request.event == event));
-        if passes {
-            self.passed += counts
-        } else {
-            self.others += counts
+        let is_request = self.event.is_none_or(|event| request.event == event);
+        match (passes, request.event) {
+            (true, _) => self.passed += u64::from(is_request),
+            (false, _) if is_request => self.others += 1,
+            (false, Event::Requeue) => self.other_requeues += 1,
+            (false, _) => self.other_completions += 1,
         }
         passes
     }
@@ -70,6 +89,8 @@ impl Stage for Select {
 
     fn report(&self, import: &mut Import) {
         import.other_devices = self.others;
+        import.skip(OTHER_COMPLETION, self.other_completions);
+        import.skip(OTHER_REQUEUE, self.other_requeues);
         if self.passed == 0 && self.others > 0 {
             let mut there: Vec<DeviceId> = self.known.keys().copied().collect();
             there.sort_unstable();

@@ -128,16 +128,29 @@ fn other_devices() {
     assert_eq!(requests.len(), 1);
 }
 
-/// What is counted of other devices is requests, and no completions of theirs. Method: three requests of two devices, each with its
-/// completion, with and without latencies.
+/// Aim: T1 holds where a device was chosen: what is counted of other devices is requests, and their completions and requeues are skipped as
+/// such. Method: a request of one device and two of another, each given back once and with its completion, as text of each tracer and as
+/// records, with and without latencies.
 #[test]
-fn completions_of_other_devices_are_no_requests() {
-    let event = |action: &str, minor: u32| format!("7,{minor} 0 1 0.000000001 14 {action} R 8 + 8 [fio]\n");
-    let text: String = [0, 1, 1].iter().map(|&minor| event("D", minor) + &event("C", minor)).collect();
-    for latency in [false, true] {
-        let options = Options { devices: vec!["7,0".to_owned()], latency, ..Options::default() };
-        let (requests, trace) = lines(text.as_bytes(), &options);
-        assert_eq!((requests.len(), trace.import().other_devices), (1, 2), "{latency}");
+fn events_of_other_devices_are_accounted_for() {
+    let of_device = |minor| [(1, "D", minor), (2, "R", minor), (3, "D", minor), (4, "C", minor)];
+    for sample in super::of_tracers(&[0, 1, 1].map(of_device).concat()) {
+        for latency in [false, true] {
+            let options = Options { devices: vec!["7,0".to_owned()], latency, ..Options::default() };
+            let (requests, trace) = lines(&sample, &options);
+            let import = trace.import();
+            // Issues of the others are counted as they are, also those that were given back.
+            assert_eq!((requests.len(), import.requests, import.other_devices), (1, 1, 4), "{latency}");
+            let skipped =
+                |reason| import.skipped.iter().find(|tally| tally.reason == reason).map_or(0, |tally| tally.count);
+            assert_eq!([skipped("completion of another device"), skipped("requeue of another device")], [2, 2]);
+            let all: u64 = import.skipped.iter().map(|tally| tally.count).sum();
+            assert_eq!(
+                import.units,
+                import.requests + import.other_devices + all + u64::from(latency),
+                "T1: {latency}"
+            );
+        }
     }
 }
 

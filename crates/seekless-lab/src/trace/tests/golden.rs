@@ -1,6 +1,6 @@
 //! Each format on a small sample: the meaning of its numbers, their units, and lines that are not requests.
 
-use super::{as_format, lines, trace};
+use super::{as_format, lines, of_tracers, trace};
 use crate::trace::{Event, Import, Options};
 
 /// Reasons with their counts.
@@ -368,40 +368,15 @@ fn completions_before_their_requests() {
 fn requeued_requests_count_once() {
     let latency = Options { latency: true, ..Options::default() };
     let events = [(10, "D"), (12, "R"), (20, "D"), (25, "C"), (30, "R"), (40, "D"), (47, "C")];
-    let blkparse: String =
-        events.iter().map(|(micros, action)| format!("7,0 0 1 0.{micros:06}000 14 {action} R 8 + 8 [fio]\n")).collect();
-    let tracefs: String = events
-        .iter()
-        .map(|(micros, action)| {
-            let (name, bytes) = match *action {
-                "D" => ("issue", "4096 "),
-                "R" => ("requeue", ""),
-                _ => ("complete", ""),
-            };
-            format!("fio-14 [000] ..... 0.{micros:06}: block_rq_{name}: 7,0 R {bytes}() 8 + 8 [0]\n")
-        })
-        .collect();
-    let blktrace: Vec<u8> = events
-        .iter()
-        .flat_map(|(micros, action)| {
-            let action = match *action {
-                "D" => 7,
-                "R" => 6,
-                _ => 8,
-            };
-            let words = [0x6561_7407, 1, micros * 1000, 0, 8, 0, 4096, 1 << 16 | action, 14, 7 << 20, 0, 0];
-            words.map(u32::to_le_bytes).concat()
-        })
-        .collect();
-    for sample in [blkparse.as_bytes(), tracefs.as_bytes(), &blktrace] {
-        let (requests, trace) = lines(sample, &latency);
+    for sample in of_tracers(&events.map(|(micros, action)| (micros, action, 0))) {
+        let (requests, trace) = lines(&sample, &latency);
         assert_eq!(requests, ["20000 7,0 read 4096+4096 - 5000/14/0", "40000 7,0 read 4096+4096 - 7000/14/0"]);
         let import = trace.import();
         let skipped = |import: &Import| -> Vec<(&str, u64)> {
             import.skipped.iter().map(|tally| (tally.reason, tally.count)).collect()
         };
         assert_eq!(skipped(&import), [("requeue", 2), ("issue that the driver gave back", 1)]);
-        let (requests, trace) = lines(sample, &Options::default());
+        let (requests, trace) = lines(&sample, &Options::default());
         assert_eq!(requests, ["20000 7,0 read 4096+4096 - -/14/0", "40000 7,0 read 4096+4096 - -/14/0"]);
         let import = trace.import();
         let expected = [("completion", 2), ("requeue", 2), ("issue that the driver gave back", 1)];

@@ -52,3 +52,33 @@ fn written(format: &str, requests: &[Request], names: &super::Names) -> Vec<u8> 
     }
     writer.finish().expect("memory takes everything").1
 }
+
+/// Events of a read of 4 KiB, each with its microsecond, its letter (`D`, `R` or `C`) and the minor number of its device, as each tracer of
+/// the kernel has them: lines of blkparse and of tracefs, and records of blktrace.
+fn of_tracers(events: &[(u32, &str, u32)]) -> [Vec<u8>; 3] {
+    let blkparse = |&(micros, action, minor): &(u32, &str, u32)| {
+        format!("7,{minor} 0 1 0.{micros:06}000 14 {action} R 8 + 8 [fio]\n")
+    };
+    let tracefs = |&(micros, action, minor): &(u32, &str, u32)| {
+        let (name, bytes) = match action {
+            "D" => ("issue", "4096 "),
+            "R" => ("requeue", ""),
+            _ => ("complete", ""),
+        };
+        format!("fio-14 [000] ..... 0.{micros:06}: block_rq_{name}: 7,{minor} R {bytes}() 8 + 8 [0]\n")
+    };
+    let blktrace = |&(micros, action, minor): &(u32, &str, u32)| {
+        let action = match action {
+            "D" => 7,
+            "R" => 6,
+            _ => 8,
+        };
+        let words = [0x6561_7407, 1, micros * 1000, 0, 8, 0, 4096, 1 << 16 | action, 14, 7 << 20 | minor, 0, 0];
+        words.map(u32::to_le_bytes).concat()
+    };
+    [
+        events.iter().map(blkparse).collect::<String>().into_bytes(),
+        events.iter().map(tracefs).collect::<String>().into_bytes(),
+        events.iter().flat_map(blktrace).collect(),
+    ]
+}
