@@ -144,6 +144,8 @@ pub(super) fn run(args: &Args) -> Done {
         print(args, &stored.description.about, &stored.rows, folder)?;
         return Ok(0);
     }
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(args.quick));
+    apart(args, &folder)?;
     if !rustix::process::geteuid().is_root() {
         let why = "it makes loop devices, mounts file systems and empties caches, which only root may do";
         return Err(Failure::new(why).hint("run it with sudo; --list and --of are for everyone").code(WRONG_USAGE));
@@ -154,7 +156,6 @@ pub(super) fn run(args: &Args) -> Done {
     let plan = Plan::new(&experiment, &program).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     // Before there are threads, so that none of them takes the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
-    let folder = args.out.clone().unwrap_or_else(|| default_folder(args.quick));
     let mut results = Results::open(&folder, &plan)?;
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
     let every = vec![true; plan.points.len()];
@@ -274,6 +275,32 @@ fn tree(args: &Args) -> Result<String, Failure> {
         Err(error) => Err(Failure::new(format!("cannot find {}: {error}", tree.display()))),
     }
     .map_err(|failure| failure.code(WRONG_USAGE))
+}
+
+/// Fails when this run would write into the tree, which then were another one at each look, and never the one that was measured.
+fn apart(args: &Args, folder: &Path) -> Result<(), Failure> {
+    let tree = match tree(args)? {
+        tree if tree.is_empty() => return Ok(()),
+        tree => PathBuf::from(tree),
+    };
+    let written = [("the scratch directory is made", "--scratch", &*args.scratch), ("the results go", "--out", folder)];
+    for (what, option, path) in written {
+        if real_path(path).starts_with(&tree) {
+            let problem = format!("{what} in {}, which is in the tree {}", path.display(), tree.display());
+            let hint = format!(
+                "files there would change the tree while it is measured: {option} names a directory outside of it"
+            );
+            return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
+        }
+    }
+    Ok(())
+}
+
+/// With links resolved, also of a directory that is still to be made.
+fn real_path(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let real = |there: &Path| Some(std::fs::canonicalize(there).ok()?.join(whole.strip_prefix(there).ok()?));
+    whole.ancestors().find_map(real).unwrap_or_else(|| whole.clone())
 }
 
 /// In which state it is.

@@ -96,6 +96,39 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Aim: a bench that would write into the tree that it measures is refused at once, and leaves nothing there. Method: scratch directory and
+/// results in the tree, as themselves, below it, by a link and where they are still to be made; a name that only begins like the tree's is
+/// outside of it.
+#[test]
+fn a_tree_is_not_written_to() {
+    let scratch = Scratch::new();
+    for directory in ["tree/there", "outside", "tree-of-others"] {
+        std::fs::create_dir_all(scratch.path(directory)).unwrap();
+    }
+    scratch.write("tree/file", "contents");
+    std::os::unix::fs::symlink(scratch.path("tree/there"), scratch.path("outside/link")).unwrap();
+    let ask = |at: &str, out: &str| {
+        let ended = scratch.run(&["bench", "mount", "--quick", "--tree", "tree", "--scratch", at, "--out", out]);
+        (ended.code, ended.err)
+    };
+    for inside in ["tree", "tree/there", "./tree/there/../there", "outside/link", "tree/new/deep", "outside/link/new"] {
+        for (at, out, said, option) in [
+            (inside, "outside", "the scratch directory is made in", "--scratch"),
+            ("outside", inside, "the results go in", "--out"),
+        ] {
+            let (code, text) = ask(at, out);
+            assert_eq!(code, 2, "{inside}: {text}");
+            assert!(text.contains(&format!("{said} {inside}, which is in the tree ")), "{inside}: {text}");
+            assert!(text.contains(&format!("{option} names a directory outside of it")), "{inside}: {text}");
+        }
+    }
+    let names: Vec<_> = std::fs::read_dir(scratch.path("tree")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    // Not a directory, so that what is tried ends before anything is measured.
+    let (_, text) = ask("tree-of-others/none", "outside");
+    assert!(!text.contains("which is in the tree"), "{text}");
+}
+
 /// Aim: a run has exactly the rows that were asked for, of kernel, FUSE and layers; the same again measures nothing; the page
 /// and the tables come from the results. Method: four contestants in three phases, as small as possible.
 #[test]
