@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use seekless_lab::experiment::{Foreign, Plan, Results, SHARDS_MAX};
+use seekless_lab::experiment::{Foreign, Plan, Results, SHARDS_MAX, Stored};
 
 use super::conclude::{self, Origin, Show, missing, this_program};
 use super::run::{Which, installed};
 use super::sweep::is_simulated;
-use super::{Done, Failure, output};
+use super::{Done, Failure, WRONG_USAGE, output};
 
 /// Put the results of shards together, and check what the experiment claims
 ///
@@ -57,6 +57,7 @@ pub(super) fn run(args: &Args) -> Done {
     let program = this_program()?;
     let plan = args.which.plan(&experiment, &program)?;
     let folder = args.out.clone().unwrap_or_else(|| args.which.results(&experiment, None));
+    check_quick(args, &plan, &folder, &program)?;
     if args.dry_run {
         return count(args, &plan, &folder);
     }
@@ -85,12 +86,46 @@ pub(super) fn run(args: &Args) -> Done {
     Err(lacks(args, &plan, &missing, &folder))
 }
 
-/// How far a sweep is, with what `folder` has already.
-fn count(args: &Args, plan: &Plan, folder: &Path) -> Done {
+/// The folders that are merged, and the one into which they are if it has points already.
+fn with_merged(args: &Args, folder: &Path) -> Vec<PathBuf> {
     let mut folders = args.from.clone();
     if Results::are_in(folder) && !folders.iter().any(|from| from == folder) {
         folders.push(folder.to_owned());
     }
+    folders
+}
+
+/// Fails where points are missing because the shards were run with `--quick` and are merged without, or the other way round: then the
+/// folders have more points of that, or as many and each says that it is of that.
+fn check_quick(args: &Args, plan: &Plan, folder: &Path, program: &str) -> Result<(), Failure> {
+    let missing = plan.points.len() - Results::count(&with_merged(args, folder), plan)?.0.len();
+    let other = args.which.otherwise();
+    // An experiment whose other form is wrong has no results of it.
+    let Ok(other_plan) = other.read(installed).and_then(|experiment| other.plan(&experiment, program)) else {
+        return Ok(());
+    };
+    let of = |plan: &Plan| Results::count(&args.from, plan).map(|(there, _)| there.len());
+    let (here, there, all) = (of(plan)?, of(&other_plan)?, other_plan.points.len());
+    let says_so = |from: &PathBuf| Stored::read(from).is_ok_and(|stored| stored.description.is_quick == other.quick);
+    let is_other = there > here || there == here && there > 0 && args.from.iter().all(says_so);
+    if missing == 0 || !is_other {
+        return Ok(());
+    }
+    let (run, merged) = if other.quick { ("with", "without") } else { ("without", "with") };
+    let problem = format!(
+        "these shards were run {run} --quick, and are merged {merged} it: they have {there} of the {all} points {run} --quick, and \
+         {here} of the {} points {merged} it",
+        plan.points.len()
+    );
+    let out = args.out.as_ref().map_or_else(String::new, |out| format!(" --out {}", seekless::stack::quoted_path(out)));
+    let from: Vec<String> = args.from.iter().map(|from| seekless::stack::quoted_path(from)).collect();
+    let from = if from.len() > NAMED_MAX { "RESULTS...".to_owned() } else { from.join(" ") };
+    Err(Failure::new(problem).hint(format!("seekless merge {} {from}{out}", other.words())).code(WRONG_USAGE))
+}
+
+/// How far a sweep is, with what `folder` has already.
+fn count(args: &Args, plan: &Plan, folder: &Path) -> Done {
+    let folders = with_merged(args, folder);
     let (there, foreign) = Results::count(&folders, plan)?;
     for (from, foreign) in folders.iter().zip(&foreign) {
         left_out(from, foreign);

@@ -27,6 +27,9 @@ pub(super) struct Which {
     pub quick: bool,
 }
 
+/// The file that makes a folder an experiment.
+const DESCRIPTION: &str = "experiment.toml";
+
 /// A stack of the command line, whose drive files are beside its user and not in the experiment's folder.
 fn from_here(lower: &str) -> String {
     let whole = |path: &str| std::path::absolute(path).map_or(path.to_owned(), |path| path.display().to_string());
@@ -36,8 +39,12 @@ fn from_here(lower: &str) -> String {
     }
 }
 
-/// The folder of an experiment. A name alone that is not here can be that of an installed one.
+/// The folder of an experiment, which its description names as well. A name alone that is not here can be that of an installed one.
 fn found(experiment: &Path, installed: impl FnOnce() -> Option<PathBuf>) -> PathBuf {
+    if experiment.file_name().is_some_and(|name| name == DESCRIPTION) && experiment.is_file() {
+        let folder = experiment.parent().filter(|folder| !folder.as_os_str().is_empty());
+        return folder.unwrap_or(Path::new(".")).to_owned();
+    }
     let is_name = experiment.components().count() == 1 && !experiment.exists();
     let folder = || Some(installed()?.join("experiments").join(experiment)).filter(|folder| folder.is_dir());
     is_name.then(folder).flatten().unwrap_or_else(|| experiment.to_owned())
@@ -84,10 +91,7 @@ fn experiments_in(folder: &Path) -> Vec<(String, PathBuf)> {
     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(here).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names
-        .map(|name| (name.clone(), folder.join(name)))
-        .filter(|(_, path)| path.join("experiment.toml").is_file())
-        .collect()
+    names.map(|name| (name.clone(), folder.join(name))).filter(|(_, path)| path.join(DESCRIPTION).is_file()).collect()
 }
 
 /// Where experiments and samples are installed with the program.
@@ -102,6 +106,9 @@ impl Which {
         let installed = installed();
         let read = Experiment::read(&found(&self.experiment, || installed.clone())).map_err(|error| {
             let failure = Failure::new(error).code(WRONG_USAGE);
+            if self.experiment.is_file() {
+                return failure.hint(format!("an experiment is a folder with a file {DESCRIPTION}: name one of them"));
+            }
             match near_experiments(&self.experiment, installed.as_deref()) {
                 Some(hint) => failure.hint(hint),
                 None => failure,
@@ -116,6 +123,11 @@ impl Which {
 
     pub(super) fn plan(&self, experiment: &Experiment, program: &str) -> Result<Plan, Failure> {
         Plan::new(experiment, program).map_err(|error| Failure::new(error).code(WRONG_USAGE))
+    }
+
+    /// The same with `--quick`, or without it if it is there.
+    pub(super) fn otherwise(&self) -> Which {
+        Which { experiment: self.experiment.clone(), over: self.over.clone(), quick: !self.quick }
     }
 
     /// These arguments, quoted for a shell.

@@ -384,6 +384,54 @@ fn lost_shards_are_named() {
     assert!(over.err.contains("seekless run sweep --over disk:dec-rz26 --out results/sweep"), "{}", over.err);
 }
 
+/// Aim: shards that were run with `--quick` and are merged without, or the other way round, are refused with that reason and the command
+/// that merges them, before anything is written; shards of which some are missing are not taken for such. Method: both ways round, one
+/// shard and all, an experiment whose quick points are some of all.
+#[test]
+fn quick_shards_are_merged_as_such() {
+    let scratch = scratch();
+    scratch.make_directory("alike");
+    scratch.write("alike/experiment.toml", SWEEP.replace("quick = { requests = 100 }\n", ""));
+    let folders = |name: &str, quick: &str, shards: &[u32]| -> Vec<String> {
+        shards.iter().map(|shard| format!("results/{name}{quick}.{shard}-of-2")).collect()
+    };
+    let merge = |name: &str, folders: &[String], more: &[&str]| {
+        let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+        scratch.run(&[&["merge", name], &folders[..], more].concat())
+    };
+    for name in ["sweep", "alike"] {
+        for shard in ["1/2", "2/2"] {
+            scratch.good(&["run", name, "--quick", "--shard", shard]);
+            scratch.good(&["run", name, "--shard", shard]);
+        }
+        for (shards, more) in [(&[1, 2][..], &["--dry-run"][..]), (&[1, 2], &[]), (&[2], &[])] {
+            let from = folders(name, "-quick", shards);
+            let ended = merge(name, &from, more);
+            let said = "these shards were run with --quick, and are merged without it: they have";
+            assert!(ended.code == 2 && ended.err.contains(said), "{name}: {}", ended.err);
+            let command = format!("seekless merge {name} --quick {}", from.join(" "));
+            assert!(ended.err.contains(&command), "{name}: {}", ended.err);
+        }
+        assert!(!scratch.path(&format!("results/{name}")).exists(), "{name}: nothing is written");
+        // A shard of the whole experiment alone lacks the others, and is no quick one.
+        let ended = merge(name, &folders(name, "", &[1]), &["--dry-run"]);
+        assert!(ended.code == 1 && ended.err.contains("points are missing"), "{name}: {}", ended.err);
+        for quick in ["", "-quick"] {
+            let more: &[&str] = if quick.is_empty() { &[] } else { &["--quick"] };
+            let ended = merge(name, &folders(name, quick, &[1, 2]), more);
+            assert_eq!(ended.code, 0, "{name}: {}", ended.err);
+        }
+    }
+    let ended = merge("sweep", &folders("sweep", "", &[1, 2]), &["--quick", "--out", "other"]);
+    let said = "these shards were run without --quick, and are merged with it: they have 20 of the 20 points without --quick, and 0 of the 4";
+    assert!(ended.code == 2 && ended.err.contains(said), "{}", ended.err);
+    assert!(
+        ended.err.contains("seekless merge sweep results/sweep.1-of-2 results/sweep.2-of-2 --out other"),
+        "{}",
+        ended.err
+    );
+}
+
 /// What is wrong is said with what to do about it.
 #[test]
 fn troubles_are_explained() {
@@ -403,6 +451,7 @@ fn troubles_are_explained() {
         (&["run", "f"], 2, "did you mean failing?"),
         (&["merge", "swep", "x"], 2, "did you mean sweep?"),
         (&["run", "empty"], 2, "this folder is no experiment"),
+        (&["run", "sweep/published.csv"], 2, "an experiment is a folder with a file experiment.toml"),
         (&["run", "typo"], 2, "unknown field `patern`"),
         (&["run", "failing", "--quick"], 1, "--map wrap"),
         (&["run", "sweep", "--jobs", "0"], 2, "0 is not in 1..=1024"),
@@ -416,8 +465,13 @@ fn troubles_are_explained() {
         assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
         assert!(ended.err.contains(said), "{arguments:?}: {}", ended.err);
     }
-    let plan = scratch.good(&["run", "sweep", "--dry-run"]);
-    assert!(plan.ends_with("20 points for 20 places\n"), "{plan}");
+    // The file is as good as its folder.
+    for named in ["sweep", "sweep/experiment.toml", "./sweep/experiment.toml"] {
+        let plan = scratch.good(&["run", named, "--dry-run"]);
+        assert!(plan.ends_with("20 points for 20 places\n"), "{named}: {plan}");
+    }
+    scratch.good(&["run", "sweep/experiment.toml", "--quick"]);
+    assert!(scratch.path("results/sweep-quick/rows.csv").exists(), "it is named as its folder is");
 }
 
 /// Every experiment of the repository can be run, whole and quick.
