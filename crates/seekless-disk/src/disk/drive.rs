@@ -51,11 +51,26 @@ pub struct Drive {
     pub cache: Cache,
 }
 
+impl Drive {
+    /// True when all parameters are equal; what the drives are called, and where the parameters come from, may differ.
+    pub fn has_parameters_of(&self, other: &Drive) -> bool {
+        let named_so = || {
+            let Drive { name, product, source, evidence, .. } = other.clone();
+            Drive { name, product, source, evidence, ..self.clone() }
+        };
+        self.sectors == other.sectors && named_so() == *other
+    }
+}
+
 /// Source of a drive's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evidence {
-    /// The model was compared with service times measured on the drive; see `docs/papers.md`.
+    /// The model was compared with service times measured on the drive; see `docs/papers.md`. Only of drives of the catalogue, and of
+    /// files with all of their parameters.
     Validated,
+    /// The drive's file says so, but its parameters are those of no validated drive of the catalogue: a drive of the user's own, or
+    /// one of the catalogue that was edited.
+    SaidToBeValidated,
     /// Parameters extracted from a real drive, or published from such a measurement; the model was not compared with
     /// it.
     Extracted,

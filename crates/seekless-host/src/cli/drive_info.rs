@@ -1,7 +1,7 @@
 //! `seekless disk info`
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use seekless::disk::validation::DISKSIM;
+use seekless::disk::validation::{DISKSIM, Published};
 use seekless::disk::{
     AfterPair, Drive, ReadAhead, Seek, SeekFigures, Sparing, SurfaceOrder, TwoPiece, WriteBehind, Zone,
 };
@@ -99,7 +99,7 @@ fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {
         ),
         ("spares", sparing(drive.sparing).1),
     ];
-    if let Some(known) = DISKSIM.iter().find(|known| known.drive == drive.name) {
+    if let Some(known) = disksim(drive) {
         let figure = format!("demerit figure {:.3} ms on its trace {}", known.demerit_ms, known.file);
         rows.push(("DiskSim 4.0", figure));
     }
@@ -108,6 +108,12 @@ fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {
         text += &format!("  {name:<12}  {value}\n");
     }
     format!("{text}\n{}\n", zone_table(drive))
+}
+
+/// What DiskSim found of the drive: of one that was edited, it found nothing.
+fn disksim(drive: &Drive) -> Option<&'static Published> {
+    let is_it = |known: &&Published| Drive::named(known.drive).is_some_and(|known| drive.has_parameters_of(known));
+    DISKSIM.iter().find(is_it)
 }
 
 /// The rate is that of a track, without the switch to the next.
@@ -239,7 +245,7 @@ fn to_json(drive: &Drive, seeks: &SeekFigures) -> Value {
             "slips": zone.slips,
         })
     };
-    let published = DISKSIM.iter().find(|known| known.drive == drive.name).map(|known| {
+    let published = disksim(drive).map(|known| {
         json!({
             "trace": known.file,
             "requests": known.requests,

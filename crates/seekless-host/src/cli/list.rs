@@ -77,6 +77,7 @@ fn table(header: &[&str]) -> Table {
 pub(super) fn evidence(drive: &Drive) -> &'static str {
     match drive.evidence {
         Evidence::Validated => "measured on the drive, validated",
+        Evidence::SaidToBeValidated => "its file says validated, but no drive with its parameters was",
         Evidence::Extracted => "measured on the drive",
         Evidence::DataSheet => "data sheet",
         Evidence::Recalled => "recalled",

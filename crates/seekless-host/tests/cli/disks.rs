@@ -100,6 +100,15 @@ fn drives_are_shown() {
     for part in ["measured on the drive, validated", "DiskSim 4.0", "10045 rpm", "MB/s", "demerit figure 0.108 ms"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // As the guide has it: under a name of its own it is the same drive, and with another speed it is none that was validated.
+    let file = scratch.good(&["disk", "info", "cheetah9lp", "--toml"]).replace("\"cheetah9lp\"", "\"mine\"");
+    scratch.write("mine.toml", &file);
+    let mine = scratch.good(&["disk", "info", "mine.toml"]);
+    assert!(mine.contains("measured on the drive, validated") && mine.contains("0.108 ms"), "{mine}");
+    scratch.write("faster.toml", file.replace("rpm = 10045", "rpm = 15000"));
+    let faster = scratch.good(&["disk", "info", "faster.toml"]);
+    assert!(faster.contains("15000 rpm") && faster.contains("no drive with its parameters was"), "{faster}");
+    assert!(!faster.contains("measured on the drive") && !faster.contains("demerit figure"), "{faster}");
     let info = json(&scratch, &["disk", "info", "disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB", "--json"]);
     assert_eq!((&info["rpm"], &info["known_from"]), (&5400.into(), &"data sheet".into()));
     assert_eq!(info["seek"]["three_point"]["average_ns"], 10_000_000);

@@ -48,7 +48,7 @@ static DRIVES: [Entry; 19] = [
 
 impl Entry {
     fn drive(&'static self) -> &'static Drive {
-        self.drive.get_or_init(|| match Drive::from_toml(self.text) {
+        self.drive.get_or_init(|| match Drive::of_catalogue(self.text) {
             Ok(drive) => drive,
             // A test reads every file.
             Err(error) => unreachable!("{}.toml: {error}", self.name),

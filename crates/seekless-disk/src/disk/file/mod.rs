@@ -13,7 +13,7 @@ pub(super) use read::SECTOR_MAX_MS;
 
 use std::fmt;
 
-use super::drive::Drive;
+use super::drive::{Drive, Evidence};
 
 /// The longest text that is read. The longest of the catalogue, with all its slipped sectors, has a fortieth.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -30,11 +30,22 @@ pub struct DriveFileError {
 }
 
 impl Drive {
-    /// Reads the text of a drive file.
+    /// Reads the text of a drive file. It is believed in everything but that the drive was validated: that is so of parameters that
+    /// were, and an edited copy says it as well.
     ///
     /// # Errors
     /// The first mistake.
     pub fn from_toml(text: &str) -> Result<Drive, DriveFileError> {
+        let mut drive = read::drive(text)?;
+        let was_validated = |known: &Drive| known.evidence == Evidence::Validated && drive.has_parameters_of(known);
+        if drive.evidence == Evidence::Validated && !Drive::all().any(was_validated) {
+            drive.evidence = Evidence::SaidToBeValidated;
+        }
+        Ok(drive)
+    }
+
+    /// Reads a file of the catalogue, which is believed.
+    pub(super) fn of_catalogue(text: &str) -> Result<Drive, DriveFileError> {
         read::drive(text)
     }
 

@@ -3,7 +3,8 @@
 use std::fmt::{Display, Write as _};
 
 use super::super::drive::{
-    AfterPair, Bus, Cache, Drive, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteStart, Zone,
+    AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteStart,
+    Zone,
 };
 use super::super::scheduler::Scheduler;
 use super::read::{EVIDENCE, SCHEDULERS, WRITE_BEHIND};
@@ -17,7 +18,12 @@ pub(super) fn drive(drive: &Drive) -> String {
     out.text("name", &drive.name);
     out.text("product", &drive.product);
     out.text("source", &drive.source);
-    out.text("known_from", word(&EVIDENCE, drive.evidence));
+    let evidence = match drive.evidence {
+        // As the file said, from which the same follows once more.
+        Evidence::SaidToBeValidated => Evidence::Validated,
+        evidence => evidence,
+    };
+    out.text("known_from", word(&EVIDENCE, evidence));
     out.blank();
     out.line("heads", drive.heads);
     out.line("cylinders", drive.cylinders);
