@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::rt::HostProfile;
 use seekless::stack::{Stack, nearest};
-use seekless::units::Nanos;
-use seekless_lab::advice::{Advice, CANDIDATES, Candidate, FULL_SPEED, LAYOUTS, WorkAdvice};
+use seekless::units::{Nanos, human_bytes};
+use seekless_lab::advice::{Advice, CANDIDATES, Candidate, FULL_SPEED, Room, WorkAdvice, layouts};
 use seekless_lab::experiment::Stored;
 use seekless_lab::output::{self as files, Replace, Wish};
 use seekless_lab::replay::{
@@ -23,14 +23,14 @@ use super::replay::{Source, devices, sources};
 use super::report::is_page;
 use super::trace::TraceArgs;
 use super::traces::{duration, new_flash, step, survey_for};
-use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+use super::{Done, Failure, WRONG_USAGE, memory, output, read_stack};
 use crate::report;
 
 /// Which storage suits a trace or a workload: run it on disks, arrays and flash, and make a page of the answer
 ///
 /// Each candidate is asked how a trace would have been served: how long users would have waited, had they asked at the same moments;
 /// and how fast it could be with 32 requests under way. The name of a workload (`seekless list workloads`) in place of a
-/// trace runs that program on file systems on each storage. The answer says what is fastest, what is cheapest for a
+/// trace runs that program on file systems on each storage, of one size where it fills them. The answer says what is fastest, what is cheapest for a
 /// wanted time, what the bottleneck is, and how sure that is.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -221,7 +221,9 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Cal
         )));
     }
     let program = program(args, spec).map_err(wrong)?;
-    let candidates = candidates(args, LAYOUTS)?;
+    let layouts = layouts(&*program);
+    let layouts: Vec<(&str, &str)> = layouts.iter().map(|(name, line)| (*name, line.as_str())).collect();
+    let candidates = candidates(args, &layouts)?;
     for Candidate { stack, .. } in &candidates {
         if stack.file_system().is_none() || !can_be_simulated(stack) {
             let problem =
@@ -232,6 +234,10 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Cal
     let name = args.profile.as_deref().unwrap_or(HostProfile::NONE.name);
     let Some(profile) = HostProfile::named(name) else {
         return Err(wrong(format!("there is no processor profile `{name}`")));
+    };
+    let filled = match program.fills() {
+        true => rooms(spec.name, &candidates)?,
+        false => Vec::new(),
     };
     let mut runs = Vec::new();
     let is_ended = std::cell::Cell::new(false);
@@ -247,10 +253,34 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Cal
             return Err(Failure::new("interrupted"));
         }
     }
-    let advice = WorkAdvice::new(spec.name.to_owned(), program.title(), name.to_owned(), candidates, runs, args.within);
+    let title = program.title();
+    let advice = WorkAdvice::new(spec.name.to_owned(), title, name.to_owned(), candidates, runs, args.within, filled);
     let rows = advice.judged().iter().map(|judged| (judged.candidate.name.as_str(), advice.cells(judged)));
     let text = format!("{}\n\n{}\n{}", program.title(), table(&advice.header(), rows), advice.sentences().join("\n"));
     Advised::new(advice.to_json(), text, |provenance| advice.to_stored(provenance))
+}
+
+/// What the workload will fill of each candidate; of one that cannot be made, its run says so.
+///
+/// # Errors
+/// When it would take more memory than there is.
+fn rooms(workload: &str, candidates: &[Candidate]) -> Result<Vec<Option<Room>>, Failure> {
+    let rooms: Vec<Option<Room>> = candidates.iter().map(|candidate| Room::of(&candidate.stack).ok()).collect();
+    let needs = |(candidate, room): (&Candidate, &Option<Room>)| Some((candidate.stack.to_string(), (*room)?.memory()));
+    // They run one after another.
+    let most = candidates.iter().zip(&rooms).filter_map(needs).max_by_key(|(_, bytes)| *bytes);
+    match (most, memory::available()) {
+        (Some((stack, needed)), Some(available)) if needed > available => {
+            let problem = format!(
+                "`{workload}` fills the file systems, and what modelled drives store is in memory: `{stack}` would take up to {}, and there are {}",
+                human_bytes(needed),
+                human_bytes(available)
+            );
+            let hint = "without --on, candidates have 1 GiB; name smaller ones: --on 'lfs / disk:size=1GiB,rpm=7200,seek=8ms,rate=180MiB'";
+            Err(Failure::new(problem).hint(hint))
+        }
+        _ => Ok(rooms),
+    }
 }
 
 /// The workload with the numbers that are given; the others are as in `seekless bench`.

@@ -35,6 +35,7 @@ mod key;
 mod list;
 mod logging;
 mod manual;
+mod memory;
 mod merge;
 mod metrics;
 mod mkfs;

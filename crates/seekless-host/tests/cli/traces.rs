@@ -416,6 +416,42 @@ fn storage_is_advised() {
     );
 }
 
+/// Aim: a program that fills file systems does not fill the memory of the machine, and is compared on what is alike. Method: it is refused
+/// on a drive of 4 TB, whose contents no machine has room for, and with `full=0` it is not; on small drives the page says how large they are.
+#[test]
+fn a_program_that_fills_has_its_limits() {
+    let scratch = Scratch::new();
+    let small = ["--set", "largest=8KiB", "--set", "bytes=64KiB"];
+    let ask = |on: &[&str], more: &[&str]| {
+        let on: Vec<&str> = on.iter().flat_map(|line| ["--on", line]).collect();
+        scratch.run(&[&["advise", "aged"][..], &small, &on, more].concat())
+    };
+    let disk = |mib: u32| format!("lfs / disk:size={mib}MiB,rpm=7200,seek=7.45ms,rate=180MiB");
+    let ended = ask(&[&disk(24), "lfs / disk:nearline-4tb"], &[]);
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    for text in
+        ["`aged` fills the file systems", "`lfs / disk:nearline-4tb` would take up to 4.", "lfs / disk:size=1GiB"]
+    {
+        assert!(ended.err.contains(text), "{text}: {}", ended.err);
+    }
+    assert!(!scratch.path("advice.html").exists());
+    let ended = ask(&["lfs / disk:nearline-4tb"], &["--set", "full=0"]);
+    assert!(ended.code == 0 && ended.out.contains("Every file system is new and fills its drives"), "{}", ended.err);
+    let ended = ask(&[&disk(24), &disk(25)], &[]);
+    assert!(
+        ended.code == 0 && ended.out.contains("The program fills file systems that are new before"),
+        "{}",
+        ended.err
+    );
+    let ended = ask(&[&disk(24), &disk(48)], &[]);
+    assert!(
+        ended.code == 0 && ended.out.contains("which differ in size: lfs / disk:size=24MiB"),
+        "{} {}",
+        ended.err,
+        ended.out
+    );
+}
+
 /// Aim: a workload has advice in the place of a trace. Method: small files on two file systems, with prices and a wanted time; a
 /// file of the same name is a trace; what belongs to the other kind is refused.
 #[test]

@@ -4,15 +4,19 @@
 //! moments; and how fast could it be, if they asked faster ([`replayed`]). Of a program: how long does it take ([`worked`]).
 
 mod choice;
+mod layouts;
 mod replayed;
+mod room;
 mod worked;
 
 use std::collections::BTreeMap;
 
 pub use choice::{Figures, Judged};
+pub use layouts::layouts;
 pub use replayed::{Advice, CANDIDATES, FULL_SPEED, TraceFigures};
+pub use room::Room;
 use seekless::stack::{Constructor, Stack};
-pub use worked::{LAYOUTS, WorkAdvice, WorkFigures};
+pub use worked::{WorkAdvice, WorkFigures};
 
 use crate::experiment::{Axis, Chart, Clock, Contestant, Description, Figure, Value, Variable};
 
@@ -185,8 +189,9 @@ mod tests {
             crate::replay::check_stack(&stack).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(drives(&stack) >= 1, "{name}");
         }
-        for (name, line) in LAYOUTS {
-            let stack = Stack::parse(line).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let programs = crate::workload::WORKLOADS.iter().map(|spec| spec.read(&toml::Table::new(), None).unwrap());
+        for (name, line) in programs.flat_map(|program| layouts(&*program)) {
+            let stack = Stack::parse(&line).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(crate::run::can_be_simulated(&stack) && stack.file_system().is_some(), "{name}");
         }
         let drives_of = |line: &str| drives(&Stack::parse(line).unwrap());

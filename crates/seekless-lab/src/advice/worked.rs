@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use seekless::units::Nanos;
+use seekless::units::{Nanos, human_bytes};
 
 use super::choice::{Choice, Figures, Judged};
+use super::room::Room;
 use super::{Candidate, PRICE, bars, by_price, description, known_of_models, list, of_candidate, price_text};
 use crate::LabError;
 use crate::experiment::{Answer, AnswerRow, Axis, Card, Figure, Row, Stored, Value};
@@ -12,28 +13,8 @@ use crate::measured::{Bound, Measured, Run, Unit};
 use crate::report::{bound_text, number_text, percent_text};
 use crate::trace::time_text;
 
-/// File systems on storage that are worth asking, where the user names none. A volume fills its drives, which have 32 GiB, so
-/// that it is made quickly. The disk has the speed, the rate and the average seek of `nearline-4tb`.
-pub const LAYOUTS: &[(&str, &str)] = &[
-    ("LFS, one disk", "lfs / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB"),
-    ("FFS, one disk", "ffs / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB"),
-    ("FFS with soft updates, one disk", "ffs:metadata=softdep / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB"),
-    ("VLFS, one disk", "vlfs / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB"),
-    ("LFS, mirror of two disks", "lfs / raid1:n=2,metadata=off / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB"),
-    ("LFS, stripes over four disks", "lfs / raid0:n=4 / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB"),
-    (
-        "FFS with soft updates, stripes over four disks",
-        "ffs:metadata=softdep / raid0:n=4 / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB",
-    ),
-    ("LFS, RAID-5 of four disks", "lfs / raid5:n=4,metadata=off / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB"),
-    (
-        "FFS with soft updates, RAID-5 of four disks",
-        "ffs:metadata=softdep / raid5:n=4,metadata=off / disk:size=32GiB,rpm=7200,seek=7.45ms,rate=180MiB",
-    ),
-    ("LFS, flash drive", "lfs / ssd:nvme-a,size=32GiB,fill=random"),
-    ("FFS with soft updates, flash drive", "ffs:metadata=softdep / ssd:nvme-a,size=32GiB,fill=random"),
-    ("LFS, flash drive with zones", "lfs / zoned / zns:zns-a"),
-];
+/// File systems of the same size on drives of the same size differ by less, because each keeps some of the room for itself.
+const SIZES_ALIKE: f64 = 1.25;
 
 /// How a candidate serves the program.
 pub struct WorkFigures {
@@ -115,11 +96,14 @@ pub struct WorkAdvice {
     pub title: String,
     /// Of the processor; `none` costs nothing.
     profile: String,
+    /// What a program that fills has to fill, by candidate.
+    filled: Vec<Option<Room>>,
     choice: Choice<WorkFigures>,
 }
 
 impl WorkAdvice {
-    /// Puts runs together, in the order of the candidates. `limit` is the time in which all of the work is to be done.
+    /// Puts runs together, in the order of the candidates. `limit` is the time in which all of the work is to be done. `filled` is the
+    /// room of each candidate where the program fills it, as far as it is known, and else empty.
     pub fn new(
         name: String,
         title: String,
@@ -127,11 +111,12 @@ impl WorkAdvice {
         candidates: Vec<Candidate>,
         runs: Vec<Result<Run, LabError>>,
         limit: Option<Nanos>,
+        filled: Vec<Option<Room>>,
     ) -> WorkAdvice {
         let figures = runs.into_iter().map(|run| run.map(WorkFigures::of).map_err(|error| error.to_string()));
         let judged = candidates.into_iter().zip(figures).map(|(candidate, figures)| Judged { candidate, figures });
         let choice = Choice { judged: judged.collect(), limit, wanted: "do the work", able: "do the work" };
-        WorkAdvice { name, title, profile, choice }
+        WorkAdvice { name, title, profile, filled, choice }
     }
 
     pub fn judged(&self) -> &[Judged<WorkFigures>] {
@@ -211,13 +196,34 @@ impl WorkAdvice {
                 .to_owned(),
             profile => format!("How sure this is: the processor is that of `{profile}`."),
         });
-        notes.push(
-            "Every file system is new and fills its drives; what age and other users do to it is not in this."
+        notes.push(match self.sizes() {
+            None => "Every file system is new and fills its drives; what age and other users do to it is not in this."
                 .to_owned(),
-        );
+            Some(sizes) => sizes,
+        });
         let models = known_of_models(self.choice.able().map(|(candidate, _)| &candidate.stack));
         notes.extend(models.into_iter().map(str::to_owned));
         notes
+    }
+
+    /// How large the file systems are that the program fills.
+    fn sizes(&self) -> Option<String> {
+        let sizes =
+            self.choice.judged.iter().zip(&self.filled).filter_map(|(judged, room)| Some((judged, (*room)?.files)));
+        let smallest = sizes.clone().min_by_key(|(_, bytes)| *bytes)?;
+        let largest = sizes.max_by_key(|(_, bytes)| *bytes)?;
+        let differ = largest.1 as f64 > smallest.1 as f64 * SIZES_ALIKE;
+        let [(smallest, least), (largest, most)] =
+            [smallest, largest].map(|(judged, bytes)| (&judged.candidate.name, human_bytes(bytes)));
+        Some(match differ {
+            false => {
+                format!("The program fills file systems that are new before, and have room for {least} to {most}.")
+            }
+            true => format!(
+                "The program fills the file systems, which differ in size: {smallest} has room for {least}, {largest} for {most}. Where there \
+                 is more to fill, it takes longer."
+            ),
+        })
     }
 
     /// The answer in sentences.
@@ -358,7 +364,7 @@ impl WorkAdvice {
 
 fn phase_name(phase: &str, bytes: Option<u64>) -> String {
     match bytes {
-        Some(bytes) => format!("{phase}, {}", seekless::units::human_bytes(bytes)),
+        Some(bytes) => format!("{phase}, {}", human_bytes(bytes)),
         None => phase.to_owned(),
     }
 }
@@ -404,7 +410,7 @@ mod tests {
                 simulate(&it.stack, None, HostProfile::NONE, &*program, &|_| ControlFlow::Continue(()))
             };
             let runs = candidates.iter().map(run).collect();
-            WorkAdvice::new("smallfile".into(), program.title(), "none".into(), candidates, runs, limit)
+            WorkAdvice::new("smallfile".into(), program.title(), "none".into(), candidates, runs, limit, Vec::new())
         };
         let name = |found: Option<(&Candidate, f64)>| found.map(|(candidate, price)| (candidate.name.clone(), price));
         let any = advise(None);

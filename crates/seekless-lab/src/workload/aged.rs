@@ -219,6 +219,10 @@ impl Workload for Aged {
         Aged { seed, ..self }
     }
 
+    fn fills(&self) -> bool {
+        self.full > 0
+    }
+
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
         self.check()?;
         let mut meter = Meter::start(target, watch).await?;

@@ -78,6 +78,11 @@ pub trait Workload: Serialize + DeserializeOwned + Default + Send + Sync + 'stat
     /// Those of the target, `Content` when it returns wrong data, and `Interrupted`.
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError>;
 
+    /// True of a program that fills the file system to a share, however large that is.
+    fn fills(&self) -> bool {
+        false
+    }
+
     /// Published statements about the phases of `runs`, if the runs are comparable.
     fn published(&self, _runs: &[Run]) -> Vec<Comparison> {
         Vec::new()
@@ -101,6 +106,11 @@ pub trait Program: Send + Sync {
 
     /// See [`Workload::seed`].
     fn seed(&self) -> u64;
+
+    /// See [`Workload::fills`].
+    fn fills(&self) -> bool {
+        false
+    }
 
     /// Its numbers.
     fn to_json(&self) -> serde_json::Value;
@@ -138,6 +148,10 @@ impl<W: Workload> Program for W {
 
     fn seed(&self) -> u64 {
         Workload::seed(self)
+    }
+
+    fn fills(&self) -> bool {
+        Workload::fills(self)
     }
 
     fn to_json(&self) -> serde_json::Value {
