@@ -1,5 +1,7 @@
 //! Arrays as their users see them: which members hold what, and a scrub of all rows.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
 use super::DeviceError;
@@ -167,6 +169,8 @@ pub struct Scrubbed {
     pub degraded: u64,
     /// Units that could not be read and were rewritten.
     pub unreadable: u64,
+    /// Sectors that could not be rewritten, by the member that has no space for them.
+    pub without_space: BTreeMap<usize, u64>,
 }
 
 /// Operations on an array that is in use.
@@ -175,7 +179,7 @@ pub trait Redundancy {
     fn status(&self) -> RedundancyStatus;
 
     /// Reads all members and compares them, row by row. It repairs a unit that cannot be read, and where members
-    /// differ, writes what most of them hold. With `believe_data`, rows that do not agree get copies and parity made
+    /// differ, writes what most of them hold. A member that has no space for that is still used. With `believe_data`, rows that do not agree get copies and parity made
     /// from the data as a read returns it: for a caller that knows that all data is right. `tell` receives the number
     /// of rows done.
     ///

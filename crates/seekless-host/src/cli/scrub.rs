@@ -184,6 +184,7 @@ fn to_json(stack: &Stack, above: &Checked, all: &[One], checked: &Checked, is_ve
     let arrays: Vec<serde_json::Value> = all
         .iter()
         .map(|One { description, scrubbed, checked }| {
+            let sectors_without_space: u64 = scrubbed.without_space.values().sum();
             json!({
                 "array": description,
                 "rows": scrubbed.rows,
@@ -191,6 +192,7 @@ fn to_json(stack: &Stack, above: &Checked, all: &[One], checked: &Checked, is_ve
                 "rows_corrected": scrubbed.corrected,
                 "rows_not_compared": scrubbed.degraded,
                 "units_unreadable": scrubbed.unreadable,
+                "sectors_without_space": sectors_without_space,
                 "rows_left": scrubbed.left,
                 "findings": findings(&checked.findings),
                 "notes": checked.notes,

@@ -367,7 +367,7 @@ fn member_states(info: &ArrayInfo) -> Vec<String> {
 
 /// The result of a scrub, as that of a check.
 pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) -> Checked {
-    let Scrubbed { rows, inconsistent, corrected, left, degraded, unreadable } = scrubbed;
+    let Scrubbed { rows, inconsistent, corrected, left, degraded, unreadable, without_space } = scrubbed;
     let mut findings = Vec::new();
     let mut found = |count: u64, text: String, repaired: bool| {
         if count > 0 {
@@ -390,10 +390,17 @@ pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) 
     let list: Vec<String> = left.iter().map(u64::to_string).collect();
     let more = if open > left.len() as u64 { " ..." } else { "" };
     found(open, format!("{}: {why}: {}{more}", rows_of(open), list.join(", ")), false);
+    for (member, sectors) in without_space {
+        let sectors_of = counted(*sectors, "sector");
+        let text = format!(
+            "{sectors_of} of member {member} could not be rewritten: there is no space below it; its data was had from others"
+        );
+        found(*sectors, text, false);
+    }
     let mut notes = Vec::new();
     if *degraded > 0 {
         notes.push(format!(
-            "{} could not be compared: a member is missing, or they are not resynchronised",
+            "{} could not be compared: a member is missing or lacks space, or they are not resynchronised",
             rows_of(*degraded)
         ));
     }

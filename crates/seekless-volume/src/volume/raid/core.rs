@@ -109,6 +109,7 @@ pub(super) struct Counts {
     pub(super) degraded_writes: Cell<u64>,
     pub(super) degraded_reads: Cell<u64>,
     pub(super) repaired: Cell<u64>,
+    pub(super) repairs_without_space: Cell<u64>,
     pub(super) resynced: Cell<u64>,
     pub(super) rebuilt: Cell<u64>,
     pub(super) bitmap_writes: Cell<u64>,

@@ -562,6 +562,7 @@ impl BlockDevice for Array {
             ("degraded_writes", counts.degraded_writes.get()),
             ("degraded_reads", counts.degraded_reads.get()),
             ("repaired", counts.repaired.get()),
+            ("repairs_without_space", counts.repairs_without_space.get()),
             ("corrected", counts.corrected.get()),
             ("rows_settled", counts.resynced.get()),
             ("rows_rebuilt", counts.rebuilt.get()),

@@ -1,7 +1,11 @@
 //! Reading: from the member that holds the data, or by computing it from all the others.
 //!
 //! A read that fails on one member is served from the others, and the result is written where the read failed: drives
-//! remap a bad sector when it is written. A member that fails this write too is given up.
+//! remap a bad sector when it is written. A member that fails this write too is given up, unless what it lacks is space: then what it
+//! holds elsewhere is as good as before, and the next read tries again.
+//!
+//! Such a repair is made in a task of its own, which locks the rows. Devices end a write that has begun even when its caller is dropped,
+//! and without the lock a newer write could be there before it.
 //!
 //! While writes to a full member wait for space, the parity of their rows is that of the new data. So data is computed
 //! from units as they will be once these writes are done: what is computed from the old ones is garbage, and where it is
@@ -17,12 +21,22 @@ use super::core::{Core, count};
 use super::plan::xor;
 use super::shape::{Level, Part};
 use super::write::ReadFailure;
-use crate::device::{Buf, DeviceError, WriteFlags};
+use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{MemberPart, Run, bytes, relocate, runs};
 
 /// A range of one member's unit: member, row, first sector, sectors.
 type UnitRange = (usize, u64, u64, u64);
+
+/// What became of the rewriting of what could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rewriting {
+    Done,
+    /// The member has no space for it.
+    NoSpace,
+    /// It was not tried, as there is nothing certain to write, or the member was given up.
+    Other,
+}
 
 /// A read of a member that is under way, until it ends or its caller drops it.
 struct Load<'a>(&'a Cell<(u64, u64)>);
@@ -76,7 +90,7 @@ impl Core {
         }
     }
 
-    async fn read_mirror(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+    async fn read_mirror(self: &Rc<Self>, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
         let (length, sectors) = (buf.len(), buf.len() as u64 / SECTOR_BYTES);
         let rows = self.shape.rows_of(at, sectors);
         let mut bad: Vec<(usize, DeviceError)> = Vec::new();
@@ -124,13 +138,17 @@ impl Core {
     }
 
     /// Writes the data of `good` to `bad`, where it could not be read.
-    async fn repair_mirror(&self, bad: usize, good: usize, at: Sector, sectors: u64) {
-        let _rows = self.locks.hold_all(self.shape.rows_of(at, sectors)).await;
-        self.repair_held(bad, good, self.shape.data_start + at.0, sectors).await;
+    async fn repair_mirror(self: &Rc<Self>, bad: usize, good: usize, at: Sector, sectors: u64) {
+        let core = self.clone();
+        let repaired = self.rt.spawn(async move {
+            let _rows = core.locks.hold_all(core.shape.rows_of(at, sectors)).await;
+            core.repair_held(bad, good, core.shape.data_start + at.0, sectors).await;
+        });
+        repaired.await;
     }
 
     /// The same for sector `at` of the members, on rows that the caller holds.
-    pub(super) async fn repair_held(&self, bad: usize, good: usize, at: u64, sectors: u64) {
+    pub(super) async fn repair_held(&self, bad: usize, good: usize, at: u64, sectors: u64) -> Rewriting {
         debug_assert!(
             self.locks.is_held((at - self.shape.data_start) / self.shape.unit)
                 && self.locks.is_held((at + sectors - 1 - self.shape.data_start) / self.shape.unit),
@@ -143,19 +161,33 @@ impl Core {
         // other one alone.
         let is_held = [bad, good].into_iter().all(|member| self.holds(member, rows.end - 1));
         if !is_held || self.state.borrow().redo.range(rows).next().is_some() {
-            return;
+            return Rewriting::Other;
         }
-        let Ok(read) = self.device(good).read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await else { return };
-        match self.device(bad).write(Sector(at), read.freeze(), WriteFlags::NONE).await {
-            Ok(()) => count(&self.counts.repaired),
-            Err(DeviceError::NoSpace { .. }) => {}
+        match self.device(good).read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await {
+            Ok(read) => self.rewrite(bad, at, read.freeze()).await,
+            Err(_) => Rewriting::Other,
+        }
+    }
+
+    /// Writes `data` at sector `at` of `member`, where it could not be read; the caller holds or shares the rows.
+    async fn rewrite(&self, member: usize, at: u64, data: Data) -> Rewriting {
+        match self.device(member).write(Sector(at), data, WriteFlags::NONE).await {
+            Ok(()) => {
+                count(&self.counts.repaired);
+                Rewriting::Done
+            }
+            Err(DeviceError::NoSpace { .. }) => {
+                count(&self.counts.repairs_without_space);
+                Rewriting::NoSpace
+            }
             Err(error) => {
-                self.fail(bad, &error);
+                self.fail(member, &error);
+                Rewriting::Other
             }
         }
     }
 
-    async fn read_parity(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+    async fn read_parity(self: &Rc<Self>, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
         let length = buf.len();
         let parts: Vec<Part> = self.shape.parts(at, length as u64 / SECTOR_BYTES).collect();
         if parts.iter().all(|part| self.holds(self.shape.member(part.row, part.index), part.row)) {
@@ -165,8 +197,8 @@ impl Core {
                 Err(_) => buf = Buf::dirty(length),
             }
         }
-        self.read_rows(&parts, at, &mut buf).await?;
-        Ok(buf)
+        let core = self.clone();
+        self.rt.spawn(async move { core.read_rows(&parts, at, &mut buf).await.map(|()| buf) }).await
     }
 
     fn piece(&self, part: &Part) -> MemberPart {
@@ -194,7 +226,7 @@ impl Core {
         self.device(run.member).read(Sector(run.at), Buf::dirty(bytes(0, run.sectors).len())).await
     }
 
-    /// Row by row, with missing data computed from the rest.
+    /// Row by row, with missing data computed from the rest. It may repair what it reads: the caller does not drop it.
     async fn read_rows(&self, parts: &[Part], at: Sector, buf: &mut Buf) -> Result<(), DeviceError> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let length = buf.len() as u64;
@@ -338,7 +370,7 @@ impl Core {
                                 continue;
                             }
                             match self.recover(ranges[index], &error).await {
-                                Ok(recovered) => {
+                                Ok((recovered, _)) => {
                                     whole[bytes(piece.offset, piece.sectors)].copy_from_slice(&recovered);
                                 }
                                 Err(why) => {
@@ -356,8 +388,12 @@ impl Core {
         Ok(pieces.iter().map(|piece| Buf::from_slice(&whole[bytes(piece.offset, piece.sectors)])).collect())
     }
 
-    /// Computes `want` from the other members of a complete row, and writes it back.
-    async fn recover(&self, (member, row, from, sectors): UnitRange, error: &DeviceError) -> Result<Buf, ReadFailure> {
+    /// Computes a range of a unit, which failed to be read with `error`, from the other members of a complete row, and writes it back.
+    pub(super) async fn recover(
+        &self,
+        (member, row, from, sectors): UnitRange,
+        error: &DeviceError,
+    ) -> Result<(Buf, Rewriting), ReadFailure> {
         let give_up = || ReadFailure::Data(member, error.clone());
         match self.absent(row) {
             // Given up since it was read, for another range: the row is read without it.
@@ -378,13 +414,7 @@ impl Core {
         for (other, result) in others.into_iter().zip(results) {
             self.add((other, row, from, sectors), &result.map_err(|_| give_up())?, &mut unit);
         }
-        match self.device(member).write(at, crate::device::Data::from_slice(&unit), WriteFlags::NONE).await {
-            Ok(()) => count(&self.counts.repaired),
-            Err(DeviceError::NoSpace { .. }) => {}
-            Err(error) => {
-                self.fail(member, &error);
-            }
-        }
-        Ok(unit)
+        let rewriting = self.rewrite(member, at.0, Data::from_slice(&unit)).await;
+        Ok((unit, rewriting))
     }
 }

@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use super::bitmap::collect;
 use super::core::{Core, MemberState, MemberStateByte};
 use super::plan::xor;
+use super::read::Rewriting;
 use super::request::MemberWrite;
 use super::shape::Level;
 use super::write::ReadFailure;
@@ -43,20 +44,30 @@ impl Core {
         let mut first = 0;
         while first < self.shape.rows {
             let end = (first + self.batch_rows()).min(self.shape.rows);
-            {
-                let _token = self.begin().await;
-                let _rows = self.locks.hold_all(first..end).await;
-                self.check_running(Sector(first * self.shape.row_sectors()), 0)?;
-                if !self.agrees(first..end).await {
-                    for row in first..end {
-                        self.scrub_row(row, believe_data, &mut scrubbed).await?;
-                    }
-                }
-            }
+            // As in a read that repairs: the caller may drop this.
+            scrubbed = self.rt.spawn(self.clone().scrub_rows(first..end, believe_data, scrubbed)).await?;
             self.acknowledge().await?;
             scrubbed.rows += end - first;
             first = end;
             tell(first);
+        }
+        Ok(scrubbed)
+    }
+
+    /// Adds what it finds in `rows` to `scrubbed`.
+    async fn scrub_rows(
+        self: Rc<Self>,
+        rows: Range<u64>,
+        believe_data: bool,
+        mut scrubbed: Scrubbed,
+    ) -> Result<Scrubbed, DeviceError> {
+        let _token = self.begin().await;
+        let _rows = self.locks.hold_all(rows.clone()).await;
+        self.check_running(Sector(rows.start * self.shape.row_sectors()), 0)?;
+        if !self.agrees(rows.clone()).await {
+            for row in rows {
+                self.scrub_row(row, believe_data, &mut scrubbed).await?;
+            }
         }
         Ok(scrubbed)
     }
@@ -80,8 +91,12 @@ impl Core {
         if self.needs_touch(row..row + 1) {
             match self.resync_held(&BTreeSet::from([row])).await {
                 Ok(()) => {}
-                // No space, or data that cannot be read.
-                Err(error) if matches!(error, DeviceError::NoSpace { .. }) || error.is_of_medium() => {
+                Err(DeviceError::NoSpace { .. }) => {
+                    self.note_without_space(row, scrubbed);
+                    return self.check_running(Sector(row * self.shape.row_sectors()), 0);
+                }
+                // Data that cannot be read.
+                Err(error) if error.is_of_medium() => {
                     scrubbed.degraded += 1;
                     return self.check_running(Sector(row * self.shape.row_sectors()), 0);
                 }
@@ -96,13 +111,13 @@ impl Core {
             }
             Row::Differs(holders) => holders,
         };
-        scrubbed.inconsistent += 1;
         let writes = match self.shape.level {
             Level::Mirror => self.copies_to_write(row, &holders, believe_data),
             Level::Parity if believe_data => vec![self.parity_to_write(row, &holders)],
             Level::Parity => Vec::new(),
         };
         if writes.is_empty() {
+            scrubbed.inconsistent += 1;
             if scrubbed.left.len() < LEFT_MAX {
                 scrubbed.left.push(row);
             }
@@ -110,9 +125,24 @@ impl Core {
         }
         let start = Sector(row * self.shape.row_sectors());
         let writes = super::request::merge(writes, self.request_sectors_max);
-        self.perform(writes, WriteFlags::NONE, None, start, self.shape.unit * SECTOR_BYTES).await?;
-        scrubbed.corrected += 1;
+        match self.perform(writes, WriteFlags::NONE, None, start, self.shape.unit * SECTOR_BYTES).await {
+            Ok(()) => {
+                scrubbed.inconsistent += 1;
+                scrubbed.corrected += 1;
+            }
+            Err(DeviceError::NoSpace { .. }) => self.note_without_space(row, scrubbed),
+            Err(error) => return Err(error),
+        }
         Ok(())
+    }
+
+    /// What was to be written to `row` waits for space, as other writes do: which of its members is right is known.
+    fn note_without_space(&self, row: u64, scrubbed: &mut Scrubbed) {
+        scrubbed.degraded += 1;
+        let state = self.state.borrow();
+        for write in state.redo.get(&row).iter().flat_map(|redo| &redo.writes) {
+            *scrubbed.without_space.entry(write.member).or_default() += write.sectors;
+        }
     }
 
     /// The writes that make all copies equal to the majority or, with `believe_data`, to the first.
@@ -142,13 +172,15 @@ impl Core {
         MemberWrite::new(parity, self.shape.at(row, 0), sum.freeze())
     }
 
-    /// Reads all units of a row, which is held. An unreadable unit is repaired.
+    /// Reads all units of a row, which is held. An unreadable unit is repaired. Where its member has no space for that, it is left out.
     async fn read_row(&self, row: u64, scrubbed: &mut Scrubbed) -> Result<Row, DeviceError> {
         let (at, start) = (self.shape.at(row, 0), Sector(row * self.shape.row_sectors()));
         let length = self.shape.unit * SECTOR_BYTES;
         let mut repaired: BTreeSet<usize> = BTreeSet::new();
+        let mut full: BTreeSet<usize> = BTreeSet::new();
         loop {
-            let holders: Vec<usize> = (0..self.shape.members).filter(|&member| self.holds(member, row)).collect();
+            let is_there = |member: &usize| self.holds(*member, row) && !full.contains(member);
+            let holders: Vec<usize> = (0..self.shape.members).filter(is_there).collect();
             let is_whole = match self.shape.level {
                 Level::Mirror => holders.len() > 1,
                 Level::Parity => holders.len() == self.shape.members,
@@ -164,23 +196,29 @@ impl Core {
             if let Some((member, error)) = bad {
                 let good = holders.iter().zip(&results).find(|(_, result)| result.is_ok()).map(|(good, _)| *good);
                 let is_hopeless = matches!(error, DeviceError::Gone(_)) || !repaired.insert(member);
-                match (self.shape.level, good) {
+                let rewriting = match (self.shape.level, good) {
                     _ if is_hopeless && self.fail(member, &error) => continue,
                     _ if is_hopeless => return Err(relocate(error, member, start, length)),
                     (Level::Mirror, Some(good)) => self.repair_held(member, good, at, self.shape.unit).await,
-                    // This read repairs it.
-                    (Level::Parity, _) => match self.read_units(&[(member, row, 0, self.shape.unit)]).await {
-                        Ok(_) | Err(ReadFailure::Member) => {}
+                    (Level::Parity, _) => match self.recover((member, row, 0, self.shape.unit), &error).await {
+                        Ok((_, rewriting)) => rewriting,
+                        Err(ReadFailure::Member) => Rewriting::Other,
                         Err(ReadFailure::Data(member, error)) => return Err(relocate(error, member, start, 0)),
                     },
                     _ => return Err(relocate(error, member, start, length)),
+                };
+                if rewriting == Rewriting::NoSpace {
+                    *scrubbed.without_space.entry(member).or_default() += self.shape.unit;
+                    full.insert(member);
+                } else {
+                    scrubbed.unreadable += 1;
                 }
-                scrubbed.unreadable += 1;
                 continue;
             }
             let read: Vec<Buf> = results.into_iter().flatten().collect();
             return Ok(match is_consistent(self.shape.level, &read) {
-                true => Row::Consistent,
+                true if full.is_empty() => Row::Consistent,
+                true => Row::NotWhole,
                 false => Row::Differs(holders.into_iter().zip(read).collect()),
             });
         }

@@ -6,10 +6,12 @@ mod faults;
 mod life;
 mod open;
 mod readings;
+mod rewriting;
 mod unreadable;
 mod unrecorded;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
