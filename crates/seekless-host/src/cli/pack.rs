@@ -17,7 +17,8 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 /// and running it again continues where it ended.
 ///
 /// Files with several names are left as they are, and so are those that would not take less space, and those that another program has open
-/// for writing. A mount shows them like the others. Files for which there is not enough space are left, too, and the exit code is 1 then.
+/// for writing. A mount shows them like the others. Files for which there is not enough space are left, too, and so are damaged ones and those
+/// that cannot be read; the exit code is 1 then.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless pack 'zstd / hostdir:/srv/data'

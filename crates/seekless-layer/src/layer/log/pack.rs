@@ -279,8 +279,11 @@ impl PackJob {
             // What a power cut left of a first commit is a file of the layer's, and no file without it.
             (direction, Content::Empty) => direction == Direction::Unpack && before.size > 0,
             (_, Content::Damaged(problem)) => {
-                progress.left.push((path.to_vec(), problem.clone()));
-                return Ok(false);
+                return failed(
+                    progress,
+                    path,
+                    FsError::corrupt("compressed file", format_args!("inode {ino}"), problem),
+                );
             }
             (Direction::Pack, content) => matches!(content, Content::Plain(_)),
             (Direction::Unpack, content) => matches!(content, Content::Log(_)),

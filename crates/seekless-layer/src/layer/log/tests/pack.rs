@@ -150,6 +150,31 @@ fn a_damaged_file_is_left() {
     });
 }
 
+/// So is one with a damaged head, in both directions.
+#[test]
+fn a_file_with_a_damaged_head_is_left() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let client = Client::new(lower.clone() as Fs);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        for path in [b"/a", b"/b"] {
+            Client::new(fs.clone()).write_file(path, &text(200_000)).await.unwrap();
+        }
+        fs.close().await.unwrap();
+        client.write_file(b"/plain", &text(200_000)).await.unwrap();
+        let mut bytes = client.read_file(b"/b").await.unwrap();
+        bytes[20] ^= 0x10;
+        client.write_file(b"/b", &bytes).await.unwrap();
+        for (direction, converted) in [(Direction::Pack, 1), (Direction::Unpack, 2), (Direction::Unpack, 0)] {
+            let done = convert(&rt, lower.clone(), zstd(), direction, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.files_failed), (converted, 1), "{direction:?}: {done:?}");
+            assert!(done.left.len() == 1 && done.left[0].0 == b"/b", "{direction:?}: {done:?}");
+            assert!(done.left[0].1.contains("damaged"), "{direction:?}: {done:?}");
+            assert!(client.read_file(b"/b").await.unwrap() == bytes, "{direction:?}: it is as it was");
+        }
+    });
+}
+
 /// A full file system is why people pack: one file that does not fit twice keeps no other from being packed.
 #[test]
 fn a_file_without_space_is_left() {
