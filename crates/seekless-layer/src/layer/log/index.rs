@@ -11,6 +11,7 @@
 //!   X2  An entry above a changed node is that of its last written state, or a hole.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::format::{DEPTH_MAX, Entry, NODE_ENTRIES, NODE_SHIFT, ROOT_ENTRIES};
 use crate::rt::cover;
@@ -43,6 +44,14 @@ pub(super) struct NodeAt {
     /// Number within its level.
     pub(super) number: u64,
     pub(super) entry: Entry,
+}
+
+impl NodeAt {
+    /// The chunks below it.
+    pub(super) fn chunks(&self) -> Range<u64> {
+        let shift = NODE_SHIFT * u32::from(self.level);
+        self.number << shift..(self.number + 1) << shift
+    }
 }
 
 /// Number of the subtree of `level` levels that contains `chunk`.

@@ -1,6 +1,7 @@
 //! Reading a lower file: its kind, its slots, its records.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use super::evidence::Evidence;
 use super::file::{File, Form, Tail};
@@ -395,6 +396,39 @@ impl ChunkedLayer {
             }
         }
     }
+
+    /// Reads the whole index of a file, also behind a node that is damaged or cannot be read.
+    ///
+    /// # Errors
+    /// Those that are not about this file alone.
+    pub(super) async fn list(&self, file: OpenFile<'_>) -> FsResult<Listed> {
+        let mut listed = Listed::default();
+        let mut from = 0;
+        loop {
+            match self.with_index(file, |file| file.index.next(from)).await {
+                Ok(Some((chunk, entry))) => {
+                    listed.chunks.push((chunk, entry));
+                    from = chunk + 1;
+                }
+                Ok(None) => return Ok(listed),
+                Err(error) if is_of_one_file(&error) => {
+                    let Step::Load(at) = file.borrow().index.next(from) else { return Err(error) };
+                    from = at.chunks().end;
+                    listed.unknown.push((at.chunks(), error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What the index of a file says, as far as it can be read.
+#[derive(Default)]
+pub(super) struct Listed {
+    /// The chunks that have a record, in order.
+    pub(super) chunks: Vec<(u64, Entry)>,
+    /// Chunks of which nothing is known, and the error of their node.
+    pub(super) unknown: Vec<(Range<u64>, FsError)>,
 }
 
 /// Reads a node of the index.

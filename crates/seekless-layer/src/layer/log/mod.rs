@@ -36,6 +36,7 @@ pub(super) mod mark;
 mod node;
 pub mod pack;
 mod plain;
+mod rebuild;
 mod space;
 mod stage;
 #[cfg(test)]

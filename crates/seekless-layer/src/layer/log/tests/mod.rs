@@ -9,6 +9,7 @@ mod foreign;
 mod held;
 mod model;
 mod pack;
+mod rebuild;
 mod replaced;
 mod secret;
 mod space;

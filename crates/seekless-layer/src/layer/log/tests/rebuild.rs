@@ -1,0 +1,214 @@
+//! Aim: what is damaged costs itself and nothing else: the check reports all of it, and a repair brings the last commit back. Method:
+//! damage to chosen records, slots and nodes, of files that were written in many ways.
+
+use super::*;
+use crate::fs::client::Client;
+use crate::fs::{FileSystem, OpenFlags, WriteMode};
+use crate::layer::codecs::Copy;
+use crate::layer::log::format::Head;
+use crate::rng::Rng;
+use crate::testing::{MemFsOptions, WeakFs};
+use crate::units::{Ino, SECTOR_BYTES};
+
+const CHUNK: usize = 4096;
+
+fn options() -> Options {
+    // Nothing is committed before it is asked for.
+    Options { write_back_interval: Nanos::from_secs(1_000), dirty_bytes_max: 32 * MIB, ..tiny(Arc::new(Copy)) }
+}
+
+/// The records of `/f` in the lower file, as the dump has them: what they are, and where they begin.
+async fn records(lower: &Fs) -> Vec<(String, usize)> {
+    let ino = Client::new(lower.clone()).stat(b"/f").await.unwrap().ino;
+    let dump = check::dump(lower, ino).await.unwrap();
+    let record = |line: &str| {
+        let (offset, what) = line.split_once(": ").unwrap();
+        (what.split(" of generation").next().unwrap().to_string(), offset.parse().unwrap())
+    };
+    dump.lines().map(record).collect()
+}
+
+/// The last record of this name.
+fn place_of(records: &[(String, usize)], name: &str) -> usize {
+    records.iter().rev().find(|(found, _)| found == name).unwrap().1
+}
+
+async fn flip(below: &Client, places: &[usize]) {
+    let mut bytes = below.read_file(b"/f").await.unwrap();
+    places.iter().for_each(|&at| bytes[at] ^= 0x10);
+    below.write_file(b"/f", &bytes).await.unwrap();
+}
+
+/// A file of `chunks` chunks, committed once.
+async fn made(rt: &Rt, lower: &Fs, chunks: usize) -> Vec<u8> {
+    let mut content = vec![0; chunks * CHUNK];
+    Rng::new(1).fill(&mut content);
+    let fs = stack_on(rt, lower.clone(), options()).await.unwrap();
+    Client::new(fs.clone()).write_file(b"/f", &content).await.unwrap();
+    fs.close().await.unwrap();
+    content
+}
+
+/// Chunks that cannot be read, and others that are damaged, are found in one check, and those that are well can be read.
+#[test]
+fn each_lost_chunk_is_reported() {
+    simulate(1, async |rt| {
+        let weak = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+        let lower: Fs = weak.clone();
+        let content = made(&rt, &lower, 600).await;
+        let below = Client::new(lower.clone());
+        let (ino, records) = (below.stat(b"/f").await.unwrap().ino, records(&lower).await);
+        let body = |number: usize| place_of(&records, &format!("chunk {number}")) + Head::BYTES + 1_000;
+        let (damaged, lost) = ([3, 300, 450], [1, 90, 310, 599]);
+        flip(&below, &damaged.map(body)).await;
+        lost.iter().for_each(|&number| weak.lose(ino, body(number) as u64 / SECTOR_BYTES));
+        for repair in [false, true] {
+            let report = check::check(&rt, lower.clone(), options(), repair).await.unwrap();
+            let mut wrong: Vec<usize> = damaged.into_iter().chain(lost).collect();
+            wrong.sort_unstable();
+            let ranges: Vec<String> = report
+                .findings
+                .iter()
+                .map(|finding| finding.problem.split(" are lost").next().unwrap().to_string())
+                .collect();
+            let expected = |number: &usize| format!("bytes {} to {}", number * CHUNK, (number + 1) * CHUNK);
+            assert_eq!(ranges, wrong.iter().map(expected).collect::<Vec<_>>(), "{report:?}");
+            assert!(report.findings.iter().all(|finding| !finding.repaired), "{report:?}");
+            assert_eq!(report.records, 600);
+            let client = Client::new(stack_on(&rt, lower.clone(), options()).await.unwrap());
+            let file = client.open(b"/f", OpenFlags::READ).await.unwrap();
+            for chunk in 0..600 {
+                let read = client.read(file, (chunk * CHUNK) as u64, CHUNK as u32).await;
+                assert_eq!(read.is_ok(), !wrong.contains(&chunk), "chunk {chunk}");
+                assert!(read.is_err() || read.unwrap() == content[chunk * CHUNK..][..CHUNK], "chunk {chunk}");
+            }
+        }
+    });
+}
+
+/// The same behind nodes of the index, and of a file with a lost tail. A repair makes the index again, but not what is lost with a chunk.
+#[test]
+fn what_is_behind_a_lost_node_is_reported() {
+    simulate(1, async |rt| {
+        let weak = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+        let lower: Fs = weak.clone();
+        let mut content = made(&rt, &lower, 600).await;
+        let below = Client::new(lower.clone());
+        let fs = stack_on(&rt, lower.clone(), options()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        client.truncate(b"/f", content.len() as u64 - 1_000).await.unwrap();
+        client.fsync(file).await.unwrap();
+        client.write(file, content.len() as u64 - 1_000, b"tail").await.unwrap();
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        content.truncate(600 * CHUNK - 1_000);
+        content.extend_from_slice(b"tail");
+        let records = records(&lower).await;
+        let body = |name: &str| place_of(&records, name) + Head::BYTES + 2;
+        flip(&below, &[body("node 0"), body("node 2"), body("chunk 300"), body("tail 599")]).await;
+        let lost = [0..256, 512..600, 300..301];
+        let report = check::check(&rt, lower.clone(), options(), false).await.unwrap();
+        assert_eq!(report.findings.len(), 4, "{report:?}");
+        for chunks in &lost {
+            let range = format!("bytes {} to {}", chunks.start * CHUNK, (chunks.end * CHUNK).min(content.len()));
+            assert!(report.findings.iter().any(|finding| finding.problem.contains(&range)), "{range}: {report:?}");
+        }
+        assert!(report.repairable && report.findings.iter().any(|finding| finding.problem.contains("tail")));
+        let report = check::check(&rt, lower.clone(), options(), true).await.unwrap();
+        assert_eq!(report.findings.iter().filter(|finding| !finding.repaired).count(), 1, "{report:?}");
+        let report = check::check(&rt, lower.clone(), options(), false).await.unwrap();
+        assert_eq!(report.findings.len(), 1, "{report:?}");
+        let client = Client::new(stack_on(&rt, lower.clone(), options()).await.unwrap());
+        let file = client.open(b"/f", OpenFlags::READ).await.unwrap();
+        content.truncate(600 * CHUNK - 1_000);
+        for chunk in (0..600).filter(|chunk| *chunk != 300) {
+            let expected = content[chunk * CHUNK..].iter().copied().take(CHUNK).collect::<Vec<u8>>();
+            let read = client.read(file, (chunk * CHUNK) as u64, expected.len() as u32).await.unwrap();
+            assert!(read == expected, "chunk {chunk}");
+        }
+        // An index that cannot be read is not made again: what cannot be read may be intact. The rest is checked nevertheless.
+        let ino = below.stat(b"/f").await.unwrap().ino;
+        let records = self::records(&lower).await;
+        weak.lose(ino, (place_of(&records, "node 1") as u64 + 2_048) / SECTOR_BYTES);
+        flip_in(&weak, ino, place_of(&records, "chunk 20") + Head::BYTES + 8).await;
+        for repair in [false, true] {
+            let report = check::check(&rt, lower.clone(), options(), repair).await.unwrap();
+            let has = |text: &str| report.findings.iter().any(|finding| finding.problem.contains(text));
+            assert!(has(&format!("bytes {} to {}", 20 * CHUNK, 21 * CHUNK)), "{report:?}");
+            assert!(has(&format!("bytes {} to {}", 256 * CHUNK, 512 * CHUNK)), "{report:?}");
+            assert!(report.findings.iter().all(|finding| !finding.repaired), "{report:?}");
+        }
+    });
+}
+
+async fn flip_in(weak: &Rc<WeakFs>, ino: Ino, at: usize) {
+    let read = crate::layer::read_lower(&(weak.clone() as Fs), ino, None, at as u64, 1).await.unwrap();
+    let data = crate::device::Data::from_slice(&[read[0] ^ 0x10]);
+    weak.write(ino, None, at as u64, data, WriteMode::default()).await.unwrap();
+}
+
+/// What is damaged before a repair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Damage {
+    Slot(usize),
+    BothSlots,
+}
+
+/// Aim: of a chunk that is written several times before one commit, a repair finds the record that counts, where slots are damaged. Method: overwrites in
+/// random order and of random length, staged at once, in a file with free space here and there.
+#[test]
+fn of_one_generation_the_last_record_counts() {
+    let replay = replay("rebuild::of_one_generation_the_last_record_counts");
+    for seed in replay.seeds(0..12) {
+        for damage in [Damage::Slot(0), Damage::Slot(1), Damage::BothSlots] {
+            simulate(seed, async |rt| overwritten(&rt, seed, damage).await);
+        }
+    }
+}
+
+async fn overwritten(rt: &Rt, seed: u64, damage: Damage) {
+    let mut rng = Rng::new(seed);
+    let chunks = [8, 27, 60, 400][seed as usize % 4];
+    let lower: Fs = model(rt);
+    let stacked = stack(rt, lower.clone(), options()).await.unwrap();
+    let client = Client::new(stacked.clone() as Fs);
+    let mut content = vec![0; chunks * CHUNK];
+    client.write_file(b"/f", &content).await.unwrap();
+    let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+    for _commit in 0..4 {
+        for _staging in 0..rng.between(1, 6) {
+            for _write in 0..chunks {
+                let chunk = rng.below(chunks as u64) as usize;
+                let mut new = vec![0; CHUNK];
+                let filled = rng.between(1, CHUNK as u64) as usize;
+                rng.fill(&mut new[..filled]);
+                content[chunk * CHUNK..][..CHUNK].copy_from_slice(&new);
+                client.write(file, (chunk * CHUNK) as u64, &new).await.unwrap();
+            }
+            for (_, node) in stacked.nodes().all() {
+                if let Some(file) = node.open(stacked.lower()) {
+                    stacked.layer().stage_full_chunks(file).await.unwrap();
+                }
+            }
+        }
+        client.fsync(file).await.unwrap();
+    }
+    client.close(file).await.unwrap();
+    stacked.close().await.unwrap();
+    let below = Client::new(lower.clone());
+    let mut bytes = below.read_file(b"/f").await.unwrap();
+    match damage {
+        Damage::Slot(slot) => bytes[slot * 512 + 50] ^= 0x10,
+        Damage::BothSlots => [50, 562].iter().for_each(|&at| bytes[at] ^= 0x10),
+    }
+    below.write_file(b"/f", &bytes).await.unwrap();
+    let report = check::check(rt, lower.clone(), options(), true).await.unwrap();
+    let name = format!("seed {seed}, {damage:?}");
+    assert!(report.findings.iter().all(|finding| finding.repaired), "{name}: {report:?}");
+    assert_clean(rt, &lower, &options()).await;
+    let read = Client::new(stack_on(rt, lower.clone(), options()).await.unwrap()).read_file(b"/f").await.unwrap();
+    let wrong: Vec<usize> =
+        (0..chunks).filter(|at| read[at * CHUNK..][..CHUNK] != content[at * CHUNK..][..CHUNK]).collect();
+    assert!(read.len() == content.len() && wrong.is_empty(), "{name}: chunks {wrong:?}");
+}
