@@ -6,13 +6,16 @@ use std::time::Duration;
 use seekless::device::DeviceError;
 use seekless::fs::FsError;
 use seekless::fs::ffs::PLACES;
-use seekless::stack::{Cause, Stack, StackError, quoted};
+use seekless::stack::{Cause, Stack, StackError, Value, quoted};
 
 use super::{Failure, WRONG_USAGE};
 use crate::leaves::{HostLeaves, signature};
 
 /// An error of a stack on files, with the file's content where that explains it.
 pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
+    if let (Some(Cause::FileSystem(_)), Some(failure)) = (&error.cause, member_alone(stack, leaves)) {
+        return failure;
+    }
     match &error.cause {
         Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
         Some(Cause::FileSystem(FsError::Corrupt { what: PLACES, .. })) => {
@@ -76,10 +79,50 @@ pub(super) fn forgotten(stack: &Stack) -> Option<Failure> {
     Some(Failure::new(problem).code(WRONG_USAGE))
 }
 
+/// The failure for a store that is a member of an array, and is opened without the others.
+pub(super) fn member_alone(stack: &Stack, leaves: &HostLeaves) -> Option<Failure> {
+    let files = leaves.files();
+    let ([file], [above @ .., leaf]) = (&files[..], stack.words()) else { return None };
+    if leaf.name() != "file" {
+        return None;
+    }
+    let found = signature::as_member(&std::fs::File::open(file.path()).ok()?)?;
+    let level = if found.level == 1 { "raid1" } else { "raid5" };
+    let (slot, count) = (found.slot, found.member_count);
+    let problem = format!("{} is member {slot} of a {level} of {count}", file.path().display());
+    let line = |path: &str| {
+        let leaf = format!("file:{}", Value::Path(path.to_owned()));
+        let above = above.iter().map(ToString::to_string);
+        quoted(&above.chain([format!("{level}:n={count}"), leaf]).collect::<Vec<_>>().join(" / "))
+    };
+    Some(Failure::new(problem).hint(match names_of_members(file.path(), slot, count) {
+        Some(names) => format!("open the array: {}", line(&names)),
+        None => format!("open the array, with a number for {{}} in the names of its members: {}", line("NAME-{}.img")),
+    }))
+}
+
+/// The path of member `slot` with `{}` for its number, if there are all the others by such names.
+fn names_of_members(path: &Path, slot: u32, count: u32) -> Option<String> {
+    let (path, number) = (path.to_str()?, slot.to_string());
+    let file_name = path.rfind('/').map_or(0, |slash| slash + 1);
+    let is_digit = |at: Option<usize>| at.and_then(|at| path.as_bytes().get(at)).is_some_and(u8::is_ascii_digit);
+    let mut places = path
+        .rmatch_indices(&number)
+        .filter(|&(at, _)| at >= file_name && !is_digit(at.checked_sub(1)) && !is_digit(Some(at + number.len())));
+    places.find_map(|(at, _)| {
+        let (before, after) = (&path[..at], &path[at + number.len()..]);
+        let are_there = (0..count).all(|slot| Path::new(&format!("{before}{slot}{after}")).exists());
+        are_there.then(|| format!("{before}{{}}{after}"))
+    })
+}
+
 /// The failure for a store that does not hold the stack's file system.
 ///
 /// It suggests mkfs only where that would destroy nothing.
 pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
+    if let Some(failure) = member_alone(stack, leaves) {
+        return failure;
+    }
     let name = stack.volume().map_or("file system", |word| word.name());
     if stack.is_volatile() {
         let problem = format!("there is no {name} here: every command creates this store empty, and it keeps nothing");

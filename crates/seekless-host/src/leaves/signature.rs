@@ -13,8 +13,11 @@ use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
 use seekless::fs::lfs::format::{SUPERBLOCK_MAGIC, SUPERBLOCK_SECTORS};
 use seekless::fs::vlfs::format::MAGIC as VLFS_MAGIC;
-use seekless::units::{MIB, human_bytes};
+use seekless::units::{MIB, SECTOR_BYTES, human_bytes};
 use seekless::vlog::format::{ABOVE_AT, MAGIC as VLD_MAGIC};
+use seekless::volume::format::{
+    BLOCK_BYTES as ARRAY_BLOCK_BYTES, MAGIC as ARRAY_MAGIC, SUPERBLOCKS as ARRAY_SUPERBLOCKS, Superblock,
+};
 
 /// A magic number at a fixed place.
 struct Signature {
@@ -48,6 +51,9 @@ pub const VLD: &str = "a Seekless virtual log disk";
 /// Name of the Berkeley Fast File System, of any implementation.
 pub const UFS: &str = "a UFS file system";
 
+/// Name of a part of an array.
+pub const MEMBER: &str = "a member of a Seekless array";
+
 /// Name of the file system of a word of the stack line.
 pub fn of_word(word: &str) -> Option<&'static str> {
     const NAMES: &[(&str, &str)] = &[("lfs", LFS), ("vlfs", VLFS), ("ffs", UFS)];
@@ -61,6 +67,9 @@ const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
 /// specific ones come first.
 #[rustfmt::skip]
 const SIGNATURES: &[Signature] = &[
+    // Before what is on the array, of which a member may have a beginning or an end.
+    at(0, &ARRAY_MAGIC, MEMBER),
+    at(ARRAY_SUPERBLOCKS[1] * SECTOR_BYTES, &ARRAY_MAGIC, MEMBER),
     at(ABOVE_AT as u64, &VLFS_MAGIC, VLFS),
     Signature { name: VLFS, at: End(4096 - ABOVE_AT as u64), magic: &VLFS_MAGIC },
     at(0, LFS_MAGIC, LFS),
@@ -159,6 +168,16 @@ pub fn signatures(file: &File, size: u64) -> io::Result<Vec<Found>> {
         }
     }
     Ok(found)
+}
+
+/// What the array says, of which `file` is a member: the younger of two superblocks.
+pub fn as_member(file: &File) -> Option<Superblock> {
+    let superblocks = ARRAY_SUPERBLOCKS.iter().filter_map(|sector| {
+        let mut block = vec![0; ARRAY_BLOCK_BYTES as usize];
+        file.read_exact_at(&mut block, sector * SECTOR_BYTES).ok()?;
+        Superblock::from_block(&block).ok()
+    });
+    superblocks.max_by_key(|superblock| superblock.generation)
 }
 
 /// Content of a store.

@@ -72,6 +72,40 @@ fn what_a_member_holds_wrong_is_put_right() {
     }
 }
 
+/// A member that is opened without the others is recognised, and the line of the array is proposed.
+#[test]
+fn a_member_alone_is_recognised() {
+    for (word, count) in [("raid5:n=3", 3), ("raid1:n=2", 2)] {
+        for fs in ["lfs", "vlfs", "ffs"] {
+            let scratch = Scratch::new();
+            let line = format!("{fs} / {word} / file:m{{}}.img");
+            scratch.good(&["mkfs", "-q", &format!("{line},size=16MiB")]);
+            scratch.make_directory("mnt");
+            for member in 0..count {
+                let alone = format!("{fs} / file:m{member}.img");
+                let level = word.split(':').next().unwrap();
+                let says = format!(
+                    "seekless: m{member}.img is member {member} of a {level} of {count}\nopen the array: '{line}'\n"
+                );
+                for command in [vec!["info", &alone], vec!["fsck", &alone], vec!["mount", &alone, "mnt"]] {
+                    if command[0] != "mount" || can_mount() {
+                        let ended = scratch.run(&command);
+                        assert!(ended.code != 0 && ended.err == says, "{command:?}: {}{}", ended.out, ended.err);
+                    }
+                }
+            }
+            // Where the others are is not known.
+            std::fs::rename(scratch.path("m1.img"), scratch.path("other.img")).unwrap();
+            let ended = scratch.run(&["info", &format!("{fs} / file:other.img")]);
+            let says =
+                format!("with a number for {{}} in the names of its members: '{fs} / {word} / file:NAME-{{}}.img'");
+            assert!(ended.err.contains(&says), "{}", ended.err);
+            let refused = scratch.run(&["mkfs", &format!("{fs} / file:other.img")]);
+            assert!(refused.err.contains("holds a member of a Seekless array"), "{}", refused.err);
+        }
+    }
+}
+
 /// A scrub of an array that lacks a member is no success, however well the rest agrees.
 #[test]
 fn a_scrub_without_a_member_is_incomplete() {
