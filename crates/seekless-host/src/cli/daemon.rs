@@ -2,7 +2,10 @@
 
 use std::fs::OpenOptions;
 use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::exit::FAILED;
@@ -58,6 +61,18 @@ pub(super) fn split() -> Result<Side, Failure> {
 impl Waiting {
     pub(super) fn child(&self) -> Pid {
         self.child
+    }
+
+    /// Where the report comes from.
+    pub(super) fn pipe(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    /// There is a report, or there will be none.
+    pub(super) fn has_reported(&self) -> bool {
+        let now = Timespec::try_from(Duration::ZERO).unwrap_or_default();
+        // What cannot be asked is waited for.
+        !matches!(rustix::event::poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&now)), Ok(0))
     }
 
     /// Waits for the child's report, which becomes this process's own.

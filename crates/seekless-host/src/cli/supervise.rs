@@ -32,6 +32,9 @@ use crate::reactor::Signals;
 const DEATHS_MAX: usize = 3;
 const WITHIN: Duration = Duration::from_secs(60);
 
+/// How often to look without a signal: those of several ends come as one.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Between a death and the next start.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -224,6 +227,14 @@ fn serve_once(
     mount: &Place,
 ) -> Result<Ended, Failure> {
     let child = waiting.child();
+    let mut asked = Asked::default();
+    // Recovery can take long, and can be ended, too.
+    while !waiting.has_reported() {
+        if let Some(signal) = asked.take(signals) {
+            let _ = rustix::process::kill_process(child, signal);
+        }
+        signals.wait_beside(waiting.pipe(), LOOK);
+    }
     let outcome = waiting.outcome();
     if outcome.is_ok() {
         mount.remember();
@@ -237,47 +248,72 @@ fn serve_once(
             return Err(failure);
         }
         (Err(failure), None) => {
-            let (_, is_asked) = end_of(child, signals);
+            end_of(child, signals, &mut asked);
             let how = format!("could not be started again ({})", failure.text);
             if mount.is_dead() {
-                return Ok(Ended::Died { how, is_asked });
+                return Ok(Ended::Died { how, is_asked: asked.to_end });
             }
             log::error!("the daemon of {} {how}; nothing is mounted there", mount.now().display());
             return Ok(Ended::Over(failure.code));
         }
     }
-    let (status, is_asked) = end_of(child, signals);
+    let status = end_of(child, signals, &mut asked);
     let code = status.and_then(WaitStatus::exit_status).map_or(FAILED, |code| u8::try_from(code).unwrap_or(FAILED));
     Ok(match mount.is_dead() {
-        true => Ended::Died { how: format!("died{}", status.map(daemon::describe).unwrap_or_default()), is_asked },
+        true => Ended::Died {
+            how: format!("died{}", status.map(daemon::describe).unwrap_or_default()),
+            is_asked: asked.to_end,
+        },
         false => Ended::Over(code),
     })
 }
 
-/// Waits for the end of a process, and passes signals on to it. True when one of them asked it to end. There is no status when it was
-/// collected before, as one that ended without a message.
-fn end_of(child: Pid, signals: &Signals) -> (Option<WaitStatus>, bool) {
-    let mut is_asked = false;
+/// Waits for the end of a process, and passes signals on to it. There is no status when it was collected before, as one that ended
+/// without a message.
+fn end_of(child: Pid, signals: &Signals, asked: &mut Asked) -> Option<WaitStatus> {
     loop {
-        match rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
-            Ok(Some((_, status))) => return (Some(status), is_asked),
-            Err(Errno::CHILD) => return (None, is_asked),
-            Ok(None) | Err(_) => {}
+        let ended = match rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
+            Ok(Some((_, status))) => Some(Some(status)),
+            Err(Errno::CHILD) => Some(None),
+            Ok(None) | Err(_) => None,
+        };
+        // Also of one that has ended: if it was asked to, it has not just died.
+        let end = asked.take(signals);
+        if let Some(status) = ended {
+            return status;
         }
-        // Signals of several ends come as one, so there is a limit.
-        signals.wait(Duration::from_secs(1));
-        while let Some(signal) = signals.pending() {
-            let passed_on = match signal {
-                libc::SIGINT => Signal::INT,
-                libc::SIGTERM => Signal::TERM,
-                libc::SIGHUP => Signal::HUP,
-                libc::SIGUSR1 => Signal::USR1,
-                _ => continue,
-            };
-            is_asked |= passed_on != Signal::USR1;
+        let counters = std::mem::take(&mut asked.for_counters).then_some(Signal::USR1);
+        for signal in [end, counters].into_iter().flatten() {
             // It may have ended in this moment.
-            let _ = rustix::process::kill_process(child, passed_on);
+            let _ = rustix::process::kill_process(child, signal);
         }
+        signals.wait(LOOK);
+    }
+}
+
+/// What signals have asked for.
+#[derive(Default)]
+struct Asked {
+    to_end: bool,
+    /// Not passed on yet: a daemon that does not work yet might die of it.
+    for_counters: bool,
+}
+
+impl Asked {
+    /// Takes the pending signals, and returns the last one that asks for the end.
+    fn take(&mut self, signals: &Signals) -> Option<Signal> {
+        let mut end = None;
+        while let Some(signal) = signals.pending() {
+            match signal {
+                libc::SIGINT => end = Some(Signal::INT),
+                libc::SIGTERM => end = Some(Signal::TERM),
+                libc::SIGHUP => end = Some(Signal::HUP),
+                libc::SIGUSR1 => self.for_counters = true,
+                _ => {}
+            }
+        }
+        self.to_end |= end.is_some();
+        end
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,9 +77,13 @@ impl Signals {
 
     /// Returns when a signal is pending, and after `patience` at the latest.
     pub fn wait(&self, patience: Duration) {
-        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
-        // Interrupted, or not possible: the caller looks anyway.
-        let _ = rustix::event::poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], Some(&timeout));
+        poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], patience);
+    }
+
+    /// The same, or when there is something to read from `other`.
+    pub fn wait_beside(&self, other: BorrowedFd<'_>, patience: Duration) {
+        let other = PollFd::from_borrowed_fd(other, PollFlags::IN);
+        poll(&mut [PollFd::new(&*self.file, PollFlags::IN), other], patience);
     }
 
     /// Runs `start`, which starts a process, with the original signal mask, because a process inherits blocked signals.
@@ -123,6 +127,12 @@ impl Signals {
         }
         std::process::exit(128 + signal)
     }
+}
+
+fn poll(files: &mut [PollFd<'_>], patience: Duration) {
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    // Interrupted, or not possible: the caller looks anyway.
+    let _ = rustix::event::poll(files, Some(&timeout));
 }
 
 impl Drop for Signals {

@@ -480,3 +480,44 @@ fn signals_between_a_death_and_the_next_daemon_are_received() {
         let _ = std::fs::remove_file(scratch.path("log"));
     }
 }
+
+/// Aim: a stop that comes while the next daemon opens the volume ends that one, and is not one death more. Method: the volume is in another
+/// mount, whose daemon is stopped, and it would be the third death.
+#[test]
+fn a_stop_reaches_a_daemon_that_opens() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    ["store", "inner"].into_iter().for_each(|name| scratch.make_directory(name));
+    std::fs::rename(scratch.path("a.img"), scratch.path("store/a.img")).unwrap();
+    scratch.good(&["mount", "wrap / hostdir:store", "inner", "--pid-file", "inner.pid"]);
+    let line = "lfs / file:inner/a.img";
+    scratch.good(&["mount", line, "mnt", "--supervise", "--pid-file", "pid", "--log-file", "log"]);
+    kill_and_wait(&scratch);
+    let (before, supervisor) = (daemon(&scratch), parent(daemon(&scratch)));
+    let inner = std::fs::read_to_string(scratch.path("inner.pid")).unwrap();
+    let inner = Pid::from_raw(inner.trim().parse().unwrap()).unwrap();
+    kill_process(before, Signal::KILL).unwrap();
+    wait_for("its death", || !is_running(before));
+    kill_process(inner, Signal::STOP).unwrap();
+    let of_supervisor = format!("PPid:\t{}\n", supervisor.as_raw_nonzero());
+    wait_for("the next daemon", || {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+            let status = std::fs::read_to_string(process.path().join("status")).unwrap_or_default();
+            status.contains(&of_supervisor) && !status.contains("State:\tZ")
+        })
+    });
+    // One that asks for counters is for a daemon that works.
+    kill_process(supervisor, Signal::USR1).unwrap();
+    kill_process(supervisor, Signal::TERM).unwrap();
+    let is_over = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        !is_running(supervisor)
+    });
+    kill_process(inner, Signal::CONT).unwrap();
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(is_over && !scratch.is_mounted("mnt"), "{log}");
+    assert!(log.contains("when it was asked to end") && !log.contains("stays down"), "{log}");
+    scratch.good(&["umount", "inner"]);
+}
