@@ -39,6 +39,7 @@ mod plain;
 mod rebuild;
 mod space;
 mod stage;
+mod swap;
 #[cfg(test)]
 mod tests;
 

@@ -8,20 +8,21 @@
 //! files of it; a file that changes during its conversion; a file that others have open for writing, since what they write later would go to
 //! the old file, which has no name then; and one that would not take less space.
 //!
-//! A writer that begins during the conversion is noticed up to the moment when the old file no longer has its name. So the new and the old
-//! file swap names first, and swap again if there is a writer by then.
+//! A writer that begins during the conversion, and any other change of the file or of its name, is noticed up to the moment when the old file
+//! no longer has its name. So the new and the old file swap names first, and swap again if there is one by then ([`swap`](super::swap)).
 
 use std::ops::Range;
 
 use super::load::{Content, is_of_one_file, look};
+use super::swap::{CHANGED, Found, Names, NotReplaced, check_writers};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
 use crate::device::Data;
 use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::client::{Client, ListedEntry};
 use crate::fs::{
-    Attr, EntryName, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, RenameMode, SeekTo, SetAttr, SetTime,
-    WriteMode, Writers, XattrMode,
+    Attr, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, SeekTo, SetAttr, SetTime, WriteMode, Writers,
+    XattrMode,
 };
 use crate::layer::directory::{Claim, let_go, schemes};
 use crate::rt::Rt;
@@ -76,8 +77,6 @@ const IN_USE: &str = "it is open for writing, mapped, or used as a disk; end tha
 const NO_SPACE: &str =
     "there is not enough space to write it again before the old one is removed; make some and run this again";
 
-const TOO_LARGE: &str = "the file system below takes no file of its size";
-
 /// Bytes of one read or write, which begins at a multiple of it.
 const PIECE_BYTES: u32 = 1 << 20;
 
@@ -115,27 +114,6 @@ struct PackJob {
     direction: Direction,
     /// Leave files that would not take less space.
     wants_gain: bool,
-}
-
-/// Why a file was not replaced.
-enum NotReplaced {
-    /// It is left as it is, for this reason.
-    Left(&'static str),
-    /// Others have it open for writing.
-    InUse,
-    /// There is not enough space to write it again.
-    NoSpace,
-    Failed(FsError),
-}
-
-impl From<FsError> for NotReplaced {
-    fn from(error: FsError) -> NotReplaced {
-        match error {
-            FsError::NoSpace => NotReplaced::NoSpace,
-            FsError::FileTooLarge => NotReplaced::Left(TOO_LARGE),
-            error => NotReplaced::Failed(error),
-        }
-    }
 }
 
 /// An open file on one side.
@@ -251,10 +229,11 @@ impl PackJob {
             return Ok(others.any(|other| other.ino == converted));
         }
         let stat = async |name: &[u8]| self.lower.stat(&[directory, b"/", name].concat()).await;
-        let unchanged = stat(&entry.name).await?.mtime;
+        // The new file got all of these.
+        let given = |attr: Attr| (attr.mtime, attr.permissions, attr.uid, attr.gid, attr.links);
+        let unchanged = given(stat(&entry.name).await?);
         for other in others {
-            // The new file got this time.
-            if stat(&other.name).await?.mtime == unchanged {
+            if given(stat(&other.name).await?) == unchanged {
                 return Ok(true);
             }
         }
@@ -325,6 +304,11 @@ impl PackJob {
                 progress.left.push((path.to_vec(), NO_SPACE.to_string()));
                 Ok(false)
             }
+            Err(NotReplaced::Kept(reason)) => {
+                progress.files_failed += 1;
+                progress.left.push((path.to_vec(), reason));
+                Ok(false)
+            }
             Err(NotReplaced::Failed(error)) => failed(progress, path, error),
         }
     }
@@ -340,7 +324,10 @@ impl PackJob {
         let opened = self.top.open(path, OpenFlags::READ).await?;
         let from = Side { fs: self.top.fs(), ino: opened.ino, handle: opened.handle };
         let unfinished = [UNFINISHED, before.ino.to_string().as_bytes()].concat();
-        let replaced = self.replace_open(parent, path, name, &unfinished, from).await;
+        let replaced = match from.ino == before.ino {
+            true => self.replace_open(parent, name, &unfinished, from).await,
+            false => Err(NotReplaced::Left(CHANGED)),
+        };
         // Only now a writer that has waited goes on, and writes to the file that it opened.
         self.top.close(opened).await?;
         replaced
@@ -349,7 +336,6 @@ impl PackJob {
     async fn replace_open(
         &self,
         parent: Ino,
-        path: &[u8],
         name: &[u8],
         unfinished: &[u8],
         from: Side<'_>,
@@ -362,92 +348,46 @@ impl PackJob {
             Direction::Pack => self.top.fs(),
             Direction::Unpack => self.lower.fs(),
         };
+        // Others may give its name to another file at any time.
+        let source = Found::of(self.lower.fs(), from.ino).await?;
+        if source.attr.links != 1 {
+            return Err(NotReplaced::Left(CHANGED));
+        }
         // Not readable by others before it has its permissions.
-        let source = self.lower.stat(path).await?;
-        let new = NewNode { permissions: 0o600, umask: 0, uid: source.uid, gid: source.gid };
+        let new = NewNode { permissions: 0o600, umask: 0, uid: source.attr.uid, gid: source.attr.gid };
         let (entry, opened) = match target.create(parent, unfinished, new, OpenFlags::READ_WRITE).await {
             Err(FsError::Exists) => return Err(NotReplaced::Left("another file has the name of its unfinished copy")),
             other => other?,
         };
         let to = Side { fs: target, ino: entry.attr.ino, handle: opened.handle };
-        let made = self.copy(path, from, to, &source).await;
-        match made {
-            Ok(attr) => self.take_place(parent, name, unfinished, from).await.map(|writers| (attr, writers)),
-            Err(why) => Err(self.remove(parent, unfinished, why).await),
+        let names = Names::new(self.lower.fs(), parent, name, unfinished);
+        match self.copy(from, to, &source).await {
+            Ok(attr) => names.replace(&source, from.handle).await.map(|writers| (attr, writers)),
+            Err(why) => Err(names.remove(to.ino, why).await),
         }
     }
 
-    /// Removes the new file because of `why`, which is the first error and so the one to report.
-    async fn remove(&self, parent: Ino, unfinished: &[u8], why: NotReplaced) -> NotReplaced {
-        let _ = self.lower.fs().unlink(parent, unfinished).await;
-        why
-    }
-
-    /// Fails when others have the file open for writing, or had since the first call.
+    /// See [`check_writers`].
     async fn check_writers(&self, from: Side<'_>) -> Result<Writers, NotReplaced> {
-        match self.lower.fs().other_writers(from.ino, from.handle).await? {
-            Writers::Some => Err(NotReplaced::InUse),
-            writers => Ok(writers),
-        }
-    }
-
-    /// Gives the new file the name of the old one, and removes the old one.
-    async fn take_place(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        unfinished: &[u8],
-        from: Side<'_>,
-    ) -> Result<Writers, NotReplaced> {
-        let lower = self.lower.fs();
-        let (new, old) = (EntryName { parent, name: unfinished }, EntryName { parent, name });
-        let writers = match self.check_writers(from).await {
-            Ok(writers) => writers,
-            Err(why) => return Err(self.remove(parent, unfinished, why).await),
-        };
-        let swapped = match writers {
-            Writers::None => lower.rename(new, old, RenameMode::Exchange).await,
-            _ => Err(FsError::Unsupported),
-        };
-        match swapped {
-            Ok(()) => {
-                // A writer that found the old file by its name, and waits to open it, still gets it under that name.
-                if let Err(why) = self.check_writers(from).await {
-                    lower.rename(new, old, RenameMode::Exchange).await?;
-                    return Err(self.remove(parent, unfinished, why).await);
-                }
-                lower.unlink(parent, unfinished).await?;
-                Ok(writers)
-            }
-            // There is no such rename here, or no use in it.
-            Err(FsError::Unsupported | FsError::Invalid(_) | FsError::Loop) => {
-                match lower.rename(new, old, RenameMode::Replace).await {
-                    Ok(()) => Ok(writers),
-                    Err(error) => Err(self.remove(parent, unfinished, error.into()).await),
-                }
-            }
-            Err(error) => Err(self.remove(parent, unfinished, error.into()).await),
-        }
+        check_writers(self.lower.fs(), from.ino, from.handle).await
     }
 
     /// Fills the new file, gives it all attributes of the old one, and compares it.
-    async fn copy(&self, path: &[u8], from: Side<'_>, to: Side<'_>, source: &Attr) -> Result<Attr, NotReplaced> {
-        let filled = self.fill(path, from, to, source).await;
+    async fn copy(&self, from: Side<'_>, to: Side<'_>, source: &Found) -> Result<Attr, NotReplaced> {
+        let filled = self.fill(from, to, source).await;
         let released = to.release().await;
         to.fs.forget(to.ino, 1).await;
         let made = match filled {
             Err(why @ (NotReplaced::Failed(_) | NotReplaced::NoSpace)) => return Err(why), // The first error is the one to report.
             other => released.map_err(NotReplaced::from).and(other)?,
         };
-        let now = self.lower.stat(path).await?;
-        match (now.mtime, now.ctime, now.size) == (source.mtime, source.ctime, source.size) {
-            true if self.wants_gain && made.sectors >= source.sectors => Err(NotReplaced::Left(NO_GAIN)),
-            true => Ok(made),
-            false => Err(NotReplaced::Left("it was changed in the meantime")),
+        match self.wants_gain && made.sectors >= source.attr.sectors {
+            true => Err(NotReplaced::Left(NO_GAIN)),
+            false => Ok(made),
         }
     }
 
-    async fn fill(&self, path: &[u8], from: Side<'_>, to: Side<'_>, source: &Attr) -> Result<Attr, NotReplaced> {
+    async fn fill(&self, from: Side<'_>, to: Side<'_>, source: &Found) -> Result<Attr, NotReplaced> {
         let (mut crc, mut at) = (0, 0);
         loop {
             // A writer waits as long as this file is read, so it is not kept waiting for all of it.
@@ -475,16 +415,13 @@ impl PackJob {
             lower.removexattr(to.ino, XATTR_ACL_ACCESS).await?;
         }
         // A change of the owner removes capabilities and set-id bits, so those come after it.
-        let owner = SetAttr { uid: Some(source.uid), gid: Some(source.gid), ..SetAttr::default() };
+        let owner = SetAttr { uid: Some(source.attr.uid), gid: Some(source.attr.gid), ..SetAttr::default() };
         lower.setattr(to.ino, None, owner).await?;
-        let old = self.lower.resolve(path).await?;
-        let copied = self.copy_attributes(old, to.ino).await;
-        self.lower.forget(old).await;
-        copied?;
+        self.copy_attributes(source, to.ino).await?;
         let attributes = SetAttr {
-            permissions: Some(source.permissions),
-            atime: Some(SetTime::At(source.atime)),
-            mtime: Some(SetTime::At(source.mtime)),
+            permissions: Some(source.attr.permissions),
+            atime: Some(SetTime::At(source.attr.atime)),
+            mtime: Some(SetTime::At(source.attr.mtime)),
             ..SetAttr::default()
         };
         lower.setattr(to.ino, None, attributes).await?;
@@ -492,18 +429,13 @@ impl PackJob {
         Ok(lower.getattr(to.ino, None).await?)
     }
 
-    async fn copy_attributes(&self, from: Ino, to: Ino) -> FsResult<()> {
-        let lower = self.lower.fs();
-        for name in lower.listxattr(from).await? {
-            if name == mark::NAME {
-                continue;
-            }
-            let value = lower.getxattr(from, &name).await?;
+    async fn copy_attributes(&self, source: &Found, to: Ino) -> FsResult<()> {
+        for (name, value) in &source.attributes {
             let name = match self.direction {
-                Direction::Pack => mark::below(&name),
-                Direction::Unpack => mark::above(&name).unwrap_or(name),
+                Direction::Pack => mark::below(name),
+                Direction::Unpack => mark::above(name).unwrap_or_else(|| name.clone()),
             };
-            lower.setxattr(to, &name, &value, XattrMode::Set).await?;
+            self.lower.fs().setxattr(to, &name, value, XattrMode::Set).await?;
         }
         Ok(())
     }

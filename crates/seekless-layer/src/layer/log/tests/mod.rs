@@ -13,6 +13,7 @@ mod rebuild;
 mod replaced;
 mod secret;
 mod space;
+mod swapped;
 mod times;
 mod troubles;
 mod weak_fs;

@@ -1,0 +1,276 @@
+//! A new file takes the name of the one that it was made from, while other programs may use that name.
+//!
+//! No rename replaces a file only if it is a certain one. So the two names swap their files, which loses nothing, and what has come to the
+//! other name by that is looked at. The old file, as it was when it was copied, is removed. Anything else is what others made of the name
+//! in the last moment, and the names swap again. That may displace something later still, so it is looked at each time.
+//!
+//! Invariants
+//!   W1  Only these files are removed: the new one; the old one, unchanged; one whose name others have replaced or removed since.
+
+use std::cell::RefCell;
+
+use super::mark;
+use crate::fs::{Attr, EntryName, Fs, FsError, FsResult, Handle, OpenFlags, OpenProtocol, RenameMode, Writers};
+use crate::units::Ino;
+
+/// Why a file was not replaced.
+#[derive(Debug)]
+pub(super) enum NotReplaced {
+    /// It is left as it is, for this reason.
+    Left(&'static str),
+    /// Others have it open for writing.
+    InUse,
+    /// There is not enough space to write it again.
+    NoSpace,
+    Failed(FsError),
+    /// As the text says, there are two versions of it now.
+    Kept(String),
+}
+
+pub(super) const CHANGED: &str = "it was changed in the meantime";
+
+pub(super) const REMOVED: &str = "it was removed in the meantime";
+
+const TOO_LARGE: &str = "the file system below takes no file of its size";
+
+/// What the error is about has been removed by others.
+pub(super) fn is_removed(error: &FsError) -> bool {
+    matches!(error, FsError::NotFound | FsError::Stale)
+}
+
+impl From<FsError> for NotReplaced {
+    fn from(error: FsError) -> NotReplaced {
+        match error {
+            FsError::NoSpace => NotReplaced::NoSpace,
+            FsError::FileTooLarge => NotReplaced::Left(TOO_LARGE),
+            error if is_removed(&error) => NotReplaced::Left(REMOVED),
+            error => NotReplaced::Failed(error),
+        }
+    }
+}
+
+/// Fails when others have the file open for writing, or had since the first call.
+pub(super) async fn check_writers(fs: &Fs, ino: Ino, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
+    match fs.other_writers(ino, handle).await? {
+        Writers::Some => Err(NotReplaced::InUse),
+        writers => Ok(writers),
+    }
+}
+
+/// A file as it was found, without its content: a change of that shows in the time.
+pub(super) struct Found {
+    pub(super) attr: Attr,
+    /// Names and values, without the layer's own.
+    pub(super) attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Found {
+    pub(super) async fn of(fs: &Fs, ino: Ino) -> FsResult<Found> {
+        let attr = fs.getattr(ino, None).await?;
+        let mut attributes = Vec::new();
+        for name in fs.listxattr(ino).await? {
+            if name == mark::NAME {
+                continue;
+            }
+            match fs.getxattr(ino, &name).await {
+                Err(FsError::NoAttribute) => {}
+                value => attributes.push((name, value?)),
+            }
+        }
+        Ok(Found { attr, attributes })
+    }
+
+    /// Whether it is the same file without a change. A rename may set `ctime`, which is not compared therefore.
+    fn is_as(&self, other: &Found) -> bool {
+        let key = |found: &Found| {
+            let Attr { ino, kind, permissions, links, uid, gid, size, mtime, .. } = found.attr;
+            (ino, kind, permissions, links, uid, gid, size, mtime)
+        };
+        key(self) == key(other) && self.attributes == other.attributes
+    }
+}
+
+/// The name of the old file and that of the new one, in one directory.
+pub(super) struct Names<'a> {
+    lower: &'a Fs,
+    parent: Ino,
+    name: &'a [u8],
+    unfinished: &'a [u8],
+    /// The files that were looked at are in use, so that no other one gets the number of one of them.
+    held: RefCell<Vec<Ino>>,
+}
+
+impl<'a> Names<'a> {
+    /// Only this process uses the name `unfinished`.
+    pub(super) fn new(lower: &'a Fs, parent: Ino, name: &'a [u8], unfinished: &'a [u8]) -> Names<'a> {
+        Names { lower, parent, name, unfinished, held: RefCell::default() }
+    }
+
+    /// Gives the new file the name of `old`, and removes that. `handle` is that of `old`. Returns whether `old` was free of writers.
+    pub(super) async fn replace(&self, old: &Found, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
+        let replaced = self.replace_held(old, handle).await;
+        for ino in self.held.take() {
+            self.lower.forget(ino, 1).await;
+        }
+        replaced
+    }
+
+    async fn replace_held(&self, old: &Found, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
+        let new = self.look(self.unfinished).await?;
+        let writers = match self.check(old, handle).await {
+            Ok(writers) => writers,
+            Err(why) => return Err(self.remove(new.attr.ino, why).await),
+        };
+        match self.swap().await {
+            Ok(()) => {}
+            // There is no such rename here.
+            Err(FsError::Unsupported | FsError::Invalid(_) | FsError::Loop) => {
+                // A change between these two is lost.
+                let replaced = match self.check(old, handle).await {
+                    Ok(_) => self.rename(self.unfinished, self.name, RenameMode::Replace).await.map_err(Into::into),
+                    Err(why) => Err(why),
+                };
+                return match replaced {
+                    Ok(()) => Ok(writers),
+                    Err(why) => Err(self.remove(new.attr.ino, why).await),
+                };
+            }
+            Err(error) => return Err(self.remove(new.attr.ino, error.into()).await),
+        }
+        // A writer that found the old file by its name, and waits to open it, still gets it under that name.
+        let found = self.look(self.unfinished).await;
+        let why = match (check_writers(self.lower, old.attr.ino, handle).await, found) {
+            (Ok(_), Ok(found)) if found.is_as(old) => {
+                self.lower.unlink(self.parent, self.unfinished).await?;
+                return Ok(writers);
+            }
+            (Err(why), _) => why,
+            (_, Err(error)) => error.into(),
+            _ => NotReplaced::Left(CHANGED),
+        };
+        let gave_back = self.give_back(new).await;
+        // Others may have synced their names when these were swapped.
+        let synced = self.lower.fsyncdir(self.parent, None).await;
+        match gave_back {
+            Ok(true) => Err(synced.err().map_or(why, NotReplaced::Failed)),
+            Ok(false) => Err(self.keep(CHANGED, old.attr.ino).await),
+            Err(error) => Err(self.keep(&error.to_string(), old.attr.ino).await),
+        }
+    }
+
+    /// Gives the file with the name `unfinished` the name back that `placed` has in its stead, and removes that. Returns false when something is
+    /// left under the name `unfinished` that others may want.
+    async fn give_back(&self, mut placed: Found) -> FsResult<bool> {
+        // Each time but the first, others have saved the file since the one before.
+        const SWAPS_MAX: u32 = 16;
+        for _ in 0..SWAPS_MAX {
+            let beside = self.look(self.unfinished).await?;
+            let at_name = match self.look(self.name).await {
+                Err(FsError::NotFound) => None,
+                found => Some(found?.attr.ino),
+            };
+            if at_name != Some(placed.attr.ino) {
+                // Others have replaced or removed what stood for the file beside, or have moved it.
+                let was_moved = self.is_linked(placed.attr.ino).await?;
+                if !was_moved {
+                    self.lower.unlink(self.parent, self.unfinished).await?;
+                }
+                return Ok(!was_moved);
+            }
+            let watch = match self.lower.traits().open_protocol {
+                OpenProtocol::Handles => self.lower.open(placed.attr.ino, OpenFlags::READ).await?.handle,
+                OpenProtocol::ZeroMessage => None,
+            };
+            let displaced = self.displace(placed.attr.ino, watch).await;
+            if let Some(watch) = watch {
+                self.lower.release(placed.attr.ino, watch).await?;
+            }
+            match displaced? {
+                // Nothing has moved.
+                None => {}
+                Some((found, has_writer)) if found.attr.ino == placed.attr.ino => {
+                    let is_unused = found.is_as(&placed) && !has_writer;
+                    if is_unused {
+                        self.lower.unlink(self.parent, self.unfinished).await?;
+                    }
+                    return Ok(is_unused);
+                }
+                // It is later than the one that has the name now.
+                Some(_) => placed = beside,
+            }
+        }
+        Ok(false)
+    }
+
+    /// Swaps the names, and returns what the file `placed` was displaced as, and whether it has a writer: one that began before its name was
+    /// gone. `None` when the name had gone before.
+    async fn displace(&self, placed: Ino, watch: Option<Handle>) -> FsResult<Option<(Found, bool)>> {
+        let had_writer = self.lower.other_writers(placed, watch).await? == Writers::Some;
+        match self.swap().await {
+            Err(FsError::NotFound) => return Ok(None),
+            swapped => swapped?,
+        }
+        let has_writer = self.lower.other_writers(placed, watch).await? == Writers::Some;
+        Ok(Some((self.look(self.unfinished).await?, had_writer || has_writer)))
+    }
+
+    /// Gives what has the name `unfinished`, and belongs to others, a name at which they find it, and which no later conversion takes for
+    /// that of an unfinished file.
+    async fn keep(&self, why: &str, old: Ino) -> NotReplaced {
+        const NAMES_MAX: u32 = 100;
+        for number in 0..NAMES_MAX {
+            let kept = format!("seekless-pack-kept-{old}-{number}");
+            match self.rename(self.unfinished, kept.as_bytes(), RenameMode::NoReplace).await {
+                Ok(()) => return NotReplaced::Kept(format!("{why}; what it was before is in {kept}, beside it")),
+                Err(FsError::Exists | FsError::NotEmpty) => {}
+                Err(_) => break,
+            }
+        }
+        let kept = String::from_utf8_lossy(self.unfinished);
+        NotReplaced::Kept(format!("{why}; what it was before is in {kept}, beside it, which is to be renamed"))
+    }
+
+    /// Fails unless the name has the old file as it was copied, without a writer.
+    async fn check(&self, old: &Found, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
+        let found = self.look(self.name).await?;
+        if !found.is_as(old) || found.attr.ctime != old.attr.ctime {
+            return Err(NotReplaced::Left(CHANGED));
+        }
+        check_writers(self.lower, old.attr.ino, handle).await
+    }
+
+    /// Removes the new file because of `why`, which is the first error and so the one to report. After a rename whose effect is unknown the
+    /// name may have another file.
+    pub(super) async fn remove(&self, new: Ino, why: NotReplaced) -> NotReplaced {
+        if let Ok(entry) = self.lower.lookup(self.parent, self.unfinished).await {
+            self.lower.forget(entry.attr.ino, 1).await;
+            if entry.attr.ino == new {
+                let _ = self.lower.unlink(self.parent, self.unfinished).await;
+            }
+        }
+        why
+    }
+
+    /// What has this name now.
+    async fn look(&self, name: &[u8]) -> FsResult<Found> {
+        let ino = self.lower.lookup(self.parent, name).await?.attr.ino;
+        self.held.borrow_mut().push(ino);
+        Found::of(self.lower, ino).await
+    }
+
+    async fn is_linked(&self, ino: Ino) -> FsResult<bool> {
+        match self.lower.getattr(ino, None).await {
+            Err(error) if is_removed(&error) => Ok(false),
+            attr => Ok(attr?.links > 0),
+        }
+    }
+
+    async fn swap(&self) -> FsResult<()> {
+        self.rename(self.unfinished, self.name, RenameMode::Exchange).await
+    }
+
+    async fn rename(&self, from: &[u8], to: &[u8], mode: RenameMode) -> FsResult<()> {
+        let name = |name| EntryName { parent: self.parent, name };
+        self.lower.rename(name(from), name(to), mode).await
+    }
+}
