@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use super::load::{Content, is_of_one_file, look};
-use super::swap::{CHANGED, Found, Names, NotReplaced, check_writers};
+use super::swap::{CHANGED, Found, Names, NotReplaced, REMOVED, check_writers, is_removed};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
 use crate::device::Data;
@@ -180,6 +180,10 @@ fn add_to_checksum(crc: u32, offset: u64, piece: &[u8]) -> u32 {
 
 /// A file could not be converted because of `error`. Where that is about this file alone, the others are converted.
 fn failed(progress: &mut Progress, path: &[u8], error: FsError) -> FsResult<bool> {
+    if is_removed(&error) {
+        progress.left.push((path.to_vec(), REMOVED.to_string()));
+        return Ok(false);
+    }
     if !is_of_one_file(&error) {
         return Err(error);
     }
@@ -188,16 +192,31 @@ fn failed(progress: &mut Progress, path: &[u8], error: FsError) -> FsResult<bool
     Ok(false)
 }
 
+/// `None` when others have removed what it was about.
+fn unless_removed<T>(answer: FsResult<T>) -> FsResult<Option<T>> {
+    match answer {
+        Err(error) if is_removed(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 impl PackJob {
     async fn tree(&self, progress: &mut Progress, tell: &dyn Fn(&Progress, &[u8])) -> FsResult<()> {
         let mut open = vec![Vec::new()];
         while let Some(directory) = open.pop() {
             let mut has_changed = false;
-            let entries = self.lower.read_dir(&directory).await?;
+            let entries = match self.lower.read_dir(&directory).await {
+                // Others have removed it, or made a file of its name.
+                Err(FsError::NotFound | FsError::Stale | FsError::NotDirectory) => {
+                    progress.left.push((directory, REMOVED.to_string()));
+                    continue;
+                }
+                entries => entries?,
+            };
             let mut removed = Vec::new();
             for entry in entries.iter().filter(|entry| converted_ino(entry).is_some()) {
                 if self.is_unfinished(&directory, entry, &entries).await? {
-                    self.lower.unlink(&[&directory[..], b"/", &entry.name].concat()).await?;
+                    unless_removed(self.lower.unlink(&[&directory[..], b"/", &entry.name].concat()).await)?;
                     removed.push(entry.name.clone());
                 }
             }
@@ -213,7 +232,7 @@ impl PackJob {
                 }
             }
             if has_changed {
-                self.lower.fsync_dir(&directory).await?;
+                unless_removed(self.lower.fsync_dir(&directory).await)?;
             }
         }
         tell(progress, b"");
@@ -228,12 +247,14 @@ impl PackJob {
         if entry.ino != converted {
             return Ok(others.any(|other| other.ino == converted));
         }
-        let stat = async |name: &[u8]| self.lower.stat(&[directory, b"/", name].concat()).await;
         // The new file got all of these.
-        let given = |attr: Attr| (attr.mtime, attr.permissions, attr.uid, attr.gid, attr.links);
-        let unchanged = given(stat(&entry.name).await?);
+        let given = async |name: &[u8]| {
+            let attr = unless_removed(self.lower.stat(&[directory, b"/", name].concat()).await)?;
+            FsResult::Ok(attr.map(|attr| (attr.mtime, attr.permissions, attr.uid, attr.gid, attr.links)))
+        };
+        let Some(unchanged) = given(&entry.name).await? else { return Ok(false) };
         for other in others {
-            if given(stat(&other.name).await?) == unchanged {
+            if given(&other.name).await? == Some(unchanged) {
                 return Ok(true);
             }
         }
@@ -243,9 +264,14 @@ impl PackJob {
     /// Converts one file. Returns whether it did.
     async fn file(&self, directory: &[u8], path: &[u8], name: &[u8], progress: &mut Progress) -> FsResult<bool> {
         progress.files_seen += 1;
-        let ino = self.lower.resolve(path).await?;
+        let ino = match self.lower.resolve(path).await {
+            Ok(ino) => ino,
+            Err(error) => return failed(progress, path, error),
+        };
         let before = self.lower.fs().getattr(ino, None).await;
         let content = match &before {
+            // The file is gone, and the name another one's.
+            Ok(before) if before.kind != FileKind::Regular => Err(FsError::Stale),
             Ok(before) => look(self.lower.fs(), ino, None, before.size).await,
             Err(error) => Err(error.clone()),
         };
@@ -279,7 +305,10 @@ impl PackJob {
             progress.left.push((path.to_vec(), NO_GAIN.to_string()));
             return Ok(false);
         }
-        let parent = self.top.resolve(directory).await?;
+        let parent = match self.top.resolve(directory).await {
+            Ok(parent) => parent,
+            Err(error) => return failed(progress, path, error),
+        };
         let converted = self.replace(parent, path, name, &before).await;
         self.top.forget(parent).await;
         match converted {

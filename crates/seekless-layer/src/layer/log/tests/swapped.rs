@@ -26,7 +26,8 @@ enum Change {
     Write,
 }
 
-const CHANGES: [Change; 5] = [Change::Save, Change::Chmod, Change::Link, Change::SetAttribute, Change::Write];
+const CHANGES: [Change; 7] =
+    [Change::Save, Change::Chmod, Change::Link, Change::SetAttribute, Change::Unlink, Change::Move, Change::Write];
 
 /// The other program.
 struct Other {
