@@ -329,6 +329,7 @@ fn explain(error: FileError) -> BuildError {
         FileError::Os { cause: Errno::INVAL, .. } => {
             Some("the host's file system may not have direct I/O; leave out `direct`")
         }
+        FileError::MayBeInUse { hint, .. } => Some(hint.as_str()),
         FileError::Os { cause: Errno::NOSPC | Errno::FBIG, .. } => Some("choose a smaller size or another file system"),
         _ => None,
     };

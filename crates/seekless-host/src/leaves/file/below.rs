@@ -1,23 +1,31 @@
-//! The file behind a loop device, which has two names for the same bytes.
+//! The files below a store: other names for the same bytes, on which locks of the store are not seen.
 //!
-//! A volume in an image is reached by the image's names and by every loop device over it, and `flock` and `O_EXCL` on one of them are not
-//! seen through the others. So the opener of a loop device also locks the file behind it (F2), and the opener of a file looks
-//! whether a loop device over it is in use, for example by a file system of the kernel.
+//! A volume in an image is reached by the image's names and by every loop device over it, and `flock` and `O_EXCL` on one of them are not seen through the others. So the opener of one also locks what
+//! is below it (F2), and the opener of a file looks whether a loop device over it is in use, for example by a file system of the kernel.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use seekless::stack::quoted_path;
 
+use super::found::{Below, Hidden, Identity, identity, opened};
 use crate::leaves::users::Users;
 
 /// Loop devices over each other.
 const DEPTH_MAX: usize = 16;
 
-/// The device and inode of a file, as stat(2) has them.
-type Identity = (u64, u64);
+/// Why the files below a store are not locked.
+pub(super) enum NotLocked {
+    /// By these.
+    InUse(Users),
+    /// They cannot be.
+    Hidden(Hidden),
+}
 
 /// What a loop device shows.
 struct Backing {
@@ -26,27 +34,59 @@ struct Backing {
     is_part: bool,
 }
 
-/// Locks the files below the block device `device`, shared or exclusive. A file that cannot be found or locked is
-/// left out: it has been deleted, or is in another mount namespace.
+/// Locks the files below the store `file`, shared or exclusive. One that cannot be opened is left out where the lock is shared: for a reader
+/// it is enough that the kernel shows no writer.
 ///
 /// # Errors
-/// When another process has one of them: its users.
-pub(super) fn lock_below(device: &OwnedFd, shared: bool) -> Result<Vec<OwnedFd>, Users> {
+/// When another process has one of them: its users. When one cannot be opened, and the lock is to be exclusive.
+pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<OwnedFd>, NotLocked> {
     let mut held: Vec<OwnedFd> = Vec::new();
+    let mut shared_from_here = shared;
     for _ in 0..DEPTH_MAX {
-        let last = held.last().unwrap_or(device);
-        let Some(backing) = backing(last) else { break };
-        let Some(file) = opened(last, &backing) else { break };
-        let operation = match shared || backing.is_part {
+        let last = held.last().unwrap_or(file);
+        let found = match FileType::from_raw_mode(rustix::fs::fstat(last).map_or(0, |stat| stat.st_mode)) {
+            FileType::BlockDevice => match backing(last) {
+                None => Below::Nothing,
+                Some(backing) => {
+                    shared_from_here = shared || backing.is_part;
+                    behind_loop_device(last, &backing)
+                }
+            },
+            _ => Below::Nothing,
+        };
+        let below = match found {
+            Below::Nothing => break,
+            Below::File(below) => below,
+            Below::Hidden(hidden) => match hidden.identity {
+                Some(identity) if is_locked(identity, shared_from_here) => {
+                    return Err(NotLocked::InUse(Users::default()));
+                }
+                _ if shared => break,
+                _ => return Err(NotLocked::Hidden(hidden)),
+            },
+        };
+        let operation = match shared_from_here {
             true => FlockOperation::NonBlockingLockShared,
             false => FlockOperation::NonBlockingLockExclusive,
         };
-        if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&file, operation) {
-            return Err(Users::of(&file));
+        if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&below, operation) {
+            return Err(NotLocked::InUse(Users::of(&below)));
         }
-        held.push(file);
+        held.push(below);
     }
     Ok(held)
+}
+
+/// Whether the kernel lists a `flock` on the file that keeps away a shared one, or any. It does not list those of processes that this one
+/// cannot see, and names the file system rather than the device that stat(2) names where those differ.
+fn is_locked((device, inode): Identity, shared: bool) -> bool {
+    let file = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+    table.lines().any(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        // One that waits has an arrow before its kind.
+        [_, "FLOCK", _, mode, _, of, ..] => of == file && (mode == "WRITE" || !shared),
+        _ => false,
+    })
 }
 
 /// Whether a loop device over the file is open for a sole user.
@@ -64,10 +104,6 @@ pub(super) fn is_used_above(file: &OwnedFd) -> bool {
 fn loop_devices() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     entries.filter(|entry| entry.path().join("loop").exists()).map(|entry| Path::new("/dev").join(entry.file_name()))
-}
-
-fn identity(file: &OwnedFd) -> Option<Identity> {
-    rustix::fs::fstat(file).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// The directory of a block device in sysfs where its kernel driver says what it shows, and whether the device is a partition.
@@ -103,11 +139,22 @@ fn backing(device: &OwnedFd) -> Option<Backing> {
     (answer == 0).then_some(Backing { identity: (info.device, info.inode), is_part })
 }
 
-/// Opens the file behind `device`, if it still has its name.
-fn opened(device: &OwnedFd, backing: &Backing) -> Option<OwnedFd> {
-    let (directory, _) = sysfs(device)?;
-    let name = fs::read_to_string(directory.join("backing_file")).ok()?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(name.strip_suffix('\n')?, flags, Mode::empty()).ok()?;
-    (identity(&file) == Some(backing.identity)).then_some(file)
+/// The file behind the loop device `device`, by the name that it had when it was attached.
+fn behind_loop_device(device: &OwnedFd, backing: &Backing) -> Below {
+    let directory = sysfs(device).map(|(directory, _)| directory).unwrap_or_default();
+    let name = fs::read(directory.join("backing_file")).unwrap_or_default();
+    let path = Path::new(OsStr::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name)));
+    if let Some(file) = opened(path).filter(|file| identity(file) == Some(backing.identity)) {
+        return Below::File(file);
+    }
+    let directory = fs::canonicalize(&directory).unwrap_or(directory);
+    let number = directory.parent().and_then(Path::file_name).unwrap_or_default().display();
+    let (before, name) = (path.display(), quoted_path(&Path::new("/dev").join(number.to_string())));
+    Below::Hidden(Hidden {
+        what: format!("the file behind /dev/{number} is not found by the name that it had, {before}"),
+        hint: format!(
+            "attach it by its present name: losetup --detach {name} && losetup --find --show FILE; it can be read as it is"
+        ),
+        identity: Some(backing.identity),
+    })
 }

@@ -18,6 +18,7 @@
 
 mod below;
 mod direct;
+mod found;
 mod full;
 mod open;
 #[cfg(test)]

@@ -13,8 +13,9 @@ use seekless::device::{ALIGN_BYTES, Discard, Geometry};
 use seekless::rt::Rt;
 use seekless::units::{SECTOR_BYTES, counted};
 
-use super::below::{is_used_above, lock_below};
+use super::below::{NotLocked, is_used_above, lock_below};
 use super::direct::Direct;
+use super::found::Hidden;
 use super::{FileDevice, Shared};
 use crate::leaves::users::Users;
 use crate::reactor::Reactor;
@@ -45,6 +46,8 @@ pub enum FileError {
     Os { action: &'static str, path: PathBuf, cause: Errno },
     #[error("{} is in use by another mount or process; unmount it or end that process first", path.display())]
     InUse { path: PathBuf, users: Users },
+    #[error("{} may be in use by another name: {what}", path.display())]
+    MayBeInUse { path: PathBuf, what: String, hint: String },
     #[error("{} is {kind}; a store is a regular file or a block device{hint}", path.display())]
     NotAStore { path: PathBuf, kind: &'static str, hint: &'static str },
     #[error("{} has {}, less than one block of {block_bytes}", path.display(), counted(*bytes, "byte"))]
@@ -58,7 +61,8 @@ impl FileDevice {
     /// Opens the store at `path` for exclusive use, or for shared reading.
     ///
     /// # Errors
-    /// `InUse` when another process or mount has it, `NotAStore` for directories and the like, `TooSmall`, `Os`.
+    /// `InUse` when another process or mount has it, `MayBeInUse` where that cannot be known, `NotAStore` for directories and the like,
+    /// `TooSmall`, `Os`.
     pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: FileOptions) -> Result<FileDevice, FileError> {
         let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let file = open_file(path, access | direct_flag(options), "open")?;
@@ -154,8 +158,17 @@ impl FileDevice {
         };
         lock(&file, path, options.read_only, block_device)?;
         let in_use = |users| FileError::InUse { path: path.to_owned(), users };
-        let below = if block_device { lock_below(&file, options.read_only).map_err(in_use)? } else { Vec::new() };
-        if !options.read_only && !block_device && is_used_above(&file) {
+        // One without a name is not reached by another.
+        let below = match is_unnamed {
+            true => Vec::new(),
+            false => lock_below(&file, options.read_only).map_err(|not_locked| match not_locked {
+                NotLocked::InUse(users) => in_use(users),
+                NotLocked::Hidden(Hidden { what, hint, .. }) => {
+                    FileError::MayBeInUse { path: path.to_owned(), what, hint }
+                }
+            })?,
+        };
+        if !options.read_only && !block_device && std::iter::once(&file).chain(&below).any(is_used_above) {
             return Err(in_use(Users::default()));
         }
         let claim = if options.read_only { None } else { claim(path, block_device)? };

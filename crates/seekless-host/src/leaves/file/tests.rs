@@ -436,11 +436,39 @@ fn a_file_is_used_once_through_loop_devices_too() {
     let claim = rustix::fs::open(two.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty()).unwrap();
     assert!(matches!(bench.open(&link, BUFFERED), Err(FileError::InUse { .. })));
     drop(claim);
-    // Through a loop device over a name that is gone.
+}
+
+/// Aim: a file is not written through a loop device when its other users cannot be kept away, as its name is gone. Method: with a user of
+/// the file, with a reader of it, with none; and a user of the loop device, in the kernel.
+#[test]
+fn a_loop_device_over_a_name_that_is_gone_is_only_read() {
+    let bench = Bench::new(Backend::Pool);
+    std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
+    let link = bench.path().with_extension("link");
+    std::fs::hard_link(bench.path(), &link).unwrap();
+    let Some(disk) = LoopDevice::attach(&link, 512) else { return };
+    let Some(above) = LoopDevice::attach(Path::new(disk.path()), 512) else { return };
     std::fs::remove_file(&link).unwrap();
-    let device = bench.open(Path::new(two.path()), BUFFERED).unwrap();
+    let ways = [Path::new(disk.path()), Path::new(above.path())];
+    let reading = FileOptions { read_only: true, ..BUFFERED };
+    for way in ways {
+        let user = bench.open(&bench.path(), BUFFERED).unwrap();
+        for options in [BUFFERED, reading] {
+            let refused = bench.open(way, options).err();
+            assert!(matches!(refused, Some(FileError::InUse { .. })), "{way:?}: {refused:?}");
+        }
+        drop(user);
+        let reader = bench.open(&bench.path(), reading).unwrap();
+        assert!(matches!(bench.open(way, BUFFERED), Err(FileError::InUse { .. })));
+        drop(bench.open(way, reading).unwrap());
+        drop(reader);
+        let refused = bench.open(way, BUFFERED).err();
+        assert!(matches!(refused, Some(FileError::MayBeInUse { .. })), "{way:?}: {refused:?}");
+        drop(bench.open(way, reading).unwrap());
+    }
+    let claim = rustix::fs::open(disk.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty()).unwrap();
     assert!(matches!(bench.open(&bench.path(), BUFFERED), Err(FileError::InUse { .. })));
-    drop(device);
+    drop(claim);
     drop(bench.open(&bench.path(), BUFFERED).unwrap());
 }
 
