@@ -38,6 +38,19 @@ impl MountInfo {
     pub(crate) fn is_ours(&self) -> bool {
         self.kind.split_once('.').is_some_and(|(kind, subtype)| kind.starts_with("fuse") && subtype == SUBTYPE)
     }
+
+    /// The value of an option that is a path, as it was given.
+    pub(crate) fn option(&self, name: &str) -> Option<PathBuf> {
+        let value = self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))?;
+        Some(PathBuf::from(OsStr::from_bytes(&unescape(value.as_bytes()))))
+    }
+
+    /// A directory that an option names, if it is there. Where it is relative, as overlays have them, the table does not say to what: it is
+    /// looked for here and beside the mount.
+    pub(crate) fn directory_below(&self, given: &Path) -> Option<PathBuf> {
+        let beside = self.mount_point.parent().unwrap_or(Path::new("/")).join(given);
+        [given.to_owned(), beside].iter().find_map(|path| fs::canonicalize(path).ok().filter(|path| path.is_dir()))
+    }
 }
 
 /// The table of this process; empty where there is no `/proc`.
@@ -149,6 +162,10 @@ mod tests {
             let last = options.split(',').rfind(|word| ["ro", "rw"].contains(word));
             assert_eq!(last, Some("ro"), "{options}");
         }
+        let overlay = br"44 27 0:39 / /ov rw - overlay o rw,lowerdir=/l,upperdir=/a\054b\040c,workdir=/w";
+        let overlay = parse_line(overlay).unwrap();
+        assert_eq!(overlay.option("upperdir"), Some("/a,b c".into()));
+        assert_eq!((overlay.option("upper"), overlay.option("uuid")), (None, None));
         assert_eq!(parse_line(b"59 25 0:50 / /mnt"), None);
         assert_eq!(parse_line(b""), None);
     }

@@ -358,8 +358,8 @@ fn access(path: &Path) -> Option<Vec<u8>> {
 pub enum SyncError {
     #[error("{}: {cause}", path.display())]
     Path { path: PathBuf, cause: io::Error },
-    #[error("{} is not inside one of our mounts; use sync(1)", path.display())]
-    NotOurs { path: PathBuf },
+    #[error("{} is not inside one of our mounts; {hint}", path.display())]
+    NotOurs { path: PathBuf, hint: String },
     #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
         path.display(), quoted_path(path))]
     Dead { path: PathBuf },
@@ -418,7 +418,7 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
         _ => SyncError::Path { path: path.to_owned(), cause },
     })?;
     let Some(mount) = mount_of(&absolute) else {
-        return Err(SyncError::NotOurs { path: path.to_owned() });
+        return Err(SyncError::NotOurs { path: path.to_owned(), hint: elsewhere(&absolute) });
     };
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
@@ -456,6 +456,33 @@ fn is_read_only(root: &OwnedFd) -> bool {
 /// The mount at `path`, or above it, if it is ours.
 fn mount_of(path: &Path) -> Option<MountInfo> {
     path.ancestors().find_map(mount_table::find).filter(MountInfo::is_ours)
+}
+
+/// What to do for `path`, which is in no mount of ours: an overlay stores in its upper directory, which may be in one.
+fn elsewhere(path: &Path) -> String {
+    /// Overlays over each other.
+    const DEPTH_MAX: usize = 16;
+    let mut at = path.to_owned();
+    for _ in 0..DEPTH_MAX {
+        let holder = at.ancestors().find_map(mount_table::find);
+        let Some(overlay) = holder.filter(|holder| holder.kind == "overlay") else { break };
+        let Some(given) = overlay.option("upperdir") else { break };
+        let Some(upper) = overlay.directory_below(&given) else {
+            if overlay.mount_point == Path::new("/") {
+                break; // In a container nothing else can be done.
+            }
+            return format!(
+                "it is on an overlay that stores in {}: if that is in one of our mounts, sync that directory with seekless, \
+                 and otherwise use sync(1)",
+                given.display()
+            );
+        };
+        if mount_of(&upper).is_some() {
+            return format!("it is on an overlay that stores in one: seekless sync {}", quoted_path(&upper));
+        }
+        at = upper;
+    }
+    "use sync(1)".to_owned()
 }
 
 /// The server of a mount.

@@ -3,6 +3,7 @@
 //! Tests that mount need root and `/dev/fuse`; without, they say so and pass.
 
 mod access;
+mod aliases;
 mod arrays;
 mod as_disk;
 mod bad_input;
