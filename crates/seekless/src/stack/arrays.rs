@@ -392,9 +392,7 @@ pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) 
     found(open, format!("{}: {why}: {}{more}", rows_of(open), list.join(", ")), false);
     for (member, sectors) in without_space {
         let sectors_of = counted(*sectors, "sector");
-        let text = format!(
-            "{sectors_of} of member {member} could not be rewritten: there is no space below it; its data was had from others"
-        );
+        let text = format!("{sectors_of} of member {member} could not be rewritten: there is no space below it");
         found(*sectors, text, false);
     }
     let mut notes = Vec::new();

@@ -169,8 +169,8 @@ impl Core {
         }
     }
 
-    /// Writes `data` at sector `at` of `member`, where it could not be read; the caller holds or shares the rows.
-    async fn rewrite(&self, member: usize, at: u64, data: Data) -> Rewriting {
+    /// Writes `data` at sector `at` of `member`, where it could not be read or is wrong; the caller holds or shares the rows.
+    pub(super) async fn rewrite(&self, member: usize, at: u64, data: Data) -> Rewriting {
         match self.device(member).write(Sector(at), data, WriteFlags::NONE).await {
             Ok(()) => {
                 count(&self.counts.repaired);

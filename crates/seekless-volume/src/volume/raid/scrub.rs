@@ -18,7 +18,7 @@ use super::read::Rewriting;
 use super::request::MemberWrite;
 use super::shape::Level;
 use super::write::ReadFailure;
-use crate::device::{Buf, Data, DeviceError, Scrubbed, WriteFlags};
+use crate::device::{Buf, Data, DeviceError, Scrubbed};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{
     BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, SUPERBLOCKS, Superblock, bitmap_start, uuid_start,
@@ -116,24 +116,22 @@ impl Core {
             Level::Parity if believe_data => vec![self.parity_to_write(row, &holders)],
             Level::Parity => Vec::new(),
         };
-        if writes.is_empty() {
-            scrubbed.inconsistent += 1;
-            if scrubbed.left.len() < LEFT_MAX {
-                scrubbed.left.push(row);
+        scrubbed.inconsistent += 1;
+        // Not as other writes, which wait for space and keep their data in memory until then: the row is as good as before.
+        let mut is_corrected = !writes.is_empty();
+        for write in super::request::merge(writes, self.request_sectors_max) {
+            let Some(data) = write.data() else { continue };
+            if self.rewrite(write.member, write.at, data.clone()).await == Rewriting::NoSpace {
+                *scrubbed.without_space.entry(write.member).or_default() += write.sectors;
+                is_corrected = false;
             }
-            return Ok(());
         }
-        let start = Sector(row * self.shape.row_sectors());
-        let writes = super::request::merge(writes, self.request_sectors_max);
-        match self.perform(writes, WriteFlags::NONE, None, start, self.shape.unit * SECTOR_BYTES).await {
-            Ok(()) => {
-                scrubbed.inconsistent += 1;
-                scrubbed.corrected += 1;
-            }
-            Err(DeviceError::NoSpace { .. }) => self.note_without_space(row, scrubbed),
-            Err(error) => return Err(error),
+        if is_corrected {
+            scrubbed.corrected += 1;
+        } else if scrubbed.left.len() < LEFT_MAX {
+            scrubbed.left.push(row);
         }
-        Ok(())
+        self.check_running(Sector(row * self.shape.row_sectors()), 0)
     }
 
     /// What was to be written to `row` waits for space, as other writes do: which of its members is right is known.
