@@ -144,17 +144,27 @@ fn behind_loop_device(device: &OwnedFd, backing: &Backing) -> Below {
     let directory = sysfs(device).map(|(directory, _)| directory).unwrap_or_default();
     let name = fs::read(directory.join("backing_file")).unwrap_or_default();
     let path = Path::new(OsStr::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name)));
-    if let Some(file) = opened(path).filter(|file| identity(file) == Some(backing.identity)) {
-        return Below::File(file);
-    }
+    let why = match opened(path) {
+        Ok(file) if identity(&file) == Some(backing.identity) => return Below::File(file),
+        Ok(_) => "is another file now".to_owned(),
+        Err(cause) => format!("cannot be opened: {cause}"),
+    };
     let directory = fs::canonicalize(&directory).unwrap_or(directory);
     let number = directory.parent().and_then(Path::file_name).unwrap_or_default().display();
-    let (before, name) = (path.display(), quoted_path(&Path::new("/dev").join(number.to_string())));
-    Below::Hidden(Hidden {
-        what: format!("the file behind /dev/{number} is not found by the name that it had, {before}"),
-        hint: format!(
-            "attach it by its present name: losetup --detach {name} && losetup --find --show FILE; it can be read as it is"
+    let device = quoted_path(&Path::new("/dev").join(number.to_string()));
+    let hint = match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        // Detaching the device may give back the last name, and so all space, of the file.
+        Some(_) => format!(
+            "do not detach {device}, which may delete the volume: copy it first, and use the copy: cp --sparse=always {device} NEW.img"
         ),
+        None => format!(
+            "use the file by its present name, which has the inode number {}; or only read {device}",
+            backing.identity.1
+        ),
+    };
+    Below::Hidden(Hidden {
+        what: format!("the file behind /dev/{number}, {}, {why}", path.display()),
+        hint,
         identity: Some(backing.identity),
     })
 }

@@ -31,6 +31,6 @@ pub(super) fn identity(file: &OwnedFd) -> Option<Identity> {
 }
 
 /// Opens `path` for a lock.
-pub(super) fn opened(path: &Path) -> Option<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).ok()
+pub(super) fn opened(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
