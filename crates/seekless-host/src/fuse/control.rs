@@ -462,6 +462,8 @@ fn mount_of(path: &Path) -> Option<MountInfo> {
 fn elsewhere(path: &Path) -> String {
     /// Overlays over each other.
     const DEPTH_MAX: usize = 16;
+    const IN_A_CONTAINER: &str = "use sync(1), which does not reach a mount of ours in which this overlay stores: if there is one, run \
+        `seekless sync` where that is mounted, or have the program sync its files";
     let mut at = path.to_owned();
     for _ in 0..DEPTH_MAX {
         let holder = at.ancestors().find_map(mount_table::find);
@@ -469,7 +471,7 @@ fn elsewhere(path: &Path) -> String {
         let Some(given) = overlay.option("upperdir") else { break };
         let Some(upper) = overlay.directory_below(&given) else {
             if overlay.mount_point == Path::new("/") {
-                break; // In a container nothing else can be done.
+                return IN_A_CONTAINER.to_owned();
             }
             return format!(
                 "it is on an overlay that stores in {}: if that is in one of our mounts, sync that directory with seekless, \
@@ -478,7 +480,15 @@ fn elsewhere(path: &Path) -> String {
             );
         };
         if mount_of(&upper).is_some() {
-            return format!("it is on an overlay that stores in one: seekless sync {}", quoted_path(&upper));
+            return match given.is_absolute() {
+                true => format!("it is on an overlay that stores in one: seekless sync {}", quoted_path(&upper)),
+                false => format!(
+                    "it is on an overlay that stores in {}; if that is {}: seekless sync {}",
+                    given.display(),
+                    upper.display(),
+                    quoted_path(&upper)
+                ),
+            };
         }
         at = upper;
     }
