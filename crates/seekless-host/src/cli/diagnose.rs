@@ -1,5 +1,6 @@
 //! Error messages for a store that does not hold what its stack expects.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,13 +8,16 @@ use seekless::device::DeviceError;
 use seekless::fs::FsError;
 use seekless::fs::ffs::PLACES;
 use seekless::stack::{Cause, Stack, StackError, Value, quoted};
+use seekless::volume::format::Superblock;
 
 use super::{Failure, WRONG_USAGE};
 use crate::leaves::{HostLeaves, signature};
 
 /// An error of a stack on files, with the file's content where that explains it.
 pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
-    if let (Some(Cause::FileSystem(_)), Some(failure)) = (&error.cause, member_alone(stack, leaves)) {
+    let is_unknown =
+        matches!(&error.cause, Some(Cause::FileSystem(FsError::Corrupt { what: "volume" | "superblock", .. })));
+    if let Some(failure) = is_unknown.then(|| member_alone(stack, leaves)).flatten() {
         return failure;
     }
     match &error.cause {
@@ -86,7 +90,7 @@ pub(super) fn member_alone(stack: &Stack, leaves: &HostLeaves) -> Option<Failure
     if leaf.name() != "file" {
         return None;
     }
-    let found = signature::as_member(&std::fs::File::open(file.path()).ok()?)?;
+    let found = signature::as_member(&File::open(file.path()).ok()?)?;
     let level = if found.level == 1 { "raid1" } else { "raid5" };
     let (slot, count) = (found.slot, found.member_count);
     let problem = format!("{} is member {slot} of a {level} of {count}", file.path().display());
@@ -95,15 +99,15 @@ pub(super) fn member_alone(stack: &Stack, leaves: &HostLeaves) -> Option<Failure
         let above = above.iter().map(ToString::to_string);
         quoted(&above.chain([format!("{level}:n={count}"), leaf]).collect::<Vec<_>>().join(" / "))
     };
-    Some(Failure::new(problem).hint(match names_of_members(file.path(), slot, count) {
+    Some(Failure::new(problem).hint(match names_of_members(file.path(), &found) {
         Some(names) => format!("open the array: {}", line(&names)),
         None => format!("open the array, with a number for {{}} in the names of its members: {}", line("NAME-{}.img")),
     }))
 }
 
-/// The path of member `slot` with `{}` for its number, if there are all the others by such names.
-fn names_of_members(path: &Path, slot: u32, count: u32) -> Option<String> {
-    let (path, number) = (path.to_str()?, slot.to_string());
+/// The path of member `member` with `{}` for its number, if all the others have such names.
+fn names_of_members(path: &Path, member: &Superblock) -> Option<String> {
+    let (path, number) = (path.to_str()?, member.slot.to_string());
     let file_name = path.rfind('/').map_or(0, |slash| slash + 1);
     let is_digit = |at: Option<usize>| at.and_then(|at| path.as_bytes().get(at)).is_some_and(u8::is_ascii_digit);
     let mut places = path
@@ -111,8 +115,11 @@ fn names_of_members(path: &Path, slot: u32, count: u32) -> Option<String> {
         .filter(|&(at, _)| at >= file_name && !is_digit(at.checked_sub(1)) && !is_digit(Some(at + number.len())));
     places.find_map(|(at, _)| {
         let (before, after) = (&path[..at], &path[at + number.len()..]);
-        let are_there = (0..count).all(|slot| Path::new(&format!("{before}{slot}{after}")).exists());
-        are_there.then(|| format!("{before}{{}}{after}"))
+        let is_there = |slot: u32| {
+            let other = File::open(format!("{before}{slot}{after}")).ok().and_then(|file| signature::as_member(&file));
+            other.is_some_and(|other| (other.uuid, other.slot) == (member.uuid, slot))
+        };
+        (0..member.member_count).all(is_there).then(|| format!("{before}{{}}{after}"))
     })
 }
 
