@@ -207,7 +207,7 @@ impl PackJob {
             let mut has_changed = false;
             let entries = match self.lower.read_dir(&directory).await {
                 // Others have removed it, or made a file of its name.
-                Err(FsError::NotFound | FsError::Stale | FsError::NotDirectory) => {
+                Err(FsError::NotFound | FsError::Stale | FsError::NotDirectory) if !directory.is_empty() => {
                     progress.left.push((directory, REMOVED.to_string()));
                     continue;
                 }

@@ -221,7 +221,12 @@ impl<'a> Names<'a> {
         for number in 0..NAMES_MAX {
             let kept = format!("seekless-pack-kept-{old}-{number}");
             match self.rename(self.unfinished, kept.as_bytes(), RenameMode::NoReplace).await {
-                Ok(()) => return NotReplaced::Kept(format!("{why}; what it was before is in {kept}, beside it")),
+                Ok(()) => {
+                    // A later conversion may remove what comes back under the other name after a power cut.
+                    let synced = self.lower.fsyncdir(self.parent, None).await.err();
+                    let unsynced = synced.map(|error| format!(", and may not be durable: {error}")).unwrap_or_default();
+                    return NotReplaced::Kept(format!("{why}; what it was before is in {kept}, beside it{unsynced}"));
+                }
                 Err(FsError::Exists | FsError::NotEmpty) => {}
                 Err(_) => break,
             }
