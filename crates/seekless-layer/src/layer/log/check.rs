@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::file::File;
-use super::format::{Commit, Entry, SizeMark, kinds};
+use super::format::{Commit, Entry, Head, SizeMark, kinds};
 use super::load::{Content, damaged, is_of_one_file, look};
 use super::node::{Node, OpenFile};
 use super::rebuild::heads;
@@ -18,6 +18,7 @@ use super::{ChunkedLayer, Options, Plain, mark};
 use crate::fs::client::Client;
 use crate::fs::{Attr, FileKind, Fs, FsResult, XattrMode};
 use crate::layer::codecs::Position;
+use crate::layer::read_lower;
 pub use crate::layer::{Finding, Report};
 use crate::rt::Rt;
 use crate::units::Ino;
@@ -65,8 +66,10 @@ type Problems = Vec<(String, bool)>;
 /// What is wrong with a file that has a good slot.
 #[derive(Default)]
 struct Damage {
-    /// With its index or its tail, which a repair builds again.
+    /// With its index, which a repair builds again.
     index: Vec<String>,
+    /// With its tail: a repair makes the rest of the file readable.
+    tail: Option<String>,
     /// With anything else.
     rest: Vec<String>,
 }
@@ -85,8 +88,7 @@ impl ChunkedLayer {
             }
             Content::Damaged(problem) => {
                 let mut problems = vec![(problem, false)];
-                let is_mended = self.mend(lower, &attr, None, repair, report, &mut problems).await?;
-                problems.iter_mut().for_each(|(_, repaired)| *repaired = is_mended);
+                self.mend(lower, &attr, None, repair, report, &mut problems).await?;
                 return Ok(problems);
             }
             Content::Log(commit) => commit,
@@ -94,17 +96,17 @@ impl ChunkedLayer {
         report.bytes_above += commit.size;
         let damage = self.check_records(lower, &attr, &commit, report).await?;
         let mut problems: Problems = damage.index.into_iter().map(|problem| (problem, false)).collect();
-        let is_mended =
-            !problems.is_empty() && self.mend(lower, &attr, Some(&commit), repair, report, &mut problems).await?;
-        problems.iter_mut().for_each(|(_, repaired)| *repaired = is_mended);
-        problems.extend(damage.rest.into_iter().map(|problem| (problem, false)));
+        let is_mended = (!problems.is_empty() || damage.tail.is_some())
+            && self.mend(lower, &attr, Some(&commit), repair, report, &mut problems).await?;
+        problems.extend(damage.tail.into_iter().chain(damage.rest).map(|problem| (problem, false)));
         if !is_mended {
             problems.extend(self.check_mark(lower, &attr, (commit.size, commit.generation), repair, report).await?);
         }
         Ok(problems)
     }
 
-    /// With `repair`, builds a new index. Returns whether it did; why it could not is one more problem.
+    /// With `repair`, builds a new index. Returns whether it did, and then `problems` are repaired; why it could not, and
+    /// what may be lost nevertheless, are more of them.
     async fn mend(
         &self,
         lower: &Fs,
@@ -117,7 +119,7 @@ impl ChunkedLayer {
         let mended = match heads(lower, attr.ino, 1).await {
             Ok(found) => {
                 report.repairable |= !found.is_empty();
-                if repair { self.rebuild(lower, attr, commit).await } else { Ok(false) }
+                if repair { self.rebuild(lower, attr, commit).await } else { Ok(None) }
             }
             Err(error) => Err(error),
         };
@@ -126,7 +128,13 @@ impl ChunkedLayer {
                 problems.push((format!("it cannot be repaired as long as this is so: {error}"), false));
                 Ok(false)
             }
-            other => other,
+            Err(error) => Err(error),
+            Ok(None) => Ok(false),
+            Ok(Some(lost)) => {
+                problems.iter_mut().for_each(|(_, repaired)| *repaired = true);
+                problems.extend(lost.into_iter().map(|lost| (lost, false)));
+                Ok(true)
+            }
         }
     }
 
@@ -163,7 +171,16 @@ impl ChunkedLayer {
             report.records += 1;
             match self.check_tail(file, commit).await {
                 Ok(end) => last_bytes = Some(end),
-                Err(error) if is_of_one_file(&error) => damage.index.push(error.to_string()),
+                Err(error) if is_of_one_file(&error) => {
+                    let last_chunk = commit.chunks().saturating_sub(1);
+                    let before = match tail_start(file, commit).await {
+                        Some(before) => before,
+                        // It begins where the record of its chunk ends.
+                        None => last_bytes.filter(|(chunk, _)| *chunk == last_chunk).map_or(0, |(_, bytes)| bytes),
+                    };
+                    let start = start_of(last_chunk).saturating_add(before).min(commit.size);
+                    damage.tail = Some(format!("bytes {start} to {} are lost: {error}", commit.size));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -175,7 +192,7 @@ impl ChunkedLayer {
         used.extend(file.borrow().index.node_entries().into_iter().map(|(_, _, entry)| Extent::from(entry)));
         let sum: u64 = used.iter().map(|extent| extent.bytes).sum();
         // What a node that cannot be read refers to is in use, too.
-        if sum != commit.live_bytes && damage.index.is_empty() {
+        if sum != commit.live_bytes && damage.index.is_empty() && damage.tail.is_none() {
             damage.rest.push(format!("{sum} bytes are in use, and the slot says {}", commit.live_bytes));
         }
         if let Err((one, two)) = Space::around(used) {
@@ -200,7 +217,7 @@ impl ChunkedLayer {
         let wrong = |problem: String| damaged("tail", file.ino(), commit.tail, problem);
         file.borrow().check_record(&record, kinds::TAIL, record.number).map_err(wrong)?;
         let end = u64::from(record.raw_bytes) + record.body.len() as u64;
-        if record.number > commit.size.saturating_sub(1) >> commit.chunk_shift {
+        if record.number >= commit.chunks() {
             return Err(wrong("it is of a chunk that the file does not have".to_string()));
         }
         if end > 1 << commit.chunk_shift {
@@ -230,6 +247,13 @@ impl ChunkedLayer {
         }
         Ok(vec![(problem, repair)])
     }
+}
+
+/// Where the tail of `commit` begins in its chunk, if the head of its record is intact.
+async fn tail_start(file: OpenFile<'_>, commit: &Commit) -> Option<u64> {
+    let bytes = read_lower(file.lower, file.ino(), file.handle, commit.tail.offset, Head::BYTES as u32).await.ok()?;
+    let head = Head::checked(&bytes).ok().filter(|head| head.head_crc == commit.tail.crc)?;
+    Some(head.raw_bytes.into())
 }
 
 /// Recounts the layer's state in memory: each file with [`File::check_books`], and the changed bytes of all files. No

@@ -260,6 +260,11 @@ impl Commit {
         slot_offset(self.generation)
     }
 
+    /// Number of chunks that the size needs.
+    pub fn chunks(&self) -> u64 {
+        self.size.div_ceil(1 << self.chunk_shift)
+    }
+
     pub fn encode(&self) -> [u8; SLOT_BYTES as usize] {
         assert!(self.root.len() <= ROOT_ENTRIES);
         let mut root = [0; ROOT_ENTRIES * 16];

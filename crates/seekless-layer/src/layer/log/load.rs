@@ -345,9 +345,7 @@ impl ChunkedLayer {
         let mark = file.mark;
         match (content, tail) {
             (Content::Log(_), Some(Err(error))) => file.form = Form::Broken(error),
-            (Content::Log(commit), Some(Ok(tail)))
-                if tail.chunk > commit.size.saturating_sub(1) >> commit.chunk_shift =>
-            {
+            (Content::Log(commit), Some(Ok(tail))) if tail.chunk >= commit.chunks() => {
                 file.form = Form::Broken(corrupt("its tail is of a chunk that it does not have"));
             }
             (Content::Log(commit), tail) => {

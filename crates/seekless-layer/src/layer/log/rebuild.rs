@@ -131,12 +131,18 @@ fn is_newest(commit: &Commit, newest: &Head, attr: &Attr) -> bool {
 }
 
 impl ChunkedLayer {
-    /// Builds a new index for a file, which has `commit` if its slots are good. Returns false when that is not possible.
-    pub(super) async fn rebuild(&self, lower: &Fs, attr: &Attr, commit: Option<&Commit>) -> FsResult<bool> {
-        let Some(remains) = Remains::find(lower, attr, commit).await? else { return Ok(false) };
+    /// Builds a new index for a file, which has `commit` if its slots are good. Returns the parts of the file that a
+    /// damaged record may have held, as text, or `None` when a new index is not possible.
+    pub(super) async fn rebuild(
+        &self,
+        lower: &Fs,
+        attr: &Attr,
+        commit: Option<&Commit>,
+    ) -> FsResult<Option<Vec<String>>> {
+        let Some(remains) = Remains::find(lower, attr, commit).await? else { return Ok(None) };
         let newest = remains.newest;
         let (mut chunks, unknown) = self.known(lower, attr, remains.commit.as_ref()).await?;
-        let tail = remains.add_records(lower, attr.ino, &mut chunks, &unknown).await?;
+        let (tail, lost) = remains.add_records(lower, attr.ino, &mut chunks, &unknown).await?;
         let mut index = Index::default();
         let mut used: Vec<Extent> = Vec::new();
         for (chunk, entry) in &chunks {
@@ -149,7 +155,7 @@ impl ChunkedLayer {
         let live_bytes = used.iter().map(|extent| extent.bytes).sum();
         // Overlapping records: it is unknown which one is right.
         if Space::around(used).is_err() {
-            return Ok(false);
+            return Ok(None);
         }
         let file = File {
             form: Form::Log,
@@ -166,12 +172,12 @@ impl ChunkedLayer {
             ..File::empty(newest.chunk_shift, newest.file_id)
         };
         let node = Rc::new(Node::regular(attr.ino, 0, file));
-        let Some(file) = node.open(lower) else { return Ok(false) };
+        let Some(file) = node.open(lower) else { return Ok(None) };
         for _slot in 0..2 {
             file.borrow_mut().changed = true;
             self.settle_file(file).await?;
         }
-        Ok(true)
+        Ok(Some(lost))
     }
 
     /// The records of chunks that `commit` leads to, and the chunks of which nothing is known.
@@ -192,16 +198,16 @@ impl ChunkedLayer {
 }
 
 impl Remains {
-    /// Completes `chunks` with records of those that are `unknown`. Returns the tail.
+    /// Completes `chunks` with records of those that are `unknown`. Returns the tail, and what may be lost.
     async fn add_records(
         &self,
         lower: &Fs,
         ino: Ino,
         chunks: &mut BTreeMap<u64, Entry>,
         unknown: &[Range<u64>],
-    ) -> FsResult<Option<Tail>> {
+    ) -> FsResult<(Option<Tail>, Vec<String>)> {
         let Some(last_chunk) = self.newest.size.checked_sub(1).map(|last| last >> self.newest.chunk_shift) else {
-            return Ok(None);
+            return Ok((None, Vec::new()));
         };
         let names = self.names(lower, ino).await?;
         let tail_of_commit = self.commit.as_ref().map(|commit| commit.tail);
@@ -224,10 +230,19 @@ impl Remains {
             std::cmp::Reverse((is_of_commit(record), head.generation, names.place_of(*entry), entry.offset))
         });
         let mut tail: Option<&Found> = None;
+        // Of each chunk the newest record that counts no more because it is damaged, and of the tail.
+        let mut damaged: BTreeMap<(u64, u8), &Found> = BTreeMap::new();
         for record in records {
             let is_chunk = record.head.kind == kinds::CHUNK;
             let is_older = if is_chunk { chunks.contains_key(&record.head.number) } else { tail.is_some() };
-            if is_older || intact(lower, ino, record.entry).await?.is_none() {
+            if is_older {
+                continue;
+            }
+            if intact(lower, ino, record.entry).await?.is_none() {
+                // The check has reported the tail of the commit.
+                if !is_of_commit(record) {
+                    damaged.entry((record.head.number, record.head.kind)).or_insert(record);
+                }
                 continue;
             }
             match is_chunk {
@@ -245,7 +260,27 @@ impl Remains {
             is_of_commit(tail) || base.is_some_and(continues)
         };
         let tail = tail.filter(fits);
-        Ok(tail.map(|Found { head, entry }| Tail { entry: *entry, chunk: head.number, start: head.raw_bytes }))
+        let lost = damaged.into_values().map(|record| {
+            let has_older = match record.head.kind {
+                kinds::CHUNK => chunks.contains_key(&record.head.number),
+                _ => tail.is_some(),
+            };
+            self.lost_with(record, has_older)
+        });
+        let lost = lost.collect();
+        Ok((tail.map(|Found { head, entry }| Tail { entry: *entry, chunk: head.number, start: head.raw_bytes }), lost))
+    }
+
+    /// What the file may have lost with a damaged record, in whose place there is an older one or nothing.
+    fn lost_with(&self, Found { head, entry }: &Found, has_older: bool) -> String {
+        let chunk_start = head.number << head.chunk_shift;
+        let start = if head.kind == kinds::TAIL { chunk_start + u64::from(head.raw_bytes) } else { chunk_start };
+        let end = (chunk_start + (1 << head.chunk_shift)).min(self.newest.size);
+        let instead = if has_older { "an older record has taken its place" } else { "there is no older one" };
+        format!(
+            "bytes {start} to {end} may be lost: their newest record, at byte {} of the lower file, is damaged, and {instead}",
+            entry.offset
+        )
     }
 }
 

@@ -114,9 +114,12 @@ fn what_is_behind_a_lost_node_is_reported() {
             let range = format!("bytes {} to {}", chunks.start * CHUNK, (chunks.end * CHUNK).min(content.len()));
             assert!(report.findings.iter().any(|finding| finding.problem.contains(&range)), "{range}: {report:?}");
         }
-        assert!(report.repairable && report.findings.iter().any(|finding| finding.problem.contains("tail")));
+        let lost_tail = format!("bytes {} to {} are lost", 600 * CHUNK - 1_000, content.len());
+        assert!(report.repairable && report.findings.iter().any(|finding| finding.problem.starts_with(&lost_tail)));
         let report = check::check(&rt, lower.clone(), options(), true).await.unwrap();
-        assert_eq!(report.findings.iter().filter(|finding| !finding.repaired).count(), 1, "{report:?}");
+        let left: Vec<_> = report.findings.iter().filter(|finding| !finding.repaired).collect();
+        assert_eq!(left.len(), 2, "{report:?}");
+        assert!(left[0].problem.starts_with(&lost_tail), "{report:?}");
         let report = check::check(&rt, lower.clone(), options(), false).await.unwrap();
         assert_eq!(report.findings.len(), 1, "{report:?}");
         let client = Client::new(stack_on(&rt, lower.clone(), options()).await.unwrap());
@@ -140,6 +143,59 @@ fn what_is_behind_a_lost_node_is_reported() {
             assert!(report.findings.iter().all(|finding| !finding.repaired), "{report:?}");
         }
     });
+}
+
+/// A repair that finds the newest record of a chunk, or of the tail, damaged says which bytes are older than they were.
+#[test]
+fn a_repair_says_what_is_older_than_it_was() {
+    simulate(1, async |rt| {
+        let lower: Fs = model(&rt);
+        let mut content = made(&rt, &lower, 300).await;
+        let fs = stack_on(&rt, lower.clone(), options()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        let old = content[20 * CHUNK..21 * CHUNK].to_vec();
+        content[20 * CHUNK..21 * CHUNK].fill(7);
+        // In one commit, since the next one may use the space of what this one replaces.
+        client.write(file, 20 * CHUNK as u64, &content[20 * CHUNK..21 * CHUNK]).await.unwrap();
+        client.write(file, content.len() as u64, b"what comes last").await.unwrap();
+        client.fsync(file).await.unwrap();
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        content.extend_from_slice(b"what comes last");
+        let below = Client::new(lower.clone());
+        let good = below.read_file(b"/f").await.unwrap();
+        let records = records(&lower).await;
+        let body = |name: &str| place_of(&records, name) + Head::BYTES + 2;
+        // The chunk alone: its node refers to it, and nothing takes its place. With its node, or with both slots, an older record does.
+        for (places, older) in [
+            (vec![body("chunk 20")], false),
+            (vec![body("chunk 20"), body("node 0")], true),
+            (vec![body("chunk 20"), 50, 562], true),
+        ] {
+            below.write_file(b"/f", &good).await.unwrap();
+            flip(&below, &places).await;
+            let report = check::check(&rt, lower.clone(), options(), true).await.unwrap();
+            let left: Vec<_> = report.findings.iter().filter(|finding| !finding.repaired).collect();
+            assert_eq!(left.len(), 1, "{places:?}: {report:?}");
+            let range = format!("bytes {} to {} ", 20 * CHUNK, 21 * CHUNK);
+            assert!(left[0].problem.starts_with(&range), "{places:?}: {report:?}");
+            assert_eq!(left[0].problem.contains("an older record"), older, "{places:?}: {report:?}");
+            let client = Client::new(stack_on(&rt, lower.clone(), options()).await.unwrap());
+            let file = client.open(b"/f", OpenFlags::READ).await.unwrap();
+            let read = client.read(file, 20 * CHUNK as u64, CHUNK as u32).await;
+            assert_eq!(read.ok(), older.then(|| old.clone()), "{places:?}");
+            let rest = client.read(file, 21 * CHUNK as u64, content.len() as u32).await.unwrap();
+            assert!(rest == content[21 * CHUNK..], "{places:?}");
+        }
+    });
+}
+
+/// A file of no bytes has no chunk 0 that a tail could belong to.
+#[test]
+fn an_empty_file_has_no_chunks() {
+    let of = |size| crate::layer::log::format::Commit { size, ..crate::layer::log::format::Commit::initial(12, 1) };
+    assert_eq!([0, 1, 4096, 4097].map(|size| of(size).chunks()), [0, 1, 1, 2]);
 }
 
 async fn flip_in(weak: &Rc<WeakFs>, ino: Ino, at: usize) {
