@@ -78,7 +78,7 @@ pub(super) fn place_of(stack: &Stack) -> String {
 
 /// The failure of a command whose changes would be gone with it, for a stack that keeps them in memory alone.
 pub(super) fn forgotten(stack: &Stack) -> Option<Failure> {
-    let word = stack.forgets().or_else(|| stack.words().last().filter(|_| stack.is_volatile()))?;
+    let word = stack.keeps_in_memory()?;
     let problem = format!("this would be gone at once: `{}` keeps changes in memory, and only there", word.name());
     Some(Failure::new(problem).code(WRONG_USAGE))
 }

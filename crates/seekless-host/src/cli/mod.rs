@@ -35,6 +35,7 @@ mod key;
 mod list;
 mod logging;
 mod manual;
+mod meant;
 mod memory;
 mod merge;
 mod metrics;
@@ -205,10 +206,7 @@ fn run(arguments: Vec<OsString>) -> Done {
             command
         }
         Err(error) => {
-            return wrong_usage(
-                &error,
-                arguments.iter().skip(1).find(|argument| !argument.as_encoded_bytes().starts_with(b"-")),
-            );
+            return wrong_usage(&error, &arguments);
         }
     };
     match command {
@@ -272,12 +270,16 @@ fn without_help_for_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Prints clap's text. Requested help is a success.
-fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
+fn wrong_usage(error: &clap::Error, arguments: &[OsString]) -> Done {
     // With a closed pipe, the message is lost.
     let _ = error.print();
     if !error.use_stderr() {
         return Ok(0);
     }
+    if let Some(line) = meant::with_the_stack_quoted(arguments) {
+        output::warn(&format!("\na stack is one argument, in quotes: {line}"));
+    }
+    let command = arguments.iter().skip(1).find(|argument| !argument.as_encoded_bytes().starts_with(b"-"));
     Ok(match command.and_then(|command| command.to_str()) {
         Some("mount" | "umount") => exit::WRONG_USAGE,
         Some("fsck" | "scrub") => fsck::WRONG_USAGE,

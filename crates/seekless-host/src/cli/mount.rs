@@ -19,7 +19,7 @@ use super::pid_file::PidFile;
 use super::statistics::MountFacts;
 use super::supervise::{self, Life};
 use super::world::{World, identity};
-use super::{Done, Failure, daemon, diagnose, logging, metrics, notify, output, panic, read_stack, statistics};
+use super::{Done, Failure, daemon, diagnose, logging, meant, metrics, notify, output, panic, read_stack, statistics};
 use crate::disk_file::DiskFile;
 use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
@@ -112,7 +112,13 @@ pub(super) fn run(args: &Args) -> Done {
     if mount_options::ask_for_remount(&args.options) {
         return remount(args);
     }
-    let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
+    let stack = read_stack(&args.stack).map_err(|failure| {
+        let failure = failure.code(WRONG_USAGE);
+        match meant::exchanged(&args.stack, &args.directory) {
+            Some(line) => failure.hint(format!("the stack comes before the directory: {line}")),
+            None => failure,
+        }
+    })?;
     check_interface(args, &stack)?;
     let words = mount_options::parse(&args.options, args.sloppy)?;
     let options = mount_options(args, &stack, &words);
@@ -121,6 +127,10 @@ pub(super) fn run(args: &Args) -> Done {
     check_pid_file(args)?;
     if args.fake {
         return Ok(0);
+    }
+    if let Some(word) = stack.keeps_in_memory().filter(|_| !words.read_only) {
+        let word = word.name();
+        output::note(&format!("note: `{word}` keeps what is written in memory: it is gone after the unmount"));
     }
     logging::start(&args.logging).map_err(|failure| failure.code(FAILED))?;
     panic::ends_the_process();

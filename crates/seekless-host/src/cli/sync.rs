@@ -1,8 +1,11 @@
 //! `seekless sync`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use super::{Done, output, patience};
+use crate::leaves::REMOVED;
 
 /// Make everything in a mounted file system durable
 ///
@@ -27,12 +30,28 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    patience::ask(&args.directory, args.timeout, || {
+    let warnings = patience::ask(&args.directory, args.timeout, || {
         crate::fuse::sync(&args.directory)?;
-        Ok(String::new())
+        Ok(warnings(&args.directory))
     })?;
+    warnings.lines().for_each(output::note);
     if args.verbose {
         output::note(&format!("{}: everything is durable", args.directory.display()));
     }
     Ok(0)
+}
+
+/// What is not as durable as it seems, one line each.
+fn warnings(directory: &Path) -> String {
+    let statistics = crate::fuse::statistics(directory).ok().flatten();
+    let statistics: Value = statistics.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let parts = statistics["parts"].as_array().into_iter().flatten();
+    let removed = parts.filter(|part| part["counters"][REMOVED].as_u64().is_some_and(|count| count > 0));
+    let warning = |part: &Value| {
+        let image = part["part"].as_str().unwrap_or("an image");
+        format!(
+            "warning: {image} was removed, and is gone after the unmount; the daemon's log has a command that copies it\n"
+        )
+    };
+    removed.map(warning).collect()
 }

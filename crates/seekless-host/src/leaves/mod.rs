@@ -7,6 +7,7 @@ pub mod signature;
 mod stack;
 mod users;
 
+pub(crate) use file::REMOVED;
 pub use file::{DirectIo, FileDevice, FileError, FileOptions};
 pub use hostdir::{HostDir, HostDirError, HostDirOptions};
 pub use stack::{HostLeaves, OpenedLeaves};

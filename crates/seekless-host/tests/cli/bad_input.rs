@@ -103,6 +103,24 @@ fn a_path_gets_the_obvious_stack() {
     }
 }
 
+/// The hints for a stack without quotes, and for arguments in the wrong order, are commands that work.
+#[test]
+fn the_line_that_was_meant_works() {
+    let scratch = Scratch::new();
+    let mkfs = ["mkfs", "lfs", "/", "file:a.img,size=9MiB"];
+    let mount = ["mount", "--fake", "d", "lfs / file:a.img"];
+    scratch.make_directory("d");
+    for line in [&mkfs[..], &mount] {
+        let ended = scratch.run(line);
+        let hint = ended.err.lines().last().unwrap_or_default();
+        let (_, command) = hint.split_once(": ").unwrap_or_else(|| panic!("{}", ended.err));
+        assert!(ended.code != 0 && command.starts_with("seekless "), "{}", ended.err);
+        let script = command.replacen("seekless", env!("CARGO_BIN_EXE_seekless"), 1);
+        let pasted = std::process::Command::new("sh").args(["-c", &script]).current_dir(scratch.path("")).output();
+        assert!(pasted.unwrap().status.success(), "{command}");
+    }
+}
+
 /// A misspelt mount point is not only no word of a stack.
 #[test]
 fn a_mount_point_that_is_not_there_is_no_directory() {

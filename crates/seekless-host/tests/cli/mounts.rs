@@ -82,7 +82,9 @@ fn an_image_that_is_removed_can_be_copied_while_it_is_mounted() {
     scratch.write("mnt/f", "still here");
     std::fs::remove_file(scratch.path("a.img")).unwrap();
     for _ in 0..2 {
-        scratch.good(&["sync", "mnt"]);
+        let ended = scratch.run(&["sync", "mnt"]);
+        let warned = ended.err.starts_with("warning: file:") && ended.err.contains("a.img (32 MiB) was removed");
+        assert!(ended.code == 0 && warned, "{}", ended.err);
     }
     let log = std::fs::read_to_string(scratch.path("log")).unwrap();
     assert_eq!(log.matches("the image was removed").count(), 1, "{log}");
@@ -436,7 +438,8 @@ fn every_file_system_mounts() {
     let lines =
         ["wrap / hostdir:host", "memfs", "lfs / memory:64MiB", "lfs / fork / file:a.img", "wrap / ffs / memory:64MiB"];
     for line in lines {
-        scratch.good(&["mount", line, "mnt"]);
+        let ended = scratch.run(&["mount", line, "mnt"]);
+        assert_eq!((ended.code, ended.err.contains("it is gone")), (0, !line.contains("hostdir")), "{}", ended.err);
         scratch.write("mnt/f", line);
         assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), line.as_bytes(), "{line}");
         let table = scratch.good(&["bench", "smallfile", "--files", "20", "--on", "./mnt"]);

@@ -153,6 +153,12 @@ impl Stack {
         self.words.last().is_some_and(|leaf| matches!(leaf.spec.constructor, Constructor::VolatileDevice(_)))
     }
 
+    /// The word that keeps what is written to the stack in memory, and only there, if one does.
+    pub fn keeps_in_memory(&self) -> Option<&Word> {
+        let keeps = |leaf: &&Word| self.is_volatile() || leaf.name() == super::words::MEMFS.name;
+        self.forgets().or_else(|| self.words.last().filter(keeps))
+    }
+
     /// The word of the file system on a device, if the stack has one.
     pub fn file_system(&self) -> Option<&Word> {
         self.words.iter().find(|word| matches!(word.spec.constructor, Constructor::FileSystem(_)))
@@ -376,5 +382,25 @@ impl Opening<'_, '_> {
             self.devices[index - self.first].push(device.clone());
             Ok(device)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The word that keeps in memory what is written is known.
+    #[test]
+    fn what_is_kept_in_memory_alone_is_known() {
+        for (line, word) in [
+            ("lfs / memory:9MiB", Some("memory")),
+            ("zstd / memfs", Some("memfs")),
+            ("lfs / raid1:n=2 / fork / file:a-{}", Some("fork")),
+            ("ffs / ssd:nvme-a", Some("ssd")),
+            ("lfs / file:a", None),
+            ("zstd / hostdir:d", None),
+        ] {
+            assert_eq!(Stack::parse(line).unwrap().keeps_in_memory().map(|word| word.name()), word, "{line}");
+        }
     }
 }

@@ -49,7 +49,7 @@ const HOSTDIR: WordSpec = WordSpec {
     constructor: Constructor::FileSystemLeaf,
 };
 
-const MEMFS: WordSpec = WordSpec {
+pub(super) const MEMFS: WordSpec = WordSpec {
     name: "memfs",
     help: "the model file system of the tests, in memory; gone at unmount",
     argument: None,

@@ -47,6 +47,9 @@ pub use open::{DirectIo, FileError, FileOptions};
 
 use crate::reactor::{File, Reactor};
 
+/// Name of a counter: 1 once a sync has found the image without a name, so that what is in it is gone with the last user.
+pub(crate) const REMOVED: &str = "image_removed";
+
 /// A file or block device that stores the blocks of a device.
 pub struct FileDevice {
     shared: Rc<Shared>,
@@ -516,6 +519,7 @@ impl BlockDevice for FileDevice {
             ("syncs", counts.syncs.get()),
             ("discards", counts.discards.get()),
             ("direct_writes", counts.direct_writes.get()),
+            (REMOVED, self.shared.is_nameless.get().into()),
         ]
     }
 
