@@ -236,7 +236,7 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Cal
         return Err(wrong(format!("there is no processor profile `{name}`")));
     };
     let filled = match program.fills() {
-        true => rooms(spec.name, &candidates)?,
+        true => rooms(spec.name, &candidates, caller)?,
         false => Vec::new(),
     };
     let mut runs = Vec::new();
@@ -263,9 +263,17 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Cal
 /// What the workload will fill of each candidate; of one that cannot be made, its run says so.
 ///
 /// # Errors
-/// When it would take more memory than there is.
-fn rooms(workload: &str, candidates: &[Candidate]) -> Result<Vec<Option<Room>>, Failure> {
-    let rooms: Vec<Option<Room>> = candidates.iter().map(|candidate| Room::of(&candidate.stack).ok()).collect();
+/// When it would take more memory than there is, and when the caller wants to end.
+fn rooms(workload: &str, candidates: &[Candidate], caller: &dyn Caller) -> Result<Vec<Option<Room>>, Failure> {
+    let mut rooms = Vec::new();
+    for (done, candidate) in candidates.iter().enumerate() {
+        let what = format!("the room on {}", candidate.name);
+        let step = Step { what: &what, done: done as u64, total: Some(candidates.len() as u64), rate: None };
+        if caller.at(step).is_break() {
+            return Err(Failure::new("interrupted"));
+        }
+        rooms.push(Room::of(&candidate.stack).ok());
+    }
     let needs = |(candidate, room): (&Candidate, &Option<Room>)| Some((candidate.stack.to_string(), (*room)?.memory()));
     // They run one after another.
     let most = candidates.iter().zip(&rooms).filter_map(needs).max_by_key(|(_, bytes)| *bytes);
