@@ -7,7 +7,7 @@ use std::time::Duration;
 use seekless::device::DeviceError;
 use seekless::fs::FsError;
 use seekless::fs::ffs::PLACES;
-use seekless::stack::{Cause, Stack, StackError, Value, quoted};
+use seekless::stack::{Cause, Probed, Stack, StackError, Value, quoted};
 use seekless::volume::format::Superblock;
 
 use super::{Failure, WRONG_USAGE};
@@ -92,6 +92,10 @@ pub(super) fn member_alone(stack: &Stack, leaves: &HostLeaves) -> Option<Failure
     }
     let found = signature::as_member(&File::open(file.path()).ok()?)?;
     let level = if found.level == 1 { "raid1" } else { "raid5" };
+    // The others may be missing.
+    if above.iter().any(|word| word.name() == level) {
+        return None;
+    }
     let (slot, count) = (found.slot, found.member_count);
     let problem = format!("{} is member {slot} of a {level} of {count}", file.path().display());
     let line = |path: &str| {
@@ -121,6 +125,19 @@ fn names_of_members(path: &Path, member: &Superblock) -> Option<String> {
         };
         (0..member.member_count).all(is_there).then(|| format!("{before}{{}}{after}"))
     })
+}
+
+/// What a probe has found, which `None` says is another thing. A member of an array alone may look like a damaged volume.
+pub(super) fn probed(
+    stack: &Stack,
+    leaves: &HostLeaves,
+    found: Result<Option<Probed>, StackError>,
+) -> Result<Probed, Failure> {
+    match found {
+        Ok(Some(probed)) => Ok(probed),
+        Ok(None) => Err(something_else(stack, leaves)),
+        Err(error) => Err(member_alone(stack, leaves).unwrap_or_else(|| Failure::new(error))),
+    }
 }
 
 /// The failure for a store that does not hold the stack's file system.

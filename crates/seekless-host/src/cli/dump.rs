@@ -29,9 +29,7 @@ pub(super) fn run(args: &Args) -> Done {
     let leaves = world.leaves();
     let text = world.run(async {
         let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
-        if opened.probe().await?.is_none() {
-            return Err(diagnose::something_else(&stack, &leaves));
-        }
+        diagnose::probed(&stack, &leaves, opened.probe().await)?;
         opened.unopened().for_each(|error| output::note(&format!("warning: {}", error.problem)));
         Ok(opened.dump(args.what.as_deref()).await?)
     })?;

@@ -6,7 +6,7 @@ use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, Sta
 use seekless::units::counted;
 use serde_json::{Value, json};
 
-use super::diagnose::{place_of, something_else};
+use super::diagnose::{member_alone, place_of, something_else};
 use super::world::World;
 use super::{Done, Failure, output, read_stack};
 
@@ -83,6 +83,7 @@ fn check(args: &Args, stack: &Stack) -> Done {
         }
         match opened.probe().await {
             Ok(None) => return Err(something_else(stack, &leaves).code(OPERATIONAL)),
+            Err(_) if let Some(alone) = member_alone(stack, &leaves) => return Err(alone.code(OPERATIONAL)),
             // The check may be able to repair what prevents opening the volume.
             Ok(Some(_)) | Err(_) => opened.fsck(options).await.or_else(beyond_checking),
         }

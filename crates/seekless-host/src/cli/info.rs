@@ -5,7 +5,7 @@ use seekless::stack::{Fact, Probed, Purpose, Stack};
 use seekless::units::{WallTime, human_bytes};
 use serde_json::{Map, Value, json};
 
-use super::diagnose::something_else;
+use super::diagnose;
 use super::world::World;
 use super::{Done, output, read_volume};
 
@@ -36,10 +36,10 @@ pub(super) fn run(args: &Args) -> Done {
         let arrays = arrays.iter().filter_map(|array| array.redundancy());
         let mut warnings: Vec<String> = arrays.flat_map(|array| array.status().warnings()).collect();
         warnings.extend(opened.unopened().map(|error| error.problem.clone()));
-        Ok((opened.probe().await?, warnings))
+        Ok((opened.probe().await, warnings))
     })?;
     warnings.iter().for_each(|warning| output::note(&format!("warning: {warning}")));
-    let Some(probed) = probed else { return Err(something_else(&stack, &leaves)) };
+    let probed = diagnose::probed(&stack, &leaves, probed)?;
     match args.json {
         true => output::print_json(&to_json(&stack, &probed))?,
         false => output::print(&to_text(&stack, &probed))?,
