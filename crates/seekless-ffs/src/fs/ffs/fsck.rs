@@ -91,6 +91,8 @@ pub struct Fsck {
     pub others: u64,
     pub frags_used: u64,
     pub frags_free: u64,
+    /// Files and directories that a repair has put into `/lost+found`.
+    pub reconnected: u64,
 }
 
 impl Fsck {

@@ -279,7 +279,7 @@ fn check_journal(superblock: &Superblock) -> FsResult<()> {
 }
 
 /// Runs the check on a volume that was not closed, and lets it repair what a crash leaves behind and what copies can
-/// restore. Returns the latter and what is left, one line each, and whether anything is left.
+/// restore. Returns the latter, what is left, and what has got another name, one line each, and whether anything is left.
 async fn mend(rt: &Rt, device: &Device) -> FsResult<(Vec<String>, bool)> {
     let found =
         fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
@@ -290,7 +290,13 @@ async fn mend(rt: &Rt, device: &Device) -> FsResult<(Vec<String>, bool)> {
             // Room for what is left without a name can be made only on a mounted volume.
             let told = |problem: &Problem| matches!(problem.cause, Cause::Copy | Cause::NoRoom);
             let is_left = found.problems.iter().any(|problem| problem.cause == Cause::NoRoom);
-            Ok((found.problems.into_iter().filter(told).map(|problem| problem.text).collect(), is_left))
+            let reconnected = match found.reconnected {
+                0 => None,
+                1 => Some("the crash has taken the name of a file, which is in /lost+found now".to_string()),
+                count => Some(format!("the crash has taken the names of {count} files, which are in /lost+found now")),
+            };
+            let texts = found.problems.into_iter().filter(told).map(|problem| problem.text);
+            Ok((texts.chain(reconnected).collect(), is_left))
         }
         Some(problem) => {
             let detail = format!("{}; no crash explains this, so that fsck has to repair it first", problem.text);

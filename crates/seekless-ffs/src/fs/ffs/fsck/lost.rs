@@ -39,6 +39,7 @@ impl Check<'_> {
             {
                 self.lost.full_blocks = block;
                 self.problem(format!("inode {ino} has no name; it is /{title}/#{ino:08} now"), Cause::Leak);
+                self.result.reconnected += 1;
                 if kind == FileKind::Directory {
                     self.parents.insert(ino, entry);
                 }

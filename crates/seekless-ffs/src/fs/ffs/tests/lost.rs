@@ -147,3 +147,41 @@ fn no_room_for_lost_and_found() {
         assert_eq!(fsck(&rt, &device, FsckOptions::default()).await.unwrap().problems, []);
     });
 }
+
+/// A mount after a crash says how many files it has put into `/lost+found`: otherwise they seem to be gone. Method: the first
+/// names of a directory are erased on a volume that was not closed.
+#[test]
+fn a_mount_says_that_names_are_lost() {
+    for (lost, says) in [(0, None), (1, Some("the name of a file")), (3, Some("the names of 3 files"))] {
+        simulate(1, async |rt| {
+            let (_, device) = fresh(&rt, 32 * MIB, &small_groups()).await;
+            let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            client.mkdir(b"/d").await.unwrap();
+            for number in 0..5 {
+                client.write_file(format!("/d/f{number}").as_bytes(), &content(number)).await.unwrap();
+            }
+            ffs.syncfs().await.unwrap();
+            let ino = inner(client.stat(b"/d").await.unwrap().ino).unwrap();
+            drop((client, ffs));
+            let layout = info(&device).await.unwrap().layout;
+            let (block, offset) = layout.inode_place(ino);
+            let raw = device.read(layout.sector(block), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+            let at = layout.sector(Inode::decode(&raw[offset..]).unwrap().db[0]);
+            let mut names = device.read(at, Buf::zeroed(DIR_CHUNK_BYTES)).await.unwrap();
+            let entries = dirents(&names).unwrap();
+            let files: Vec<usize> =
+                entries.iter().filter(|entry| entry.name.starts_with(b"f")).map(|entry| entry.offset).collect();
+            files[..lost].iter().for_each(|&offset| names[offset..offset + 4].fill(0));
+            device.write(at, names.freeze(), WriteFlags::NONE).await.unwrap();
+
+            let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let warnings = ffs.warnings();
+            assert_eq!(warnings.len(), usize::from(says.is_some()), "{warnings:?}");
+            assert!(says.is_none_or(|says| warnings[0].contains(says)), "{warnings:?}");
+            let found = Client::new(ffs.clone()).read_dir(b"/lost+found").await;
+            assert_eq!(found.map_or(0, |found| found.len()), lost);
+            ffs.close().await.unwrap();
+        });
+    }
+}
