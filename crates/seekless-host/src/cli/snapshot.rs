@@ -101,8 +101,8 @@ fn snapshots_of<'a>(opened: &'a Opened<'_>, device: &Device) -> Result<&'a dyn S
         _ => None,
     });
     single.filter_map(|device| device.snapshots()).next().ok_or_else(|| {
-        Failure::new(format!("{} has no room for snapshots", device.describe()))
-            .hint("make the virtual log disk with room for some: seekless mkfs 'vld:snapshots=8 / ...'")
+        Failure::new(format!("{} has no snapshots, and takes none", device.describe()))
+            .hint("a virtual log disk takes as many as it was made for, with vld:snapshots=8 for example")
     })
 }
 

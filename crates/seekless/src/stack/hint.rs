@@ -41,7 +41,7 @@ impl Stack {
         self.words.iter().find(|word| word.forgets())
     }
 
-    /// The hint where a device had no room: snapshots of a `vld` may hold it. A `vld` that is one of several has none, and their paths
+    /// The hint where a device had no room: what is below a `vld` may have none, or its snapshots hold it. A `vld` that is one of several has none, and their paths
     /// are not those of the line.
     pub(super) fn how_to_make_room(&self) -> Option<String> {
         let vld = self.words.iter().position(|word| word.name() == VLD.name)?;
@@ -50,9 +50,9 @@ impl Stack {
         }
         let disk = quoted(&Stack { words: self.words[vld..].to_vec(), line: String::new() }.for_mkfs().to_string());
         Some(format!(
-            "snapshots may hold the room: seekless snapshot list {disk}\n\
+            "the storage below is full, or snapshots hold the room: seekless snapshot list {disk}\n\
              give one up with: seekless snapshot remove {disk} NAME\n\
-             until then, mount it with -o ro"
+             until there is room, mount it with -o ro"
         ))
     }
 

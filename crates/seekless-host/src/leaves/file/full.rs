@@ -17,7 +17,7 @@ impl Fullness {
     pub(super) fn refused(&self, path: &Path, bytes: u64) {
         if self.0.replace(Some(bytes)).is_none() {
             log::warn!(
-                "{}: the host has no room for {} more; writing fails until there is room again, deleting works",
+                "{}: the host has no room for {} more; writing fails until there is room again",
                 path.display(),
                 human_bytes(bytes)
             );
