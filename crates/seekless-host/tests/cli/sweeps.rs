@@ -10,7 +10,7 @@ use crate::Scratch;
 const RECIPES: &[(&str, &str)] = &[
     ("Slurm", "command -v sbatch && sinfo --noheader --states=idle,mixed,allocated | grep -q ."),
     ("Snakemake", "command -v snakemake"),
-    ("Dask, Ray, and whatever else has an executor, without the package", "python3 -c 'import dask.distributed'"),
+    ("Dask, Ray and other executors, without the package", "python3 -c 'import dask.distributed'"),
 ];
 
 /// The experiment of the page.

@@ -288,13 +288,13 @@ fn pages_have_the_statements() {
         );
         check(&format!("papers/{paper}.md"), "statements", &line);
         let mut tables = format!(
-            "{}.{}\n\n## What comes out\n\n{}",
+            "{}.{}\n\n## Results\n\n{}",
             sentence(results, "statements"),
             without_metric(&list),
             table_of(&list, Kind::is_result, &experiments)
         );
         for (kind, title) in [
-            (Kind::Setup, "How it was set up"),
+            (Kind::Setup, "Set-up"),
             (Kind::Cited, "Cited from other works"),
             (Kind::Recalled, "Recalled, not verifiable here"),
         ] {

@@ -55,7 +55,7 @@ impl Param {
 const ROLES: &[(Role, &str)] = &[
     (Role::Layer, "Layers over a file system"),
     (Role::FileSystem, "File systems on a block device"),
-    (Role::FileSystemLeaf, "File systems of their own"),
+    (Role::FileSystemLeaf, "File systems without a block device"),
     (Role::DeviceLayer, "Layers over a block device"),
     (Role::DeviceLeaf, "Block devices"),
 ];
