@@ -59,7 +59,7 @@ fn main() {
     let numbers = || DEPTHS.map(|depth| depth.to_string()).to_vec();
     let depths: Vec<u64> = DEPTHS.into_iter().filter(|depth| picked(numbers(), depth.to_string())).collect();
     for name in ["cheetah9lp", "nearline-4tb"] {
-        let drive = Drive::named(name).expect("a drive of the catalogue");
+        let drive = Drive::named(name).expect("a drive in the catalogue");
         println!("{name}: random reads of a sector, requests per second by depth");
         print!("{:<14}", "");
         depths.iter().for_each(|depth| print!("{depth:>11}"));

@@ -114,7 +114,7 @@ impl FileSystem for DiskFile {
     async fn setattr(&self, _: Ino, _: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
         self.check_writable()?;
         if changes.size.is_some_and(|size| size != self.bytes.size()) {
-            return Err(FsError::Invalid("a disk keeps its size"));
+            return Err(FsError::Invalid("a disk cannot be resized"));
         }
         let now = self.rt.wall();
         let time = |change: Option<SetTime>, old: WallTime| match change {

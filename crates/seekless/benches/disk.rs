@@ -31,7 +31,7 @@ fn report(what: &str, requests: u64, start: ProcessTime) {
 
 /// Sends requests to mechanisms in turn, each as soon as it is done.
 fn mechanisms(what: &str, name: &str, disks: usize, mut next: impl FnMut(u64, u64) -> Request) {
-    let drive = Drive::named(name).expect("a drive of the catalogue");
+    let drive = Drive::named(name).expect("a drive in the catalogue");
     let mut disks: Vec<(Mechanism, Nanos)> =
         (0..disks).map(|_| (Mechanism::new(drive).expect("a valid drive"), Nanos::ZERO)).collect();
     let start = ProcessTime::now();
@@ -46,7 +46,7 @@ fn mechanisms(what: &str, name: &str, disks: usize, mut next: impl FnMut(u64, u6
 
 /// Sends requests through the block device in virtual time, `window` at once, spread over `disks`.
 fn devices(what: &str, disks: usize, window: u64) {
-    let drive = Drive::named("cheetah9lp").expect("a drive of the catalogue");
+    let drive = Drive::named("cheetah9lp").expect("a drive in the catalogue");
     let executor = Executor::simulated(1, HostProfile::NONE);
     let options = Options { keep_bytes: false, ..Options::default() };
     let disks: Vec<Rc<Disk>> =
@@ -72,7 +72,7 @@ fn devices(what: &str, disks: usize, window: u64) {
 /// The same over 128 disks under one device.
 fn arrays(what: &str, make: impl Fn(Vec<Device>) -> Result<Rc<Mapped>, ShapeError>) {
     const WINDOW: u64 = 200;
-    let drive = Drive::named("cheetah9lp").expect("a drive of the catalogue");
+    let drive = Drive::named("cheetah9lp").expect("a drive in the catalogue");
     let executor = Executor::simulated(1, HostProfile::NONE);
     let options = Options { keep_bytes: false, ..Options::default() };
     let disk = || Rc::new(Disk::new(executor.rt().clone(), drive, options).expect("a valid drive")) as Device;
@@ -94,7 +94,7 @@ fn arrays(what: &str, make: impl Fn(Vec<Device>) -> Result<Rc<Mapped>, ShapeErro
 
 /// Commands of 4 KiB on a flash drive, `depth` outstanding, which is in its steady state.
 fn flash(what: &str, depth: u64, write: bool) {
-    let drive = Ssd::named("nvme-a").expect("a drive of the catalogue");
+    let drive = Ssd::named("nvme-a").expect("a drive in the catalogue");
     let mut controller = Controller::new(drive, Fill::Random, 4096).expect("a valid drive");
     let mut rng = Rng::new(4);
     let mut ends: VecDeque<Nanos> = (0..depth).map(|_| Nanos::ZERO).collect();

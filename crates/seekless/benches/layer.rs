@@ -259,7 +259,7 @@ fn stat() {
     println!(
         "\ncold stat of {FILES} files over lfs on cheetah9lp: us of virtual time each, requests, and against wrap"
     );
-    let drive = Drive::named("cheetah9lp").expect("a drive of the catalogue");
+    let drive = Drive::named("cheetah9lp").expect("a drive in the catalogue");
     let schemes = [
         None,
         Some(Scheme::log(Arc::new(Zstd::default()), 16)),

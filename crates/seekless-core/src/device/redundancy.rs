@@ -70,7 +70,7 @@ impl RedundancyStatus {
                     lines.push(format!("{name}: member {slot} has failed"));
                 }
                 MemberState::Failed => lines.push(format!(
-                    "{name} is degraded: member {slot} is missing or has failed, and its data is not kept twice any more"
+                    "{name} is degraded: member {slot} is missing or has failed, and its data is no longer redundant"
                 )),
                 MemberState::Rebuilding => lines.push(format!(
                     "{name} is degraded: member {slot} is being rebuilt, {} done",
@@ -80,12 +80,12 @@ impl RedundancyStatus {
             if member.wrong > 0 {
                 let times = crate::units::counted(member.wrong, "time");
                 lines
-                    .push(format!("{name}: member {slot} held something else than was stored, {times}; was corrected"));
+                    .push(format!("{name}: member {slot} returned wrong data, {times}; it was corrected"));
             }
         }
         if self.doubtful > 0 {
             let rows = crate::units::counted(self.doubtful, "row");
-            lines.push(format!("{name}: {rows} have a unit that cannot be known, see FORMAT.md on the write hole"));
+            lines.push(format!("{name}: {rows} have a unit whose data is unknown, see FORMAT.md on the write hole"));
         }
         if self.stopped {
             lines.push(self.stop_line());
@@ -100,7 +100,7 @@ impl RedundancyStatus {
 
     fn error_line(&self) -> Option<String> {
         let error = self.error.as_ref()?;
-        Some(format!("{}: rebuilding or resynchronising has ended early: {error}", self.name))
+        Some(format!("{}: rebuilding or resynchronising ended early: {error}", self.name))
     }
 }
 
@@ -112,10 +112,10 @@ pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, S
         match (old.state, new.state) {
             (MemberState::Active | MemberState::Rebuilding, MemberState::Failed) => {
                 let cause = new.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-                lines.push((true, format!("{name}: member {slot} has failed, and is not used any more{cause}")));
+                lines.push((true, format!("{name}: member {slot} has failed, and is no longer used{cause}")));
             }
             (_, MemberState::Active) if old.state != MemberState::Active => {
-                lines.push((false, format!("{name}: member {slot} is rebuilt and holds everything")));
+                lines.push((false, format!("{name}: member {slot} has been rebuilt completely")));
             }
             (MemberState::Failed | MemberState::Active, MemberState::Rebuilding) => {
                 lines.push((false, format!("{name}: member {slot} is being rebuilt")));
@@ -130,7 +130,7 @@ pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, S
             _ => {}
         }
         if new.wrong > old.wrong {
-            lines.push((true, format!("{name}: member {slot} held something else than was stored; it was corrected")));
+            lines.push((true, format!("{name}: member {slot} returned wrong data; it was corrected")));
         }
     }
     if before.out_of_sync > 0 && after.out_of_sync == 0 {
@@ -223,14 +223,14 @@ mod tests {
             news(one, two).into_iter().map(|(_, line)| line).collect()
         };
         assert_eq!(told(&well, &well), Vec::<String>::new());
-        assert_eq!(told(&well, &failed), ["raid5: member 1 has failed, and is not used any more"]);
+        assert_eq!(told(&well, &failed), ["raid5: member 1 has failed, and is no longer used"]);
         failed.members[1].cause = Some("no such device".to_owned());
-        let line = "raid5: member 1 has failed, and is not used any more: no such device";
+        let line = "raid5: member 1 has failed, and is no longer used: no such device";
         assert_eq!(told(&well, &failed), [line]);
         assert_eq!(told(&failed, &at(0)), ["raid5: member 1 is being rebuilt"]);
         assert_eq!(told(&at(0), &at(99)), Vec::<String>::new());
         assert_eq!(told(&at(99), &at(420)), ["raid5: member 1 is being rebuilt, 42% done"]);
-        assert_eq!(told(&at(420), &well), ["raid5: member 1 is rebuilt and holds everything"]);
+        assert_eq!(told(&at(420), &well), ["raid5: member 1 has been rebuilt completely"]);
         assert!(well.warnings().is_empty() && well.is_healthy());
         assert!(failed.warnings()[0].contains("degraded: member 1") && !failed.is_complete());
         assert!(at(999).warnings()[0].contains("99% done"));

@@ -25,7 +25,7 @@ pub enum SnapshotError {
     Exists { name: String },
     #[error("there is no snapshot `{name}`")]
     NotFound { name: String },
-    #[error("there is room for {most} snapshots, and all of it is taken")]
+    #[error("there is room for {most} snapshots, all of which are in use")]
     Full { most: u32 },
     #[error("the name of a snapshot has 1 to {most} bytes, no control characters, and is not `damaged-` with a number")]
     Name { most: usize },

@@ -146,14 +146,14 @@ impl Acl {
         let mask = entries.one(TAG_MASK);
         let other = entries.one(TAG_OTHER).ok_or("it does not end with a mask and the others")?;
         if entries.0.next().is_some() {
-            return Err("it goes on after the others");
+            return Err("it continues after the others");
         }
         if mask.is_none() && !(users.is_empty() && groups.is_empty()) {
             return Err("it names users or groups and has no mask");
         }
         let acl = Acl { owner, users, group, groups, mask, other };
         let all_rights = acl.entries().fold(0, |all, entry| all | entry.rights);
-        if all_rights & !RIGHTS != 0 { Err("it has rights that there are not") } else { Ok(acl) }
+        if all_rights & !RIGHTS != 0 { Err("it has unknown permissions") } else { Ok(acl) }
     }
 
     fn entries(&self) -> impl Iterator<Item = Entry> {

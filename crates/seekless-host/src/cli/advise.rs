@@ -88,7 +88,7 @@ pub(super) struct Args {
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("write a number of the workload as files=500")?;
+    let (key, value) = text.split_once('=').ok_or("write a parameter of the workload as files=500")?;
     Ok((key.replace('-', "_"), value.to_owned()))
 }
 
@@ -174,7 +174,7 @@ fn workload(args: &Args, source: Option<&dyn Source>) -> Result<Option<&'static 
         }
         None => {
             let names: Vec<&str> = WORKLOADS.iter().map(|spec| spec.name).collect();
-            let problem = format!("--set and --profile are for a workload, and {} is none", name.display());
+            let problem = format!("--set and --profile are for a workload, and {} is not one", name.display());
             Err(Failure::new(problem).hint(format!("workloads: {}", names.join(", "))).code(WRONG_USAGE))
         }
     }
@@ -194,7 +194,7 @@ fn advise_on_trace(args: &Args, source: &dyn Source, caller: &dyn Caller) -> Res
     }
     if source.is_a_stream() {
         let failure =
-            Failure::new("a stream can be read only once, and every candidate is asked twice").code(WRONG_USAGE);
+            Failure::new("a stream can be read only once, and every candidate is replayed twice").code(WRONG_USAGE);
         return Err(failure.hint("write it to a file"));
     }
     let mut spec = Spec { timing: Timing::Open { speed: 1.0 }, map: args.map, place: None, seed: 1 };
@@ -227,7 +227,7 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Cal
     for Candidate { stack, .. } in &candidates {
         if stack.file_system().is_none() || !can_be_simulated(stack) {
             let problem =
-                format!("a workload uses files in virtual time, and `{stack}` is no file system on modelled storage");
+                format!("a workload uses files in virtual time, and `{stack}` is not a file system on modelled storage");
             return Err(wrong(problem).hint("for example: lfs / disk:nearline-4tb"));
         }
     }
@@ -339,7 +339,7 @@ fn check_prices(prices: &[(String, f64)], candidates: &[Candidate]) -> Result<()
             return Err(wrong(format!("--price {start}=... is given twice")));
         }
         if !drives.iter().any(|drive| drive.starts_with(start.as_str())) {
-            let problem = format!("--price {start}=...: no drive of the candidates begins so");
+            let problem = format!("--price {start}=...: no candidate's drive begins like this");
             return Err(wrong(problem).hint(format!("the drives: {}", drives.join("; "))));
         }
     }

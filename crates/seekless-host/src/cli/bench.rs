@@ -151,7 +151,7 @@ fn command_of(spec: &'static WorkloadSpec) -> Command {
         command = command.arg(Arg::new(LOG).long(LOG).value_name("STACK").help(help));
     }
     let seed = Arg::new(SEED).long(SEED).value_name("SEED").value_parser(value_parser!(u64));
-    let seed = seed.help("Decides every choice of the run: what is in the files, and each random order");
+    let seed = seed.help("Determines every random choice of the run: the contents of files, and each random order");
     let default = spec.read(&Table::new(), None).map_or(1, |program| program.seed());
     command.args(spec.keys.iter().map(|key| option_of(spec, key))).arg(seed.default_value(default.to_string()))
 }
@@ -239,7 +239,7 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
     let log = log.as_deref().map(read_stack).transpose()?;
     if let Some(log) = log.as_ref().filter(|log| !can_be_simulated(log)) {
         let problem = format!("--log {log}: it is for virtual time, and this benchmark runs in real time");
-        let hint = "leave it out, and the log is on what is measured; or model a disk: 'lfs / disk:dec-rz26'";
+        let hint = "leave it out to put the log on the measured storage, or model a disk: 'lfs / disk:dec-rz26'";
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
     program.check().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;

@@ -148,7 +148,7 @@ pub(super) fn run(args: &Args) -> Done {
     apart(args, &folder)?;
     if !rustix::process::geteuid().is_root() {
         let why = "it makes loop devices, mounts file systems and empties caches, which only root may do";
-        return Err(Failure::new(why).hint("run it with sudo; --list and --of are for everyone").code(WRONG_USAGE));
+        return Err(Failure::new(why).hint("run it with sudo; --list and --of do not need root").code(WRONG_USAGE));
     }
     let tree_state = tree_state(args)?;
     let experiment = experiment(args, &tree_state)?;
@@ -163,7 +163,7 @@ pub(super) fn run(args: &Args) -> Done {
     let wanted = Wanted::new(&plan, &every, &simulated, &results, usize::from(rounds));
     let (all, to_do) = (wanted.all, wanted.left());
     if to_do < all {
-        output::note(&format!("{} of {all} points are measured already", all - to_do));
+        output::note(&format!("{} of {all} points are already measured", all - to_do));
     }
     let origin = Origin::new(&experiment, program, 1);
     let bench = match to_do {
@@ -286,7 +286,7 @@ fn apart(args: &Args, folder: &Path) -> Result<(), Failure> {
     let written = [("the scratch directory is made", "--scratch", &*args.scratch), ("the results go", "--out", folder)];
     for (what, option, path) in written {
         if real_path(path).starts_with(&tree) {
-            let problem = format!("{what} in {}, which is in the tree {}", path.display(), tree.display());
+            let problem = format!("{what} in {}, which is inside the tree {}", path.display(), tree.display());
             let hint = format!(
                 "files there would change the tree while it is measured: {option} names a directory outside of it"
             );
@@ -318,7 +318,7 @@ fn unchanged(args: &Args, state: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let problem = "the files of --tree have changed since this run began";
-    Err(Failure::new(problem).hint("start it again: results of the changed tree are kept apart"))
+    Err(Failure::new(problem).hint("start it again: results of the changed tree are kept separately"))
 }
 
 /// Those that take part in a quick run where none are named.

@@ -120,7 +120,7 @@ fn wrong_words(error: clap::Error) -> Problem {
 
 /// The words are of another command than the function is for.
 fn other_command() -> Problem {
-    Problem { kind: Kind::Usage, text: "these are the words of another command".to_owned(), partial: None }
+    Problem { kind: Kind::Usage, text: "these are the arguments of another command".to_owned(), partial: None }
 }
 
 /// `seekless bench`.
@@ -340,9 +340,9 @@ impl Study {
         let failed = |text: String| Problem { kind: Kind::Failed, text, partial: None };
         let point = plan.points.get(task.point).filter(|point| point.key == task.key).ok_or_else(|| {
             let problem =
-                "here is another build of seekless, or the experiment has other files than where it was planned";
+                "this is another build of seekless, or the experiment's files differ from those where it was planned";
             failed(format!(
-                "{}: {problem}\ninstall the same wheel everywhere, and let all see the same folder",
+                "{}: {problem}\ninstall the same wheel everywhere, and give all workers the same folder",
                 task.name
             ))
         })?;

@@ -194,7 +194,7 @@ fn check_events(folder: &Path, path: &Path) -> Result<(), Failure> {
     below.sort();
     Err(match below.is_empty() {
         true => failure,
-        false => failure.hint(format!("record what lies below: {}", below.join(", "))),
+        false => failure.hint(format!("record the devices below: {}", below.join(", "))),
     })
 }
 
@@ -342,7 +342,7 @@ mod tests {
         for (name, said) in [
             ("sda/sda1", "record the whole disk: /dev/sda"),
             ("cciss!c0d0/p1", "record the whole disk: /dev/cciss/c0d0"),
-            ("dm-0", "record what lies below: /dev/sda1, /dev/sdb"),
+            ("dm-0", "record the devices below: /dev/sda1, /dev/sdb"),
             ("zram0", "/dev/x has no requests"),
         ] {
             let (code, text) = check(name).expect(name);

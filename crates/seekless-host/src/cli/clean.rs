@@ -286,7 +286,7 @@ fn in_words(setup: &Setup, outcome: &Outcome) -> String {
     };
     let pass = match setup.limits.batch_blocks {
         0 => "one segment".to_owned(),
-        blocks => format!("segments with {} at least", counted(blocks, "live block")),
+        blocks => format!("segments with at least {}", counted(blocks, "live block")),
     };
     let until = match setup.limits.target {
         0 => String::new(),

@@ -136,7 +136,7 @@ fn to_text(
         let not_measured = match (open, is_quick) {
             (0, _) => String::new(),
             (open, false) => format!(", {open} not measured"),
-            (open, true) => format!(", {open} not measured: --quick leaves their points out"),
+            (open, true) => format!(", {open} not measured: --quick omits their points"),
         };
         text += &format!("{held} of {} claims hold{not_measured}.\n", claims.len());
     }

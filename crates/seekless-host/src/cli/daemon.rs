@@ -134,7 +134,7 @@ impl Report {
             let _ = rustix::stdio::dup2_stderr(&null);
         }
         if self.pipe.write_all(&[0]).is_err() {
-            log::warn!("the command that started this was ended before it worked, so this ends, too");
+            log::warn!("the command that started this daemon ended before the mount worked, so the daemon ends, too");
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
         }
     }

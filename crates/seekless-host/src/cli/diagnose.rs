@@ -26,7 +26,7 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
             let line = quoted(&stack.to_string());
             let failure = Failure::new(&error);
             return failure.hint(format!(
-                "if they are put together as they were, a block is damaged; for one of them, run: seekless fsck {line}\n\
+                "if they are assembled as before, a block is damaged; for one of them, run: seekless fsck {line}\n\
                  for more: seekless fsck --trust-order {line}\n\
                  to copy what is there first, mount it with -o ro"
             ));
@@ -79,7 +79,7 @@ pub(super) fn place_of(stack: &Stack) -> String {
 /// The failure of a command whose changes would be gone with it, for a stack that keeps them in memory alone.
 pub(super) fn forgotten(stack: &Stack) -> Option<Failure> {
     let word = stack.keeps_in_memory()?;
-    let problem = format!("this would be gone at once: `{}` keeps changes in memory, and only there", word.name());
+    let problem = format!("this would be lost at once: `{}` keeps changes only in memory", word.name());
     Some(Failure::new(problem).code(WRONG_USAGE))
 }
 
@@ -149,11 +149,11 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     }
     let name = stack.volume().map_or("file system", |word| word.name());
     if stack.is_volatile() {
-        let problem = format!("there is no {name} here: every command creates this store empty, and it keeps nothing");
+        let problem = format!("there is no {name} here: every command creates this store empty, and discards it at its end");
         let has_zones = stack.words().iter().any(|word| word.name() == "zoned");
         return Failure::new(problem).hint(match has_zones {
-            true => "mount and bench make a file system on it by themselves; one on zones cannot be kept, as zones are modelled alone",
-            false => "mount and bench make a file system on it by themselves; to keep one, put it on file:PATH",
+            true => "mount and bench make a file system on it automatically; one on zones cannot be kept, because zones exist only as a model",
+            false => "mount and bench make a file system on it automatically; to keep one, put it on file:PATH",
         });
     }
     let stores = contents(leaves);
@@ -166,6 +166,6 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     };
     match is_blank {
         true => failure.hint(format!("make one with: seekless mkfs {}", quoted(&stack.for_mkfs().to_string()))),
-        false => failure.hint("is this the right store, and the stack that it was made with? Nothing was changed"),
+        false => failure.hint("check that this is the right store, and the stack that it was made with; nothing was changed"),
     }
 }

@@ -180,7 +180,7 @@ fn seek_text(seek: &Seek) -> String {
 fn surfaces(order: SurfaceOrder) -> String {
     match order {
         SurfaceOrder::Forward => "surfaces in the same order in every cylinder".to_owned(),
-        SurfaceOrder::Serpentine => "surfaces forwards and backwards by turns".to_owned(),
+        SurfaceOrder::Serpentine => "surfaces alternately forwards and backwards".to_owned(),
         SurfaceOrder::Bands { cylinders } => format!("each surface for {cylinders} cylinders"),
     }
 }

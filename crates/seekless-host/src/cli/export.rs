@@ -132,8 +132,8 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
         let Some(device) = opened.device().cloned() else { return Err(Failure::new("there is no device")) };
         if !wish.read_only && (device.geometry().zones.is_some() || device.spans().is_some()) {
             let problem =
-                format!("{} is written in order, in zones, and clients of NBD write anywhere", device.describe());
-            return Err(Failure::new(problem).hint("--read-only offers it to be read").code(WRONG_USAGE));
+                format!("{} must be written in order, in zones, but NBD clients write anywhere", device.describe());
+            return Err(Failure::new(problem).hint("--read-only exports it for reading").code(WRONG_USAGE));
         }
         let server = Server::new(&world.rt, &world.reactor, device.clone(), wish.read_only, &wish.places)?;
         if let Some(pid_file) = &wish.pid_file {

@@ -253,7 +253,7 @@ pub(super) fn validate(args: &ValidateArgs) -> Done {
 fn cases(model: &Model, file: Option<&Path>) -> Result<Vec<Case>, Failure> {
     let text = match file {
         Some(path) => String::from_utf8(contents(path)?)
-            .map_err(|_| Failure::new(format!("{} is no text", path.display())).code(WRONG_USAGE))?,
+            .map_err(|_| Failure::new(format!("{} is not text", path.display())).code(WRONG_USAGE))?,
         None => included(model)?.to_owned(),
     };
     let name = file.map_or("the measurements".to_owned(), |path| path.display().to_string());
@@ -293,7 +293,7 @@ fn included(model: &Model) -> Result<&'static str, Failure> {
     let found = MEASURED.iter().find(|(name, _)| *name == model.name());
     found.map(|(_, text)| *text).ok_or_else(|| {
         let failure = Failure::new(format!("no measurements of {} come with the project", model.name()));
-        failure.code(WRONG_USAGE).hint("name a file with some")
+        failure.code(WRONG_USAGE).hint("name a file with measurements")
     })
 }
 

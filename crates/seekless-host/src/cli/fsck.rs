@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Done {
     let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
     stack.needs_checkable().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     if args.trust_order && stack.file_system().is_none_or(|word| word.name() != "ffs") {
-        return Err(Failure::new("--trust-order is for ffs: nothing else has blocks that a repair asks about")
+        return Err(Failure::new("--trust-order is only for ffs: in other file systems no repair depends on it")
             .code(WRONG_USAGE));
     }
     check(args, &stack)
@@ -118,7 +118,7 @@ fn refused(stack: &Stack, error: &StackError) -> Failure {
     let line = quoted(&stack.to_string());
     let hint = format!(
         "nothing was changed; to copy what is there, mount it with -o ro\n\
-         if they are put together as they were, the blocks are damaged: seekless fsck --trust-order {line}"
+         if they are assembled as before, the blocks are damaged: seekless fsck --trust-order {line}"
     );
     Failure::new(error).hint(hint).code(UNCORRECTED)
 }
@@ -195,7 +195,7 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
                 "\n{found}; `seekless scrub` with the file system on the stack finds out by its checksums which is right"
             ),
             true => format!("\n{found}; save what can be read: mount it with -o ro and copy it"),
-            false => format!("\n{found}; nothing of it can be read"),
+            false => format!("\n{found}; none of it can be read"),
         };
     }
     text

@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Done {
         Some(path) => {
             let asked = || match &args.from_passphrase {
                 Some(passphrase) => std::fs::read(passphrase).map_err(|error| error.to_string()),
-                None => Err("a passphrase protects it; --from-passphrase FILE says where that is".to_owned()),
+                None => Err("it is protected by a passphrase; name its file with --from-passphrase FILE".to_owned()),
             };
             let wrong = |problem| Failure::new(format!("{}: {problem}", path.display()));
             Key::from_file(&read(path)?, asked).map_err(wrong)?
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Done {
     };
     // Bytes and name are durable when this returns: the key may be used at once.
     files::write(&args.file, text.as_bytes(), &wish)?;
-    let made = format!("{} is made. What is encrypted with it is lost without it: keep a copy.", args.file.display());
+    let made = format!("{} has been created. Data encrypted with it is lost without it: keep a copy.", args.file.display());
     output::print(&made).map_err(|failure| Failure::new(format!("{made}\n{}", failure.text)))?;
     Ok(0)
 }

@@ -90,14 +90,14 @@ fn check(file: &File, path: &Path) -> Result<(), Failure> {
     const LOOKED_AT: usize = 4096;
     let refused = |what: &str| {
         let problem = format!("{} is {what}, and a log would be appended to it", path.display());
-        Err(Failure::new(problem).hint("name another file, or one that is not there"))
+        Err(Failure::new(problem).hint("name another file, or a new one"))
     };
     let kind = file.metadata().map_err(|error| Failure::new(format!("{}: {error}", path.display())))?.file_type();
     if kind.is_char_device() {
         return Ok(());
     }
     if !kind.is_file() {
-        return refused("no regular file");
+        return refused("not a regular file");
     }
     let mut beginning = vec![0; LOOKED_AT];
     // A file that cannot be read cannot be checked.

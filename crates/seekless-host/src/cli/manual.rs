@@ -82,7 +82,7 @@ fn is_page(file: &File) -> Result<(), String> {
     let beginning = String::from_utf8_lossy(&beginning);
     match beginning.lines().any(|line| line.starts_with(".TH seekless")) {
         true => Ok(()),
-        false => Err(format!(", and is no manual page of this program{}", files::FORCE)),
+        false => Err(format!(", and is not a manual page made by this program{}", files::FORCE)),
     }
 }
 

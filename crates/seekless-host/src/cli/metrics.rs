@@ -77,7 +77,7 @@ pub(super) async fn serve<T: Future<Output = Value> + 'static>(
     loop {
         let socket = match listener.accept(&rt, &reactor).await {
             Ok(socket) => socket,
-            Err(error) => return log::error!("metrics are not served any more: {error}"),
+            Err(error) => return log::error!("metrics are no longer served: {error}"),
         };
         if Rc::strong_count(&clients) > CLIENTS_MAX {
             log::warn!("{CLIENTS_MAX} clients read metrics; another one is refused");
@@ -116,7 +116,7 @@ async fn attend<T: Future<Output = Value>>(stream: &Stream, tell: &impl Fn() -> 
         (Some("GET" | "HEAD"), Some("/statistics")) => answer("200 OK", JSON, &format!("{}\n", tell().await)),
         (Some("GET" | "HEAD"), Some(_)) => answer("404 Not Found", PLAIN, "there are /metrics and /statistics\n"),
         (Some(_), Some(_)) => answer("405 Method Not Allowed", PLAIN, "only GET\n"),
-        _ => answer("400 Bad Request", PLAIN, "this is no HTTP\n"),
+        _ => answer("400 Bad Request", PLAIN, "this is not HTTP\n"),
     };
     let body = reply.windows(4).position(|window| window == b"\r\n\r\n").map_or(reply.len(), |at| at + 4);
     let reply = if line.starts_with("HEAD ") { &reply[..body] } else { &reply };

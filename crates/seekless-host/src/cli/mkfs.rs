@@ -47,9 +47,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Done {
     let stack = read_volume(&args.stack, "make")?;
     if stack.is_volatile() {
-        let problem = "this would be gone at once: a file system in memory is made when it is mounted";
+        let problem = "this would be lost at once: a file system in memory is created when it is mounted";
         let hint =
-            format!("mount makes it by itself: mkdir -p mnt && seekless mount {} mnt", quoted(&stack.to_string()));
+            format!("mount creates it automatically: mkdir -p mnt && seekless mount {} mnt", quoted(&stack.to_string()));
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
     if let Some(failure) = forgotten(&stack) {
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Done {
         Ok(opened.probe().await?)
     });
     let probed = made.and_then(|probed| {
-        let probed = probed.ok_or_else(|| Failure::new("what was made is not recognised; this is a bug"))?;
+        let probed = probed.ok_or_else(|| Failure::new("the result is not recognised; this is a bug"))?;
         leaves.appear().map_err(Failure::new)?;
         Ok(probed)
     });
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Done {
             return Err(failure);
         }
     };
-    say(args, &stack, &probed).map_err(|failure| Failure::new(format!("it is made, but {}", failure.text)))?;
+    say(args, &stack, &probed).map_err(|failure| Failure::new(format!("it was created, but {}", failure.text)))?;
     Ok(0)
 }
 
@@ -95,7 +95,7 @@ fn say(args: &Args, stack: &Stack, probed: &Probed) -> Result<(), Failure> {
     let line = quoted(&stack.after_mkfs().to_string());
     let next = match stack.is() {
         Interface::FileSystem => format!("mount it with: seekless mount {line} DIR"),
-        Interface::Device => format!("offer it with: seekless export {line}"),
+        Interface::Device => format!("export it with: seekless export {line}"),
     };
     output::print(&format!("\n{next}"))
 }

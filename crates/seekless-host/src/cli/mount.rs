@@ -160,7 +160,7 @@ fn check_pid_file(args: &Args) -> Result<(), Failure> {
     let directory = std::path::absolute(pid_file).ok().and_then(|path| real(path.parent()?));
     match directory.zip(real(&args.directory)) {
         Some((directory, mount_point)) if directory.starts_with(&mount_point) => {
-            let problem = format!("the pid file {} would be in the mount, which has to work first", pid_file.display());
+            let problem = format!("the pid file {} would be inside the mount, which does not exist yet", pid_file.display());
             Err(Failure::new(problem).hint("choose a place outside the mount, such as /run").code(FAILED))
         }
         _ => Ok(()),
@@ -256,9 +256,9 @@ impl Image {
         (Image::identity(&self.path)? != self.identity).then(|| {
             let (path, kind) = (self.path.display(), self.kind);
             Failure::new(format!(
-                "{path} is another {kind} than the one that was mounted: what was synced is not in it"
+                "{path} is not the {kind} that was mounted: synced data is not in it"
             ))
-            .hint("put the first one back, or end this mount with `seekless umount --lazy` and mount what you want")
+            .hint("put the original back, or end this mount with `seekless umount --lazy` and mount what you want")
             .code(FAILED)
         })
     }
@@ -299,7 +299,7 @@ impl MadeFile {
     /// Makes the file, unless the name exists.
     fn made(path: &Path) -> Result<MadeFile, Failure> {
         let failed = |error: std::io::Error| {
-            Failure::new(format!("cannot make the file {}: {error}", path.display())).code(FAILED)
+            Failure::new(format!("cannot create the file {}: {error}", path.display())).code(FAILED)
         };
         match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(_) => Ok(MadeFile(Some(std::path::absolute(path).map_err(failed)?))),
@@ -393,7 +393,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         // which inherit this.
         if let Err(error) = memory::avoid_reclaim_deadlock() {
             log::warn!(
-                "not marked as one on which writes wait ({error}): do not run it in a small memory control group"
+                "the daemon is not marked as one that writes wait for ({error}): do not run it in a small memory control group"
             );
         }
         if let Err(why) = memory::lock() {

@@ -88,7 +88,7 @@ pub(super) fn is_picture(file: &File) -> Result<(), String> {
     const BYTES_MAX: u64 = 64 << 20;
     match files::beginning(file, BYTES_MAX)?.ends_with(SIGNATURE.as_bytes()) {
         true => Ok(()),
-        false => Err(format!(", and is no picture of this program{}", files::FORCE)),
+        false => Err(format!(", and is not a picture made by this program{}", files::FORCE)),
     }
 }
 

@@ -84,7 +84,7 @@ fn convert(args: &Args, direction: Direction) -> Done {
 fn to_text(progress: &Progress, direction: Direction) -> String {
     let mut text = String::new();
     for (path, reason) in &progress.left {
-        text += &format!("left as it is: {}: {reason}\n", String::from_utf8_lossy(path));
+        text += &format!("left unchanged: {}: {reason}\n", String::from_utf8_lossy(path));
     }
     let done = match direction {
         Direction::Pack => "packed",
@@ -93,13 +93,13 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
     let (before, after) = (human_bytes(progress.bytes_before), human_bytes(progress.bytes_after));
     text += &format!("{} of {} files {done}: {before} became {after}", progress.files_converted, progress.files_seen);
     if progress.files_done_before > 0 {
-        text += &format!("; {} had the right form already", progress.files_done_before);
+        text += &format!("; {} already had the right form", progress.files_done_before);
     }
     if progress.files_in_use > 0 {
-        text += &format!("; {} are in use and were left", progress.files_in_use);
+        text += &format!("; {} are in use and were skipped", progress.files_in_use);
     }
     if progress.files_without_space > 0 {
-        text += &format!("; {} were left for lack of space", progress.files_without_space);
+        text += &format!("; {} were skipped for lack of space", progress.files_without_space);
     }
     if progress.files_failed > 0 {
         text += &format!("; {} are damaged or could not be read", progress.files_failed);

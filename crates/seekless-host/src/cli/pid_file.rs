@@ -72,7 +72,7 @@ fn wait_for_an_ending_daemon(path: &Path) {
         if !told && begun.elapsed() >= TELL_AFTER {
             let (place, seconds) = (path.display(), PATIENCE.as_secs());
             output::note(&format!(
-                "{place} names a daemon that was unmounted, and still writes what it holds or answers programs that use it: waiting for it, {seconds} s at most"
+                "{place} names a daemon that was unmounted, but is still writing or serving programs: waiting for it, {seconds} s at most"
             ));
             told = true;
         }
@@ -108,7 +108,7 @@ fn is_stale(file: &File) -> Result<(), String> {
         (true, _) => Ok(()),
         (false, Some(pid)) if is_named(pid, file) => Err(format!(", and process {pid}, which it names, is running")),
         (false, Some(_)) => Ok(()),
-        (false, None) => Err(" and holds no process number; remove it, or name another file".to_owned()),
+        (false, None) => Err(" and contains no process number; remove it, or name another file".to_owned()),
     }
 }
 

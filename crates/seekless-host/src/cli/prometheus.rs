@@ -112,7 +112,7 @@ fn parts(statistics: &Value) -> [Family; 4] {
     let mut counters =
         Family::new("seekless_counter", "untyped", "What the parts of the stack have counted, top first");
     let mut segments = Family::new("seekless_log_segments", "gauge", "Segments of a log by what they hold");
-    let mut live = Family::new("seekless_log_live_bytes", "gauge", "Bytes of a log that are alive");
+    let mut live = Family::new("seekless_log_live_bytes", "gauge", "Live bytes of a log");
     let mut size = Family::new("seekless_log_segment_bytes", "gauge", "Size of a segment of a log");
     for (number, part) in statistics["parts"].as_array().into_iter().flatten().enumerate() {
         let (number, name) = (number.to_string(), part["part"].as_str().unwrap_or("?"));

@@ -267,7 +267,7 @@ pub(super) fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> 
         for (count, what) in [
             (outcome.widened, "widened to whole blocks"),
             (outcome.moved, "moved into the storage"),
-            (outcome.without_latency, "without recorded latency, taken for done at once"),
+            (outcome.without_latency, "without recorded latency, treated as completed at once"),
         ] {
             if count > 0 {
                 line += &format!("; {count} {what}");

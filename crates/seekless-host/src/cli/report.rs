@@ -107,6 +107,6 @@ pub(super) fn is_page(file: &File) -> Result<(), String> {
     let beginning = String::from_utf8_lossy(&beginning);
     match beginning.contains("<meta name=\"generator\" content=\"seekless ") {
         true => Ok(()),
-        false => Err(format!(", and is no page of `seekless report`{}", files::FORCE)),
+        false => Err(format!(", and is not a page made by `seekless report`{}", files::FORCE)),
     }
 }

@@ -271,7 +271,7 @@ impl Prepared {
         let wanted = self.wanted(results);
         let (all, to_do) = (wanted.all, wanted.left());
         if to_do < all && before == 0 {
-            caller.note(&format!("{} of {all} points are measured already", all - to_do));
+            caller.note(&format!("{} of {all} points are already measured", all - to_do));
         }
         if before == 0 {
             self.estimate(&wanted)?.into_iter().for_each(|text| caller.note(&text));
@@ -301,7 +301,7 @@ impl Prepared {
         }
         let times = Times::of(&self.plan, &costs, wanted.simulated(), wanted.real(), self.jobs);
         let left = wanted.left();
-        Ok((times.elapsed >= SHORT).then(|| format!("{left} points to measure, {times}, as far as earlier runs tell")))
+        Ok((times.elapsed >= SHORT).then(|| format!("{left} points to measure, {times}, judging by earlier runs")))
     }
 
     /// Where its results come from, when they begin now.

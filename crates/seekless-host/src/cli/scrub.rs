@@ -167,11 +167,11 @@ fn to_text(above: &Checked, all: &[One], checked: &Checked, is_verified: bool) -
         return text.trim_end().to_owned() + fsck::NOT_COMPARED;
     }
     text += match checked.verdict() {
-        Verdict::Clean if is_verified => "all members agree, and all data fits its checksums",
+        Verdict::Clean if is_verified => "all members agree, and all data matches its checksums",
         Verdict::Clean => "all members agree",
         Verdict::Repaired => "all differences were corrected",
         Verdict::Damaged => {
-            "differences are left: nothing above the array shows which member is right, or -n forbade changes"
+            "differences remain: nothing above the array shows which member is right, or -n forbade changes"
         }
     };
     text

@@ -68,11 +68,11 @@ fn of_mount(what: &str) -> Result<String, Failure> {
     match crate::fuse::statistics(path)? {
         Some(text) => {
             let mut statistics: Value = serde_json::from_str(&text)
-                .map_err(|error| Failure::new(format!("{what}: the daemon's answer is no JSON: {error}")))?;
+                .map_err(|error| Failure::new(format!("{what}: the daemon's answer is not JSON: {error}")))?;
             statistics["space"] = space(path)?;
             Ok(statistics.to_string())
         }
-        None if path.is_dir() => Err(Failure::new(format!("{what} is not inside one of our mounts"))),
+        None if path.is_dir() => Err(Failure::new(format!("{what} is not inside a Seekless mount"))),
         None => Ok(String::new()),
     }
 }

@@ -158,7 +158,7 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
                 if let Some(here) = mount.here.filter(|_| life == Life::Later)
                     && let Err(error) = rustix::process::fchdir(here)
                 {
-                    let text = format!("cannot go back to the directory from which this was mounted: {error}");
+                    let text = format!("cannot return to the directory from which this was mounted: {error}");
                     its_report.failed(&Failure::new(text).code(FAILED));
                     return Ok(FAILED);
                 }
@@ -172,7 +172,7 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
         let found = mount.now();
         let place = found.display();
         if was_asked {
-            log::warn!("the daemon of {place} {how} when it was asked to end. What was synced is there");
+            log::warn!("the daemon of {place} {how} when it was asked to end. Synced data is there");
             return Ok(unmounted(&mount));
         }
         let now = Instant::now();

@@ -258,7 +258,7 @@ impl Part<'_> {
                 return Ok(());
             }
             if running.is_empty() {
-                what = "another run measures what is left".to_owned();
+                what = "another run is measuring the rest".to_owned();
             }
             match receive.recv_timeout(TICK) {
                 Ok(message) => self.settle(message)?,
@@ -320,7 +320,7 @@ impl Part<'_> {
             ended.interrupted = true;
             sweep.stop.set();
             if self.grace.is_none() && !self.queue.running.is_empty() {
-                sweep.caller.note("interrupted; the files of the point under way are removed (once more leaves them)");
+                sweep.caller.note("interrupted; removing the files of the current point (interrupt again to leave them)");
             }
         }
     }

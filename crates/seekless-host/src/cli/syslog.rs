@@ -32,7 +32,7 @@ impl Syslog {
 
     /// Sends a message of this priority, one of syslog(3).
     pub(super) fn write(&mut self, priority: libc::c_int, text: &str) {
-        let notice = format!("messages before this one that the log daemon did not take: {}", self.lost);
+        let notice = format!("messages before this one that the log daemon did not accept: {}", self.lost);
         let sent = match self.lost {
             0 => self.send(priority, text),
             _ => self.send(libc::LOG_WARNING, &notice).and_then(|()| {
@@ -144,7 +144,7 @@ mod tests {
         }
         assert!(count > 0 && count < 3000, "{count}");
         syslog.write(libc::LOG_INFO, "next");
-        let notice = format!("messages before this one that the log daemon did not take: {}", 3000 - count);
+        let notice = format!("messages before this one that the log daemon did not accept: {}", 3000 - count);
         assert_eq!((heard(&daemon), heard(&daemon)), (Some(notice), Some("next".to_owned())));
 
         drop(daemon);
@@ -153,7 +153,7 @@ mod tests {
         let daemon = UnixDatagram::bind(&place).unwrap();
         daemon.set_nonblocking(true).unwrap();
         syslog.write(libc::LOG_INFO, "last");
-        assert!(heard(&daemon).unwrap().ends_with("did not take: 1"));
+        assert!(heard(&daemon).unwrap().ends_with("did not accept: 1"));
         assert_eq!(heard(&daemon).as_deref(), Some("last"));
     }
 }

@@ -333,20 +333,20 @@ fn write(
         output::note(&format!("  left out: {count} x {reason}"));
     }
     if written.times_cut > 0 {
-        output::note(&format!("  times cut to the format's unit: {}", written.times_cut));
+        output::note(&format!("  times truncated to the format's unit: {}", written.times_cut));
     }
     if written.latencies_unknown > 0 {
         let times = counted(written.latencies_unknown, "response time");
-        output::note(&format!("  not known, written as 0: {times}"));
+        output::note(&format!("  unknown, written as 0: {times}"));
     }
     if let Some(from) = written.from_ns.filter(|from| *from > 0) {
         let (seconds, rest) = (from / 1_000_000_000, from % 1_000_000_000);
         output::note(&format!(
-            "  times count from the first request, which is at {seconds}.{rest:09} s: {format} has waits alone"
+            "  times count from the first request, which is at {seconds}.{rest:09} s: {format} records only waits"
         ));
     }
     match written.requests {
-        0 => Err(Failure::new("nothing was written: no request is in this part of the trace and fits the format")),
+        0 => Err(Failure::new("nothing was written: no request in this part of the trace fits the format")),
         _ => Ok(0),
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn duration(text: &str) -> Result<Nanos, String> {
         "h" => 3600e9,
         _ => return Err("write a time with its unit: 500ms, 10s, 5min, 2h".into()),
     };
-    let number: f64 = number.parse().map_err(|_| format!("`{number}` is no number"))?;
+    let number: f64 = number.parse().map_err(|_| format!("`{number}` is not a number"))?;
     Ok(Nanos((number * unit) as u64))
 }
 

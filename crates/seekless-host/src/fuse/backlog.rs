@@ -39,7 +39,7 @@ const LOOK_MAX: Nanos = Nanos::from_millis(100);
 /// How many may wait: over io_uring each takes one of few places for requests.
 const WAITING_MAX: usize = 2;
 
-const BUSY: &str = "programs keep the mount so busy that it is not known when the kernel has written what it holds";
+const BUSY: &str = "programs keep the mount so busy that it is not known when the kernel has written its dirty pages";
 
 const UNCOUNTED: &str = "over io_uring it is not known when the kernel has written what it holds unless it shows how many requests \
                          there are: use fsync, or mount -t fusectl none /sys/fs/fuse/connections";

@@ -35,15 +35,15 @@ pub enum UmountError {
     Path { path: PathBuf, cause: io::Error },
     #[error("{} is not a mount point", path.display())]
     NotAMountPoint { path: PathBuf },
-    #[error("{} is a mount of kind {kind}, not one of ours; use umount(8)", path.display())]
+    #[error("{} is a mount of kind {kind}, not of Seekless; use umount(8)", path.display())]
     NotOurs { path: PathBuf, kind: String },
     #[error("{} is in use; find the users with: fuser -vm {}", path.display(), quoted_path(path))]
     Busy { path: PathBuf },
     #[error("cannot unmount {}: {cause}", path.display())]
     Refused { path: PathBuf, cause: Errno },
-    #[error("not unmounted: {0}\nto take it out of sight without waiting: seekless umount --lazy {path}", path = quoted_path(&.0.path))]
+    #[error("not unmounted: {0}\nto detach it without waiting: seekless umount --lazy {path}", path = quoted_path(&.0.path))]
     NoAnswer(NoAnswer),
-    #[error("unmounted, but the daemon (process {pid}) was still at work after {} s{}", waited.as_secs(), held_text(held_by))]
+    #[error("unmounted, but the daemon (process {pid}) was still working after {} s{}", waited.as_secs(), held_text(held_by))]
     StillWriting { pid: u32, waited: Duration, held_by: Option<String> },
     #[error("unmounted, but not everything is durable: {problem}")]
     NotDurable { problem: String },
@@ -53,7 +53,7 @@ pub enum UmountError {
     )]
     DaemonFailed { pid: u32, status: i32 },
     #[error(
-        "unmounted, but its daemon had died before: what was not synced by then is lost; the next mount has the rest"
+        "unmounted, but its daemon had died before: data not synced by then is lost; the next mount has the rest"
     )]
     DaemonDead,
     #[error("unmounted, but whether everything is durable is not known: {why}")]
@@ -87,7 +87,7 @@ impl NoAnswer {
 /// What to do about process `pid`, if it is stopped.
 fn stopped(pid: u32) -> Option<String> {
     match state(pid)? {
-        'T' => Some(format!("it is stopped, and goes on with: kill -CONT {pid}")),
+        'T' => Some(format!("it is stopped; resume it with: kill -CONT {pid}")),
         't' => Some("it is stopped by a debugger".to_owned()),
         _ => None,
     }
@@ -230,7 +230,7 @@ fn sync_through_another_place(
             });
             match asked {
                 Ok(said) if said == DONE => {
-                    tell(&format!("unmounted here; it is also on {}, so its daemon goes on", place.display()));
+                    tell(&format!("unmounted here; it is also on {}, so its daemon continues", place.display()));
                     return Some(Ok(()));
                 }
                 // The number belongs to another mount already.
@@ -239,7 +239,7 @@ fn sync_through_another_place(
                 Err(no_answer) => no_answer.to_string(),
             }
         };
-        last = Some((other.id, format!("it is also on {}, so its daemon goes on, but: {problem}", place.display())));
+        last = Some((other.id, format!("it is also on {}, so its daemon continues, but: {problem}", place.display())));
     }
     // Another process may have unmounted it there in this moment.
     let (_, why) = last.filter(|(id, _)| mount_table::read().iter().any(|info| info.id == *id))?;
@@ -295,7 +295,7 @@ pub fn is_dead(path: &Path) -> bool {
 pub enum RemountError {
     #[error("{}: {cause}", path.display())]
     Path { path: PathBuf, cause: io::Error },
-    #[error("{} is not a mount point of ours", path.display())]
+    #[error("{} is not a mount point of Seekless", path.display())]
     NotOurs { path: PathBuf },
     #[error("{} was opened for reading only; unmount it and mount it again with -o rw", path.display())]
     OpenedReadOnly { path: PathBuf },
@@ -358,14 +358,14 @@ fn access(path: &Path) -> Option<Vec<u8>> {
 pub enum SyncError {
     #[error("{}: {cause}", path.display())]
     Path { path: PathBuf, cause: io::Error },
-    #[error("{} is not inside one of our mounts; {hint}", path.display())]
+    #[error("{} is not inside a Seekless mount; {hint}", path.display())]
     NotOurs { path: PathBuf, hint: String },
     #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
         path.display(), quoted_path(path))]
     Dead { path: PathBuf },
-    #[error("what was written to {} may not be durable: {cause}", path.display())]
+    #[error("data written to {} may not be durable: {cause}", path.display())]
     Failed { path: PathBuf, cause: String },
-    #[error("the daemon of {} does not say what it has counted: {cause}; an earlier version of the program cannot",
+    #[error("the daemon of {} does not report its counters: {cause}; an earlier version of the program cannot",
         path.display())]
     Statistics { path: PathBuf, cause: Errno },
 }
@@ -388,7 +388,7 @@ pub fn drop_caches(path: &Path) -> Result<(), SyncError> {
 }
 
 /// What the parts of the stack that is mounted at `path`, or above it, have counted since they were mounted, as JSON.
-/// `None` when `path` is not inside one of our mounts.
+/// `None` when `path` is not inside a Seekless mount.
 ///
 /// # Errors
 /// `Path` when there is nothing at `path`; `Dead` when the daemon has ended; `Failed` when it cannot answer.
@@ -474,7 +474,7 @@ fn elsewhere(path: &Path) -> String {
                 return IN_A_CONTAINER.to_owned();
             }
             return format!(
-                "it is on an overlay that stores in {}: if that is in one of our mounts, sync that directory with seekless, \
+                "it is on an overlay that stores in {}: if that is in a Seekless mount, sync that directory with seekless, \
                  and otherwise use sync(1)",
                 given.display()
             );
@@ -540,7 +540,7 @@ impl Server {
         match code_in(identity).map(Errno::from_raw_os_error) {
             None => {}
             Some(Errno::NOTCONN | Errno::CONNABORTED) => return Server::Dead,
-            Some(cause) => return Server::Unseen(format!("the mount does not say who serves it: {cause}")),
+            Some(cause) => return Server::Unseen(format!("the mount does not say which process serves it: {cause}")),
         }
         let text = std::str::from_utf8(identity).unwrap_or_default();
         let words = text.split_once(' ').and_then(|(pid, started)| Some((pid.parse().ok()?, started.parse().ok()?)));
@@ -600,7 +600,7 @@ impl Daemon {
                 Some(status) => Err(UmountError::DaemonFailed { pid: self.pid, status }),
                 None => {
                     let why =
-                        format!("how the daemon (process {}) ended cannot be found out; see what it logged", self.pid);
+                        format!("how the daemon (process {}) ended cannot be determined; see its log", self.pid);
                     Err(UmountError::Unknown { why })
                 }
             },

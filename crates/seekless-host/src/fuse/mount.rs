@@ -165,7 +165,7 @@ pub enum MountError {
     NotAFile { path: PathBuf },
     #[error("mount point {} is not empty; choose an empty {kind}", path.display())]
     NotEmpty { path: PathBuf, kind: &'static str },
-    #[error("{} is a mount of ours already; unmount it first: seekless umount {}", path.display(), quoted_path(path))]
+    #[error("{} is already a Seekless mount; unmount it first: seekless umount {}", path.display(), quoted_path(path))]
     Mounted { path: PathBuf },
     #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
         path.display(), quoted_path(path))]
@@ -549,7 +549,7 @@ impl Unmounter {
             if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
                 let written = write_back(&root, self.number.map(control_directory).as_deref(), PATIENCE_AT_LAST);
                 let _ = written.inspect_err(|error| {
-                    log::warn!("what the kernel holds of files may not have been written: {error}");
+                    log::warn!("the kernel's dirty pages may not have been written: {error}");
                 });
             }
         };

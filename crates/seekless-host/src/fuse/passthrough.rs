@@ -195,7 +195,7 @@ fn close_backing(device: &OwnedFd, backing: i32) {
     // SAFETY: the call reads a 32-bit integer, as its number states, and writes nothing.
     let answer = unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const backing) };
     if answer != 0 {
-        log::debug!("the kernel did not let go of file {backing}: {}", last_error());
+        log::debug!("the kernel did not release file {backing}: {}", last_error());
     }
 }
 

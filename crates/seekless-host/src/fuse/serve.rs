@@ -487,7 +487,7 @@ async fn idle(chore: Chore) {
                     Ok(again) => {
                         more.set(again);
                         if last_error.has_ended() {
-                            log::warn!("background work goes on");
+                            log::warn!("background work continues");
                         }
                     }
                     Err(_) if chore.session.closes() => {}

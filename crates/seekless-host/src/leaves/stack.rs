@@ -172,7 +172,7 @@ impl HostLeaves {
                 let place = problem.split(" is in use").next().unwrap_or_default();
                 let seconds = PATIENCE.0 / Nanos::from_secs(1).0;
                 (self.tell)(&format!(
-                    "{place} was unmounted, and its daemon still writes what it holds, or answers programs that use it: waiting for it, {seconds} s at most"
+                    "{place} was unmounted, but its daemon is still writing or serving programs: waiting for it, {seconds} s at most"
                 ));
                 told = true;
             }
@@ -256,7 +256,7 @@ impl HostLeaves {
         match signature::content(&file, size, SEARCH_PATIENCE).map_err(failed)?.text() {
             None => Ok(()),
             Some(content) => Err(BuildError::other(format!("{} holds {content}, which would be lost", path.display()))
-                .hint("if that is what you want, say --force")),
+                .hint("to overwrite it, use --force")),
         }
     }
 
@@ -315,7 +315,7 @@ fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), BuildError> 
         Some(size) if size / SECTOR_BYTES * SECTOR_BYTES != found => {
             let path = device.path().display();
             let found = human_bytes(found);
-            let problem = format!("{path} is there already and has {found}; leave size out to use it as it is");
+            let problem = format!("{path} already exists and has {found}; leave size out to use it as it is");
             Err(BuildError::Option { key: "size", problem })
         }
         _ => Ok(()),
@@ -324,10 +324,10 @@ fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), BuildError> 
 
 fn explain(error: FileError) -> BuildError {
     let hint = match &error {
-        FileError::Os { cause: Errno::ACCESS | Errno::PERM, .. } => Some("check who owns it and may write it"),
-        FileError::Os { cause: Errno::ROFS, .. } => Some("it lies on a read-only file system; mount it with -o ro"),
+        FileError::Os { cause: Errno::ACCESS | Errno::PERM, .. } => Some("check its owner and permissions"),
+        FileError::Os { cause: Errno::ROFS, .. } => Some("it is on a read-only file system; mount it with -o ro"),
         FileError::Os { cause: Errno::INVAL, .. } => {
-            Some("the host's file system may not have direct I/O; leave out `direct`")
+            Some("the host's file system may not support direct I/O; leave out `direct`")
         }
         FileError::MayBeInUse { hint, .. } => Some(hint.as_str()),
         FileError::Os { cause: Errno::NOSPC | Errno::FBIG, .. } => Some("choose a smaller size or another file system"),
@@ -456,12 +456,12 @@ mod tests {
                 (
                     "lfs / file:T/missing",
                     Purpose::Format,
-                    "there is no file T/missing | to make it, say how large: file:T/missing,size=1GiB",
+                    "there is no file T/missing | to make it, give its size: file:T/missing,size=1GiB",
                 ),
                 (
                     "lfs / file:T/small,size=64MiB",
                     Purpose::Format,
-                    "`size` of `file`: T/small is there already and has 97.5 KiB; leave size out to use it as it is | ",
+                    "`size` of `file`: T/small already exists and has 97.5 KiB; leave size out to use it as it is | ",
                 ),
             ] {
                 assert_eq!(error(line, purpose).await, text);

@@ -235,7 +235,7 @@ impl Users {
             }
             Users::Elsewhere(place) => Some(format!("it is mounted {place}")),
             Users::Ending => Some(
-                "it was unmounted, and its daemon still writes what it holds, or answers programs that use it".into(),
+                "it was unmounted, but its daemon is still writing or serving programs".into(),
             ),
         }
     }

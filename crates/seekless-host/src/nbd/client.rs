@@ -59,7 +59,7 @@ pub enum ClientError {
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
     /// The peer is no NBD server, or breaks the protocol.
-    #[error("the server does not speak NBD as it should: {0}")]
+    #[error("the server violates the NBD protocol: {0}")]
     Protocol(&'static str),
     #[error("the server refuses the export {export:?} (error {code:#x}): {reason}")]
     Refused { export: String, code: u32, reason: String },
@@ -88,7 +88,7 @@ impl Address {
         let (place, export) = rest.split_once('/').unwrap_or((rest, ""));
         let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let (host, port) = match place.rsplit_once(':') {
-            Some((host, port)) if is_port(port) => (host, port.parse().map_err(|_| format!("{port} is no port"))?),
+            Some((host, port)) if is_port(port) => (host, port.parse().map_err(|_| format!("{port} is not a port"))?),
             _ => (place, PORT),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -183,7 +183,7 @@ pub(super) struct Offer {
 /// Negotiates an export, from the server's greeting to the start of transmission.
 pub(super) fn negotiate(socket: &mut (impl Read + Write), export: &str) -> Result<Offer, ClientError> {
     if u64::from_be_bytes(number(socket)?) != MAGIC || u64::from_be_bytes(number(socket)?) != OPTION_MAGIC {
-        return Err(ClientError::Protocol("it does not greet"));
+        return Err(ClientError::Protocol("it sends no greeting"));
     }
     let flags = u16::from_be_bytes(number(socket)?);
     if flags & FIXED_NEWSTYLE == 0 {
@@ -213,7 +213,7 @@ pub(super) fn negotiate(socket: &mut (impl Read + Write), export: &str) -> Resul
         let mut data = vec![0; length as usize];
         socket.read_exact(&mut data)?;
         match kind {
-            reply::ACK if offer.bytes < SECTOR_BYTES => return Err(ClientError::Protocol("it says no size")),
+            reply::ACK if offer.bytes < SECTOR_BYTES => return Err(ClientError::Protocol("it reports no size")),
             reply::ACK => return Ok(offer),
             reply::INFO => offer.learn(&data)?,
             code if code >> 31 == 1 => {
@@ -228,7 +228,7 @@ pub(super) fn negotiate(socket: &mut (impl Read + Write), export: &str) -> Resul
 
 impl Offer {
     fn learn(&mut self, data: &[u8]) -> Result<(), ClientError> {
-        let short = ClientError::Protocol("an information is too short");
+        let short = ClientError::Protocol("an information reply is too short");
         let kind = take(data, 0).map(u16::from_be_bytes);
         match kind {
             Some(info::EXPORT) => self.bytes = take(data, 2).map(u64::from_be_bytes).ok_or(short)?,

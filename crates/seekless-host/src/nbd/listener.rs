@@ -67,7 +67,7 @@ fn encoded(path: &Path) -> String {
 pub enum ListenError {
     #[error("cannot listen on {place}: {cause}")]
     Os { place: String, cause: io::Error },
-    #[error("{0} is there already, and in use")]
+    #[error("{0} already exists, and is in use")]
     InUse(String),
 }
 

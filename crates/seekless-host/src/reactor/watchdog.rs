@@ -43,7 +43,7 @@ impl Watchdog {
                  report it",
                 duration.as_secs()
             ),
-            Sign::GoesOn => log::warn!("the engine goes on"),
+            Sign::GoesOn => log::warn!("the engine continues"),
         })
     }
 

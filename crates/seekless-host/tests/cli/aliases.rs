@@ -70,7 +70,7 @@ fn a_sync_of_an_overlay_says_where_it_stores() {
     assert_refused(&scratch.run(&["sync", "ov2"]), "use sync(1)", "elsewhere");
     std::fs::rename(scratch.path("data/upper"), scratch.path("data/moved")).unwrap();
     let ended = scratch.run(&["sync", "ov2"]);
-    assert_refused(&ended, "if that is in one of our mounts, sync that directory", "not found");
+    assert_refused(&ended, "if that is in a Seekless mount, sync that directory", "not found");
     drop((elsewhere, one));
     assert!(Path::new(&scratch.path("m1/upper/deep")).is_dir());
     scratch.good(&["umount", "m1"]);

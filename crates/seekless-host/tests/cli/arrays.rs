@@ -23,7 +23,7 @@ fn an_array_alone_is_made_looked_at_and_checked() {
         let scratch = Scratch::new();
         let made = scratch.good(&["mkfs", &format!("{word} / file:d-{{}}.img,size=16MiB")]);
         assert!(made.contains("state") && made.contains("complete"), "{made}");
-        assert!(made.contains("offer it with: seekless export"), "{made}");
+        assert!(made.contains("export it with: seekless export"), "{made}");
         let line = format!("{word} / file:d-{{}}.img");
         let again = scratch.run(&["mkfs", &line]);
         assert_eq!(again.code, 1, "what is there is protected: {}", again.out);
@@ -52,7 +52,7 @@ fn what_a_member_holds_wrong_is_put_right() {
             scratch.good(&["mkfs", &format!("{fs} / {array} / file:d-{{}}.img,size=16MiB")]);
             let line = format!("{fs} / {array} / file:d-{{}}.img");
             let scrubbed = scratch.good(&["scrub", &line]);
-            assert!(scrubbed.contains("all members agree, and all data fits its checksums"), "{scrubbed}");
+            assert!(scrubbed.contains("all members agree, and all data matches its checksums"), "{scrubbed}");
             spoil(&scratch, "d-1.img");
             let looked = scratch.run(&["scrub", "-n", &line]);
             assert_eq!(looked.code, 4, "{line}: {}{}", looked.out, looked.err);
@@ -258,7 +258,7 @@ fn what_nothing_decides_is_left_unless_the_data_is_believed() {
     spoil(&scratch, "d-2.img");
     let left = scratch.run(&["scrub", "raid5:n=3 / file:d-{}.img"]);
     assert_eq!(left.code, 4, "{}{}", left.out, left.err);
-    assert!(left.out.contains("data and parity do not fit"), "{}", left.out);
+    assert!(left.out.contains("data and parity do not match"), "{}", left.out);
     let checked = scratch.run(&["fsck", "raid5:n=3 / file:d-{}.img"]);
     assert_eq!(checked.code, 4, "{}{}", checked.out, checked.err);
     assert!(checked.out.contains("seekless scrub"), "{}", checked.out);
@@ -293,7 +293,7 @@ fn a_member_that_fails_at_the_end_is_logged() {
     scratch.write("mnt/file", vec![1; 3 << 20]);
     scratch.good(&["umount", "mnt"]);
     let log = std::fs::read_to_string(scratch.path("log")).unwrap();
-    let failed = log.find("raid1: member 1 has failed, and is not used any more");
+    let failed = log.find("raid1: member 1 has failed, and is no longer used");
     let ended = log.find("unmounted from");
     assert!(failed.is_some() && ended > failed, "{log}");
 }
@@ -345,7 +345,7 @@ fn a_damaged_witness_is_not_the_end() {
     scratch.good(&["umount", "mnt"]);
     flip(1);
     let refused = mounted(&[]);
-    assert!(refused.code != 0 && refused.err.contains("put together in another way"), "{}", refused.err);
+    assert!(refused.code != 0 && refused.err.contains("assembled differently"), "{}", refused.err);
     let hint = refused.err.lines().find_map(|line| line.split_once("run: ")).unwrap().1;
     let looked = scratch.run(&["fsck", "-n", line]);
     assert!(looked.code == 4 && looked.out.contains("leave out -n"), "{}{}", looked.out, looked.err);

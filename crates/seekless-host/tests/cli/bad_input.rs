@@ -58,7 +58,7 @@ fn bad_stack_lines_are_pointed_at() {
             (
                 &["mkfs", "lfs / memory:64MiB"],
                 2,
-                "seekless: this would be gone at once: a file system in memory is made when it is mounted\nmount makes it by \
+                "seekless: this would be lost at once: a file system in memory is created when it is mounted\nmount makes it by \
                  itself: mkdir -p mnt && seekless mount 'lfs / memory:64MiB' mnt",
             ),
             (
@@ -153,7 +153,7 @@ fn stores_that_will_not_do_are_named() {
     let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\nis this the right store, and the stack that it \
                was made with? Nothing was changed";
     let volatile = "seekless: there is no lfs here: every command creates this store empty, and it keeps \
-                    nothing\nmount and bench make a file system on it by themselves; to keep one, put it on file:PATH";
+                    nothing\nmount and bench make a file system on it automatically; to keep one, put it on file:PATH";
     check(
         &scratch,
         &[
@@ -202,20 +202,20 @@ fn stores_that_will_not_do_are_named() {
             (
                 &["mkfs", "lfs / file:a.img"],
                 1,
-                "seekless: there is no file a.img\n  lfs / file:a.img\n        ^^^^^^^^^^\nto make it, say how large: \
+                "seekless: there is no file a.img\n  lfs / file:a.img\n        ^^^^^^^^^^\nto make it, give its size: \
                  file:a.img,size=1GiB",
             ),
             (
                 &["mkfs", "lfs / file:zip"],
                 1,
-                "seekless: zip holds a ZIP archive, which would be lost\n  lfs / file:zip\n        ^^^^^^^^\nif that is \
-                 what you want, say --force",
+                "seekless: zip holds a ZIP archive, which would be lost\n  lfs / file:zip\n        ^^^^^^^^\nto \
+                 overwrite it, use --force",
             ),
             (
                 &["mkfs", "lfs / file:noise"],
                 1,
                 "seekless: noise holds data (at byte 0 of 4.9 KiB), which would be lost\n  lfs / file:noise\n        \
-                 ^^^^^^^^^^\nif that is what you want, say --force",
+                 ^^^^^^^^^^\nto overwrite it, use --force",
             ),
         ],
     );
@@ -303,13 +303,13 @@ fn bad_mounts_are_refused() {
             (&["mount", line, "full"], 32, "seekless: mount point full is not empty; choose an empty directory"),
             (&["umount", "mnt"], 1, "seekless: mnt is not a mount point"),
             (&["umount", "--timeout", "4294967295", "mnt"], 1, "seekless: mnt is not a mount point"),
-            (&["sync", "mnt"], 1, "seekless: mnt is not inside one of our mounts; use sync(1)"),
+            (&["sync", "mnt"], 1, "seekless: mnt is not inside a Seekless mount; use sync(1)"),
         ],
     );
     let ended = scratch.run(&["mount", line, "mnt", "-o", "ro,compress"]);
     assert!(ended.code == 1 && ended.err.starts_with("seekless: there is no mount option `compress`\noptions: ro, "));
     let ended = scratch.run(&["umount", "/"]);
-    assert!(ended.code == 32 && ended.err.contains("not one of ours; use umount(8)"), "{}", ended.err);
+    assert!(ended.code == 32 && ended.err.contains("not of Seekless; use umount(8)"), "{}", ended.err);
     // A moment that no clock has.
     for (command, code) in [("umount", 1), ("sync", 2), ("stat", 2)] {
         let ended = scratch.run(&[command, "mnt", "--timeout", "18446744073709551615"]);
@@ -340,7 +340,7 @@ fn damage_is_told_from_other_failures() {
     let ended = scratch.run(&["fsck", "lfs / file:a.img"]);
     assert_eq!(ended.code, 4, "{}{}", ended.out, ended.err);
     assert!(
-        ended.out.contains("a.img: damaged") && ended.out.contains("\n1 error; nothing of it can be read"),
+        ended.out.contains("a.img: damaged") && ended.out.contains("\n1 error; none of it can be read"),
         "{}",
         ended.out
     );

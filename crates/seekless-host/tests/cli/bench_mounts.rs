@@ -148,7 +148,7 @@ fn rows_are_those_that_were_chosen() {
     assert!(ended.out.contains(table), "{}", ended.out);
 
     let again = scratch.measure(&more);
-    assert_eq!((again.code, &*again.err), (0, "16 of 16 points are measured already\n"));
+    assert_eq!((again.code, &*again.err), (0, "16 of 16 points are already measured\n"));
     assert_eq!(again.out, ended.out, "nothing is measured again");
     let of = scratch.good(&["bench", "mount", "--of", "found", "--ours", "zstd", "--beside", "lfs"]);
     assert!(of.contains(table) && of.contains("`zstd`: time of an operation"), "{of}");
@@ -194,7 +194,7 @@ fn an_interrupted_run_is_continued() {
     scratch.check_nothing_is_left();
 
     let ended = scratch.measure(LONG);
-    assert_eq!((ended.code, ended.err), (0, format!("{done} of 4 points are measured already\n")));
+    assert_eq!((ended.code, ended.err), (0, format!("{done} of 4 points are already measured\n")));
     assert_eq!(scratch.rows(), expected(&["lfs", "ext4"], &["pinned", "natural"], &["create", "names"]));
     scratch.check_nothing_is_left();
 }

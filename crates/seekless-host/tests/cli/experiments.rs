@@ -69,14 +69,14 @@ fn experiments_are_run_and_reported() {
     let quick = ["run", "sweep", "--quick"];
     let ended = scratch.run(&quick);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let held = "1 of 3 claims hold, 1 not measured: --quick leaves their points out.";
+    let held = "1 of 3 claims hold, 1 not measured: --quick omits their points.";
     assert!(ended.out.contains("looking ahead helps") && ended.out.contains(held), "{}", ended.out);
     assert!(!ended.out.contains("ten disks are fast") && !ended.out.contains("published"), "{}", ended.out);
     assert!(ended.out.contains("4 rows in results/sweep-quick"), "{}", ended.out);
     let rows = read(&scratch, "results/sweep-quick/rows.jsonl");
     let again = scratch.run(&[&quick[..], &["--json", "--check"]].concat());
     assert_eq!(again.code, 1, "a claim does not hold");
-    assert!(again.err.contains("4 of 4 points are measured already"), "{}", again.err);
+    assert!(again.err.contains("4 of 4 points are already measured"), "{}", again.err);
     let kinds: Vec<Value> = again.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
     assert_eq!(kinds.iter().filter(|line| line["kind"] == "row").count(), 4);
     assert_eq!(kinds.iter().filter(|line| line["kind"] == "claim").count(), 3);
@@ -113,7 +113,7 @@ fn experiments_run_on_other_storage() {
     scratch.good(&[&over[..], &["2"]].concat());
     let ended = scratch.run(&[&over[..], &["5"]].concat());
     assert_eq!(ended.code, 0, "{}", ended.err);
-    assert!(ended.err.contains("4 of 10 points are measured already"), "{}", ended.err);
+    assert!(ended.err.contains("4 of 10 points are already measured"), "{}", ended.err);
     let measured: Vec<Value> =
         read(&scratch, "here/points.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let keys: Vec<&str> = measured.iter().map(|point| point["key"].as_str().unwrap()).collect();
@@ -229,7 +229,7 @@ fn a_signal_ends_a_sweep_at_once() {
         scratch.write("long/experiment.toml", text(5, 6));
         let went_on = scratch.run(&arguments);
         assert_eq!(went_on.code, 0, "{}", went_on.err);
-        assert!(went_on.err.contains(&format!("1 of {points} points are measured already")), "{}", went_on.err);
+        assert!(went_on.err.contains(&format!("1 of {points} points are already measured")), "{}", went_on.err);
     }
 }
 
@@ -282,7 +282,7 @@ fn shards_are_one_experiment() {
     assert_eq!(lacks.code, 1);
     assert!(lacks.err.contains("seekless run sweep --out part"), "{}", lacks.err);
     let filled = scratch.run(&["run", "sweep", "--out", "part"]);
-    assert!(filled.err.contains("of 20 points are measured already"), "{}", filled.err);
+    assert!(filled.err.contains("of 20 points are already measured"), "{}", filled.err);
     assert_eq!(read(&scratch, "whole/rows.csv"), read(&scratch, "part/rows.csv"));
 
     let points = read(&scratch, "results/sweep.1-of-3/points.jsonl");

@@ -303,7 +303,7 @@ fn nothing_is_changed_in_memory_alone() {
     for stack in ["vld / fork / file:disk.img", "fork / vld / file:disk.img", "vld:snapshots=2 / memory:64MiB"] {
         for (action, name) in [("take", "two"), ("remove", "one"), ("revert", "one")] {
             let ended = scratch.run(&["snapshot", action, stack, name]);
-            assert!(ended.code == 2 && ended.err.contains("this would be gone at once"), "{stack}: {}", ended.err);
+            assert!(ended.code == 2 && ended.err.contains("this would be lost at once"), "{stack}: {}", ended.err);
         }
     }
     assert!(scratch.good(&["snapshot", "list", "vld / fork / file:disk.img"]).contains("one"));
@@ -318,7 +318,7 @@ fn nothing_is_changed_in_memory_alone() {
     assert!(std::fs::read(scratch.path("a.img")).unwrap() == before);
     assert_eq!(scratch.run(&["fsck", "ffs / file:a.img"]).code, 1);
     let packed = scratch.run(&["pack", "zstd / ffs / fork / file:a.img"]);
-    assert!(packed.code == 2 && packed.err.contains("this would be gone at once"), "{}{}", packed.out, packed.err);
+    assert!(packed.code == 2 && packed.err.contains("this would be lost at once"), "{}{}", packed.out, packed.err);
 }
 
 /// The stack `word`, exported from the scratch directory by a daemon that ends with this.

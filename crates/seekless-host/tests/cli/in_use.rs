@@ -368,7 +368,7 @@ fn umount_says_who_holds_a_mount_elsewhere() {
     holder.wait().unwrap();
     assert_eq!((ended.code, lines.len()), (32, 2), "{}", ended.err);
     assert!(lines[0].starts_with("unmounted here; ") && lines[0].contains(&held), "{}", ended.err);
-    assert!(lines[1].contains("was still at work after 3 s") && lines[1].contains(&held), "{}", ended.err);
+    assert!(lines[1].contains("was still working after 3 s") && lines[1].contains(&held), "{}", ended.err);
     assert_refused(&refused, "what is mounted elsewhere");
     assert!(refused.err.contains("in the mount namespace of process"), "{}", refused.err);
     // Its last user is gone, so the daemon ends.

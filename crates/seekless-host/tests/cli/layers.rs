@@ -694,7 +694,7 @@ fn packing_and_unpacking() {
     }
     let packed = scratch.good(&["pack", LINE]);
     assert!(packed.starts_with("19 of 19 files packed: "), "{packed}");
-    assert!(scratch.good(&["pack", LINE]).contains("19 had the right form already"));
+    assert!(scratch.good(&["pack", LINE]).contains("19 already had the right form"));
     scratch.good(&["mount", LINE, "mnt"]);
     for number in 1..20 {
         assert!(std::fs::read(scratch.path(&format!("mnt/d/{number}"))).unwrap() == text(number * 10_000));
@@ -727,10 +727,10 @@ fn files_in_use_are_left_by_pack_and_unpack() {
     let device = LoopDevice::attach(&image, 512);
     let mut log = std::fs::OpenOptions::new().append(true).open(scratch.path("data/log")).unwrap();
     let said = scratch.good(&["pack", LINE]);
-    assert!(said.contains("left as it is: /log: it is open for writing"), "{said}");
+    assert!(said.contains("left unchanged: /log: it is open for writing"), "{said}");
     let in_use = 1 + u64::from(device.is_some());
     assert!(said.contains(&format!("{} of 3 files packed", 3 - in_use)), "{said}");
-    assert!(said.contains(&format!("{in_use} are in use and were left")), "{said}");
+    assert!(said.contains(&format!("{in_use} are in use and were skipped")), "{said}");
     let said: serde_json::Value = serde_json::from_str(&scratch.good(&["pack", LINE, "--json"])).unwrap();
     assert_eq!((&said["files_in_use"], &said["files_unguarded"]), (&in_use.into(), &0.into()), "{said}");
     log.write_all(b"acknowledged\n").unwrap();
@@ -747,7 +747,7 @@ fn files_in_use_are_left_by_pack_and_unpack() {
     scratch.good(&["pack", LINE]);
     let open = std::fs::OpenOptions::new().write(true).open(scratch.path("data/other")).unwrap();
     let said = scratch.good(&["unpack", LINE]);
-    assert!(said.contains("left as it is: /other: ") && said.contains("1 are in use and were left"), "{said}");
+    assert!(said.contains("left unchanged: /other: ") && said.contains("1 are in use and were skipped"), "{said}");
     drop(open);
     scratch.good(&["mount", LINE, "mnt"]);
     assert!(std::fs::read(scratch.path("mnt/other")).unwrap() == text(200_000));

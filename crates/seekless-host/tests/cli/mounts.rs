@@ -225,7 +225,7 @@ fn a_killed_daemon_loses_nothing_that_was_synced() {
     let ended = scratch.run(&["sync", "mnt"]);
     assert_eq!((ended.code, ended.err), (1, format!("seekless: {dead}")));
     let ended = scratch.run(&["umount", "mnt"]);
-    let text = "seekless: unmounted, but its daemon had died before: what was not synced by then is lost; the next mount has the \
+    let text = "seekless: unmounted, but its daemon had died before: data not synced by then is lost; the next mount has the \
                 rest\n";
     assert_eq!((ended.code, &*ended.err), (32, text));
     scratch.good(&["mount", LINE, "mnt", "--log-file", "log"]);
@@ -277,7 +277,7 @@ fn statistics_of_mounts_and_images() {
     let image = statistics(LINE);
     assert!(image["parts"][0]["log"]["live_bytes"].as_u64() >= Some(1 << 20), "{image:#}");
     let ended = scratch.run(&["stat", "mnt"]);
-    assert_eq!((ended.code, &*ended.err), (1, "seekless: mnt is not inside one of our mounts\n"));
+    assert_eq!((ended.code, &*ended.err), (1, "seekless: mnt is not inside a Seekless mount\n"));
 }
 
 /// One image, one mount: another mount of it, mkfs, fsck and info report that it is in use; so does umount while a
@@ -304,7 +304,7 @@ fn what_is_in_use_is_left_alone() {
     assert!(ended.code == 1 && ended.err.starts_with(text), "{}", ended.err);
     assert!(ended.out.contains("[1] memfs | create"), "{}", ended.out);
     let ended = scratch.run(&["mount", LINE, "mnt"]);
-    let text = "seekless: mnt is a mount of ours already; unmount it first: seekless umount mnt\n";
+    let text = "seekless: mnt is already a Seekless mount; unmount it first: seekless umount mnt\n";
     assert_eq!((ended.code, &*ended.err), (32, text));
     scratch.good(&["umount", "mnt"]);
     scratch.make_directory("it's");
@@ -562,7 +562,7 @@ fn mounts_change_in_place() {
         scratch.run_as("mount.fuse.seekless", &[LINE, "mnt", "-o", &format!("{options},{rest}")])
     };
     let ended = remount("ro");
-    assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is not a mount point of ours\n"));
+    assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is not a mount point of Seekless\n"));
     scratch.good(&["mount", LINE, "mnt", "-o", "dirsync,lazytime,silent,nosymfollow,noiversion", "--pid-file", "pid"]);
     scratch.good(&["mount", LINE, "mnt", "-o", "remount,noatime"]);
     scratch.write("mnt/f", "hello");
@@ -731,13 +731,13 @@ fn a_stopped_daemon_is_not_waited_for_forever() {
             assert!(ended.err.contains("has not answered within 1 s"), "{command} {place}: {}", ended.err);
             let lazy = ended.err.contains(&format!("seekless umount --lazy {place}"));
             assert_eq!(lazy, command == "umount", "{}", ended.err);
-            let hint = format!("it is stopped, and goes on with: kill -CONT {number}");
+            let hint = format!("it is stopped; resume it with: kill -CONT {number}");
             assert!(ended.err.contains(&format!("(process {number})")) && ended.err.contains(&hint), "{}", ended.err);
         }
     }
     for place in ["mnt", "elsewhere/link"] {
         let ended = run(&["mount", "lfs / file:other.img", place]);
-        assert!(ended.code != 0 && ended.err.contains("is a mount of ours already"), "{}", ended.err);
+        assert!(ended.code != 0 && ended.err.contains("is already a Seekless mount"), "{}", ended.err);
     }
     let mut waiting = scratch.command().args(["sync", "mnt"]).stderr(Stdio::piped()).spawn().unwrap();
     let said = await_word(&mut waiting);

@@ -223,7 +223,7 @@ fn results_replace_no_other_files() {
     assert_eq!((second.starts_with(&first), second.lines().count()), (true, 2));
     scratch.write("sweep/a.csv", trace(20));
     let back = scratch.run(&["run", "sweep", "--out", "r"]);
-    assert_eq!((back.code, back.err.as_str(), points()), (0, "1 of 1 points are measured already\n", second));
+    assert_eq!((back.code, back.err.as_str(), points()), (0, "1 of 1 points are already measured\n", second));
 }
 
 /// A key is for its owner alone and is never written over, not even by another key.

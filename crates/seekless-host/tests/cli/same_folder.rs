@@ -148,7 +148,7 @@ fn two_experiments_in_one_folder() {
     assert_eq!(rounds(&scratch, "found").len(), 20);
     for name in ["other", "sweep"] {
         let again = scratch.run(&["run", name, "--out", "found"]);
-        assert!(again.err.contains("10 of 10 points are measured already"), "{}", again.err);
+        assert!(again.err.contains("10 of 10 points are already measured"), "{}", again.err);
     }
     check_rows_of_one_run(&scratch, "found");
     let other = scratch.run(&["run", "other", "--out", "found"]);

@@ -418,7 +418,7 @@ fn wrong_starts_are_reported() {
     assert_eq!(scratch.run(&["mount", LINE, "mnt", "--supervise", "--foreground"]).code, 1);
     scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
     let ended = scratch.run(&["mount", "memfs", "mnt", "--replace-dead"]);
-    assert!(ended.code == 32 && ended.err.contains("is a mount of ours already"), "{}", ended.err);
+    assert!(ended.code == 32 && ended.err.contains("is already a Seekless mount"), "{}", ended.err);
     scratch.write("mnt/f", "text");
     scratch.good(&["sync", "mnt"]);
     let pid = daemon(&scratch);

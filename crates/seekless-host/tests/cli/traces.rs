@@ -402,7 +402,7 @@ fn storage_is_advised() {
     assert!(
         ended
             .err
-            .contains("--price foo=...: no drive of the candidates begins so\nthe drives: disk:cheetah9lp; ssd:nvme-a"),
+            .contains("--price foo=...: no candidate's drive begins like this\nthe drives: disk:cheetah9lp; ssd:nvme-a"),
         "{}",
         ended.err
     );

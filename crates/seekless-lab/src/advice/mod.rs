@@ -107,7 +107,7 @@ fn by_price(y: &str, label: &str) -> Figure {
         chart: Chart::Line,
         x: PRICE.to_owned(),
         x_axis: Axis { label: "price of its drives".to_owned(), ..Axis::default() },
-        ..bars("price", "What it costs, and what one gets", y, label, true)
+        ..bars("price", "Price and performance", y, label, true)
     }
 }
 

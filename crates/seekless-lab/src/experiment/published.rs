@@ -94,7 +94,7 @@ pub(super) fn parse(text: &str, columns: &Columns) -> Result<Vec<Published>, Str
             index.and_then(|index| record.get(index)).unwrap_or_default()
         };
         let value = cell("value").parse().ok().filter(|value: &f64| value.is_finite());
-        let value = value.ok_or_else(|| format!("line {line}: the value `{}` is no number", cell("value")))?;
+        let value = value.ok_or_else(|| format!("line {line}: the value `{}` is not a number", cell("value")))?;
         columns.check_metric(cell("metric")).map_err(|problem| format!("line {line}: {problem}"))?;
         if cell("source").is_empty() {
             return Err(format!("line {line}: there is no source"));

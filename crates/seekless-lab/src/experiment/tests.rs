@@ -407,7 +407,7 @@ fn wrong_descriptions_are_explained() {
     for (table, said) in [
         ("metric,value\n", "there is no column `source`"),
         ("metric,value,source,speed\n", "the column `speed` is no dimension"),
-        ("metric,value,source\nrequests_per_s,many,[x]\n", "line 2: the value `many` is no number"),
+        ("metric,value,source\nrequests_per_s,many,[x]\n", "line 2: the value `many` is not a number"),
         ("metric,value,source\nspeed,1,[x]\n", "line 2: there is no metric `speed`"),
         ("metric,value,source\nrequests_per_s,1,\n", "line 2: there is no source"),
     ] {

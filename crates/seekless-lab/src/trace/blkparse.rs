@@ -12,7 +12,7 @@ use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
 use super::text::{LineParser, SECOND, Words, number, time, times};
 
-const NO_TIME: Aside = Aside::Rejected("the time is no number");
+const NO_TIME: Aside = Aside::Rejected("the time is not a number");
 
 pub(super) const BLKPARSE: FormatSpec = FormatSpec {
     about: "what blkparse prints",
@@ -78,10 +78,10 @@ impl LineParser for Blkparse {
                 false => Aside::Rejected("the line does not begin with major,minor"),
             });
         };
-        let cpu = words.number("the processor is no number")?;
-        words.number("the sequence is no number")?;
+        let cpu = words.number("the processor is not a number")?;
+        words.number("the sequence is not a number")?;
         let time = time(words.word()?, SECOND).ok_or(NO_TIME)?;
-        let process = words.number("the process number is no number")?;
+        let process = words.number("the process number is not a number")?;
         let event = event(words.word()?)?;
         self.wanted.check(event)?;
         let rwbs = Rwbs::parse(words.word()?)?;

@@ -155,11 +155,11 @@ fn take(
         Role::Offset if is_bare_hexadecimal(text) => {
             return Err(Aside::Rejected("the offset is no number; a hexadecimal one begins with 0x"));
         }
-        Role::Offset => return Err(Aside::Rejected("the offset is no number")),
+        Role::Offset => return Err(Aside::Rejected("the offset is not a number")),
         Role::Length if is_bare_hexadecimal(text) => {
             return Err(Aside::Rejected("the length is no number; a hexadecimal one begins with 0x"));
         }
-        Role::Length => return Err(Aside::Rejected("the length is no number")),
+        Role::Length => return Err(Aside::Rejected("the length is not a number")),
         Role::Device => request.device = names.device(text)?,
         Role::Latency if text.is_empty() => {}
         Role::Latency => values.latency = Some(time(text, unit).ok_or(NO_LATENCY)?),
@@ -198,8 +198,8 @@ fn is_bare_hexadecimal(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_hexdigit) && text.iter().any(u8::is_ascii_alphabetic)
 }
 
-const NO_TIME: Aside = Aside::Rejected("the time is no number");
-const NO_LATENCY: Aside = Aside::Rejected("the latency is no number");
+const NO_TIME: Aside = Aside::Rejected("the time is not a number");
+const NO_LATENCY: Aside = Aside::Rejected("the latency is not a number");
 
 fn request(values: Values, mut request: Request, out: &mut Vec<Request>) -> Result<(), Aside> {
     const TOO_FEW: Aside = Aside::Rejected("too few fields");

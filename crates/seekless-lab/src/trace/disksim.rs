@@ -12,7 +12,7 @@ use super::spec::FormatSpec;
 use super::tally::Aside;
 use super::text::{LineParser, MILLISECOND, Words, hex, number, plausible, time, times};
 
-const NO_TIME: Aside = Aside::Rejected("the time is no number");
+const NO_TIME: Aside = Aside::Rejected("the time is not a number");
 
 pub(super) const DISKSIM: FormatSpec = FormatSpec {
     about: "DiskSim's ascii traces",
@@ -40,9 +40,9 @@ impl LineParser for DiskSim {
 
 /// `device sector sectors`.
 fn addressed(words: &mut Words<'_>, time: Nanos) -> Result<Request, Aside> {
-    let device = device_of(words.number("the device is no number")?)?;
-    let offset = times(words.number("the address is no number")?, SECTOR_BYTES)?;
-    let bytes = times(words.number("the length is no number")?, SECTOR_BYTES)?;
+    let device = device_of(words.number("the device is not a number")?)?;
+    let offset = times(words.number("the address is not a number")?, SECTOR_BYTES)?;
+    let bytes = times(words.number("the length is not a number")?, SECTOR_BYTES)?;
     Ok(Request { device, ..Request::new(time, Op::Read, offset, bytes) })
 }
 
@@ -126,7 +126,7 @@ struct Validation {
 
 impl LineParser for Validation {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
-        let text = std::str::from_utf8(line).map_err(|_| Aside::Rejected("the line is no text"))?;
+        let text = std::str::from_utf8(line).map_err(|_| Aside::Rejected("the line is not text"))?;
         let measured = Measured::parse(text)
             .map_err(|_| Aside::Rejected("the line is not `R|W action sector sectors service-us think-us`"))?;
         let offset = times(measured.request.sector.0, SECTOR_BYTES)?;

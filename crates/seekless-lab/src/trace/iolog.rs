@@ -76,7 +76,7 @@ impl LineParser for Iolog {
         let version = self.version.ok_or(no_version)?;
         let mut words = Words::new(line);
         let stamp = match version {
-            3 => Some(time(words.word()?, MICROSECOND).ok_or(Aside::Rejected("the time is no number"))?),
+            3 => Some(time(words.word()?, MICROSECOND).ok_or(Aside::Rejected("the time is not a number"))?),
             _ => None,
         };
         let name = words.word()?;
@@ -85,7 +85,7 @@ impl LineParser for Iolog {
             words.end()?;
             return Err(Aside::Skipped("a file is added, opened or closed"));
         }
-        let (offset, bytes) = (words.number("the address is no number")?, words.number("the length is no number")?);
+        let (offset, bytes) = (words.number("the address is not a number")?, words.number("the length is not a number")?);
         words.end()?;
         if action == b"wait" && version == 2 {
             let wait = offset.checked_mul(MICROSECOND).and_then(|wait| self.waited.0.checked_add(wait));

@@ -128,8 +128,8 @@ pub(super) fn device(text: &[u8]) -> Option<DeviceId> {
 /// Address and length in bytes, from words that count sectors. Bare flushes and pass-through commands have no address:
 /// kernels print 2^64 - 1 for it where they complete.
 pub(super) fn extent(sector: &[u8], count: &[u8]) -> Result<(u64, u64), Aside> {
-    let sector = number(sector).ok_or(Aside::Rejected("the address is no number"))?;
-    let count = number(count).ok_or(Aside::Rejected("the length is no number"))?;
+    let sector = number(sector).ok_or(Aside::Rejected("the address is not a number"))?;
+    let count = number(count).ok_or(Aside::Rejected("the length is not a number"))?;
     if count == 0 {
         return Ok((0, 0));
     }

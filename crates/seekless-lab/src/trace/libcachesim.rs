@@ -282,7 +282,7 @@ struct CloudPhysics {
 
 impl LineParser for CloudPhysics {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
-        const NO_TIME: Aside = Aside::Rejected("the time is no number");
+        const NO_TIME: Aside = Aside::Rejected("the time is not a number");
         let mut fields = Fields::new(line, b',');
         if fields.field()?.eq_ignore_ascii_case(b"version") {
             return Err(Aside::Skipped("header"));
@@ -291,8 +291,8 @@ impl LineParser for CloudPhysics {
         let op = super::vscsi::op(
             hexadecimal(fields.field()?).ok_or(Aside::Rejected("the command is no hexadecimal number"))?,
         )?;
-        let bytes = fields.number("the length is no number")?;
-        let offset = times(fields.number("the address is no number")?, SECTOR_BYTES)?;
+        let bytes = fields.number("the length is not a number")?;
+        let offset = times(fields.number("the address is not a number")?, SECTOR_BYTES)?;
         fields.end()?;
         let whole_second = number(time).filter(|_| self.unit == Unit::Seconds);
         if let Some(second) = whole_second {

@@ -16,11 +16,11 @@ use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
 use super::text::{Fields, LineParser, MICROSECOND, SECOND, Words, number, plausible, time, times};
 
-const NO_TIME: Aside = Aside::Rejected("the time is no number");
+const NO_TIME: Aside = Aside::Rejected("the time is not a number");
 const NO_OP: Aside = Aside::Rejected("the operation is none of this format");
-const NO_OFFSET: &str = "the address is no number";
-const NO_LENGTH: &str = "the length is no number";
-const NO_DEVICE: &str = "the device is no number";
+const NO_OFFSET: &str = "the address is not a number";
+const NO_LENGTH: &str = "the length is not a number";
+const NO_DEVICE: &str = "the device is not a number";
 
 pub(super) const MSR: FormatSpec = FormatSpec {
     about: "MSR Cambridge, FAST '08",
@@ -69,7 +69,7 @@ impl LineParser for Msr {
             word => Op::from_word(word).filter(|op| matches!(op, Op::Read | Op::Write)).ok_or(NO_OP)?,
         };
         let (offset, bytes) = (fields.number(NO_OFFSET)?, fields.number(NO_LENGTH)?);
-        let response = fields.number("the response time is no number")?;
+        let response = fields.number("the response time is not a number")?;
         fields.end()?;
         let since_1970 = ticks
             .checked_sub(FILE_TIME_OF_1970)
@@ -164,7 +164,7 @@ struct Spc {
 impl LineParser for Spc {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
         let mut fields = Fields::new(line, b',');
-        let device = device_of(fields.number("the ASU is no number")?)?;
+        let device = device_of(fields.number("the ASU is not a number")?)?;
         let offset = times(fields.number(NO_OFFSET)?, self.block_bytes)?;
         let bytes = fields.number(NO_LENGTH)?;
         let op = match fields.field()? {
@@ -336,12 +336,12 @@ impl LineParser for Systor17 {
             b"" => return Err(Aside::Rejected("no operation")),
             _ => return Err(NO_OP),
         };
-        let device = device_of(fields.number("the LUN is no number")?)?;
+        let device = device_of(fields.number("the LUN is not a number")?)?;
         let (offset, bytes) = (fields.number(NO_OFFSET)?, fields.number(NO_LENGTH)?);
         fields.end()?;
         let latency = match response {
             b"" => None,
-            response => Some(time(response, SECOND).ok_or(Aside::Rejected("the response time is no number"))?),
+            response => Some(time(response, SECOND).ok_or(Aside::Rejected("the response time is not a number"))?),
         };
         out.push(plausible(Request { device, latency, ..Request::new(when, op, offset, bytes) })?);
         Ok(())
@@ -387,7 +387,7 @@ impl LineParser for Fiu {
         // The process may have blanks in its name, so the line is read from both ends.
         let mut words = Words::new(line);
         let when = time(words.word()?, 1).ok_or(NO_TIME)?;
-        let process = words.number("the process number is no number")?;
+        let process = words.number("the process number is not a number")?;
         let mut from_end = words.rest().rsplit(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         let mut last = || from_end.next().ok_or(Aside::Rejected("too few fields"));
         let hash = last()?;
@@ -462,7 +462,7 @@ impl LineParser for Native {
         let flags = Flags::from_letters(fields.field()?).ok_or(Aside::Rejected("a flag is unknown"))?;
         let mut optional = || match fields.field()? {
             b"" => Ok(None),
-            text => number(text).map(Some).ok_or(Aside::Rejected("an optional field is no number")),
+            text => number(text).map(Some).ok_or(Aside::Rejected("an optional field is not a number")),
         };
         let (latency, process, cpu) = (optional()?, optional()?, optional()?);
         fields.end()?;

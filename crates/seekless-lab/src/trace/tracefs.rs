@@ -68,7 +68,7 @@ impl LineParser for Tracefs {
         self.wanted.check(event)?;
         let mut head_words = head.rsplit(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         let stamp = head_words.next().ok_or(Aside::Rejected("the line has no time"))?;
-        let time = time(stamp, SECOND).ok_or(Aside::Rejected("the time is no number"))?;
+        let time = time(stamp, SECOND).ok_or(Aside::Rejected("the time is not a number"))?;
         let (process, cpu) = process_and_cpu(head);
 
         let mut words = Words::new(fields);

@@ -90,8 +90,8 @@ pub(super) async fn check(device: &Device, layout: &Layout) -> Result<(), VldErr
             what: "landmark",
             at: layout.sector_of(*first),
             why: format!(
-                "{missing} of {all} are not in their places, so that the devices below are not put together as they were: give the options, \
-                 and the order of members, that it was made with"
+                "{missing} of {all} are not in their places, so the devices below are not assembled as before: give the options, and the \
+                 order of members, that the disk was made with"
             ),
         });
     }

@@ -35,7 +35,7 @@ const MEMBERS: Param =
         .default("2");
 const STRIPE: Param = Param::new("stripe", GRAIN, "stripe unit: so much on one member, then the next").default("64KiB");
 const SEED: Param = Param::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "seed of the order").default("1");
-const CHUNK: Param = Param::new("chunk", GRAIN, "what stays together").default("1MiB");
+const CHUNK: Param = Param::new("chunk", GRAIN, "unit that stays together").default("1MiB");
 
 const METADATA: Param = Param::new(
     "metadata",
@@ -52,7 +52,7 @@ const REPLACE: Param = Param::new(
     "number of a member that is new: it is filled while the array is used",
 );
 const OVERWRITE: Param =
-    Param::new("overwrite", Kind::Switch, "the member of replace= may hold something, which is lost").default("off");
+    Param::new("overwrite", Kind::Switch, "the member of replace= may hold data, which is lost").default("off");
 
 /// How long to search a new member for data that would be lost. A host file with holes is read at gigabytes a second.
 const SEARCH_PATIENCE: Nanos = Nanos::from_secs(20);
@@ -88,10 +88,10 @@ impl From<ArrayError> for BuildError {
                  replace={one},overwrite the other way round. To look at one first, take the other away, and mount it read-only with degraded"
             )),
             ArrayError::Foreign { .. } => cause.hint(
-                "put the member of this array in its place; or let one that is not be overwritten: replace=N,overwrite",
+                "put this array's own member in its place, or overwrite the other one: replace=N,overwrite",
             ),
             ArrayError::Nothing { .. } => {
-                cause.hint("are these its members? On new and blank ones, mkfs makes an array")
+                cause.hint("check that these are its members; on new and blank ones, mkfs makes an array")
             }
             _ => cause,
         }
@@ -105,7 +105,7 @@ fn complete(members: Vec<Option<Device>>) -> Vec<Device> {
 
 pub(super) const CONCAT: WordSpec = WordSpec {
     name: "concat",
-    help: "n members, one behind the other; below vld each is an arm of its own; keeps nothing of its own on them",
+    help: "n members, concatenated; below vld each is an arm of its own; stores no metadata on them",
     argument: None,
     options: &[MEMBERS],
     constructor: Constructor::Spread(&Spread {
@@ -118,7 +118,7 @@ pub(super) const CONCAT: WordSpec = WordSpec {
 
 pub(super) const RAID0: WordSpec = WordSpec {
     name: "raid0",
-    help: "striping over n members; keeps nothing of its own on them",
+    help: "striping over n members; stores no metadata on them",
     argument: None,
     options: &[MEMBERS, STRIPE],
     constructor: Constructor::Spread(&Spread {
@@ -133,7 +133,7 @@ pub(super) const RAID0: WordSpec = WordSpec {
 
 pub(super) const VOLUME: WordSpec = WordSpec {
     name: "volume",
-    help: "chunks in random order, striped over n members [st05]; keeps nothing of its own on them",
+    help: "chunks in random order, striped over n members [st05]; stores no metadata on them",
     argument: None,
     options: &[MEMBERS, CHUNK, STRIPE, SEED],
     constructor: Constructor::Spread(&Spread {
@@ -151,7 +151,7 @@ pub(super) const VOLUME: WordSpec = WordSpec {
 
 pub(super) const REMAP: WordSpec = WordSpec {
     name: "remap",
-    help: "the chunks of the device below in random order [st05]; keeps nothing of its own on it",
+    help: "the chunks of the device below in random order [st05]; stores no metadata on it",
     argument: None,
     options: &[CHUNK, SEED],
     constructor: Constructor::DeviceLayer(|_, below, word| {
@@ -161,11 +161,11 @@ pub(super) const REMAP: WordSpec = WordSpec {
 
 pub(super) const PERMUTE: WordSpec = WordSpec {
     name: "permute",
-    help: "the blocks of the device below in random order, the \"stupid\" layout [st05]; keeps nothing of its own on it",
+    help: "the blocks of the device below in random order, the \"stupid\" layout [st05]; stores no metadata on it",
     argument: None,
     options: &[
-        Param::new("block", GRAIN, "what stays together").default("4KiB"),
-        Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only the first so much changes places"),
+        Param::new("block", GRAIN, "unit that stays together").default("4KiB"),
+        Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only this much of the start is permuted"),
         SEED,
     ],
     constructor: Constructor::DeviceLayer(|_, below, word| {
@@ -375,17 +375,17 @@ pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) 
         }
     };
     let units = counted(*unreadable, "unit");
-    found(*unreadable, format!("{units} could not be read, and can be had from the other members"), is_written);
+    found(*unreadable, format!("{units} could not be read, and can be restored from the other members"), is_written);
     let rows_of = |count: u64| counted(count, "row");
     found(
         *corrected,
-        format!("{}: the members did not agree, and which is right is known", rows_of(*corrected)),
+        format!("{}: the members disagreed, and the right data is known", rows_of(*corrected)),
         is_written,
     );
     let open = inconsistent - corrected;
     let why = match level {
         Level::Mirror => "the copies differ, and nothing here says which is right",
-        Level::Parity => "data and parity do not fit, and nothing here says which is wrong",
+        Level::Parity => "data and parity do not match, and nothing here says which is wrong",
     };
     let list: Vec<String> = left.iter().map(u64::to_string).collect();
     let more = if open > left.len() as u64 { " ..." } else { "" };
@@ -448,7 +448,7 @@ async fn redundant(
     if let Some(Value::Choice(said)) = word.given("journal")
         && (*said == "always") != (array.journal() == JournalUse::Always)
     {
-        let problem = format!("the line says {said}, but the array was made otherwise");
+        let problem = format!("the line says {said}, but the array was made differently");
         return Err(BuildError::Option { key: "journal", problem });
     }
     Ok(array)
@@ -536,7 +536,7 @@ async fn protect(rt: &Rt, slot: usize, new: &Device) -> Result<(), BuildError> {
         None => Ok(()),
         Some(content) => {
             Err(BuildError::other(format!("member {slot}, {}, holds {content}, which would be lost", new.describe()))
-                .hint("if that is what you want, say overwrite=on beside replace"))
+                .hint("to overwrite it, add overwrite=on to replace"))
         }
     }
 }

@@ -226,7 +226,7 @@ impl Stack {
         {
             return Ok((top, convert));
         }
-        let problem = format!("`{}` is no layer that stores files in a form of its own", top.name());
+        let problem = format!("`{}` is not a layer that stores files encoded", top.name());
         Err(StackError::new(&self.line, top.name_span.clone(), problem).hint("for example: zstd / hostdir:DIR"))
     }
 

@@ -62,7 +62,7 @@ pub(super) const DISK: WordSpec = WordSpec {
     argument: Some(&Param::new(
         "drive",
         Kind::Name { catalogue: drives, otherwise: DATA_SHEET_FORM },
-        "a drive of the catalogue",
+        "a drive in the catalogue",
     )),
     options: &[
         Param::new(
@@ -76,7 +76,7 @@ pub(super) const DISK: WordSpec = WordSpec {
             "with sptf: microseconds that a request gains for each millisecond it waits",
         )
         .default("0"),
-        Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
+        Param::new("keep", Kind::Switch, "store the data; without it, only the times are right").default("on"),
         Param::new(
             "overhead",
             Kind::Switch,
@@ -86,7 +86,7 @@ pub(super) const DISK: WordSpec = WordSpec {
         Param::new(
             "request",
             Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
-            "largest request that the host hands over: 64KiB for the machines of [se95] (default what SCSI allows)",
+            "largest request that the host issues: 64KiB for the machines of [se95] (default what SCSI allows)",
         ),
         Param::new(DRIVE_FILE, Kind::Path, "a drive file, for a drive that is not in the catalogue"),
         Param::new(

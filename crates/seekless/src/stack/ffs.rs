@@ -72,7 +72,7 @@ pub(super) const FFS: WordSpec = WordSpec {
             .default("4MiB"),
         Param::new("cluster", Kind::Bytes { min: 4 * KIB, max: 16 * MIB }, "largest request for file data")
             .default("64KiB"),
-        Param::new("readahead", Kind::Switch, "read ahead of sequential readers").default("on"),
+        Param::new("readahead", Kind::Switch, "read ahead for sequential readers").default("on"),
         Param::new("realloc", Kind::Switch, "move the blocks of a cluster together before it is written")
             .default("off"),
         Param::new("gather", Kind::Switch, "updates write neighbouring blocks of a file as one request, unlike 4.4BSD")

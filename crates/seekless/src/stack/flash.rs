@@ -40,8 +40,8 @@ macro_rules! options {
             Param::new("queue", COUNT, "commands that the drive holds at once"),
             Param::new("command", TIME, "the controller's processor for a write; commands wait for each other"),
             Param::new("read-command", TIME, "the same for a read"),
-            Param::new("write-latency", TIME, "what a write takes besides; writes overlap in it"),
-            Param::new("read-latency", TIME, "what a read takes besides; reads overlap in it"),
+            Param::new("write-latency", TIME, "further latency of a write, which overlaps that of other writes"),
+            Param::new("read-latency", TIME, "further latency of a read, which overlaps that of other reads"),
             Param::new("list-latency", TIME, "the same, for a command of more than two pages of 4 KiB"),
             Param::new("merge", TIME, "the controller's processor for each piece of a 4 KiB unit that is written"),
             Param::new("merge-sector", TIME, "the same, for each of its sectors"),
@@ -53,12 +53,12 @@ macro_rules! options {
 
 pub(super) const SSD: WordSpec = WordSpec {
     name: "ssd",
-    help: "a modelled flash drive; every figure of a drive of the catalogue can be replaced",
+    help: "a modelled flash drive; every figure of a drive in the catalogue can be replaced",
     argument: Some(
         &Param::new(
             "drive",
             Kind::Name { catalogue: ssds, otherwise: "and its figures as options: ssd:nvme-a,dies=64,program=700us" },
-            "a drive of the catalogue",
+            "a drive in the catalogue",
         )
         .default("nvme-a"),
     ),
@@ -69,7 +69,7 @@ pub(super) const SSD: WordSpec = WordSpec {
         Param::new(
             "spare",
             Kind::Percent { max: Percent::ALL },
-            "further capacity for the garbage collection, as a share of the size",
+            "spare capacity for garbage collection, as a share of the size",
         ),
         Param::new(
             "pages",
@@ -88,9 +88,9 @@ pub(super) const SSD: WordSpec = WordSpec {
         Param::new(
             "request",
             Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
-            "largest request that the host hands over (default 128KiB)",
+            "largest request that the host issues (default 128KiB)",
         ),
-        Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
+        Param::new("keep", Kind::Switch, "store the data; without it, only the times are right").default("on"),
     ],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_ssd(rt, word) })),
 };
@@ -208,7 +208,7 @@ pub(super) const ZNS: WordSpec = WordSpec {
         &Param::new(
             "drive",
             Kind::Name { catalogue: znss, otherwise: "and its figures as options: zns:zns-a,zones=64,capacity=96MiB" },
-            "a drive of the catalogue",
+            "a drive in the catalogue",
         )
         .default("zns-a"),
     ),
@@ -221,12 +221,12 @@ pub(super) const ZNS: WordSpec = WordSpec {
         Param::new("fill", Kind::Choice(&["fresh", "sequential"]), "fresh: all zones are empty; sequential: full")
             .default("fresh"),
         Param::new("append", TIME, "the controller's processor for an append beyond a write"),
-        Param::new("append-latency", TIME, "what an append takes besides; appends overlap in it"),
+        Param::new("append-latency", TIME, "further latency of an append, which overlaps that of other appends"),
         Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
         Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
         Param::new("block", Kind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
             .default("4KiB"),
-        Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
+        Param::new("keep", Kind::Switch, "store the data; without it, only the times are right").default("on"),
     ],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_zns(rt, word) })),
 };

@@ -63,10 +63,10 @@ impl Stack {
         // A regular file there would be in memory, and take the name of a device that is not attached now.
         let is_device = |path: &Path| path.starts_with("/dev") && !path.starts_with("/dev/shm");
         if word.text("path").is_some_and(|path| is_device(Path::new(path))) {
-            return "devices that there are: lsblk --paths".to_owned();
+            return "to list devices: lsblk --paths".to_owned();
         }
         match (purpose, has_volume) {
-            (Purpose::Format, _) => format!("to make it, say how large: {}", word.with_size()),
+            (Purpose::Format, _) => format!("to make it, give its size: {}", word.with_size()),
             (_, true) => {
                 format!("make it with: seekless mkfs {}", quoted(&made.rewritten(Word::with_size).to_string()))
             }

@@ -50,7 +50,7 @@ const ENCODING: LayerSpec = LayerSpec {
             match scheme(word, leaves).await? {
                 Scheme::Log(options) => Ok(log::pack::convert(rt, lower, options, direction, tell).await?),
                 Scheme::Classic(_) => {
-                    let problem = "only files with `index=log` are made of those that are there already".to_string();
+                    let problem = "only `index=log` can encode existing files".to_string();
                     Err(BuildError::Option { key: "index", problem })
                 }
             }
@@ -69,20 +69,20 @@ const CHUNK: Param = Param::new(
 const PLAIN: Param = Param::new(
     "plain",
     Kind::Choice(&["pass", "error"]),
-    "files below that no such layer has written: shown and changed as they are, or refused",
+    "files below that were not written by such a layer: shown and changed as they are, or refused",
 )
 .default("pass");
 
 pub(super) const ENCRYPT: WordSpec = WordSpec {
     name: "encrypt",
     help: "encrypts and authenticates the contents of files; names, sizes and times can be read by all",
-    argument: Some(&Param::new("key", Kind::Path, "file with the key, which `seekless key` makes").required()),
+    argument: Some(&Param::new("key", Kind::Path, "key file, made by `seekless key`").required()),
     options: &[
         Param::new("passphrase", Kind::Path, "file with the passphrase of the key, for example /dev/stdin"),
         Param::new(
             "compress",
             Kind::Choice(&["none", "lz4", "zstd", "gzip"]),
-            "what is done first: sizes then tell something of what is in a file",
+            "what is done before encryption: sizes then reveal something about the contents",
         )
         .default("none"),
         CHUNK,
@@ -105,7 +105,7 @@ const INDEX: Param = Param::new(
 .default("log");
 
 const TAILS: Param =
-    Param::new("tails", Kind::Switch, "`classic`: the last bytes of a file stay as they are [za01]").default("on");
+    Param::new("tails", Kind::Switch, "`classic`: the last bytes of a file are stored unencoded [za01]").default("on");
 
 const WRITE_BACK: Param = Param::new(
     "write-back",
@@ -165,7 +165,7 @@ pub(super) const GZIP: WordSpec = WordSpec {
 
 pub(super) const COPY: WordSpec = WordSpec {
     name: "copy",
-    help: "stores files in chunks as they are: what the index alone costs [za01]",
+    help: "stores files in unencoded chunks: the cost of the index alone [za01]",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
     constructor: Constructor::Layer(&ENCODING),
@@ -173,7 +173,7 @@ pub(super) const COPY: WordSpec = WordSpec {
 
 pub(super) const UUENCODE: WordSpec = WordSpec {
     name: "uuencode",
-    help: "stores three bytes as four printable ones: a size that grows, at no cost of an algorithm [za01]",
+    help: "stores three bytes as four printable ones: files grow, and encoding costs little [za01]",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
     constructor: Constructor::Layer(&ENCODING),
@@ -209,7 +209,7 @@ async fn key(word: &Word, leaves: &dyn LeafOpener) -> Result<Key, BuildError> {
     let file = leaves.secret(word, path).await?;
     let passphrase = match word.text("passphrase") {
         Some(path) => Ok(leaves.secret(word, path).await?),
-        None => Err("a passphrase protects it: passphrase=FILE says where that is".to_string()),
+        None => Err("it is protected by a passphrase: name its file with passphrase=FILE".to_string()),
     };
     let read = Key::from_file(&file, || passphrase);
     read.map_err(|problem| BuildError::Option { key: "key", problem: format!("{path}: {problem}") })
@@ -241,7 +241,7 @@ async fn scheme(word: &Word, leaves: &dyn LeafOpener) -> Result<Scheme, BuildErr
     let chunk_bytes = word.bytes("chunk");
     if !chunk_bytes.is_power_of_two() {
         let near = Value::Bytes(chunk_bytes.next_power_of_two());
-        return Err(BuildError::Option { key: "chunk", problem: format!("it is no power of two; {near} is") });
+        return Err(BuildError::Option { key: "chunk", problem: format!("it is not a power of two; {near} is") });
     }
     Ok(Scheme::Log(Options {
         chunk_shift: chunk_bytes.trailing_zeros() as u8,

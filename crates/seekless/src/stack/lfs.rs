@@ -31,7 +31,7 @@ pub(super) const LFS: WordSpec = WordSpec {
             "size of a segment of the log (default by the size of the volume)",
         )
         .fixed(),
-        Param::new("reserve", Kind::Percent { max: Percent::new(50) }, "space kept back for the cleaner")
+        Param::new("reserve", Kind::Percent { max: Percent::new(50) }, "space reserved for the cleaner")
             .default("5%")
             .fixed(),
         LABEL,
@@ -47,7 +47,7 @@ pub(super) const LFS: WordSpec = WordSpec {
         WRITE_BACK,
         CACHE,
         DIRTY,
-        Param::new("discard", Kind::Switch, "give the space of cleaned segments back to the storage below; a mount does so after 30 s, if it has not needed them by then")
+        Param::new("discard", Kind::Switch, "discard cleaned segments on the storage below; a mount does so after 30 s, unless it has reused them by then")
             .default("on"),
         Param::new(
             "indirect",
@@ -61,7 +61,7 @@ pub(super) const LFS: WordSpec = WordSpec {
             "programs make changes while earlier ones are being written; off: they wait, as in the arithmetic of [se95 §4]",
         )
         .default("on"),
-        Param::new("readahead", Kind::Switch, "read ahead of sequential readers").default("on"),
+        Param::new("readahead", Kind::Switch, "read ahead for sequential readers").default("on"),
         READ_ONLY,
     ],
     constructor: Constructor::FileSystem(&Lfs),
@@ -70,10 +70,10 @@ pub(super) const LFS: WordSpec = WordSpec {
 struct Lfs;
 
 const DUMPS: &[(&str, &str)] = &[
-    ("volume", "superblock and checkpoints; shown when nothing is said"),
+    ("volume", "superblock and checkpoints; the default"),
     ("log", "one line for each segment that holds a part of the log"),
-    ("segment:NUMBER", "what is in one segment"),
-    ("inode:ADDRESS", "one inode, at an address as the inode map has it"),
+    ("segment:NUMBER", "contents of one segment"),
+    ("inode:ADDRESS", "one inode, by its address in the inode map"),
 ];
 
 /// Compares options fixed at mkfs, which the line may repeat at mount, with the superblock.

@@ -87,7 +87,7 @@ fn check_instances(line: &str, words: &[Word]) -> Result<(), StackError> {
                 instances = instances.saturating_mul((spec.members)(word));
                 spread = Some(word);
                 if instances > INSTANCES_MAX {
-                    let problem = format!("the stack would have {instances} devices; the most is {INSTANCES_MAX}");
+                    let problem = format!("the stack would have {instances} devices; the maximum is {INSTANCES_MAX}");
                     return Err(StackError::new(line, word.span(), problem));
                 }
             }
@@ -156,7 +156,7 @@ impl Role {
         match self {
             Role::Layer => "a layer over a file system",
             Role::FileSystem => "a file system on a block device",
-            Role::FileSystemLeaf => "a file system of its own",
+            Role::FileSystemLeaf => "a file system without a device",
             Role::DeviceLayer => "a layer over a block device",
             Role::DeviceLeaf => "a block device",
         }

@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
         let after =
             self.rest().strip_prefix('/').filter(|after| after.is_empty() || after.starts_with(char::is_whitespace));
         let Some(after) = after else {
-            let problem = "here a blank, a slash and a blank are expected before the next word";
+            let problem = "a space, a slash and a space are expected before the next word";
             return Err(self.error(self.here(), problem).hint("write: upper / lower"));
         };
         if after.trim_start().is_empty() {
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
             let spaced: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
             return self
                 .error(span, format!("there is no word `{name}`"))
-                .hint(format!("words are separated by a blank, a slash and a blank: {}", spaced.join(" / ")));
+                .hint(format!("words are separated by a space, a slash and a space: {}", spaced.join(" / ")));
         }
         if name.starts_with(['/', '.']) {
             return self
@@ -267,7 +267,7 @@ impl<'a> Parser<'a> {
             true => Ok(()),
             false => {
                 self.at += blanks;
-                let problem = "a quoted value is followed by a comma, or by a blank, a slash and a blank";
+                let problem = "a quoted value is followed by a comma, or by a space, a slash and a space";
                 Err(self.error(self.here(), problem))
             }
         }

@@ -78,7 +78,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "wrap /memfs",
-            "here a blank, a slash and a blank are expected before the next word\n  wrap /memfs\n       ^\nwrite: upper \
+            "a space, a slash and a space are expected before the next word\n  wrap /memfs\n       ^\nwrite: upper \
              / lower",
         ),
         (
@@ -105,7 +105,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "lfs:segment=1KiB / memory:1MiB",
-            "`segment` of `lfs`: 1KiB is too small; the least is 128KiB\n  lfs:segment=1KiB / memory:1MiB\n              ^^^^",
+            "`segment` of `lfs`: 1KiB is too small; the minimum is 128KiB\n  lfs:segment=1KiB / memory:1MiB\n              ^^^^",
         ),
         (
             "lfs:checkpoint=30 / memory:1MiB",
@@ -125,7 +125,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "lfs:reserve=51% / memory:1MiB",
-            "`reserve` of `lfs`: 51% is too large; the most is 50%\n  lfs:reserve=51% / memory:1MiB\n              ^^^",
+            "`reserve` of `lfs`: 51% is too large; the maximum is 50%\n  lfs:reserve=51% / memory:1MiB\n              ^^^",
         ),
         ("lfs:label / memory:1MiB", "`label` needs a value\n  lfs:label / memory:1MiB\n      ^^^^^\nwrite: label=TEXT"),
         (
@@ -149,7 +149,7 @@ fn errors_point_at_the_mistake() {
         (r#"file:"ab"#, "the closing quote mark is missing\n  file:\"ab\n       ^^^"),
         (
             r#"file:"a"b"#,
-            "a quoted value is followed by a comma, or by a blank, a slash and a blank\n  file:\"a\"b\n          ^",
+            "a quoted value is followed by a comma, or by a space, a slash and a space\n  file:\"a\"b\n          ^",
         ),
         ("memfs:x=1", "there is no option of `memfs` called `x`\n  memfs:x=1\n        ^\n`memfs` has no options"),
         (

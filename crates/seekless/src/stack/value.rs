@@ -212,10 +212,10 @@ impl Kind {
 fn check_range(number: u64, min: u64, max: u64, make: impl Fn(u64) -> Value) -> Result<Value, BadValue> {
     let found = make(number);
     if number < min {
-        return Err(BadValue { problem: format!("{found} is too small; the least is {}", make(min)), hint: None });
+        return Err(BadValue { problem: format!("{found} is too small; the minimum is {}", make(min)), hint: None });
     }
     if number > max {
-        return Err(BadValue { problem: format!("{found} is too large; the most is {}", make(max)), hint: None });
+        return Err(BadValue { problem: format!("{found} is too large; the maximum is {}", make(max)), hint: None });
     }
     Ok(found)
 }
@@ -252,7 +252,7 @@ impl BadMeasure {
             }
             BadMeasure::Unit { unit, known } => format!("there is no unit `{unit}`; one of: {}", known.join(", ")),
             BadMeasure::TooLarge => "the number is too large".into(),
-            BadMeasure::NotWhole => "the number is finer than can be kept".into(),
+            BadMeasure::NotWhole => "the number is more precise than can be stored".into(),
         };
         BadValue::new(problem, format!("expected {what} such as {example}"))
     }

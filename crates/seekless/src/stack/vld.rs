@@ -24,10 +24,10 @@ pub(super) const SNAPSHOT: Param = Param::new(
 
 pub(super) const VLD: WordSpec = WordSpec {
     name: "vld",
-    help: "a virtual log disk: writes go wherever the head is, or one behind the other where there is none [wa99]",
+    help: "a virtual log disk: writes go near the head, or are sequential where there is none [wa99]",
     argument: None,
     options: &[
-        Param::new("block", Kind::Bytes { min: SECTOR_BYTES, max: BLOCK_BYTES_MAX as u64 }, "what is mapped as one")
+        Param::new("block", Kind::Bytes { min: SECTOR_BYTES, max: BLOCK_BYTES_MAX as u64 }, "unit of the map")
             .default("4KiB")
             .fixed(),
         Param::new(
@@ -40,14 +40,14 @@ pub(super) const VLD: WordSpec = WordSpec {
         Param::new(
             "reserve",
             Kind::Percent { max: Percent { hundredths: 9_000 } },
-            "share of the space that is not offered, so that there is choice on a full disk",
+            "share of the space that is held back, so that a full disk still has free blocks to choose from",
         )
         .default("7%")
         .only_mkfs(),
         Param::new(
             "snapshots",
             Kind::Integer { min: 0, max: SNAPSHOTS_MAX as u64 },
-            "snapshots that there is room for; each costs two percent of the disk",
+            "number of snapshots that fit; each costs two percent of the disk",
         )
         .default("0")
         .fixed(),
@@ -71,26 +71,26 @@ pub(super) const VLD: WordSpec = WordSpec {
         )
         .default("64MiB"),
         Param::new("compact", Kind::Switch, "empty tracks while idle, where there is a head").default("on"),
-        Param::new("order", Kind::Switch, "and put blocks in order, for sequential reads").default("on"),
+        Param::new("order", Kind::Switch, "also put blocks in order, for sequential reads").default("on"),
         Param::new(
             "quiet",
             Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(3600) },
-            "how long there must be no request before that",
+            "idle time before that begins",
         )
         .default("10ms"),
         Param::new(
             "tracks",
             Kind::Integer { min: 0, max: 1024 },
-            "whole tracks to keep in memory for a reader in order, where there is a head",
+            "whole tracks to keep in memory for sequential reads, where there is a head",
         )
         .default("4"),
         Param::new(
             "command",
             Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) },
-            "what each request costs a drive that has this inside; the disk below then says overhead=off",
+            "overhead of each request in a drive with this inside; give the disk below overhead=off",
         )
         .default("0ns"),
-        Param::new("discard", Kind::Switch, "give long stretches that were freed back to what is below").default("on"),
+        Param::new("discard", Kind::Switch, "discard long freed ranges on the device below").default("on"),
     ],
     constructor: Constructor::StoredDevice(&VldKind),
 };
@@ -102,7 +102,7 @@ impl From<VldError> for BuildError {
         match error {
             VldError::Device(error) => BuildError::Device(error),
             VldError::Nothing => BuildError::other(error.to_string())
-                .hint("is this the right store, and the stack that it was made with? Nothing was changed"),
+                .hint("check that this is the right store, and the stack that it was made with; nothing was changed"),
             other => BuildError::other(other.to_string()),
         }
     }
@@ -166,7 +166,7 @@ impl StoredDevice for VldKind {
             let vld = match word.text("snapshot") {
                 Some(name) => Vld::open_snapshot(rt, below, options, name).await?.ok_or_else(|| {
                     BuildError::other(format!("there is no snapshot `{name}`"))
-                        .hint("`seekless snapshot list` shows which there are")
+                        .hint("`seekless snapshot list` lists them")
                 })?,
                 None => Vld::open(rt, below, options).await?,
             };

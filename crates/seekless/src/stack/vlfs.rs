@@ -20,20 +20,20 @@ use crate::vlog::format::{ABOVE_AT, FIXED_BYTES};
 
 pub(super) const VLFS: WordSpec = WordSpec {
     name: "vlfs",
-    help: "log-structured file system on the virtual log: every write goes wherever the head is [wa99]",
+    help: "log-structured file system on the virtual log: every write goes near the head [wa99]",
     argument: None,
     options: &[
         Param::new(
             "inode-bytes",
             Kind::Bytes { min: 4 * KIB, max: 1 << 40 },
-            "one inode number for so many bytes of the volume",
+            "bytes of the volume for each inode number",
         )
         .default("8KiB")
         .only_mkfs(),
         Param::new(
             "reserve",
             Kind::Percent { max: Percent::new(50) },
-            "space kept back, so that there is choice on a full volume",
+            "space held back, so that a full volume still has free blocks to choose from",
         )
         .default("5%")
         .only_mkfs(),
@@ -54,12 +54,12 @@ pub(super) const VLFS: WordSpec = WordSpec {
             "where later pieces of the log may be: what the next start searches after a power cut, at most",
         )
         .default("64MiB"),
-        Param::new("discard", Kind::Switch, "give long stretches that were freed back to the storage below")
+        Param::new("discard", Kind::Switch, "discard long freed ranges on the storage below")
             .default("on"),
         Param::new(
             "compact",
             Kind::Switch,
-            "empty tracks while there is nothing else to do, where the storage tells where its head is",
+            "empty tracks while idle, where the storage reports the position of its head",
         )
         .default("on"),
         READ_ONLY,
@@ -70,7 +70,7 @@ pub(super) const VLFS: WordSpec = WordSpec {
 struct Vlfs;
 
 const DUMPS: &[(&str, &str)] = &[
-    ("volume", "superblock and anchors; shown when nothing is said"),
+    ("volume", "superblock and anchors; the default"),
     ("map", "where each inode is, one line each"),
     ("inode:NUMBER", "one inode"),
 ];

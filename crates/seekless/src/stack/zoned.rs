@@ -43,7 +43,7 @@ impl From<ZonedError> for BuildError {
         match error {
             ZonedError::Device(error) => BuildError::Device(error),
             ZonedError::Nothing => BuildError::other(error.to_string())
-                .hint("is this the right device, and the stack that it was made with? Nothing was changed"),
+                .hint("check that this is the right device, and the stack that it was made with; nothing was changed"),
             ZonedError::Plan(_) => BuildError::other(error.to_string())
                 .hint("for example: lfs / zoned / zns:zns-a, or lfs / zoned / smr:zone=32MiB / disk:nearline-4tb"),
             ZonedError::Damaged(_) => BuildError::other(error.to_string()),

@@ -134,7 +134,7 @@ fn disk(rt: &Rt, word: &Word, path: &str) -> Option<Disk> {
     };
     let known = Drive::names().find(|name| path.starts_with(name));
     let drive = match known {
-        Some(name) => Drive::named(name).expect("a drive of the catalogue").clone(),
+        Some(name) => Drive::named(name).expect("a drive in the catalogue").clone(),
         None if path.starts_with("sheet") => sheet(),
         None => return None,
     };

@@ -314,10 +314,10 @@ fn what_is_missing_is_made_with_the_same_line() {
             Purpose::Use,
             "make it with: seekless mkfs 'vld:commit=each / file:a,size=1GiB'",
         ),
-        ("lfs / file:a", Purpose::Format, "to make it, say how large: file:a,size=1GiB"),
-        ("lfs / raid1 / file:\"a, {}\"", Purpose::Format, "to make it, say how large: file:\"a, {}\",size=1GiB"),
+        ("lfs / file:a", Purpose::Format, "to make it, give its size: file:a,size=1GiB"),
+        ("lfs / raid1 / file:\"a, {}\"", Purpose::Format, "to make it, give its size: file:\"a, {}\",size=1GiB"),
         ("file:a b", Purpose::Use, "make it with: truncate -s 1GiB 'a b'"),
-        ("ffs / file:/dev/sdb5", Purpose::Use, "devices that there are: lsblk --paths"),
+        ("ffs / file:/dev/sdb5", Purpose::Use, "to list devices: lsblk --paths"),
         ("file:/dev/shm/a", Purpose::Use, "make it with: truncate -s 1GiB /dev/shm/a"),
     ] {
         let (stack, files) = (parse(line), Files::default());

@@ -352,7 +352,7 @@ fn damaged_witnesses_of_ffs_end_after_a_repair() {
                 assert_eq!(damaged.len(), wanted, "{}", device.describe());
                 assert!(damaged[0].text.contains(" of inode "), "{}", damaged[0].text);
                 let refused = mount(&rt, Kind::Ffs, device.clone()).await.err().expect("a block is something else");
-                assert!(refused.contains("put together in another way"), "{refused}");
+                assert!(refused.contains("assembled differently"), "{refused}");
                 let repair = ffs::FsckOptions { repair: true, ..ffs::FsckOptions::default() };
                 if wanted > 1 {
                     let refused = ffs::fsck(&rt, &device, repair).await;

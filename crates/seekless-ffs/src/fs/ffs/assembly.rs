@@ -172,12 +172,12 @@ impl Displaced {
     pub(super) fn refusal(&self, device: &Device) -> FsError {
         let first = self.groups.iter().chain(&self.witnesses).min().copied().unwrap_or(FragNo::NONE);
         let detail = format_args!(
-            "{} not what the volume had there when it was closed, at fragment {first}{}: the devices below may be put together in \
-             another way than then, and writing would destroy what is on them; give the options, and the order of members, that it was \
+            "{} from what the volume had there when it was closed, at fragment {first}{}: the devices below may now be assembled \
+             differently, and writing would destroy what is on them; give the options, and the order of members, that the volume was \
              made with",
             match self.count() {
-                1 => "one block is".to_owned(),
-                more => format!("{more} blocks are"),
+                1 => "one block differs".to_owned(),
+                more => format!("{more} blocks differ"),
             },
             if self.count() == 1 { "" } else { " and others" },
         );

@@ -408,7 +408,7 @@ pub fn dirent_at(chunk: &[u8], offset: usize) -> Result<Dirent<'_>, String> {
     let name_end = (offset + DIR_HEADER_BYTES + name_bytes).min(offset + record_bytes);
     let name = &chunk[offset + DIR_HEADER_BYTES..name_end];
     if ino != InodeNo::NONE && (name.is_empty() || name.contains(&0) || name.contains(&b'/')) {
-        return Err(format!("the entry at {offset} has a name that is none"));
+        return Err(format!("the entry at {offset} has an invalid name"));
     }
     Ok(Dirent { offset, ino, record_bytes, kind, name })
 }

@@ -219,7 +219,7 @@ impl Check<'_> {
         const ROUNDS_MAX: usize = 16;
         for round in 0.. {
             if round == ROUNDS_MAX {
-                let detail = "it gets no better by mending; save what can be read";
+                let detail = "repairing does not improve it; save what can be read";
                 return Err(FsError::corrupt("file system", "its inodes", detail));
             }
             self.check_inodes().await?;
@@ -254,7 +254,7 @@ impl Check<'_> {
     fn tell_of_witnesses(&mut self) {
         for (at, ino) in self.changed_witnesses.clone() {
             let of = ino.map(|ino| format!(" of inode {ino}")).unwrap_or_default();
-            let text = format!("fragment {at}{of} is not what it was when the volume was closed; no longer looked for");
+            let text = format!("fragment {at}{of} differs from what it was when the volume was closed; no longer checked");
             self.problem(text, Cause::Damage);
             if let Some(ino) = ino {
                 let note = format!(

@@ -287,7 +287,7 @@ impl State {
     fn check_inode(&self, ino: InodeNo, inode: &Inode) -> Step<()> {
         let at = format_args!("inode {ino}").to_string();
         let Some(kind) = inode.kind() else {
-            return fail(FsError::corrupt("inode", at, format_args!("mode {:o} is of no kind", inode.mode)));
+            return fail(FsError::corrupt("inode", at, format_args!("mode {:o} is of unknown kind", inode.mode)));
         };
         if inode.size > self.layout.addressable_bytes {
             return fail(FsError::corrupt("inode", at, format_args!("its size is {}", inode.size)));

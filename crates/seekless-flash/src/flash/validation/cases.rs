@@ -100,7 +100,7 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
         let number = |column: usize| {
             let text = text(column)?;
             let number = text.parse::<f64>().ok().filter(|number| (0.0..1e12).contains(number));
-            number.ok_or_else(|| format!("line {}: {text:?} is no number", index + 1))
+            number.ok_or_else(|| format!("line {}: {text:?} is not a number", index + 1))
         };
         let name = text(name)?;
         let mut parts = name.split('/');

@@ -174,7 +174,7 @@ impl Shared {
         match cause {
             // What the kernel says of a write behind the end of a block device, which may have become shorter.
             Errno::NOSPC if self.is_behind_end(at, bytes) => {
-                self.io_error("write", at, bytes, "the device has become shorter, and ends before")
+                self.io_error("write", at, bytes, "the device has shrunk, and ends before")
             }
             Errno::NOSPC | Errno::DQUOT => self.no_space(at, bytes),
             cause => self.io_error("write", at, bytes, cause),
@@ -274,7 +274,7 @@ impl Shared {
         }
         let (bytes, wanted) = (stat.st_size as u64, self.geometry.bytes());
         if bytes < wanted {
-            let cause = format!("the image has {bytes} of its {wanted} bytes: something has cut it shorter");
+            let cause = format!("the image has {bytes} of its {wanted} bytes: it has been truncated");
             self.failed.borrow_mut().get_or_insert(cause);
         }
         if stat.st_nlink == 0 && !self.is_nameless.get() && !self.is_unnamed.get() {
@@ -407,7 +407,7 @@ impl BlockDevice for FileDevice {
             let (read, back) = shared.reactor.read_at(&shared.file, at.byte_offset() + done as u64, buf, done).await;
             buf = back;
             match read {
-                Ok(0) => return Err(shared.io_error("read", at, bytes, "the file has become shorter")),
+                Ok(0) => return Err(shared.io_error("read", at, bytes, "the file has shrunk")),
                 Ok(more) => done += more,
                 Err(cause) => return Err(shared.io_error("read", at, bytes, cause)),
             }

@@ -206,7 +206,7 @@ impl Claim {
 
     fn skip(&mut self, place: &Path, cause: Errno) {
         let place = place.display();
-        self.skipped.push(format!("{place} cannot be locked ({cause}): another use of it may stay unnoticed"));
+        self.skipped.push(format!("{place} cannot be locked ({cause}): another use of it may go unnoticed"));
     }
 }
 

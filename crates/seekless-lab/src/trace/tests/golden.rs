@@ -558,7 +558,7 @@ fn hexadecimal_columns() {
         rejected,
         [
             ("the length is no number; a hexadecimal one begins with 0x".to_owned(), 1),
-            ("the offset is no number".to_owned(), 4),
+            ("the offset is not a number".to_owned(), 4),
             ("the offset is no number; a hexadecimal one begins with 0x".to_owned(), 1),
         ]
     );

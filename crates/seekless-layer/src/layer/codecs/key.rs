@@ -90,7 +90,7 @@ impl Key {
     /// # Errors
     /// What is wrong with the file or the passphrase, as text.
     pub fn from_file(file: &[u8], passphrase: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<Key, String> {
-        let text = std::str::from_utf8(file).map_err(|_| "it is no text".to_string())?;
+        let text = std::str::from_utf8(file).map_err(|_| "it is not text".to_string())?;
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         match lines[..] {
             [FIRST_LINE, key] if key.starts_with("key=") => Ok(Key(from_hex(&key[4..])?)),

@@ -52,7 +52,7 @@ pub fn fsck(rt: Rt, device: Device, options: FsckOptions) -> LocalBoxFuture<'sta
 async fn check_volume(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let Look { mut result, found, repairable } = look(rt.clone(), device.clone(), options).await?;
     if !is_together(rt.clone(), device.clone(), &found).await? {
-        let why = "nothing can be repaired, as the members may be put together in another way than they were";
+        let why = "nothing can be repaired, because the members may be assembled differently than before";
         result.errors.push(why.to_string());
         return Ok(result);
     }
@@ -201,7 +201,7 @@ impl Lfs {
         };
         if let Some(copy) = found.damaged.iter().find(is_displaced) {
             let detail = format_args!(
-                "{copy}, and nothing shows that the members are in their order: give the one that it was made with"
+                "{copy}, and nothing shows that the members are in the right order: give the order that the volume was made with"
             );
             return Err(FsError::corrupt("volume", self.device.describe(), detail));
         }
@@ -210,7 +210,7 @@ impl Lfs {
         check_inodes(&mut check).await?;
         if let Some(first) = check.result.errors.first() {
             let detail = format_args!(
-                "it was made on devices that were put together in another way, and is not whole on these ({}, the first of them: \
+                "it was made on devices that were assembled differently, and is not intact on these ({}, the first of them: \
                  {first}): give the options, and the order, that it was made with",
                 counted(check.result.errors.len() as u64 + check.result.errors_unlisted, "error")
             );
@@ -219,7 +219,7 @@ impl Lfs {
         let (was, is) = (found.layout.superblock.arrangement, self.device.arrangement());
         if was != 0 && was != is {
             self.warn(
-                "it was made on devices that were put together in another way, and is whole on these".to_string(),
+                "it was made on devices that were assembled differently, and is intact on these".to_string(),
             );
         }
         Ok(was != is)
@@ -252,7 +252,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
         let first =
             check.result.errors.first().map_or_else(String::new, |first| format!(", the first of them: {first}"));
         let detail = format_args!(
-            "it cannot be believed, and a recount is incomplete ({errors}{first}), so what is alive could be written over"
+            "it cannot be trusted, and a recount is incomplete ({errors}{first}), so live data could be overwritten"
         );
         return Err(FsError::corrupt("segment usage table", "volume", detail));
     }
@@ -266,7 +266,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
             // Places that could not be counted must not be overwritten: then nothing is freed, as the table is right.
             let live = if is_whole { found } else { found.max(said) };
             if live > state.log.layout.segment_bytes() {
-                let detail = format_args!("{live} bytes are claimed in it, more than it has room for");
+                let detail = format_args!("{live} bytes are claimed in it, more than it can hold");
                 return Err(FsError::corrupt("volume", format_args!("segment {segment}"), detail));
             }
             differing += u64::from(live != said);
@@ -274,7 +274,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
             state.log.segments.set_live(segment, live);
         }
         if !state.end_is_plausible() {
-            let detail = "something is alive behind the end of the log";
+            let detail = "there is live data behind the end of the log";
             return Err(FsError::corrupt("volume", format_args!("segment {}", state.log.end.segment), detail));
         }
         for ino in check.nameless().into_iter().chain(check.overlong.drain(..)) {
@@ -295,7 +295,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
     }
     if differing > 0 {
         let segments = counted(differing, "segment");
-        check.fs.warn(format!("segment usage table: {segments} held other live bytes than recorded; recounted"));
+        check.fs.warn(format!("segment usage table: {segments} held a different number of live bytes than recorded; recounted"));
     }
     Ok(())
 }

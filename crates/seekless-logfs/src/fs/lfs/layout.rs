@@ -24,7 +24,7 @@ impl Layout {
     pub fn new(superblock: Superblock, device_sectors: u64) -> FsResult<Layout> {
         let s = &superblock;
         let bad = |field: &str, found: u64| {
-            Err(FsError::corrupt("superblock", Sector(0), format_args!("{field} is {found}, which cannot be")))
+            Err(FsError::corrupt("superblock", Sector(0), format_args!("{field} is {found}, which is impossible")))
         };
         if s.version != VERSION {
             return Err(FsError::corrupt(

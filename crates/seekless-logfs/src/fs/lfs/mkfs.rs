@@ -99,7 +99,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
         }));
     }
     if segment_count < SEGMENT_COUNT_MIN {
-        return Err(FsError::Invalid("the volume is too small: it needs room for 64 segments (8260 KiB at the least)"));
+        return Err(FsError::Invalid("the volume is too small: it needs room for 64 segments (at least 8260 KiB)"));
     }
     if options.reserve_permille > 500 {
         return Err(FsError::Invalid("more than half of the volume would be reserve"));

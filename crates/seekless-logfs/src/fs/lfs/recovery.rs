@@ -120,7 +120,7 @@ impl Lfs {
             let layout = self.state.borrow().log.layout;
             match evidence.map(|evidence| damage_error(&layout, &end, lost.as_ref(), &evidence)) {
                 Some(error) if follow == Follow::ToTheEnd => return Err(error),
-                Some(error) => self.warn(format!("{error}. What was changed later is not shown")),
+                Some(error) => self.warn(format!("{error}. Later changes are not shown")),
                 None => {}
             }
         }
@@ -181,7 +181,7 @@ impl Lfs {
             let loaded = self.state.borrow_mut().log.segments.load_block(block, &bytes);
             if let Err(segment) = loaded {
                 unread.push(block);
-                self.doubt(format!("segment usage table: segment {segment}: more is alive in it than it has room for"));
+                self.doubt(format!("segment usage table: segment {segment}: it has more live bytes than it can hold"));
             }
         }
         {
@@ -199,7 +199,7 @@ impl Lfs {
         }
         let slots = self.state.borrow().inodes.get(&ORPHAN_INO).map_or(0, |known| known.inode.size / 8) as usize;
         if slots as u64 > self.state.borrow().log.layout.ino_end() {
-            return Err(FsError::corrupt("orphan list", "checkpoint", "it is longer than there can be inodes"));
+            return Err(FsError::corrupt("orphan list", "checkpoint", "it has more entries than there can be inodes"));
         }
         let mut orphans = Vec::with_capacity(slots);
         for block in 0..slots.div_ceil(ORPHANS_PER_BLOCK) as u64 {
@@ -225,7 +225,7 @@ impl Lfs {
             let Some((partial, bytes)) = reader.next(self, &layout, &end).await? else {
                 if let Some((at, error)) = reader.lost_at(self, &layout, &end).await? {
                     self.warn(format!(
-                        "the log may go on at sector {at}, which cannot be read ({error}); what was written there is lost"
+                        "the log may continue at sector {at}, which cannot be read ({error}); what was written there is lost"
                     ));
                     lost = Some(error);
                 }
@@ -598,7 +598,7 @@ impl Lfs {
         drop(guard);
         if let Some(segment) = doubtful {
             self.doubt(format!(
-                "segment usage table: what the log adds to segment {segment} and frees in it cannot be"
+                "segment usage table: what the log adds to segment {segment} and frees in it is impossible"
             ));
         }
         Ok(())
@@ -641,7 +641,7 @@ impl Visits {
             return Ok(());
         }
         let Some(left) = self.left.checked_sub(1) else {
-            let detail = "the file's indirect blocks lead in circles";
+            let detail = "the file's indirect blocks form a cycle";
             return Err(FsError::corrupt("log record", format_args!("inode {}", node.ino), detail));
         };
         self.left = left;

@@ -184,7 +184,7 @@ pub(super) fn log_unwritten(state: &mut State, delta: i64) {
 
 /// The books contradict the volume, which only damage can cause. Nothing is written any more.
 pub(super) fn contradiction(state: &mut State, what: &str) {
-    state.stopped.get_or_insert_with(|| format!("{what}; fsck counts anew"));
+    state.stopped.get_or_insert_with(|| format!("{what}; fsck recounts"));
 }
 
 /// Where the log continues.

@@ -211,7 +211,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
 
     pub(in crate::fs) async fn check_inode(&mut self, ino: Ino, inode: Inode) -> FsResult<()> {
         let Some(kind) = inode.kind() else {
-            self.error(format!("inode {ino} has mode {:o}, which is of no kind", inode.mode));
+            self.error(format!("inode {ino} has mode {:o}, which is of unknown kind", inode.mode));
             return Ok(());
         };
         match kind {
@@ -350,7 +350,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
         let key = self.fs.state.borrow().volume.hash_key;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         if dir::check_name(&entry.name).is_err() {
-            self.error(format!("directory {parent} has an entry {name:?}, which is no name"));
+            self.error(format!("directory {parent} has an entry {name:?}, which is not a name"));
         }
         if !dir::hash_fits(key, entry) {
             self.error(format!("entry {name:?} of directory {parent} has the hash of another name"));

@@ -583,6 +583,6 @@ pub(in crate::fs) fn group_around(ino: Ino) -> RangeInclusive<Ino> {
 pub(in crate::fs) fn kind_of(inode: &Inode) -> Step<FileKind> {
     match inode.kind() {
         Some(kind) => Ok(kind),
-        None => fail(FsError::corrupt("inode", inode.ino, format_args!("mode {:o} is of no kind", inode.mode))),
+        None => fail(FsError::corrupt("inode", inode.ino, format_args!("mode {:o} is of unknown kind", inode.mode))),
     }
 }

@@ -139,7 +139,7 @@ async fn write_volume(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResu
     match Store::create(device, &plan, inodes as u32, &volume.to_bytes()).await {
         Ok(()) => {}
         Err(crate::vlog::VldError::Plan(_)) => {
-            return Err(FsError::Invalid("the volume is too small: VLFS needs half a MiB at the least"));
+            return Err(FsError::Invalid("the volume is too small: VLFS needs at least half a MiB"));
         }
         Err(error) => return Err(recovery::translate_error(device, error)),
     }

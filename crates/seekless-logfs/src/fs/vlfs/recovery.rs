@@ -60,7 +60,7 @@ pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
     let superblock = found.superblock;
     let layout = match crate::vlog::layout::Layout::new(superblock) {
         Some(layout) => layout,
-        None => return Err(corrupt_volume(device, "the numbers of its superblock do not fit each other")),
+        None => return Err(corrupt_volume(device, "the numbers in its superblock are inconsistent")),
     };
     Ok(VolumeInfo {
         uuid: uuid::Uuid::from_bytes(superblock.uuid),
@@ -94,7 +94,7 @@ pub(super) fn translate_error(device: &Device, error: VldError) -> FsError {
 pub(super) async fn find_volume(device: &Device) -> FsResult<(VolumeRecord, crate::vlog::StoreInfo)> {
     let found = Store::info(device).await.map_err(|error| translate_error(device, error))?;
     let Some(volume) = VolumeRecord::from_bytes(&found.above) else {
-        return Err(corrupt_volume(device, "its virtual log holds something else than a VLFS"));
+        return Err(corrupt_volume(device, "its virtual log does not hold a VLFS"));
     };
     let superblock = &found.superblock;
     if volume.version != VERSION || volume.features_incompatible != 0 {
@@ -108,7 +108,7 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<(VolumeRecord, crat
         return Err(corrupt_volume(device, "its reserve is larger than all of it"));
     }
     if superblock.block_bytes as usize != BLOCK_BYTES || superblock.logical_blocks < FIRST_FREE_INO {
-        return Err(corrupt_volume(device, "its blocks or its inode map have a size that cannot be"));
+        return Err(corrupt_volume(device, "its blocks or its inode map have an impossible size"));
     }
     Ok((volume, found))
 }
@@ -216,7 +216,7 @@ pub(super) fn check_root(fs: &Vlfs) -> FsResult<()> {
     match has_root {
         true => Ok(()),
         false => {
-            Err(FsError::corrupt("volume", "inode map", "there is no root directory: mkfs did not come to its end"))
+            Err(FsError::corrupt("volume", "inode map", "there is no root directory: mkfs did not complete"))
         }
     }
 }
@@ -302,7 +302,7 @@ impl Walk<'_> {
         let said = self.fs.warnings.borrow().len();
         match said.cmp(&WARNINGS_MAX) {
             std::cmp::Ordering::Less => self.fs.warn(error.to_string()),
-            std::cmp::Ordering::Equal => self.fs.warn("more is damaged than is listed here".to_string()),
+            std::cmp::Ordering::Equal => self.fs.warn("there is more damage than is listed here".to_string()),
             std::cmp::Ordering::Greater => {}
         }
         Ok(())

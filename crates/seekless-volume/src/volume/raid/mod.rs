@@ -144,7 +144,7 @@ pub enum ArrayError {
     Twice { slot: usize },
     #[error("member {member} belongs to another array")]
     Foreign { member: usize },
-    #[error("members {one} and {two} have each gone on without the other, so that only one of them can be kept")]
+    #[error("members {one} and {two} were each used without the other, so that only one of them can be kept")]
     Conflict { one: usize, two: usize },
     #[error("{what}: {said} is asked for, and the array has {found}")]
     Contradiction { what: &'static str, said: String, found: String },
