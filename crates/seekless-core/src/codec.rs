@@ -14,7 +14,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// CRC-32C of the concatenation of the bytes whose CRC is `crc` and `bytes`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
-    // What a checksum is XORed with at its end is taken off again to go on.
+    // What a checksum is XORed with at its end is taken off again to continue.
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
     digest.update(bytes);
     digest.finalize() as u32

@@ -90,7 +90,7 @@ impl CrashOptions {
 
 /// A device in memory that can lose its power at any moment of its past.
 ///
-/// A request goes on when its caller is dropped, as it would on hardware.
+/// A request continues when its caller is dropped, as it would on hardware.
 pub struct CrashDevice(Rc<Inner>);
 
 struct Inner {

@@ -4,10 +4,10 @@
 //!
 //! * a request is *durable* once the declaration says so: at completion, with `fua`, or with a flush that was
 //!   issued after its completion and has completed itself;
-//! * every other request that was issued is *pending*: absent, there, or torn into units of
-//!   `atomic_write_bytes`, any subset of which is there;
-//! * of an `ordered` device's completed pending requests a prefix is there, whose last request may be torn; requests
-//!   still under way follow only after all of those.
+//! * every other request that was issued is *pending*: absent, present, or torn into units of
+//!   `atomic_write_bytes`, any subset of which is present;
+//! * of an `ordered` device's completed pending requests a prefix is present, whose last request may be torn;
+//!   requests in flight are present only if all of those are.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

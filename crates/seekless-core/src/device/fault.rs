@@ -270,7 +270,7 @@ impl FaultDevice {
         })
     }
 
-    /// Blocks of a failed write that reached the device all the same, in byte offsets.
+    /// Blocks of a failed write that reached the device nevertheless, in byte offsets.
     fn surviving_blocks(&self, bytes: usize) -> Vec<Range<usize>> {
         let block = self.inner.geometry().block_bytes as usize;
         let mut rng = self.rng.borrow_mut();

@@ -194,15 +194,12 @@ pub type Counter = (&'static str, u64);
 /// submitted after another completed sees its effect. Requests that overlap in *space* while both are outstanding are
 /// the caller's mistake; either result is possible.
 ///
-/// What has a default here and what a device that passes requests on does with it:
-///   `readings`, `read_as`, `correct`   passes them on, or checksums above cannot reach the other copies below
-///   `provision`, `release`             passes them on
-///   `arrangement`, `parts`, `part_at`  passes them on, or members in another order are not noticed
-///   `head`                             passes it on if it changes no addresses and takes no time
-///   `zoned`                            leaves it, and says `zones: None` in its geometry, unless it changes no addresses
-///   `spans`                            passes it on if it changes no addresses
-///   `redundancy`, `snapshots`          leaves them: whatever builds a stack asks each of its devices
-///   `counters`                         returns its own alone, for the same reason
+/// Methods with a default, and what a device that passes requests on does with each: `readings`, `read_as`, `correct`
+///   passes them on, or checksums above cannot reach the other copies below `provision`, `release` passes them on
+///   `arrangement`, `parts`, `part_at` passes them on, or members in another order are not noticed `head` passes it on
+///   if it changes no addresses and takes no time `zoned` leaves it, and says `zones: None` in its geometry, unless it
+///   changes no addresses `spans` passes it on if it changes no addresses `redundancy`, `snapshots` leaves them:
+///   whatever builds a stack asks each of its devices `counters` returns its own alone, for the same reason
 #[async_trait(?Send)]
 pub trait BlockDevice {
     fn geometry(&self) -> Geometry;
@@ -214,13 +211,13 @@ pub trait BlockDevice {
         None
     }
 
-    /// Identifies how addresses are spread over the devices below, where nothing stored there says it: a checksum of the numbers
-    /// that have to be the same again. 0 where there is nothing to get wrong.
+    /// Identifies how addresses are spread over the devices below, where nothing stored there records it: a checksum of
+    /// the numbers that have to be the same again. 0 where there is nothing to get wrong.
     fn arrangement(&self) -> u32 {
         0
     }
 
-    /// Number of devices below that can be put together in another order without [`BlockDevice::arrangement`] changing. 1 where there is
+    /// Number of devices below that can be assembled in another order without [`BlockDevice::arrangement`] changing. 1 where there is
     /// no such order.
     fn parts(&self) -> u32 {
         1
@@ -260,7 +257,7 @@ pub trait BlockDevice {
     /// member was written.
     ///
     /// # Errors
-    /// When a member could not be read or written. The caller has its data and may go on.
+    /// When a member could not be read or written. The caller has its data and may continue.
     async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
         let _ = (at, data);
         Ok(false)
@@ -270,7 +267,7 @@ pub trait BlockDevice {
     ///
     /// # Errors
     /// `OutOfRange`, `Unaligned`, `NotAtWritePointer` and `Zone` leave everything as it was. After `NoSpace` a part of the write may be there,
-    /// and the device goes on working. After `Io` any part of the write may have reached the medium, now or later.
+    /// and the device continues working. After `Io` any part of the write may have reached the medium, now or later.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError>;
 
     /// Makes every write durable that completed before this call.

@@ -1,7 +1,7 @@
 //! Reads redundant storage until a checksum accepts the data.
 //!
 //! An array cannot tell which of its members returned wrong data: it has no checksums of data. A caller that has
-//! checksums tries the other readings, and has the one that fits written back.
+//! checksums tries the other readings, and has the matching one written back.
 
 use super::rescue::rescue_right;
 use super::{Buf, Device, DeviceError};

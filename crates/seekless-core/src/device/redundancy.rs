@@ -79,8 +79,7 @@ impl RedundancyStatus {
             }
             if member.wrong > 0 {
                 let times = crate::units::counted(member.wrong, "time");
-                lines
-                    .push(format!("{name}: member {slot} returned wrong data, {times}; it was corrected"));
+                lines.push(format!("{name}: member {slot} returned wrong data, {times}; it was corrected"));
             }
         }
         if self.doubtful > 0 {

@@ -1,9 +1,9 @@
 //! Devices whose blocks are written in order, in zones: flash drives with zoned namespaces, shingled disks.
 //!
-//! A zone is written from its beginning to its capacity, at its *write pointer*, and as a whole it is empty again after a
-//! reset. [`BlockDevice::write`](super::BlockDevice::write) works on such a device as long as each write begins at a write
-//! pointer and stays in its zone; otherwise it fails with [`DeviceError::NotAtWritePointer`] and has changed nothing. What
-//! [`BlockDevice`](super::BlockDevice) has no word for is in [`Zoned`].
+//! A zone is written from its beginning to its capacity, at its *write pointer*, until a reset empties all of it.
+//! [`BlockDevice::write`](super::BlockDevice::write) works on such a device as long as each write begins at a write
+//! pointer and stays in its zone; otherwise it fails with [`DeviceError::NotAtWritePointer`] and has changed nothing.
+//! [`Zoned`] has what [`BlockDevice`](super::BlockDevice) cannot express.
 //!
 //! Terms and states are those of the NVMe zoned namespace command set and of ZBC for disks.
 
@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use super::{Data, DeviceError, WriteFlags};
 use crate::units::Sector;
 
-/// The zones of a device: all of one size, one behind the other.
+/// The zones of a device: all of one size, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Zones {
     pub count: u32,
@@ -72,7 +72,7 @@ pub enum ZoneAction {
     Reset,
 }
 
-/// The part of a device that is written in order though it has no zones of its own: spans of one size, one behind the other.
+/// The part of a device that is written in order though it has no zones of its own: spans of one size, one after the other.
 ///
 /// A span is written as a zone is: each write begins where the one before ended, otherwise it fails with
 /// [`DeviceError::NotAtWritePointer`], which calls the span a zone and has changed nothing. A discard from a place to the end of the span makes

@@ -21,8 +21,8 @@ pub trait Referenced {
 
 /// Inodes in memory by their number.
 ///
-/// Each has memory of its own, so that adding and removing moves none of the others. What goes through all of them has them in
-/// the order of their numbers.
+/// Each has memory of its own, so that adding and removing moves none of the others. Iteration is in the order of their
+/// numbers.
 pub struct InodeTable<K, V> {
     known: FixedMap<K, Box<V>>,
     /// The numbers of those that may be forgotten, in the order in which the hand comes to them. A number may be here whose

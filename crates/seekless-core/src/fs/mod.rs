@@ -112,15 +112,15 @@ pub trait FileSystem {
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()>;
 
-    /// The file outside of Seekless that holds exactly the bytes of an open one, where there is such a file: for a caller
-    /// who can read and write it there, which is not seen here. Of which type it is, its opener knows.
+    /// The file outside of Seekless that holds exactly the bytes of an open one, where there is such a file: for a
+    /// caller that can read and write it there, unnoticed here. Only its opener knows the type.
     fn outside_file(&self, _ino: Ino, _handle: Handle) -> Option<Box<dyn Any>> {
         None
     }
 
-    /// Whether an open file can be written to past this interface: a program has it open for writing or has it mapped so, or a device is on
-    /// it. `handle` only reads. After [`Writers::None`], a writer that begins makes a later answer for the same handle
-    /// [`Writers::Some`], even if it has ended by then.
+    /// Whether an open file can be written to past this interface: a program has it open or mapped for writing, or a
+    /// device is on it. `handle` only reads. After [`Writers::None`], a writer that begins makes a later answer for the
+    /// same handle [`Writers::Some`], even if it has ended by then.
     async fn other_writers(&self, _ino: Ino, _handle: Option<Handle>) -> FsResult<Writers> {
         Ok(if self.traits().exclusive { Writers::None } else { Writers::Unknown })
     }

@@ -1,8 +1,8 @@
 //! Steps: changes of a file system's state in memory that happen as a whole or not at all.
 //!
 //! A step is a function of the state that runs without interruption. When it needs something that is not in memory, it ends
-//! before it has changed anything and names what it needs. The caller fetches that and runs the step again from its start. So no
-//! step waits while a change is half made, and nothing else sees it so.
+//! before it has changed anything and names what it needs. The caller fetches that and runs the step again from its
+//! start. So no step waits in the middle of a change, and no other code sees a partial one.
 //!
 //! A file system chooses what its steps can need, `N`: a block to be read, clean segments to wait for.
 

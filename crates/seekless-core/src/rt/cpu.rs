@@ -1,8 +1,8 @@
-//! The modelled processor: what the file-system code of an old machine costs, so that "LFS is limited by the
-//! processor and FFS by the disk" can come out of a run.
+//! The modelled processor: what the file-system code of an old machine costs, so that a run can show that
+//! "LFS is limited by the processor and FFS by the disk".
 //!
 //! A profile holds a handful of costs, each with the published point that it was calibrated on. The points are listed
-//! in `docs/papers.md`; everything else that comes out of a profile is a prediction.
+//! in `docs/papers.md`; every other result of a profile is a prediction.
 
 use crate::units::Nanos;
 

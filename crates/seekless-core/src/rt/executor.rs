@@ -368,7 +368,7 @@ impl Core {
         self.at_waker_of(self.current.get(), |state| std::ptr::eq(data, Arc::as_ptr(state)))
     }
 
-    /// Puts a task at the end of the ready queue, behind all tasks woken earlier; does nothing when it is there already, or
+    /// Puts a task at the end of the ready queue, behind all tasks woken earlier; does nothing when it is already there, or
     /// has ended.
     fn wake_task(&self, id: TaskId) {
         self.take_woken();
@@ -377,7 +377,7 @@ impl Core {
         }
     }
 
-    /// Notes that a task is in the ready queue. False when it was there already, or has ended.
+    /// Notes that a task is in the ready queue. False when it was already there, or has ended.
     fn note_queued(&self, id: TaskId) -> bool {
         if id == NO_TASK {
             return !self.root_queued.replace(true);

@@ -110,8 +110,8 @@ impl Rt {
         receive.await
     }
 
-    /// Whom `waker` wakes, for a device that keeps many callers waiting: to wake a task by its number touches less memory than a
-    /// waker. Only for the waker that the calling task is polled with.
+    /// What `waker` wakes, for a device that keeps many callers waiting: to wake a task by its number touches less
+    /// memory than a waker. Only for the waker that the calling task is polled with.
     pub fn sleeper(&self, waker: &Waker) -> Sleeper {
         self.0.sleeper(waker)
     }

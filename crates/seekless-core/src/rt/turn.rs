@@ -2,10 +2,10 @@
 //!
 //! In virtual time such a task is a bug that would hang a test, so it ends in a panic that names the task. It has two
 //! forms: one turn that calls the runtime repeatedly and never returns, and endless turns while the clock does not
-//! move. In real time the mount must go on, and another thread watches the [`Pulse`].
+//! move. In real time the mount must keep running, and another thread watches the [`Pulse`].
 //!
 //! Both limits count from the last [`made_progress`](super::Rt::made_progress): a driver of a million operations on a
-//! device that answers at once never waits either, and says after each operation that it goes on.
+//! device that answers at once never waits either, and reports progress after each operation.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -226,8 +226,9 @@ fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Cal
     let candidates = candidates(args, &layouts)?;
     for Candidate { stack, .. } in &candidates {
         if stack.file_system().is_none() || !can_be_simulated(stack) {
-            let problem =
-                format!("a workload uses files in virtual time, and `{stack}` is not a file system on modelled storage");
+            let problem = format!(
+                "a workload uses files in virtual time, and `{stack}` is not a file system on modelled storage"
+            );
             return Err(wrong(problem).hint("for example: lfs / disk:nearline-4tb"));
         }
     }

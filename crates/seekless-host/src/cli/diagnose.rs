@@ -149,7 +149,8 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     }
     let name = stack.volume().map_or("file system", |word| word.name());
     if stack.is_volatile() {
-        let problem = format!("there is no {name} here: every command creates this store empty, and discards it at its end");
+        let problem =
+            format!("there is no {name} here: every command creates this store empty, and discards it at its end");
         let has_zones = stack.words().iter().any(|word| word.name() == "zoned");
         return Failure::new(problem).hint(match has_zones {
             true => "mount and bench make a file system on it automatically; one on zones cannot be kept, because zones exist only as a model",
@@ -166,6 +167,8 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     };
     match is_blank {
         true => failure.hint(format!("make one with: seekless mkfs {}", quoted(&stack.for_mkfs().to_string()))),
-        false => failure.hint("check that this is the right store, and the stack that it was made with; nothing was changed"),
+        false => {
+            failure.hint("check that this is the right store, and the stack that it was made with; nothing was changed")
+        }
     }
 }

@@ -61,7 +61,8 @@ pub(super) fn run(args: &Args) -> Done {
     };
     // Bytes and name are durable when this returns: the key may be used at once.
     files::write(&args.file, text.as_bytes(), &wish)?;
-    let made = format!("{} has been created. Data encrypted with it is lost without it: keep a copy.", args.file.display());
+    let made =
+        format!("{} has been created. Data encrypted with it is lost without it: keep a copy.", args.file.display());
     output::print(&made).map_err(|failure| Failure::new(format!("{made}\n{}", failure.text)))?;
     Ok(0)
 }

@@ -48,8 +48,10 @@ pub(super) fn run(args: &Args) -> Done {
     let stack = read_volume(&args.stack, "make")?;
     if stack.is_volatile() {
         let problem = "this would be lost at once: a file system in memory is created when it is mounted";
-        let hint =
-            format!("mount creates it automatically: mkdir -p mnt && seekless mount {} mnt", quoted(&stack.to_string()));
+        let hint = format!(
+            "mount creates it automatically: mkdir -p mnt && seekless mount {} mnt",
+            quoted(&stack.to_string())
+        );
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
     if let Some(failure) = forgotten(&stack) {

@@ -160,7 +160,8 @@ fn check_pid_file(args: &Args) -> Result<(), Failure> {
     let directory = std::path::absolute(pid_file).ok().and_then(|path| real(path.parent()?));
     match directory.zip(real(&args.directory)) {
         Some((directory, mount_point)) if directory.starts_with(&mount_point) => {
-            let problem = format!("the pid file {} would be inside the mount, which does not exist yet", pid_file.display());
+            let problem =
+                format!("the pid file {} would be inside the mount, which does not exist yet", pid_file.display());
             Err(Failure::new(problem).hint("choose a place outside the mount, such as /run").code(FAILED))
         }
         _ => Ok(()),
@@ -255,11 +256,9 @@ impl Image {
     fn replaced(&self) -> Option<Failure> {
         (Image::identity(&self.path)? != self.identity).then(|| {
             let (path, kind) = (self.path.display(), self.kind);
-            Failure::new(format!(
-                "{path} is not the {kind} that was mounted: synced data is not in it"
-            ))
-            .hint("put the original back, or end this mount with `seekless umount --lazy` and mount what you want")
-            .code(FAILED)
+            Failure::new(format!("{path} is not the {kind} that was mounted: synced data is not in it"))
+                .hint("put the original back, or end this mount with `seekless umount --lazy` and mount what you want")
+                .code(FAILED)
         })
     }
 }

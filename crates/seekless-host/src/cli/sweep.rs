@@ -320,7 +320,9 @@ impl Part<'_> {
             ended.interrupted = true;
             sweep.stop.set();
             if self.grace.is_none() && !self.queue.running.is_empty() {
-                sweep.caller.note("interrupted; removing the files of the current point (interrupt again to leave them)");
+                sweep
+                    .caller
+                    .note("interrupted; removing the files of the current point (interrupt again to leave them)");
             }
         }
     }

@@ -52,9 +52,7 @@ pub enum UmountError {
              logged"
     )]
     DaemonFailed { pid: u32, status: i32 },
-    #[error(
-        "unmounted, but its daemon had died before: data not synced by then is lost; the next mount has the rest"
-    )]
+    #[error("unmounted, but its daemon had died before: data not synced by then is lost; the next mount has the rest")]
     DaemonDead,
     #[error("unmounted, but whether everything is durable is not known: {why}")]
     Unknown { why: String },
@@ -599,8 +597,7 @@ impl Daemon {
                 Some(0) => Ok(()),
                 Some(status) => Err(UmountError::DaemonFailed { pid: self.pid, status }),
                 None => {
-                    let why =
-                        format!("how the daemon (process {}) ended cannot be determined; see its log", self.pid);
+                    let why = format!("how the daemon (process {}) ended cannot be determined; see its log", self.pid);
                     Err(UmountError::Unknown { why })
                 }
             },

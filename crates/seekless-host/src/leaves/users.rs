@@ -234,9 +234,7 @@ impl Users {
                 Some(format!("it is mounted on {}: seekless umount {}", place.display(), quoted_path(place)))
             }
             Users::Elsewhere(place) => Some(format!("it is mounted {place}")),
-            Users::Ending => Some(
-                "it was unmounted, but its daemon is still writing or serving programs".into(),
-            ),
+            Users::Ending => Some("it was unmounted, but its daemon is still writing or serving programs".into()),
         }
     }
 }

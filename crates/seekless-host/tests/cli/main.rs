@@ -141,7 +141,8 @@ fn can_mount() -> bool {
 #[test]
 fn waiting_is_no_complaint() {
     let wait = "unmounted here; the daemon (process 7) still writes. Waiting for it, 598 s at most\n";
-    let other = "T/a was unmounted, but its daemon is still writing or serving programs: waiting for it, 60 s at most\n";
+    let other =
+        "T/a was unmounted, but its daemon is still writing or serving programs: waiting for it, 60 s at most\n";
     for (err, wanted) in [(format!("{wait}{other}"), ""), (format!("{wait}wrong\n{other}"), "wrong\n")] {
         assert_eq!(Ended { code: 0, out: String::new(), err }.complaints(), wanted);
     }

@@ -400,9 +400,9 @@ fn storage_is_advised() {
     let ended = scratch.run(&[&ask[..], &["--price", "foo=3"]].concat());
     assert_eq!(ended.code, 2, "{}", ended.err);
     assert!(
-        ended
-            .err
-            .contains("--price foo=...: no candidate's drive begins like this\nthe drives: disk:cheetah9lp; ssd:nvme-a"),
+        ended.err.contains(
+            "--price foo=...: no candidate's drive begins like this\nthe drives: disk:cheetah9lp; ssd:nvme-a"
+        ),
         "{}",
         ended.err
     );

@@ -85,7 +85,8 @@ impl LineParser for Iolog {
             words.end()?;
             return Err(Aside::Skipped("a file is added, opened or closed"));
         }
-        let (offset, bytes) = (words.number("the address is not a number")?, words.number("the length is not a number")?);
+        let (offset, bytes) =
+            (words.number("the address is not a number")?, words.number("the length is not a number")?);
         words.end()?;
         if action == b"wait" && version == 2 {
             let wait = offset.checked_mul(MICROSECOND).and_then(|wait| self.waited.0.checked_add(wait));

@@ -1,5 +1,6 @@
-//! Changes of plain files, before they are made: a layer that tells its own files from plain ones by their content must not let a plain file
-//! become one that looks like its own. At the next mount the layer would decode it.
+//! Checks changes of plain files before they are made: a layer that distinguishes its own files from plain ones by
+//! their content must not let a plain file become one that looks like its own. The layer would decode it at the next
+//! mount.
 //!
 //! The check and the change are one step: a change that the check depends on is made alone, and all others pass together.
 

@@ -460,7 +460,7 @@ struct Moment(u64);
 #[derive(Default)]
 struct Batch {
     entries: Vec<Listed>,
-    /// All names, one behind the other.
+    /// All names, one after the other.
     names: Vec<u8>,
 }
 

@@ -10,12 +10,12 @@
 //!   C3  A tail lies in the window of the durable anchor.
 //!   C4  No two pieces have the same sequence number, except copies of one tail: after a start, numbers continue beyond
 //!       all that an interrupted transaction may have used.
-//!   C5  The transaction that a start goes on from is durable before anything is written: what it freed is free (C2),
+//!   C5  The transaction that a start continues from is durable before anything is written: what it freed is free (C2),
 //!       and a flush that finds nothing to commit writes nothing.
-//!   C6  A tail that found no space may be on the device all the same: then either map may be the durable one. So its
-//!       transaction is neither applied nor taken back; what either map leads to is kept, as during any transaction,
-//!       until its tail has been written again, before anything newer is. Only the cell of the tail that found no space
-//!       is free: written over, it is no longer there. An anchor that found no space is followed by another one.
+//!   C6  tail that found no space may be on the device nevertheless: then either map may be the durable one. So its
+//!       transaction is neither applied nor taken back; the targets of both maps are kept, as during any transaction,
+//!       until its tail has been rewritten, before anything newer is written. Only the cell of the tail that found no
+//!       space is free: overwriting it removes that tail. An anchor that found no space is followed by another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -369,7 +369,7 @@ impl Core {
         let slot = self.layout.anchors()[(anchor.generation % 2) as usize];
         let written = self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.durable_flags()).await;
         if let Err(error) = written {
-            // C6: it may be there all the same, so that a tail in the window of the older one would not be found.
+            // C6: it may be there nevertheless, so that a tail in the window of the older one would not be found.
             let mut state = self.state.borrow_mut();
             state.allocator.window = None;
             if let MapState::Tree(log) = &mut state.log {

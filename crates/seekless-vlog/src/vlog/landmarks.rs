@@ -1,14 +1,16 @@
-//! Landmarks: blocks in known places that show whether the devices below are put together as they were when this was made.
+//! Landmarks: blocks in known places that show whether the devices below are assembled as they were when the disk was
+//! made.
 //!
-//! What concatenates, stripes or permutes keeps nothing about that, and data of a tenant has no checksum here: with members in another
-//! order, or another stripe, the map may be found, and what it does not lead to is then written over. So where the device below can be
-//! put together otherwise, its first use sets a landmark on each of its parts, and others at random places. Each sector of a landmark knows
-//! its own address. A copy of everything, however it is put together, has them all in place.
+//! Devices that concatenate, stripe or permute others store nothing about that, and a tenant's data has no checksum
+//! here: with members in another order, or another stripe, the map may still be found, and live data that it does not
+//! lead to would be overwritten. So where the device below can be assembled differently, its first use sets a landmark
+//! on each of its parts, and others at random places. Each sector of a landmark records its own address. A complete
+//! copy, however it is assembled, has them all in place.
 //!
 //! Invariants
 //!   N1  Nothing is written where two landmarks are readable and not in their places.
-//!   N2  Two parts in each other's places displace at least the landmark of each. Other units displace half of the random ones or
-//!       more: that all but one stay in place has a chance of one in a hundred million.
+//!   N2  wo swapped parts displace at least the landmark of each. Another unit displaces half of the random landmarks
+//!       or more: that all but one stay in place has a probability of one in a hundred million.
 
 use std::collections::BTreeSet;
 

@@ -114,7 +114,7 @@ pub(super) async fn format_as(device: &Device, superblock: Superblock, above: &[
         write(at, Anchor { generation: slot as u64, ..anchor }.to_block()).await?;
     }
     if layout.map_log == MapLog::Append {
-        // Records and checkpoints of an earlier device have another key; they are erased all the same.
+        // Records and checkpoints of an earlier device have another key; they are erased nevertheless.
         let start = layout.cell_sector(superblock.region_start);
         let bytes = superblock.region_cells * u64::from(superblock.cell_bytes);
         let step = SCAN_BYTES.min(u64::from(device.geometry().request_bytes_max));
@@ -241,7 +241,7 @@ pub(super) async fn superblocks_of_blocks(device: &Device) -> Result<Superblocks
 /// The newest good anchor, and whether both slots are good. A slot is never torn, so a bad one may have been newer.
 ///
 /// # Errors
-/// When the device is gone. A slot that cannot be read counts as damaged: the search goes on without it.
+/// When the device is gone. A slot that cannot be read counts as damaged: the search continues without it.
 pub(super) async fn newest_anchor(
     device: &Device,
     superblock: &Superblock,

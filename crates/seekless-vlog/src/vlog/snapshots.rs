@@ -7,7 +7,7 @@
 //! Invariants
 //!   H1  A snapshot exists exactly when its label is mapped. Its entries are changed in the transaction in which its
 //!       label is.
-//!   H2  Two entries map one block only where they are of the same place of the disk, in different maps.
+//!   H2  wo entries map the same block only if they are at the same logical address, in different maps.
 
 use std::rc::Rc;
 

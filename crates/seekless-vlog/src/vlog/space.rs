@@ -3,7 +3,8 @@
 //! Invariants
 //!   S1  `free_blocks` counts the blocks without a used cell; `track_free` counts them track by track.
 //!   S2  `empty` has the tracks whose usable blocks are all free, `partly` those of which some are; `empty_usable` counts
-//!       the first by their usable blocks. A look at either takes time by what is in use, never by the size of the disk.
+//!       the first by their usable blocks. Searching either takes time in proportion to what is in use, never to the
+//!       size of the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 

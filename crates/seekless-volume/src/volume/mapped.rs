@@ -58,7 +58,7 @@ impl Map {
 }
 
 impl Map {
-    /// What has to be the same whenever the same members are put together again.
+    /// What has to be the same whenever the same members are assembled again.
     fn numbers(&self) -> Vec<u64> {
         // One member has every unit in its place.
         let stripe = |stripe: &Stripe| match stripe.members {
@@ -74,7 +74,7 @@ impl Map {
     }
 }
 
-/// The members one behind the other.
+/// The members one after the other.
 #[derive(Clone, Debug)]
 struct Concat {
     /// First sector of each member, then the end of the last.
@@ -153,7 +153,7 @@ pub struct Mapped {
     member_requests: Cell<u64>,
 }
 
-/// `members` one behind the other, of any sizes. It reports head positions if all of them do, with one arm for each, and
+/// `members` one after the other, of any sizes. It reports head positions if all of them do, with one arm for each, and
 /// has their zones if they all have zones of one shape.
 ///
 /// # Errors
@@ -641,7 +641,7 @@ impl BlockDevice for Mapped {
     fn arrangement(&self) -> u32 {
         let members = self.members.iter().flat_map(|member| u64::from(member.arrangement()).to_le_bytes());
         let bytes: Vec<u8> = self.map.numbers().into_iter().flat_map(u64::to_le_bytes).chain(members).collect();
-        // Members one behind the other can get more behind them.
+        // Members one after the other can get more behind them.
         if bytes.iter().all(|&byte| byte == 0) { 0 } else { crate::codec::crc32c(&bytes).max(1) }
     }
 

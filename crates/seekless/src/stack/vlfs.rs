@@ -54,8 +54,7 @@ pub(super) const VLFS: WordSpec = WordSpec {
             "where later pieces of the log may be: what the next start searches after a power cut, at most",
         )
         .default("64MiB"),
-        Param::new("discard", Kind::Switch, "discard long freed ranges on the storage below")
-            .default("on"),
+        Param::new("discard", Kind::Switch, "discard long freed ranges on the storage below").default("on"),
         Param::new(
             "compact",
             Kind::Switch,

@@ -1,4 +1,4 @@
-//! A new volume whose free space lies as after long use.
+//! A new volume whose free space is distributed as after long use.
 //!
 //! Paper: [se95 §5.3] studied used file systems by copying onto an empty one only their maps of free space. Those maps
 //! are not public, so one is drawn. What the text says of them (§5.2): "most of the free space [is] located at the end

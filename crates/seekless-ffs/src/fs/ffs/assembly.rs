@@ -1,11 +1,12 @@
-//! Whether the devices below are put together as they were when the volume was used last.
+//! Checks whether the devices below are assembled as they were when the volume was last used.
 //!
-//! What concatenates, stripes or permutes keeps nothing about that, and UFS1 has no checksums: with members in another order, the
-//! superblock may be found, and what the maps call free is then written over. So where the device can be put together otherwise, two things
-//! are looked at before anything is written. Every group says which one it is, in a place that follows from its number. And the
-//! superblock of a volume that was closed here has, in spare fields, the addresses and checksums of some fragments with data, on all parts of
-//! the device that have any (`FORMAT.md`, "Witnesses"). Other systems keep these fields; once they have written, the time of the superblock
-//! is another one, and the witnesses count for nothing.
+//! Devices that concatenate, stripe or permute others store nothing about that, and UFS1 has no checksums: with members
+//! in another order, the superblock may still be found, and live data in fragments that the maps call free would be
+//! overwritten. So where the device can be assembled differently, two things are checked before anything is written.
+//! Every group records its own number, at a position that follows from the number. And the superblock of a volume that
+//! was closed here has, in spare fields, the addresses and checksums of some fragments with data, on all parts of the
+//! device that have any (`FORMAT.md`, "Witnesses"). Other systems preserve these fields; once they have written, the
+//! time of the superblock differs, and the witnesses are ignored.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ const NOTE_MAGIC: u32 = u32::from_be_bytes(*b"Wtns");
 /// Groups in which witnesses are looked for.
 const GROUPS_MAX: u32 = 64;
 
-/// True where the parts of a device could be put together otherwise.
+/// True where the parts of a device could be assembled differently.
 fn is_assembled(device: &Device) -> bool {
     device.parts() > 1 || device.arrangement() != 0
 }

@@ -45,7 +45,7 @@ pub struct FsckOptions {
     pub only_after_crash: bool,
     /// Files and directories with content but without a name get one in `/lost+found`; otherwise they are freed.
     pub reconnect: bool,
-    /// The devices below are put together as they were, whatever blocks show that are not in their places.
+    /// The user says that the devices below are assembled as before, although some blocks are not in their places.
     pub trust_order: bool,
 }
 
@@ -254,7 +254,8 @@ impl Check<'_> {
     fn tell_of_witnesses(&mut self) {
         for (at, ino) in self.changed_witnesses.clone() {
             let of = ino.map(|ino| format!(" of inode {ino}")).unwrap_or_default();
-            let text = format!("fragment {at}{of} differs from what it was when the volume was closed; no longer checked");
+            let text =
+                format!("fragment {at}{of} differs from what it was when the volume was closed; no longer checked");
             self.problem(text, Cause::Damage);
             if let Some(ino) = ino {
                 let note = format!(

@@ -157,7 +157,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counters that show damage or lost space, which a check has to repair before anything else is believed.
+    /// Counters that show damage or lost space, which a check has to repair before anything else is trusted.
     pub(crate) fn damage(&self) -> u64 {
         self.freed_twice + self.miscounted + self.unfreed
     }
@@ -248,7 +248,7 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
         let warnings = said.into_iter().chain(lost).chain(journal).collect();
         return Ok(Recovered { volume, summaries, warnings, has_nameless: false });
     }
-    // fsck decides whether to believe a copy rather than the present superblock.
+    // fsck decides whether to trust a copy rather than the present superblock.
     let volume = found?;
     let displaced = assembly::look(device, &volume.layout, &volume.superblock).await?;
     if displaced.count() > 0 {

@@ -429,7 +429,7 @@ impl Ffs {
         }
         if written.is_err() {
             // The name is removed again, at least in memory. Its own block found no room, so the volume has the old one until the
-            // next update, unless a part of what has no room is written all the same.
+            // next update, unless a part of what has no room is written nevertheless.
             self.step(|state| state.remove_entry(dir, name)).await?;
         }
         written.map(|()| record)
@@ -732,7 +732,7 @@ impl Ffs {
     /// Frees inodes without names, even those in use: the mount ends.
     ///
     /// # Errors
-    /// The first one that [`put_off`] puts off; the other inodes are freed all the same.
+    /// The first one that [`put_off`] puts off; the other inodes are freed nevertheless.
     pub(super) async fn reclaim_unlinked(&self) -> FsResult<()> {
         let mut first = Ok(());
         let unlinked = self.state.borrow().inodes.numbers(|known| known.inode.nlink == 0);

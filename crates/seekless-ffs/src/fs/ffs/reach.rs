@@ -1,5 +1,5 @@
-//! Whether a file would be found after a crash although a write-back has left something out, because a block could not be
-//! read: a file that needs nothing of that is durable all the same.
+//! Whether a file would be found after a crash although a write-back has skipped something because a block could not be
+//! read: a file that depends on nothing skipped is durable nevertheless.
 //!
 //! A file needs its inode and what leads to it: a name, and the directories above that. Directories are known by their `..`.
 //! Of other files this knows the names that are in memory; where some are not, it assumes the worst.

@@ -1,5 +1,5 @@
 //! The forms of rename: the new name replaces another inode's or is new, the old name goes or becomes a whiteout, two names
-//! are exchanged. And what names that change have to wait for.
+//! are exchanged. Also, what changing names have to wait for.
 //!
 //! The order of writes and the locks are those of `namespace`.
 

@@ -499,7 +499,7 @@ impl Unread {
 }
 
 /// Keeps in `first` an error that concerns one place only, such as a block of inodes that cannot be read: everything else
-/// can reach the volume all the same.
+/// can reach the volume nevertheless.
 ///
 /// # Errors
 /// All others, such as those that have stopped the volume, or lack of space below.

@@ -199,7 +199,7 @@ impl Index {
         index.check().map(|()| index)
     }
 
-    /// Checks that the numbers of an index fit each other.
+    /// Checks that the numbers of an index are consistent.
     fn check(&self) -> Result<(), String> {
         let page = PAGE_BYTES as u64;
         let pages = if self.has_tail { self.size / page } else { self.size.div_ceil(page) };

@@ -1,6 +1,6 @@
 //! The layer that stores files in a size other than their own, as published in \[za01\]: the scheme `classic`.
 //!
-//! A file is cut into pages. Each is encoded by itself, and the results, *units*, are stored one behind the other in
+//! A file is cut into pages. Each is encoded by itself, and the results, *units*, are stored one after the other in
 //! the lower file `F`. Beside it, `F.idx` lists where each of them ends, so that any page is found with one read. When
 //! the unit of a page changes its size, everything behind it moves. `FORMAT.md` describes the bytes.
 //!

@@ -1,10 +1,11 @@
 //! Names: the index of a file is renamed, linked and removed with the file [za01 §3].
 //!
-//! The file comes first. An interruption between the two leaves an index that does not match the file beside it, and it
-//! is not used (K1). For the same reason an operation that has been done to the file does not fail for an error of its index.
+//! The file comes first. An interruption between the two leaves an index that does not match the file beside it, and is
+//! not used (K1). For the same reason, an operation that has changed the file does not fail because of an error of its
+//! index.
 //!
-//! Others wait at `Classic::names` until then: between the two a new file could be made under the old name, and would take the
-//! index that is about to be moved or removed. A gate of the two files would not keep it from that.
+//! Other operations wait at `Classic::names` until both are done: in between, a new file could be created under the old
+//! name, and would take the index that is about to be moved or removed. Gates of the two files would not prevent that.
 
 use super::Classic;
 use super::file::{Form, Node};

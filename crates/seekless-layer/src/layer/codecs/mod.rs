@@ -82,7 +82,7 @@ pub trait Codec: Send + Sync {
     }
 
     /// How many of the bytes at the start of `stored` are the encoding of `raw_bytes` bytes. `None` when they are not,
-    /// and for a codec that cannot tell: its outputs cannot be stored one behind the other.
+    /// and for a codec that cannot tell: its outputs cannot be stored one after the other.
     fn stored_bytes(&self, _stored: &[u8], _raw_bytes: usize) -> Option<usize> {
         None
     }

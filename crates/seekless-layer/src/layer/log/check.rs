@@ -1,7 +1,7 @@
 //! Checks all files below a layer, and repairs what can be repaired.
 //!
 //! A file is checked independently of the layer's state in memory: slots, index, records and their decoded content,
-//! overlaps, sums, and the mark with its size. What is damaged or cannot be read is one finding, and the check goes on
+//! overlaps, sums, and the mark with its size. What is damaged or cannot be read is one finding, and the check continues
 //! behind it. When the slots or the index of a file are damaged, a repair [builds](super::rebuild) a new index.
 
 use std::collections::BTreeMap;

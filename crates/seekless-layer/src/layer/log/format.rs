@@ -345,7 +345,7 @@ impl Commit {
         Commit::initial(slot.chunk_shift, slot.file_id).encode().starts_with(bytes)
     }
 
-    /// Checks that the numbers of a slot fit each other.
+    /// Checks that the numbers of a slot are consistent.
     fn checked(slot: &Slot) -> Result<Commit, String> {
         if !(CHUNK_SHIFT_MIN..=CHUNK_SHIFT_MAX).contains(&slot.chunk_shift) {
             return Err(format!("chunks of 2^{} bytes", slot.chunk_shift));

@@ -129,7 +129,7 @@ impl Node {
         })
     }
 
-    /// True while a task commits the file or moves its records. It goes on with this node, so the node must stay that of
+    /// True while a task commits the file or moves its records. It continues with this node, so the node must stay that of
     /// its inode.
     pub(super) fn is_busy(&self) -> bool {
         self.committing.taken.get() || self.relocation_gate.is_held()

@@ -357,7 +357,7 @@ impl PackJob {
             true => self.replace_open(parent, name, &unfinished, from).await,
             false => Err(NotReplaced::Left(CHANGED)),
         };
-        // Only now a writer that has waited goes on, and writes to the file that it opened.
+        // Only now a writer that has waited continues, and writes to the file that it opened.
         self.top.close(opened).await?;
         replaced
     }

@@ -1,7 +1,7 @@
 //! Builds a new index for a file whose slots or index are damaged.
 //!
 //! Three things say which record of a chunk counts, each only where the ones before it are missing:
-//! 1. What a good slot and the nodes below it say. Chunks that they do not have are holes.
+//! 1. The entries of a valid slot and the nodes below it. Chunks without an entry are holes.
 //! 2. The generation in the heads of records: the newest intact record of a chunk counts.
 //! 3. Among records of one generation, as of a chunk that is written twice before a commit, the one that an entry refers to, be it in a
 //!    damaged slot or in any node that is left: an entry contains the checksum of its record, so that it proves itself. Where there is none,

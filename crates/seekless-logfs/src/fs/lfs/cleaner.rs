@@ -9,14 +9,14 @@
 //! Invariants
 //!   C1  A cleaned segment is written again only after neither checkpoint slot needs it (G1).
 //!   C2  Cleaning moves blocks; it never changes what a read returns.
-//!   C3  A pass moves no more than fits into the clean segments, together with its checkpoints. Before a victim is read, an
-//!       indirect block is expected above each of its blocks, as in small and in sparse files. Where there are more, the
-//!       pass ends in the middle of a victim.
-//!   C4  A user's change leaves clean what a checkpoint writes once all is dirty that may wait for one, and beside it
-//!       `cleaner_segments`. These last, after a checkpoint, until as much is dirty again. A moved block makes an indirect block
-//!       dirty, once between two checkpoints; so the first passes after one make more dirty than they gain, and the later
-//!       ones gain it back. Where clean segments do not last until then, the next checkpoint has to come before (S3), and the
-//!       same begins again with less.
+//!   C3  A pass moves no more than fits into the clean segments, together with its checkpoints. Before a victim is
+//!       read, an indirect block is assumed above each of its blocks, as in small and in sparse files. Where there are
+//!       more, the pass ends in the middle of a victim.
+//!   C4  user's change leaves enough clean segments for the largest checkpoint (with everything dirty that may wait for
+//!       one), and `cleaner_segments` besides. After a checkpoint, these last until as much is dirty again. A moved
+//!       block makes an indirect block dirty, once between two checkpoints; so the first passes after a checkpoint make
+//!       more dirty than they gain, and later passes gain it back. Where clean segments do not last until then, the
+//!       next checkpoint has to come earlier (S3), and the same begins again with fewer.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -56,7 +56,7 @@ const GAIN_OF_CHECKPOINT: u64 = 8;
 struct Room {
     /// Bytes that it could still take. A pass may gain less than a segment, so progress is counted in bytes.
     bytes: u64,
-    /// Clean segments of which a mount after a crash would know.
+    /// Clean segments that a mount after a crash would know of.
     sure: u64,
 }
 
@@ -523,7 +523,7 @@ impl State {
         // The second checkpoint writes little more than the blocks of the usage table that the first one changed.
         let second_checkpoint = (segments.table_blocks() + 2) * BLOCK_BYTES as u64;
         let (dirty, above) = (self.log_need_bytes(), more + ABOVE_BYTES);
-        // After a crash there must be room for the checkpoint, without the segments of which a mount does not know. The log
+        // After a crash there must be room for the checkpoint, without the segments that a mount does not know of. The log
         // takes those first.
         let taken = (moved + more).div_ceil(segment_bytes) + 1;
         let of_mount = (dirty.saturating_sub(moved) + above).div_ceil(segment_bytes);

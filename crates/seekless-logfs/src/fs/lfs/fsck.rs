@@ -80,7 +80,7 @@ async fn check_volume(rt: Rt, device: Device, options: FsckOptions) -> FsResult<
     Ok(result)
 }
 
-/// False where members below may be put together in another way than they were: what would be repaired is elsewhere then.
+/// False where members below may be assembled differently than before: what would be repaired is elsewhere then.
 async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsResult<bool> {
     if !is_rearranged(&device, found) && device.parts() == 1 {
         return Ok(true);
@@ -184,7 +184,7 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
 impl Lfs {
     /// Reads everything where the device may not be put together as the one that the volume was last known to be whole on: its
     /// arrangement is another one, copies of the superblock are not in their places, or members are not seen to be in theirs. A copy of
-    /// all of the volume is whole there. The members themselves, put together in another way, are not, and writing would destroy what
+    /// all of the volume is whole there. The members themselves, assembled differently, are not, and writing would destroy what
     /// they hold. Returns whether the superblock says something else than the device, which holds the whole volume.
     ///
     /// # Errors
@@ -218,9 +218,7 @@ impl Lfs {
         }
         let (was, is) = (found.layout.superblock.arrangement, self.device.arrangement());
         if was != 0 && was != is {
-            self.warn(
-                "it was made on devices that were assembled differently, and is intact on these".to_string(),
-            );
+            self.warn("it was made on devices that were assembled differently, and is intact on these".to_string());
         }
         Ok(was != is)
     }
@@ -295,7 +293,9 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
     }
     if differing > 0 {
         let segments = counted(differing, "segment");
-        check.fs.warn(format!("segment usage table: {segments} held a different number of live bytes than recorded; recounted"));
+        check.fs.warn(format!(
+            "segment usage table: {segments} held a different number of live bytes than recorded; recounted"
+        ));
     }
     Ok(())
 }

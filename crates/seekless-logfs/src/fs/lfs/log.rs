@@ -1,4 +1,4 @@
-//! The way of the log to the device: steps and what they wait for, transactions, flushes, checkpoints.
+//! How the log reaches the device: steps and what they wait for, transactions, flushes, checkpoints.
 //!
 //! Invariants
 //!   L1  Nothing is acknowledged as durable before every partial segment up to it is on the device and a flush

@@ -191,7 +191,9 @@ impl SpaceAccounts for Segmented {
         }
         // G2: all of it is alive until a transaction frees it. Pointers that lead in circles free it again and again.
         if state.freed_pending_bytes > state.log.segments.live_bytes {
-            let why = format!("more bytes are freed than are live, most recently of inode {ino}: the volume is damaged, check it");
+            let why = format!(
+                "more bytes are freed than are live, most recently of inode {ino}: the volume is damaged, check it"
+            );
             state.stopped.get_or_insert(why);
         }
     }

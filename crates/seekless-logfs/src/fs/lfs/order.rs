@@ -1,9 +1,10 @@
-//! Whether the members of the device are in their order, where nothing stored there says it: those of `concat`, `raid0` and `volume`.
+//! Checks whether the members of the device are in the right order where they store nothing about it: those of
+//! `concat`, `raid0` and `volume`.
 //!
-//! A partial segment is sealed as a whole and knows its place. So one that is intact shows of each member that holds some of it that it is
-//! in its place there, except where another member holds the same bytes: a block counts only if it is unlike all others of its partial
-//! segment. A member that holds something alive is shown to be in its place, or everything is read. A member that holds nothing alive
-//! may be anywhere.
+//! A partial segment has one checksum and records its own address. So an intact one proves that each member that holds
+//! a part of it is in its place, unless another member holds the same bytes: a block counts only if it differs from all
+//! others of its partial segment. For each member with live data, either this proves its place, or everything is read.
+//! A member without live data may be anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
-//! The checksum of a partial segment, made of those of its blocks.
+//! The checksum of a partial segment, computed from those of its blocks.
 //!
 //! Each block has a checksum in the pointer to it, and the partial segment has one over everything. CRC-32C is linear: what
 //! the bytes before contribute to the checksum of a longer sequence depends only on their own checksum and on how many bytes
-//! follow. So a block is read once, for its own checksum, right after it has been copied, and that of the whole follows from
-//! sums.
+//! follow. So a block is read once, for its own checksum, right after it has been copied, and the checksum of the whole
+//! is computed from those.
 
 use std::sync::OnceLock;
 

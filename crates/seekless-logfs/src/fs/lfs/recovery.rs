@@ -382,7 +382,7 @@ impl Lfs {
 
     /// Reserves space for data blocks. Those that the inode points to directly are already in the inode.
     ///
-    /// The count comes from the record, so it is believed only as far as there are blocks for it (V5).
+    /// The count comes from the record, so it is trusted only as far as there are blocks for it (V5).
     async fn replay_reserved(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
         cover("lfs: space set aside is replayed");
         let end = first.saturating_add(count.into());

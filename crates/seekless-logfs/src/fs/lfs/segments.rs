@@ -425,7 +425,7 @@ impl Segments {
         self.early.retain(|_, known| *known >= serial);
     }
 
-    /// Clean segments, ready or not, of which a mount after a crash knows.
+    /// Clean segments, ready or not, that a mount after a crash knows of.
     pub(super) fn surely_clean(&self) -> u64 {
         let early = self.early.len() - self.leaving.iter().filter(|segment| self.early.contains_key(segment)).count();
         (self.clean.len() + self.ready.len() - early) as u64
@@ -442,13 +442,13 @@ impl Segments {
         self.ready.len() >= self.early.len() + count as usize || sure.take(count as usize).count() as u64 == count
     }
 
-    /// Whether there is a clean segment without certain storage, of which a mount after a crash knows.
+    /// Whether there is a clean segment, without certain storage, that a mount after a crash knows of.
     pub(super) fn has_surely_clean(&self) -> bool {
         self.surely_clean() > self.surely_ready()
     }
 
     /// At most `most` clean segments, in the order in which the log would take them: those behind `after` first, and before all
-    /// others those of which a mount after a crash knows.
+    /// others those that a mount after a crash knows of.
     pub(super) fn to_provision(&self, after: SegmentNo, most: usize) -> Vec<SegmentNo> {
         let following = self.clean.range(after + 1..).chain(self.clean.range(..=after)).copied();
         let is_early = |segment: &SegmentNo| self.early.contains_key(segment);
@@ -498,7 +498,7 @@ impl Segments {
     }
 
     /// Lets go of ready segments that the log has not needed for so long, in the order of the device: at most `most`, and as many
-    /// as `spare` of those of which a mount after a crash knows (S3).
+    /// as `spare` of those that a mount after a crash knows of (S3).
     #[must_use]
     pub(super) fn leave_unused(
         &mut self,

@@ -223,7 +223,7 @@ impl Orphans {
         list
     }
 
-    /// Returns false when it was there already.
+    /// Returns false when it was already there.
     pub(super) fn add(&mut self, ino: Ino) -> bool {
         if self.contains(ino) {
             return false;

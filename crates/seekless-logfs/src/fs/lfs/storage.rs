@@ -1,5 +1,5 @@
-//! Storage below the segments, where it is not there from the beginning, as in an image file with holes: got before the log
-//! needs it, kept for a while, given back.
+//! Storage below the segments where it is not allocated from the beginning, as in an image file with holes: allocated
+//! before the log needs it, kept for a while, then discarded.
 
 use std::rc::Rc;
 
@@ -152,7 +152,7 @@ impl Lfs {
         Ok(())
     }
 
-    /// Gets storage below for some more clean segments, as far as there is some. Where so many have got none, the next call goes on
+    /// Gets storage below for some more clean segments, as far as there is some. Where so many have got none, the next call continues
     /// with others.
     async fn provision_some(&self, refused_max: usize) -> FsResult<Won> {
         let _pass = self.work.provision_gate.enter().await;
@@ -199,7 +199,7 @@ impl Lfs {
         Ok(won)
     }
 
-    /// Gets storage below for the checkpoint slots and for where the log goes on, so far as there is some: mkfs, and a copy
+    /// Gets storage below for the checkpoint slots and for where the log continues, so far as there is some: mkfs, and a copy
     /// that leaves out zeroes, leave holes there.
     pub(super) async fn provision_end(&self) -> FsResult<()> {
         let (layout, end) = {
@@ -229,7 +229,7 @@ impl Lfs {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Won {
     all: u64,
-    /// Those of which a mount after a crash knows.
+    /// Those that a mount after a crash knows of.
     sure: u64,
 }
 

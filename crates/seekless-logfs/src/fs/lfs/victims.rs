@@ -1,5 +1,5 @@
-//! Which segment is cleaned next: a policy of the room `cleaning`, the same code that its simulator runs, told what
-//! becomes of the segments of this log.
+//! Which segment is cleaned next: a policy of the room `cleaning`, the same code that its simulator runs, which is
+//! informed of what happens to the segments of this log.
 //!
 //! A block of the policy is here 256 bytes, the smallest thing that can be alive, and its time is in nanoseconds since
 //! 1970. The log keeps the time of each block of data and no note, so policies that need notes are not offered. The times

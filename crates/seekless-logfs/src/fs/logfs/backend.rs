@@ -1,8 +1,8 @@
-//! What a log does for the part that file systems on a log share: four questions, a trait each. Where is an inode
-//! ([`InodeMap`]), is there room ([`SpaceAccounts`]), what is there to tell about it ([`Figures`]), and how does what is
-//! dirty become durable ([`LogBackend`])?
+//! What a log provides to the code that file systems on a log share, as four traits: where an inode is ([`InodeMap`]),
+//! whether there is space ([`SpaceAccounts`]), figures about the log ([`Figures`]), and how dirty data becomes durable
+//! ([`LogBackend`]).
 //!
-//! Steps call the synchronous functions, which may only look and take notes; the asynchronous ones do the work.
+//! Steps call the synchronous functions, which may only look things up and record; the asynchronous ones do the work.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ pub(in crate::fs) trait SpaceAccounts: LogTypes {
     /// Number of dirty bytes that is worth a transaction.
     fn batch_bytes(state: &State<Self>) -> u64;
 
-    /// Number of dirty bytes from which on those who make more of them wait.
+    /// Number of dirty bytes above which tasks that make more wait.
     fn dirty_bytes_max(state: &State<Self>) -> u64;
 
     /// Number of sectors just before a group of inodes, which begins at `start`, that may hold their attributes; none

@@ -1,8 +1,8 @@
 //! A map of blocks in order, made for neighbours: blocks of a file are mostly written, read and evicted in runs.
 //!
 //! The blocks whose keys differ in the last five bits alone are a *group*. A group is one entry of a tree, with a bit for
-//! each block that is there and the values of those in order. So the tree has a small part of the entries that one for
-//! each block would have, and a file of a single block takes no more memory than there.
+//! each block that is there and the values of those in order. So the tree has far fewer entries than one with an entry
+//! for each block, and a file of a single block takes no more memory than it would there.
 //!
 //! Invariants
 //!   B1  A group has as many values as bits, and at least one if it has a place.

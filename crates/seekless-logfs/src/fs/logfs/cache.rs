@@ -1,8 +1,9 @@
 //! Blocks in memory: dirty ones until they are in the log, clean ones as long as there is room.
 //!
-//! Clean blocks are evicted in clock order (second chance). Where the caller has file data in a cache of its own, such as the
-//! kernel's, what has been written of it goes after a short while, and its memory serves the next writes: memory that a
-//! process has not used before costs more than writing to it. The choice never changes a result, only the time it takes.
+//! Clean blocks are evicted in clock order (second chance). Where the caller has file data in a cache of its own, such
+//! as the kernel's, blocks that have been written are evicted after a short while, and their memory serves the next
+//! writes: memory that a process has not used before costs more than writing to it. The choice never changes a result,
+//! only the time it takes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;

@@ -384,7 +384,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
                 }
                 Ok(_) => {}
                 Err(stop) => {
-                    // The step is repeated once this block of the map is in memory, and goes on here: all numbers before are
+                    // The step is repeated once this block of the map is in memory, and continues here: all numbers before are
                     // taken, and by the end of the map their blocks may not be in memory any more.
                     self.state.ino_cursor = ino.0;
                     self.state.ino_tried += tried;
@@ -584,7 +584,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         Ok((growth, dirty))
     }
 
-    /// `dirt` has the blocks of inodes that go on existing, in order.
+    /// `dirt` has the blocks of inodes that continue existing, in order.
     fn apply(self, dirt: Vec<(BlockId, Dirty)>, access: ReserveAccess) {
         let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor } = self;
         for id in removed {

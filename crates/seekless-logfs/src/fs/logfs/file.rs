@@ -235,7 +235,7 @@ pub(in crate::fs) fn write<L: LogBackend>(
 }
 
 /// Whether the blocks that `data` covers as a whole are kept as slices of it, without a copy: when little else is kept in
-/// memory with them, and none of them is there already. So the blocks of one buffer are neighbours in one file.
+/// memory with them, and none of them is already there. So the blocks of one buffer are neighbours in one file.
 fn is_shareable<L: LogBackend>(change: &Change<'_, L>, offset: u64, data: &Data) -> bool {
     let (first, end) = (offset.div_ceil(BLOCK), (offset + data.len() as u64) / BLOCK);
     if end <= first {

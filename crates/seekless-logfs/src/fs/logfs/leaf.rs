@@ -1,10 +1,10 @@
-//! A leaf of a directory as it is stored. Entries are found, added and removed in its block, and nothing is allocated for
-//! those that an operation only passes.
+//! A leaf of a directory as it is stored. Entries are found, added and removed in its block, and nothing is allocated
+//! for entries that an operation only skips.
 //!
 //! Format: FORMAT.md, "Directories".
 //!
-//! Bytes of a block are input: [`Stored::checked`] goes through all of a leaf, which has to be done before it changes, once: what
-//! a change leaves is a leaf again.
+//! Bytes of a block are input: [`Stored::checked`] verifies a whole leaf. That must happen once, before the first
+//! change; each change leaves a valid leaf.
 
 use super::format::*;
 use crate::fs::FileKind;

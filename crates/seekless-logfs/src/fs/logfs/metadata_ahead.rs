@@ -1,4 +1,5 @@
-//! What of the metadata is being read before a caller asks for it, and what makes that likely: [`windows`](super::windows) reads it.
+//! Which metadata is being read before a caller asks for it, and the signs that a caller will;
+//! [`windows`](super::windows) reads it.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,9 +1,9 @@
 //! Reading ahead of callers that read files in order.
 //!
-//! A caller that goes on where its last read ended gets its next blocks read while it works on those that it has: once
-//! no more than a window is left in memory ahead of it, a task of its own reads the next one. A caller that
-//! catches up with that task waits for it, and reads nothing twice. Everything here is a hint: an error of the task
-//! goes unreported, since the caller meets it when it reads the block itself.
+//! When a caller continues where its last read ended, its next blocks are read while it works on those that it has:
+//! once no more than a window is left in memory ahead of it, a separate task reads the next one. A caller that catches
+//! up with that task waits for it, and reads nothing twice. Everything here is a hint: an error of the task goes
+//! unreported, since the caller meets it when it reads the block itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ const CACHE_SHARE: u64 = 8;
 const READERS_MAX: usize = 64;
 
 struct Reader {
-    /// Offset at which the next request begins if the caller goes on in order.
+    /// Offset at which the next request begins if the caller continues in order.
     next: u64,
     /// First block that no request has asked for yet.
     end: u64,

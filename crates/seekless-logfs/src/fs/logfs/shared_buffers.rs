@@ -1,10 +1,11 @@
-//! What cached blocks share memory: a large write is kept as the blocks that it consists of, without a copy, and then one
-//! block that is left keeps the memory of all in use.
+//! Which cached blocks share memory: a large write is cached as the blocks that it consists of, without a copy, and
+//! then a single remaining block keeps the memory of all in use.
 //!
-//! Such memory is *spare*. The blocks that are left of a buffer move out of it, each into memory of its own, when a quarter of
-//! the buffer or more is spare, and more is spare in all buffers together than the cache grants. What is written in order is
-//! evicted in order, so of it hardly any is ever spare, and nothing is copied. Whatever happens, the cache takes at most that
-//! grant and a third more than its blocks count, and copies at most three blocks for each that was replaced or evicted.
+//! Memory of a buffer without a cached block is *spare*. The remaining blocks of a buffer move out of it, each into
+//! memory of its own, when a quarter of the buffer or more is spare, and all buffers together have more spare memory
+//! than the cache grants. Data that is written in order is evicted in order, so hardly any of its memory is ever spare,
+//! and nothing is copied. In any case, the cache takes at most that grant and a third more than its blocks count, and
+//! copies at most three blocks for each that was replaced or evicted.
 
 use std::collections::hash_map::Entry;
 

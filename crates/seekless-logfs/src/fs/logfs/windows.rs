@@ -4,8 +4,8 @@
 //! the log, from the first to the last of the inodes in it that the map in memory shows. Files that were written together have
 //! their inodes there together. Directories that come with a window probably get looked into next, so their first leaf is
 //! read by a task; and where a caller lists a directory and then its subdirectories in their order, those to come are read
-//! while it works on one. Everything that tasks do here is a hint: an error of theirs goes unreported, since the caller who
-//! needs a block or an inode meets it when it reads that itself.
+//! while it works on one. Everything that tasks do here is a hint: their errors go unreported, since a caller that
+//! needs a block or an inode meets the error when it reads that itself.
 
 use std::rc::Rc;
 

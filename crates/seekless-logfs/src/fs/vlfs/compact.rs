@@ -60,7 +60,7 @@ impl Vlfs {
             let before = self.state.borrow().log.store.empty_tracks();
             match self.empty_track(seen).await? {
                 Emptied::Nothing => return Ok(false),
-                // The blocks moved have filled another track: without this test it could go on indefinitely.
+                // The blocks moved have filled another track: without this test it could continue indefinitely.
                 Emptied::Done if self.state.borrow().log.store.empty_tracks() <= before => return Ok(false),
                 Emptied::Interrupted => return Ok(true),
                 Emptied::Done | Emptied::Skipped if self.rt.now() >= until => return Ok(true),

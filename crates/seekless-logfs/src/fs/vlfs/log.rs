@@ -1,4 +1,4 @@
-//! The way of batches to the device, and the transactions that commit them.
+//! How batches reach the device, and the transactions that commit them.
 //!
 //! Invariants
 //!   L1  Nothing is acknowledged as durable before its batch and all before it are written, and a transaction of the

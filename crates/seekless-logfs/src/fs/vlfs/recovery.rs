@@ -215,9 +215,7 @@ pub(super) fn check_root(fs: &Vlfs) -> FsResult<()> {
     let has_root = fs.state.borrow().log.store.entry(Ino::ROOT.0 as u32) != 0;
     match has_root {
         true => Ok(()),
-        false => {
-            Err(FsError::corrupt("volume", "inode map", "there is no root directory: mkfs did not complete"))
-        }
+        false => Err(FsError::corrupt("volume", "inode map", "there is no root directory: mkfs did not complete")),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Aim: with several arms a write goes to the soonest one, in the time that the models give, and several writes go to
-//! several arms at once. Method: modelled drives one behind the other, against calculation and against one drive.
+//! several arms at once. Method: modelled drives one after the other, against calculation and against one drive.
 
 use futures_util::future::join_all;
 

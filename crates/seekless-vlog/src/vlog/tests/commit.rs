@@ -138,7 +138,7 @@ async fn with_tail(rt: &Rt) -> (Rc<Memory>, Layout, u64, Piece) {
     (memory, layout, cell, piece)
 }
 
-/// Aim: what a piece says under a right seal is believed only where it can be. Method: the tail with one thing changed.
+/// Aim: what a piece says under a right seal is trusted only where it can be. Method: the tail with one thing changed.
 #[test]
 fn a_map_that_cannot_be_is_refused() {
     run(1, async |rt: Rt| {

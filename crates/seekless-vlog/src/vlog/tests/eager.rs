@@ -268,7 +268,7 @@ fn an_empty_track_is_not_sought_at_any_price() {
     }
 }
 
-/// The head is not trapped where everything is full: the sweep goes on in one direction and comes round.
+/// The head is not trapped where everything is full: the sweep continues in one direction and comes round.
 #[test]
 fn the_sweep_goes_one_way() {
     let mut bench = Bench::new("hp97560-wa99", 4096, 3);

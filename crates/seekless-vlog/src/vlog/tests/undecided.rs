@@ -1,4 +1,4 @@
-//! Aim: a tail or an anchor that finds no space, and is on the device all the same, loses nothing: nothing that either map
+//! Aim: a tail or an anchor that finds no space, and is on the device nevertheless, loses nothing: nothing that either map
 //! leads to is written over before one is certainly the durable one. Method: a nearly full disk whose device answers some
 //! of these writes with `NoSpace`, and keeps them or not; from the first one on, the disk is opened again from a copy after each
 //! write, as after a power cut.
@@ -55,7 +55,7 @@ struct Full {
     victim: Victim,
     /// How many writes to the victims find no space, from now on.
     left: Cell<u32>,
-    /// They are on the device all the same.
+    /// They are on the device nevertheless.
     keeps: bool,
     expected: RefCell<Expected>,
     /// The device after each write since the first of these, and what may then be on the disk.
@@ -208,7 +208,7 @@ fn an_anchor_without_space_loses_nothing() {
     }
 }
 
-/// Aim: a log that cannot be parked, as there is no space below, goes on, and is parked later. Method: the record finds no space, once
+/// Aim: a log that cannot be parked, as there is no space below, continues, and is parked later. Method: the record finds no space, once
 /// or twice, and is on the device or not; then it is tried again, at once or after a write. Each time the disk is opened from a copy.
 #[test]
 fn what_cannot_be_parked_goes_on() {

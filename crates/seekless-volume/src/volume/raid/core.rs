@@ -5,12 +5,12 @@
 //!       a member that missed a write is never trusted later.
 //!   A2  The record changes only while no write is under way and everything completed is durable: then all rows are
 //!       consistent, whatever was recorded before.
-//!   A3  An array that has lost more members than it tolerates writes nothing more, not even that.
+//!   A3  n array that has lost more members than it tolerates writes nothing more, not even a record of the loss.
 //!   A4  A range recorded as known in a missing member's units is correct whatever the bitmap says: rows that lack a
 //!       member are written only through the journal. So a range is dropped before a row can be written in another way.
 //!   A5  Before an array that has been opened writes to data or replays the journal, and when its user is done with it,
-//!       the generation of every member in use is raised twice, one step after the other. So a copy of a member from
-//!       before that is not trusted, and wherever the power fails in between, all members are.
+//!       the generation of every member in use is raised twice, one step after the other. So an older copy of a member
+//!       is not trusted, while wherever the power fails in between, all members are.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ pub(super) struct State {
     pub(super) queues: BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
     /// Why the last rebuild ended early.
     pub(super) rebuild_error: Option<DeviceError>,
-    /// Why members were given up since the array was opened.
+    /// Why members were dropped since the array was opened.
     pub(super) causes: BTreeMap<usize, String>,
 }
 
@@ -410,7 +410,7 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes every member in use. One that fails is given up, because it is unknown what it has lost.
+    /// Flushes every member in use. One that fails is dropped, because it is unknown what it has lost.
     pub(super) async fn flush_members(&self) -> Result<(), DeviceError> {
         let members = self.in_use();
         let results = join_all(members.iter().map(|&member| {
@@ -442,7 +442,7 @@ impl Core {
             let before = state.recorded.clone();
             change(&mut state);
             // One that could not be written must not fall further behind than a trusted member may. When a member has
-            // been given up since, what it got must be older than what follows.
+            // been dropped since, what it got must be older than what follows.
             if state.behind.as_ref() != Some(&members) {
                 state.generation += 1;
             }
@@ -466,7 +466,7 @@ impl Core {
     }
 
     /// Gives up the members that could not be written. `NoSpace` is returned to the caller, except for superblocks: a
-    /// member without space for its superblock, which has had the same place since the array was made, is given up too.
+    /// member without space for its superblock, which has had the same place since the array was made, is dropped too.
     fn judge(
         &self,
         results: impl Iterator<Item = (usize, Result<(), DeviceError>)>,

@@ -56,7 +56,7 @@ struct JournalState {
     /// Until reading begins at this record or later, every row is written through the journal (J4): when what is recorded
     /// of the members changed last, records before it were kept.
     carried: u64,
-    /// Where a record is that could not be written, and members that may have it all the same (J5).
+    /// Where a record is that could not be written, and members that may have it nevertheless (J5).
     stale: (u64, Vec<usize>),
 }
 

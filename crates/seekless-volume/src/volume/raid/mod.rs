@@ -291,7 +291,7 @@ impl Array {
         let shape = core.shape;
         let _turn = core.replacements.enter().await;
         let bad = |error| ArrayError::Device { member: slot, error };
-        // A failure that is not recorded would be forgotten with the state of the new member, and the old one be believed.
+        // A failure that is not recorded would be forgotten with the state of the new member, and the old one be trusted.
         core.acknowledge().await.map_err(bad)?;
         {
             let state = core.state.borrow();
@@ -455,7 +455,7 @@ impl Core {
         let flush = self.flush_begins();
         self.flush_members().await?;
         self.clear_bits(flush).await?;
-        // A member whose failure is not recorded must not fall behind: after a power cut it would not be believed, while the bits of
+        // A member whose failure is not recorded must not fall behind: after a power cut it would not be trusted, while the bits of
         // the rows that it may lack say that they are in doubt (B4).
         self.acknowledge().await?;
         let mut steps = 0;

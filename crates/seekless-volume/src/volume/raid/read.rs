@@ -1,15 +1,15 @@
 //! Reading: from the member that holds the data, or by computing it from all the others.
 //!
 //! A read that fails on one member is served from the others, and the result is written where the read failed: drives
-//! remap a bad sector when it is written. A member that fails this write too is given up, unless what it lacks is space: then what it
-//! holds elsewhere is as good as before, and the next read tries again.
+//! remap a bad sector when it is written. A member that fails this write too is dropped, unless it only lacks space:
+//! then its other content is still right, and the next read tries again.
 //!
-//! Such a repair is made in a task of its own, which locks the rows. Devices end a write that has begun even when its caller is dropped,
-//! and without the lock a newer write could be there before it.
+//! Such a repair is made in a task of its own, which locks the rows. Devices complete a write that has begun even when
+//! its caller is dropped, and without the lock it could overwrite a newer one.
 //!
 //! While writes to a full member wait for space, the parity of their rows is that of the new data. So data is computed
-//! from units as they will be once these writes are done: what is computed from the old ones is garbage, and where it is
-//! a repair, stays so. What a member holds is returned as it is: the caller of such a write was told that it failed.
+//! from units as they will be once these writes are done: computed from the old ones it would be garbage, which a
+//! repair would store. Data on a member is returned as stored: the caller of such a write got an error.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(super) enum Rewriting {
     Done,
     /// The member has no space for it.
     NoSpace,
-    /// It was not tried, as there is nothing certain to write, or the member was given up.
+    /// It was not tried, as there is nothing certain to write, or the member was dropped.
     Other,
 }
 
@@ -70,7 +70,7 @@ impl Core {
         read
     }
 
-    /// Resynchronises the rows that need it, in a task of its own: the caller may drop this, and a write is not given up
+    /// Resynchronises the rows that need it, in a task of its own: the caller may drop this, and a write is not abandoned
     /// half-way. Rows that fail to with `NoSpace` are read as they are; so are those with data that cannot be read, from the
     /// units that can: a row that stays out of sync is read from nothing else.
     pub(super) async fn touch_for_reading(self: &Rc<Self>, rows: Range<u64>) -> Result<(), DeviceError> {
@@ -396,7 +396,7 @@ impl Core {
     ) -> Result<(Buf, Rewriting), ReadFailure> {
         let give_up = || ReadFailure::Data(member, error.clone());
         match self.absent(row) {
-            // Given up since it was read, for another range: the row is read without it.
+            // Dropped since it was read, for another range: the row is read without it.
             Some(absent) if absent == member => return Err(ReadFailure::Member),
             Some(_) => return Err(give_up()),
             None if self.state.borrow().out_of_sync.contains(row) => return Err(give_up()),

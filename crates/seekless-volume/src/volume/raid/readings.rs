@@ -248,7 +248,7 @@ impl Core {
                     return Err(relocate(error, member, at, right.len() as u64));
                 }
                 Err(error) => {
-                    // A member that rejects writes is given up.
+                    // A member that rejects writes is dropped.
                     return match self.fail(member, &error) {
                         true => Ok(false),
                         false => Err(relocate(error, member, at, right.len() as u64)),

@@ -65,7 +65,7 @@ impl Core {
     /// they cannot be resynchronised.
     ///
     /// # Errors
-    /// Also for data that cannot be read: the other rows are resynchronised all the same.
+    /// Also for data that cannot be read: the other rows are resynchronised nevertheless.
     async fn resync(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         match self.resync_at_once(rows.clone()).await {
             Err(error) if error.is_of_medium() && rows.end - rows.start > 1 => {}
@@ -363,7 +363,7 @@ impl Core {
 }
 
 /// What `copies` of a row are made equal to: what most of them hold, so that one with a fault does not decide; otherwise
-/// what the first holds. A power cut during the resync and the one after it come to the same.
+/// what the first holds. A power cut during the resync and the one after it have the same result.
 fn agreed<'a>(copies: &[&'a Buf], range: Range<usize>) -> &'a [u8] {
     let alike = |one: &Buf| copies.iter().filter(|other| other[range.clone()] == one[range.clone()]).count();
     let most = if copies.len() > 2 { copies.iter().find(|copy| 2 * alike(copy) > copies.len()) } else { None };

@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// Marks `rows` of a mirror, unless one copy alone would be believed if the power failed now.
+    /// Marks `rows` of a mirror, unless one copy alone would be trusted if the power failed now.
     async fn mark_copies(&self, rows: Range<u64>) -> Result<Option<Mark<'_>>, DeviceError> {
         let is_believed = |member: &&MemberState| **member != MemberState::Failed;
         let copies = self.state.borrow().recorded.iter().filter(is_believed).count();
@@ -364,7 +364,7 @@ impl Core {
         writes
     }
 
-    /// Does all `writes` at once. Members that fail are given up; writes that fail with `NoSpace` are kept for later.
+    /// Does all `writes` at once. Members that fail are dropped; writes that fail with `NoSpace` are kept for later.
     pub(super) async fn perform(
         &self,
         writes: Vec<MemberWrite>,

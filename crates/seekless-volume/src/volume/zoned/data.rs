@@ -72,7 +72,7 @@ impl Store {
         let result = write_in_order(self.below(), at, data).await;
         let pointer = match &result {
             Ok(()) => pointer + data.len() as u64 / SECTOR_BYTES,
-            // A part may be there. What it belongs to does not count as written, and goes on elsewhere.
+            // A part may be there. What it belongs to does not count as written, and continues elsewhere.
             Err(_) => written(zoned(self.below())?, &self.layout().zones, zone)?,
         };
         self.room().heads[head] = Some(Head { zone, pointer });
@@ -104,7 +104,7 @@ impl Store {
     }
 
     /// Records how far those spans are written that the write pointer of a head leaves behind. Without this record, which a power cut
-    /// can lose, they seem to go on with zeroes.
+    /// can lose, they seem to continue with zeroes.
     async fn seal(&self, head: usize, next: Option<u32>) -> Result<(), DeviceError> {
         let changes = {
             let mut room = self.room();

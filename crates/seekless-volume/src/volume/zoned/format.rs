@@ -28,7 +28,7 @@ pub const METADATA_ZONES: u32 = 2;
 /// A span without a slot.
 pub const NO_SLOT: u32 = u32::MAX;
 
-/// [`Change::sectors`] of a span that may go on: its zone's write pointer says how far it is written.
+/// [`Change::sectors`] of a span that may continue: its zone's write pointer says how far it is written.
 pub const OPEN: u32 = u32::MAX;
 
 /// Bit of [`RecordHead::flags`]: the record holds the whole state, and records before it are not needed.
@@ -57,7 +57,7 @@ record! {
 }
 
 record! {
-    /// A span is in another slot from now on, or in none, or does not go on where it is.
+    /// A span is in another slot from now on, or in none, or does not continue where it is.
     pub struct Change {
         pub span: u32,
         pub slot: u32,
@@ -83,7 +83,7 @@ pub fn copy_bytes(changes: usize, blocks: usize) -> usize {
 }
 
 impl Record {
-    /// Both copies, one behind the other. The caller's `head` needs no counts, lengths and checksums.
+    /// Both copies, one after the other. The caller's `head` needs no counts, lengths and checksums.
     pub fn encode(&self) -> Vec<u8> {
         let bytes = copy_bytes(self.changes.len(), self.blocks.len());
         let mut both = vec![0; 2 * bytes];

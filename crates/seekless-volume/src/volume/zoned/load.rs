@@ -24,7 +24,7 @@ pub(super) struct Loaded {
     pub(super) sequence: u64,
     /// The slot of each span.
     pub(super) map: Vec<u32>,
-    /// Lengths of the spans that do not go on where they are, in sectors.
+    /// Lengths of the spans that do not continue where they are, in sectors.
     pub(super) sealed: BTreeMap<u32, u32>,
     pub(super) blocks: BTreeMap<u32, Box<[u8]>>,
     pub(super) records: u64,
@@ -168,7 +168,7 @@ impl Reader<'_> {
                         Some(head) => self.copy_at(at + sectors, &head).await?,
                         None => None,
                     },
-                    // Cut short; the log goes on elsewhere.
+                    // Cut short; the log continues elsewhere.
                     false => return Ok(Some(FoundRecord { record, next: self.end, is_worn: true })),
                 };
                 let is_worn = second.is_none_or(|second| second.head.sequence != record.head.sequence);

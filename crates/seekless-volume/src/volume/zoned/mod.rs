@@ -1,19 +1,19 @@
 //! A store on a device with zones: what a log-structured file system needs where nothing can be written in place.
 //!
 //! Most of its addresses are *spans*, each of which is written in order, as a zone is, and becomes empty by a discard. So a segment of
-//! LFS is a span, and LFS cleans as on any device. A few blocks at both ends can be written anywhere: they are where LFS has its
-//! superblocks and checkpoints, and here they are records of a small log in two metadata zones, which also says in which *slot* of
-//! which zone each span is. Format: `FORMAT.md`.
+//! LFS is a span, and LFS cleans as on any device. A few blocks at both ends can be written in any order: LFS has its
+//! superblocks and checkpoints there. They are stored as records of a small log in two metadata zones, which also
+//! records the *slot*, and so the zone, of each span. Format: `FORMAT.md`.
 //!
 //! Invariants
 //!   Z1  A zone is reset only when a durable record says that it holds no span.
 //!   Z2  A zone is written only after its reset is durable; so a span never shows what another span left in its slot.
-//!   Z3  What is moved is durable before the record that says so is written.
+//!   Z3  moved span is durable before the record of the move is written.
 //!   Z4  Beside the zone to which users write, one zone is empty, so that a zone can be emptied at any time.
-//!   Z5  All writes to a zone are one after another, each at the write pointer.
+//!   Z5  rites to a zone are sequential, each at the write pointer.
 //!
-//! What was tried and dropped: spans that can be written anywhere, at the cost of a copy of the span. That works for any file
-//! system, and is so slow that an error is the better answer.
+//! Tried and dropped: spans that can be written in any order, at the cost of a copy of the span. That works for any
+//! file system, but is so slow that an error is the better answer.
 
 mod data;
 pub mod format;

@@ -26,7 +26,7 @@ pub(super) struct Room {
     /// Sectors of each span that were written.
     lengths: Vec<u64>,
     owners: BTreeMap<u32, u32>,
-    /// Spans that do not go on where they are, though they are not full: others follow in their zone.
+    /// Spans that do not continue where they are, though they are not full: others follow in their zone.
     sealed: BTreeSet<u32>,
     /// Slots into which spans are being copied: theirs when the copies are durable.
     filling: BTreeSet<u32>,
@@ -98,14 +98,14 @@ impl Room {
         Change { span, slot: self.map[span as usize], sectors }
     }
 
-    /// `span` does not go on where it is, and has this length at most.
+    /// `span` does not continue where it is, and has this length at most.
     pub(super) fn seal(&mut self, span: u32, length_max: u64) {
         debug_assert_ne!(self.map[span as usize], NO_SLOT, "a span that ends early is somewhere");
         self.set_length(span, self.length(span).min(length_max));
         self.sealed.insert(span);
     }
 
-    /// `span` goes on where it is; returns what is to be recorded when a record says otherwise.
+    /// `span` continues where it is; returns what is to be recorded when a record says otherwise.
     pub(super) fn unseal(&mut self, span: u32) -> Option<Change> {
         debug_assert!(self.head_of(span).is_some(), "Z5: a span goes on at a write pointer");
         self.sealed.remove(&span).then(|| self.change(span))
@@ -158,7 +158,7 @@ impl Room {
         self.heads.iter().flatten().any(|head| head.zone == zone)
     }
 
-    /// The head at whose write pointer `span` goes on.
+    /// The head at whose write pointer `span` continues.
     pub(super) fn head_of(&self, span: u32) -> Option<usize> {
         let (slot, length) = self.slot_of(span)?;
         let (zone, offset) = self.layout.slot_place(slot);

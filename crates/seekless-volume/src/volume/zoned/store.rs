@@ -95,7 +95,7 @@ impl Store {
         Rc::new(Store { below, geometry, layout, metadata, room, gate, read_only, counts })
     }
 
-    /// Learns from the write pointers what was written, and where it goes on.
+    /// Learns from the write pointers what was written, and where it continues.
     async fn survey(&self) -> Result<(), ZonedError> {
         let zones = self.layout.zones;
         let (mut left_over, mut unused) = (Vec::new(), Vec::new());

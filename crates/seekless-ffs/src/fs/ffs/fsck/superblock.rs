@@ -2,7 +2,7 @@
 //!
 //! Parameters that never change are stored in the superblock and in a copy in each group. There is no checksum; so a
 //! plausible number that differs from those in the copies would make the check take sound files for damaged ones. The
-//! majority is believed, and without a majority none is.
+//! majority is trusted, and without a majority none is.
 
 use std::collections::BTreeMap;
 

@@ -161,7 +161,7 @@ impl State {
 
     /// Whether an image of the inode would probably be wasted: its names are gone, it is free when they are gone from
     /// the volume, too, and nothing waits for it. Until then a name on the volume may come back after a crash, so that
-    /// durability of the file needs the image all the same.
+    /// durability of the file needs the image nevertheless.
     pub(super) fn is_going(&self, ino: InodeNo) -> bool {
         let unlinked = self.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
         let waiters = self.soft.as_deref().is_some_and(|soft| soft.inode_waiters.contains_key(&ino));

@@ -64,7 +64,7 @@ impl StallDetector {
 }
 
 /// Counts failed passes after which as much waits as before. What is of one place keeps only what needs it waiting, so that
-/// passes go on as long as less and less waits.
+/// passes continue as long as less and less waits.
 struct Patience {
     until: u64,
     fewest: (usize, u64),
@@ -201,7 +201,7 @@ impl Ffs {
 
     /// Completes everything that waits now, for an operation that cannot continue without: it takes no lock, so that
     /// locks may be held. Other tasks may make it take long, by changing what it waits for. It costs nothing when
-    /// nothing waits; space that another task is freeing is in no list, and is waited for all the same.
+    /// nothing waits; space that another task is freeing is in no list, and is waited for nevertheless.
     ///
     /// # Errors
     /// That of a place for which something has to wait on, when nothing else waits any more; others at once.
@@ -410,7 +410,7 @@ impl Ffs {
     // ---- Jobs ----
 
     /// Does the jobs that can be done now. A job that fails, or whose task is cancelled, stays in the queue with its
-    /// remaining work, and the others are done all the same.
+    /// remaining work, and the others are done nevertheless.
     ///
     /// # Errors
     /// The first one: the volume still counts as allocated what could not be freed.

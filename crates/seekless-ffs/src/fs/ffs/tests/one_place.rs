@@ -1,4 +1,4 @@
-//! Aim: inodes whose blocks cannot be read concern those who use them. Everything else goes on and is durable when it is
+//! Aim: inodes whose blocks cannot be read concern those who use them. Everything else continues and is durable when it is
 //! said to be, again and again; and when the blocks can be read again, nothing is missing. Method: sectors of a volume are
 //! lost at two places while inodes there have changed in memory, and later written again.
 

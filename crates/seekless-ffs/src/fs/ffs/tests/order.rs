@@ -416,7 +416,7 @@ fn a_name_that_goes_before_it_is_durable() {
     });
 }
 
-/// A sync waits for what was changed before it, and not for what others go on changing.
+/// A sync waits for what was changed before it, and not for what others keep changing.
 #[test]
 fn a_sync_ends_while_others_write() {
     simulate(1, async |rt| {

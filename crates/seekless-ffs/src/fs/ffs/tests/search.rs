@@ -78,7 +78,7 @@ fn runs_of_fragments() {
     });
 }
 
-/// No group has two free blocks one behind the other.
+/// No group has two free blocks one after the other.
 #[test]
 fn clusters() {
     simulate(1, async |rt| {

@@ -108,7 +108,7 @@ fn unpacking_lets_go() {
     });
 }
 
-/// A read-only mount leaves no attribute, and is refused all the same; a damaged attribute is an error, not a guess.
+/// A read-only mount leaves no attribute, and is refused nevertheless; a damaged attribute is an error, not a guess.
 #[test]
 fn it_is_not_guessed_and_not_forced() {
     simulate(1, async |rt| {

@@ -1,6 +1,6 @@
 //! Aim: a file stays whole when a node is closed, or its file removed, while a call below takes long; and one file that
 //! cannot be read or written keeps no other from being looked after. Method: a file system below that holds one call until
-//! the test lets it go on, and refuses those that the test chooses.
+//! the test lets it continue, and refuses those that the test chooses.
 
 use super::*;
 use crate::device::Data;
@@ -169,7 +169,7 @@ impl DirSink for Listing {
     }
 }
 
-/// A listing reads the attributes of an empty file, and waits for another one; until it goes on, the file is written and its
+/// A listing reads the attributes of an empty file, and waits for another one; until it continues, the file is written and its
 /// node closed.
 #[test]
 fn a_listing_does_not_reopen_a_file_as_it_was() {
@@ -209,7 +209,7 @@ fn a_listing_does_not_reopen_a_file_as_it_was() {
     });
 }
 
-/// Compaction waits for a read below; until it goes on, its file is closed, opened again, written and synced.
+/// Compaction waits for a read below; until it continues, its file is closed, opened again, written and synced.
 #[test]
 fn compaction_does_not_go_on_with_a_closed_node() {
     for call in [Call::GetXattr, Call::Read, Call::Sync] {
@@ -477,7 +477,7 @@ fn a_repair_gives_up_no_record_that_cannot_be_read_once() {
     });
 }
 
-/// One file of the host cannot be read: the check says so, and goes on with the others.
+/// One file of the host cannot be read: the check says so, and continues with the others.
 #[test]
 fn one_unreadable_file_does_not_end_the_check() {
     simulate(1, async |rt| {

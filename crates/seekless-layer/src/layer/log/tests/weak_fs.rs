@@ -184,7 +184,7 @@ impl Versions {
 
 /// Aim: what fsync has acknowledged is there after a power cut, after any number of cuts, whether the commit of an fsync has
 /// been confirmed or not, and whatever of it the cut has left. Method: several files on the weak model, changed and synced at
-/// random; each round goes on with what a cut of the round before has left.
+/// random; each round continues with what a cut of the round before has left.
 #[test]
 fn a_life_of_fsyncs() {
     const FILES: usize = 3;
@@ -284,7 +284,7 @@ fn a_life_of_fsyncs() {
 }
 
 /// Aim: an fsync of one client makes durable what the calls of all clients on this file had acknowledged before it began,
-/// while they go on writing to it, punch holes and sync it. Method: three clients on two files on the weak model, each
+/// while they continue writing to it, punch holes and sync it. Method: three clients on two files on the weak model, each
 /// with a region of its own in both; a cut anywhere, and each region holds what it held at the last fsync of the file by
 /// any client, or later.
 #[test]

@@ -497,7 +497,7 @@ fn two_close_at_once() {
     clients::two_close_at_once(&Small::default(), CUTS.bytes);
 }
 
-/// Aim: a mount goes on only from what is durable, also where the last daemon was killed and what it had written is in the cache of
+/// Aim: a mount continues only from what is durable, also where the last daemon was killed and what it had written is in the cache of
 /// the device alone: what follows would declare it durable. Method: SIGKILL at moments of a small run; a mount, and a power cut at
 /// every moment of that, with several of the states that it may leave: each of them mounts, and is clean.
 #[test]

@@ -374,7 +374,7 @@ fn an_unreadable_usage_table() {
     });
 }
 
-/// A check goes on past what cannot be read, and says all of it.
+/// A check continues past what cannot be read, and says all of it.
 #[test]
 fn a_check_goes_on_past_lost_sectors() {
     simulate(1, async |rt| {

@@ -253,7 +253,7 @@ fn idle_time_makes_room() {
 }
 
 /// Aim: a caller that goes away in idle time leaves no pass in the middle, where its checkpoint may be half written and
-/// the segments that it takes back are in no list; and a volume closes all the same. Method: a file is removed, and a caller of `idle`
+/// the segments that it takes back are in no list; and a volume closes nevertheless. Method: a file is removed, and a caller of `idle`
 /// goes away at its first wait; then the same with an unmount at once.
 #[test]
 fn idle_work_ends_its_pass_without_its_caller() {
@@ -303,7 +303,7 @@ fn the_policy_changes_when_room_is_short() {
     });
 }
 
-/// A full segment that holds data of users alone, and in which the log does not go on.
+/// A full segment that holds data of users alone, and in which the log does not continue.
 fn segment_of_data(lfs: &Lfs) -> u64 {
     let state = lfs.state.borrow();
     let end = [state.log.end.segment, state.log.end.next_segment];

@@ -313,7 +313,7 @@ fn a_full_volume_of_sparse_files_can_be_overwritten() {
 }
 
 /// Aim: a large volume that is full can be overwritten, although a checkpoint of all its indirect blocks takes several segments;
-/// and cleaning goes on without one. With too few clean segments beside those, each pass makes more dirty than it gains, and
+/// and cleaning continues without one. With too few clean segments beside those, each pass makes more dirty than it gains, and
 /// the checkpoints take the rest. Method: one file of as much as `df` promises, overwritten at random.
 #[test]
 fn a_large_full_volume_can_be_overwritten() {

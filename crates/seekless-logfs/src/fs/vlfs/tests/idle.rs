@@ -40,7 +40,7 @@ fn a_batch_is_written_by_itself() {
     });
 }
 
-/// Aim: blocks of large directories are written less often than names are added, a sync writes them all the same, and what
+/// Aim: blocks of large directories are written less often than names are added, a sync writes them nevertheless, and what
 /// waits for more names costs no name that was synced. Method: two clients, each with a directory, and the two are larger than a batch; a
 /// sync half-way, and later a power cut while blocks wait.
 #[test]

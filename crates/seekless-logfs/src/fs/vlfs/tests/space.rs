@@ -74,7 +74,7 @@ fn no_room_below() {
 }
 
 /// Aim: what is read is partly on the device and partly on its way there, and the storage below has no room for the rest: it is read
-/// all the same, and the volume closes once there is room. Method: a file goes on behind blocks that are written; then it is read across
+/// nevertheless, and the volume closes once there is room. Method: a file continues behind blocks that are written; then it is read across
 /// the border, in pieces that no write was made of.
 #[test]
 fn reads_go_on_without_room_below() {

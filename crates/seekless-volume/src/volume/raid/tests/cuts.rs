@@ -324,7 +324,7 @@ fn rebuilding_arrays_keep_what_is_durable() {
     explore(|seed, members| Plot::Rebuilds(seed as usize % members), &[JournalUse::Degraded, JournalUse::Always]);
 }
 
-/// A start and an orderly end write superblocks; wherever they are cut off, all members are believed.
+/// A start and an orderly end write superblocks; wherever they are cut off, all members are trusted.
 #[test]
 fn arrays_that_start_keep_what_is_durable() {
     let missing = |seed: u64, members: usize| (!seed.is_multiple_of(3)).then_some(seed as usize % members);

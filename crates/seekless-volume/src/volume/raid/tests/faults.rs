@@ -168,7 +168,7 @@ fn two_failures_stop_parity() {
 }
 
 /// `NoSpace` below fails the write and nothing else: rows stay consistent once there is space again, and no member is
-/// given up.
+/// dropped.
 #[test]
 fn lack_of_space_is_no_failure() {
     for (level, count) in [(Level::Mirror, 2), (Level::Parity, 4)] {
@@ -572,7 +572,7 @@ fn a_member_that_lacks_space_for_its_superblock_stays_valid() {
     executor.block_on(run).unwrap();
 }
 
-/// What is written between a member's failure and its record has a bit, too: after a power cut both members are believed.
+/// What is written between a member's failure and its record has a bit, too: after a power cut both members are trusted.
 /// Method: a read finds the failure and is slow to record it; copies of the members from before the record are opened.
 #[test]
 fn a_write_before_the_record_of_a_failure_has_a_bit() {

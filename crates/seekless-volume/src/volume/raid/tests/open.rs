@@ -162,7 +162,7 @@ async fn is_refused(
 }
 
 /// Aim: a copy of a member from earlier is refused, and nothing that has been stored since is lost to it: neither where
-/// the array goes on without that member, nor where it takes the copy's place. Method: sessions of random writes with
+/// the array continues without that member, nor where it takes the copy's place. Method: sessions of random writes with
 /// orderly ends and others; copies from the end of each, and from within, take the place of each member after each
 /// later session.
 #[test]
@@ -267,7 +267,7 @@ fn a_copy_that_went_on_alone_is_noticed() {
             }
             let members = with_copy(Some(parts[1 - old].clone()));
             let error = Array::open(&rt, members, &options).await.err().unwrap();
-            // With fewer turns it is a copy from earlier; with more, it would be the one that is believed.
+            // With fewer turns it is a copy from earlier; with more, it would be the one that is trusted.
             match alone + 1 < together {
                 true => assert_eq!(error.to_string(), format!("member {old} is missing: it is out of date")),
                 false => assert_eq!(error, ArrayError::Conflict { one: 0, two: 1 }, "{alone} {together}"),

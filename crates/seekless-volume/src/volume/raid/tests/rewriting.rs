@@ -46,7 +46,7 @@ fn repairs_without_space(array: &Array) -> u64 {
     array.counters().into_iter().find(|(name, _)| *name == "repairs_without_space").unwrap().1
 }
 
-/// A scrub of an array with a full member goes on, says what that member could not take, and ends the work when there is space.
+/// A scrub of an array with a full member continues, says what that member could not take, and ends the work when there is space.
 #[test]
 fn a_scrub_goes_on_without_space() {
     for (level, count) in ARRAYS {

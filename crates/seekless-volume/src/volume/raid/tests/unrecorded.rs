@@ -1,4 +1,4 @@
-//! Aim: between a member's failure and the record of it, a power cut leaves all members believed and no row in doubt.
+//! Aim: between a member's failure and the record of it, a power cut leaves all members trusted and no row in doubt.
 
 use super::faults::{Members, SECTORS, after_a_cut};
 use super::*;
@@ -43,7 +43,7 @@ fn a_release_records_a_failure_first() {
     }
 }
 
-/// A member that is being rebuilt fails and is replaced before its failure is recorded: it is not believed again. Method: the array is
+/// A member that is being rebuilt fails and is replaced before its failure is recorded: it is not trusted again. Method: the array is
 /// opened with it, as after a power cut.
 #[test]
 fn a_failure_is_recorded_before_its_member_is_replaced() {

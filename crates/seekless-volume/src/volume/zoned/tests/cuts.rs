@@ -133,7 +133,7 @@ async fn examine(rt: Rt, shape: Shape, recording: &Recording, position: usize, i
     for span in 0..store.layout().span_count {
         let found = model.spans[&span].len() as u64;
         let (bytes, length) = (found * BLOCK, store.room().length(span) * SECTOR_BYTES);
-        // Every other span goes on where it ends, unless it is full, or seems to end with zeroes because its end was not recorded.
+        // Every other span continues where it ends, unless it is full, or seems to end with zeroes because its end was not recorded.
         let is_cut = span % 2 == 0 || length == shape.span_bytes || bytes != length;
         let work = async {
             if is_cut {

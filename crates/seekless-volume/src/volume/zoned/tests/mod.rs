@@ -89,7 +89,7 @@ enum Op {
 }
 
 impl Model {
-    /// A next operation: mostly goes on where the last one was, as a log does.
+    /// A next operation: mostly continues where the last one was, as a log does.
     fn draw(&self, rng: &mut Rng, layout: &Layout, last: &mut u32) -> Op {
         let span_blocks = layout.span_sectors * SECTOR_BYTES / BLOCK;
         if rng.chance(1, 6) {

@@ -133,7 +133,7 @@ fn plans_are_checked() {
     });
 }
 
-/// A device in front that fails writes leaves the beginning of them, and the span goes on there.
+/// A device in front that fails writes leaves the beginning of them, and the span continues there.
 #[test]
 fn a_write_that_fails_leaves_its_beginning() {
     let mut lengths = BTreeSet::new();
@@ -158,13 +158,13 @@ fn a_write_that_fails_leaves_its_beginning() {
     assert!(lengths.len() > 2, "{lengths:?}");
 }
 
-/// Aim: a span whose end was recorded, and behind which nothing was written after all, goes on there and keeps what is appended.
-/// Method: the padding for the span behind it fails, then the store goes on, or is opened again as after a power cut.
+/// Aim: a span whose end was recorded, and behind which nothing was written after all, continues there and keeps what is appended.
+/// Method: the padding for the span behind it fails, then the store continues, or is opened again as after a power cut.
 #[test]
 fn a_span_goes_on_behind_its_recorded_end() {
     const POINTS: &[&str] = &["zoned: a span goes on behind its recorded end"];
     crate::rt::covered();
-    // How much of the padding is there all the same is up to the seed.
+    // How much of the padding is there nevertheless is up to the seed.
     for (is_opened_again, seed) in (0..40).map(|number| (number % 2 == 0, number / 2)) {
         run(seed, async |rt| {
             let shape = SHAPES[1];
