@@ -27,8 +27,9 @@ const RANDOM: u64 = 32;
 /// A landmark for at least as many blocks.
 const BLOCKS_EACH: u64 = 64;
 
-/// Blocks for the landmarks of a new virtual log on `device`, in order. None where there is only one way to put it together, and on a
-/// device with a head, which is a model: its data ends with the process, and eager writing would see other free blocks.
+/// Blocks for the landmarks of a new virtual log on `device`, in order. None where there is only one way to assemble
+/// it, and on a device with a head, which is a model: its data ends with the process, and eager writing would see other
+/// free blocks.
 pub(super) fn choose(device: &Device, superblock: Superblock) -> Vec<u32> {
     let Some(layout) = Layout::new(superblock) else { return Vec::new() };
     if device.parts() == 1 && device.arrangement() == 0 || device.head().is_some() {
@@ -79,7 +80,7 @@ async fn put(device: &Device, layout: &Layout, block: u32) -> Result<(), DeviceE
     device.write(start, bytes.freeze(), WriteFlags::NONE).await
 }
 
-/// Looks for all landmarks before anything is written. One that is damaged or cannot be read is written again.
+/// Checks all landmarks before anything is written. One that is damaged or cannot be read is rewritten.
 ///
 /// # Errors
 /// `Corrupt` where N1 forbids to write.
@@ -104,7 +105,7 @@ pub(super) async fn check(device: &Device, layout: &Layout) -> Result<(), VldErr
     Ok(())
 }
 
-/// What a use for writing will say of the landmarks, or mend.
+/// What a start for writing will report about the landmarks, or repair.
 pub(super) async fn problems(device: &Device, layout: &Layout) -> Result<Vec<String>, VldError> {
     let bad = look(device, layout).await?;
     let line = |(block, is_readable): (u32, bool)| {

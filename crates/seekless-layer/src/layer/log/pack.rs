@@ -53,7 +53,7 @@ pub struct Progress {
     pub files_without_space: u64,
     /// Those of them that are damaged or could not be read.
     pub files_failed: u64,
-    /// Converted files of which it could not be found out whether others had them open for writing.
+    /// Converted files for which it could not be determined whether others had them open for writing.
     pub files_unguarded: u64,
 }
 

@@ -23,7 +23,7 @@ pub(super) enum NotReplaced {
     /// There is not enough space to write it again.
     NoSpace,
     Failed(FsError),
-    /// As the text says, there are two versions of it now.
+    /// There are two versions of it now, as the text says.
     Kept(String),
 }
 
@@ -33,7 +33,7 @@ pub(super) const REMOVED: &str = "it was removed in the meantime";
 
 const TOO_LARGE: &str = "the file system below takes no file of its size";
 
-/// What the error is about has been removed by others.
+/// Others have removed the file that the error is about.
 pub(super) fn is_removed(error: &FsError) -> bool {
     matches!(error, FsError::NotFound | FsError::Stale)
 }
@@ -80,7 +80,7 @@ impl Found {
         Ok(Found { attr, attributes })
     }
 
-    /// Whether it is the same file without a change. A rename may set `ctime`, which is not compared therefore.
+    /// Whether it is the same file without a change. A rename may set `ctime`, which is therefore not compared.
     fn is_as(&self, other: &Found) -> bool {
         let key = |found: &Found| {
             let Attr { ino, kind, permissions, links, uid, gid, size, mtime, .. } = found.attr;
@@ -158,8 +158,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Gives the file with the name `unfinished` the name back that `placed` has in its stead, and removes that. Returns false when something is
-    /// left under the name `unfinished` that others may want.
+    /// Gives the file with the name `unfinished` its name back, which `placed` has now, and removes `placed`. Returns
+    /// false when something is left under the name `unfinished` that others may want.
     async fn give_back(&self, mut placed: Found) -> FsResult<bool> {
         // Each time but the first, others have saved the file since the one before.
         const SWAPS_MAX: u32 = 16;

@@ -80,7 +80,7 @@ async fn check_volume(rt: Rt, device: Device, options: FsckOptions) -> FsResult<
     Ok(result)
 }
 
-/// False where members below may be assembled differently than before: what would be repaired is elsewhere then.
+/// False where members below may be assembled differently than before: then the data to repair is elsewhere.
 async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsResult<bool> {
     if !is_rearranged(&device, found) && device.parts() == 1 {
         return Ok(true);
@@ -91,7 +91,8 @@ async fn is_together(rt: Rt, device: Device, found: &find::FoundVolume) -> FsRes
     }
 }
 
-/// Whether the device spreads addresses in another way than the one that the volume was last known to be whole on, or may do so.
+/// Whether the device spreads addresses differently from the one on which the volume was last known to be intact, or
+/// may do so.
 fn is_rearranged(device: &Device, found: &find::FoundVolume) -> bool {
     let (was, is) = (found.layout.superblock.arrangement, device.arrangement());
     was != is || (is != 0 || device.parts() > 1) && !found.damaged.is_empty()
@@ -155,7 +156,7 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
     Ok(Look { result: check.result, found, repairable })
 }
 
-/// Recovers the volume, whose members are together, recounts, and closes it.
+/// Recovers the volume, whose members are assembled correctly, recounts, and closes it.
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
     let found = find::find_volume(&device).await?;
     let lfs = super::recovered(rt, device, Options::default(), &found).await?;
@@ -182,10 +183,11 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
 }
 
 impl Lfs {
-    /// Reads everything where the device may not be put together as the one that the volume was last known to be whole on: its
-    /// arrangement is another one, copies of the superblock are not in their places, or members are not seen to be in theirs. A copy of
-    /// all of the volume is whole there. The members themselves, assembled differently, are not, and writing would destroy what
-    /// they hold. Returns whether the superblock says something else than the device, which holds the whole volume.
+    /// Reads everything where the device may not be assembled like the one on which the volume was last known to be
+    /// intact: its arrangement differs, copies of the superblock are not in their places, or members cannot be shown to
+    /// be in theirs. A complete copy of the volume is intact there. The original members, assembled differently, are
+    /// not, and writing would destroy their content. Returns whether the superblock's arrangement differs from that of
+    /// the device, which holds the whole volume.
     ///
     /// # Errors
     /// `Corrupt` when anything is damaged.

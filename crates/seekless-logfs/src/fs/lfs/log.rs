@@ -121,8 +121,8 @@ impl Lfs {
         }
     }
 
-    /// On a device that is written in order, cuts off what the last life of the volume left behind the end of its log: the log goes
-    /// on there.
+    /// On a device that is written in order, cuts off what the last mount left beyond the end of the log: the log
+    /// continues there.
     async fn cut_behind_end(&self) -> FsResult<()> {
         let (layout, end) = {
             let state = self.state.borrow();
@@ -313,7 +313,7 @@ impl Lfs {
         Ok(())
     }
 
-    /// Puts those emptied segments back to use that neither slot needs (G1), as far as the log is durable. Returns how
+    /// Makes emptied segments that neither slot needs available again (G1), as far as the log is durable. Returns how
     /// many.
     pub(super) async fn release_early(&self) -> u64 {
         let released = {
@@ -394,7 +394,7 @@ impl Lfs {
     }
 }
 
-/// What came of the attempt to write a transaction.
+/// Result of the attempt to write a transaction.
 enum Submission {
     Started(Submitted),
     /// This has to be in memory first.
@@ -433,7 +433,7 @@ async fn write_back_task(lfs: Weak<Lfs>) {
     }
 }
 
-/// Writes back what has waited long enough, and writes checkpoints.
+/// Writes back changes that have waited long enough, and writes checkpoints.
 async fn timer_task(lfs: Weak<Lfs>) {
     let mut last_checkpoint = lfs.upgrade().map_or(Nanos::ZERO, |live| live.rt.now());
     loop {

@@ -84,8 +84,8 @@ pub struct Options {
     pub discard_after: Nanos,
     /// Write indirect blocks with every transaction, as \[ro92\] does, instead of at checkpoints.
     pub indirect_in_log: bool,
-    /// Take changes while earlier ones are being written. Without it the caller who makes one waits for the log, as the arithmetic of
-    /// \[se95 §4\] has it.
+    /// Accept changes while earlier ones are being written. Otherwise a caller that makes one waits for the log, as in
+    /// the arithmetic of \[se95 §4\].
     pub overlap: bool,
     /// Read ahead of callers that read files in order.
     pub read_ahead: bool,

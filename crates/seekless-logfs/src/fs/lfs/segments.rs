@@ -79,22 +79,22 @@ pub(super) struct Segments {
     /// Empty, but a checkpoint slot may still need them; with the serial of the first checkpoint that does not count
     /// them. Segments that became empty since the last checkpoint, by roll-forward too, are not here yet.
     pub empty: BTreeMap<SegmentNo, u64>,
-    /// Segments that transactions have emptied, and where the log ends that says so: candidates for becoming clean
-    /// early. They may be in `empty` as well.
+    /// Segments that transactions have emptied, and the end of the log that records this: candidates for becoming
+    /// clean early. They may be in `empty` as well.
     pub emptied: BTreeMap<SegmentNo, u64>,
     /// Clean, ready and leaving segments that became so early, and the newest checkpoint assembled by then: a mount after
     /// a crash does not know of them before the checkpoint after that.
     pub early: BTreeMap<SegmentNo, u64>,
     /// Ready segments that the timer has seen, and when it saw them first.
     unused_since: BTreeMap<SegmentNo, Nanos>,
-    /// Segments that are let go of, and neither clean nor ready yet.
+    /// Released segments that are neither clean nor ready yet.
     pub leaving: BTreeSet<SegmentNo>,
-    /// Segments that were cleaned since the last checkpoint. What is left in them needs one, and so do those that the log
-    /// has written again since: no slot would let go of them (G1).
+    /// Segments that were cleaned since the last checkpoint. Their remaining content needs a checkpoint, and so do
+    /// those that the log has written again since: no slot would release them (G1).
     pub cleaned: BTreeSet<SegmentNo>,
     /// Those that can be cleaned; while the volume is recovered there are none.
     pub victims: Option<Victims>,
-    /// Segments that became clean although the cleaner had not read them: what was in them was overwritten or removed.
+    /// Segments that became clean although the cleaner had not read them: their content was overwritten or removed.
     pub cleaned_empty: u64,
     /// Serial of the newest assembled checkpoint.
     pub serial: u64,
@@ -380,7 +380,7 @@ impl Segments {
         }
     }
 
-    /// A transaction has taken the last live byte out of `segment`; the log that says so ends at `sequence`.
+    /// A transaction has removed the last live byte from `segment`; the log that records this ends at `sequence`.
     pub(super) fn note_emptied(&mut self, segment: SegmentNo, sequence: u64) {
         if self.get(segment).live_bytes == 0 && !self.is_free(segment) {
             self.emptied.insert(segment, sequence);
@@ -431,7 +431,7 @@ impl Segments {
         (self.clean.len() + self.ready.len() - early) as u64
     }
 
-    /// Of these, those with storage below: room even where the storage below is full by then.
+    /// Of these, those with storage below: they can be written even if the storage below is full by then.
     pub(super) fn surely_ready(&self) -> u64 {
         self.ready.iter().filter(|segment| !self.early.contains_key(segment)).count() as u64
     }
@@ -490,15 +490,15 @@ impl Segments {
         self.count() - self.used - free - kept.iter().filter(is_empty).count() as u64
     }
 
-    /// `segment`, which was let go of, is ready, or clean if storage below it is not certain.
+    /// The released `segment` is ready, or clean if storage below it is not certain.
     pub(super) fn put_back(&mut self, segment: SegmentNo, is_ready: bool) {
         assert!(self.leaving.remove(&segment), "G3: a segment becomes clean once");
         let into = if is_ready { &mut self.ready } else { &mut self.clean };
         into.insert(segment);
     }
 
-    /// Lets go of ready segments that the log has not needed for so long, in the order of the device: at most `most`, and as many
-    /// as `spare` of those that a mount after a crash knows of (S3).
+    /// Releases ready segments that the log has not needed for so long, in the order of the device: at most `most`, and
+    /// at most `spare` of those that a mount after a crash knows of (S3).
     #[must_use]
     pub(super) fn leave_unused(
         &mut self,

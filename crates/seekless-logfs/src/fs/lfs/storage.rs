@@ -17,11 +17,12 @@ use crate::units::Nanos;
 const DISCARD_SEGMENTS_MAX: usize = 64;
 const DISCARDED_AT_ONCE_MAX: usize = 4096;
 
-/// Segments that are tried on a host that is full. A large volume has millions.
+/// Segments that are tried on a full host. A large volume has millions.
 const REFUSED_MAX: usize = 64;
 
 impl Lfs {
-    /// Puts emptied segments back to use. The storage of those beyond what is needed soon is given back, at once or after a while.
+    /// Makes emptied segments available again. The storage of those beyond what is needed soon is discarded,
+    /// immediately or after a while.
     pub(super) async fn release(&self, segments: Vec<SegmentNo>) {
         let discards = self.discards();
         // Where the host is full, others need it.
@@ -53,8 +54,8 @@ impl Lfs {
         self.work.space_changed.notify();
     }
 
-    /// Lets go of what is empty, which takes two checkpoints (G1), where its storage is given back afterwards and there is room for
-    /// them. The last checkpoint meets the errors again that matter.
+    /// Releases empty segments, which takes two checkpoints (G1), if their storage is discarded afterwards and there is
+    /// room for the checkpoints. Errors that matter recur in the last checkpoint.
     pub(super) async fn let_go_of_all(self: &Rc<Self>) {
         if !self.discards_later() || self.state.borrow().log.is_full_below || self.room_is_short() {
             return;
@@ -70,13 +71,15 @@ impl Lfs {
         self.discards() && self.state.borrow().log.options.discard_after > Nanos::ZERO && self.device.spans().is_none()
     }
 
-    /// Gives back the storage of what the log has not needed for a while, some of it at a time: other work of the timer waits.
+    /// Discards the storage of segments that the log has not needed for a while, some of it at a time, because other
+    /// work of the timer waits.
     pub(super) async fn give_back_some(&self) {
         let unused_for = self.state.borrow().log.options.discard_after;
         self.give_back(unused_for, DISCARDED_AT_ONCE_MAX).await;
     }
 
-    /// Gives back the storage of ready segments that the log has not needed for so long, at most so many. Enough stay ready.
+    /// Discards the storage of at most so many ready segments that the log has not needed for so long. Enough stay
+    /// ready.
     pub(super) async fn give_back(&self, unused_for: Nanos, most: usize) {
         if !self.discards_later() {
             return;
@@ -116,7 +119,7 @@ impl Lfs {
         }
     }
 
-    /// Gets storage below for some more clean segments, and cleans where there is none.
+    /// Allocates storage below for some more clean segments, and cleans if there is none.
     ///
     /// # Errors
     /// `NoSpace` when the storage below is full, and cleaning does not help.
@@ -124,7 +127,7 @@ impl Lfs {
         self.provision_among(REFUSED_MAX).await
     }
 
-    /// The same for a mount, which tries all segments: an earlier life may have got storage for any of them.
+    /// The same for a mount, which tries all segments: an earlier mount may have allocated storage for any of them.
     ///
     /// # Errors
     /// Those of [`Lfs::provision`].
@@ -141,7 +144,7 @@ impl Lfs {
         if won.all > 0 { Ok(()) } else { cleaned }
     }
 
-    /// Looks again whether a host that was full has room.
+    /// Checks again whether a host that was full has room.
     ///
     /// # Errors
     /// Those of the device, but for a lack of space.
@@ -152,8 +155,8 @@ impl Lfs {
         Ok(())
     }
 
-    /// Gets storage below for some more clean segments, as far as there is some. Where so many have got none, the next call continues
-    /// with others.
+    /// Allocates storage below for some more clean segments, as far as there is some. If so many have failed, the next
+    /// call continues with others.
     async fn provision_some(&self, refused_max: usize) -> FsResult<Won> {
         let _pass = self.work.provision_gate.enter().await;
         let (wanted, candidates) = {
@@ -199,8 +202,8 @@ impl Lfs {
         Ok(won)
     }
 
-    /// Gets storage below for the checkpoint slots and for where the log continues, so far as there is some: mkfs, and a copy
-    /// that leaves out zeroes, leave holes there.
+    /// Allocates storage below for the checkpoint slots and at the end of the log, as far as there is some: mkfs, and
+    /// a sparse copy, leave holes there.
     pub(super) async fn provision_end(&self) -> FsResult<()> {
         let (layout, end) = {
             let state = self.state.borrow();
@@ -219,13 +222,13 @@ impl Lfs {
         Ok(())
     }
 
-    /// Whether storage below is given back.
+    /// Whether storage below is discarded.
     fn discards(&self) -> bool {
         self.state.borrow().log.options.discard && self.device.guarantees().discard != Discard::Ignored
     }
 }
 
-/// Clean segments that got storage below.
+/// Clean segments with storage below.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Won {
     all: u64,

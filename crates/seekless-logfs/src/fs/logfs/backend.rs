@@ -23,7 +23,7 @@ pub(in crate::fs) fn is_internal(ino: Ino) -> bool {
     (2..=4).contains(&ino.0)
 }
 
-/// What a log keeps in the state and beside it.
+/// What a log stores in the state and beside it.
 pub(in crate::fs) trait LogTypes: Sized + 'static {
     const NAME: &'static str;
 
@@ -40,7 +40,7 @@ pub(in crate::fs) trait InodeMap: LogTypes {
     /// [`SpaceAccounts::holds`] accepts.
     fn imap_entry(state: &mut State<Self>, ino: Ino) -> Step<InodeSlot>;
 
-    /// The addresses of those of these inodes that the map in memory shows. None where inodes are not written beside each
+    /// The addresses of these inodes, as far as the map is in memory. None where inodes are not written beside each
     /// other.
     fn known_slots(_: &State<Self>, _: Range<u64>) -> Vec<(Ino, InodeSlot)> {
         Vec::new()
@@ -65,7 +65,7 @@ pub(in crate::fs) trait InodeMap: LogTypes {
 
 /// What is in use, and whether a change fits.
 pub(in crate::fs) trait SpaceAccounts: LogTypes {
-    /// True when something can be stored at these sectors.
+    /// True if these sectors can hold data.
     fn holds(state: &State<Self>, at: Sector, sectors: u64) -> bool;
 
     /// Bytes that count against the capacity: live, reserved, and about to be written.
@@ -106,7 +106,7 @@ pub(in crate::fs) trait Figures: LogTypes {
     }
 }
 
-/// The part of a file system that knows the device, and how what is dirty gets there.
+/// The part of a file system that knows the device, and how dirty data gets there.
 #[async_trait(?Send)]
 pub(in crate::fs) trait LogBackend: InodeMap + SpaceAccounts + Figures {
     /// Reads the extended attributes that an inode points to; `None` when their checksum does not match.

@@ -31,7 +31,7 @@ pub(in crate::fs) struct Dirty {
 /// Clock entries, beside two for each block, that removed blocks may have left behind.
 const CLOCK_SPARE: usize = 1024;
 
-/// Part of the cache's size that it may take besides, for memory that its blocks keep in use and do not consist of.
+/// Part of the cache's size that it may use in addition, for memory that its blocks keep in use beyond their own bytes.
 const SPARE_SHARE: usize = 4;
 
 /// Most blocks that the caller has as well and that stay in memory after they were written: an append changes a file's last
@@ -56,7 +56,7 @@ struct Cached {
     data: Data,
     is_dirty: bool,
     referenced: bool,
-    /// It is as a user's change has left it, and not as it was read: a leaf of a directory was checked before that.
+    /// Its content is that of a user's change, not as read: a leaf of a directory was checked before the change.
     is_checked: bool,
     listed: Listed,
 }
@@ -216,7 +216,7 @@ impl Blocks {
         }
     }
 
-    /// The block has been put into the log. With `leaves` the caller has it as well.
+    /// The block has been written to the log. With `leaves`, the caller has it as well.
     pub(in crate::fs) fn mark_clean(&mut self, id: BlockId, leaves: bool) {
         let Some(cached) = self.blocks.get_mut(id) else { return };
         if !std::mem::replace(&mut cached.is_dirty, false) {

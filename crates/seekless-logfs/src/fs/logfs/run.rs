@@ -22,8 +22,8 @@ const ATTRIBUTES_BESIDE_SECTORS: u64 = INODE_GROUP_SECTORS * INODES_PER_SECTOR;
 /// between those of two files.
 const ATTRIBUTE_READS_KEPT: usize = 4;
 
-/// How often a step on a full volume has everything written back. The first time frees all that was being freed when it began; then
-/// other clients have freed more since, and have taken it.
+/// How often a step on a full volume has everything written back. The first time frees all that was being freed when it
+/// began; by then, other clients may have freed more and taken it.
 const WAITS_FOR_LAST_ROOM_MAX: u32 = 64;
 
 impl<L: LogBackend> LogFs<L> {
@@ -190,7 +190,7 @@ impl<L: LogBackend> LogFs<L> {
     }
 
     /// As [`LogFs::read_log`], for content that can be verified: from another reading of the device when the default
-    /// one returns something else, or nothing. The caller checks the result again.
+    /// one returns wrong data, or none. The caller checks the result again.
     async fn read_log_checked(&self, at: Sector, sectors: u64, is_right: impl Fn(&[u8]) -> bool) -> FsResult<Buf> {
         let read = self.read_log(at, sectors).await;
         let is_doubtful = match &read {
@@ -350,8 +350,8 @@ impl<L: LogBackend> LogFs<L> {
         Ok(())
     }
 
-    /// Reads those of the inodes that are not in memory, all windows and groups at once. An error is left to those who need the
-    /// inode.
+    /// Reads those of the inodes that are not in memory, all windows and groups at once. Errors are left to the callers
+    /// that need the inode.
     pub(in crate::fs) async fn load_inodes(&self, inos: impl Iterator<Item = Ino>) {
         let mut missing: Vec<Ino> = inos.collect();
         self.state.borrow().retain_missing(&mut missing);

@@ -47,7 +47,7 @@ pub(in crate::fs) enum Load {
 pub(in crate::fs) enum Wait {
     /// Too much is dirty.
     WriteBack,
-    /// The volume is full as long as what is being freed is not written.
+    /// The volume is full until the space that is being freed is written.
     LastRoom,
     /// Earlier changes are on their way to the device, and the mount does not overlap with that.
     InFlight,
@@ -137,7 +137,7 @@ impl<L: LogBackend> InodeMem<L> {
 pub(in crate::fs) struct DirtyAttributes {
     /// Files that have some.
     pub files: u64,
-    /// Their bytes, padded to sectors: so much is written, however much of it was there before.
+    /// Their bytes, padded to sectors: all of this is written, even what has not changed.
     pub bytes: u64,
     /// Bytes by which live data grows when they are written.
     pub growth_bytes: u64,
@@ -303,7 +303,7 @@ impl<L: LogBackend> State<L> {
         }
     }
 
-    /// What is in memory now, and how much of it is not in the log yet.
+    /// Amount in memory now, and how much of it is not in the log yet.
     pub(in crate::fs) fn in_memory(&self) -> [Counter; 4] {
         let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
         [
@@ -393,7 +393,7 @@ impl<L: LogBackend> State<L> {
         }
     }
 
-    /// A dirty block is at a new address: what holds it, which is dirty too (S1), says so.
+    /// A dirty block is at a new address: updates the pointer in its holder, which is dirty too (S1).
     pub(in crate::fs) fn point_to(&mut self, id: BlockId, pointer: Pointer) {
         match id.key.holder() {
             Holder::Inode(slot) => {
@@ -557,10 +557,10 @@ impl<L: LogBackend> State<L> {
         self.blocks.dirty_data_count() * BLOCK_BYTES as u64 + inodes + self.dirty_attributes.bytes
     }
 
-    /// Whether so much waits for the next transaction that it is worth one.
+    /// Whether enough waits for the next transaction to be worth one.
     ///
-    /// Names of a directory are in the order of their hashes, so in a large one each new name changes another block. Where
-    /// such blocks are most of what is dirty, they wait for more names: what a block gains until then is written once.
+    /// Names of a directory are in the order of their hashes, so in a large one each new name changes another block. If
+    /// most dirty blocks are of this kind, they wait for more names: all that a block gains until then is written once.
     pub(in crate::fs) fn has_batch(&self) -> bool {
         let (dirty, of_directories) = (self.dirty_bytes(), self.blocks.dirty_of_directories() * BLOCK_BYTES as u64);
         let is_worth_waiting = of_directories > dirty / 2 && dirty < L::dirty_bytes_max(self) / 2;

@@ -19,7 +19,7 @@ use super::{LogBackend, LogFs};
 use crate::fs::{FileKind, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
-/// Numbers of inodes around a missing one that are looked for in its window: as many to either side.
+/// Numbers of inodes around a missing one that are searched for in its window: as many on either side.
 const NUMBERS_AROUND: u64 = 512;
 
 /// Most windows that are read at once: 4 MiB on a mount. Beyond, an inode is read with its group alone.
@@ -40,7 +40,7 @@ pub(super) struct Window {
     inodes: Vec<(Ino, InodeSlot)>,
 }
 
-/// A window that has its one reader. However that ends, those who wait for it look again.
+/// A window with its only reader. However the read ends, waiting tasks look again.
 struct Reading<L: LogBackend> {
     fs: Rc<LogFs<L>>,
     window: Window,
