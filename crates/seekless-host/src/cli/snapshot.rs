@@ -109,7 +109,7 @@ fn snapshots_of<'a>(opened: &'a Opened<'_>, device: &Device) -> Result<&'a dyn S
 fn told(error: SnapshotError) -> Failure {
     let hint = match &error {
         SnapshotError::Full { .. } => "remove one: seekless snapshot remove",
-        SnapshotError::NotFound { .. } => "seekless snapshot list lists them",
+        SnapshotError::NotFound { .. } => "see them with: seekless snapshot list",
         SnapshotError::Device(_) | SnapshotError::Exists { .. } | SnapshotError::Name { .. } => "",
     };
     let failure = Failure::new(&error);

@@ -22,7 +22,7 @@ pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
 pub(super) const ARRIVED_ATTRIBUTE: &[u8] = b"seekless.arrived";
 
 /// The error where others wait for the same already.
-pub(super) const OTHERS_WAIT: &str = "others wait for what the kernel has still to write; try again";
+pub(super) const OTHERS_WAIT: &str = "other requests wait for what the kernel still has to write; try again";
 
 /// This extended attribute says whether the file system itself can be changed: `rw` or `ro`, regardless of
 /// the kernel's mount table.
