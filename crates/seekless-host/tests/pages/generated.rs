@@ -25,7 +25,7 @@ pub(super) fn check(page: &str, mark: &str, right: &str) {
     let differing = found.lines().zip(right.lines()).find(|(found, right)| found != right);
     let (found, right) = differing.unwrap_or(("(an end)", "(more, or less)"));
     panic!(
-        "docs/{page} is not what it should be. Its first line that differs:\n{found}\nshould be\n{right}\nWrite it anew: \
+        "docs/{page} is not what it should be. Its first line that differs:\n{found}\nshould be\n{right}\nRewrite it: \
          SEEKLESS_BLESS=1 cargo test -p seekless-host --test pages"
     );
 }
