@@ -115,7 +115,7 @@ def test_a_worker_with_other_files(small, tmp_path):
             future.set_result(function(line, share, points))
             return future
 
-    with pytest.raises(seekless.SeeklessError, match="other files than where it was planned"):
+    with pytest.raises(seekless.SeeklessError, match="differ from those where it was planned"):
         seekless.run(small, executor=Elsewhere())
 
 

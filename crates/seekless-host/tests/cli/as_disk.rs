@@ -163,7 +163,7 @@ fn what_cannot_be_shown_is_refused() {
         (vec!["mount", "--as-disk", "memfs", "disk"], 1, "--as-disk is for block devices"),
         (vec!["mount", "--as-disk", "memory:1MiB", "directory"], 32, "not a regular file"),
         (vec!["mount", "--as-disk", "memory:1MiB", "full"], 32, "not empty"),
-        (vec!["mount", "--as-disk", "memory:1MiB", "missing/disk"], 32, "cannot make the file missing/disk"),
+        (vec!["mount", "--as-disk", "memory:1MiB", "missing/disk"], 32, "cannot create the file missing/disk"),
         (vec!["mount", "memory:1MiB", "directory"], 1, ""),
     ] {
         let ended = scratch.run(&arguments);
@@ -269,7 +269,7 @@ fn little_memory_is_enough() {
     let ended = scratch.run(&["mount", "--as-disk", stack, "disk", "--pid-file", "pid", "--log-file", "log"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     let log = || std::fs::read_to_string(scratch.path("log")).unwrap_or_default();
-    if limit.is_unified() || !log().contains("not marked as one on which writes wait") {
+    if limit.is_unified() || !log().contains("not marked as one that writes wait for") {
         let pid = std::fs::read_to_string(scratch.path("pid")).unwrap();
         std::fs::write(limit.processes(), pid.trim()).unwrap();
     }

@@ -58,8 +58,8 @@ fn bad_stack_lines_are_pointed_at() {
             (
                 &["mkfs", "lfs / memory:64MiB"],
                 2,
-                "seekless: this would be lost at once: a file system in memory is created when it is mounted\nmount makes it by \
-                 itself: mkdir -p mnt && seekless mount 'lfs / memory:64MiB' mnt",
+                "seekless: this would be lost at once: a file system in memory is created when it is mounted\nmount creates it \
+                 automatically: mkdir -p mnt && seekless mount 'lfs / memory:64MiB' mnt",
             ),
             (
                 &["info", "@missing.toml"],
@@ -150,10 +150,10 @@ fn stores_that_will_not_do_are_named() {
     let missing = "seekless: there is no file a.img\n  lfs / file:a.img\n        ^^^^^^^^^^\nmake it with: seekless mkfs \
                    'lfs / file:a.img,size=1GiB'";
     // The hint suggests mkfs only where that would destroy nothing.
-    let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\nis this the right store, and the stack that it \
-               was made with? Nothing was changed";
-    let volatile = "seekless: there is no lfs here: every command creates this store empty, and it keeps \
-                    nothing\nmount and bench make a file system on it automatically; to keep one, put it on file:PATH";
+    let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\ncheck that this is the right store, and the \
+               stack that it was made with; nothing was changed";
+    let volatile = "seekless: there is no lfs here: every command creates this store empty, and discards \
+                    it at its end\nmount and bench make a file system on it automatically; to keep one, put it on file:PATH";
     check(
         &scratch,
         &[
@@ -166,8 +166,8 @@ fn stores_that_will_not_do_are_named() {
             (
                 &["info", "lfs / file:noise"],
                 1,
-                "seekless: there is no lfs on noise: it holds data (at byte 0 of 4.9 KiB)\nis this the right store, and \
-                 the stack that it was made with? Nothing was changed",
+                "seekless: there is no lfs on noise: it holds data (at byte 0 of 4.9 KiB)\ncheck that this is the right \
+                 store, and the stack that it was made with; nothing was changed",
             ),
             (
                 &["info", "lfs / file:blank"],
@@ -257,7 +257,7 @@ fn mkfs_protects_what_is_there() {
         assert_eq!(scratch.path("small").exists(), code == 0);
     }
     let ended = scratch.run(&["mkfs", "lfs / file:a.img,size=1GiB", "--force"]);
-    assert!(ended.code == 1 && ended.err.contains("is there already and has 64 MiB"), "{}", ended.err);
+    assert!(ended.code == 1 && ended.err.contains("already exists and has 64 MiB"), "{}", ended.err);
 }
 
 /// An option fixed by mkfs cannot be changed later; the error names both values.

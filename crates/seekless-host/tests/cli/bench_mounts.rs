@@ -118,7 +118,7 @@ fn a_tree_is_not_written_to() {
         ] {
             let (code, text) = ask(at, out);
             assert_eq!(code, 2, "{inside}: {text}");
-            assert!(text.contains(&format!("{said} {inside}, which is in the tree ")), "{inside}: {text}");
+            assert!(text.contains(&format!("{said} {inside}, which is inside the tree ")), "{inside}: {text}");
             assert!(text.contains(&format!("{option} names a directory outside of it")), "{inside}: {text}");
         }
     }
@@ -126,7 +126,7 @@ fn a_tree_is_not_written_to() {
     assert_eq!(names.len(), 2, "{names:?}");
     // Not a directory, so that what is tried ends before anything is measured.
     let (_, text) = ask("tree-of-others/none", "outside");
-    assert!(!text.contains("which is in the tree"), "{text}");
+    assert!(!text.contains("which is inside the tree"), "{text}");
 }
 
 /// Aim: a run has exactly the rows that were asked for, of kernel, FUSE and layers; the same again measures nothing; the page

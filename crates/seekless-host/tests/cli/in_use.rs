@@ -282,7 +282,7 @@ fn a_mount_whose_command_was_ended_does_not_come_later() {
         if more.is_some() {
             // The supervisor learns of the end when the mount works, and ends it then.
             wait_for("the mount or its end", || {
-                std::fs::read_to_string(scratch.path("log")).is_ok_and(|log| log.contains("so this ends, too"))
+                std::fs::read_to_string(scratch.path("log")).is_ok_and(|log| log.contains("so the daemon ends, too"))
             });
         }
         // The image is free, and stays so.
@@ -427,7 +427,7 @@ fn a_stopped_volume_is_never_durable() {
             for _ in 0..2 {
                 let ended = scratch.run(&["sync", "m1"]);
                 assert!(
-                    ended.code == 1 && ended.err.contains("what was written to m1 may not be durable: "),
+                    ended.code == 1 && ended.err.contains("data written to m1 may not be durable: "),
                     "{word}: {}",
                     ended.err
                 );

@@ -361,7 +361,7 @@ fn exit_codes_keep_their_meaning() {
     let line = "lfs / file:a.img";
     let made = run(&["mkfs", "lfs / file:a.img,size=32MiB"]);
     assert_eq!(made.code, 1, "{}", made.err);
-    assert!(made.err.contains("it is made, but"), "{}", made.err);
+    assert!(made.err.contains("it was created, but"), "{}", made.err);
     scratch.good(&["fsck", line]);
     for arguments in [&["fsck", "-n", line][..], &["fsck", line], &["fsck", "--json", line]] {
         assert_eq!(run(arguments).code, 8, "{arguments:?}");

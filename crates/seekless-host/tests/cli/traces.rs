@@ -174,7 +174,8 @@ fn a_replay_is_drawn() {
     for text in ["Response times of reads", "Mean response by time of arrival", "[1] disk:dec-rz26", "[2] raid0"] {
         assert!(svg.contains(text), "{text}");
     }
-    for (target, wanted) in [("letter", "is no picture of this program"), ("hm.csv", "is read by this command")] {
+    for (target, wanted) in [("letter", "is not a picture made by this program"), ("hm.csv", "is read by this command")]
+    {
         let ended = drawn(&["--svg", target]);
         assert!(ended.code == 1 && ended.out.is_empty() && ended.err.contains(wanted), "{}", ended.err);
     }
@@ -224,7 +225,7 @@ fn troubles_are_explained() {
     for (arguments, code, said) in [
         (&["trace", "info", "gone"][..], 1, "there is no file gone"),
         (&["trace", "info", "words"], 1, "--format 'regex:"),
-        (&["trace", "info", "--format", "spc", "words"], 1, "2 x the ASU is no number, first line 1: these are"),
+        (&["trace", "info", "--format", "spc", "words"], 1, "2 x the ASU is not a number, first line 1: these are"),
         (&["trace", "info", "--format", "cvs", "words"], 2, "there is no trace format `cvs`"),
         (&["trace", "info", "--format", "csv:time=1,op=2,offset=3:B,length=4:B", "words"], 2, "`time` needs a unit"),
         (&["trace", "info", "--device", "7", "hm.csv"], 1, "in the trace there are: hm_0 hm_1"),
@@ -478,8 +479,8 @@ fn storage_for_a_workload_is_advised() {
         (&["--set", "bytes"], "as files=500"),
         (&["--map", "wrap"], "is a workload"),
         (&["--format", "msr"], "is a workload"),
-        (&["--on", "disk:cheetah9lp"], "no file system on modelled storage"),
-        (&["--on", "lfs / file:a.img"], "no file system on modelled storage"),
+        (&["--on", "disk:cheetah9lp"], "not a file system on modelled storage"),
+        (&["--on", "lfs / file:a.img"], "not a file system on modelled storage"),
     ] {
         let ended = scratch.run(&[&ask[..], more].concat());
         assert_eq!(ended.code, 2, "{more:?}: {}", ended.err);

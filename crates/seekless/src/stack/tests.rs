@@ -73,8 +73,8 @@ fn errors_point_at_the_mistake() {
         ("quux / file:a", &no_quux),
         (
             "wrap/memfs",
-            "there is no word `wrap/memfs`\n  wrap/memfs\n  ^^^^^^^^^^\nwords are separated by a blank, a slash and a \
-             blank: wrap / memfs",
+            "there is no word `wrap/memfs`\n  wrap/memfs\n  ^^^^^^^^^^\nwords are separated by a space, a slash and a \
+             space: wrap / memfs",
         ),
         (
             "wrap /memfs",
@@ -159,7 +159,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "memfs / memory:1MiB",
-            "nothing can be below `memfs`: it is a file system of its own\n  memfs / memory:1MiB\n          ^^^^^^",
+            "nothing can be below `memfs`: it is a file system without a device\n  memfs / memory:1MiB\n          ^^^^^^",
         ),
         (
             "wrap / memory:1MiB",
@@ -168,7 +168,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "lfs / hostdir:/srv",
-            "`lfs` needs a block device below it, but `hostdir` is a file system of its own\n  lfs / hostdir:/srv\n        ^^^^^^^\n\
+            "`lfs` needs a block device below it, but `hostdir` is a file system without a device\n  lfs / hostdir:/srv\n        ^^^^^^^\n\
              for example: lfs / file:a.img",
         ),
     ];

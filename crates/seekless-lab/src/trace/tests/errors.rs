@@ -26,7 +26,7 @@ fn nothing_usable() {
     let text = failure(b"0,1,0,R,1.0\nnothing\n", &as_format("spc"));
     assert!(text.contains("no request in sample") && text.contains("2 lines, read as spc"), "{text}");
     assert!(text.contains("1 x a length of zero, first line 1: 0,1,0,R,1.0"), "{text}");
-    assert!(text.contains("1 x the ASU is no number, first line 2: nothing"), "{text}");
+    assert!(text.contains("1 x the ASU is not a number, first line 2: nothing"), "{text}");
     let queued = b" a-1 [0] 1.0: block_bio_queue: 7,0 R 8 + 8 [a]\n";
     let text = failure(queued, &Options { event: Some(Event::Issue), ..Options::default() });
     assert!(text.contains("1 x queue event"), "{text}");

@@ -526,7 +526,7 @@ fn a_mount_doubts_what_the_log_adds() {
         client.sync().await.unwrap();
         let device: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
         let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
-        let doubt = format!("what the log adds to segment {next} and frees in it cannot be");
+        let doubt = format!("what the log adds to segment {next} and frees in it is impossible");
         assert!(fs.warnings().iter().any(|warning| warning.contains(&doubt)), "{:?}", fs.warnings());
         assert_balanced(&fs, "after the mount").await;
         assert!(Client::new(fs.clone()).read_file(b"/f").await.unwrap() == vec![1; 4 * bytes as usize]);

@@ -186,7 +186,7 @@ fn a_hole_in_a_tangle() {
     seal_partial(&mut partial);
     image.write(at, &partial);
     let said = bounded(&image);
-    assert!(said.iter().all(|said| said.contains("lead in circles")), "{said:?}");
+    assert!(said.iter().all(|said| said.contains("form a cycle")), "{said:?}");
 }
 
 /// Aim: a summary is accepted only where all of its fields fit its segment and address. Method: an intact partial
