@@ -124,7 +124,7 @@ fn parse_line(line: &[u8]) -> Option<MountInfo> {
 }
 
 /// Undoes the kernel's `\ooo` for blanks and the like.
-fn unescape(word: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
     while let [first, tail @ ..] = rest {

@@ -118,6 +118,12 @@ pub trait FileSystem {
         None
     }
 
+    /// The file outside of Seekless whose bytes are those of the file `ino`, each at the same offset, if there is one: two users of these
+    /// bytes can meet there although they have come by different paths.
+    async fn shown_file(&self, _ino: Ino) -> FsResult<Option<OutsideName>> {
+        Ok(None)
+    }
+
     /// Whether an open file can be written to past this interface: a program has it open or mapped for writing, or a
     /// device is on it. `handle` only reads. After [`Writers::None`], a writer that begins makes a later answer for the
     /// same handle [`Writers::Some`], even if it has ended by then.

@@ -25,6 +25,16 @@ pub struct FsTraits {
     pub open_files_max: Option<usize>,
 }
 
+/// A file outside of Seekless, as its system names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OutsideName {
+    /// As stat(2) has them.
+    pub device: u64,
+    pub inode: u64,
+    /// Absolute, for the process that has it open.
+    pub path: Vec<u8>,
+}
+
 /// Whether others can write to a file: see [`FileSystem::other_writers`](super::FileSystem::other_writers).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {

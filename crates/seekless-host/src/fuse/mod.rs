@@ -46,7 +46,7 @@ pub use control::{
 };
 pub use errno::errno_of;
 pub use mount::{DeadMount, MountError, MountOptions};
-pub(crate) use names::started;
+pub(crate) use names::{BELOW_ATTRIBUTE, started};
 pub use negotiate::Negotiated;
 pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
+use seekless::fs::OutsideName;
 
 /// Name of the extended attribute in which the daemon publishes its identity. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
@@ -34,6 +35,20 @@ pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
 
 /// The value of this extended attribute is what the parts of the stack have counted so far, as JSON.
 pub(super) const STATISTICS_ATTRIBUTE: &[u8] = b"seekless.statistics";
+
+/// The value of this extended attribute says which file of the host has the bytes of this file: device and inode as decimal numbers, and
+/// for root and the user of the daemon its path, each after a blank. There is none where no file has them, or it is not known.
+pub(crate) const BELOW_ATTRIBUTE: &[u8] = b"seekless.below";
+
+/// The value of [`BELOW_ATTRIBUTE`] for the user `uid`.
+pub(super) fn below_value(stored: &OutsideName, uid: u32) -> Vec<u8> {
+    let mut value = format!("{} {}", stored.device, stored.inode).into_bytes();
+    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+        value.push(b' ');
+        value.extend_from_slice(&stored.path);
+    }
+    value
+}
 
 /// Longest value that the kernel passes on.
 pub(super) const STATISTICS_BYTES_MAX: usize = 64 << 10;

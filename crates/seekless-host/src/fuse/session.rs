@@ -17,8 +17,8 @@ use super::abi::{self, InitFlags};
 use super::backlog::{Backlog, InHand};
 use super::errno::is_worth_logging;
 use super::names::{
-    ACCESS_ATTRIBUTE, ARRIVED_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX,
-    STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE,
+    ACCESS_ATTRIBUTE, ARRIVED_ATTRIBUTE, BELOW_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE,
+    OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, below_value,
 };
 use super::negotiate::{Negotiated, TRANSFER_BYTES_MAX};
 use super::operations::Operations;
@@ -429,6 +429,7 @@ impl Session {
                     ACCESS_ATTRIBUTE if fs.traits().read_only => b"ro".to_vec(),
                     ACCESS_ATTRIBUTE => b"rw".to_vec(),
                     STATISTICS_ATTRIBUTE => self.statistics()?,
+                    BELOW_ATTRIBUTE => below_value(&fs.shown_file(ino).await?.ok_or(FsError::NoAttribute)?, uid),
                     SYNC_ATTRIBUTE => self.outcome(fs.syncfs().await),
                     ARRIVED_ATTRIBUTE => match self.backlog.arrived().await {
                         Err(error @ FsError::Refused(_)) => self.outcome(Err(error)),

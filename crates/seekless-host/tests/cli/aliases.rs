@@ -1,9 +1,9 @@
-//! Overlays of the kernel, which show files that are stored elsewhere.
+//! Mounts and overlays that show files which are stored elsewhere.
 
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use seekless_host::testing::{Need, skip};
+use seekless_host::testing::{LoopDevice, Need, SmallTmpfs, skip};
 
 use crate::{Ended, Scratch, can_mount};
 
@@ -73,5 +73,149 @@ fn a_sync_of_an_overlay_says_where_it_stores() {
     assert_refused(&ended, "if that is in a Seekless mount, sync that directory", "not found");
     drop((elsewhere, one));
     assert!(Path::new(&scratch.path("m1/upper/deep")).is_dir());
+    scratch.good(&["umount", "m1"]);
+}
+
+/// What is done to the image at `path`.
+fn use_it(scratch: &Scratch, what: &str, path: &str) -> Ended {
+    let line = format!("lfs / file:{path}");
+    match what {
+        "rw" => scratch.run(&["mount", &line, "m1"]),
+        "ro" => scratch.run(&["mount", &line, "m1", "-o", "ro"]),
+        "mkfs" => scratch.run(&["mkfs", "-q", "--force", &line]),
+        "fsck -n" => scratch.run(&["fsck", "-n", &line]),
+        command => scratch.run(&[command, &line]),
+    }
+}
+
+/// Aim: an image has one user that writes, or any number that read, whichever mounts its bytes are reached through (F2). Method: the image by
+/// its name and through several mounts that show it; each is used, and then all of them, for everything that opens a store.
+fn check_ways(scratch: &Scratch, ways: &[&str]) {
+    const IN_USE: &str = "is in use by another mount or process";
+    // A block device that is in use is refused before it is opened.
+    let others =
+        |first: &str| ways.iter().filter(move |way| **way != first || !way.starts_with("/dev")).collect::<Vec<_>>();
+    for first in ways {
+        scratch.good(&["mount", &format!("lfs / file:{first}"), "m0"]);
+        scratch.write("m0/f", first);
+        for second in others(first) {
+            for what in ["rw", "ro", "mkfs", "fsck", "fsck -n"] {
+                let ended = use_it(scratch, what, second);
+                assert_refused(&ended, IN_USE, &format!("after {first}: {what} {second}"));
+                assert!(ended.err.contains("it is mounted on T/m0"), "after {first}: {what} {second}: {}", ended.err);
+            }
+        }
+        scratch.good(&["umount", "m0"]);
+        scratch.good(&["mount", &format!("lfs / file:{first}"), "m0", "-o", "ro"]);
+        assert_eq!(std::fs::read_to_string(scratch.path("m0/f")).unwrap(), *first);
+        for second in others(first) {
+            for what in ["rw", "mkfs", "fsck"] {
+                let ended = use_it(scratch, what, second);
+                assert_refused(&ended, IN_USE, &format!("after reading {first}: {what} {second}"));
+            }
+            let ended = use_it(scratch, "ro", second);
+            assert_eq!((ended.code, &*ended.complaints()), (0, ""), "after reading {first}: {second}");
+            scratch.good(&["umount", "m1"]);
+        }
+        scratch.good(&["umount", "m0"]);
+    }
+    scratch.good(&["fsck", &format!("lfs / file:{}", ways[0])]);
+}
+
+/// The image in a directory that mounts of ours show, one over the other.
+#[test]
+fn an_image_is_used_once_through_mounts_of_its_directory() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    for name in ["h", "w"] {
+        scratch.make_directory(name);
+    }
+    std::fs::hard_link(scratch.path("data/a.img"), scratch.path("data/link.img")).unwrap();
+    scratch.good(&["mount", "hostdir:data", "h"]);
+    scratch.good(&["mount", "wrap / wrap / hostdir:h", "w"]);
+    check_ways(&scratch, &["data/a.img", "data/link.img", "h/a.img", "w/link.img"]);
+    // One that was made there, at first without a name.
+    scratch.good(&["mkfs", "-q", "lfs / file:h/n.img,size=64MiB"]);
+    check_ways(&scratch, &["h/n.img", "data/n.img"]);
+    // One that has lost the name under which it was found last.
+    std::fs::hard_link(scratch.path("data/a.img"), scratch.path("data/last.img")).unwrap();
+    std::fs::metadata(scratch.path("h/last.img")).unwrap();
+    std::fs::remove_file(scratch.path("data/last.img")).unwrap();
+    // The kernel knows names for a second.
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    check_ways(&scratch, &["h/a.img", "data/a.img"]);
+    let Some(disk) = LoopDevice::attach(&scratch.path("h/a.img"), 512) else { return };
+    check_ways(&scratch, &[disk.path().to_str().unwrap(), "data/a.img", "w/a.img"]);
+    drop(disk);
+    // A file that layers pass through.
+    scratch.good(&["umount", "w"]);
+    scratch.good(&["umount", "h"]);
+    for line in ["zstd:plain=pass / hostdir:data", "uuencode:plain=pass / wrap / hostdir:data"] {
+        scratch.good(&["mount", line, "h"]);
+        check_ways(&scratch, &["h/a.img", "data/link.img"]);
+        scratch.good(&["umount", "h"]);
+    }
+}
+
+/// The image in the upper directory of an overlay, which stores in a mount of ours or beside it; and in a lower one, which is only read there.
+#[test]
+fn an_image_is_used_once_through_overlays() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("h");
+    let Some(above) = Overlay::mount(&scratch, "lower", "data", "work", "ov") else { return };
+    check_ways(&scratch, &["ov/a.img", "data/a.img"]);
+    drop(above);
+    scratch.good(&["mount", "hostdir:.", "h"]);
+    let nested = Overlay::mount(&scratch, "lower", "h/data", "h/work2", "ov").unwrap();
+    check_ways(&scratch, &["ov/a.img", "data/a.img", "h/data/a.img"]);
+    drop(nested);
+    scratch.good(&["umount", "h"]);
+    let _above = Overlay::mount(&scratch, "data", "upper", "work3", "ov").unwrap();
+    scratch.good(&["mount", "lfs / file:data/a.img", "m0"]);
+    assert_refused(&use_it(&scratch, "ro", "ov/a.img"), "is in use by another mount", "reading what is written below");
+    // This copies it: these are other bytes.
+    scratch.good(&["mount", "lfs / file:ov/a.img", "m1"]);
+    scratch.good(&["umount", "m1"]);
+    scratch.good(&["umount", "m0"]);
+    scratch.good(&["fsck", "lfs / file:data/a.img"]);
+}
+
+/// An image is only read where the file that stores it cannot be opened, as its other users cannot be kept away.
+#[test]
+fn an_image_that_is_stored_out_of_sight_is_only_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("h");
+    scratch.good(&["mount", "hostdir:data", "h"]);
+    scratch.good(&["mount", "lfs / file:data/a.img", "m0"]);
+    let covering = SmallTmpfs::mount(&scratch.path("data"), 1 << 20).unwrap();
+    for what in ["rw", "ro", "fsck"] {
+        assert_refused(&use_it(&scratch, what, "h/a.img"), "is in use by another mount", what);
+    }
+    scratch.good(&["umount", "m0"]);
+    for what in ["rw", "fsck", "mkfs"] {
+        let ended = use_it(&scratch, what, "h/a.img");
+        assert_refused(&ended, "h/a.img may be in use by another name: the file that stores it, T/data/a.img", what);
+        assert!(ended.err.contains("use that file itself"), "{}", ended.err);
+    }
+    scratch.write("data/a.img", "another one");
+    assert_refused(
+        &use_it(&scratch, "rw", "h/a.img"),
+        "T/data/a.img for the daemon of T/h, is another file here",
+        "other",
+    );
+    for what in ["ro", "fsck -n"] {
+        assert_eq!(use_it(&scratch, what, "h/a.img").code, 0, "{what}");
+    }
+    scratch.good(&["umount", "m1"]);
+    drop(covering);
+    scratch.good(&["mount", "lfs / file:h/a.img", "m1"]);
     scratch.good(&["umount", "m1"]);
 }

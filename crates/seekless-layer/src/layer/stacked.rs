@@ -9,8 +9,8 @@ use super::Nodes;
 use crate::device::{Counter, Data};
 use crate::fs::{
     AllocateMode, Attr, DirEntry, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, Fs, FsError, FsResult,
-    FsTraits, Handle, NewNode, NodeKind, OpenFlags, Opened, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, Writers,
-    XattrMode,
+    FsTraits, Handle, NewNode, NodeKind, OpenFlags, Opened, OutsideName, RenameMode, SeekTo, SetAttr, StatFs,
+    WriteMode, Writers, XattrMode,
 };
 use crate::units::{Ino, Nanos};
 
@@ -102,6 +102,14 @@ pub trait Layer: 'static {
     /// Whether a caller may read and write files below directly, where it can: see [`FileSystem::outside_file`].
     fn passes_files(&self) -> bool {
         false
+    }
+
+    /// Whether the file has the bytes of the file below: see [`FileSystem::shown_file`].
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    async fn shows_file(&self, _at: At<'_, Self::Node>) -> FsResult<bool> {
+        Ok(false)
     }
 
     /// Ends the use of `at.handle`, which the file system below has returned.
@@ -638,6 +646,14 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn other_writers(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Writers> {
         self.lower.other_writers(ino, handle).await
+    }
+
+    async fn shown_file(&self, ino: Ino) -> FsResult<Option<OutsideName>> {
+        let node = self.nodes.get(ino)?;
+        match self.layer.shows_file(self.at(ino, None, &node)).await? {
+            true => self.lower.shown_file(ino).await,
+            false => Ok(None),
+        }
     }
 
     fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::{Layer, Stacked};
+use super::{At, Layer, Stacked};
 use crate::fs::{Attr, EntryName, Fs, FsResult};
 
 /// How the layer behaves.
@@ -28,6 +28,10 @@ impl Layer for Wrap {
 
     fn passes_files(&self) -> bool {
         self.0.passthrough
+    }
+
+    async fn shows_file(&self, _at: At<'_, ()>) -> FsResult<bool> {
+        Ok(true)
     }
 }
 

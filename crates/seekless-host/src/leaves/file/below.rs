@@ -1,7 +1,8 @@
 //! The files below a store: other names for the same bytes, on which locks of the store are not seen.
 //!
-//! A volume in an image is reached by the image's names and by every loop device over it, and `flock` and `O_EXCL` on one of them are not seen through the others. So the opener of one also locks what
-//! is below it (F2), and the opener of a file looks whether a loop device over it is in use, for example by a file system of the kernel.
+//! A volume in an image is reached by the image's names, by every loop device over it, and through mounts of ours and overlays over its
+//! directory; `flock` and `O_EXCL` on one of them are not seen through the others. So the opener of one also locks what is below it (F2), and
+//! the opener of a file looks whether a loop device over it is in use, for example by a file system of the kernel.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,9 +15,10 @@ use rustix::io::Errno;
 use seekless::stack::quoted_path;
 
 use super::found::{Below, Hidden, Identity, identity, opened};
+use super::shown::behind_mount;
 use crate::leaves::users::Users;
 
-/// Loop devices over each other.
+/// Loop devices and mounts over each other.
 const DEPTH_MAX: usize = 16;
 
 /// Why the files below a store are not locked.
@@ -52,10 +54,15 @@ pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<OwnedFd>, N
                     behind_loop_device(last, &backing)
                 }
             },
+            FileType::RegularFile => behind_mount(last),
             _ => Below::Nothing,
         };
         let below = match found {
-            Below::Nothing => break,
+            Below::Elsewhere(identity) if is_locked(identity, shared_from_here) => {
+                return Err(NotLocked::InUse(Users::default()));
+            }
+            // A file whose users this process cannot keep away: those that came first are all it can see.
+            Below::Nothing | Below::Elsewhere(_) => break,
             Below::File(below) => below,
             Below::Hidden(hidden) => match hidden.identity {
                 Some(identity) if is_locked(identity, shared_from_here) => {

@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -13,6 +15,8 @@ pub(super) enum Below {
     /// Nothing that others could reach by another name, as far as is known.
     Nothing,
     File(OwnedFd),
+    /// This one, of which the place is not known.
+    Elsewhere(Identity),
     /// A file that cannot be opened from here.
     Hidden(Hidden),
 }
@@ -33,4 +37,21 @@ pub(super) fn identity(file: &OwnedFd) -> Option<Identity> {
 /// Opens `path` for a lock.
 pub(super) fn opened(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
+/// How long a daemon is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The result of `work`, which may wait for a daemon, if there is one in time. Otherwise its thread is left behind: it ends when the daemon
+/// answers or dies. Where no thread can be started, `work` is done here.
+pub(super) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, receiver) = mpsc::channel();
+    let work = Arc::new(Mutex::new(Some(work)));
+    let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let theirs = work.clone();
+    let started = std::thread::Builder::new().spawn(move || take(&theirs).map(|work| sender.send(work())));
+    match started {
+        Ok(_) => receiver.recv_timeout(PATIENCE).ok(),
+        Err(_) => take(&work).map(|work| work()),
+    }
 }

@@ -9,7 +9,8 @@
 //!       the affected file, no caller can cancel it half-way, and after a failure every later write and flush fails: a
 //!       success would say nothing about the lost writes.
 //!   F2  One process at a time writes to a store: `flock` on the file, and on block devices `O_EXCL`, which also
-//!       keeps mounts of the kernel's own file systems away. A loop device and the file behind it are the same store.
+//!       keeps mounts of the kernel's own file systems away. A loop device and the file behind it are the same store, and so are the
+//!       file that a mount of ours or an overlay shows and the one that stores it.
 //!   F3  A new image's name is durable before its creation is reported. Where it is to have one only when it is complete, a process that ends
 //!       earlier leaves nothing.
 //!   F4  No write goes through the page cache while another by-passes it. When the second ends, the kernel drops what the
@@ -21,6 +22,7 @@ mod direct;
 mod found;
 mod full;
 mod open;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -73,7 +75,7 @@ struct Shared {
     read_only: bool,
     /// Memory alignment that `file` requires: 1 where it is not opened for direct I/O.
     memory_align: usize,
-    /// The files behind a loop device, locked as `file` is (F2).
+    /// The files behind a loop device or a mount, locked as `file` is (F2).
     below: Vec<OwnedFd>,
     /// Keeps other users of a block device away while it lives (F2).
     claim: RefCell<Option<OwnedFd>>,

@@ -14,7 +14,10 @@
 //! index in the upper bits, and where that does not fit, an otherwise unused number.
 
 use std::cell::{Cell, RefCell};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use lru::LruCache;
@@ -167,6 +170,21 @@ impl Inodes {
             }
         }
         self.open_again(ino)
+    }
+
+    /// The name at which `ino` was found last, below the root; `None` where one on the way is not known.
+    pub(super) fn name_of(&self, ino: Ino) -> Option<PathBuf> {
+        let table = self.table.borrow();
+        let (mut names, mut next) = (Vec::new(), ino);
+        while next != Ino::ROOT {
+            let name = table.nodes.get(&next)?.name.as_ref()?;
+            names.push(OsStr::from_bytes(&name.name));
+            next = name.directory;
+            if names.len() > table.nodes.len() {
+                return None; // Another process has rearranged the tree in the meantime.
+            }
+        }
+        Some(names.into_iter().rev().collect())
     }
 
     /// Opens a closed node, after the closed directories on the path to it, from the top.
@@ -352,9 +370,8 @@ impl Inodes {
             node.has_names |= first.directory != directory || *first.name != *name;
         }
         match node.reach {
-            Reach::Open => {
-                table.open.promote(&ino);
-            }
+            // By the name under which it was found last: the one before may be gone, and `HostRoot::path_of` tells it.
+            Reach::Open => table.set_open(ino, Arc::new(file)),
             // It was pinned for lack of a name, and may have one now.
             Reach::Pinned(_) if !by_handle && name.is_some() => table.set_open(ino, Arc::new(file)),
             Reach::Pinned(_) => {}

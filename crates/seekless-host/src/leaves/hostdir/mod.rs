@@ -41,6 +41,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,8 +52,8 @@ use rustix::io::Errno;
 use seekless::device::{Counter, Data};
 use seekless::fs::{
     AllocateMode, Attr, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, FsError, FsResult, FsTraits,
-    Handle, NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
-    WriteMode, Writers, XattrMode, without_privileges,
+    Handle, NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, OutsideName, RenameMode, SeekTo, SetAttr, SetTime,
+    StatFs, WriteMode, Writers, XattrMode, without_privileges,
 };
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, Nanos, WallTime};
@@ -580,6 +581,17 @@ impl FileSystem for HostDir {
             self.let_go(opened.file);
         }
         Ok(())
+    }
+
+    async fn shown_file(&self, ino: Ino) -> FsResult<Option<OutsideName>> {
+        let file = self.inodes.file(ino)?;
+        let stat = sys::stat(&file).map_err(sys::error)?;
+        let path = self.inodes.host_root().path_of(&file, self.inodes.name_of(ino));
+        Ok((sys::kind(&stat)? == FileKind::Regular).then(|| OutsideName {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            path: path.into_os_string().into_vec(),
+        }))
     }
 
     fn outside_file(&self, ino: Ino, handle: Handle) -> Option<Box<dyn Any>> {

@@ -1,7 +1,7 @@
 //! Opens the directory that becomes the root, and finds out what can be done with it.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -63,8 +63,8 @@ pub(super) struct HostRoot {
     refuse_crossing: bool,
     /// Keeps others away.
     pub(super) claim: Claim,
-    /// Keeps the file system of the directory busy, so that it cannot be unmounted.
-    _original: OwnedFd,
+    /// The directory where it was found. Keeps its file system busy, so that it cannot be unmounted.
+    original: OwnedFd,
 }
 
 impl HostRoot {
@@ -108,7 +108,7 @@ impl HostRoot {
             submounts: options.submounts,
             refuse_crossing,
             claim,
-            _original: original,
+            original,
         };
         // /proc must be that of this process: the root must be found there under its own number.
         let again = host_root.reopen(&host_root.root, place).and_then(sys::stat).map_err(HostDirError::NoProc)?;
@@ -116,6 +116,23 @@ impl HostRoot {
             true => Ok(host_root),
             false => Err(HostDirError::NoProc(Errno::BADF)),
         }
+    }
+
+    /// Where the file is now, which is open as `file` and, if its name is known, was found at `name` below the root.
+    pub(super) fn path_of(&self, file: &OwnedFd, name: Option<PathBuf>) -> PathBuf {
+        let key = sys::stat(file).ok().map(|stat| Key::of(&stat));
+        let is_it = |relative: &Path| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let found = rustix::fs::openat(&self.root, relative, flags, Mode::empty()).and_then(sys::stat);
+            key.is_some() && found.ok().map(|found| Key::of(&found)) == key
+        };
+        // In the private copy of the mount the root has another path than outside. A file that was opened by its number may have none.
+        let by_kernel =
+            sys::path(file).ok().and_then(|path| Some(path.strip_prefix(sys::path(&self.root).ok()?).ok()?.to_owned()));
+        let mut known = [&by_kernel, &name].into_iter().flatten();
+        let relative = known.clone().find(|relative| is_it(relative)).or_else(|| known.next());
+        let directory = sys::path(&self.original).unwrap_or_default();
+        relative.map(|relative| directory.join(relative)).unwrap_or(directory)
     }
 
     /// Opens `name` in `directory` with `O_PATH`, whatever it is.

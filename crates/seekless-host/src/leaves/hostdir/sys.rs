@@ -1,7 +1,9 @@
 //! Conversions from the host kernel's types, and calls that `rustix` does not have.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -25,6 +27,13 @@ pub(super) fn stat_anew(file: impl AsFd) -> Result<Statx, Errno> {
 /// Attributes of `name` in `directory`, without following a link and without triggering an automount.
 pub(super) fn stat_at(directory: impl AsFd, name: &[u8]) -> Result<Statx, Errno> {
     rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, ATTRIBUTES)
+}
+
+/// Where the kernel has the open `file`.
+pub(super) fn path(file: impl AsFd) -> Result<PathBuf, Errno> {
+    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
 }
 
 /// Identity of an inode of the host.

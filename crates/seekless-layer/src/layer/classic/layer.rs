@@ -169,6 +169,10 @@ impl Layer for Classic {
         }
     }
 
+    async fn shows_file(&self, at: At<'_, Node>) -> FsResult<bool> {
+        Ok(at.node.form() == Some(Form::Plain))
+    }
+
     async fn getxattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<Vec<u8>> {
         at.lower.getxattr(at.ino, &mark::below(name)).await
     }

@@ -285,6 +285,10 @@ impl Layer for ChunkedLayer {
         }
     }
 
+    async fn shows_file(&self, at: At<'_, Node>) -> FsResult<bool> {
+        Ok(at.node.file().is_some() && self.open_data(&at).await?.is_none())
+    }
+
     async fn getxattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<Vec<u8>> {
         at.lower.getxattr(at.ino, &mark::below(name)).await
     }
