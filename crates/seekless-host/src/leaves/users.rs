@@ -4,10 +4,13 @@
 //! file (fcntl(2), "open file description locks"). They exclude no other user, work on directories too, and every
 //! process can query them. As with `flock`, nothing is written, and they vanish with the process.
 //!
+//! Users of parts of a file share its `flock`, and meet in locks of the same kind, one byte for each byte of the file, before the marks.
+//!
 //! Where the file system below has no such locks, there are no marks, and their information is missing.
 
 use std::fmt;
 use std::hash::Hasher;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -109,6 +112,39 @@ fn last_errno() -> Errno {
 /// When the file system has no such locks.
 pub(super) fn mark(file: &OwnedFd, mark: Mark) -> Result<(), Errno> {
     set(file, libc::F_RDLCK, mark)
+}
+
+/// All bytes of any file.
+pub(super) const WHOLE: Range<u64> = 0..1 << 59;
+/// Offset of the lock on the first byte of a file: locks on bytes themselves are left to other programs.
+const BYTES: u64 = 1 << 59;
+const _: () = assert!(BYTES + WHOLE.end == FIRST.cast_unsigned());
+
+/// Which bytes are locked for `part` of a file.
+pub(super) fn place_of(part: &Range<u64>) -> Range<u64> {
+    BYTES + part.start.min(WHOLE.end)..BYTES + part.end.min(WHOLE.end)
+}
+
+/// Locks `part` of `file` for as long as it is open: exclusive, which needs a file that is open for writing, or shared.
+///
+/// # Errors
+/// `WOULDBLOCK` when another user has some of it in a way that excludes this one; others where the file system has no such locks.
+pub(super) fn lock_part(file: &OwnedFd, part: &Range<u64>, exclusive: bool) -> Result<(), Errno> {
+    let place = place_of(part);
+    // A length of 0 would have no end.
+    if place.is_empty() {
+        return Ok(());
+    }
+    let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+    let lock = lock(kind, place.start.cast_signed(), (place.end - place.start).cast_signed());
+    // SAFETY: the call reads one structure.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        -1 => Err(match last_errno() {
+            Errno::ACCESS => Errno::WOULDBLOCK,
+            error => error,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Takes the mark back.

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use seekless::stack::quoted_path;
+use seekless::units::SECTOR_BYTES;
 
 use super::found::{Below, Hidden, Identity, identity, opened};
 use super::shown::behind_mount;
-use crate::leaves::users::Users;
+use crate::leaves::users::{Users, WHOLE, lock_part, place_of};
 
 /// Loop devices and mounts over each other.
 const DEPTH_MAX: usize = 16;
@@ -32,25 +34,34 @@ pub(super) enum NotLocked {
 /// What a loop device shows.
 struct Backing {
     identity: Identity,
-    /// A piece of the file, as with an offset or as a partition: others may use the rest.
-    is_part: bool,
+    /// Of the file; all of it, or what an offset, a limit or a partition leaves of it, so that others may use the rest.
+    part: Range<u64>,
 }
 
-/// Locks the files below the store `file`, shared or exclusive. One that cannot be opened is left out where the lock is shared: for a reader
+/// What of a file is `part` of a device that shows `shown` of it.
+fn part_of(shown: &Range<u64>, part: &Range<u64>) -> Range<u64> {
+    if *part == WHOLE {
+        return shown.clone();
+    }
+    let at = |offset: u64| shown.start.saturating_add(offset).min(shown.end);
+    at(part.start)..at(part.end)
+}
+
+/// Locks the files below the store `file`, shared or exclusive: all of each, or the part that the store is in. One that cannot be opened is left out where the lock is shared: for a reader
 /// it is enough that the kernel shows no writer.
 ///
 /// # Errors
 /// When another process has one of them: its users. When one cannot be opened, and the lock is to be exclusive.
 pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<OwnedFd>, NotLocked> {
     let mut held: Vec<OwnedFd> = Vec::new();
-    let mut shared_from_here = shared;
+    let mut part = WHOLE;
     for _ in 0..DEPTH_MAX {
         let last = held.last().unwrap_or(file);
         let found = match FileType::from_raw_mode(rustix::fs::fstat(last).map_or(0, |stat| stat.st_mode)) {
             FileType::BlockDevice => match backing(last) {
                 None => Below::Nothing,
                 Some(backing) => {
-                    shared_from_here = shared || backing.is_part;
+                    part = part_of(&backing.part, &part);
                     behind_loop_device(last, &backing)
                 }
             },
@@ -58,42 +69,69 @@ pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<OwnedFd>, N
             _ => Below::Nothing,
         };
         let below = match found {
-            Below::Elsewhere(identity) if is_locked(identity, shared_from_here) => {
+            Below::Elsewhere(identity) if is_locked(identity, shared, &part) => {
                 return Err(NotLocked::InUse(Users::default()));
             }
             // A file whose users this process cannot keep away: those that came first are all it can see.
             Below::Nothing | Below::Elsewhere(_) => break,
             Below::File(below) => below,
             Below::Hidden(hidden) => match hidden.identity {
-                Some(identity) if is_locked(identity, shared_from_here) => {
+                Some(identity) if is_locked(identity, shared, &part) => {
                     return Err(NotLocked::InUse(Users::default()));
                 }
                 _ if shared => break,
                 _ => return Err(NotLocked::Hidden(hidden)),
             },
         };
-        let operation = match shared_from_here {
-            true => FlockOperation::NonBlockingLockShared,
-            false => FlockOperation::NonBlockingLockExclusive,
-        };
-        if let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&below, operation) {
-            return Err(NotLocked::InUse(Users::of(&below)));
-        }
-        held.push(below);
+        held.push(lock_file(below, &part, shared)?);
     }
     Ok(held)
 }
 
-/// Whether the kernel lists a `flock` on the file that keeps away a shared one, or any. It does not list those of processes that this one
-/// cannot see, and names the file system rather than the device that stat(2) names where those differ.
-fn is_locked((device, inode): Identity, shared: bool) -> bool {
+/// Locks `part` of `file`. Users of parts share a `flock`, which keeps those away who use all of it for writing.
+fn lock_file(file: OwnedFd, part: &Range<u64>, shared: bool) -> Result<OwnedFd, NotLocked> {
+    let is_part = *part != WHOLE;
+    let operation = match shared || is_part {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    // An exclusive lock on a part needs a file that is open for writing. Who may not do that has at least the shared one.
+    let writes = !shared && is_part;
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let writable = writes.then(|| rustix::fs::open(again, flags, Mode::empty()).ok()).flatten();
+    let exclusive = writable.is_some();
+    let file = writable.unwrap_or(file);
+    let locked = match rustix::fs::flock(&file, operation) {
+        Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK),
+        _ if shared || is_part => lock_part(&file, part, exclusive),
+        _ => Ok(()),
+    };
+    match locked {
+        Err(Errno::WOULDBLOCK) => Err(NotLocked::InUse(Users::of(&file))),
+        _ => Ok(file),
+    }
+}
+
+/// Whether the kernel lists a lock on `part` of the file that keeps away a shared one, or any. It does not list those of processes that this
+/// one cannot see, and names the file system rather than the device that stat(2) names where those differ.
+fn is_locked((device, inode): Identity, shared: bool, part: &Range<u64>) -> bool {
     let file = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     table.lines().any(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
         // One that waits has an arrow before its kind.
-        [_, "FLOCK", _, mode, _, of, ..] => of == file && (mode == "WRITE" || !shared),
+        [_, "FLOCK", _, mode, _, of, ..] => of == file && (mode == "WRITE" || !shared && *part == WHOLE),
+        [_, "OFDLCK", _, mode, _, of, start, last] if of == file && (mode == "WRITE" || !shared) => {
+            let start = start.parse().unwrap_or(0);
+            let end = last.parse().map_or(u64::MAX, |last: u64| last.saturating_add(1));
+            overlap(&(start..end), &place_of(part))
+        }
         _ => false,
     })
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start.max(other.start) < one.end.min(other.end)
 }
 
 /// Whether a loop device over the file is open for a sole user.
@@ -113,20 +151,25 @@ fn loop_devices() -> impl Iterator<Item = PathBuf> {
     entries.filter(|entry| entry.path().join("loop").exists()).map(|entry| Path::new("/dev").join(entry.file_name()))
 }
 
-/// The directory of a block device in sysfs where its kernel driver says what it shows, and whether the device is a partition.
-fn sysfs(device: &OwnedFd) -> Option<(PathBuf, bool)> {
+/// The directory of a block device in sysfs where its kernel driver says what it shows, and of a partition its place on the whole device.
+fn sysfs(device: &OwnedFd) -> Option<(PathBuf, Option<Range<u64>>)> {
     let number = rustix::fs::fstat(device).ok()?.st_rdev;
     let of_device =
         PathBuf::from(format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)));
-    [("loop", false), ("../loop", true)].into_iter().find_map(|(name, is_partition)| {
-        let found = of_device.join(name);
-        found.exists().then_some((found, is_partition))
-    })
+    let of_driver = of_device.join("loop");
+    if of_driver.exists() {
+        return Some((of_driver, None));
+    }
+    let of_driver = of_device.join("../loop");
+    let sectors = |name: &str| fs::read_to_string(of_device.join(name)).ok()?.trim().parse::<u64>().ok();
+    let start = sectors("start")?.saturating_mul(SECTOR_BYTES);
+    let end = start.saturating_add(sectors("size")?.saturating_mul(SECTOR_BYTES));
+    of_driver.exists().then_some((of_driver, Some(start..end)))
 }
 
 /// What the loop device `device` shows; `None` for every other file.
 fn backing(device: &OwnedFd) -> Option<Backing> {
-    let (_, is_partition) = sysfs(device)?;
+    let (_, partition) = sysfs(device)?;
     /// `struct loop_info64` of `linux/loop.h`, of which the first numbers are wanted.
     #[repr(C)]
     struct LoopInfo {
@@ -142,8 +185,16 @@ fn backing(device: &OwnedFd) -> Option<Backing> {
     let mut info = LoopInfo { device: 0, inode: 0, shown_device: 0, offset: 0, size_limit: 0, rest: [0; 24] };
     // SAFETY: the kernel writes at most the 232 bytes of the structure that the request is defined with.
     let answer = unsafe { libc::ioctl(device.as_raw_fd(), GET_STATUS, &raw mut info) };
-    let is_part = is_partition || info.offset != 0 || info.size_limit != 0;
-    (answer == 0).then_some(Backing { identity: (info.device, info.inode), is_part })
+    if answer != 0 {
+        return None;
+    }
+    let end = match info.size_limit {
+        0 => WHOLE.end,
+        limit => info.offset.saturating_add(limit),
+    };
+    let shown = info.offset..end;
+    let part = partition.map_or(shown.clone(), |partition| part_of(&shown, &partition));
+    Some(Backing { identity: (info.device, info.inode), part })
 }
 
 /// The file behind the loop device `device`, by the name that it had when it was attached.

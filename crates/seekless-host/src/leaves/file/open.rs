@@ -17,7 +17,7 @@ use super::below::{NotLocked, is_used_above, lock_below};
 use super::direct::Direct;
 use super::found::Hidden;
 use super::{FileDevice, Shared};
-use crate::leaves::users::Users;
+use crate::leaves::users::{Users, WHOLE, lock_part};
 use crate::reactor::Reactor;
 
 /// Which requests by-pass the host's page cache (`O_DIRECT`).
@@ -279,6 +279,10 @@ fn lock(file: &OwnedFd, path: &Path, shared: bool, block_device: bool) -> Result
     let mut tries_left = if block_device { 20 } else { 0 };
     loop {
         match rustix::fs::flock(file, operation) {
+            // Users of a part share the lock, too.
+            Ok(()) if shared && lock_part(file, &WHOLE, false) == Err(Errno::WOULDBLOCK) => {
+                return Err(FileError::InUse { path: path.to_owned(), users: Users::of(file) });
+            }
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) if tries_left > 0 => {

@@ -491,3 +491,51 @@ fn block_devices_are_claimed() {
     assert_eq!(exclusive().unwrap_err(), Errno::BUSY);
     bench.executor.block_on(async { device.discard(Sector(0), 8192).await.unwrap() }).unwrap();
 }
+
+/// Loop devices over a file, by the options of `losetup`.
+fn attached<const N: usize>(file: &Path, options: [&[&str]; N]) -> Option<[LoopDevice; N]> {
+    let devices = options.map(|options| LoopDevice::attach_with(file, 512, options));
+    devices.iter().all(Option::is_some).then(|| devices.map(|device| device.expect("looked at above")))
+}
+
+/// Aim: of loop devices over parts of a file, those with a byte in common have one user that writes, or any that read; others do not disturb
+/// each other; and a user of the whole file keeps all away, as they do it. Method: parts side by side and overlapping, with an end and without,
+/// and parts of a part; every pair.
+#[test]
+fn parts_of_a_file_are_used_once() {
+    const MI: &str = "1048576";
+    let bench = Bench::new(Backend::Pool);
+    std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
+    let first = ["--sizelimit", MI];
+    let second = ["--offset", MI, "--sizelimit", MI];
+    let from_second = ["--offset", MI];
+    let last = ["--offset", "3145728"];
+    let Some(direct) = attached(&bench.path(), [&first, &first, &second, &from_second, &last]) else { return };
+    let Some(inner) = attached(direct[3].path(), [&first, &["--offset", MI, "--sizelimit", MI]]) else { return };
+    // Where they begin and end in the file, in MiB.
+    let places = [(0, 1), (0, 1), (1, 2), (1, 4), (3, 4), (1, 2), (2, 3), (0, 4)];
+    let (devices, whole) = (direct.iter().chain(&inner).map(LoopDevice::path), bench.path());
+    let ways: Vec<(&Path, (u64, u64))> = devices.chain([whole.as_path()]).zip(places).collect();
+    for (user, used) in &ways {
+        for (mine, theirs) in
+            [(BUFFERED, BUFFERED), (BUFFERED, READ_ONLY), (READ_ONLY, BUFFERED), (READ_ONLY, READ_ONLY)]
+        {
+            let device = bench.open(user, mine).unwrap();
+            for (other, wanted) in ways.iter().filter(|(other, _)| other != user) {
+                let meet = used.0.max(wanted.0) < used.1.min(wanted.1);
+                let reading = mine.read_only && theirs.read_only;
+                let opened = bench.open(other, theirs);
+                match meet && !reading {
+                    true => assert!(
+                        matches!(opened, Err(FileError::InUse { .. })),
+                        "{used:?} {mine:?}, {wanted:?} {theirs:?}: {opened:?}"
+                    ),
+                    false => {
+                        drop(opened.unwrap_or_else(|error| panic!("{used:?} {mine:?}, {wanted:?} {theirs:?}: {error}")))
+                    }
+                }
+            }
+            drop(device);
+        }
+    }
+}
