@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use seekless::stack::quoted_path;
 use seekless::units::SECTOR_BYTES;
 
-use super::found::{Below, Hidden, Identity, identity, opened};
-use super::shown::behind_mount;
+use super::found::{Below, Hidden, Identity, PATIENCE, identity, in_time, opened};
+use super::shown::{behind_mount, is_stored_elsewhere};
 use crate::leaves::users::{Users, WHOLE, lock_part, place_of};
 
 /// Loop devices and mounts over each other.
@@ -31,11 +31,19 @@ pub(super) enum NotLocked {
     Hidden(Hidden),
 }
 
+/// A file below a store, and what of it the store is in.
+pub(super) struct Locked {
+    pub(super) file: OwnedFd,
+    pub(super) part: Range<u64>,
+}
+
 /// What a loop device shows.
 struct Backing {
     identity: Identity,
     /// Of the file; all of it, or what an offset, a limit or a partition leaves of it, so that others may use the rest.
     part: Range<u64>,
+    /// The file is a block device.
+    is_over_device: bool,
 }
 
 /// What of a file is `part` of a device that shows `shown` of it.
@@ -52,11 +60,11 @@ fn part_of(shown: &Range<u64>, part: &Range<u64>) -> Range<u64> {
 ///
 /// # Errors
 /// When another process has one of them: its users. When one cannot be opened, and the lock is to be exclusive.
-pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<OwnedFd>, NotLocked> {
-    let mut held: Vec<OwnedFd> = Vec::new();
+pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<Locked>, NotLocked> {
+    let mut held: Vec<Locked> = Vec::new();
     let mut part = WHOLE;
     for _ in 0..DEPTH_MAX {
-        let last = held.last().unwrap_or(file);
+        let last = held.last().map_or(file, |locked| &locked.file);
         let found = match FileType::from_raw_mode(rustix::fs::fstat(last).map_or(0, |stat| stat.st_mode)) {
             FileType::BlockDevice => match backing(last) {
                 None => Below::Nothing,
@@ -83,7 +91,7 @@ pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<OwnedFd>, N
                 _ => return Err(NotLocked::Hidden(hidden)),
             },
         };
-        held.push(lock_file(below, &part, shared)?);
+        held.push(Locked { file: lock_file(below, &part, shared)?, part: part.clone() });
     }
     Ok(held)
 }
@@ -134,21 +142,69 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start.max(other.start) < one.end.min(other.end)
 }
 
-/// Whether a loop device over the file is open for a sole user.
-pub(super) fn is_used_above(file: &OwnedFd) -> bool {
+/// Whether a loop device over `part` of the file, however many others or mounts are between them, is open for a sole user.
+pub(super) fn is_used_above(file: &OwnedFd, part: &Range<u64>) -> bool {
     let Some(identity) = identity(file) else { return false };
-    loop_devices().any(|path| {
-        let over = |device: &OwnedFd| backing(device).is_some_and(|backing| backing.identity == identity);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::open(&path, flags, Mode::empty()).is_ok_and(|device| over(&device))
-            && matches!(rustix::fs::open(&path, flags | OFlags::EXCL, Mode::empty()), Err(Errno::BUSY))
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let is_used = |path: &Path| matches!(rustix::fs::open(path, flags | OFlags::EXCL, Mode::empty()), Err(Errno::BUSY));
+    let shows =
+        |path: &Path| rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|device| shows(device, identity, part));
+    loop_devices().any(|LoopDevice { path, partitions }| {
+        // A device is busy while a partition is, and has no other user then.
+        is_used(&path)
+            && match partitions.iter().filter(|path| is_used(path)).collect::<Vec<_>>()[..] {
+                [] => shows(&path),
+                ref used => used.iter().any(|path| shows(path)),
+            }
     })
 }
 
-/// Those that show something.
-fn loop_devices() -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    entries.filter(|entry| entry.path().join("loop").exists()).map(|entry| Path::new("/dev").join(entry.file_name()))
+/// Whether a loop device shows `part` of the file `wanted`.
+fn shows(device: OwnedFd, wanted: Identity, part: &Range<u64>) -> bool {
+    let (mut last, mut shown) = (device, WHOLE);
+    for _ in 0..DEPTH_MAX {
+        let below = match backing(&last) {
+            Some(backing) => {
+                shown = part_of(&backing.part, &shown);
+                if backing.identity == wanted {
+                    return overlap(&shown, part);
+                }
+                // Most are on a file system that stores its files itself, and some on one that does not answer.
+                let may_be_shown = || backing_path(&last).is_some_and(|path| is_stored_elsewhere(&path));
+                match backing.is_over_device || may_be_shown() {
+                    true => behind_loop_device(&last, &backing),
+                    false => Below::Nothing,
+                }
+            }
+            None => behind_mount(&last),
+        };
+        last = match below {
+            Below::File(below) => below,
+            Below::Elsewhere(found) | Below::Hidden(Hidden { identity: Some(found), .. }) => {
+                return found == wanted && overlap(&shown, part);
+            }
+            Below::Nothing | Below::Hidden(_) => return false,
+        };
+        if identity(&last) == Some(wanted) {
+            return overlap(&shown, part);
+        }
+    }
+    false
+}
+
+/// One that shows something, as a path, and those of its partitions.
+struct LoopDevice {
+    path: PathBuf,
+    partitions: Vec<PathBuf>,
+}
+
+fn loop_devices() -> impl Iterator<Item = LoopDevice> {
+    let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
+    let device = |entry: &fs::DirEntry| Path::new("/dev").join(entry.file_name());
+    entries(Path::new("/sys/block")).filter(|entry| entry.path().join("loop").exists()).map(move |entry| {
+        let inside = entries(&entry.path()).filter(|inside| inside.path().join("partition").exists());
+        LoopDevice { path: device(&entry), partitions: inside.map(|inside| device(&inside)).collect() }
+    })
 }
 
 /// The directory of a block device in sysfs where its kernel driver says what it shows, and of a partition its place on the whole device.
@@ -194,18 +250,28 @@ fn backing(device: &OwnedFd) -> Option<Backing> {
     };
     let shown = info.offset..end;
     let part = partition.map_or(shown.clone(), |partition| part_of(&shown, &partition));
-    Some(Backing { identity: (info.device, info.inode), part })
+    // Of a regular file it is the device that has it.
+    let is_over_device = info.shown_device != info.device;
+    Some(Backing { identity: (info.device, info.inode), part, is_over_device })
+}
+
+/// The name that the file behind the loop device `device` had when it was attached.
+fn backing_path(device: &OwnedFd) -> Option<PathBuf> {
+    let (directory, _) = sysfs(device)?;
+    let name = fs::read(directory.join("backing_file")).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name))))
 }
 
 /// The file behind the loop device `device`, by the name that it had when it was attached.
 fn behind_loop_device(device: &OwnedFd, backing: &Backing) -> Below {
     let directory = sysfs(device).map(|(directory, _)| directory).unwrap_or_default();
-    let name = fs::read(directory.join("backing_file")).unwrap_or_default();
-    let path = Path::new(OsStr::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name)));
-    let why = match opened(path) {
-        Ok(file) if identity(&file) == Some(backing.identity) => return Below::File(file),
-        Ok(_) => "is another file now".to_owned(),
-        Err(cause) => format!("cannot be opened: {cause}"),
+    let path = backing_path(device).unwrap_or_default();
+    let asked = path.clone();
+    let why = match in_time(move || opened(&asked)) {
+        Some(Ok(file)) if identity(&file) == Some(backing.identity) => return Below::File(file),
+        Some(Ok(_)) => "is another file now".to_owned(),
+        Some(Err(cause)) => format!("cannot be opened: {cause}"),
+        None => format!("cannot be opened within {} s", PATIENCE.as_secs()),
     };
     let directory = fs::canonicalize(&directory).unwrap_or(directory);
     let number = directory.parent().and_then(Path::file_name).unwrap_or_default().display();

@@ -168,9 +168,12 @@ impl FileDevice {
                 }
             })?,
         };
-        if !options.read_only && !block_device && std::iter::once(&file).chain(&below).any(is_used_above) {
+        // This device itself is claimed below.
+        let all = std::iter::once((&file, &WHOLE)).chain(below.iter().map(|locked| (&locked.file, &locked.part)));
+        if !options.read_only && all.into_iter().any(|(file, part)| is_used_above(file, part)) {
             return Err(in_use(Users::default()));
         }
+        let below: Vec<OwnedFd> = below.into_iter().map(|locked| locked.file).collect();
         let claim = if options.read_only { None } else { claim(path, block_device)? };
 
         let bytes = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(error("find the size of"))?;

@@ -39,6 +39,13 @@ pub(super) fn behind_mount(file: &OwnedFd) -> Below {
     }
 }
 
+/// Whether a file at `path` may have its bytes in another one, according to the mount table.
+pub(super) fn is_stored_elsewhere(path: &Path) -> bool {
+    let table = mount_table::read();
+    let holder = path.ancestors().find_map(|place| table.iter().rfind(|mount| mount.mount_point == place));
+    holder.is_some_and(|mount| mount.is_ours() || mount.kind == "overlay")
+}
+
 /// The mount through which `file` was opened.
 fn mount_of(file: &OwnedFd) -> Option<MountInfo> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;

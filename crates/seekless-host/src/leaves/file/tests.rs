@@ -539,3 +539,32 @@ fn parts_of_a_file_are_used_once() {
         }
     }
 }
+
+/// Aim: a user in the kernel, of which locks say nothing, is seen from the other ways to what it uses (F2). Method: a claim on one loop device, as
+/// a mount has it, and its file and another device opened; and a partition, beside which there is room.
+#[test]
+fn users_in_the_kernel_are_seen_through_loop_devices() {
+    let bench = Bench::new(Backend::Pool);
+    std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
+    let first: [&str; 2] = ["--sizelimit", "1048576"];
+    let rest: [&str; 2] = ["--offset", "1048576"];
+    let Some([one, two, first, rest]) = attached(&bench.path(), [&[], &[], &first, &rest]) else { return };
+    let Some(above) = LoopDevice::attach(one.path(), 512) else { return };
+    let is_refused = |path: &Path| match bench.open(path, BUFFERED) {
+        Ok(_) => false,
+        Err(FileError::InUse { .. }) => true,
+        Err(error) => panic!("{}: {error}", path.display()),
+    };
+    let file = bench.path();
+    for (used, free) in
+        [(&one, &[][..]), (&two, &[]), (&above, &[]), (&first, &[rest.path()]), (&rest, &[first.path()])]
+    {
+        let claim = rustix::fs::open(used.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty()).unwrap();
+        for other in [&one, &two, &above, &first, &rest].map(LoopDevice::path).into_iter().chain([file.as_path()]) {
+            let refused = is_refused(other);
+            assert_eq!(refused, !free.contains(&other), "{} after {}", other.display(), used.path().display());
+        }
+        drop(claim);
+        drop(bench.open(used.path(), BUFFERED).unwrap());
+    }
+}
