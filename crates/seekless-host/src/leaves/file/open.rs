@@ -174,6 +174,9 @@ impl FileDevice {
             return Err(in_use(Users::default()));
         }
         let below: Vec<OwnedFd> = below.into_iter().map(|locked| locked.file).collect();
+        if !below.is_empty() {
+            forget_what_was_read(std::iter::once(&file).chain(&below));
+        }
         let claim = if options.read_only { None } else { claim(path, block_device)? };
 
         let bytes = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(error("find the size of"))?;
@@ -272,6 +275,15 @@ fn not_a_store(path: &Path, found: FileType) -> FileError {
         _ => ("of an unknown kind", ""),
     };
     FileError::NotAStore { path: path.to_owned(), kind, hint }
+}
+
+/// Has the kernel forget what it has read of files that show the bytes of each other. While any program has a loop device open, it keeps what it has
+/// read of it, although its file may have been written since, by its name.
+fn forget_what_was_read<'a>(files: impl Iterator<Item = &'a OwnedFd>) {
+    for file in files {
+        // A hint, which the kernel follows for all that is not being changed.
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    }
 }
 
 /// F2, for every kind of store that is locked.

@@ -492,6 +492,35 @@ fn block_devices_are_claimed() {
     bench.executor.block_on(async { device.discard(Sector(0), 8192).await.unwrap() }).unwrap();
 }
 
+/// Aim: what was written to a file by its name is read from a loop device over it, in turn. Method: another program has the device open and
+/// has read from it, so that the kernel keeps what it knows of it.
+#[test]
+fn a_loop_device_shows_what_its_file_has_now() {
+    let bench = Bench::new(Backend::Pool);
+    std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
+    let Some(disk) = LoopDevice::attach(&bench.path(), 512) else { return };
+    let Some(above) = LoopDevice::attach(disk.path(), 512) else { return };
+    let mut others = [&disk, &above].map(|device| std::fs::File::open(device.path()).unwrap());
+    for round in 1..4_u8 {
+        for other in &mut others {
+            std::io::Seek::rewind(other).unwrap();
+            std::io::Read::read_exact(other, &mut [0; 4096]).unwrap();
+        }
+        let device = bench.open(&bench.path(), BUFFERED).unwrap();
+        let written = async {
+            device.write(Sector(0), Data::from_slice(&[round; 4096]), WriteFlags::NONE).await.unwrap();
+            device.flush().await.unwrap();
+        };
+        bench.executor.block_on(written).unwrap();
+        drop(device);
+        for way in [&disk, &above] {
+            let device = bench.open(way.path(), READ_ONLY).unwrap();
+            let read = bench.executor.block_on(device.read(Sector(0), Buf::dirty(4096))).unwrap().unwrap();
+            assert!(read.iter().all(|&byte| byte == round), "{} in round {round}", way.path().display());
+        }
+    }
+}
+
 /// Loop devices over a file, by the options of `losetup`.
 fn attached<const N: usize>(file: &Path, options: [&[&str]; N]) -> Option<[LoopDevice; N]> {
     let devices = options.map(|options| LoopDevice::attach_with(file, 512, options));
