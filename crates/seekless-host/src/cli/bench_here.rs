@@ -62,17 +62,29 @@ impl Drop for OwnDirectory {
     }
 }
 
-/// How directories are synced and read cold: our own mounts need more than the kernel offers.
+/// How directories are synced and read cold: our own mounts need more than the kernel offers, also below an overlay, which passes
+/// nothing on to them.
 pub(super) fn host() -> Host {
     Host {
-        sync: |directory: &File, path: &Path| match crate::fuse::sync(path) {
-            Ok(()) => Ok(()),
-            Err(SyncError::NotOurs { .. }) => Ok(rustix::fs::syncfs(directory)?),
-            Err(error) => Err(io::Error::other(error.to_string())),
+        sync: |directory: &File, path: &Path| match told(path, crate::fuse::sync) {
+            Some(told) => told,
+            None => {
+                rustix::fs::syncfs(directory)?;
+                crate::fuse::stored_in(path).and_then(|stored| told(&stored, crate::fuse::sync)).unwrap_or(Ok(()))
+            }
         },
-        drop_caches: |path: &Path| match crate::fuse::drop_caches(path) {
-            Ok(()) | Err(SyncError::NotOurs { .. }) => Ok(()),
-            Err(error) => Err(io::Error::other(error.to_string())),
+        drop_caches: |path: &Path| {
+            let below = || crate::fuse::stored_in(path).and_then(|stored| told(&stored, crate::fuse::drop_caches));
+            told(path, crate::fuse::drop_caches).or_else(below).unwrap_or(Ok(()))
         },
+    }
+}
+
+/// What came of telling the mount of ours that holds `path`; `None` where none does.
+fn told(path: &Path, tell: impl Fn(&Path) -> Result<(), SyncError>) -> Option<io::Result<()>> {
+    match tell(path) {
+        Ok(()) => Some(Ok(())),
+        Err(SyncError::NotOurs { .. }) => None,
+        Err(error) => Some(Err(io::Error::other(error.to_string()))),
     }
 }

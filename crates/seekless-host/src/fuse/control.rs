@@ -456,14 +456,28 @@ fn mount_of(path: &Path) -> Option<MountInfo> {
     path.ancestors().find_map(mount_table::find).filter(MountInfo::is_ours)
 }
 
+/// Overlays over each other.
+const OVERLAYS_MAX: usize = 16;
+
+/// The directory in a mount of ours in which the overlay that holds `path` stores, where it can be found.
+pub fn stored_in(path: &Path) -> Option<PathBuf> {
+    let mut at = std::fs::canonicalize(path).ok()?;
+    for _ in 0..OVERLAYS_MAX {
+        let overlay = at.ancestors().find_map(mount_table::find).filter(|holder| holder.kind == "overlay")?;
+        at = overlay.directory_below(&overlay.option("upperdir")?)?;
+        if mount_of(&at).is_some() {
+            return Some(at);
+        }
+    }
+    None
+}
+
 /// What to do for `path`, which is in no mount of ours: an overlay stores in its upper directory, which may be in one.
 fn elsewhere(path: &Path) -> String {
-    /// Overlays over each other.
-    const DEPTH_MAX: usize = 16;
     const IN_A_CONTAINER: &str = "use sync(1), which does not reach a mount of ours in which this overlay stores: if there is one, run \
         `seekless sync` where that is mounted, or have the program sync its files";
     let mut at = path.to_owned();
-    for _ in 0..DEPTH_MAX {
+    for _ in 0..OVERLAYS_MAX {
         let holder = at.ancestors().find_map(mount_table::find);
         let Some(overlay) = holder.filter(|holder| holder.kind == "overlay") else { break };
         let Some(given) = overlay.option("upperdir") else { break };

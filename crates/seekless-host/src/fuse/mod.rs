@@ -42,7 +42,7 @@ mod write_back;
 
 pub use control::{
     NoAnswer, RemountError, SyncError, UmountError, asked, drop_caches, is_dead, mount_options_of, remount, statistics,
-    sync, umount,
+    stored_in, sync, umount,
 };
 pub use errno::errno_of;
 pub use mount::{DeadMount, MountError, MountOptions};

@@ -219,3 +219,29 @@ fn an_image_that_is_stored_out_of_sight_is_only_read() {
     scratch.good(&["mount", "lfs / file:h/a.img", "m1"]);
     scratch.good(&["umount", "m1"]);
 }
+
+/// Aim: a benchmark in an overlay that stores in a mount of ours measures syncs that make files durable. Method: a small one, after which the
+/// mount has counted flushes of its image that only a sync asks for.
+#[test]
+fn a_benchmark_syncs_below_an_overlay() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    // Checkpoints of its own would be flushes, too.
+    scratch.good(&["mount", "lfs:checkpoint=1h,write-back=1h / file:data/a.img", "m1", "-o", "commit=3600"]);
+    let Some(overlay) = Overlay::mount(&scratch, "lower", "m1/upper", "m1/work", "ov") else { return };
+    scratch.good(&["sync", "m1"]);
+    let flushes = || {
+        let counted: serde_json::Value = serde_json::from_str(&scratch.good(&["stat", "--json", "m1"])).unwrap();
+        let text = counted.to_string();
+        let (_, number) = text.split_once("\"flushes\":").unwrap_or_else(|| panic!("no flushes in {text}"));
+        number.split([',', '}']).next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = flushes();
+    let ended = scratch.run(&["bench", "smallfile", "--files", "20", "--on", "./ov"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(flushes() > before, "no sync has come to the mount");
+    drop(overlay);
+    scratch.good(&["umount", "m1"]);
+}
