@@ -42,6 +42,8 @@ pub enum Kind {
     Cited,
     /// We remember it, and have not seen the paper's text.
     Recalled,
+    /// Read off a drawing that is not in the text that was at hand, or off another work's drawing of the same.
+    Digitised,
 }
 
 impl Kind {

@@ -92,6 +92,7 @@ fn claims_agree_with_statements() {
                     (Kind::Derived, _) => format!("calculated: {}", number.trim_end()),
                     (Kind::Cited, _) => format!("cited: {}", number.trim_end()),
                     (Kind::Recalled, _) => format!("recalled: {}", number.trim_end()),
+                    (Kind::Digitised, _) => format!("digitised: {}", number.trim_end()),
                     _ => number.trim_end().to_owned(),
                 }
             };
@@ -244,6 +245,17 @@ fn without_metric(list: &[Statement]) -> String {
     }
 }
 
+/// How many results have a number, and not words only.
+fn with_number(list: &[Statement]) -> usize {
+    let has_number = |statement: &&Statement| {
+        statement.kind.is_result()
+            && statement.kind != Kind::Qualitative
+            && !statement.value.is_empty()
+            && statement.unit != "yes"
+    };
+    list.iter().filter(has_number).count()
+}
+
 /// Aim: what pages say of how much holds is so. Method: counts and tables from the lists.
 #[test]
 fn pages_have_the_statements() {
@@ -254,18 +266,18 @@ fn pages_have_the_statements() {
     let experiments = experiments();
     let is_setup = |kind| kind == Kind::Setup;
     let mut overview = String::from(
-        "| paper | at hand | results | hold | of these by arithmetic, a test or a script | differ | not measured | set-ups | the same | other | not compared | cited | recalled |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| paper | at hand | results | hold | of these by arithmetic, a test or a script | differ | not measured | set-ups | the same | other | not compared | cited | recalled | digitised |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut all: Vec<Statement> = Vec::new();
     for (paper, at_hand) in PAPERS {
         let list = list(paper);
         let (results, setup) = (Counts::of(&list, Kind::is_result), Counts::of(&list, is_setup));
         let others = |wanted: Kind| list.iter().filter(|statement| statement.kind == wanted).count();
-        let (cited, recalled) = (others(Kind::Cited), others(Kind::Recalled));
+        let (cited, recalled, digitised) = (others(Kind::Cited), others(Kind::Recalled), others(Kind::Digitised));
         let _ = writeln!(
             overview,
-            "| [[{paper}]](papers/statements/{paper}.md) | {at_hand} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {cited} | {recalled} |",
+            "| [[{paper}]](papers/statements/{paper}.md) | {at_hand} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {cited} | {recalled} | {digitised} |",
             results.all(),
             results.holds,
             held_without_metric(&list),
@@ -297,6 +309,7 @@ fn pages_have_the_statements() {
             (Kind::Setup, "Set-up"),
             (Kind::Cited, "Cited from other works"),
             (Kind::Recalled, "Recalled, not verifiable here"),
+            (Kind::Digitised, "Digitised from drawings that are not in the text at hand"),
         ] {
             if others(kind) > 0 {
                 let _ = write!(tables, "\n## {title}\n\n{}", table_of(&list, |other| other == kind, &experiments));
@@ -309,9 +322,11 @@ fn pages_have_the_statements() {
     let Counts { holds, differs, open } = Counts::of(&all, Kind::is_result);
     let total = holds + differs + open;
     let arithmetic = held_without_metric(&all);
+    let numbers = with_number(&all);
     let line = format!(
-        "Of {total} quantitative statements in the texts of five papers {holds} hold here, {differs} differ, and {open} are not measured. Of those \
-         that hold, {arithmetic} do so without an experiment, by the papers' own arithmetic, repeated, by a test of the code, or by a script in real time: \
+        "Of {total} statements of results, {numbers} of them with a number, {holds} hold here, {differs} differ, and {open} are not measured. They \
+         are from the texts of five papers, of which we had two whole and of three excerpts. Of those that hold, {arithmetic} do so without an experiment, \
+         by the papers' own arithmetic, repeated, by a test of the code, or by a script in real time: \
          [the lists](docs/papers.md#statement-by-statement) have every one, with its bounds and the reason."
     );
     check("../README.md", "statements", &line);
