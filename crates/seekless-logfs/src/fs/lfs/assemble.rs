@@ -24,7 +24,7 @@ use super::state::{State, Step};
 /// # Errors
 /// `Load` when a block of the tables is not in memory; `NoSpace` when there are not enough clean segments, which S3
 /// excludes. After an error nothing has changed, except that more may be dirty.
-pub(super) fn assemble(state: &mut State, scope: Scope) -> Step<Option<Transaction>> {
+pub(super) fn assemble(state: &mut State, scope: Scope<'_>) -> Step<Option<Transaction>> {
     let plan = plan(state, scope)?;
     Ok(plan.map(|plan| lay_down(state, scope, plan)))
 }

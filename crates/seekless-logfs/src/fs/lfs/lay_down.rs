@@ -37,7 +37,7 @@ pub(super) struct Transaction {
 }
 
 /// Gives everything in the plan its address and its bytes.
-pub(super) fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
+pub(super) fn lay_down(state: &mut State, scope: Scope<'_>, plan: Plan) -> Transaction {
     let Plan { pieces, freed, partials } = plan;
     let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
     if is_checkpoint {
@@ -74,7 +74,7 @@ pub(super) fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transacti
 
 /// A partial segment of a transaction that is being laid down.
 struct Laying<'a> {
-    scope: Scope,
+    scope: Scope<'a>,
     /// Sequence number after the last partial segment of the transaction.
     end_sequence: u64,
     partial: &'a Planned,
@@ -182,7 +182,7 @@ impl Laying<'_> {
 }
 
 /// The checkpoint at the end of the log, for its slot. What is written from now on belongs to the next one.
-fn lay_slot(state: &mut State, scope: Scope, end_sequence: u64) -> SlotWrite {
+fn lay_slot(state: &mut State, scope: Scope<'_>, end_sequence: u64) -> SlotWrite {
     let checkpoint = checkpoint_record(state, scope, state.log.end.chain, end_sequence);
     let slot = SlotWrite { serial: checkpoint.serial, block: checkpoint.to_block().into() };
     state.log.segments.dirty_blocks.clear();
@@ -225,7 +225,7 @@ fn count_usage(
     pieces: &[SummaryPiece],
     partials: &[Planned],
     freed: &BTreeMap<SegmentNo, u64>,
-    scope: Scope,
+    scope: Scope<'_>,
 ) {
     let old = [state.log.end.segment, state.log.end.next_segment];
     for &segment in &old {
@@ -262,7 +262,7 @@ fn count_usage(
     }
 }
 
-fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope) {
+fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope<'_>) {
     let is_data = match &piece.source {
         Source::Block(block) => is_user_data(block.id),
         _ => false,
@@ -381,7 +381,7 @@ fn lay_xattr(state: &mut State, ino: Ino, at: Sector, target: &mut [u8]) {
     state.count_attributes(ino);
 }
 
-fn checkpoint_record(state: &State, scope: Scope, log_chain: u32, log_sequence: u64) -> Checkpoint {
+fn checkpoint_record(state: &State, scope: Scope<'_>, log_chain: u32, log_sequence: u64) -> Checkpoint {
     let internal = |ino: Ino| {
         let mut bytes = [0; Inode::BYTES];
         if let Some(known) = state.inodes.get(&ino) {

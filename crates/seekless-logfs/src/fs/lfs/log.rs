@@ -38,7 +38,7 @@ impl Lfs {
     // ---- Writing ----
 
     /// Assembles a transaction and starts writing it, unless something has to be loaded first.
-    fn submit(self: &Rc<Self>, scope: Scope) -> FsResult<Submission> {
+    fn submit(self: &Rc<Self>, scope: Scope<'_>) -> FsResult<Submission> {
         let transaction = {
             let mut state = self.state.borrow_mut();
             state.now = self.rt.wall();
@@ -66,7 +66,7 @@ impl Lfs {
         Ok(Submission::Started(Submitted { end_sequence, checkpoint }))
     }
 
-    pub(super) async fn submit_loading(self: &Rc<Self>, scope: Scope) -> FsResult<Submitted> {
+    pub(super) async fn submit_loading(self: &Rc<Self>, scope: Scope<'_>) -> FsResult<Submitted> {
         loop {
             match self.submit(scope)? {
                 Submission::Started(submitted) => return Ok(submitted),
@@ -211,10 +211,7 @@ impl Lfs {
     }
 
     /// Makes everything in `scope` durable.
-    pub(super) async fn sync(self: &Rc<Self>, scope: Scope) -> FsResult<()> {
-        if self.state.borrow().read_only {
-            return Ok(());
-        }
+    pub(super) async fn sync(self: &Rc<Self>, scope: Scope<'_>) -> FsResult<()> {
         let submitted = self.submit_loading(scope).await?;
         self.make_durable(submitted.end_sequence).await
     }

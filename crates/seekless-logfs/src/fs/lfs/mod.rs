@@ -1,9 +1,9 @@
 //! LFS: a log-structured file system \[ro92\], \[se93\].
 //!
 //! Every change is appended to a log, which is all there is on the volume besides superblocks and two checkpoint slots.
-//! An fsync is one sequential write. After a crash, recovery loads the newest checkpoint and replays the log behind it.
-//! A cleaner copies live data out of segments that hold little of it, so that the log always has clean segments to
-//! write.
+//! An fsync is one sequential write, which concurrent fsyncs share. After a crash, recovery loads the newest checkpoint
+//! and replays the log behind it. A cleaner copies live data out of segments that hold little of it, so that the log
+//! always has clean segments to write.
 //!
 //! On the volume: `FORMAT.md`. The layer above the log, with the volume in memory, is `fs/logfs`. `state` is the part
 //! of the volume in memory that belongs to this log, and `ops` is the interface to `fs/logfs`. `assemble` turns dirty

@@ -1,5 +1,6 @@
 //! The log of segments as `fs/logfs` uses it: the implementation of its trait.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ use crate::codec;
 use crate::device::{Buf, Counter};
 use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
 use crate::fs::logfs::change::{Change, Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
+use crate::fs::logfs::group_commit::GroupLog;
 use crate::fs::{FsError, FsResult, LogUsage};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
@@ -293,7 +295,14 @@ impl LogBackend for Segmented {
     }
 
     async fn sync(fs: &Rc<Lfs>, file: Option<Ino>) -> FsResult<()> {
-        fs.sync(file.map_or(Scope::Everything, Scope::File)).await
+        match file {
+            None => fs.sync(Scope::Everything).await,
+            // Where a flush is needed, fsyncs share flushes, and their writes are on their way at once.
+            Some(file) if !fs.device.guarantees().durable_on_completion => {
+                fs.sync(Scope::Files(&BTreeSet::from([file]))).await
+            }
+            Some(file) => fs.group_commit.commit(&fs.rt, fs, file).await,
+        }
     }
 
     /// Runs in a task of its own, to the end of a pass, when the caller goes away: a checkpoint may be on its way to its
@@ -309,5 +318,20 @@ impl LogBackend for Segmented {
 
     async fn close(fs: &Rc<Lfs>) -> FsResult<()> {
         fs.end_writing().await
+    }
+}
+
+impl GroupLog for Rc<Lfs> {
+    /// A transaction is one sequential write: nothing of the next group could be written while it waits for something else.
+    fn turns(&self) -> u64 {
+        1
+    }
+
+    async fn start_transaction(&self, files: &BTreeSet<Ino>) -> FsResult<u64> {
+        Ok(self.submit_loading(Scope::Files(files)).await?.end_sequence)
+    }
+
+    async fn until_durable(&self, number: u64) -> FsResult<()> {
+        self.make_durable(number).await
     }
 }

@@ -17,10 +17,10 @@ use crate::units::{Ino, sectors_for};
 
 /// What a transaction contains, besides every change of the name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scope {
+pub(super) enum Scope<'a> {
     Everything,
-    /// One file.
-    File(Ino),
+    /// These files.
+    Files(&'a BTreeSet<Ino>),
     /// Blocks that the cleaner has collected, in the order of their age.
     Cleaned,
     /// Everything, the tables, and the checkpoint itself.
@@ -95,7 +95,7 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// Those of `assemble`.
-pub(super) fn plan(state: &mut State, scope: Scope) -> Step<Option<Plan>> {
+pub(super) fn plan(state: &mut State, scope: Scope<'_>) -> Step<Option<Plan>> {
     let inodes = chosen_inodes(state, scope);
     let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
     if inodes.is_empty() && state.log.records.is_empty() && state.log.freed.is_empty() && !is_checkpoint {
@@ -132,13 +132,16 @@ pub(super) fn plan(state: &mut State, scope: Scope) -> Step<Option<Plan>> {
     }
 }
 
-fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
+fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
     let dirt = |ino: &Ino| state.inodes.get(ino).map_or(InodeDirt::Clean, |known| known.dirt);
     let mut chosen: BTreeSet<Ino> = match scope {
         Scope::Everything | Scope::Checkpoint { .. } => state.dirty_inodes.clone(),
-        Scope::File(file) => {
-            state.dirty_inodes.iter().copied().filter(|ino| *ino == file || dirt(ino) == InodeDirt::Namespace).collect()
-        }
+        Scope::Files(files) => state
+            .dirty_inodes
+            .iter()
+            .copied()
+            .filter(|ino| files.contains(ino) || dirt(ino) == InodeDirt::Namespace)
+            .collect(),
         Scope::Cleaned => state
             .dirty_inodes
             .iter()

@@ -16,6 +16,7 @@ pub mod dir;
 mod enospc_retry;
 pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
+pub(in crate::fs) mod group_commit;
 mod leaf;
 mod metadata_ahead;
 mod namespace;
@@ -49,6 +50,7 @@ pub(in crate::fs) struct LogFs<L: LogBackend> {
     pub state: RefCell<State<L>>,
     pub work: L::BackgroundWork,
     pub enospc_retry: enospc_retry::EnospcRetry,
+    pub group_commit: group_commit::GroupCommit,
     /// Signalled when something has reached the device, or when the volume has stopped.
     pub log_progress: Event,
     /// Signalled when a task that reads ahead has ended.
@@ -72,6 +74,7 @@ impl<L: LogBackend> LogFs<L> {
             state: RefCell::new(state),
             work,
             enospc_retry: enospc_retry::EnospcRetry::default(),
+            group_commit: group_commit::GroupCommit::default(),
             log_progress: Event::new(),
             read_ahead_ended: Event::new(),
             write_back_wanted: Rc::default(),

@@ -60,6 +60,9 @@ impl<L: LogBackend> LogFs<L> {
     /// Makes one file or everything durable, for a user.
     pub(in crate::fs) async fn sync_for_user(&self, file: Option<Ino>) -> FsResult<()> {
         self.count_operation();
+        if self.state.borrow().read_only {
+            return Ok(());
+        }
         L::sync(&self.this(), file).await
     }
 

@@ -1,10 +1,109 @@
 //! What the tests of LFS and of VLFS share, and what needs more than calls.
 
+use std::cell::RefCell;
+use std::pin::pin;
 use std::rc::Rc;
+
+use futures_util::future::{Either, join_all, select};
 
 use super::LogFs;
 use super::backend::LogBackend;
+use crate::disk::{Disk, Drive};
 use crate::fs::client::Client;
+use crate::rng::Rng;
+use crate::rt::Rt;
+use crate::testing::FsUnderTest;
+use crate::testing::crash::LIMITS;
+use crate::testing::subject::simulate;
+use crate::units::Nanos;
+
+/// A disk that is durable on completion.
+fn rz26(rt: &Rt) -> Rc<Disk> {
+    let drive = Drive::named("dec-rz26").expect("it is in the catalogue");
+    Rc::new(Disk::new(rt.clone(), drive, crate::disk::Options::default()).expect("the drive is in order"))
+}
+
+/// How many times as fast as one writer so many append records, each to a file of its own and durable before the next.
+pub(in crate::fs) fn speed_up(subject: &dyn FsUnderTest, writers: u64) -> f64 {
+    const RECORDS: u64 = 96;
+    const BYTES: u64 = 1000;
+    let time = |writers: u64| {
+        let took = simulate(1, LIMITS, async |rt| {
+            let device = rz26(&rt);
+            subject.mkfs(&rt, device.clone()).await.unwrap();
+            let fs = subject.mount(&rt, device).await.unwrap();
+            let began = rt.now();
+            let tasks = (0..writers).map(|writer| {
+                let client = Client::new(fs.clone());
+                rt.spawn(async move {
+                    let file = client.create(format!("/{writer}").as_bytes()).await.unwrap();
+                    for record in 0..RECORDS / writers {
+                        client.write(file, record * BYTES, &[writer as u8; BYTES as usize]).await.unwrap();
+                        client.fsync(file).await.unwrap();
+                    }
+                    client.close(file).await.unwrap();
+                })
+            });
+            join_all(tasks.collect::<Vec<_>>()).await;
+            rt.now().saturating_sub(began)
+        });
+        took.unwrap_or_else(|why| panic!("{writers} writers: {why}")).0 as f64
+    };
+    time(1) / time(writers)
+}
+
+/// Aim: callers of fsync that go away at any moment hold up no other, and what is acknowledged is on the device by then. Method:
+/// writers that give up some of their fsyncs after a time of the seed's; what the device holds at some of the returns is mounted.
+pub(in crate::fs) fn dropped_callers(subject: &dyn FsUnderTest) {
+    const WRITERS: u64 = 4;
+    const RECORDS: u64 = 12;
+    for seed in 0..10 {
+        let done = simulate(seed, LIMITS, async |rt| {
+            let device = rz26(&rt);
+            subject.mkfs(&rt, device.clone()).await.unwrap();
+            let fs = subject.mount(&rt, device.clone()).await.unwrap();
+            let acknowledged = Rc::new(RefCell::new(Vec::new()));
+            let tasks = (0..WRITERS).map(|writer| {
+                let (rt, client, device, acknowledged) =
+                    (rt.clone(), Client::new(fs.clone()), device.clone(), acknowledged.clone());
+                rt.clone().spawn(async move {
+                    let mut rng = Rng::new(seed * WRITERS + writer);
+                    let path = format!("/{writer}");
+                    let file = client.create(path.as_bytes()).await.unwrap();
+                    for record in 0..RECORDS {
+                        client.write(file, 0, &[record as u8; 1000]).await.unwrap();
+                        let gives_up = rng.below(3) == 0;
+                        let patience = if gives_up { Nanos(rng.below(30_000_000)) } else { Nanos::from_secs(60) };
+                        let syncing = pin!(client.fsync(file));
+                        match select(syncing, rt.sleep(patience)).await {
+                            Either::Left((result, _)) => {
+                                result.unwrap();
+                                if rng.below(4) == 0 {
+                                    acknowledged.borrow_mut().push((path.clone(), record as u8, device.image()));
+                                }
+                            }
+                            Either::Right(_) => assert!(gives_up, "an fsync takes a minute"),
+                        }
+                    }
+                })
+            });
+            join_all(tasks.collect::<Vec<_>>()).await;
+            let acknowledged = acknowledged.take();
+            for (path, record, image) in acknowledged {
+                let left = rz26(&rt);
+                left.set_image(image);
+                let client = Client::new(subject.mount(&rt, left).await.unwrap());
+                let found = client.read_file(path.as_bytes()).await.unwrap();
+                assert!(
+                    found.len() == 1000 && found[0] >= record,
+                    "{path}: {record} was durable, {:?} is",
+                    found.first()
+                );
+            }
+        });
+        done.unwrap_or_else(|why| panic!("{}, seed {seed}: {why}", subject.name()));
+    }
+}
 
 /// Bytes of attributes in memory.
 pub(in crate::fs) fn attribute_bytes<L: LogBackend>(fs: &LogFs<L>) -> u64 {

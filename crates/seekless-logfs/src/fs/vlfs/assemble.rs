@@ -9,6 +9,8 @@
 //! Invariants
 //!   A1  Every batch has every change of the name space made so far, and of each file either all changes or none.
 
+use std::collections::BTreeSet;
+
 use super::format::*;
 use super::state::*;
 use crate::device::{Buf, Data};
@@ -24,10 +26,8 @@ use crate::vlog::eager::AllocPurpose;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope<'a> {
     Everything,
-    /// One file.
-    File(Ino),
-    /// Files of which something moves.
-    Moved(&'a std::collections::BTreeSet<Ino>),
+    /// These files.
+    Files(&'a BTreeSet<Ino>),
 }
 
 /// Bytes and their addresses, in the order in which these were chosen.
@@ -100,8 +100,7 @@ fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
     let dirty = state.dirty_inodes.iter().copied();
     match scope {
         Scope::Everything => dirty.collect(),
-        Scope::Moved(files) => dirty.filter(|ino| files.contains(ino) || dirt(ino) == InodeDirt::Namespace).collect(),
-        Scope::File(file) => dirty.filter(|ino| *ino == file || dirt(ino) == InodeDirt::Namespace).collect(),
+        Scope::Files(files) => dirty.filter(|ino| files.contains(ino) || dirt(ino) == InodeDirt::Namespace).collect(),
     }
 }
 

@@ -336,7 +336,7 @@ fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Mov
     }
     let used = used.iter().map(|copied| copied.to.first).collect();
     let files: BTreeSet<Ino> = part.iter().map(Move::ino).collect();
-    match assemble(state, Scope::Moved(&files), AllocPurpose::FillHole) {
+    match assemble(state, Scope::Files(&files), AllocPurpose::FillHole) {
         Ok(batch) => Ok((batch.map_or(MoveResult::Nothing, MoveResult::Batch), used)),
         // What is dirty goes with the next batch.
         Err(Stop::Fail(FsError::NoSpace)) => Ok((MoveResult::Not, used)),

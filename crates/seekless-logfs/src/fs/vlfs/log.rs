@@ -25,7 +25,7 @@ const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 impl Vlfs {
     /// Assembles a batch and starts writing it. Returns the number up to which batches must be durable for everything
     /// in `scope` to be durable.
-    fn submit(&self, scope: Scope<'_>) -> FsResult<u64> {
+    pub(super) fn submit(&self, scope: Scope<'_>) -> FsResult<u64> {
         let batch = {
             let mut state = self.state.borrow_mut();
             state.now = self.rt.wall();
@@ -93,7 +93,7 @@ impl Vlfs {
     }
 
     /// Waits until every batch before `number` is durable (L1).
-    async fn make_durable(&self, number: u64) -> FsResult<()> {
+    pub(super) async fn make_durable(&self, number: u64) -> FsResult<()> {
         debug_assert!(number <= self.state.borrow().log.next_batch, "L1: what is waited for has been put together");
         loop {
             let progress = self.log_progress.wait();
@@ -166,9 +166,6 @@ impl Vlfs {
 
     /// Makes everything in `scope` durable.
     pub(super) async fn sync(&self, scope: Scope<'_>) -> FsResult<()> {
-        if self.state.borrow().read_only {
-            return Ok(());
-        }
         let number = self.submit(scope)?;
         self.make_durable(number).await
     }

@@ -1,5 +1,6 @@
 //! The virtual log as `fs/logfs` uses it: the implementation of its trait.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -12,6 +13,7 @@ use crate::codec;
 use crate::device::{Buf, Counter};
 use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
 use crate::fs::logfs::change::{Change, Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
+use crate::fs::logfs::group_commit::GroupLog;
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
@@ -220,7 +222,10 @@ impl LogBackend for Virtual {
     }
 
     async fn sync(fs: &Rc<Vlfs>, file: Option<Ino>) -> FsResult<()> {
-        fs.sync(file.map_or(Scope::Everything, Scope::File)).await
+        match file {
+            None => fs.sync(Scope::Everything).await,
+            Some(file) => fs.group_commit.commit(&fs.rt, fs, file).await,
+        }
     }
 
     /// Runs in a task of its own, to the end of a step, when the caller goes away: data in flight must not arrive at an
@@ -236,6 +241,23 @@ impl LogBackend for Virtual {
 
     async fn close(fs: &Rc<Vlfs>) -> FsResult<()> {
         fs.end_writing().await
+    }
+}
+
+impl GroupLog for Rc<Vlfs> {
+    /// Where neither a head nor flushes make commits wait for each other, the data of one group are written during the
+    /// transaction of another.
+    fn turns(&self) -> u64 {
+        let is_parallel = self.device.head().is_none() && self.device.guarantees().durable_on_completion;
+        if is_parallel { 2 } else { 1 }
+    }
+
+    async fn start_transaction(&self, files: &BTreeSet<Ino>) -> FsResult<u64> {
+        self.submit(Scope::Files(files))
+    }
+
+    async fn until_durable(&self, number: u64) -> FsResult<()> {
+        self.make_durable(number).await
     }
 }
 

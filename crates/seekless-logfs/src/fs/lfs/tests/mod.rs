@@ -7,6 +7,7 @@ mod crafted;
 mod crash;
 mod damage;
 mod full_host;
+mod group_commit;
 mod large_writes;
 mod log;
 mod metadata_ahead;

@@ -5,6 +5,7 @@ mod books;
 mod crash;
 mod damage;
 mod disk;
+mod group_commit;
 mod idle;
 mod model;
 mod space;
