@@ -412,8 +412,8 @@ mod tests {
             (&[OWNER, GROUP, USER, MASK, OTHER], "end"),
             (&[OWNER, NAMED_GROUP, GROUP, MASK, OTHER], "group"),
             (&[OWNER, (2, 5, NONE), GROUP, MASK, OTHER], "no id"),
-            (&[(1, 8, NONE), GROUP, OTHER], "rights"),
-            (&[OWNER, (2, 0x4000, 1), GROUP, MASK, OTHER], "rights"),
+            (&[(1, 8, NONE), GROUP, OTHER], "permissions"),
+            (&[OWNER, (2, 0x4000, 1), GROUP, MASK, OTHER], "permissions"),
             (&[OWNER, (64, 0, NONE), GROUP, OTHER], "group"),
         ];
         for (entries, word) in bad {

@@ -246,9 +246,7 @@ fn mounting_again_waits_for_the_last_daemon() {
         let ended = scratch.ended_after(said, again);
         assert_eq!(ended.code, 0, "{}", ended.err);
         assert!(
-            ended.err.contains(
-                "its daemon still writes what it holds, or answers programs that use it: waiting for it, 60 s at most"
-            ),
+            ended.err.contains("its daemon is still writing or serving programs: waiting for it, 60 s at most"),
             "{}",
             ended.err
         );

@@ -110,7 +110,7 @@ fn a_fork_is_not_made() {
     scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=48MiB"]);
     let bytes = std::fs::read(scratch.path("a.img")).unwrap();
     let ended = scratch.run(&["mkfs", "--force", "vlfs / fork / file:a.img"]);
-    assert!(ended.code == 2 && ended.err.contains("`fork` keeps changes in memory"), "{}", ended.err);
+    assert!(ended.code == 2 && ended.err.contains("`fork` keeps changes only in memory"), "{}", ended.err);
     assert!(std::fs::read(scratch.path("a.img")).unwrap() == bytes);
     assert_eq!(scratch.run(&["mkfs", "vlfs / fork / file:b.img,size=48MiB"]).code, 2);
     assert!(!scratch.path("b.img").exists());

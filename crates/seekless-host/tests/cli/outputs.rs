@@ -176,7 +176,7 @@ fn pages_replace_their_own_kind() {
         let refused = scratch.run(arguments);
         assert_eq!(refused.code, 1, "{arguments:?}");
         assert!(
-            refused.err.contains(" is there already, and is no ") && refused.err.contains("--force"),
+            refused.err.contains(" is there already, and is not a ") && refused.err.contains("--force"),
             "{}",
             refused.err
         );

@@ -260,7 +260,7 @@ fn another_directory_is_not_mounted_again() {
     kill_process(server, Signal::KILL).unwrap();
     wait_for("the end of the supervisor", || !is_running(supervisor));
     let log = std::fs::read_to_string(scratch.path("log")).unwrap();
-    assert!(log.contains("data is another directory than the one that was mounted"), "{log}");
+    assert!(log.contains("data is not the directory that was mounted"), "{log}");
     assert!(!log.contains("mounted again on"), "{log}");
     scratch.run(&["umount", "--lazy", "mnt"]);
 }
@@ -396,7 +396,7 @@ fn another_image_is_not_mounted_in_place_of_the_first() {
     kill_process(daemon(&scratch), Signal::KILL).unwrap();
     wait_for("the end of the supervisor", || !is_running(supervisor));
     let log = std::fs::read_to_string(scratch.path("log")).unwrap();
-    assert!(log.contains("is another file than the one that was mounted") && log.contains("stays down"), "{log}");
+    assert!(log.contains("is not the file that was mounted") && log.contains("stays down"), "{log}");
     std::fs::write(scratch.path("mnt/new"), "").unwrap_err();
     let _ = scratch.run(&["umount", "--lazy", "mnt"]);
     scratch.good(&["mount", "lfs / file:first.img", "mnt"]);

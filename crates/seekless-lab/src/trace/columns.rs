@@ -153,11 +153,11 @@ fn take(
     match role {
         Role::Time => values.time = Some(time(text, unit).ok_or(NO_TIME)?),
         Role::Offset if is_bare_hexadecimal(text) => {
-            return Err(Aside::Rejected("the offset is no number; a hexadecimal one begins with 0x"));
+            return Err(Aside::Rejected("the offset is not a number; a hexadecimal one begins with 0x"));
         }
         Role::Offset => return Err(Aside::Rejected("the offset is not a number")),
         Role::Length if is_bare_hexadecimal(text) => {
-            return Err(Aside::Rejected("the length is no number; a hexadecimal one begins with 0x"));
+            return Err(Aside::Rejected("the length is not a number; a hexadecimal one begins with 0x"));
         }
         Role::Length => return Err(Aside::Rejected("the length is not a number")),
         Role::Device => request.device = names.device(text)?,

@@ -292,8 +292,8 @@ async fn mend(rt: &Rt, device: &Device) -> FsResult<(Vec<String>, bool)> {
             let is_left = found.problems.iter().any(|problem| problem.cause == Cause::NoRoom);
             let reconnected = match found.reconnected {
                 0 => None,
-                1 => Some("the crash has taken the name of a file, which is in /lost+found now".to_string()),
-                count => Some(format!("the crash has taken the names of {count} files, which are in /lost+found now")),
+                1 => Some("after the crash a file had no name; it is in /lost+found now".to_string()),
+                count => Some(format!("after the crash {count} files had no names; they are in /lost+found now")),
             };
             let texts = found.problems.into_iter().filter(told).map(|problem| problem.text);
             Ok((texts.chain(reconnected).collect(), is_left))

@@ -325,7 +325,7 @@ fn bad_requests_are_errors() {
                 assert!(matches!(device.discard(Sector(1), 1 << 50).await, Err(DeviceError::OutOfRange { .. })));
                 std::fs::OpenOptions::new().write(true).open(bench.path()).unwrap().set_len(1024).unwrap();
                 let read = device.read(Sector(1), Buf::dirty(1024)).await;
-                assert!(matches!(&read, Err(DeviceError::Io { cause, .. }) if cause.contains("shorter")), "{read:?}");
+                assert!(matches!(&read, Err(DeviceError::Io { cause, .. }) if cause.contains("shrunk")), "{read:?}");
             })
             .unwrap();
         drop(device);

@@ -557,9 +557,9 @@ fn hexadecimal_columns() {
     assert_eq!(
         rejected,
         [
-            ("the length is no number; a hexadecimal one begins with 0x".to_owned(), 1),
+            ("the length is not a number; a hexadecimal one begins with 0x".to_owned(), 1),
             ("the offset is not a number".to_owned(), 4),
-            ("the offset is no number; a hexadecimal one begins with 0x".to_owned(), 1),
+            ("the offset is not a number; a hexadecimal one begins with 0x".to_owned(), 1),
         ]
     );
 }

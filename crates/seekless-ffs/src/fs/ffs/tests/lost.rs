@@ -152,7 +152,7 @@ fn no_room_for_lost_and_found() {
 /// names of a directory are erased on a volume that was not closed.
 #[test]
 fn a_mount_says_that_names_are_lost() {
-    for (lost, says) in [(0, None), (1, Some("the name of a file")), (3, Some("the names of 3 files"))] {
+    for (lost, says) in [(0, None), (1, Some("a file had no name")), (3, Some("3 files had no names"))] {
         simulate(1, async |rt| {
             let (_, device) = fresh(&rt, 32 * MIB, &small_groups()).await;
             let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
