@@ -179,7 +179,10 @@ impl ChunkedLayer {
                         None => last_bytes.filter(|(chunk, _)| *chunk == last_chunk).map_or(0, |(_, bytes)| bytes),
                     };
                     let start = start_of(last_chunk).saturating_add(before).min(commit.size);
-                    damage.tail = Some(format!("bytes {start} to {} are lost: {error}", commit.size));
+                    match start < commit.size {
+                        true => damage.tail = Some(format!("bytes {start} to {} are lost: {error}", commit.size)),
+                        false => damage.index.push(error.to_string()),
+                    }
                 }
                 Err(error) => return Err(error),
             }

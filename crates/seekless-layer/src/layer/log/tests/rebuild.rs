@@ -5,7 +5,7 @@ use super::*;
 use crate::fs::client::Client;
 use crate::fs::{FileSystem, OpenFlags, WriteMode};
 use crate::layer::codecs::Copy;
-use crate::layer::log::format::Head;
+use crate::layer::log::format::{Commit, Head, SlotState};
 use crate::rng::Rng;
 use crate::testing::{MemFsOptions, WeakFs};
 use crate::units::{Ino, SECTOR_BYTES};
@@ -191,11 +191,39 @@ fn a_repair_says_what_is_older_than_it_was() {
     });
 }
 
-/// A file of no bytes has no chunk 0 that a tail could belong to.
+/// A file of no bytes has no chunk 0 that a tail could belong to: a repair drops the tail, and nothing is lost with it.
 #[test]
 fn an_empty_file_has_no_chunks() {
-    let of = |size| crate::layer::log::format::Commit { size, ..crate::layer::log::format::Commit::initial(12, 1) };
+    let of = |size| Commit { size, ..Commit::initial(12, 1) };
     assert_eq!([0, 1, 4096, 4097].map(|size| of(size).chunks()), [0, 1, 1, 2]);
+    simulate(1, async |rt| {
+        let lower: Fs = model(&rt);
+        let fs = stack_on(&rt, lower.clone(), options()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        for piece in [&b"the chunk"[..], b" and its tail"] {
+            client.write(file, client.stat(b"/f").await.unwrap().size, piece).await.unwrap();
+            client.fsync(file).await.unwrap();
+        }
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        let below = Client::new(lower.clone());
+        let mut bytes = below.read_file(b"/f").await.unwrap();
+        let commits = [0, 512].map(|at| Commit::decode(&bytes[at..at + 512]));
+        let newest = commits.into_iter().filter_map(|state| match state {
+            SlotState::Good(commit) => Some(commit),
+            _ => None,
+        });
+        let commit = newest.max_by_key(|commit| commit.generation).unwrap();
+        assert!(!commit.tail.is_hole(), "it has a tail");
+        let at = commit.slot_offset() as usize;
+        bytes[at..at + 512].copy_from_slice(&Commit { size: 0, ..commit }.encode());
+        below.write_file(b"/f", &bytes).await.unwrap();
+        let report = check::check(&rt, lower.clone(), options(), true).await.unwrap();
+        let of_tail: Vec<_> = report.findings.iter().filter(|finding| finding.problem.contains("tail")).collect();
+        assert!(of_tail.len() == 1 && of_tail[0].repaired, "{report:?}");
+        assert!(!report.findings.iter().any(|finding| finding.problem.contains("are lost")), "{report:?}");
+    });
 }
 
 async fn flip_in(weak: &Rc<WeakFs>, ino: Ino, at: usize) {
