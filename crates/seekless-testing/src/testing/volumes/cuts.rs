@@ -72,12 +72,17 @@ impl Cuts<'_> {
     /// Several programs at once: their operations overlap, and so do their fsyncs. `subject` decides for each seed how
     /// the volume is mounted.
     pub fn several_clients<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S) {
+        self.clients_with(12, 44, subject);
+    }
+
+    /// The same, with as many seeds, and positions of each, as it takes to get enough states.
+    pub fn clients_with<S: FsUnderTest>(&self, seeds: u64, positions: usize, subject: impl Fn(u64) -> S) {
         let clients = Clients {
             test: &format!("{}::several_clients", self.module),
             promise: Promise::NAMESPACE_PREFIX,
             devices: &CrashOptions::each(self.bytes),
-            seeds: 12,
-            positions: 44,
+            seeds,
+            positions,
             states_min: 2_000,
             second_cut: Some(SecondCut { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
         };

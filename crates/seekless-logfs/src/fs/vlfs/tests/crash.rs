@@ -3,11 +3,10 @@
 
 use super::*;
 use crate::device::crash::CrashOptions;
-use crate::device::cut::Effort;
-use crate::testing::volumes::clients::{self, Clients};
+use crate::testing::Promise;
+use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
 use crate::testing::volumes::life::{LEVELS, Lives, Manner};
-use crate::testing::{Promise, SecondCut};
 
 const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::crash", bytes: 6 * MIB };
 
@@ -97,16 +96,7 @@ const POINTS: &[&str] = &[
 /// cut at: there are more seeds, and more positions of each, than in other file systems.
 #[test]
 fn several_clients() {
-    let clients = Clients {
-        test: "fs::vlfs::tests::crash::several_clients",
-        promise: Promise::NAMESPACE_PREFIX,
-        devices: &CrashOptions::each(CUTS.bytes),
-        seeds: 24,
-        positions: 60,
-        states_min: 2_000,
-        second_cut: Some(SecondCut { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
-    };
-    clients.explore(|seed| {
+    CUTS.clients_with(24, 60, |seed| {
         let write_back_interval =
             if seed % 2 == 1 { Nanos::from_millis(1) } else { Options::default().write_back_interval };
         Small { options: Options { write_back_interval, ..Options::default() } }
