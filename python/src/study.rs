@@ -59,14 +59,14 @@ impl OpenStudy {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut calls::OpenStudy) -> Result<T, calls::Problem> + Send,
+        call: impl FnOnce(&mut calls::OpenStudy, &dyn calls::Caller) -> Result<T, calls::Problem> + Send,
     ) -> PyResult<T> {
-        let result = py.detach(|| {
+        let call = |caller: &dyn calls::Caller| {
             let mut study = self.study.lock().unwrap_or_else(PoisonError::into_inner);
-            study.as_mut().map(call)
-        });
-        let result = result.ok_or_else(|| PyValueError::new_err("the study is finished"))?;
-        result.map_err(|wrong| problem::raise(py, wrong))
+            study.as_mut().map(|study| call(study, caller)).transpose()
+        };
+        let (result, _) = watched(py, None, call)?;
+        result.ok_or_else(|| PyValueError::new_err("the study is finished"))
     }
 }
 
@@ -83,22 +83,22 @@ impl OpenStudy {
 
     /// The simulated points that are not measured yet; no other run measures them now.
     fn tasks(&self, py: Python<'_>) -> PyResult<Vec<Point>> {
-        self.with(py, |study| Ok(study.tasks()?.into_iter().map(|task| (task.point, task.key, task.name)).collect()))
+        self.with(py, |study, _| Ok(study.tasks()?.into_iter().map(|task| (task.point, task.key, task.name)).collect()))
     }
 
     /// Keeps a result, and how long it took.
     fn add(&self, py: Python<'_>, point: Point, measures: String, seconds: f64) -> PyResult<()> {
-        self.with(py, |study| study.add(&task(point), &measures, seconds))
+        self.with(py, |study, caller| study.add(&task(point), &measures, seconds, caller))
     }
 
     /// Keeps that there is no result.
     fn add_failure(&self, py: Python<'_>, point: Point, problem: String) -> PyResult<()> {
-        self.with(py, |study| study.add_failure(&task(point), problem))
+        self.with(py, |study, _| study.add_failure(&task(point), problem))
     }
 
     /// Writes the rows that there are.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |study| study.write())
+        self.with(py, |study, caller| study.write(caller))
     }
 
     /// Measures what is left in this process, and writes the rows.

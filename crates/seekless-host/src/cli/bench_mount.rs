@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use seekless::units::human_bytes;
 use seekless_lab::experiment::{Experiment, Plan, Results, Row, Stop, Stored};
 
-use super::caller::Terminal;
+use super::caller::{Terminal, waits};
 use super::conclude::{self, Origin, this_program};
 use super::size::Size;
-use super::sweep::{INTERRUPTED, Sweep, Wanted};
+use super::sweep::{INTERRUPTED, Sweep, Wanted, of_results};
 use super::{Done, Failure, WRONG_USAGE, output};
 use crate::mount_bench::{self, CONTESTANTS, Contestant, MountBench, PHASES, Phase, Sizes, describe, table};
 use crate::reactor::Signals;
@@ -156,7 +156,8 @@ pub(super) fn run(args: &Args) -> Done {
     let plan = Plan::new(&experiment, &program).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     // Before there are threads, so that none of them takes the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
-    let mut results = Results::open(&folder, &plan)?;
+    let terminal = Terminal::new(output::points(0), Some(&signals));
+    let mut results = Results::open(&folder, &plan, &waits(&terminal)).map_err(of_results)?;
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
     let every = vec![true; plan.points.len()];
     let simulated = vec![false; plan.points.len()];
@@ -176,7 +177,6 @@ pub(super) fn run(args: &Args) -> Done {
         }
     };
     let stop = Stop::default();
-    let terminal = Terminal::new(output::points(0), Some(&signals));
     let sweep = Sweep {
         experiment: &experiment,
         plan: &plan,
@@ -195,7 +195,7 @@ pub(super) fn run(args: &Args) -> Done {
         return Ok(INTERRUPTED);
     }
     let provenance = origin.provenance(ended.measured, &results, &plan);
-    let rows = results.finish(&experiment, &plan, &provenance)?;
+    let rows = results.finish(&experiment, &plan, &provenance, &waits(&terminal)).map_err(of_results)?;
     print(args, &experiment.description.about, &rows, &folder)?;
     if ended.failed.is_empty() {
         return Ok(0);

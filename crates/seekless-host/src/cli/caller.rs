@@ -36,6 +36,11 @@ pub trait Caller {
     }
 }
 
+/// Asks the caller whether to go on waiting for another run that writes to the same folder of results.
+pub(super) fn waits(caller: &dyn Caller) -> impl Fn() -> ControlFlow<()> {
+    || caller.at(Step { what: "waiting for another run, which is writing", done: 0, total: None, rate: None })
+}
+
 /// A progress bar, and signals that end the command.
 pub(super) struct Terminal<'a> {
     bar: ProgressBar,

@@ -21,6 +21,7 @@ use seekless_lab::workload::script::Script;
 use serde_json::{Value, json};
 
 use super::bench::ProgramBench;
+use super::caller::waits;
 pub use super::caller::{Caller, Step};
 use super::conclude::{Origin, digest_of};
 use super::replay::Source;
@@ -407,13 +408,15 @@ impl OpenStudy {
     ///
     /// # Errors
     /// When it is not what that returns, or the folder cannot be written.
-    pub fn add(&mut self, task: &Task, measures: &str, seconds: f64) -> Result<(), Problem> {
+    pub fn add(&mut self, task: &Task, measures: &str, seconds: f64, caller: &dyn Caller) -> Result<(), Problem> {
         let failed = |text: String| Problem { kind: Kind::Failed, text, partial: None };
         let measures: Vec<Measure> =
             serde_json::from_str(measures).map_err(|error| failed(format!("{}: {error}", task.name)))?;
         let point = self.study.prepared.plan.points.get(task.point).ok_or_else(other_command)?;
-        self.results.add(point, measures).map_err(|error| failed(error.to_string()))?;
-        self.results.add_seconds(task.name.clone(), seconds).map_err(|error| failed(error.to_string()))?;
+        self.results.add(point, measures, &waits(caller)).map_err(|error| failed(error.to_string()))?;
+        self.results
+            .add_seconds(task.name.clone(), seconds, &waits(caller))
+            .map_err(|error| failed(error.to_string()))?;
         self.results.release(point, PointClaim::Point).map_err(|error| failed(error.to_string()))?;
         self.added += 1;
         Ok(())
@@ -436,7 +439,7 @@ impl OpenStudy {
     pub fn finish(mut self, caller: &dyn Caller) -> Result<Answer, Problem> {
         called(caller, |caller| {
             if !self.failed.is_empty() {
-                self.write()?;
+                self.write(caller)?;
                 let prepared = &self.study.prepared;
                 return answered(results(&prepared.folder)?, prepared.failure(&self.failed));
             }
@@ -453,11 +456,11 @@ impl OpenStudy {
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn write(&mut self) -> Result<(), Problem> {
+    pub fn write(&mut self, caller: &dyn Caller) -> Result<(), Problem> {
         let prepared = &self.study.prepared;
         let origin: Origin = prepared.origin();
         let provenance = origin.provenance(self.added, &self.results, &prepared.plan);
-        let written = self.results.finish(&prepared.experiment, &prepared.plan, &provenance);
+        let written = self.results.finish(&prepared.experiment, &prepared.plan, &provenance, &waits(caller));
         written.map(drop).map_err(|error| Failure::new(error).into())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use seekless_lab::experiment::{Foreign, Plan, Results, SHARDS_MAX, Stored};
+use seekless_lab::experiment::{Foreign, Plan, Results, SHARDS_MAX, Stored, patiently};
 
 use super::conclude::{self, Origin, Show, missing, this_program};
 use super::run::{Which, installed};
@@ -61,12 +61,14 @@ pub(super) fn run(args: &Args) -> Done {
     if args.dry_run {
         return count(args, &plan, &folder);
     }
-    let mut results = Results::open(&folder, &plan)?;
+    // Signals end this at any time, with their default action.
+    let mut results = Results::open(&folder, &plan, &patiently)?;
     let (mut added, mut origins) = (0, Vec::new());
     let bar = output::points(args.from.len() as u64);
     for from in &args.from {
         bar.set_message(from.display().to_string());
-        let merged = results.merge(from, &plan, |point| is_simulated(&experiment, point).unwrap_or(false))?;
+        let merged =
+            results.merge(from, &plan, |point| is_simulated(&experiment, point).unwrap_or(false), &patiently)?;
         added += merged.added;
         bar.suspend(|| left_out(from, &merged.foreign));
         origins.extend(Results::provenance_of(from)?);
@@ -75,7 +77,7 @@ pub(super) fn run(args: &Args) -> Done {
     bar.finish_and_clear();
     let origin = Origin::new(&experiment, program, 0).merged(origins);
     let provenance = origin.provenance(added, &results, &plan);
-    let rows = results.finish(&experiment, &plan, &provenance)?;
+    let rows = results.finish(&experiment, &plan, &provenance, &patiently)?;
     let missing = missing(&results, &plan);
     if missing.is_empty() {
         return conclude::print(&experiment, &rows, &folder, args.which.quick, &args.show);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use seekless::stack::{Stack, nearest, quoted_path};
 use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, Stop, has_costs, read_costs};
 
-use super::caller::{Caller, Terminal};
+use super::caller::{Caller, Terminal, waits};
 use super::conclude::{self, Origin, Show, this_program};
-use super::sweep::{Ended, INTERRUPTED, Sweep, Wanted, is_simulated};
+use super::sweep::{Ended, INTERRUPTED, Sweep, Wanted, is_simulated, of_results};
 use super::{Done, Failure, WRONG_USAGE, output};
 use crate::reactor::Signals;
 
@@ -241,7 +241,7 @@ impl Prepared {
 
     /// Opens the folder of results.
     pub(super) fn open(&self, caller: &dyn Caller) -> Result<Results, Failure> {
-        let results = Results::open(&self.folder, &self.plan)?;
+        let results = Results::open(&self.folder, &self.plan, &waits(caller)).map_err(of_results)?;
         let folder = self.folder.display();
         if let Some(other) = results.rows_of_another(&self.experiment) {
             caller.note(&format!(
@@ -285,7 +285,7 @@ impl Prepared {
             true => Vec::new(),
             false => {
                 let provenance = origin.provenance(before + ended.measured, results, plan);
-                results.finish(experiment, plan, &provenance)?
+                results.finish(experiment, plan, &provenance, &waits(caller)).map_err(of_results)?
             }
         };
         Ok(Finished { ended, rows })

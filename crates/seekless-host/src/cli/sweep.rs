@@ -2,6 +2,7 @@
 //! processes may measure points of the same folder at the same time.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::mpsc;
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use seekless_lab::LabError;
 use seekless_lab::experiment::{
-    Experiment, Measure, MountJob, Outside, Plan, Point, PointClaim, Results, RunTarget, Stop,
+    Experiment, Measure, MountJob, Outside, Plan, Point, PointClaim, Results, ResultsError, RunTarget, Stop,
+    WhileWaiting,
 };
 use seekless_lab::run::{Run, run_in_directory};
 use seekless_lab::workload::{PhaseProgress, Program};
@@ -21,6 +23,13 @@ use crate::mount_bench::MountBench;
 
 /// Exit code of a run that a signal has ended.
 pub(super) const INTERRUPTED: u8 = 130;
+
+/// What is wrong with a folder of results.
+pub(super) fn of_results(error: ResultsError) -> Failure {
+    let is_interrupted = matches!(error, ResultsError::Interrupted { .. });
+    let failure = Failure::new(error);
+    if is_interrupted { failure.code(INTERRUPTED) } else { failure }
+}
 
 /// True when time is virtual on a point.
 ///
@@ -156,17 +165,18 @@ impl Sweep<'_> {
 
     /// Writes the rows that there are, so that they can be looked at, and says so.
     fn interrupted(&self, ended: &Ended, results: &mut Results) {
-        if let Err(failure) = self.keep_rows(ended.measured, results) {
+        let begun = Instant::now();
+        let in_time = || if begun.elapsed() < GRACE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        if let Err(failure) = self.keep_rows(ended.measured, results, &in_time).map_err(of_results) {
             self.caller.note(&failure.text);
         }
         self.say_interrupted(ended);
     }
 
     /// Writes the rows that there are, and how many points are missing. `measured` is how many this run has added.
-    fn keep_rows(&self, measured: usize, results: &mut Results) -> Result<(), Failure> {
+    fn keep_rows(&self, measured: usize, results: &mut Results, waiting: WhileWaiting<'_>) -> Result<(), ResultsError> {
         let provenance = self.origin.provenance(measured, results, self.plan);
-        results.finish(self.experiment, self.plan, &provenance)?;
-        Ok(())
+        results.finish(self.experiment, self.plan, &provenance, waiting).map(drop)
     }
 
     fn say_interrupted(&self, ended: &Ended) {
@@ -273,10 +283,32 @@ impl Part<'_> {
 
     fn keep_rows_at_times(&mut self) -> Result<(), Failure> {
         if self.rows_written.elapsed() >= ROWS_EVERY {
-            self.sweep.keep_rows(self.ended.measured, self.results)?;
+            let measured = self.ended.measured;
+            self.write(|sweep, results, waiting| sweep.keep_rows(measured, results, waiting))?;
             self.rows_written = Instant::now();
         }
         Ok(())
+    }
+
+    /// Writes to the folder of results. Another run may be writing, and be stopped: the wait for it ends with a signal, and a
+    /// while after one that came before. `None` then.
+    fn write<T>(
+        &mut self,
+        work: impl FnOnce(&Sweep<'_>, &mut Results, WhileWaiting<'_>) -> Result<T, ResultsError>,
+    ) -> Result<Option<T>, Failure> {
+        let (sweep, interrupted_at) = (self.sweep, self.interrupted_at);
+        let (done, all) = ((self.ended.to_do - self.ended.left) as u64, self.ended.to_do as u64);
+        let step = Step { what: "waiting for another run, which is writing", done, total: Some(all), rate: None };
+        let is_late = || interrupted_at.is_some_and(|at| at.elapsed() >= GRACE);
+        let waiting = || if is_late() { ControlFlow::Break(()) } else { sweep.caller.at(step) };
+        match work(sweep, self.results, &waiting) {
+            Ok(done) => Ok(Some(done)),
+            Err(ResultsError::Interrupted { .. }) => {
+                self.interrupt();
+                Ok(None)
+            }
+            Err(error) => Err(of_results(error)),
+        }
     }
 
     /// Keeps what a thread has measured.
@@ -285,10 +317,12 @@ impl Part<'_> {
         let point = &plan.points[index];
         match measured {
             Ok(measures) => {
-                self.results.add(point, measures)?;
-                self.results.add_seconds(plan.name_of(index), took.as_secs_f64())?;
-                self.ended.left -= 1;
-                self.ended.measured += 1;
+                if self.write(|_, results, waiting| results.add(point, measures, waiting))?.is_some() {
+                    self.ended.left -= 1;
+                    self.ended.measured += 1;
+                    let (name, seconds) = (plan.name_of(index), took.as_secs_f64());
+                    self.write(|_, results, waiting| results.add_seconds(name, seconds, waiting))?;
+                }
             }
             // It was stopped, and is measured next time.
             Err(_) if self.ended.interrupted => {}
@@ -315,15 +349,22 @@ impl Part<'_> {
             sweep.interrupted(ended, self.results);
             std::process::exit(i32::from(INTERRUPTED));
         }
-        if is_ended && self.interrupted_at.is_none() {
-            self.interrupted_at = Some(Instant::now());
-            ended.interrupted = true;
-            sweep.stop.set();
-            if self.grace.is_none() && !self.queue.running.is_empty() {
-                sweep
-                    .caller
-                    .note("interrupted; removing the files of the current point (interrupt again to leave them)");
-            }
+        if is_ended {
+            self.interrupt();
+        }
+    }
+
+    /// Begins no point any more, and ends those under way.
+    fn interrupt(&mut self) {
+        if self.interrupted_at.is_some() {
+            return;
+        }
+        self.interrupted_at = Some(Instant::now());
+        self.ended.interrupted = true;
+        self.sweep.stop.set();
+        if self.grace.is_none() && !self.queue.running.is_empty() {
+            let note = "interrupted; removing the files of the current point (interrupt again to leave them)";
+            self.sweep.caller.note(note);
         }
     }
 }

@@ -39,6 +39,7 @@ use seekless_host::testing::{Need, skip};
 struct Scratch(tempfile::TempDir);
 
 /// Outcome of the program.
+#[derive(Debug)]
 struct Ended {
     code: i32,
     out: String,

@@ -16,9 +16,11 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -28,6 +30,15 @@ use siphasher::sip::SipHasher13;
 
 use super::results_error::{ResultsError, failed};
 use super::rounds::Round;
+
+/// Asked while a run waits for another one that writes to the same folder, which may be stopped (Ctrl-Z): `Break` ends the wait with
+/// [`ResultsError::Interrupted`].
+pub type WhileWaiting<'a> = &'a dyn Fn() -> ControlFlow<()>;
+
+/// Waits for as long as it takes.
+pub fn patiently() -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
 
 /// Points by key.
 pub(super) type Points = BTreeMap<String, Measured>;
@@ -100,8 +111,8 @@ impl Journal {
     /// Opens it, making it if necessary, and reads its points. A line that a kill left incomplete is removed.
     ///
     /// # Errors
-    /// When it cannot be written, or is something else.
-    pub(super) fn open(path: &Path) -> Result<(Journal, Points), ResultsError> {
+    /// When it cannot be written, or is something else, and when the wait for another run was ended.
+    pub(super) fn open(path: &Path, waiting: WhileWaiting<'_>) -> Result<(Journal, Points), ResultsError> {
         if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file()) {
             return Err(content(path, "this is no regular file; name another folder for the results"));
         }
@@ -109,7 +120,7 @@ impl Journal {
         let file = opened.map_err(failed("open", path))?;
         let mut journal = Journal { file, path: path.to_owned(), read: 0, process: std::process::id() };
         let mut points = Points::new();
-        journal.alone(Turn::Append, |journal| journal.catch_up(&mut points, Rest::IsTorn))?;
+        journal.alone(Turn::Append, waiting, |journal| journal.catch_up(&mut points, Rest::IsTorn))?;
         Ok((journal, points))
     }
 
@@ -124,9 +135,14 @@ impl Journal {
     /// Appends a line, after adding to `points` those of others before it.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub(super) fn append(&mut self, line: Line, points: &mut Points) -> Result<(), ResultsError> {
-        self.alone(Turn::Append, |journal| {
+    /// When the file cannot be written, and when the wait for another run was ended: nothing is appended then.
+    pub(super) fn append(
+        &mut self,
+        line: Line,
+        points: &mut Points,
+        waiting: WhileWaiting<'_>,
+    ) -> Result<(), ResultsError> {
+        self.alone(Turn::Append, waiting, |journal| {
             journal.catch_up(points, Rest::IsTorn)?;
             let text = line.to_text();
             // A single write, so that a kill nearly always leaves a line or nothing; a partial line is detected.
@@ -140,15 +156,16 @@ impl Journal {
     /// Runs `work` while no other run does so in this turn.
     ///
     /// # Errors
-    /// Those of `work`, and when the file system has no locks.
+    /// Those of `work`, when the file system has no locks, and when the wait for another run was ended.
     pub(super) fn alone<T>(
         &mut self,
         turn: Turn,
+        waiting: WhileWaiting<'_>,
         work: impl FnOnce(&mut Journal) -> Result<T, ResultsError>,
     ) -> Result<T, ResultsError> {
-        self.lock(turn.byte(), libc::F_WRLCK, Wait::Yes)?;
+        self.wait_for(turn, waiting)?;
         let result = work(self);
-        self.lock(turn.byte(), libc::F_UNLCK, Wait::Yes)?;
+        self.lock(turn.byte(), libc::F_UNLCK)?;
         result
     }
 
@@ -157,7 +174,7 @@ impl Journal {
     /// # Errors
     /// When the file system has no locks.
     pub(super) fn claim(&self, name: &str) -> Result<bool, ResultsError> {
-        self.lock(byte_of(name), libc::F_WRLCK, Wait::No)
+        self.lock(byte_of(name), libc::F_WRLCK)
     }
 
     /// Ends a claim.
@@ -165,7 +182,7 @@ impl Journal {
     /// # Errors
     /// When the file system has no locks.
     pub(super) fn release(&self, name: &str) -> Result<(), ResultsError> {
-        self.lock(byte_of(name), libc::F_UNLCK, Wait::No).map(drop)
+        self.lock(byte_of(name), libc::F_UNLCK).map(drop)
     }
 
     fn catch_up(&mut self, points: &mut Points, rest: Rest) -> Result<(), ResultsError> {
@@ -192,13 +209,27 @@ impl Journal {
         Journal { file, path, read: self.read, process: self.process }
     }
 
+    /// Waits for a turn. Not in the system call: the program gets its signals from a descriptor, and no signal would end that.
+    #[expect(clippy::disallowed_methods, reason = "processes wait for each other here, in real time")]
+    fn wait_for(&self, turn: Turn, waiting: WhileWaiting<'_>) -> Result<(), ResultsError> {
+        let mut pause = Duration::from_millis(1);
+        while !self.lock(turn.byte(), libc::F_WRLCK)? {
+            if waiting().is_break() {
+                return Err(ResultsError::Interrupted { path: self.path.display().to_string() });
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        Ok(())
+    }
+
     /// Locks or unlocks a byte. False when another run has it.
-    fn lock(&self, byte: i64, kind: libc::c_int, wait: Wait) -> Result<bool, ResultsError> {
-        self.lock_range(byte, 1, kind, wait)
+    fn lock(&self, byte: i64, kind: libc::c_int) -> Result<bool, ResultsError> {
+        self.lock_range(byte, 1, kind)
     }
 
     /// As [`Journal::lock`], for `length` bytes; without one, for all from `byte` on.
-    fn lock_range(&self, byte: i64, length: i64, kind: libc::c_int, wait: Wait) -> Result<bool, ResultsError> {
+    fn lock_range(&self, byte: i64, length: i64, kind: libc::c_int) -> Result<bool, ResultsError> {
         let range = libc::flock {
             // These constants fit: POSIX has them in a `short`.
             l_type: kind as libc::c_short,
@@ -208,14 +239,10 @@ impl Journal {
             l_pid: 0,
         };
         loop {
-            let request = match wait {
-                Wait::Yes => FcntlArg::F_OFD_SETLKW(&range),
-                Wait::No => FcntlArg::F_OFD_SETLK(&range),
-            };
-            match fcntl(self.file.as_fd(), request) {
+            match fcntl(self.file.as_fd(), FcntlArg::F_OFD_SETLK(&range)) {
                 Ok(_) => return Ok(true),
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN | Errno::EACCES) if wait == Wait::No => return Ok(false),
+                Err(Errno::EAGAIN | Errno::EACCES) => return Ok(false),
                 Err(errno) => return Err(failed("lock", &self.path)(io::Error::from(errno))),
             }
         }
@@ -228,7 +255,7 @@ impl Drop for Journal {
     fn drop(&mut self) {
         if self.process == std::process::id() {
             // A file system without locks has none to drop.
-            let _ = self.lock_range(0, 0, libc::F_UNLCK, Wait::No);
+            let _ = self.lock_range(0, 0, libc::F_UNLCK);
         }
     }
 }
@@ -241,6 +268,9 @@ pub(super) enum Turn {
     /// Writing the files of the folder that are made from the journal.
     Finish,
 }
+
+/// Between two looks at whether a turn is free, which takes another run milliseconds.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Bytes of turns and claims: behind the end of any journal.
 const TURNS: i64 = 1 << 61;
@@ -255,12 +285,6 @@ impl Turn {
 /// The byte of a claim. Two names share one by a chance of 2^-61; then one waits for the other.
 fn byte_of(name: &str) -> i64 {
     CLAIMS | (hash(name.as_bytes()) >> 3) as i64
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Yes,
-    No,
 }
 
 /// What the bytes behind the last whole line are.

@@ -3,9 +3,10 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::journal::{self, Journal, Line, Points};
+use super::journal::{self, Journal, Line, Points, Turn, patiently};
 use super::results_error::ResultsError;
 use super::{Measure, Round};
 
@@ -18,7 +19,7 @@ fn line(key: &str, value: f64) -> Line {
 }
 
 fn open(folder: &Path) -> (Journal, Points) {
-    Journal::open(&folder.join("points.jsonl")).unwrap()
+    Journal::open(&folder.join("points.jsonl"), &patiently).unwrap()
 }
 
 /// J2: a claim is held by one, and ends when it is released or its holder is gone.
@@ -83,7 +84,7 @@ fn all_lines_of_all_runs_are_there() {
             scope.spawn(move || {
                 let (mut journal, mut points) = open(folder);
                 for number in 0..LINES {
-                    journal.append(line(&format!("{run} {number}"), number as f64), &mut points).unwrap();
+                    journal.append(line(&format!("{run} {number}"), number as f64), &mut points, &patiently).unwrap();
                     if number % 7 == 0 {
                         journal.refresh(&mut points).unwrap();
                     }
@@ -101,6 +102,32 @@ fn all_lines_of_all_runs_are_there() {
     assert_eq!(points, whole, "nothing is read twice");
 }
 
+/// Aim: a run can be ended while it waits for one that was stopped in the middle of writing, and has then written nothing. Method:
+/// one run has its turn, for appending or for the files of the folder; another asks for it and is ended; then the first ends its turn.
+#[test]
+fn the_wait_for_a_turn_can_be_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut one, mut points) = open(folder.path());
+    let (mut other, mut others) = open(folder.path());
+    let asked = std::cell::Cell::new(0);
+    let at_the_third = || {
+        asked.set(asked.get() + 1);
+        if asked.get() % 3 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    one.alone(Turn::Append, &patiently, |_| {
+        let ended = other.append(line("a", 1.0), &mut others, &at_the_third);
+        assert!(matches!(ended, Err(ResultsError::Interrupted { .. })) && asked.get() == 3, "{ended:?}");
+        let ended = Journal::open(&folder.path().join("points.jsonl"), &at_the_third).map(drop);
+        assert!(matches!(ended, Err(ResultsError::Interrupted { .. })) && asked.get() == 6, "{ended:?}");
+        other.alone(Turn::Finish, &at_the_third, |_| Ok(()))
+    })
+    .unwrap();
+    assert!(others.is_empty() && asked.get() == 6, "the other turn was free");
+    other.append(line("a", 1.0), &mut others, &at_the_third).unwrap();
+    one.refresh(&mut points).unwrap();
+    assert_eq!((points, asked.get()), (others, 6));
+}
+
 /// Part of a line is what another run is writing, or what a kill has left of one: the next line to be appended removes it. What
 /// could not be such a part is refused.
 #[test]
@@ -108,19 +135,19 @@ fn a_torn_line_is_removed_by_the_next_writer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("points.jsonl");
     let (mut one, mut points) = open(folder.path());
-    one.append(line("a", 1.0), &mut points).unwrap();
+    one.append(line("a", 1.0), &mut points, &patiently).unwrap();
     let tear = |text: &str| File::options().append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
     tear("{\"key\":\"b\",\"meas");
     let whole = std::fs::read(&path).unwrap();
     one.refresh(&mut points).unwrap();
     assert_eq!((points.len(), std::fs::read(&path).unwrap()), (1, whole), "readers leave it alone");
-    one.append(line("c", 2.0), &mut points).unwrap();
+    one.append(line("c", 2.0), &mut points, &patiently).unwrap();
     let (_, found) = open(folder.path());
     assert_eq!(found, points);
     assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "c"]);
 
     tear("a letter");
-    let refused = one.append(line("d", 3.0), &mut points);
+    let refused = one.append(line("d", 3.0), &mut points, &patiently);
     assert!(matches!(refused, Err(ResultsError::Content { .. })));
     assert!(std::fs::read_to_string(&path).unwrap().ends_with("a letter"));
     std::fs::write(&path, "").unwrap();
@@ -136,7 +163,7 @@ fn a_changed_line_is_refused() {
     let path = folder.path().join("points.jsonl");
     let (mut journal, mut points) = open(folder.path());
     for (key, value) in [("a", 1.25), ("b", 2.5), ("c", 3.0)] {
-        journal.append(line(key, value), &mut points).unwrap();
+        journal.append(line(key, value), &mut points, &patiently).unwrap();
     }
     let whole = std::fs::read(&path).unwrap();
     let second = whole.split_inclusive(|&byte| byte == b'\n').nth(1).unwrap().len();

@@ -62,6 +62,7 @@ pub use claim::{Checked, Claim, Verdict, digits};
 pub use costs::Costs;
 pub use description::{Axis, Chart, Clock, Contestant, Description, Experiment, Figure, Variable};
 pub use figure::{Curve, Drawing, Mark, Panel, draw};
+pub use journal::{WhileWaiting, patiently};
 pub use kinds::{Context, ImageState, Measure, MountJob, Outside, Placement, RunTarget, Workload, WorkloadKind, kinds};
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};

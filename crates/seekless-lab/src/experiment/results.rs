@@ -12,7 +12,7 @@ use crate::output::{self, Replace, Wish};
 
 use super::costs::{Costs, Spent};
 use super::description::{Description, Experiment};
-use super::journal::{self, Journal, Line, Points, Turn};
+use super::journal::{self, Journal, Line, Points, Turn, WhileWaiting};
 use super::plan::{Plan, Point};
 use super::published::Published;
 use super::results_error::{ResultsError, failed};
@@ -115,11 +115,11 @@ impl Results {
     /// Opens the folder, creating it if necessary, and reads what has been measured.
     ///
     /// # Errors
-    /// When it cannot be written, or holds something else.
-    pub fn open(folder: &Path, plan: &Plan) -> Result<Results, ResultsError> {
+    /// When it cannot be written, or holds something else, and when the wait for another run was ended.
+    pub fn open(folder: &Path, plan: &Plan, waiting: WhileWaiting<'_>) -> Result<Results, ResultsError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
         check_folder(folder)?;
-        let (journal, done) = Journal::open(&folder.join(POINTS))?;
+        let (journal, done) = Journal::open(&folder.join(POINTS), waiting)?;
         Ok(Results { folder: folder.to_owned(), journal, done, program: plan.program_in_short() })
     }
 
@@ -177,22 +177,24 @@ impl Results {
     /// Stores one round of a point. When this returns, a kill of the program does not lose it.
     ///
     /// # Errors
-    /// When the folder cannot be written.
-    pub fn add(&mut self, point: &Point, measures: Round) -> Result<(), ResultsError> {
+    /// When the folder cannot be written, and when the wait for another run was ended: the point is not stored then.
+    pub fn add(&mut self, point: &Point, measures: Round, waiting: WhileWaiting<'_>) -> Result<(), ResultsError> {
         let line = Line { key: point.key.clone(), program: self.program.clone(), measures };
-        self.journal.append(line, &mut self.done)
+        self.journal.append(line, &mut self.done, waiting)
     }
 
     /// Adds what another folder has of the plan's points: those of a shard, finished or not. That folder is only read,
     /// and merging it once more adds nothing.
     ///
     /// # Errors
-    /// When it has no points, or when a point in virtual time has other measures there than here.
+    /// When it has no points, when a point in virtual time has other measures there than here, and when the wait for another run was
+    /// ended.
     pub fn merge(
         &mut self,
         folder: &Path,
         plan: &Plan,
         is_simulated: impl Fn(&Point) -> bool,
+        waiting: WhileWaiting<'_>,
     ) -> Result<Merged, ResultsError> {
         let path = folder.join(POINTS);
         let found = journal::read(&path)?;
@@ -223,12 +225,12 @@ impl Results {
         }
         merged.added = new.len();
         for (point, round) in new {
-            self.add(point, round)?;
+            self.add(point, round, waiting)?;
         }
         let costs = folder.join(SECONDS);
         match fs::read(&costs) {
             Ok(_) if merged.added == 0 => {}
-            Ok(text) => self.append_seconds(whole_lines(&text))?,
+            Ok(text) => self.append_seconds(whole_lines(&text), waiting)?,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => return Err(failed("read", &costs)(cause)),
         }
@@ -263,14 +265,14 @@ impl Results {
     /// Stores how long a point took, by its place in words.
     ///
     /// # Errors
-    /// When the folder cannot be written.
-    pub fn add_seconds(&mut self, place: String, seconds: f64) -> Result<(), ResultsError> {
-        self.append_seconds(format!("{}\n", serde_json::json!(Spent { place, seconds })).as_bytes())
+    /// When the folder cannot be written, and when the wait for another run was ended.
+    pub fn add_seconds(&mut self, place: String, seconds: f64, waiting: WhileWaiting<'_>) -> Result<(), ResultsError> {
+        self.append_seconds(format!("{}\n", serde_json::json!(Spent { place, seconds })).as_bytes(), waiting)
     }
 
-    fn append_seconds(&mut self, lines: &[u8]) -> Result<(), ResultsError> {
+    fn append_seconds(&mut self, lines: &[u8], waiting: WhileWaiting<'_>) -> Result<(), ResultsError> {
         let path = self.folder.join(SECONDS);
-        self.journal.alone(Turn::Append, |_| {
+        self.journal.alone(Turn::Append, waiting, |_| {
             let mut options = OpenOptions::new();
             let mut file = options.read(true).append(true).create(true).open(&path).map_err(failed("open", &path))?;
             let mut last = [b'\n'];
@@ -303,15 +305,16 @@ impl Results {
     /// last one to end writes the rows of all. Each file is replaced as a whole.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// When the folder cannot be written, and when the wait for another run was ended.
     pub fn finish(
         &mut self,
         experiment: &Experiment,
         plan: &Plan,
         provenance: &serde_json::Value,
+        waiting: WhileWaiting<'_>,
     ) -> Result<Vec<Row>, ResultsError> {
         let (folder, done) = (&self.folder, &mut self.done);
-        self.journal.alone(Turn::Finish, |journal| {
+        self.journal.alone(Turn::Finish, waiting, |journal| {
             journal.refresh(done)?;
             let rows = plan.rows(done);
             write_files(folder, experiment, plan, &rows, provenance)?;

@@ -14,6 +14,9 @@ pub enum ResultsError {
     Output(#[from] OutputError),
     #[error("{path}: {problem}")]
     Content { path: String, problem: String },
+    /// The caller ended the wait for another run.
+    #[error("interrupted while another run was writing to {path}; a run that is stopped goes on with `kill -CONT PID`")]
+    Interrupted { path: String },
 }
 
 /// An error of the system while doing something to a file.

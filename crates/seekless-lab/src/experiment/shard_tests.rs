@@ -105,10 +105,10 @@ fn shards_are_merged() {
     let plan = Plan::new(&experiment, "test").unwrap();
     let path = |name: &str| folder.path().join(name);
     let store = |name: &str, points: &[usize]| {
-        let mut results = Results::open(&path(name), &plan).unwrap();
+        let mut results = Results::open(&path(name), &plan, &patiently).unwrap();
         for &point in points {
-            results.add(&plan.points[point], measure(point as f64)).unwrap();
-            results.add_seconds(plan.name_of(point), 1.5).unwrap();
+            results.add(&plan.points[point], measure(point as f64), &patiently).unwrap();
+            results.add_seconds(plan.name_of(point), 1.5, &patiently).unwrap();
         }
     };
     store("a", &[0, 3, 4]);
@@ -121,24 +121,25 @@ fn shards_are_merged() {
     let mut seen = Vec::new();
     for order in [["a", "b", "c"], ["c", "b", "a"]] {
         let out = format!("out-{}", order[0]);
-        let mut results = Results::open(&path(&out), &plan).unwrap();
-        let added: usize = order.iter().map(|from| results.merge(&path(from), &plan, always).unwrap().added).sum();
+        let mut results = Results::open(&path(&out), &plan, &patiently).unwrap();
+        let added: usize =
+            order.iter().map(|from| results.merge(&path(from), &plan, always, &patiently).unwrap().added).sum();
         assert_eq!(added, 7, "three is there twice, six is torn");
-        let rows = results.finish(&experiment, &plan, &serde_json::json!({})).unwrap();
+        let rows = results.finish(&experiment, &plan, &serde_json::json!({}), &patiently).unwrap();
         drop(results);
         // Again, and into the same folder: nothing is added.
-        let mut results = Results::open(&path(&out), &plan).unwrap();
+        let mut results = Results::open(&path(&out), &plan, &patiently).unwrap();
         for from in order {
-            assert_eq!(results.merge(&path(from), &plan, always).unwrap().added, 0, "{from}");
+            assert_eq!(results.merge(&path(from), &plan, always, &patiently).unwrap().added, 0, "{from}");
         }
         seen.push((rows, read_costs(&path(&out)).unwrap().of(&plan)));
     }
     assert_eq!(seen[0], seen[1], "whatever the order");
     assert_eq!(seen[0].0.len(), 7);
 
-    let mut results = Results::open(&path("other"), &plan).unwrap();
+    let mut results = Results::open(&path("other"), &plan, &patiently).unwrap();
     let other = Plan::new(&experiment, "another program").unwrap();
-    let merged = results.merge(&path("a"), &other, always).unwrap();
+    let merged = results.merge(&path("a"), &other, always, &patiently).unwrap();
     let foreign = Foreign { of_builds: 3, builds: ["test".to_owned()].into(), of_experiments: 0 };
     assert_eq!(merged, Merged { added: 0, known: 0, foreign: foreign.clone() });
     assert_eq!(foreign.to_string(), "3 points of another build of seekless (test)");
@@ -150,14 +151,14 @@ fn shards_are_merged() {
         "three is there twice, six is torn"
     );
     assert_eq!(Results::count(&folders, &other).unwrap().1[0], foreign);
-    results.merge(&path("nowhere"), &plan, always).unwrap_err();
-    results.add(&plan.points[0], measure(77.0)).unwrap();
-    let error = results.merge(&path("a"), &plan, always).unwrap_err().to_string();
+    results.merge(&path("nowhere"), &plan, always, &patiently).unwrap_err();
+    results.add(&plan.points[0], measure(77.0), &patiently).unwrap();
+    let error = results.merge(&path("a"), &plan, always, &patiently).unwrap_err().to_string();
     assert!(error.contains("points.jsonl") && error.contains("virtual time is the same every time"), "{error}");
     assert_eq!(results.rounds(&plan.points[3]), 0, "nothing is added from a folder that is wrong");
     // Real time differs from round to round: these are further rounds, each once.
-    assert_eq!(results.merge(&path("a"), &plan, |_| false).unwrap().added, 3);
-    assert_eq!(results.merge(&path("a"), &plan, |_| false).unwrap().added, 0);
+    assert_eq!(results.merge(&path("a"), &plan, |_| false, &patiently).unwrap().added, 3);
+    assert_eq!(results.merge(&path("a"), &plan, |_| false, &patiently).unwrap().added, 0);
     assert_eq!(results.rounds(&plan.points[0]), 2);
 
     let mine = "2/3".parse::<Shard>().unwrap().points(&plan, &read_costs(&path("a")).unwrap(), |_| true);
@@ -166,15 +167,15 @@ fn shards_are_merged() {
     // one that it is merged into.
     let times = std::fs::read(path("a/seconds.jsonl")).unwrap();
     std::fs::write(path("a/seconds.jsonl"), &times[..times.len() - 7]).unwrap();
-    let mut results = Results::open(&path("torn"), &plan).unwrap();
+    let mut results = Results::open(&path("torn"), &plan, &patiently).unwrap();
     for from in ["a", "b"] {
-        results.merge(&path(from), &plan, always).unwrap();
+        results.merge(&path(from), &plan, always, &patiently).unwrap();
         read_costs(&path("torn")).unwrap();
     }
     drop(results);
-    let mut results = Results::open(&path("a"), &plan).unwrap();
+    let mut results = Results::open(&path("a"), &plan, &patiently).unwrap();
     for _ in 0..2 {
-        results.add_seconds(plan.name_of(0), 2.5).unwrap();
+        results.add_seconds(plan.name_of(0), 2.5, &patiently).unwrap();
         read_costs(&path("a")).unwrap();
     }
     drop(results);

@@ -108,15 +108,15 @@ fn folder(experiment: &str, published: Option<&str>) -> tempfile::TempDir {
 /// Runs every unfinished point, at most `some` of them.
 fn run(experiment: &Experiment, out: &Path, some: usize) -> (usize, Vec<Row>) {
     let plan = Plan::new(experiment, "test").unwrap();
-    let mut results = Results::open(out, &plan).unwrap();
+    let mut results = Results::open(out, &plan, &patiently).unwrap();
     let mut measured = 0;
     for point in &plan.points {
         if measured < some && results.rounds(point) == 0 {
-            results.add(point, point.measure(experiment, &NoOutside).unwrap()).unwrap();
+            results.add(point, point.measure(experiment, &NoOutside).unwrap(), &patiently).unwrap();
             measured += 1;
         }
     }
-    let rows = results.finish(experiment, &plan, &serde_json::json!({ "date": "never" })).unwrap();
+    let rows = results.finish(experiment, &plan, &serde_json::json!({ "date": "never" }), &patiently).unwrap();
     (measured, rows)
 }
 
@@ -236,7 +236,7 @@ fn a_killed_sweep_goes_on() {
     for torn in [1, 30, text.lines().last().unwrap().len()] {
         std::fs::write(&journal, &text[..text.len() - torn]).unwrap();
         let plan = Plan::new(&experiment, "test").unwrap();
-        let results = Results::open(&parts, &plan).unwrap();
+        let results = Results::open(&parts, &plan, &patiently).unwrap();
         assert_eq!(plan.points.iter().filter(|point| results.rounds(point) == 1).count(), 4, "{torn} bytes torn off");
     }
     assert_eq!(run(&experiment, &parts, usize::MAX).0, 8);
@@ -275,7 +275,7 @@ fn keys_cover_what_a_result_hangs_on() {
     std::fs::write(&trace, lines(21)).unwrap();
     assert_ne!(first, key(&experiment, "one"));
     let plan = Plan::new(&experiment, "test").unwrap();
-    let results = Results::open(&out, &plan).unwrap();
+    let results = Results::open(&out, &plan, &patiently).unwrap();
     assert_eq!((results.rounds(&plan.points[0]), results.foreign(&plan).count()), (0, 1));
     let _ = std::fs::remove_file(&trace);
     let error = Plan::new(&experiment, "one").unwrap_err().to_string();
@@ -307,15 +307,15 @@ fn other_storage_and_several_rounds() {
     let wrong = Plan::new(&experiment.clone().over("disk:no-such"), "test").unwrap_err().to_string();
     assert!(wrong.contains("no-such"), "{wrong}");
     let out = folder.path().join("out");
-    let mut results = Results::open(&out, &plan).unwrap();
+    let mut results = Results::open(&out, &plan, &patiently).unwrap();
     for seconds in [3.0, 1.0, 2.0] {
         let metrics = [("elapsed_s".to_owned(), seconds)].into();
-        results.add(&plan.points[0], vec![Measure { dims: [].into(), metrics }]).unwrap();
+        results.add(&plan.points[0], vec![Measure { dims: [].into(), metrics }], &patiently).unwrap();
     }
     drop(results);
-    let mut results = Results::open(&out, &plan).unwrap();
+    let mut results = Results::open(&out, &plan, &patiently).unwrap();
     assert_eq!((results.foreign(&plan).count(), results.rounds(&plan.points[0])), (0, 3));
-    let rows = results.finish(&experiment, &plan, &serde_json::json!({})).unwrap();
+    let rows = results.finish(&experiment, &plan, &serde_json::json!({}), &patiently).unwrap();
     assert_eq!(rows.iter().map(|row| row.metrics["elapsed_s"]).collect::<Vec<_>>(), [2.0, 2.0]);
     assert_eq!(Stored::read(&out).unwrap().description.over, "wrap / memfs");
 }
