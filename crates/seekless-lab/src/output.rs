@@ -28,7 +28,7 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// O2; `why` continues the sentence.
-    #[error("{} is there already{why}", path.display())]
+    #[error("{} already exists{why}", path.display())]
     Exists { path: PathBuf, why: String },
     /// O2.
     #[error("{} is {kind}; name a regular file, or one that is not there", path.display())]
@@ -45,9 +45,9 @@ pub enum OutputError {
 pub enum Replace {
     /// Any regular file: the user allows it, or the folder is the program's own.
     Always,
-    /// Nothing; the text continues "it is there already".
+    /// Nothing; the text continues "it already exists".
     Never(&'static str),
-    /// A file that this function accepts; otherwise its text continues "it is there already".
+    /// A file that this function accepts; otherwise its text continues "it already exists".
     Own(fn(&File) -> Result<(), String>),
 }
 

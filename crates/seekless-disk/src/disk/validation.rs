@@ -40,7 +40,7 @@ impl Measured {
             _ => Err(format!("{text:?} is no time in microseconds")),
         };
         let sector = Sector(lbn.parse().map_err(|_| format!("{lbn:?} is no sector number"))?);
-        let sectors = sectors.parse().map_err(|_| format!("{sectors:?} is no number of sectors"))?;
+        let sectors = sectors.parse().map_err(|_| format!("{sectors:?} is not a number of sectors"))?;
         Ok(Measured {
             request: Request { sector, sectors, write, fua: false },
             service: micros(service)?,

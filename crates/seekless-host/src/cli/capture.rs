@@ -46,7 +46,7 @@ pub(super) struct CaptureArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Replace the file if it is there already; never the one behind the device
+    /// Replace the file if it already exists; never the one behind the device
     #[arg(short, long)]
     force: bool,
 

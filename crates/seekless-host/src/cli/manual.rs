@@ -37,7 +37,7 @@ pub(super) struct ManArgs {
     /// An existing directory
     directory: PathBuf,
 
-    /// Replace files that are there already and are no manual pages of this program
+    /// Replace files that already exist and are no manual pages of this program
     #[arg(short, long)]
     force: bool,
 }

@@ -71,7 +71,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", group = "written")]
     svg: Option<PathBuf>,
 
-    /// Replace the files of --rows and --svg if they are there already
+    /// Replace the files of --rows and --svg if they already exist
     #[arg(short, long, requires = "written")]
     force: bool,
 

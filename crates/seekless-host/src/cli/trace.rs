@@ -185,7 +185,7 @@ struct TargetArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Replace the file if it is there already; never one that is read by the same command
+    /// Replace the file if it already exists; never one that is read by the same command
     #[arg(short, long, requires = "output")]
     force: bool,
 }

@@ -1,4 +1,4 @@
-//! Mounting below a mount that is there already, so that the directory shows the one or the other and never what lies below both.
+//! Mounting below a mount that already exists, so that the directory shows the one or the other and never what lies below both.
 //!
 //! A mount of the new kind is made without a place, then moved beneath the one at the mount point (Linux 6.5), which is taken away.
 

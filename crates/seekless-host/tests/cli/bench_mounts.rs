@@ -68,7 +68,7 @@ impl Scratch {
         };
         let rows: Vec<String> = text.lines().map(row).collect();
         let all: BTreeSet<String> = rows.iter().cloned().collect();
-        assert_eq!(all.len(), rows.len(), "no row is there twice");
+        assert_eq!(all.len(), rows.len(), "no row occurs twice");
         all
     }
 }

@@ -179,7 +179,7 @@ fn drives_are_imported() {
     assert_eq!(scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml"]).code, 0);
     assert_eq!(std::fs::read_to_string(scratch.path("a.toml")).unwrap(), ended.out);
     let refused = scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml"]);
-    let expected = format!("{}seekless: a.toml is there already; --force replaces it\n", ended.err);
+    let expected = format!("{}seekless: a.toml already exists; --force replaces it\n", ended.err);
     assert_eq!((refused.code, refused.err), (1, expected));
     assert_eq!(scratch.run(&["disk", "import", "acme.diskspecs", "-o", "a.toml", "--force"]).code, 0);
     for source in ["acme.diskspecs", "acme.seek"] {

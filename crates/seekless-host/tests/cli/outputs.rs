@@ -35,7 +35,7 @@ fn a_trace_takes_no_files_place() {
     for command in [&["convert", "--to", "seekless"][..], &["slice", "-n", "5", "--to", "seekless"]] {
         let arguments = [&["trace"], command, &["in.csv", "-o", "out"]].concat();
         let refused = scratch.run(&arguments);
-        assert_eq!((refused.code, &*refused.err), (1, "seekless: out is there already; --force replaces it\n"));
+        assert_eq!((refused.code, &*refused.err), (1, "seekless: out already exists; --force replaces it\n"));
         assert_eq!(std::fs::read(scratch.path("out")).unwrap(), b"a letter");
         assert_eq!(scratch.run(&[&arguments[..], &["--force"]].concat()).code, 0);
         assert!(std::fs::read_to_string(scratch.path("out")).unwrap().contains("4096"));
@@ -176,7 +176,7 @@ fn pages_replace_their_own_kind() {
         let refused = scratch.run(arguments);
         assert_eq!(refused.code, 1, "{arguments:?}");
         assert!(
-            refused.err.contains(" is there already, and is not a ") && refused.err.contains("--force"),
+            refused.err.contains(" already exists, and is not a ") && refused.err.contains("--force"),
             "{}",
             refused.err
         );
@@ -315,7 +315,7 @@ fn of_several_writers_one_makes_the_file() {
     let ended: Vec<_> = children.into_iter().map(|child| scratch.ended(&child.wait_with_output().unwrap())).collect();
     assert_eq!(ended.iter().filter(|ended| ended.code == 0).count(), 1);
     for other in ended.iter().filter(|ended| ended.code != 0) {
-        assert!(other.code == 1 && other.err.contains("out is there already"), "{} {}", other.code, other.err);
+        assert!(other.code == 1 && other.err.contains("out already exists"), "{} {}", other.code, other.err);
     }
     assert_eq!(names(&scratch, "."), ["out"]);
     let whole = std::fs::read_to_string(scratch.path("out")).unwrap();

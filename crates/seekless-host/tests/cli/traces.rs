@@ -132,7 +132,7 @@ fn every_request_is_a_row() {
     assert!(std::fs::read(scratch.path("two.csv.gz")).unwrap().starts_with(&[0x1f, 0x8b]));
 
     let again = scratch.run(&[&command[..], &rows].concat());
-    assert!(again.code == 1 && again.err.contains("is there already"), "{}", again.err);
+    assert!(again.code == 1 && again.err.contains("already exists"), "{}", again.err);
     out(&scratch, &[&command[..], &rows, &["--force"]].concat());
     assert_eq!(std::fs::read_to_string(scratch.path("one.csv")).unwrap(), text);
     for (words, wanted) in [
@@ -272,7 +272,7 @@ fn results_are_printed_without_their_rows() {
     drop(pipe);
     let ended = scratch.ended(&replay.wait_with_output().unwrap());
     assert_eq!(ended.code, 1, "{}", ended.err);
-    assert!(ended.err.contains("rows.csv is there already"), "{}", ended.err);
+    assert!(ended.err.contains("rows.csv already exists"), "{}", ended.err);
     assert!(ended.out.contains("2 requests of pipe"), "{}", ended.out);
     assert_eq!(std::fs::read_to_string(scratch.path("rows.csv")).unwrap(), "a letter");
 }

@@ -323,7 +323,7 @@ impl Description {
             if variable.unit != Unit::None
                 && let Some(text) = all.find(|value| value.number().is_none())
             {
-                return Err(at(&format!("`{text}` is no number, and has a unit")));
+                return Err(at(&format!("`{text}` is not a number, and has a unit")));
             }
             if let Some(strange) = variable.quick.iter().find(|quick| !variable.values.iter().any(|v| v.is_same(quick)))
             {

@@ -363,7 +363,7 @@ fn wrong_descriptions_are_explained() {
         ("kind = \"requests\"", "kind = \"reqests\"", "there is no workload `reqests`; there are: replay, requests"),
         ("pattern = \"random\"", "patern = \"random\"", "unknown field `patern`"),
         ("unit = \"sectors\"", "unit = \"furlongs\"", "unknown variant `furlongs`"),
-        ("values = [16, 128]", "values = [16, \"many\"]", "`many` is no number, and has a unit"),
+        ("values = [16, 128]", "values = [16, \"many\"]", "`many` is not a number, and has a unit"),
         ("values = [16, 128]", "values = []", "at least one value"),
         ("[workload]", "seeds = 0\n[workload]", "seeds: from 1 to 100, not 0"),
         ("[variables.stripe]", "[variables.requests_per_s]", "this name is taken by a metric"),

@@ -69,7 +69,7 @@ fn of_two_writers_one_is_told() {
             two.write_all(b"two").unwrap();
             one.commit().unwrap();
             let error = two.commit().unwrap_err().to_string();
-            assert_eq!(error, format!("{} is there already; --force replaces it", path.display()));
+            assert_eq!(error, format!("{} already exists; --force replaces it", path.display()));
             assert_eq!(
                 (std::fs::read(&path).unwrap(), names(directory.path())),
                 (b"one".to_vec(), vec!["f".to_owned()])
@@ -201,7 +201,7 @@ fn own_files_are_replaced() {
         file.write_all(b"ours, newer").unwrap();
         std::fs::write(&path, "a letter").unwrap();
         let error = file.commit().unwrap_err().to_string();
-        assert_eq!(error, format!("{} is there already, and is not ours", path.display()));
+        assert_eq!(error, format!("{} already exists, and is not ours", path.display()));
         assert!(NewFile::begin(&path, &wish).is_err());
         assert_eq!(
             (std::fs::read(&path).unwrap(), names(directory.path())),

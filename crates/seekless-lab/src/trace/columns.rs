@@ -220,7 +220,7 @@ fn check_roles(found: &[Role]) -> Result<(), String> {
         match found.iter().filter(|role| **role == needed).count() {
             1 => {}
             0 => return Err(format!("`{}` is missing", needed.name())),
-            _ => return Err(format!("`{}` is there twice", needed.name())),
+            _ => return Err(format!("`{}` occurs twice", needed.name())),
         }
     }
     Ok(())
@@ -290,7 +290,7 @@ impl Columns {
                     continue;
                 }
                 "header" => {
-                    let count = value.parse().map_err(|_| format!("`{value}` is no number of header lines"))?;
+                    let count = value.parse().map_err(|_| format!("`{value}` is not a number of header lines"))?;
                     header_lines = Some(count);
                     continue;
                 }

@@ -443,7 +443,7 @@ impl Native {
         }
         match text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")) {
             Some(name) => self.names.device(name),
-            None => Err(Aside::Rejected("the device is no number, no major:minor and no name in quotes")),
+            None => Err(Aside::Rejected("the device is not a number, a major:minor pair or a quoted name")),
         }
     }
 }

@@ -72,7 +72,7 @@ fn trace_lines() {
         ("R Hit 1 2 3", "5 fields"),
         ("X Hit 1 2 3 4", "neither R nor W"),
         ("R Hit -1 2 3 4", "no sector number"),
-        ("R Hit 1 many 3 4", "no number of sectors"),
+        ("R Hit 1 many 3 4", "not a number of sectors"),
         ("R Hit 1 2 fast 4", "no time"),
         ("R Hit 1 2 3 NaN", "no time"),
         ("R Hit 1 2 3 -4", "no time"),

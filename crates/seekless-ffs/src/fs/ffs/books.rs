@@ -231,7 +231,7 @@ impl<'a> Recount<'a> {
             for (lbn, &at) in inode.db.iter().enumerate().filter(|(_, at)| **at != FragNo::NONE) {
                 let length = self.layout.block_frags(inode.size, lbn as u64);
                 if length == 0 {
-                    self.problems.push(format!("inode {ino} has a block {lbn} behind its end"));
+                    self.problems.push(format!("inode {ino} has a block {lbn} beyond its end"));
                 }
                 self.claim(ino, at, length);
                 found.frags += length;

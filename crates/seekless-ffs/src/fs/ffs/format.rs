@@ -393,9 +393,9 @@ impl Dirent<'_> {
 /// What is invalid.
 pub fn dirent_at(chunk: &[u8], offset: usize) -> Result<Dirent<'_>, String> {
     let head = (crate::codec::get_at::<InodeNo>(chunk, offset), crate::codec::get_at::<u16>(chunk, offset + 4));
-    let (Some(ino), Some(record)) = head else { return Err(format!("an entry at {offset} passes the end")) };
+    let (Some(ino), Some(record)) = head else { return Err(format!("an entry at {offset} extends past the end")) };
     let (Some(&kind), Some(&name_bytes)) = (chunk.get(offset + 6), chunk.get(offset + 7)) else {
-        return Err(format!("an entry at {offset} passes the end"));
+        return Err(format!("an entry at {offset} extends past the end"));
     };
     let (record_bytes, name_bytes) = (usize::from(record), usize::from(name_bytes));
     let fits = record_bytes >= DIR_HEADER_BYTES

@@ -180,7 +180,7 @@ impl State {
             }
             ancestor = self.find(ancestor, b"..")?.map_or(ROOT_INO, |found| found.ino);
         }
-        fail(FsError::corrupt("directory", format_args!("inode {below}"), "its ancestors form a ring"))
+        fail(FsError::corrupt("directory", format_args!("inode {below}"), "its ancestors form a cycle"))
     }
 }
 

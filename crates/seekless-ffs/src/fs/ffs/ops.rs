@@ -37,7 +37,7 @@ impl FileSystem for Ffs {
         let mut warnings = self.warnings.clone();
         let damage = self.state.borrow().counters.damage();
         if damage > 0 {
-            warnings.push(format!("{damage} books of the volume did not balance: the next mount checks it"));
+            warnings.push(format!("{damage} counts of the volume are inconsistent: the next mount checks it"));
         }
         warnings
     }

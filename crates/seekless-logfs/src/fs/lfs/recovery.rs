@@ -209,7 +209,7 @@ impl Lfs {
         }
         orphans.truncate(slots);
         let orphans = Orphans::from_slots(orphans)
-            .map_err(|ino| FsError::corrupt("orphan list", "volume", format_args!("inode {ino} is there twice")))?;
+            .map_err(|ino| FsError::corrupt("orphan list", "volume", format_args!("inode {ino} occurs twice")))?;
         self.state.borrow_mut().log.orphans = orphans;
         Ok(())
     }

@@ -259,7 +259,7 @@ impl Orphans {
     /// Rebuilds the table from the blocks of the orphan file.
     ///
     /// # Errors
-    /// The inode number that is there twice.
+    /// The inode number that occurs twice.
     pub(super) fn from_slots(slots: Vec<Ino>) -> Result<Orphans, Ino> {
         let mut orphans = Orphans { slots, ..Orphans::default() };
         for (slot, &ino) in orphans.slots.iter().enumerate() {

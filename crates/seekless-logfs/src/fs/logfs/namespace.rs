@@ -317,7 +317,7 @@ impl<L: LogBackend> Change<'_, L> {
             }
             ancestor = Ino(self.directory(ancestor)?.parent);
         }
-        fail(FsError::corrupt("directory", below, "its ancestors form a ring"))
+        fail(FsError::corrupt("directory", below, "its ancestors form a cycle"))
     }
 
     /// Moves `source` to `to`, over `target` if there is one, and leaves a `whiteout` behind if requested. Returns what

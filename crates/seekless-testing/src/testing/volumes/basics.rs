@@ -77,7 +77,7 @@ pub fn numbers_come_back_with_another_generation(subject: &dyn FsUnderTest, anew
             let entry = fs.lookup(root, b"f").await.unwrap();
             fs.forget(entry.attr.ino, 1).await;
             let (ino, generation) = (entry.attr.ino, entry.generation);
-            assert!(seen.insert((ino, generation)), "file {file}: {ino} of generation {generation} is there twice");
+            assert!(seen.insert((ino, generation)), "file {file}: {ino} of generation {generation} occurs twice");
             again += u32::from(!numbers.insert(ino));
             if file % 20 == 19 {
                 client.sync().await.unwrap();

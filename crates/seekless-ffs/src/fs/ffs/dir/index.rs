@@ -45,7 +45,7 @@ impl Index {
             let offset = start + entry.offset as u64;
             let found = FoundName { ino: entry.ino, kind: entry.kind, offset };
             if self.names.insert(entry.name.to_vec(), found).is_some() {
-                return Err(format!("the name {:?} is there twice", String::from_utf8_lossy(entry.name)));
+                return Err(format!("the name {:?} occurs twice", String::from_utf8_lossy(entry.name)));
             }
             self.by_offset.insert(offset, entry.name.to_vec());
         }

@@ -102,10 +102,10 @@ impl Check<'_> {
                 continue;
             }
             if frags == 0 {
-                self.problem(format!("inode {ino} has a block {lbn} behind its end; dropped"), Cause::Damage);
+                self.problem(format!("inode {ino} has a block {lbn} beyond its end; dropped"), Cause::Damage);
             } else if !self.layout.is_data(at, frags) {
                 self.problem(
-                    format!("inode {ino}, block {lbn}: fragment {at} cannot be a file's; dropped"),
+                    format!("inode {ino}, block {lbn}: fragment {at} cannot belong to a file; dropped"),
                     Cause::Damage,
                 );
             } else {
@@ -124,7 +124,7 @@ impl Check<'_> {
             }
             if first >= blocks {
                 // An inode loses them together with its size, and gets them when its size is behind them.
-                self.problem(format!("inode {ino} has an indirect block behind its end; dropped"), Cause::Damage);
+                self.problem(format!("inode {ino} has an indirect block beyond its end; dropped"), Cause::Damage);
             } else if !self.layout.is_data(at, self.layout.frag) {
                 self.problem(format!("inode {ino}: fragment {at} cannot be an indirect block; dropped"), Cause::Damage);
             } else {
@@ -182,15 +182,12 @@ impl Check<'_> {
         if behind > 0 {
             // The file had grown, and only this block was written since.
             self.problem(
-                format!("inode {ino}, indirect block {at}: {behind} blocks behind the file's end; dropped"),
+                format!("inode {ino}, indirect block {at}: {behind} blocks beyond the end of the file; dropped"),
                 Cause::Leak,
             );
         }
         if wrong > 0 {
-            self.problem(
-                format!("inode {ino}, indirect block {at}: {wrong} pointers to what is no file's; dropped"),
-                Cause::Damage,
-            );
+            self.problem(format!("inode {ino}, indirect block {at}: {wrong} invalid pointers; dropped"), Cause::Damage);
         }
         if behind + wrong > 0 {
             self.write(at, block);
@@ -248,7 +245,7 @@ impl Check<'_> {
             }
             let is_tail = (lbn as u64 + 1) * block_bytes >= inode.size;
             let cause = if is_tail { Cause::Crash } else { Cause::Damage };
-            self.problem(format!("inode {ino}, block {lbn}: fragment {at} is another inode's; given up"), cause);
+            self.problem(format!("inode {ino}, block {lbn}: fragment {at} belongs to another inode; released"), cause);
             inode.db[lbn] = FragNo::NONE;
             if is_tail {
                 inode.size = lbn as u64 * block_bytes;
@@ -286,7 +283,7 @@ impl Check<'_> {
     ) -> FsResult<bool> {
         let frag = self.layout.frag;
         if self.contested(at, frag, taken) {
-            self.problem(format!("inode {ino}: indirect block {at} is another inode's; given up"), Cause::Damage);
+            self.problem(format!("inode {ino}: indirect block {at} belongs to another inode; released"), Cause::Damage);
             return Ok(true);
         }
         *kept += u64::from(frag);
@@ -301,7 +298,7 @@ impl Check<'_> {
             let gone = if level > 1 {
                 Box::pin(self.yield_tree(ino, child, level - 1, taken, kept)).await?
             } else if self.contested(child, frag, taken) {
-                self.problem(format!("inode {ino}: block {child} is another inode's; given up"), Cause::Damage);
+                self.problem(format!("inode {ino}: block {child} belongs to another inode; released"), Cause::Damage);
                 true
             } else {
                 *kept += u64::from(frag);

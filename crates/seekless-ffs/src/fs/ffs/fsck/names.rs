@@ -101,7 +101,7 @@ impl Check<'_> {
                 return Err(FsError::corrupt("root directory", format_args!("inode {ROOT_INO}"), detail));
             }
             // A new directory is on the volume before its first chunk is.
-            self.problem(format!("directory {ino} holds nothing, not even itself; freed"), Cause::Leak);
+            self.problem(format!("directory {ino} has no entries, not even `.`; freed"), Cause::Leak);
             return self.free_file(ino).await.map(|()| true);
         }
         self.directories.insert(ino, names);

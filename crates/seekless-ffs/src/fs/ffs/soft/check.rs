@@ -286,7 +286,7 @@ fn check_rings(soft: &Soft, wrong: &mut Vec<String>) {
         }
     }
     if !waits.is_empty() {
-        wrong.push(format!("records wait for each other in a ring: {:?}", waits.keys().collect::<Vec<_>>()));
+        wrong.push(format!("records wait for each other in a cycle: {:?}", waits.keys().collect::<Vec<_>>()));
     }
 }
 
