@@ -64,6 +64,9 @@ pub struct Limits {
     pub until: Nanos,
 }
 
+/// Limit of events of one simulation. The longest one of a test has less than a hundredth of it.
+const EVENTS_MAX: u64 = if cfg!(debug_assertions) { 1_000_000_000 } else { u64::MAX };
+
 /// Why a future has not completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfinished {
@@ -550,7 +553,8 @@ impl Executor {
         self.rt.0.events.get()
     }
 
-    /// Runs until `future` completes.
+    /// Runs until `future` completes. In builds with assertions, those of tests, a simulation that does not end panics after
+    /// a billion events.
     ///
     /// # Errors
     /// [`Stalled`] when no task can run, no timer is set and nothing outside can wake one.
@@ -558,8 +562,12 @@ impl Executor {
     #[inline]
     #[track_caller]
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Stalled> {
-        let endless = Limits { events: u64::MAX, until: Nanos::MAX };
-        self.block_on_within(endless, future).map_err(|_| Stalled)
+        let is_virtual = self.rt.0.clock.is_virtual();
+        let events = if is_virtual { EVENTS_MAX } else { u64::MAX };
+        self.block_on_within(Limits { events, until: Nanos::MAX }, future).map_err(|unfinished| match unfinished {
+            Unfinished::Stalled => Stalled,
+            Unfinished::Events(_) | Unfinished::Time(_) => panic!("{unfinished}: it may never end"),
+        })
     }
 
     /// As [`Executor::block_on`], but gives up past `limits`: for code that may not end, such as a file system on

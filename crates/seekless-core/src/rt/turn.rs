@@ -16,11 +16,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::units::Nanos;
 
-/// Limit of runtime calls in one turn without progress, in virtual time. An operation makes a few dozen.
-const CALLS_MAX: u64 = if cfg!(test) { 500_000 } else { 50_000_000 };
+/// Limit of runtime calls in one turn without progress, in virtual time. An operation makes a few dozen. Builds with assertions, those of
+/// tests, have a smaller one.
+const CALLS_MAX: u64 = if cfg!(debug_assertions) { 500_000 } else { 50_000_000 };
 
 /// Limit of turns without the clock moving and without progress, in virtual time.
-const TURNS_MAX: u64 = if cfg!(test) { 300_000 } else { 10_000_000 };
+const TURNS_MAX: u64 = if cfg!(debug_assertions) { 300_000 } else { 10_000_000 };
 
 /// For this many turns before the limit, the tasks are counted by name.
 const TURNS_COUNTED: u64 = 100_000;

@@ -415,6 +415,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
             // What one new file can use as data: its indirect blocks come out of the same space.
             blocks_available: room_blocks - indirect_blocks(room_blocks).min(room_blocks),
             inodes,
+            // The count of a damaged volume, mounted to be read, may be anything.
             inodes_free: inodes.saturating_sub(state.inode_count),
             name_bytes_max: NAME_BYTES_MAX as u32,
         })

@@ -464,7 +464,7 @@ impl<L: LogBackend> State<L> {
     pub(in crate::fs) fn used_after_frees(&self) -> u64 {
         let used = L::used_bytes(self);
         debug_assert!(self.freed_pending_bytes <= used, "A3: what is being freed counts as used");
-        used.saturating_sub(self.freed_pending_bytes)
+        used - self.freed_pending_bytes
     }
 
     /// The attributes of `ino` have just been read or written. Forgets the oldest ones where there are too many.
