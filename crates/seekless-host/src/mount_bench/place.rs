@@ -338,6 +338,7 @@ impl<'a> Place<'a> {
             device: before.0.zip(after.0),
             used: used.zip(kernel::used_bytes(&storing)),
             daemon_ns: before.1.zip(after.1).map(|(before, after)| after.saturating_sub(before)),
+            daemon_kib: daemon.and_then(process::most_memory_kib),
         })
     }
 
@@ -400,6 +401,7 @@ struct Taken {
     /// Bytes in use before and after.
     used: Option<(u64, u64)>,
     daemon_ns: Option<u64>,
+    daemon_kib: Option<u64>,
 }
 
 impl Taken {
@@ -419,6 +421,7 @@ impl Taken {
             metrics.extend(kept.map(|kib| ("kept_kib", kib)));
         }
         metrics.extend(self.daemon_ns.map(|ns| ("daemon_us", us(ns))));
+        metrics.extend(self.daemon_kib.map(|kib| ("daemon_kib", kib as f64)));
         if let Some((before, after)) = self.device {
             let flushes = after.flushes.saturating_sub(before.flushes);
             let written = after.written_bytes.saturating_sub(before.written_bytes);

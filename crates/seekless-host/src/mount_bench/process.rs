@@ -114,6 +114,13 @@ pub(super) fn processor_ns(pid: u32) -> Option<u64> {
     (!failed).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
+/// The most memory that a process has had so far, in KiB: `VmHWM` of proc(5).
+pub(super) fn most_memory_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse().ok()
+}
+
 /// Processor time of the processes that this one has waited for.
 pub(super) fn children_ns() -> u64 {
     // SAFETY: the structure consists of integers; the call fills it or leaves the zeroes.

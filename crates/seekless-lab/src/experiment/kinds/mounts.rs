@@ -20,6 +20,7 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
             "daemon_us",
             "processor time of the daemon for an operation until everything was durable, in us; kernel file systems have none",
         ),
+        ("daemon_kib", "the most memory that the daemon has had so far, in KiB; kernel file systems have no daemon"),
         ("flushes", "flushes that the device below got for 1,000 operations, until everything was durable"),
         ("written_kib", "KiB written to the device below for an operation, until everything was durable"),
         ("kept_kib", "KiB of the storage below that an operation has filled, in phases that write"),
