@@ -472,7 +472,7 @@ impl OpenStudy {
 pub fn results(folder: &Path) -> Result<Answer, Problem> {
     let stored = Stored::read(folder).map_err(Failure::new)?;
     let Stored { name, description, published, rows, provenance, .. } = &stored;
-    let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows)).collect();
+    let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows, published)).collect();
     let mut figures = Vec::new();
     for figure in &description.figures {
         let drawing = draw(figure, description, rows, published);

@@ -91,7 +91,8 @@ pub(super) fn missing(results: &Results, plan: &Plan) -> Vec<usize> {
 
 /// Prints the rows, the claims and the published figures.
 pub(super) fn print(experiment: &Experiment, rows: &[Row], folder: &Path, is_quick: bool, show: &Show) -> Done {
-    let claims: Vec<Checked> = experiment.description.claims.iter().map(|claim| claim.verify(rows)).collect();
+    let claims: Vec<Checked> =
+        experiment.description.claims.iter().map(|claim| claim.verify(rows, &experiment.published)).collect();
     let published = deviations(&experiment.published, rows);
     match show.json {
         true => output::print_raw(&to_json(rows, &claims, &published))?,

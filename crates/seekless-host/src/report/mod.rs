@@ -63,7 +63,7 @@ pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
 /// The page's part for one experiment.
 fn experiment(stored: &Stored) -> Value {
     let Stored { name, description, published, rows, provenance, text, answer } = stored;
-    let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows)).collect();
+    let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows, published)).collect();
     let figures: Vec<_> = description.figures.iter().map(|figure| draw(figure, description, rows, published)).collect();
     let published: Vec<Value> = deviations(published, rows)
         .iter()
@@ -152,7 +152,7 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
         text += "<ul>\n";
         let quick = if description.is_quick { " (quick)" } else { "" };
         for claim in &description.claims {
-            let Checked { claim, verdict, required, found, .. } = claim.verify(&stored.rows);
+            let Checked { claim, verdict, required, found, .. } = claim.verify(&stored.rows, &stored.published);
             let word = match verdict {
                 Verdict::Open => verdict.name().to_owned(),
                 _ => format!("{}{quick}: {}; required: {}", verdict.name(), escape(&found), escape(&required)),
@@ -240,7 +240,7 @@ mod tests {
             let sum: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
             assert!(sums.contains(&format!("{sum}  {name}")), "{name}: {sum}");
             let ends = text.contains("</script") || text.contains("<!--");
-            assert!(!ends, "{name} would end the element that it stands in");
+            assert!(!ends, "{name} would end the element that contains it");
         }
         assert!([SCRIPT, EXPLORE].iter().all(|script| !script.contains("</script") && !script.contains("<!--")));
     }

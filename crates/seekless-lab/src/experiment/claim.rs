@@ -6,6 +6,8 @@
 //! | `spread` | largest less smallest over the mean, along one dimension, is at most `at_most` |
 //! | `value` | the row is within `tolerance`, a share of it, of `expect`; or `above` or `below`, or equal to it |
 //! | `shape` | values along one dimension go as `shape` says: `falls`, `rises`, `valley` (down, then up) |
+//! | `share` | the share of the rows that are `above` or `below`, or equal to it, is at least `at_least` and at most `at_most` |
+//! | `published` | each row over the figure of `published.csv` at its place is `above` or `below`, or equal to it |
 //!
 //! With `relative_to` each of them is about ratios: of every row to the one in which something else holds, as in a figure. So
 //! "FFS declines more steeply than LFS" is a `compare` of two such ratios.
@@ -14,6 +16,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::published::{Published, deviations};
 use super::rows::{Columns, Row, Selection, check_dimension, check_selection, counterpart};
 use super::value::Value;
 use crate::statements::rounded;
@@ -49,6 +52,8 @@ pub struct Claim {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub along: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Shape>,
@@ -71,6 +76,8 @@ pub enum Test {
     Spread,
     Value,
     Shape,
+    Share,
+    Published,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -141,6 +148,9 @@ impl Claim {
             Test::Spread | Test::Shape if self.along.is_empty() => "`along`, a dimension",
             Test::Spread if self.at_most.is_none() => "`at_most`",
             Test::Shape if self.shape.is_none() => "`shape`",
+            Test::Share | Test::Published if !bound => "`above` or `below`",
+            Test::Share if self.at_least.or(self.at_most).is_none() => "`at_least` or `at_most`, a share from 0 to 1",
+            Test::Published if !self.relative_to.is_empty() => "no `relative_to`, as published figures are no ratios",
             Test::Value if !bound && self.expect.is_none() => "`expect` with `tolerance`, `above` or `below`",
             Test::Value if self.expect.is_some() != self.tolerance.is_some() => "both `expect` and `tolerance`",
             _ if !self.along.is_empty() => return check_dimension(&self.along, dims),
@@ -149,8 +159,8 @@ impl Claim {
         Err(format!("this test needs {missing}"))
     }
 
-    /// Compares the claim with `rows`.
-    pub fn verify(&self, rows: &[Row]) -> Checked {
+    /// Compares the claim with `rows`, or these with what was `published`.
+    pub fn verify(&self, rows: &[Row], published: &[Published]) -> Checked {
         let ratios = (!self.relative_to.is_empty()).then(|| self.ratios(rows));
         let rows = ratios.as_deref().unwrap_or(rows);
         let cases = match self.test {
@@ -158,6 +168,8 @@ impl Claim {
             Test::Spread => self.spread(rows),
             Test::Value => self.value(rows),
             Test::Shape => self.shape(rows),
+            Test::Share => self.share(rows),
+            Test::Published => self.published(rows, published),
         };
         let held = cases.iter().filter(|case| case.held).count();
         let verdict = match cases.len() {
@@ -182,6 +194,7 @@ impl Claim {
         match (self.test, self.expect, self.tolerance) {
             (Test::Shape, _, _) => (Some(1.0), Some(1.0)),
             (Test::Spread, _, _) => (Some(0.0), self.at_most),
+            (Test::Share, _, _) => (self.at_least, self.at_most),
             (Test::Value, Some(expected), Some(tolerance)) => {
                 let within = (expected * tolerance).abs();
                 (Some(expected - within), Some(expected + within))
@@ -257,6 +270,28 @@ impl Claim {
         self.lines(rows).into_iter().filter_map(case).collect()
     }
 
+    /// A single case: how many of the rows are within the bounds, over their number.
+    fn share(&self, rows: &[Row]) -> Vec<ClaimCase> {
+        let values: Vec<f64> = self.only.of(rows).iter().filter_map(|row| self.metric_of(row)).collect();
+        let within = values.iter().filter(|value| self.is_within(**value)).count();
+        let found = within as f64 / values.len() as f64;
+        let held = self.at_least.is_none_or(|least| found >= least) && self.at_most.is_none_or(|most| found <= most);
+        let place = format!("{within} of {}", values.len());
+        is_case(found).then_some(ClaimCase { place, found, held }).into_iter().collect()
+    }
+
+    fn published(&self, rows: &[Row], published: &[Published]) -> Vec<ClaimCase> {
+        let chosen: Vec<Row> = self.only.of(rows).into_iter().cloned().collect();
+        let of_metric: Vec<Published> =
+            published.iter().filter(|published| published.metric == self.metric).cloned().collect();
+        let case = |deviation: super::Deviation| {
+            let found = deviation.measured? / deviation.published.value;
+            let place = place(&deviation.published.dims);
+            is_case(found).then(|| ClaimCase { place, found, held: self.is_within(found) })
+        };
+        deviations(&of_metric, &chosen).into_iter().filter_map(case).collect()
+    }
+
     /// Rows that differ along one dimension only, in its order. A dimension that says the same as that one in every row, such as the variable
     /// that it follows, is no other one.
     fn lines(&self, rows: &[Row]) -> Vec<Line> {
@@ -301,7 +336,7 @@ impl Claim {
 
     /// A number that was found, with its unit: of three digits, or with as many as show on which side of its bounds it is.
     fn as_text(&self, found: f64) -> String {
-        let times = if self.test == Test::Spread { 100.0 } else { 1.0 };
+        let times = if matches!(self.test, Test::Spread | Test::Share) { 100.0 } else { 1.0 };
         let (low, high) = if self.test == Test::Shape { (None, None) } else { self.bounds() };
         let within = |found: f64| low.is_none_or(|low| found >= low) && high.is_none_or(|high| found <= high);
         let short = digits(found * times);
@@ -310,8 +345,8 @@ impl Claim {
             _ => short,
         };
         match self.test {
-            Test::Compare => format!("{number}x"),
-            Test::Spread => format!("{number} %"),
+            Test::Compare | Test::Published => format!("{number}x"),
+            Test::Spread | Test::Share => format!("{number} %"),
             Test::Value if !self.relative_to.is_empty() => format!("{number}x"),
             Test::Value => number,
             Test::Shape => format!("{number}x from end to end"),
@@ -332,6 +367,7 @@ impl Claim {
         let wrong: Vec<&ClaimCase> = cases.iter().filter(|case| !case.held).collect();
         // The case with the largest deviation is the most interesting.
         match wrong.as_slice() {
+            [] if self.test == Test::Share => format!("{range} ({})", least.place),
             [] => range,
             [only] if cases.len() == 1 => format!("{range} ({})", only.place),
             _ => {
@@ -422,7 +458,19 @@ mod tests {
     fn check(text: &str) -> Checked {
         let head = "text = \"t\"\nsource = \"ours\"\nmetric = \"rate\"\n";
         let claim: Claim = toml::from_str(&format!("{head}{text}")).unwrap();
-        claim.verify(&rows())
+        let of = |contestant: &str, size, value| Published {
+            dims: [
+                ("contestant".to_owned(), Value::Text(contestant.to_owned())),
+                ("size".to_owned(), Value::Integer(size)),
+            ]
+            .into(),
+            metric: "rate".to_owned(),
+            value,
+            source: "ours".to_owned(),
+            note: String::new(),
+        };
+        let other = Published { metric: "time".to_owned(), ..of("LFS", 1, 1.0) };
+        claim.verify(&rows(), &[of("LFS", 1, 50.0), of("LFS", 4, 16.0), of("FFS", 1, 8.0), of("ext2", 1, 1.0), other])
     }
 
     /// Aim: with `relative_to` a claim is about ratios, whatever its test. Method: each test on rows of which the ratios are known: 10, 5, 2
@@ -480,6 +528,43 @@ mod tests {
         assert_eq!((two_thirds.verdict, two_thirds.found.split(' ').next().unwrap()), (Verdict::Differs, "0.6667x"));
     }
 
+    /// Aim: a share counts rows, or ratios. Method: LFS is 10, 5, 2 and 3 times as fast as FFS.
+    #[test]
+    fn shares_of_rows() {
+        let share = |bounds: &str, rest: &str| {
+            check(&format!("test = \"share\"\n{bounds}\nwhere = {{ contestant = \"LFS\" }}\n{rest}"))
+        };
+        let ratio = "relative_to = { contestant = \"FFS\" }\n";
+        let found = share("above = 3.0\nat_least = 0.7\nat_most = 0.8", ratio);
+        assert_eq!((found.verdict, found.range, found.cases), (Verdict::Holds, Some((0.75, 0.75)), 1));
+        assert_eq!((found.required.as_str(), found.found.as_str()), ("70.0 % to 80.0 %", "75.0 % (3 of 4)"));
+        let found = share("above = 3.0\nbelow = 5.0\nat_least = 0.51", ratio);
+        assert_eq!((found.verdict, found.found.as_str()), (Verdict::Differs, "50.0 % (2 of 4)"));
+        let found = share("below = 20.0\nat_most = 0.5", "");
+        assert_eq!((found.verdict, found.range), (Verdict::Holds, Some((0.5, 0.5))), "the rates themselves");
+        assert_eq!(
+            share("below = 20.0\nat_most = 0.5", "relative_to = { contestant = \"ext2\" }\n").verdict,
+            Verdict::Open
+        );
+    }
+
+    /// Aim: each published figure of the metric that has a row is a case. Method: two of LFS, at .8 and 1.25 times what was published,
+    /// one of FFS at half of it, one without a row, and one of another metric.
+    #[test]
+    fn rows_beside_published_figures() {
+        let beside =
+            |bounds: &str| check(&format!("test = \"published\"\n{bounds}\nwhere = {{ contestant = \"LFS\" }}\n"));
+        let found = beside("above = 0.8\nbelow = 1.25");
+        assert_eq!((found.verdict, found.cases, found.range), (Verdict::Holds, 2, Some((0.8, 1.25))), "{found:?}");
+        let found = beside("above = 0.97\nbelow = 1.25");
+        assert_eq!(
+            (found.verdict, found.held, found.found.as_str()),
+            (Verdict::Differs, 1, "0.800x to 1.25x; not so: 0.800x at LFS, size 1")
+        );
+        let all = check("test = \"published\"\nabove = 0.5\n");
+        assert_eq!((all.verdict, all.cases), (Verdict::Holds, 3));
+    }
+
     /// A case against a claim counts where its ratio has no number. Method: rows with zeros in them, and claims that hold or do not.
     #[test]
     fn zeros_count() {
@@ -504,7 +589,7 @@ mod tests {
         ] {
             let text = format!("claim = {{ text = 't', source = 's', metric = 'y', {claim} }}");
             let table: toml::Table = toml::from_str(&text).unwrap();
-            let checked = Claim::verify(&table["claim"].clone().try_into().unwrap(), &rows);
+            let checked = Claim::verify(&table["claim"].clone().try_into().unwrap(), &rows, &[]);
             assert_eq!((checked.verdict, checked.cases), (verdict, cases), "{text}: {checked:?}");
         }
     }

@@ -85,7 +85,7 @@ to = { disks = 1 }
 above = 1.2
 
 [[claim]]
-text = "nobody has measured 64 disks"
+text = "64 disks are not measured"
 source = "[st05 §4]"
 metric = "requests_per_s"
 test = "value"
@@ -137,7 +137,8 @@ fn an_experiment_runs() {
     assert!(stored.rows == rows, "numbers are read as they were written");
     assert_eq!(stored.description, experiment.description);
     assert_eq!((&stored.published, &stored.name), (&experiment.published, &experiment.name));
-    let verdicts: Vec<Verdict> = stored.description.claims.iter().map(|claim| claim.verify(&rows).verdict).collect();
+    let verdicts: Vec<Verdict> =
+        stored.description.claims.iter().map(|claim| claim.verify(&rows, &stored.published).verdict).collect();
     assert_eq!(verdicts, [Verdict::Holds, Verdict::Open]);
     let beside = deviations(&stored.published, &rows);
     assert!(beside[0].relative().is_some_and(|relative| relative.abs() < 0.5), "{beside:?}");
@@ -445,7 +446,7 @@ fn claims_are_checked() {
         let text = format!("claim = {{ text = 't', source = 's', metric = 'y', {claim} }}");
         let table: toml::Table = toml::from_str(&text).unwrap();
         let claim: Claim = table["claim"].clone().try_into().unwrap();
-        let checked = claim.verify(&rows);
+        let checked = claim.verify(&rows, &[]);
         assert_eq!(checked.verdict == Verdict::Holds, holds, "{text}: {checked:?}");
         // A list of statements judges by the range and the bounds alone.
         let (low, high) = claim.bounds();
