@@ -100,7 +100,7 @@ why_not_mount() {
     [ -e /dev/fuse ] || { echo "there is no /dev/fuse here"; return; }
     [ "$(id -u)" = 0 ] && return
     command -v fusermount3 >/dev/null || { echo "only root can mount here; install the package fuse3: apt-get install fuse3"; return; }
-    [ -w /dev/fuse ] || echo "this user may not open /dev/fuse for writing; on most systems everybody may: chmod 666 /dev/fuse"
+    [ -w /dev/fuse ] || echo "this user may not open /dev/fuse for writing; on most systems all users may: chmod 666 /dev/fuse"
 }
 
 # ---- The parts

@@ -16,7 +16,7 @@ fi
 if ! cargo fuzz --version >/dev/null 2>&1; then
     cargo install cargo-fuzz --locked
 fi
-# Coverage is an unstable option. Any stable compiler has it, too, for who says that he knows.
+# Coverage is an unstable option. Any stable compiler has it, too; this variable says that it is wanted.
 export RUSTC_BOOTSTRAP=1
 
 targets=("$@")

@@ -114,7 +114,7 @@ chmod 755 "$scratch/bin/mount"
 case $stack in
     /* | ./*)
         directory=$stack
-        # The whole file system becomes read-only for a moment: only for who names its mount point.
+        # The whole file system becomes read-only for a moment: only if its mount point is named.
         mountpoint -q "$directory" && remount=true || remount=false
         ;;
     *)
@@ -125,7 +125,7 @@ case $stack in
         ;;
 esac
 
-# A second file system, to link and rename to in vain.
+# A second file system, to which links and renames must fail.
 for place in /dev/shm /run /tmp; do
     [ "$(stat -c %d $place)" = "$(stat -c %d "$directory")" ] || { other=$(mktemp -d -p $place); break; }
 done

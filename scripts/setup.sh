@@ -2,7 +2,7 @@
 # Sees to it that what the project needs is there: `make setup`.
 #
 # Each row says by which command something is known to be there, which Debian package brings it, and what for. As root
-# the missing packages are installed; as anybody else the command that would is printed. Only what the build cannot
+# the missing packages are installed; as any other user the command that would is printed. Only what the build cannot
 # do without ends in failure. May be run any number of times.
 set -eu -o pipefail
 

@@ -21,7 +21,7 @@ mkdir "$work/dev" "$work/proc" "$work/tmp" "$work/mnt"
 mount -t proc proc "$work/proc" # by which the program finds itself, and its experiments
 inside() { chroot "$work" /bin/seekless "$@"; }
 
-say "a root directory with nothing but the tarball: $(cd "$work" && echo *)"
+say "a root directory with the tarball alone: $(cd "$work" && echo *)"
 inside --version
 say "a trace, an experiment, a volume"
 inside replay /share/seekless/samples/shop.trace --on disk:nearline-4tb --on ssd:nvme-a --timing open | tail -n 1

@@ -45,7 +45,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 2' INT TERM
 
-# Written once, so that nobody pays for blocks of the file below that are new.
+# Written once, so that no contestant pays for blocks of the file below that are new.
 dd if=/dev/zero of="$scratch/image" bs=1M count=4096 status=none
 mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$scratch/image"
 mkdir "$scratch/ext4" "$scratch/mnt"

@@ -40,7 +40,7 @@ impl Place {
             .args(["--lib", "--message-format=json"])
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
-            // The copy is for running alone: its style is nobody's concern.
+            // The copy is for running alone: its style does not matter.
             .env("RUSTFLAGS", "--cap-lints warn -Awarnings")
             .stderr(Stdio::inherit())
             .output()

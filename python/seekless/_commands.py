@@ -295,7 +295,7 @@ def _number(value: Union[int, bool, str]) -> str:
 
 
 def _files(trace: Any, read: Dict[str, Any]) -> Tuple[List[str], Any]:
-    """The files of a trace, or what stands for them beside a table. ``read`` says how files are read."""
+    """The files of a trace, or what represents them beside a table. ``read`` says how files are read."""
     if isinstance(trace, (str, os.PathLike, list, tuple)):
         if read["device"] is not None:
             read["device"] = listed(read["device"])

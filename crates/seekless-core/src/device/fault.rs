@@ -470,7 +470,7 @@ mod tests {
         let rt = executor.rt().clone();
         let device = FaultDevice::new(&rt, Rc::new(Memory::new(64 << 10)), 7);
         rules.into_iter().for_each(|rule| device.add(rule));
-        executor.block_on(body(rt, device)).expect("nothing waits for ever");
+        executor.block_on(body(rt, device)).expect("nothing waits indefinitely");
     }
 
     async fn put(device: &FaultDevice, sector: u64, bytes: usize, byte: u8) -> Result<(), DeviceError> {

@@ -131,7 +131,7 @@ mod tests {
         let rt = executor.rt().clone();
         let memory = Rc::new(Memory::new(SECTORS * SECTOR_BYTES));
         let fault = FaultDevice::new(&rt, memory.clone(), 7);
-        executor.block_on(body(rt, memory, fault)).expect("nothing waits for ever");
+        executor.block_on(body(rt, memory, fault)).expect("nothing waits indefinitely");
     }
 
     /// Everything but the bad blocks is read, with few requests, wherever the bad ones are.

@@ -147,7 +147,7 @@ impl Halves {
                     self.put(highest);
                 }
             }
-            // A sweep goes up only; who goes back pays for it.
+            // A sweep goes up only; a request behind the head pays for the way back.
             Below::Lowest if back => {
                 for packed in std::mem::replace(&mut self.below, Heap::new()).iter() {
                     self.put(Entry::unpack(packed));

@@ -802,7 +802,7 @@ mod tests {
             let ino = found.undo.lookups[0];
             assert!(fs.node(ino).is_some(), "one lookup is left");
             executor.block_on(session.undo(found.undo)).unwrap();
-            assert!(fs.node(ino).is_none(), "nobody uses it any more");
+            assert!(fs.node(ino).is_none(), "it is no longer used");
         }
     }
 

@@ -78,7 +78,7 @@ struct Client {
 impl Client {
     /// Connects and exchanges flags.
     fn connect(path: &Path) -> Client {
-        let stream = UnixStream::connect(path).expect("somebody listens");
+        let stream = UnixStream::connect(path).expect("another server listens");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has timeouts");
         let mut client = Client { stream, structured: false, cookie: 7 };
         assert_eq!(client.u64(), MAGIC);
@@ -337,7 +337,7 @@ fn clients_leave_at_any_moment() {
             client.send(&write[..cut]);
         }
         for _ in 0..60 {
-            let mut stream = UnixStream::connect(path).expect("somebody listens");
+            let mut stream = UnixStream::connect(path).expect("another server listens");
             let mut noise = vec![0; rng.below(200) as usize];
             rng.fill(&mut noise);
             if rng.chance(1, 2) {

@@ -27,7 +27,7 @@ const HEIGHT: u32 = 380;
 const LEGEND_LINE: u32 = 20;
 /// Height of a bar with its space, where bars lie along.
 const BAR_LINE: u32 = 26;
-/// Width of a letter of size 14 or less, rounded up: what it really is depends on the fonts of who looks at it.
+/// Width of a letter of size 14 or less, rounded up: the real width depends on the reader's fonts.
 const LETTER_WIDTH: u32 = 8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

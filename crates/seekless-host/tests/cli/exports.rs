@@ -166,7 +166,7 @@ fn snapshots_are_kept() {
     let scratch = &exported.scratch;
     let disk = "vld / file:disk.img";
     let busy = scratch.run(&["snapshot", "take", disk, "one"]);
-    assert_eq!(busy.code, 1, "somebody uses it: {}", busy.err);
+    assert_eq!(busy.code, 1, "a client uses it: {}", busy.err);
     scratch.write("in.img", content(20 << 20));
     let Some(_) = exported.client("nbdcopy", &["--flush", "in.img", &exported.uri]) else { return };
     exported.signal("-TERM");

@@ -177,7 +177,7 @@ fn privileges_do_not_survive_the_writes_of_others() {
         std::thread::sleep(Duration::from_millis(10));
         set(0o4777).is_ok()
     });
-    assert!(given && permissions() == 0o4777, "nobody has it open any more");
+    assert!(given && permissions() == 0o4777, "it is no longer open");
     // Give, open, write: as without a mount, the write takes them away.
     Writer::new(&scratch, "mnt/f").unwrap().writes_and_ends();
     assert_eq!(permissions(), 0o777);

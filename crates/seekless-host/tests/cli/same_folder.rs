@@ -172,7 +172,7 @@ fn the_wait_for_a_stopped_writer_can_be_interrupted() {
         let ended = end(&scratch, child);
         assert!(ended.code == 130 && ended.err.contains("interrupted"), "{}", ended.err);
     }
-    assert_eq!(count(&scratch), before, "nobody else writes");
+    assert_eq!(count(&scratch), before, "no other run writes");
     drop(turn);
     let ended = end(&scratch, begin(&scratch, &run));
     assert_eq!((ended.code, count(&scratch)), (0, 10), "{}", ended.err);

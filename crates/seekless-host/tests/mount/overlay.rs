@@ -81,7 +81,7 @@ fn check_calls(root: &Path) {
         fs::remove_file(at(name)).unwrap();
     }
     assert_eq!(link(&file, "b/t"), Err(Errno::NOENT), "its last name is gone");
-    assert_eq!(link(&open("a", OFlags::EXCL).unwrap(), "b/t"), Err(Errno::NOENT), "nobody may give it a name");
+    assert_eq!(link(&open("a", OFlags::EXCL).unwrap(), "b/t"), Err(Errno::NOENT), "it cannot get a name");
     assert_eq!(open("a/h", OFlags::empty()).err(), Some(Errno::NOTDIR));
     for _ in 0..20 {
         open("a", OFlags::empty()).unwrap().write_all(&[1; 9000]).unwrap();

@@ -147,7 +147,7 @@ impl WorkAdvice {
         phases
     }
 
-    /// Who is fastest in each phase.
+    /// The fastest contestant of each phase.
     fn by_phase(&self) -> Option<Card> {
         let mut winners: Vec<(&str, Vec<String>)> = Vec::new();
         for (name, bytes) in self.phases() {

@@ -74,7 +74,7 @@ impl Place {
             return Err(ReplayError::SeveralDevices { count: summary.devices.len(), first: several.join(" ") });
         }
         if summary.devices_lost > 0 {
-            return Err(ReplayError::Spec("the trace has more devices than can be told apart".into()));
+            return Err(ReplayError::Spec("the trace has more devices than can be distinguished".into()));
         }
         let mut place = Place::default();
         for (device, numbers) in &summary.devices {

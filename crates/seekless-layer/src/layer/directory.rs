@@ -236,7 +236,7 @@ async fn read(lower: &Fs) -> FsResult<Option<DirectoryMark>> {
         Err(error) => return Err(error),
     };
     let problem = "it is damaged, or of a later version; if you know which layer and key the files are of, \
-                   `setfattr -x user.seekless.layer` removes it, and the next mount makes it anew";
+                   `setfattr -x user.seekless.layer` removes it, and the next mount makes a new one";
     let mark = DirectoryMark::from_bytes(&bytes);
     mark.map(Some).ok_or_else(|| FsError::corrupt("attribute user.seekless.layer", "the directory", problem))
 }

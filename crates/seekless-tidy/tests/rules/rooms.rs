@@ -14,7 +14,7 @@ const MUST_NOT_KNOW: &[(&str, &str, &str)] = &[
     ("fs", "disk", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
     ("fs", "volume", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
     ("vlog", "disk", "the virtual log learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
-    ("vlog", "volume", "the virtual log stands on any device"),
+    ("vlog", "volume", "the virtual log works on any device"),
     ("fs/lfs", "fs/ffs", "file systems share `fs/`, not each other's insides"),
     ("fs/ffs", "fs/lfs", "file systems share `fs/`, not each other's insides"),
     ("fs/lfs", "fs/vlfs", "file systems share `fs/`, not each other's insides"),
@@ -24,11 +24,11 @@ const MUST_NOT_KNOW: &[(&str, &str, &str)] = &[
     ("fs/ffs", "fs/logfs", "what is above a log is for file systems that have one"),
     ("fs/logfs", "fs/lfs", "what is above a log does not know which"),
     ("fs/logfs", "fs/vlfs", "what is above a log does not know which"),
-    ("layer", "device", "a layer stands on any file system and has no device"),
-    ("layer", "disk", "a layer stands on any file system and has no device"),
-    ("layer", "fs/lfs", "a layer stands on any file system"),
-    ("layer", "fs/ffs", "a layer stands on any file system"),
-    ("layer", "fs/vlfs", "a layer stands on any file system"),
+    ("layer", "device", "a layer works on any file system and has no device"),
+    ("layer", "disk", "a layer works on any file system and has no device"),
+    ("layer", "fs/lfs", "a layer works on any file system"),
+    ("layer", "fs/ffs", "a layer works on any file system"),
+    ("layer", "fs/vlfs", "a layer works on any file system"),
 ];
 
 /// Imports that break a rule for a reason, each with the reason.
@@ -93,7 +93,7 @@ fn judge(source: &Source, named: &Named, order: &[String], macros: &BTreeMap<Str
     };
     if to_place > from_place && !(named.in_test && TESTS_MAY_USE.contains(&to.as_str())) {
         let hint = if named.in_test { "tests of a room may use `testing` besides what lies above" } else { "" };
-        return Some(format!("{at}: `{from}` stands above `{to}` and must not use it {hint}"));
+        return Some(format!("{at}: `{from}` is above `{to}` and must not use it {hint}"));
     }
     let excepted = EXCEPTIONS.iter().any(|(room, exception, _)| is_in(&source.module, room) && path == *exception);
     let forbidden = MUST_NOT_KNOW.iter().find(|(room, other, _)| is_in(&source.module, room) && is_in(&target, other));
@@ -114,7 +114,7 @@ fn rooms_use_only_rooms_above() {
     assert!(macros.contains_key("record"), "exported macros are found");
     for source in &sources {
         if let Some(room) = source.module.first() {
-            assert!(order.contains(room), "lib.rs does not say where `{room}` stands in the order of the rooms");
+            assert!(order.contains(room), "lib.rs does not say where `{room}` is in the order of the rooms");
         }
     }
     let all = sources.iter().flat_map(|source| source.named.iter().map(move |named| (source, named)));
@@ -209,7 +209,7 @@ fn crates_depend_on_crates_below() {
             problems.extend(found.map(|found| format!("{} depends on {found}", short(&path))));
         }
     }
-    report(&problems, "The engine imports nobody; the laboratory imports the engine alone; the host imports both.");
+    report(&problems, "The engine imports neither; the laboratory imports the engine alone; the host imports both.");
 }
 
 /// Aim: the laboratory does not even name the host. Method: the sources, where a path could sneak in.
@@ -223,5 +223,5 @@ fn the_laboratory_knows_no_mount() {
             }
         }
     }
-    report(&problems, "The laboratory works on a `FileSystem`, whoever made it.");
+    report(&problems, "The laboratory works on any `FileSystem`.");
 }

@@ -121,7 +121,7 @@ impl QueuePosition<'_> {
 
     fn wait<T>(&self, waker: &Waker) -> Poll<T> {
         let mut queue = self.arms.queue.borrow_mut();
-        debug_assert!(queue.contains_key(&self.ticket), "who waits for an arm is in the queue, and is woken");
+        debug_assert!(queue.contains_key(&self.ticket), "a task that waits for an arm is in the queue, and is woken");
         if let Some(place) = queue.get_mut(&self.ticket) {
             *place = Some(waker.clone());
         }

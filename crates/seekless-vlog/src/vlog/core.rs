@@ -244,7 +244,7 @@ impl State {
                 !self.shares.is_empty() || self.owner[new as usize] == 0,
                 "V1: without snapshots, a block belongs to one logical block"
             );
-            debug_assert!(!self.pins.contains_key(&new), "V1: what is written anew has no reader");
+            debug_assert!(!self.pins.contains_key(&new), "V1: a block that is written has no reader");
             self.owner[new as usize] = logical + 1;
             self.in_flight -= 1;
         }

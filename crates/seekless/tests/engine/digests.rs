@@ -413,7 +413,7 @@ fn stacks_do_what_they_did() {
     let added = found.lines().count().saturating_sub(kept.lines().count());
     assert!(
         kept == found,
-        "{} of {seeds} lives differ, {added} are not recorded yet:\n{}\nIf that is intended, say why in the commit, and write them anew: SEEKLESS_BLESS=1 \
+        "{} of {seeds} lives differ, {added} are not recorded yet:\n{}\nIf that is intended, say why in the commit, and write them again: SEEKLESS_BLESS=1 \
          cargo test -p seekless --test engine digests",
         differing.len(),
         differing.join("\n")

@@ -13,7 +13,7 @@ const BYTES: u64 = 64 << 10;
 fn record(options: CrashOptions, body: impl AsyncFnOnce(Rc<CrashDevice>)) -> CrashLog {
     let executor = Executor::simulated(1, HostProfile::NONE);
     let device = CrashDevice::new(executor.rt(), Image::default(), options);
-    executor.block_on(body(device.clone())).expect("nothing waits for ever");
+    executor.block_on(body(device.clone())).expect("nothing waits indefinitely");
     assert_eq!(device.violations(), Vec::<String>::new());
     device.log()
 }
@@ -238,7 +238,7 @@ fn forbidden_requests_are_reported() {
             task.await;
             put(&shared, 0, 4000, b'c', WriteFlags::NONE).await;
         })
-        .expect("nothing waits for ever");
+        .expect("nothing waits indefinitely");
     assert_eq!(device.violations().len(), 2, "{:?}", device.violations());
 }
 

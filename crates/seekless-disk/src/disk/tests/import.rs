@@ -71,7 +71,7 @@ fn imported_drives_are_as_good_as_disksims() {
 
 /// A drive as DiskSim describes one; `{...}` are replaced by the tests.
 const SPECS: &str = "
-# A drive that nobody made.
+# A drive that does not exist.
 disksim_disk ACME_2000_validate {
    Model = source acme.model,
    Per-request overhead time = 0.1,

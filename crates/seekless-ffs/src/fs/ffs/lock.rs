@@ -75,7 +75,7 @@ impl Locks {
         let mut held = self.held.borrow_mut();
         let Some((lock, freed)) = held.get_mut(&number) else { return };
         change(lock);
-        debug_assert!(!lock.alone || lock.sharers == 0, "a lock that is held alone is shared with nobody");
+        debug_assert!(!lock.alone || lock.sharers == 0, "an exclusive lock has no other holder");
         let freed = freed.clone();
         if lock.sharers == 0 && !lock.alone && lock.waiting == 0 {
             held.remove(&number);

@@ -651,7 +651,7 @@ impl Ffs {
 
     /// Frees an inode that has neither names nor users. The caller holds its lock.
     pub(super) async fn free_if_unused(&self, ino: InodeNo) -> FsResult<()> {
-        debug_assert!(self.locks.is_alone(ino), "U2: an inode is freed while nobody else uses it");
+        debug_assert!(self.locks.is_alone(ino), "U2: an inode is freed while no other operation uses it");
         let unused = self.step(|state| {
             let unlinked = state.inode(ino)?.inode.nlink == 0;
             Ok(unlinked && !state.in_use(ino) && !state.is_held(ino))

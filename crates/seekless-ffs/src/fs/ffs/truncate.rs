@@ -249,7 +249,7 @@ impl Ffs {
     ///
     /// On the volume, the inode loses its pointers before another file can get the blocks; so does each indirect block.
     pub(super) async fn truncate(&self, ino: InodeNo, size: u64) -> FsResult<()> {
-        debug_assert!(self.locks.is_alone(ino), "F4: a file gets shorter while nobody else uses it");
+        debug_assert!(self.locks.is_alone(ino), "F4: a file gets shorter while no other operation uses it");
         let block = u64::from(self.state.borrow().layout.block_bytes);
         if size > 0 {
             // F3: the new last block must be there.

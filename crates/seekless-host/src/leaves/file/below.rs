@@ -103,7 +103,7 @@ fn lock_file(file: OwnedFd, part: &Range<u64>, shared: bool) -> Result<OwnedFd, 
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,
     };
-    // An exclusive lock on a part needs a file that is open for writing. Who may not do that has at least the shared one.
+    // An exclusive lock on a part needs a file that is open for writing. A process that may not do that gets at least the shared one.
     let writes = !shared && is_part;
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;

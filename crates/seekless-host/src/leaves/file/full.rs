@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn an_episode_ends_when_there_is_room() {
         let (fullness, path) = (Fullness::default(), Path::new("a.img"));
-        fullness.granted(path, || panic!("nobody asks while nothing is wrong"));
+        fullness.granted(path, || panic!("it is not asked while nothing is wrong"));
         fullness.refused(path, 4096);
         fullness.refused(path, 8192);
         fullness.granted(path, || Some(8191));

@@ -173,7 +173,7 @@ mod tests {
     const QUICK: Hardness = Hardness { memory_kib: 64, passes: 1, lanes: 1 };
 
     fn no_passphrase() -> Result<Vec<u8>, String> {
-        Err("nobody is asked".to_string())
+        Err("no question is asked".to_string())
     }
 
     /// A key comes back from its file only with the right passphrase.

@@ -11,7 +11,7 @@ use crate::device::{Buf, DeviceError};
 use crate::fs::FsResult;
 use crate::units::{SECTOR_BYTES, Sector};
 
-/// Reads segments for those who follow the log.
+/// Reads segments for tasks that follow the log.
 #[derive(Default)]
 pub(super) struct SegmentReader {
     /// The two read last, the older one first: the end of the log is looked for in one segment and at the start of the

@@ -165,7 +165,7 @@ impl Copies {
             fs.close().await.unwrap_or_else(|error| panic!("{what}: {error}"));
         }
         if is_superblock {
-            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is written anew");
+            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is written again");
             assert!(sectors_of(&memory.image(), sectors) == sectors_of(image, sectors), "{what}: as it was");
         }
         let found = subject.fsck(rt, fault.clone()).await.unwrap_or_else(|error| panic!("{what}: {error}"));

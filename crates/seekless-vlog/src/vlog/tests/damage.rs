@@ -36,7 +36,7 @@ async fn has(vld: &Rc<Vld>, newest: &[u64]) -> bool {
 }
 
 async fn zero(device: &Device, at: u64) {
-    device.write(Sector(at), Data::zeroes(4096), WriteFlags::NONE).await.expect("memory bears it");
+    device.write(Sector(at), Data::zeroes(4096), WriteFlags::NONE).await.expect("the device works");
 }
 
 /// A lost park record, anchor or superblock costs time at most.
@@ -94,7 +94,7 @@ fn lost_pieces_are_noticed() {
             let (mut live, mut obsolete) = (0, 0);
             let mut youngest = (0, 0);
             for cell in 24..device.geometry().sectors {
-                let read = device.read(Sector(cell), Buf::dirty(512)).await.expect("memory bears it");
+                let read = device.read(Sector(cell), Buf::dirty(512)).await.expect("the device works");
                 if let Some(piece) = Piece::from_cell(&read, &MADE, cell) {
                     youngest = youngest.max((piece.sequence, cell));
                 }
@@ -105,7 +105,7 @@ fn lost_pieces_are_noticed() {
                 if !park && cell == youngest.1 {
                     continue;
                 }
-                let read = device.read(Sector(cell), Buf::dirty(512)).await.expect("memory bears it");
+                let read = device.read(Sector(cell), Buf::dirty(512)).await.expect("the device works");
                 if Piece::from_cell(&read, &MADE, cell).is_none() {
                     continue;
                 }
@@ -140,7 +140,7 @@ fn data_that_looks_like_a_piece_is_never_believed() {
         let vld = Vld::open(&rt, device.clone(), Options::default()).await.expect("it opens");
         let mut copies = Vec::new();
         for cell in 24..device.geometry().sectors {
-            let read = device.read(Sector(cell), Buf::dirty(512)).await.expect("memory bears it");
+            let read = device.read(Sector(cell), Buf::dirty(512)).await.expect("the device works");
             if let Some(piece) = Piece::from_cell(&read, &MADE, cell) {
                 copies.push((read.to_vec(), Piece { sequence: 1 << 40, commits: true, ..piece }));
             }

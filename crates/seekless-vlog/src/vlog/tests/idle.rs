@@ -117,7 +117,7 @@ fn putting_in_order_is_paid_for() {
                 let counters = vld.counters();
                 counters.iter().find(|(name, _)| *name == "extents_ordered").map_or(0, |(_, count)| *count)
             };
-            assert_eq!(ordered(), 0, "nobody has read anything in order");
+            assert_eq!(ordered(), 0, "nothing was read in order");
             if order {
                 for block in 0..blocks {
                     number_of(&vld, block).await;

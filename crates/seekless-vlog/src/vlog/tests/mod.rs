@@ -37,7 +37,7 @@ fn disk(rt: &Rt, name: &str) -> Device {
 fn run<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
     let executor = Executor::simulated(seed, HostProfile::NONE);
     let rt = executor.rt().clone();
-    executor.block_on(program(rt)).expect("nothing waits for ever")
+    executor.block_on(program(rt)).expect("nothing waits indefinitely")
 }
 
 /// Bytes that identify their write and their block.

@@ -291,7 +291,7 @@ impl Core {
     /// Adds `unit`, a range of a member's unit, to `sum`: as it will be once no write to it waits for space, because
     /// parity is that of those writes. The caller holds or shares the row.
     pub(super) fn add(&self, (member, row, from, sectors): UnitRange, unit: &[u8], sum: &mut [u8]) {
-        debug_assert!(self.locks.is_locked(row), "a row whose units are added up does not change meanwhile");
+        debug_assert!(self.locks.is_locked(row), "a row whose units are added up does not change in the meantime");
         debug_assert_eq!(unit.len(), bytes(0, sectors).len(), "what is added is the whole range");
         let state = self.state.borrow();
         let Some(redo) = state.redo.get(&row) else { return xor(sum, unit) };
@@ -334,7 +334,7 @@ impl Core {
     pub(super) async fn read_units(&self, ranges: &[UnitRange]) -> Result<Vec<Buf>, ReadFailure> {
         debug_assert!(
             ranges.iter().all(|&(_, row, ..)| self.locks.is_locked(row)),
-            "a row that is read unit by unit does not change meanwhile"
+            "a row that is read unit by unit does not change in the meantime"
         );
         let mut total = 0;
         let pieces: Vec<MemberPart> = ranges

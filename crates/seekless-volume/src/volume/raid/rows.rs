@@ -111,11 +111,11 @@ impl Drop for RowGuard<'_> {
         let lock = &self.lock;
         debug_assert!(
             self.held != Held::Alone || lock.alone.get() && lock.shared.get() == 0,
-            "a row that is held alone is shared with nobody"
+            "a row with an exclusive holder has no other"
         );
         debug_assert!(
             self.held != Held::Shared || !lock.alone.get() && lock.shared.get() > 0,
-            "a row that is shared is held by nobody alone"
+            "a shared row has no exclusive holder"
         );
         match self.held {
             Held::No { alone } => lock.wanted.set(lock.wanted.get() - u64::from(alone)),
@@ -126,7 +126,7 @@ impl Drop for RowGuard<'_> {
         if lock.users.get() == 0 {
             debug_assert!(
                 !lock.alone.get() && lock.shared.get() == 0 && lock.wanted.get() == 0,
-                "a lock is forgotten when nobody holds it or waits for it"
+                "a lock without holders and waiters is removed"
             );
             self.locks.locks.borrow_mut().remove(&self.row);
         } else {

@@ -143,7 +143,7 @@ impl Core {
         }
         debug_assert!(
             queued_writes.values().all(|queued| queued.result.borrow().is_some()),
-            "A1: a write is acknowledged when somebody has written it"
+            "A1: a write is acknowledged when it is written"
         );
         for (row, queued) in queued_writes {
             if let Some(Written::All) = queued.result.borrow().clone().transpose()? {
@@ -159,7 +159,7 @@ impl Core {
         debug_assert!(self.locks.is_held(row), "a row has one writer at a time");
         debug_assert!(
             state.queues.get(&row).is_some_and(|queue| queue.iter().any(|queued| Rc::ptr_eq(queued, own))),
-            "A1: a write that nobody has taken waits in the queue of its row"
+            "A1: a write that is not taken waits in the queue of its row"
         );
         let Some(queue) = state.queues.remove(&row) else { return vec![own.clone()] };
         let mut taken = vec![own.clone()];

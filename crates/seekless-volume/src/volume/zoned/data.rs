@@ -223,7 +223,7 @@ impl Store {
 
     /// Moves the first sectors of spans, at least one of each, to other slots, which are theirs from then on.
     async fn relocate(&self, spans: &[(u32, u64)], head: usize) -> Result<(), DeviceError> {
-        debug_assert!(self.gate().is_held(), "Z5: nobody else writes while spans move");
+        debug_assert!(self.gate().is_held(), "Z5: no other task writes while spans move");
         let copied = self.copy(spans, head).await;
         self.room().filled();
         let changes = {

@@ -116,7 +116,7 @@ async fn examine(rt: &Rt, image: Image, kept: u64) -> Result<(), String> {
 fn simulated<T>(body: impl AsyncFnOnce(&Rt) -> T) -> T {
     let executor = Executor::simulated(1, HostProfile::NONE);
     let rt = executor.rt().clone();
-    executor.block_on(body(&rt)).expect("nothing waits for ever")
+    executor.block_on(body(&rt)).expect("nothing waits indefinitely")
 }
 
 fn recorded(kept: u64) -> CrashLog {

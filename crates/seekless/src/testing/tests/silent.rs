@@ -206,7 +206,7 @@ fn check(kind: Kind) {
                 let case = Case { kind, level, members, remapped, is_open, everything, seed };
                 let executor = Executor::simulated(seed, HostProfile::NONE);
                 let rt = executor.rt().clone();
-                executor.block_on(case.run(&rt)).expect("nothing waits for ever");
+                executor.block_on(case.run(&rt)).expect("nothing waits indefinitely");
             }
         }
     }

@@ -54,7 +54,7 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
         (Some((one, _)), Some((two, _))) => {
             let other = if *one == own { two } else { one };
             let detail =
-                format!("it differs from its copy, and which is right cannot be told: {}", differences(&own, other));
+                format!("it differs from its copy, and which is right is unknown: {}", differences(&own, other));
             Err(FsError::corrupt("superblock", format_args!("byte {SUPERBLOCK_OFFSET}"), detail))
         }
         _ => Ok((volume, None)),

@@ -128,7 +128,7 @@ fn numbers_mean_one_file() {
             assert_eq!(bench.read_ino(new.attr.ino).await.unwrap(), b"2");
             bench.dir.forget(old.attr.ino, 1).await;
             bench.dir.forget(new.attr.ino, 1).await;
-            assert_eq!(bench.dir.getattr(new.attr.ino, None).await, Err(FsError::Stale), "nobody uses it");
+            assert_eq!(bench.dir.getattr(new.attr.ino, None).await, Err(FsError::Stale), "it is not used");
         });
     }
 }

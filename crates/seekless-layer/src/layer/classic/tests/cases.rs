@@ -77,7 +77,7 @@ fn an_index_is_only_for_speed() {
         moved[8] ^= 8;
         let other = below.read_file(b"/g.idx").await.unwrap();
         let damages: [Option<&[u8]>; 6] =
-            [None, Some(b""), Some(&good[..20]), Some(&moved), Some(&other), Some(b"notes of somebody")];
+            [None, Some(b""), Some(&good[..20]), Some(&moved), Some(&other), Some(b"notes of a person")];
         for (number, damage) in damages.into_iter().enumerate() {
             match damage {
                 Some(bytes) => below.write_file(b"/f.idx", bytes).await.unwrap(),
@@ -90,13 +90,13 @@ fn an_index_is_only_for_speed() {
             let rebuilt = counter(&fs, "indexes_rebuilt");
             match damage {
                 // The index's name is taken, so it is rebuilt at each lookup.
-                Some(b"notes of somebody") => assert!(rebuilt >= 1),
+                Some(b"notes of a person") => assert!(rebuilt >= 1),
                 _ => assert_eq!(rebuilt, 1, "damage {number}"),
             }
             fs.close().await.unwrap();
             let found = below.read_file(b"/f.idx").await.unwrap();
             match damage {
-                Some(b"notes of somebody") => assert_eq!(found, b"notes of somebody"),
+                Some(b"notes of a person") => assert_eq!(found, b"notes of a person"),
                 _ => assert_eq!(found, good, "damage {number}"),
             }
         }

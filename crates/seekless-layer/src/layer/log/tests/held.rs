@@ -337,7 +337,7 @@ fn an_unreadable_attribute_ends_the_mount() {
         let asked = Cell::new(0);
         bench.held().refuse(move |call, ino, _| {
             asked.set(asked.get() + 1);
-            assert!(asked.get() < 1_000, "it goes on for ever");
+            assert!(asked.get() < 1_000, "it never ends");
             ((call, ino) == (Call::GetXattr, Ino::ROOT)).then_some(FsError::Host(13))
         });
         let stacked = stack_on(&rt, bench.lower.clone(), bench.options.clone()).await;

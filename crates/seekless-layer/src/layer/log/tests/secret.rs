@@ -32,7 +32,7 @@ fn it_answers_as_the_model() {
 /// Small appends and large writes reach the file system below by different paths: no plain text is there.
 #[test]
 fn nothing_is_stored_in_the_clear() {
-    const SECRET: &[u8] = b"nobody may know this";
+    const SECRET: &[u8] = b"this text is secret!";
     simulate(1, async |rt| {
         let lower = model(&rt);
         let below = Client::new(lower.clone() as Fs);

@@ -238,7 +238,7 @@ fn a_file_that_says_it_is_inline() {
         client.write(file, 4096, &[8; 4096]).await.expect("written");
         client.close(file).await.expect("closed");
         client.sync().await.expect("synced");
-        assert_balanced(&fs, "written anew").await;
+        assert_balanced(&fs, "written again").await;
         let read = client.read_file(b"/f").await.expect("read");
         assert!(read[..4096] == [7; 4096] && read[4096..8192] == [8; 4096] && read.len() == 60_000);
         fs.close().await.expect("closed");

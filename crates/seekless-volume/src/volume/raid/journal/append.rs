@@ -126,7 +126,7 @@ impl Core {
                 let members = written.iter().chain(&lacking).copied().collect();
                 self.journal.state.borrow_mut().stale = (at, members);
                 let _ = self.take_back().await; // Otherwise later.
-                // Who has no space even for the head has no whole record.
+                // A device without space even for the head holds no whole record.
                 self.journal.state.borrow_mut().stale.1.retain(|member| !lacking.contains(member));
                 return answer;
             }

@@ -80,7 +80,7 @@ impl Case {
     fn record(&self) -> Recording {
         let executor = Executor::simulated(self.seed, HostProfile::NONE);
         let rt = executor.rt().clone();
-        executor.block_on(self.record_on(&rt)).expect("nothing waits for ever")
+        executor.block_on(self.record_on(&rt)).expect("nothing waits indefinitely")
     }
 
     async fn record_on(&self, rt: &Rt) -> Recording {
@@ -198,7 +198,7 @@ impl Case {
                 let rt = executor.rt().clone();
                 let image = cut.image(&choice);
                 let examined = executor.block_on(self.examine(&rt, image, &recording, position, states));
-                if let Err(what) = examined.expect("nothing waits for ever") {
+                if let Err(what) = examined.expect("nothing waits indefinitely") {
                     panic!("{self:?}\n{what}\n{}\n{}", cut.to_text(&choice), recording.log.to_text());
                 }
             }

@@ -114,7 +114,7 @@ fn every_request(level: Level, count: usize, options: &ArrayOptions) {
                 let executor = Executor::simulated(nth, HostProfile::NONE);
                 let rt = executor.rt().clone();
                 let attempt = executor.block_on(attempt(&rt, level, count, options, victim, rule.clone()));
-                match attempt.expect("nothing waits for ever") {
+                match attempt.expect("nothing waits indefinitely") {
                     Ok(true) => fired += 1,
                     Ok(false) => break,
                     Err(what) => panic!("{level:?} of {count}, member {victim}, {rule:?}: {what}"),

@@ -26,7 +26,7 @@ fn seeds() -> u64 {
 fn run(seed: u64, body: impl AsyncFnOnce(Rt)) {
     let executor = Executor::simulated(seed, HostProfile::NONE);
     let rt = executor.rt().clone();
-    executor.block_on(body(rt)).expect("nothing waits for ever");
+    executor.block_on(body(rt)).expect("nothing waits indefinitely");
 }
 
 #[test]

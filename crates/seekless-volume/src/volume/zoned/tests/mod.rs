@@ -174,5 +174,5 @@ async fn read_span(store: &Store, span: u32) -> Vec<u64> {
 fn run<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
     let executor = Executor::simulated(seed, HostProfile::NONE);
     let rt = executor.rt().clone();
-    executor.block_on(program(rt)).expect("nothing waits for ever")
+    executor.block_on(program(rt)).expect("nothing waits indefinitely")
 }
