@@ -6,6 +6,7 @@ use std::fmt::Write;
 use seekless::disk::validation::{Measured, replay};
 use seekless::disk::{DataSheet, Drive};
 use seekless::units::Nanos;
+use seekless_host::testing::LoopDevice;
 use serde_json::Value;
 
 use crate::Scratch;
@@ -399,6 +400,18 @@ fn what_cannot_be_fitted_or_measured_is_refused() {
         assert!(run.code == code && run.err.contains(problem), "{arguments:?}: {} {}", run.code, run.err);
         assert!(run.out.is_empty(), "{}", run.out);
     }
+}
+
+/// Aim: a block device is measured like an image, and only read. Method: a loop device, which has no rotation to be found.
+#[test]
+fn a_loop_device_has_no_rotation() {
+    let scratch = Scratch::new();
+    scratch.write("image", (0..64u64 << 20).map(|at| at as u8).collect::<Vec<_>>());
+    let Some(device) = LoopDevice::attach(&scratch.path("image"), 512) else { return };
+    let run = scratch.run(&["disk", "measure", device.path().to_str().unwrap()]);
+    assert!(run.code == 1 && run.err.contains("no rotation") && run.out.is_empty(), "{} {}", run.code, run.err);
+    let after = std::fs::read(scratch.path("image")).unwrap();
+    assert!(after.iter().enumerate().all(|(at, &byte)| byte == at as u8), "it is only read");
 }
 
 /// Aim: a flash drive is fitted to a file of measurements, and the line that is printed is a drive. Method: few cases that a slower
