@@ -22,7 +22,7 @@ use super::caller::{Caller, Step, Terminal};
 use super::replay::{Source, devices, sources};
 use super::report::is_page;
 use super::trace::TraceArgs;
-use super::traces::{duration, new_flash, step, survey_for};
+use super::traces::{duration, step, survey_for, unwritten_reads};
 use super::{Done, Failure, WRONG_USAGE, memory, output, read_stack};
 use crate::report;
 
@@ -367,7 +367,7 @@ fn replay(
     let import = trace.import();
     if is_first {
         for (stack, outcome) in stacks.iter().zip(&outcomes) {
-            if let Some(warning) = outcome.as_ref().ok().and_then(|outcome| new_flash(stack, outcome)) {
+            if let Some(warning) = outcome.as_ref().ok().and_then(|outcome| unwritten_reads(stack, outcome)) {
                 caller.note(&format!("  warning: {warning}"));
             }
         }

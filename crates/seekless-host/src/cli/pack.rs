@@ -17,8 +17,9 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 /// and running it again continues where it ended.
 ///
 /// Files with several names are left as they are, and so are those that would not take less space, and those that another program has open
-/// for writing. A mount shows them like the others. Files for which there is not enough space are left, too, and so are damaged ones and those
-/// that cannot be read; the exit code is 1 then.
+/// for writing. A mount of a compressing layer shows them like the others. Files for which there is not enough space are left, too, and so are
+/// damaged ones and those that cannot be read; the exit code is 1 then. It is 1 as well where `encrypt` leaves files with several names: they are
+/// not encrypted, and the mount cannot read them. Copy them into the mount (cp -a keeps their names together).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless pack 'zstd / hostdir:/srv/data'
@@ -36,7 +37,8 @@ pub(super) struct Args {
 
 /// Turn compressed files back into what they were
 ///
-/// The opposite of `pack`, with the same care. Afterwards the directory needs no mount.
+/// The opposite of `pack`, with the same care. Afterwards the directory needs no mount, unless the exit code is 1: files that were in use, damaged
+/// or without space, and those with several names, are still encoded. Copy those out of a mount (cp -a keeps their names together).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless unpack 'zstd / hostdir:/srv/data'
@@ -78,7 +80,8 @@ fn convert(args: &Args, direction: Direction) -> Done {
         true => output::print_json(&to_json(&progress))?,
         false => output::print(&to_text(&progress, direction))?,
     }
-    Ok(u8::from(progress.files_without_space + progress.files_failed > 0))
+    let in_use = if direction == Direction::Unpack { progress.files_in_use } else { 0 };
+    Ok(u8::from(progress.files_without_space + progress.files_failed + progress.files_with_names + in_use > 0))
 }
 
 fn to_text(progress: &Progress, direction: Direction) -> String {
@@ -97,6 +100,18 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
     }
     if progress.files_in_use > 0 {
         text += &format!("; {} are in use and were skipped", progress.files_in_use);
+    }
+    if progress.files_with_names > 0 {
+        text += &match direction {
+            Direction::Pack => format!(
+                "; {} have several names and are not encrypted: copy them into a mount",
+                progress.files_with_names
+            ),
+            Direction::Unpack => format!(
+                "; {} have several names and are still encoded: copy them out of a mount",
+                progress.files_with_names
+            ),
+        };
     }
     if progress.files_without_space > 0 {
         text += &format!("; {} were skipped for lack of space", progress.files_without_space);
@@ -125,6 +140,7 @@ fn to_json(progress: &Progress) -> serde_json::Value {
         "files_converted": progress.files_converted,
         "files_done_before": progress.files_done_before,
         "files_in_use": progress.files_in_use,
+        "files_with_names": progress.files_with_names,
         "files_without_space": progress.files_without_space,
         "files_failed": progress.files_failed,
         "files_unguarded": progress.files_unguarded,

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::caller::{Caller, Terminal};
 use super::replay_rows::Rows;
 use super::trace::TraceArgs;
-use super::traces::{new_flash, step, survey_for};
+use super::traces::{step, survey_for, unwritten_reads};
 use super::{Done, Failure, WRONG_USAGE, output, plot_replay, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare
@@ -225,7 +225,7 @@ pub(super) fn replay(
         caller.note(&format!("  warning: {warning}"));
     }
     for (stack, outcome) in stacks.iter().zip(&replayed) {
-        if let Some(warning) = outcome.as_ref().ok().and_then(|outcome| new_flash(stack, outcome)) {
+        if let Some(warning) = outcome.as_ref().ok().and_then(|outcome| unwritten_reads(stack, outcome)) {
             caller.note(&format!("  warning: {warning}"));
         }
     }

@@ -1,5 +1,6 @@
 //! `seekless report`: results as a page and as pictures.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -61,21 +62,27 @@ pub(super) fn run(args: &Args) -> Done {
     let results: Vec<Stored> = args.results.iter().map(read).collect::<Result<_, _>>()?;
     let page = report::page(&args.title, &results).map_err(Failure::new)?;
     files::write(&args.output, page.as_bytes(), &wish(is_page))?;
-    let mut pictures: u64 = 0;
+    let mut pictures: BTreeSet<String> = BTreeSet::new();
     if let Some(folder) = &args.svg {
         std::fs::create_dir_all(folder)
             .map_err(|error| Failure::new(format!("cannot make {}: {error}", folder.display())))?;
         for stored in &results {
             for figure in &stored.description.figures {
                 let drawing = draw(figure, &stored.description, &stored.rows, &stored.published);
-                let name = format!("{}-{}.svg", stored.name, figure.id);
+                // Two results of one experiment have figures of the same name.
+                let numbered = |number: u64| match number {
+                    1 => format!("{}-{}.svg", stored.name, figure.id),
+                    number => format!("{}-{}-{number}.svg", stored.name, figure.id),
+                };
+                let Some(name) = (1..).map(numbered).find(|name| !pictures.contains(name)) else { continue };
                 let picture = output::signed(&report::to_svg(&drawing).map_err(Failure::new)?);
-                files::write(&folder.join(name), picture.as_bytes(), &wish(output::is_picture))?;
-                pictures += 1;
+                files::write(&folder.join(&name), picture.as_bytes(), &wish(output::is_picture))?;
+                pictures.insert(name);
             }
         }
     }
-    let and = if pictures > 0 { format!(", and {}", counted(pictures, "picture")) } else { String::new() };
+    let count = pictures.len() as u64;
+    let and = if count > 0 { format!(", and {}", counted(count, "picture")) } else { String::new() };
     output::print(&format!("{}: {} KiB{and}\n", args.output.display(), page.len().div_ceil(1024)))?;
     Ok(0)
 }

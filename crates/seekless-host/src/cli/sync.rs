@@ -49,8 +49,13 @@ fn warnings(directory: &Path) -> String {
     let removed = parts.filter(|part| part["counters"][REMOVED].as_u64().is_some_and(|count| count > 0));
     let warning = |part: &Value| {
         let image = part["part"].as_str().unwrap_or("an image");
+        // Members of an array are one part, which has the name of the first.
+        let which = match image.split_once(" x ") {
+            Some((count, first)) => format!("{} of {count} images of an array ({first} ..)", part["counters"][REMOVED]),
+            None => image.to_owned(),
+        };
         format!(
-            "warning: {image} was removed, and is gone after the unmount; the daemon's log has a command that copies it\n"
+            "warning: {which} was removed, and is gone after the unmount; the daemon's log has a command that copies it\n"
         )
     };
     removed.map(warning).collect()

@@ -8,9 +8,17 @@ use seekless_lab::trace::{Import, Summary, Trace};
 use super::caller::{Caller, Step, Terminal};
 use super::{Failure, output};
 
-/// A warning where a new flash drive has answered most reads without reading flash: nothing was ever written there, and a drive in
-/// use is not so fast.
-pub(super) fn new_flash(stack: &Stack, outcome: &Outcome) -> Option<String> {
+/// Words of devices that read nothing below for what was never written to them.
+const MAPPED: &[&str] = &["vld", "zoned", "memory"];
+
+/// A warning where reads of what was never written take no time: a storage in use is not so fast. Flash drives count them.
+pub(super) fn unwritten_reads(stack: &Stack, outcome: &Outcome) -> Option<String> {
+    if let Some(word) = stack.words().iter().find(|word| MAPPED.contains(&word.name())) {
+        let name = word.name();
+        return Some(format!(
+            "{stack} is new: `{name}` answers reads of what the trace has not written before in no time"
+        ));
+    }
     let drive = stack.words().last()?;
     let in_use = match drive.name() {
         "ssd" => "fill=random",

@@ -236,8 +236,8 @@ impl HostLeaves {
             }
             (Purpose::Format, None) => Err(BuildError::Missing { problem }),
             _ if word.is_member() => Err(BuildError::other(problem).hint(format!(
-                "a mirror or RAID-5 goes on without member {number} with degraded=on; with replace={number} it takes a new \
-                 one, of the size of the others: truncate -s SIZE {}",
+                "if others are missing too, another directory may be meant. raid1 and raid5 go on without member {number} with \
+                 degraded=on; with replace={number} they take a new one, of the size of the others: truncate -s SIZE {}",
                 quoted_path(path),
                 number = word.instance()
             ))),
@@ -450,8 +450,9 @@ mod tests {
                 (
                     "lfs / raid1:n=2 / file:T/missing-{}",
                     Purpose::Use,
-                    "there is no file T/missing-0 | a mirror or RAID-5 goes on without member 0 with degraded=on; with \
-                     replace=0 it takes a new one, of the size of the others: truncate -s SIZE T/missing-0",
+                    "there is no file T/missing-0 | if others are missing too, another directory may be meant. raid1 and raid5 go on \
+                     without member 0 with degraded=on; with replace=0 they take a new one, of the size of the others: truncate -s SIZE \
+                     T/missing-0",
                 ),
                 (
                     "lfs / file:T/missing",

@@ -746,12 +746,49 @@ fn files_in_use_are_left_by_pack_and_unpack() {
     // A file of the layer that is open is left by `unpack`, and the directory still belongs to the layer.
     scratch.good(&["pack", LINE]);
     let open = std::fs::OpenOptions::new().write(true).open(scratch.path("data/other")).unwrap();
-    let said = scratch.good(&["unpack", LINE]);
+    let unpacked = scratch.run(&["unpack", LINE]);
+    let said = unpacked.out;
     assert!(said.contains("left unchanged: /other: ") && said.contains("1 are in use and were skipped"), "{said}");
+    assert_eq!(unpacked.code, 1, "it is still encoded");
     drop(open);
     scratch.good(&["mount", LINE, "mnt"]);
     assert!(std::fs::read(scratch.path("mnt/other")).unwrap() == text(200_000));
     scratch.good(&["umount", "mnt"]);
+}
+
+/// Aim: what stays encoded, or is not encrypted, is no success. Method: a file with two names, packed and unpacked, with and without
+/// a key; the mount shows what it can.
+#[test]
+fn names_that_stay_behind_are_said() {
+    let scratch = Scratch::new();
+    for directory in ["data", "secret"] {
+        scratch.make_directory(directory);
+        scratch.write(&format!("{directory}/a"), text(200_000));
+        std::fs::hard_link(scratch.path(&format!("{directory}/a")), scratch.path(&format!("{directory}/b"))).unwrap();
+    }
+    scratch.good(&["key", "k"]);
+    let packed = scratch.run(&["pack", "zstd / hostdir:data"]);
+    assert!(packed.code == 0 && packed.out.contains("it has 2 names"), "{} {}", packed.out, packed.err);
+    let packed = scratch.run(&["pack", "encrypt:k / hostdir:secret"]);
+    assert!(packed.code == 1 && packed.out.contains("2 have several names and are not encrypted"), "{}", packed.out);
+    if !can_mount() {
+        return;
+    }
+    scratch.make_directory("links");
+    scratch.make_directory("mnt");
+    scratch.good(&["mount", "zstd / hostdir:links", "mnt"]);
+    scratch.write("mnt/a", text(200_000));
+    std::fs::hard_link(scratch.path("mnt/a"), scratch.path("mnt/b")).unwrap();
+    scratch.good(&["umount", "mnt"]);
+    let unpacked = scratch.run(&["unpack", "zstd / hostdir:links"]);
+    assert!(
+        unpacked.code == 1 && unpacked.out.contains("2 have several names and are still encoded"),
+        "{}",
+        unpacked.out
+    );
+    let unpacked = scratch.run(&["unpack", "zstd / hostdir:links", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&unpacked.out).unwrap();
+    assert_eq!((unpacked.code, &said["files_with_names"]), (1, &2.into()), "{said}");
 }
 
 /// Encrypted data cannot be read without the key, and normally with it; a passphrase protects the key.

@@ -135,11 +135,21 @@ struct ClaimCase {
 }
 
 impl Claim {
+    /// What selects its rows.
+    pub(super) fn selections(&self) -> [&Selection; 4] {
+        [&self.only, &self.of, &self.to, &self.relative_to]
+    }
+
     pub(super) fn check(&self, columns: &Columns) -> Result<(), String> {
         let dims = &columns.dims;
         columns.check_metric(&self.metric)?;
-        for selection in [&self.only, &self.of, &self.to, &self.relative_to] {
+        for selection in self.selections() {
             check_selection(selection, dims)?;
+        }
+        let numbers =
+            [self.above, self.below, self.at_least, self.at_most, self.expect, self.tolerance, Some(self.slack)];
+        if let Some(strange) = numbers.into_iter().flatten().find(|number| !number.is_finite()) {
+            return Err(format!("{strange} is not a bound"));
         }
         let bound = self.above.or(self.below).is_some();
         let missing = match self.test {

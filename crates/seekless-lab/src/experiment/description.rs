@@ -9,7 +9,7 @@ use super::ExperimentError;
 use super::claim::Claim;
 use super::kinds::{WorkloadKind, kinds};
 use super::published::{self, Published};
-use super::rows::{CONTESTANT, Columns, Selection, check_dimension, check_selection};
+use super::rows::{CONTESTANT, Columns, Selection, check_dimension, check_selection, check_values};
 use super::value::{Unit, Value};
 
 /// Name of the file in an experiment's folder.
@@ -299,8 +299,36 @@ impl Description {
         let metrics = self.columns()?.metrics;
         match self.variables.keys().find(|name| metrics.contains(&name.as_str())) {
             Some(name) => Err(format!("[variables.{name}]: this name is taken by a metric of this kind of experiment")),
-            None => Ok(()),
+            None => self.check_selected_values(),
         }
+    }
+
+    /// Claims and figures name contestants and values that there are; others would select no row, and say nothing.
+    fn check_selected_values(&self) -> Result<(), String> {
+        let contestants = self.contestants.iter().map(|contestant| Value::Text(contestant.name.clone())).collect();
+        let mut known = vec![(CONTESTANT, contestants)];
+        for (name, variable) in &self.variables {
+            if let Some(twice) = (1..variable.values.len())
+                .map(|index| (&variable.values[index], &variable.values[..index]))
+                .find_map(|(value, before)| before.iter().any(|other| other.is_same(value)).then_some(value))
+            {
+                return Err(format!("[variables.{name}]: `{twice}` occurs twice"));
+            }
+            known.push((name, variable.values.clone()));
+        }
+        let claims = self
+            .claims
+            .iter()
+            .flat_map(|claim| claim.selections().map(|selection| (format!("claim \"{}\"", claim.text), selection)));
+        let figures = self.figures.iter().flat_map(|figure| {
+            [&figure.only, &figure.relative_to].map(|selection| (format!("figure `{}`", figure.id), selection))
+        });
+        for (of, selection) in claims.chain(figures) {
+            for (name, values) in &known {
+                check_values(selection, name, values).map_err(|problem| format!("{of}: {problem}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks that every reference names something that exists.

@@ -63,6 +63,31 @@ impl Condition {
     }
 }
 
+impl Condition {
+    /// The values that it names; none where it is a comparison.
+    fn values(&self) -> &[Value] {
+        match self {
+            Condition::One(value) if comparison(value).is_none() => std::slice::from_ref(value),
+            Condition::One(_) => &[],
+            Condition::Any(values) => values,
+        }
+    }
+}
+
+/// Refuses a selection that names a value of `name` which no row has: `known` are all.
+pub(super) fn check_values(selection: &Selection, name: &str, known: &[Value]) -> Result<(), String> {
+    // A comparison that is none is another mistake: see `check_selection`.
+    let is_comparison = |value: &&Value| value.to_string().starts_with(['<', '>']);
+    let named = selection.0.get(name).into_iter().flat_map(Condition::values).filter(|value| !is_comparison(value));
+    match named.into_iter().find(|value| !known.iter().any(|known| known.is_same(value))) {
+        None => Ok(()),
+        Some(strange) => {
+            let known: Vec<String> = known.iter().map(Value::to_string).collect();
+            Err(format!("{name} is never `{strange}`; there are: {}", known.join(", ")))
+        }
+    }
+}
+
 type Compare = fn(f64, f64) -> bool;
 
 /// `">128"` as a comparison with 128.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use futures_util::future::try_join_all;
+use futures_util::stream::{self, TryStreamExt};
 use seekless::device::{Buf, Counter, Data, Device, DeviceError, WriteFlags};
 use seekless::rt::{Event, Executor, HostProfile, JoinHandle, Rt};
 use seekless::stack::{Constructor, Interface, Kind, NoLeaves, Purpose, Stack, StackError};
@@ -357,6 +357,9 @@ async fn play(
 /// Requests between two reports of progress.
 const PROGRESS_EVERY: u64 = 4096;
 
+/// Pieces of a request that are on their way at once, in bytes: more than the largest request of a real host.
+const PIECES_BYTES_MAX: u64 = 64 << 20;
+
 struct Player {
     rt: Rt,
     device: Device,
@@ -468,20 +471,22 @@ impl Player {
         now
     }
 
-    /// Sends the request to the device, in pieces if it exceeds the limit.
+    /// Sends the request to the device, in pieces if it exceeds the limit. A trace may have requests of any length, so only some of
+    /// its pieces are on their way at once.
     async fn ask(&self, taken: &Taken) -> Result<(), DeviceError> {
         let Taken { request, placed: Placed { at, bytes }, .. } = *taken;
-        let most = u64::from(self.device.geometry().request_bytes_max);
+        let most = u64::from(self.device.geometry().request_bytes_max).min(PIECES_BYTES_MAX);
         match request.op {
             Op::Flush => self.device.flush().await,
             Op::Discard => self.device.discard(at, bytes / SECTOR_BYTES).await,
             Op::Read | Op::Write if bytes <= most => self.piece(&request, at, bytes).await,
             Op::Read | Op::Write => {
-                let pieces = (0..bytes.div_ceil(most)).map(|index| {
+                let piece = |index: u64| {
                     let start = index * most;
                     self.piece(&request, at + start / SECTOR_BYTES, most.min(bytes - start))
-                });
-                try_join_all(pieces).await.map(|_| ())
+                };
+                let at_once = (PIECES_BYTES_MAX / most).max(1) as usize;
+                stream::iter((0..bytes.div_ceil(most)).map(Ok)).try_for_each_concurrent(at_once, piece).await
             }
         }
     }

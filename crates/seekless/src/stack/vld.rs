@@ -74,7 +74,7 @@ pub(super) const VLD: WordSpec = WordSpec {
         Param::new("order", Kind::Switch, "also put blocks in order, for sequential reads").default("on"),
         Param::new(
             "quiet",
-            Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(3600) },
+            Kind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(3600) },
             "idle time before that begins",
         )
         .default("10ms"),

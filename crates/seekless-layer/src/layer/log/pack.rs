@@ -47,6 +47,8 @@ pub struct Progress {
     pub bytes_after: u64,
     /// Files that were left as they are, with the reason.
     pub left: Vec<(Vec<u8>, String)>,
+    /// Those of them that have several names, and are encoded still, or not encrypted.
+    pub files_with_names: u64,
     /// Those of them that others have open for writing.
     pub files_in_use: u64,
     /// Those of them for which there was no space: converting others may have made some.
@@ -298,6 +300,8 @@ impl PackJob {
             return Ok(false);
         }
         if before.links > 1 {
+            // A compressing layer shows them as they are.
+            progress.files_with_names += u64::from(!self.wants_gain);
             progress.left.push((path.to_vec(), format!("it has {} names", before.links)));
             return Ok(false);
         }
