@@ -37,7 +37,7 @@ use crate::units::Sector;
 const PENDING_MAX: usize = 8192;
 
 /// Runs of freed blocks are discarded below from this length on: shorter ones are soon reused.
-const DISCARD_BLOCKS_MIN: u32 = 16;
+pub(super) const DISCARD_BLOCKS_MIN: u32 = 16;
 
 /// Limit of the pieces with moved blocks that one transaction of idle work writes: a request that arrives during it
 /// waits for them.
@@ -426,25 +426,40 @@ impl Core {
         self.free_garbage(replaced(pending)).await;
     }
 
-    /// Frees blocks and cells; long runs only after they are discarded below.
+    /// Frees blocks and cells; long runs only after they are discarded below. On full storage, enough are kept ready.
     async fn free_garbage(&self, garbage: Garbage) {
         let Garbage { mut blocks, cells } = garbage;
         blocks.sort_unstable();
+        let mut discarded = Vec::new();
+        let mut missing = {
+            let state = self.state.borrow();
+            let keep = if state.below.is_full { state.below.keep } else { 0 };
+            keep.saturating_sub(state.space.ready_blocks())
+        };
         if self.options.discard && self.below.guarantees().discard != Discard::Ignored {
             let unused: Vec<u32> = {
                 let state = self.state.borrow();
                 blocks.iter().copied().filter(|&block| state.is_last_use(block)).collect()
             };
             for run in unused.chunk_by(|one, two| one + 1 == *two) {
+                let kept = missing.min(run.len() as u64);
+                missing -= kept;
+                let run = &run[kept as usize..];
                 if run.len() as u32 >= DISCARD_BLOCKS_MIN {
                     let sectors = run.len() as u64 * self.layout.block_sectors;
                     // A failed discard leaks space below, not here; the next discard may work.
                     let _ = self.below.discard(self.layout.sector_of(run[0]), sectors).await;
+                    discarded.extend(run);
                 }
             }
         }
         let mut state = self.state.borrow_mut();
         blocks.into_iter().for_each(|block| state.release(block));
+        for block in discarded {
+            if state.space.is_free(block) {
+                state.space.mark_ready(block, false);
+            }
+        }
         cells.into_iter().for_each(|cell| state.space.give_cell(cell));
     }
 

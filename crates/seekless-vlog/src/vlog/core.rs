@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 
 use super::append::AppendLog;
 use super::arms::{Arms, HeldArm};
+use super::backing::BelowState;
 use super::buffer::TrackBuffer;
 use super::eager::{AllocPurpose, EagerAllocator, Head, Run};
 use super::format::Key;
@@ -46,6 +47,8 @@ pub(super) struct Core {
     pub(super) snapshot_gate: Gate,
     /// One transaction at a time.
     pub(super) commit_gate: Gate,
+    /// Storage below is allocated by one task at a time.
+    pub(super) provision_gate: Gate,
     pub(super) arms: Arms,
     /// Blocks of the track being read ahead have arrived, or will not.
     pub(super) arrived: Event,
@@ -113,6 +116,7 @@ pub(super) struct State {
     pub(super) read_in_order: Marks,
     /// Blocks and cells that a map of an owner above no longer needs once all pending changes are durable.
     pub(super) garbage: Garbage,
+    pub(super) below: BelowState,
     /// Why writing has stopped.
     pub(super) stopped: Option<String>,
 }
@@ -213,6 +217,7 @@ impl State {
             buffer: TrackBuffer::new(0),
             read_in_order: Marks::default(),
             garbage: Garbage::default(),
+            below: BelowState::default(),
             stopped: None,
         }
     }
@@ -461,7 +466,7 @@ impl Core {
     /// Admits a request for `blocks`, if that many are free.
     pub(super) fn try_admit(&self, blocks: u64) -> bool {
         let mut state = self.state.borrow_mut();
-        let fits = state.space.free_blocks() >= self.layout.margin + state.reserved + blocks;
+        let fits = state.space.ready_blocks() >= self.layout.margin + state.reserved + blocks;
         if fits {
             state.reserved += blocks;
         }

@@ -13,6 +13,7 @@
 
 mod append;
 mod arms;
+mod backing;
 mod buffer;
 mod check;
 mod commit;
@@ -27,6 +28,7 @@ mod marks;
 pub mod model;
 mod open;
 mod options;
+mod provision;
 mod reading;
 mod snapshots;
 pub mod space;

@@ -701,6 +701,7 @@ impl Core {
             map_index,
             snapshot_gate: Gate::new(),
             commit_gate: Gate::new(),
+            provision_gate: Gate::new(),
             arrived: Event::new(),
             changed: Event::new(),
             activity: Rc::default(),

@@ -5,9 +5,12 @@
 //!   S2  `empty` has the tracks whose usable blocks are all free, `partly` those of which some are; `empty_usable` counts
 //!       the first by their usable blocks. Searching either takes time in proportion to what is in use, never to the
 //!       size of the disk.
+//!   S3  Where storage below is allocated on demand, a free block is *ready* if it is known to have some; see
+//!       [`super::provision`]. Everywhere else, every free block is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::backing::Backing;
 use super::layout::Layout;
 use super::tracks::Tracks;
 
@@ -27,6 +30,8 @@ pub struct Space {
     /// Free blocks of each cylinder, and its partly used blocks.
     cylinder_free: Vec<u32>,
     cylinder_broken: Vec<u32>,
+    /// S3; `None` where every free block is ready.
+    backing: Option<Backing>,
 }
 
 impl Space {
@@ -45,6 +50,7 @@ impl Space {
             empty_usable: BTreeMap::new(),
             cylinder_free: vec![0; tracks.cylinder_count() as usize],
             cylinder_broken: vec![0; tracks.cylinder_count() as usize],
+            backing: None,
             tracks,
         };
         for track in 0..space.tracks.count() {
@@ -138,6 +144,56 @@ impl Space {
         self.partly.iter().copied()
     }
 
+    /// From now on, a free block is ready only once it has been in use, or has been marked (S3).
+    pub fn manage_backing(&mut self) {
+        self.backing = Some(Backing::new(self.used.len(), self.tracks.count()));
+    }
+
+    /// S3: a write to this free block finds storage below.
+    pub fn is_ready(&self, block: u32) -> bool {
+        self.is_free(block) && self.backing.as_ref().is_none_or(|backing| backing.has(block))
+    }
+
+    pub fn ready_blocks(&self) -> u64 {
+        self.backing.as_ref().map_or(self.free_blocks, Backing::ready_blocks)
+    }
+
+    /// Ready blocks of a track.
+    pub fn track_ready(&self, track: u32) -> u32 {
+        self.backing.as_ref().map_or(self.track_free(track), |backing| backing.track_ready(track))
+    }
+
+    /// The first track from `track` on whose usable blocks are all free and ready, wrapping at the end.
+    pub fn next_ready_empty(&self, track: u32) -> Option<u32> {
+        self.backing.as_ref().map_or_else(|| self.next_empty(track), |backing| backing.next_empty(track))
+    }
+
+    /// Runs of free blocks of a track that are not ready, as first block and length.
+    pub fn unready_runs(&self, track: u32) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        if self.track_ready(track) == self.track_free(track) {
+            return runs;
+        }
+        for block in self.tracks.blocks(track).filter(|&block| self.is_free(block) && !self.is_ready(block)) {
+            match runs.last_mut() {
+                Some((first, length)) if *first + *length == block => *length += 1,
+                _ => runs.push((block, 1)),
+            }
+        }
+        runs
+    }
+
+    /// Records whether a free block has storage below (S3).
+    pub fn mark_ready(&mut self, block: u32, is_ready: bool) {
+        let (track, is_free) = (self.tracks.track_of(block), self.is_free(block));
+        let Some(backing) = &mut self.backing else { return };
+        debug_assert!(is_free, "S3: only a free block changes what is below it");
+        if backing.set(block, is_ready) {
+            backing.count(track, is_ready);
+            self.sort_ready(track);
+        }
+    }
+
     /// Takes a whole block.
     pub fn take(&mut self, block: u32) {
         assert!(self.is_free(block), "block {block} is taken twice");
@@ -208,6 +264,7 @@ impl Space {
         if free != self.free_blocks {
             return Err(format!("S1: {} blocks are free by the books, {free} by the recount", self.free_blocks));
         }
+        self.check_ready()?;
         let said = self.cylinder_free.iter().copied().zip(self.cylinder_broken.iter().copied());
         match said.zip(&cylinders).position(|(said, &found)| said != found) {
             Some(cylinder) => {
@@ -217,7 +274,25 @@ impl Space {
         }
     }
 
-    /// S1, S2.
+    /// Recounts what is ready (S3).
+    fn check_ready(&self) -> Result<(), String> {
+        let mut sum = 0;
+        for track in (0..self.tracks.count()).filter(|_| self.backing.is_some()) {
+            let ready = self.tracks.blocks(track).filter(|&block| self.is_ready(block)).count() as u32;
+            sum += u64::from(ready);
+            let is_listed = self.next_ready_empty(track) == Some(track);
+            if ready != self.track_ready(track) || is_listed != (ready > 0 && ready == self.track_usable(track)) {
+                let said = self.track_ready(track);
+                return Err(format!("S3: track {track} has {said} ready blocks by the books, {ready} by the recount"));
+            }
+        }
+        match self.backing.is_some() && sum != self.ready_blocks() {
+            true => Err(format!("S3: {} blocks are ready by the books, {sum} by the recount", self.ready_blocks())),
+            false => Ok(()),
+        }
+    }
+
+    /// S1, S2, S3.
     fn set(&mut self, block: u32, used: u8) {
         debug_assert_eq!(used & !self.full, 0, "S1: a block has no more cells than its size allows");
         let before = std::mem::replace(&mut self.used[block as usize], used);
@@ -231,6 +306,10 @@ impl Space {
                 self.track_free[track as usize] -= 1;
                 self.cylinder_free[cylinder] -= 1;
                 self.sort_in(track, self.track_free[track as usize] + 1);
+                if let Some(backing) = self.backing.as_mut().filter(|backing| backing.has(block)) {
+                    backing.count(track, false);
+                    self.sort_ready(track);
+                }
             }
             (false, true) => {
                 self.free_blocks += 1;
@@ -241,6 +320,11 @@ impl Space {
                     "S1: only what is usable becomes free"
                 );
                 self.sort_in(track, self.track_free[track as usize] - 1);
+                if let Some(backing) = &mut self.backing {
+                    backing.set(block, true);
+                    backing.count(track, true);
+                    self.sort_ready(track);
+                }
             }
             _ => {}
         }
@@ -249,6 +333,14 @@ impl Space {
                 && self.track_free[track as usize] <= self.cylinder_free[cylinder],
             "S1: what is free on a track is free in its cylinder, and on the disk"
         );
+    }
+
+    /// S3, after the number of ready blocks of a track has changed.
+    fn sort_ready(&mut self, track: u32) {
+        let usable = self.track_usable[track as usize];
+        if let Some(backing) = &mut self.backing {
+            backing.sort_in(track, usable);
+        }
     }
 
     /// S2, after the number of free blocks of a track has changed by one.

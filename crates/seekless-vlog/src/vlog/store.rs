@@ -165,6 +165,45 @@ impl Store {
         self.core.state.borrow().space.free_blocks()
     }
 
+    /// Free blocks that can be taken now: storage below may have to be allocated for others ([`Store::provision`]).
+    pub fn ready_blocks(&self) -> u64 {
+        self.core.state.borrow().space.ready_blocks()
+    }
+
+    /// From now on, only blocks with storage below are taken: for use on a device where it is allocated on demand.
+    ///
+    /// # Errors
+    /// Those of the device, except for a lack of space.
+    pub async fn manage_backing(&self) -> Result<(), DeviceError> {
+        match self.core.manage_backing() {
+            true => self.core.provision_anchors().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Allocates storage below until `target` blocks are ready; gives up after `refused_max` failures. When the storage below is
+    /// full, freed blocks are kept ready, up to `keep`, and only others are discarded. True if more is ready now than
+    /// at the time of the call.
+    ///
+    /// # Errors
+    /// Those of the device, except for a lack of space.
+    pub async fn provision(&self, target: u64, keep: u64, refused_max: u32) -> Result<bool, DeviceError> {
+        self.core.provision(target, keep, refused_max).await
+    }
+
+    /// The same for the free blocks of partly used tracks, to which idle work moves others, as far as there is room.
+    ///
+    /// # Errors
+    /// Those of the device, except for a lack of space.
+    pub async fn provision_holes(&self) -> Result<(), DeviceError> {
+        self.core.provision_holes().await
+    }
+
+    /// The storage below had no room for some block when this was last tried.
+    pub fn is_full_below(&self) -> bool {
+        self.core.state.borrow().below.is_full
+    }
+
     pub fn empty_tracks(&self) -> usize {
         self.core.state.borrow().space.empty_tracks()
     }
@@ -195,6 +234,11 @@ impl Store {
         debug_assert!(garbage.blocks.iter().all(|&block| !state.space.is_free(block)), "K2: garbage is taken");
         debug_assert!(garbage.cells.iter().all(|&cell| !state.space.is_cell_free(cell)), "K2: garbage is taken");
         state.garbage.append(garbage);
+    }
+
+    /// Number of entries that have changed since the last transaction.
+    pub fn pending_entries(&self) -> usize {
+        self.core.state.borrow().pending.len()
     }
 
     /// True while something waits for a transaction.
@@ -440,6 +484,9 @@ impl Store {
 fn is_open(state: &State, layout: &Layout, cell: u64) -> bool {
     let block = u32::try_from(cell / u64::from(layout.cells_per_block)).unwrap_or(u32::MAX);
     if block >= layout.blocks || !state.space.is_cell_free(cell) {
+        return false;
+    }
+    if state.space.is_free(block) && !state.space.is_ready(block) {
         return false;
     }
     let track = state.space.tracks.track_of(block);

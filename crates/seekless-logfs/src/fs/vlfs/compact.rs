@@ -56,6 +56,10 @@ impl Vlfs {
     pub(super) async fn compact(&self, until: Nanos) -> FsResult<bool> {
         let _pass = self.work.compact_gate.enter().await;
         let seen = self.operations.get();
+        let store = self.state.borrow().log.owners.are_kept().then(|| self.state.borrow().log.store.clone());
+        if let Some(store) = store {
+            store.provision_holes().await?;
+        }
         loop {
             let before = self.state.borrow().log.store.empty_tracks();
             match self.empty_track(seen).await? {

@@ -177,10 +177,15 @@ impl Vlfs {
 
     /// Begins use of the volume: frees what a crash has left, and starts the background tasks.
     pub(super) async fn begin_writing(&self) -> FsResult<()> {
+        self.provision_at_mount().await?;
         let orphans: Vec<_> = self.state.borrow().log.orphans.iter().copied().collect();
         for ino in orphans {
             cover("vlfs: a mount frees an orphan");
-            self.free_orphan(ino).await?;
+            match self.free_orphan(ino).await {
+                // A later mount frees it.
+                Ok(()) | Err(FsError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.rt.spawn(write_back_task(Rc::downgrade(&self.this())));
         self.rt.spawn(timer_task(Rc::downgrade(&self.this())));

@@ -26,6 +26,7 @@ mod ops;
 mod owners;
 mod recovery;
 mod state;
+mod storage;
 #[cfg(test)]
 mod tests;
 

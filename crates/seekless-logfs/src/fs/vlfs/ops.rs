@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::assemble::Scope;
 use super::format::*;
 use super::state::*;
+use super::storage::{kept_for_frees, pieces_needed};
 use super::{BackgroundWork, Vlfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
@@ -113,6 +114,12 @@ impl SpaceAccounts for Virtual {
         if state.log.store.free_blocks() < blocks_needed(state, demand.blocks, demand.attributes) + kept {
             return if waits || is_dirty { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
         }
+        // P1: the same, for storage below.
+        let kept = pieces_needed(state) + if makes_data { kept_for_frees(&state.log) } else { 0 };
+        if state.log.store.ready_blocks() < blocks_needed(state, demand.blocks, demand.attributes) + kept {
+            let may_free = state.log.store.is_full_below() && (waits || is_dirty);
+            return need(if may_free { Wait::WriteBack } else { Wait::Provision });
+        }
         Ok(())
     }
 
@@ -217,7 +224,8 @@ impl LogBackend for Virtual {
     async fn wait(fs: &Vlfs, wait: Wait) -> FsResult<()> {
         match wait {
             Wait::Reclaim(ino) => fs.reclaim(ino).await,
-            Wait::WriteBack | Wait::LastRoom | Wait::InFlight | Wait::Clean | Wait::Provision => fs.make_room().await,
+            Wait::Provision => fs.provision().await,
+            Wait::WriteBack | Wait::LastRoom | Wait::InFlight | Wait::Clean => fs.make_room().await,
         }
     }
 

@@ -100,9 +100,10 @@ impl Virtual {
         *self.cells.entry(self.cell_of(slot)).or_insert(0) += 1;
     }
 
-    /// True when the volume is nearly as full as it can get, so that new inodes share cells with others.
+    /// True when the volume, or the storage below, is nearly as full as it can get, so that new inodes share cells with
+    /// others.
     pub(super) fn is_tight(&self) -> bool {
-        self.store.free_blocks() < self.tight_blocks()
+        self.store.free_blocks() < self.tight_blocks() || self.store.is_full_below()
     }
 
     /// Below this number of free blocks, `is_tight` is true.

@@ -6,6 +6,7 @@ pub mod clients;
 pub mod copies;
 pub mod cuts;
 mod declares;
+pub mod full_host;
 pub mod life;
 pub mod model;
 pub mod returning;

@@ -5,6 +5,7 @@ mod books;
 mod crash;
 mod damage;
 mod disk;
+mod full_host;
 mod group_commit;
 mod idle;
 mod model;

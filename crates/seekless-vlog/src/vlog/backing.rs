@@ -1,0 +1,71 @@
+//! The books on which free blocks have storage below, where it is allocated on demand: S3 of [`super::space`], which keeps
+//! them. [`super::provision`] says what they are for.
+
+use std::collections::BTreeSet;
+
+/// See above.
+pub(super) struct Backing {
+    /// A bit for each block. It counts while the block is free.
+    known: Vec<u64>,
+    ready_blocks: u64,
+    track_ready: Vec<u32>,
+    /// Tracks whose usable blocks are all ready.
+    empty: BTreeSet<u32>,
+}
+
+impl Backing {
+    pub(super) fn new(blocks: usize, tracks: u32) -> Backing {
+        let known = vec![0; blocks.div_ceil(64)];
+        Backing { known, ready_blocks: 0, track_ready: vec![0; tracks as usize], empty: BTreeSet::new() }
+    }
+
+    pub(super) fn has(&self, block: u32) -> bool {
+        self.known[block as usize / 64] >> (block % 64) & 1 == 1
+    }
+
+    /// Sets the bit of a block; true if that changes it.
+    pub(super) fn set(&mut self, block: u32, is_known: bool) -> bool {
+        let changes = self.has(block) != is_known;
+        self.known[block as usize / 64] ^= u64::from(changes) << (block % 64);
+        changes
+    }
+
+    pub(super) fn ready_blocks(&self) -> u64 {
+        self.ready_blocks
+    }
+
+    pub(super) fn track_ready(&self, track: u32) -> u32 {
+        self.track_ready[track as usize]
+    }
+
+    pub(super) fn next_empty(&self, track: u32) -> Option<u32> {
+        self.empty.range(track..).next().or_else(|| self.empty.first()).copied()
+    }
+
+    /// A block of the track has become ready, or is ready no longer.
+    pub(super) fn count(&mut self, track: u32, is_ready: bool) {
+        let ready = &mut self.track_ready[track as usize];
+        match is_ready {
+            true => (*ready, self.ready_blocks) = (*ready + 1, self.ready_blocks + 1),
+            false => (*ready, self.ready_blocks) = (*ready - 1, self.ready_blocks - 1),
+        }
+    }
+
+    pub(super) fn sort_in(&mut self, track: u32, usable: u32) {
+        match usable > 0 && self.track_ready(track) == usable {
+            true => self.empty.insert(track),
+            false => self.empty.remove(&track),
+        };
+    }
+}
+
+/// What the storage below has said last.
+#[derive(Default)]
+pub(super) struct BelowState {
+    /// It had no room for some block.
+    pub(super) is_full: bool,
+    /// Blocks to keep ready when it is full, rather than to discard.
+    pub(super) keep: u64,
+    /// The track that found no room last.
+    pub(super) refused_last: u32,
+}

@@ -1,0 +1,208 @@
+//! Which blocks have storage below, where it is allocated on demand, as in an image file with holes.
+//!
+//! There a write to a block that has none can fail, at a time when others would need that write most: a deletion on a
+//! full host frees nothing before its own blocks are written. So blocks are allocated below before eager writing may
+//! choose them, and some are kept for changes that free space.
+//!
+//! Nothing on the device records which blocks have storage: a start knows of none, and asks again. What is freed has
+//! been written, so it has storage until it is discarded.
+//!
+//! Space provisioned is bounded by what its owner asks for. Candidates come in the order in which eager writing would use
+//! them; once the storage below is full, partly used tracks come first, since an earlier life may have left some there.
+
+use std::rc::Rc;
+
+use super::commit::DISCARD_BLOCKS_MIN;
+use super::core::Core;
+use super::format::FIXED_BYTES;
+use super::space::Space;
+use crate::device::DeviceError;
+use crate::units::{SECTOR_BYTES, Sector};
+
+/// A run of free blocks that finds no storage as a whole is halved down to this: what an earlier life discarded was at least
+/// as long, and may be beside blocks that it kept.
+const RUN_BLOCKS_MIN: u32 = DISCARD_BLOCKS_MIN;
+
+impl Core {
+    /// Has storage below allocated before blocks are written, where it may have to be (S3 of the space); returns whether it
+    /// may. A device with a head is a drive, which has all of its storage.
+    pub(super) fn manage_backing(&self) -> bool {
+        let is_managed = !self.options.read_only && self.below.head().is_none();
+        if is_managed {
+            self.state.borrow_mut().space.manage_backing();
+        }
+        is_managed
+    }
+
+    /// Allocates storage below until `target` blocks are ready, and keeps `keep` of them when the storage below becomes full.
+    /// Gives up after `refused_max` failures. Returns true if more is ready now than at the time of the call.
+    ///
+    /// # Errors
+    /// Those of the device, except for a lack of space.
+    pub(super) async fn provision(
+        self: &Rc<Self>,
+        target: u64,
+        keep: u64,
+        refused_max: u32,
+    ) -> Result<bool, DeviceError> {
+        let before = self.state.borrow().space.ready_blocks();
+        let _pass = self.provision_gate.enter().await;
+        let mut refused = 0;
+        {
+            let mut state = self.state.borrow_mut();
+            state.below.keep = keep;
+            if state.space.ready_blocks() >= target {
+                return Ok(state.space.ready_blocks() > before);
+            }
+        }
+        let tried = self.provision_in_order(target).await?;
+        if let Some(track) = tried {
+            refused = 1 + self.provision_anywhere(track, target, refused_max).await?;
+        }
+        let mut state = self.state.borrow_mut();
+        state.below.is_full = refused > 0;
+        let has_more = state.space.ready_blocks() > before;
+        drop(state);
+        self.changed.notify();
+        Ok(has_more)
+    }
+
+    /// Allocates storage for the tracks that eager writing would use next. Returns the track that found no room.
+    async fn provision_in_order(&self, target: u64) -> Result<Option<u32>, DeviceError> {
+        let (here, tracks) = {
+            let state = self.state.borrow();
+            (state.allocator.here_without_head(&state.space), state.space.tracks.count())
+        };
+        // The track in use, then empty ones, then all others.
+        if !self.provision_track(here).await? {
+            return Ok(Some(here));
+        }
+        let mut from = here + 1;
+        let mut is_wrapped = false;
+        loop {
+            let next = {
+                let state = self.state.borrow();
+                if state.space.ready_blocks() >= target {
+                    return Ok(None);
+                }
+                let end = if is_wrapped { here } else { tracks };
+                state.space.empty_in(from.min(end)..end).find(|&track| is_wanted(&state.space, track))
+            };
+            match next {
+                Some(track) if self.provision_track(track).await? => from = track + 1,
+                Some(track) => return Ok(Some(track)),
+                None if is_wrapped => break,
+                None => (from, is_wrapped) = (0, true),
+            }
+        }
+        for track in (here..tracks).chain(0..here) {
+            if self.state.borrow().space.ready_blocks() >= target {
+                break;
+            }
+            if !self.provision_track(track).await? {
+                return Ok(Some(track));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks for storage that an earlier life has left, when there is no new one: in partly used tracks, then in empty
+    /// ones, from where the last search ended. Returns how many attempts failed.
+    async fn provision_anywhere(&self, refused: u32, target: u64, refused_max: u32) -> Result<u32, DeviceError> {
+        let (partly, empty) = {
+            let state = self.state.borrow();
+            let last = if state.below.is_full { state.below.refused_last } else { refused };
+            let wanted = |track: &u32| is_wanted(&state.space, *track);
+            let partly: Vec<u32> = state.space.partly_used().filter(wanted).collect();
+            let tracks = state.space.tracks.count();
+            let after = state.space.empty_in(last + 1..tracks).chain(state.space.empty_in(0..last.min(tracks - 1) + 1));
+            let empty: Vec<u32> = after.filter(wanted).take(refused_max as usize).collect();
+            (partly, empty)
+        };
+        let mut failures = 0;
+        for (track, is_empty) in
+            partly.into_iter().map(|track| (track, false)).chain(empty.into_iter().map(|track| (track, true)))
+        {
+            if failures >= refused_max || self.state.borrow().space.ready_blocks() >= target {
+                break;
+            }
+            let mut runs = self.state.borrow().space.unready_runs(track);
+            while let Some((first, length)) = runs.pop() {
+                if self.provision_run(first, length).await? {
+                    continue;
+                }
+                failures += 1;
+                if length >= 2 * RUN_BLOCKS_MIN {
+                    runs.push((first + length / 2, length - length / 2));
+                    runs.push((first, length / 2));
+                }
+                if failures >= refused_max {
+                    break;
+                }
+            }
+            if is_empty {
+                self.state.borrow_mut().below.refused_last = track;
+            }
+        }
+        Ok(failures)
+    }
+
+    /// Allocates storage for the free blocks of partly used tracks, as far as there is room.
+    pub(super) async fn provision_holes(&self) -> Result<(), DeviceError> {
+        let _pass = self.provision_gate.enter().await;
+        let tracks: Vec<u32> = {
+            let state = self.state.borrow();
+            state.space.partly_used().filter(|&track| is_wanted(&state.space, track)).collect()
+        };
+        for track in tracks {
+            if !self.provision_track(track).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocates storage for the free blocks of a track. False when there is no room.
+    async fn provision_track(&self, track: u32) -> Result<bool, DeviceError> {
+        let runs = self.state.borrow().space.unready_runs(track);
+        for (first, length) in runs {
+            if !self.provision_run(first, length).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Allocates storage for free blocks that are not ready; nothing else takes them. False when there is no room.
+    async fn provision_run(&self, first: u32, length: u32) -> Result<bool, DeviceError> {
+        let sectors = u64::from(length) * self.layout.block_sectors;
+        match self.below.provision(self.layout.sector_of(first), sectors).await {
+            Ok(()) => {
+                let mut state = self.state.borrow_mut();
+                (first..first + length).for_each(|block| state.space.mark_ready(block, true));
+                Ok(true)
+            }
+            Err(DeviceError::NoSpace { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Allocates storage for what has a fixed place and is written again: a sparse copy of the device has none there.
+    ///
+    /// # Errors
+    /// Those of the device, except for a lack of space.
+    pub(super) async fn provision_anchors(&self) -> Result<(), DeviceError> {
+        for at in self.layout.anchors() {
+            match self.below.provision(Sector(at), FIXED_BYTES as u64 / SECTOR_BYTES).await {
+                // A write that finds no room says so.
+                Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_wanted(space: &Space, track: u32) -> bool {
+    space.track_ready(track) < space.track_free(track)
+}
