@@ -339,23 +339,43 @@ impl Ffs {
 
     /// Writes all buffers that `select` names, again and again, until there are none, and waits for every write that
     /// had begun by then.
+    ///
+    /// # Errors
+    /// `Stopped`, and `Device` as soon as there was no space below for one of them; it stays dirty.
     pub(super) async fn write_all(&self, select: impl Fn(&State) -> Vec<FragNo>) -> FsResult<()> {
+        self.write_selected(select, false).await
+    }
+
+    /// The same, but leaves out what finds no space below, and writes everything else nevertheless.
+    ///
+    /// # Errors
+    /// `Stopped`, and at the end `Device` when something was left out.
+    pub(super) async fn write_all_possible(&self, select: impl Fn(&State) -> Vec<FragNo>) -> FsResult<()> {
+        self.write_selected(select, true).await
+    }
+
+    async fn write_selected(&self, select: impl Fn(&State) -> Vec<FragNo>, leaves_out: bool) -> FsResult<()> {
         let start = self.state.borrow_mut().cache.tick();
         let (mut begun, mut changed) = (start, false);
         loop {
             let waiting = self.progress.wait();
+            let mut written = Ok(());
             let (places, quiet) = {
                 let mut state = self.state.borrow_mut();
                 if let Some(error) = &state.stopped {
                     return Err(FsError::Stopped(error.clone()));
                 }
-                let places = select(&state);
+                let mut places = select(&state);
                 // An attempt that had begun earlier says nothing about now, and one of another buffer nothing about these.
                 if state.full_below > start
                     && state.cache.has_failed_since(&places, start)
                     && let Some(error) = &state.full_below_error
                 {
-                    return Err(FsError::Device(error.clone()));
+                    written = Err(FsError::Device(error.clone()));
+                    if !leaves_out {
+                        return written;
+                    }
+                    places.retain(|at| !state.cache.has_failed_since(&[*at], start));
                 }
                 if places.is_empty() && changed {
                     // Another task may have begun to write the last of them while an older write was in flight.
@@ -365,7 +385,7 @@ impl Ffs {
                 (places, quiet)
             };
             if quiet {
-                return Ok(());
+                return written;
             }
             if !places.is_empty() {
                 self.push(places, self.options.cluster_updates);

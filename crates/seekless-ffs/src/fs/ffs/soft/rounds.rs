@@ -7,12 +7,16 @@
 //!
 //! After a round new names are durable. A removal takes up to three rounds: the name, the inode, the group. An update
 //! is one round. A sync of everything repeats rounds until nothing waits.
+//!
+//! What finds no space below keeps only what needs it waiting: images can be written at any time (U6), so on a full host
+//! data without room keeps no deletion from becoming durable.
 
 use super::super::Ffs;
 use super::super::cache::BufferKind;
 use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
 use super::{DRAINS_MAX, Freeing, Job, Soft};
+use crate::device::DeviceError;
 use crate::fs::{FsError, FsResult};
 
 /// See above.
@@ -61,6 +65,22 @@ impl StallDetector {
         self.before = now;
         debug_assert!(self.count < PASSES_MAX, "soft updates make no progress: {}", state.soft_text());
     }
+}
+
+/// As [`put_off`], also for a lack of space below, which concerns only what has to go there.
+fn put_off_here(first: &mut FsResult<()>, result: FsResult<()>) -> FsResult<()> {
+    if !is_of_space(&result) {
+        return put_off(first, result);
+    }
+    if first.is_ok() {
+        *first = result;
+    }
+    Ok(())
+}
+
+/// Storage below had no space.
+fn is_of_space(result: &FsResult<()>) -> bool {
+    matches!(result, Err(FsError::Device(DeviceError::NoSpace { .. })))
 }
 
 /// Counts failed passes after which as much waits as before. What is of one place keeps only what needs it waiting, so that
@@ -152,7 +172,7 @@ impl Ffs {
         self.forget_task_error();
         let begun = self.state.borrow().dirty_inodes();
         let (mut first, mut unread) = (Ok(()), Unread::default());
-        put_off(&mut first, self.round().await)?;
+        put_off_here(&mut first, self.round().await)?;
         // Inodes that were changed again in between have to be locked. So do those that lost their names in between,
         // which a crash would bring back: an update alone guarantees nothing about them.
         let still = |state: &State, ino: &InodeNo| {
@@ -176,7 +196,7 @@ impl Ffs {
                 let _inode = self.locks.share(ino).await;
                 self.try_to_settle(ino, &mut unread, &mut pass).await?;
             }
-            put_off(&mut pass, self.round().await)?;
+            put_off_here(&mut pass, self.round().await)?;
             self.wait_for_tasks().await;
             if pass.is_err() {
                 first = first.and(pass);
@@ -190,7 +210,13 @@ impl Ffs {
         if scope != SyncScope::Update {
             // The results and errors of the last jobs.
             self.wait_for_tasks().await;
-            put_off(&mut first, self.round().await)?;
+            let mut last = Ok(());
+            put_off_here(&mut last, self.round().await)?;
+            // What found no space has been written since, or its file is gone.
+            if last.is_ok() && is_of_space(&first) && !self.state.borrow().has_waiting(until) {
+                first = Ok(());
+            }
+            first = first.and(last);
         }
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
             self.write_totals().await?;
@@ -208,7 +234,7 @@ impl Ffs {
     async fn drain(&self) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
         let mut first = Ok(());
-        put_off(&mut first, self.drain_until(|state| !state.has_waiting(until)).await)?;
+        put_off_here(&mut first, self.drain_until(|state| !state.has_waiting(until)).await)?;
         // No operation that needs space holds the lock of a file without names and users.
         self.wait_for_tasks().await;
         first
@@ -224,7 +250,7 @@ impl Ffs {
                 break;
             }
             let mut drained = Ok(());
-            put_off(&mut drained, self.drain().await)?;
+            put_off_here(&mut drained, self.drain().await)?;
             failures += usize::from(drained.is_err());
             result = attempt().await;
         }
@@ -243,7 +269,7 @@ impl Ffs {
             stall.check(self);
             let before = self.progress.count();
             let (mut pass, mut unread) = (Ok(()), Unread::default());
-            put_off(&mut pass, self.round().await)?;
+            put_off_here(&mut pass, self.round().await)?;
             let stragglers = self.state.borrow().stragglers();
             for ino in stragglers {
                 self.try_to_settle(ino, &mut unread, &mut pass).await?;
@@ -339,12 +365,12 @@ impl Ffs {
     ///
     /// # Errors
     /// Those of writing; else the first one of an inode that cannot be shown or freed, or of a job that cannot be done,
-    /// which all wait for the next round.
+    /// or of a buffer without space below, which all wait for the next round.
     pub(in super::super) async fn round(&self) -> FsResult<()> {
         let failed = self.state.borrow_mut().soft().and_then(|soft| soft.task_error.take());
         // A job that fails is tried again at the end.
         let _ = self.run_jobs().await;
-        let mut shown = Ok(());
+        let (mut shown, mut written) = (Ok(()), Ok(()));
         for phase in PHASES {
             if phase == Phase::Inodes {
                 let mut unread = Unread::default();
@@ -358,10 +384,10 @@ impl Ffs {
                 }
             }
             let until = self.state.borrow_mut().cache.tick();
-            self.write_all(|state| state.dirty_in(phase, until)).await?;
+            put_off_here(&mut written, self.write_all_possible(|state| state.dirty_in(phase, until)).await)?;
             self.flush_written().await?;
         }
-        shown.and(self.run_jobs().await).and(failed.map_or(Ok(()), Err))
+        shown.and(self.run_jobs().await).and(failed.map_or(Ok(()), Err)).and(written)
     }
 
     async fn show(&self, ino: InodeNo) -> FsResult<()> {
@@ -394,7 +420,7 @@ impl Ffs {
         }
         let settled = self.settle_inode(ino).await;
         unread.note(&self.state.borrow(), ino, &settled);
-        put_off(first, settled)
+        put_off_here(first, settled)
     }
 
     /// Makes durable what has been written, if anything has. Waits for writes that another task's flush has taken.

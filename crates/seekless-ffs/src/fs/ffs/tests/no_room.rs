@@ -4,6 +4,7 @@
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::ffs::state::inner;
+use crate::testing::volumes::full_host::Host;
 
 const BYTES: u64 = 16 * MIB;
 
@@ -138,5 +139,68 @@ fn a_mark_that_finds_no_room_is_taken_back() {
         assert_eq!(client.stat(b"/e/moved").await.unwrap().kind, FileKind::Directory);
         ffs.close().await.unwrap();
         assert_clean(&rt, &device).await;
+    });
+}
+
+/// Aim: with soft updates, data without room below keeps no deletion from becoming durable, and what is freed has room for
+/// others. Method: a sparse file on a full host, a file whose data waits, and two clients that delete others; a kill,
+/// and the same again in a second life, which finds no room either.
+#[test]
+fn deletions_are_durable_while_data_finds_no_room() {
+    const FILE: usize = 100_000;
+    let name = |file: u64| format!("/f{file}").into_bytes();
+    simulate(1, async |rt| {
+        let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+        let mut host = Host::new(32 * MIB);
+        mkfs(&rt, &(host.clone() as Device), &small_groups()).await.unwrap();
+        host.free(3000);
+        let mut files = 0..0;
+        for life in 0..2 {
+            let ffs = mount(rt.clone(), host.clone(), options).await.unwrap();
+            let client = Client::new(ffs.clone());
+            for file in 0..files.end {
+                let found = client.read_file(&name(file)).await;
+                let expected = if files.contains(&file) { Ok(vec![file as u8; FILE]) } else { Err(FsError::NotFound) };
+                assert!(found == expected, "life {life}: file {file}");
+            }
+            // While there is room, and again where others were deleted.
+            while files.end < 80 {
+                client.write_file(&name(files.end), &[files.end as u8; FILE]).await.unwrap();
+                client.fsync_path(&name(files.end)).await.unwrap();
+                files.end += 1;
+            }
+            host.fill();
+            // More than what was deleted before left room for.
+            let _ = client.write_file(b"/waits", &vec![9; 8 * MIB as usize]).await;
+            assert!(client.sync().await.is_err(), "life {life}: its data finds no room");
+            for round in 0..2 {
+                let free = ffs.statfs().await.unwrap().blocks_free;
+                let delete = async |from: u64| {
+                    for file in from..from + 10 {
+                        client.unlink(&name(file)).await?;
+                    }
+                    client.sync().await
+                };
+                let (one, other) = futures_util::future::join(delete(files.start), delete(files.start + 10)).await;
+                assert!(one.is_err() && other.is_err(), "life {life}, round {round}: there is still data without room");
+                files.start += 20;
+                let more = ffs.statfs().await.unwrap().blocks_free - free;
+                assert!(more * 1024 >= 20 * FILE as u64, "life {life}, round {round}: {more} fragments were freed");
+            }
+            if life == 0 {
+                let killed = host.killed();
+                let again = mount(rt.clone(), killed.clone(), options).await.unwrap();
+                let found = Client::new(again.clone()).read_dir(b"/").await.unwrap().len() as u64;
+                assert!((files.end - files.start..=files.end - files.start + 1).contains(&found), "{found} names");
+                drop(again);
+                host = killed;
+                drop((client, ffs));
+                continue;
+            }
+            client.unlink(b"/waits").await.unwrap();
+            client.sync().await.expect("nothing waits for room");
+            ffs.close().await.unwrap();
+        }
+        assert_clean(&rt, &(host.clone() as Device)).await;
     });
 }
