@@ -12,7 +12,7 @@ use std::rc::Rc;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use seekless::cleaning::policy::{self as engine, Destination, Needs, Note, Order, Policy, SegmentNo, Ticks};
-use seekless_host::cli::calls::{self, Caller, Kind, Problem, Step};
+use seekless_host::cli::calls::{self, Caller, Problem, ProblemKind, Step};
 
 use crate::watch::{Told, answered};
 
@@ -313,7 +313,7 @@ pub(crate) fn clean_with(
             Some(error) => {
                 let text = error.to_string();
                 let _ = told.send(error); // The receiver waits below.
-                Err(Problem { kind: Kind::Failed, text, partial: None })
+                Err(Problem { kind: ProblemKind::Failed, text, partial: None })
             }
             None => answer,
         }

@@ -13,7 +13,7 @@ use seekless::rt::Work;
 use seekless::units::Nanos;
 use seekless_host::cli::calls::script::{Answer, Call, Calls, Next, Path, Script};
 use seekless_host::cli::calls::{self, Problem, Step};
-use seekless_host::cli::calls::{Caller, Kind};
+use seekless_host::cli::calls::{Caller, ProblemKind};
 use seekless_lab::LabError;
 use seekless_lab::workload::Unit;
 
@@ -214,7 +214,7 @@ pub(crate) fn bench_with(
         let failing = Failing { caller, failure: failing };
         let answer = calls::bench_script(&words, script, &failing);
         match failing.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            Some(error) => Err(Problem { kind: Kind::Failed, text: error.to_string(), partial: None }),
+            Some(error) => Err(Problem { kind: ProblemKind::Failed, text: error.to_string(), partial: None }),
             None => answer,
         }
     });

@@ -10,7 +10,7 @@
 //! | `quote` | the words of the paper; ` ... ` is in place of what was left out |
 //! | `value`, `unit` | what it says; a word for a qualitative statement may be missing |
 //! | `low`, `high`, `bounds` | what counts as the same, in the unit of `measured`, and why; a bound may be missing where `bounds` says why |
-//! | `kind` | see [`Kind`] |
+//! | `kind` | see [`StatementKind`] |
 //! | `experiment`, `metric` | what answers it: a folder of `experiments`, or a file of the project |
 //! | `measured_low`, `measured_high` | the least and the most that came out, of all cases |
 //! | `verdict` | `holds`, `differs` or `not measured` |
@@ -29,7 +29,7 @@ use crate::experiment::Verdict;
 /// Where a statement's number comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum StatementKind {
     /// The paper measured it.
     Measured,
     /// The paper calculated it.
@@ -46,10 +46,10 @@ pub enum Kind {
     Digitised,
 }
 
-impl Kind {
+impl StatementKind {
     /// True for what the text says to come out.
     pub fn is_result(self) -> bool {
-        matches!(self, Kind::Measured | Kind::Derived | Kind::Qualitative)
+        matches!(self, StatementKind::Measured | StatementKind::Derived | StatementKind::Qualitative)
     }
 }
 
@@ -65,7 +65,7 @@ pub struct Statement {
     pub low: Option<f64>,
     pub high: Option<f64>,
     pub bounds: String,
-    pub kind: Kind,
+    pub kind: StatementKind,
     pub experiment: String,
     pub metric: String,
     pub measured_low: Option<f64>,
@@ -194,7 +194,10 @@ pub struct Counts {
 
 impl Counts {
     /// Those of `statements` for which `wanted` is true.
-    pub fn of<'a>(statements: impl IntoIterator<Item = &'a Statement>, wanted: impl Fn(Kind) -> bool) -> Counts {
+    pub fn of<'a>(
+        statements: impl IntoIterator<Item = &'a Statement>,
+        wanted: impl Fn(StatementKind) -> bool,
+    ) -> Counts {
         let mut counts = Counts::default();
         for statement in statements.into_iter().filter(|statement| wanted(statement.kind)) {
             match statement.judged() {
@@ -263,7 +266,7 @@ mod tests {
         statement.set_measured((3.4, 4.499_96));
         statement.low = None;
         assert_eq!((statement.judged(), statement.measured()), (Verdict::Holds, Some((3.4, 4.5))));
-        let counts = Counts::of([&statement], Kind::is_result);
+        let counts = Counts::of([&statement], StatementKind::is_result);
         assert_eq!((counts.holds, counts.all()), (1, 1));
     }
 }

@@ -129,7 +129,7 @@ pub fn simulate<P: Policy + ?Sized>(
 ) -> Result<Outcome, SetupError> {
     setup.check(policy.heads())?;
     let operations = Operations::new(setup, policy.needs().future, pattern)?;
-    let mut log = Log::new(setup, policy);
+    let mut log = SimulatedLog::new(setup, policy);
     if !operations.pattern.fills() {
         log.fill(setup.seed, operations.first_deaths())?;
     }
@@ -226,7 +226,7 @@ impl Steps<'_> {
     /// Runs `writes` blocks of the user, and returns their number.
     fn run<P: Policy + ?Sized>(
         &mut self,
-        log: &mut Log<'_, P>,
+        log: &mut SimulatedLog<'_, P>,
         writes: u64,
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64, SetupError> {
@@ -313,7 +313,7 @@ struct Live {
     head: u8,
 }
 
-pub(super) struct Log<'a, P: ?Sized> {
+pub(super) struct SimulatedLog<'a, P: ?Sized> {
     pub(super) policy: &'a mut P,
     limits: Limits,
     segment_blocks: u32,
@@ -352,8 +352,8 @@ struct Measured {
     heads: Vec<u64>,
 }
 
-impl<'a, P: Policy + ?Sized> Log<'a, P> {
-    pub(super) fn new(setup: &Setup, policy: &'a mut P) -> Log<'a, P> {
+impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
+    pub(super) fn new(setup: &Setup, policy: &'a mut P) -> SimulatedLog<'a, P> {
         let bits = bits_for(setup.segment_blocks);
         let blocks = setup.blocks as usize;
         let needs = policy.needs();
@@ -361,7 +361,7 @@ impl<'a, P: Policy + ?Sized> Log<'a, P> {
         let clean_segment = SegmentInfo { live: 0, opened: 0, closed: 0, youngest: 0, head: 0, state: State::Clean };
         let closed_head = Head { next: 0, end: 0, segment: NONE, youngest: 0 };
         let of_blocks = |needed: bool| vec![NONE; if needed { blocks } else { 0 }];
-        Log {
+        SimulatedLog {
             limits: setup.limits,
             segment_blocks: setup.segment_blocks,
             bits,

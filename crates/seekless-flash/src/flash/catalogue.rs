@@ -53,7 +53,7 @@ pub(super) const CELLS: Cells = Cells {
 /// seekless flash fit nvme-a --round --keep link-rate,link-setup,channel-rate,channel-setup
 /// ```
 ///
-/// finds, which begins with round figures and sees the half of the cases that [`Case::half`](super::validation::Case::half)
+/// finds, which begins with round figures and sees the half of the cases that [`FioRun::half`](super::validation::FioRun::half)
 /// names. What they follow from:
 ///
 /// * `program`: the bandwidth of large writes, 1.25 GB/s.

@@ -8,7 +8,7 @@
 use super::buffer::{Buffer, WHOLE};
 use super::cells::Array;
 use super::drive::{Fill, FlashError, STRIPES_MIN, Ssd, UNIT_BYTES};
-use super::front::{Extent, Front, Kind};
+use super::front::{Front, SectorExtent, WriteKind};
 use super::mapping::Mapping;
 use super::read_ahead::ReadAhead;
 use crate::units::Nanos;
@@ -99,10 +99,10 @@ impl Controller {
     /// a power cut.
     pub fn write(&mut self, now: Nanos, first_sector: u64, sectors: u64, durable: bool) -> Nanos {
         self.buffer.expire(now);
-        let extent = Extent { first_sector, sectors };
+        let extent = SectorExtent { first_sector, sectors };
         self.counts.writes += 1;
         self.counts.sectors_written += sectors;
-        let (begin, end) = self.front.write(now, &extent, Kind::Write);
+        let (begin, end) = self.front.write(now, &extent, WriteKind::Write);
         let units = extent.units();
         if units.start != self.next_unit && units.start + 1 != self.next_unit {
             self.journal += u64::from(self.drive.journal_bytes);
@@ -127,7 +127,7 @@ impl Controller {
     /// When the read is complete.
     pub fn read(&mut self, now: Nanos, first_sector: u64, sectors: u64) -> Nanos {
         self.buffer.expire(now);
-        let extent = Extent { first_sector, sectors };
+        let extent = SectorExtent { first_sector, sectors };
         self.counts.reads += 1;
         self.counts.sectors_read += sectors;
         let begin = self.front.read(now, extent.bytes());
@@ -191,7 +191,7 @@ impl Controller {
     /// When the discard is done. Parts of units stay as they are; the device shows them as zeroes.
     pub fn discard(&mut self, now: Nanos, first_sector: u64, sectors: u64) -> Nanos {
         self.counts.discards += 1;
-        let units = Extent { first_sector, sectors }.whole_units();
+        let units = SectorExtent { first_sector, sectors }.whole_units();
         let begin = self.front.command(now, self.drive.interface.write_latency);
         self.buffer.discard(begin, units.clone());
         self.mapping.discard_all(units);

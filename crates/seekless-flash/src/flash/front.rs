@@ -24,21 +24,21 @@ pub(super) struct Front {
 
 /// How data is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum WriteKind {
     Write,
     Append,
 }
 
 /// A stretch of sectors, cut at the borders of mapping units.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct SectorExtent {
     pub(super) first_sector: u64,
     pub(super) sectors: u64,
 }
 
 const UNIT_SECTORS: u64 = UNIT_BYTES / SECTOR_BYTES;
 
-impl Extent {
+impl SectorExtent {
     pub(super) fn bytes(&self) -> u64 {
         self.sectors * SECTOR_BYTES
     }
@@ -117,7 +117,7 @@ impl Front {
 
     /// A write or an append; returns when its first byte is in the drive and when its last. Once the last is in the buffer, it is
     /// confirmed.
-    pub(super) fn write(&mut self, now: Nanos, extent: &Extent, kind: Kind) -> (Nanos, Nanos) {
+    pub(super) fn write(&mut self, now: Nanos, extent: &SectorExtent, kind: WriteKind) -> (Nanos, Nanos) {
         let Interface { command, merge, merge_sector, merge_after, narrow, .. } = self.interface;
         let (sectors, parts) = extent.partial();
         let mut work = Nanos(command.0 + merge.0 * parts + merge_sector.0 * sectors);
@@ -125,7 +125,7 @@ impl Front {
             work += narrow;
         }
         let mut latency = self.interface.write_latency + self.list(extent.bytes());
-        if kind == Kind::Append {
+        if kind == WriteKind::Append {
             work += self.interface.append;
             latency += self.interface.append_latency;
         }

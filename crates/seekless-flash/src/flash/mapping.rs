@@ -59,7 +59,7 @@ struct Victim {
 
 /// What the garbage collection is to do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Pace {
+pub(super) struct CollectionPace {
     /// Live units to move before the host writes another.
     pub(super) units: u32,
 }
@@ -180,7 +180,7 @@ impl Mapping {
 
     /// How many live units to move now. The victim is to be empty when half a superblock of room is left, so that moved and
     /// new units mix evenly.
-    pub(super) fn pace(&mut self) -> Option<Pace> {
+    pub(super) fn pace(&mut self) -> Option<CollectionPace> {
         let room = self.superblock - self.next + self.free.len() as u32 * self.superblock;
         if self.victim.is_none() {
             if room >= 2 * self.superblock {
@@ -199,7 +199,7 @@ impl Mapping {
             0 => live,
             spare => live.div_ceil(spare),
         };
-        Some(Pace { units })
+        Some(CollectionPace { units })
     }
 
     /// The next live unit of the victim, with its place; at its end the victim is free.

@@ -2,7 +2,7 @@
 //! random read, and lose that with a second stream.
 
 use super::drive::UNIT_BYTES;
-use super::front::Extent;
+use super::front::SectorExtent;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadAhead {
@@ -16,7 +16,7 @@ const PARTS_MAX: usize = 4;
 
 impl ReadAhead {
     /// Whether a read continues the one before it, while `outstanding` commands are.
-    pub(super) fn continues(&mut self, extent: &Extent, outstanding: usize) -> bool {
+    pub(super) fn continues(&mut self, extent: &SectorExtent, outstanding: usize) -> bool {
         let is_stream = extent.bytes() >= UNIT_BYTES || outstanding <= PARTS_MAX;
         let continues = is_stream && self.next == Some(extent.first_sector);
         self.next = Some(extent.first_sector + extent.sectors);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::cells::Array;
 use super::drive::{Fill, FlashError, UNIT_BYTES, Zns};
-use super::front::{Extent, Front, Kind};
+use super::front::{Front, SectorExtent, WriteKind};
 use super::read_ahead::ReadAhead;
 use super::space::Space;
 use super::zone_table::{Effects, ZoneTable};
@@ -139,7 +139,7 @@ impl ZoneController {
     pub fn write(&mut self, now: Nanos, at: Sector, sectors: u64, durable: bool) -> Result<Nanos, DeviceError> {
         let effects = self.table.write(at, sectors)?;
         self.counts.writes += 1;
-        Ok(self.put(now, at, sectors, durable, effects, Kind::Write))
+        Ok(self.put(now, at, sectors, durable, effects, WriteKind::Write))
     }
 
     /// Where the data went, and when that is confirmed.
@@ -155,13 +155,13 @@ impl ZoneController {
     ) -> Result<(Sector, Nanos), DeviceError> {
         let (at, effects) = self.table.append(zone, sectors)?;
         self.counts.appends += 1;
-        Ok((at, self.put(now, at, sectors, durable, effects, Kind::Append)))
+        Ok((at, self.put(now, at, sectors, durable, effects, WriteKind::Append)))
     }
 
-    fn put(&mut self, now: Nanos, at: Sector, sectors: u64, durable: bool, effects: Effects, kind: Kind) -> Nanos {
+    fn put(&mut self, now: Nanos, at: Sector, sectors: u64, durable: bool, effects: Effects, kind: WriteKind) -> Nanos {
         self.pad(now);
         self.counts.sectors_written += sectors;
-        let extent = Extent { first_sector: at.0, sectors };
+        let extent = SectorExtent { first_sector: at.0, sectors };
         let (mut begin, mut end) = self.front.write(now, &extent, kind);
         if effects.opened {
             self.counts.opened += 1;
@@ -170,7 +170,7 @@ impl ZoneController {
                 (begin + self.drive.costs.open_by_write + close, end + self.drive.costs.open_by_write + close);
         }
         let zone = self.zones().zone_of(at);
-        let within = Extent { first_sector: at.0 - self.zones().start(zone).0, sectors };
+        let within = SectorExtent { first_sector: at.0 - self.zones().start(zone).0, sectors };
         let stripe = self.drive.cells.stripe_units();
         let first_die = self.first_stripe(zone);
         let units = within.units();
@@ -217,7 +217,7 @@ impl ZoneController {
         self.pad(now);
         self.counts.reads += 1;
         self.counts.sectors_read += sectors;
-        let extent = Extent { first_sector: at.0, sectors };
+        let extent = SectorExtent { first_sector: at.0, sectors };
         let begin = self.front.read(now, extent.bytes());
         let ahead = self.read_ahead.continues(&extent, self.front.outstanding() + 1);
         let stripe_units = self.drive.cells.stripe_units();

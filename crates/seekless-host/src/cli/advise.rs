@@ -11,7 +11,8 @@ use seekless_lab::advice::{Advice, CANDIDATES, Candidate, FULL_SPEED, Room, Work
 use seekless_lab::experiment::Stored;
 use seekless_lab::output::{self as files, Replace, Wish};
 use seekless_lab::replay::{
-    Devices, Map, Outcome, Place, ReplayError, Spec, Timing, Watch, check_stack, needs_survey, simulate_all_watched,
+    Devices, Map, Outcome, ReplayError, Spec, Timing, TraceLayout, Watch, check_stack, needs_survey,
+    simulate_all_watched,
 };
 use seekless_lab::run::{can_be_simulated, simulate};
 use seekless_lab::trace::{self, Summary};
@@ -197,11 +198,11 @@ fn advise_on_trace(args: &Args, source: &dyn Source, caller: &dyn Caller) -> Res
             Failure::new("a stream can be read only once, and every candidate is replayed twice").code(WRONG_USAGE);
         return Err(failure.hint("write it to a file"));
     }
-    let mut spec = Spec { timing: Timing::Open { speed: 1.0 }, map: args.map, place: None, seed: 1 };
+    let mut spec = Spec { timing: Timing::Open { speed: 1.0 }, map: args.map, layout: None, seed: 1 };
     if needs_survey(args.map, &args.devices) {
         let mut trace = source.open(false)?;
         let summary = survey_for(&mut trace, "reading", caller)?;
-        spec.place = Some(Place::of(&summary, &args.devices, &trace.names())?);
+        spec.layout = Some(TraceLayout::of(&summary, &args.devices, &trace.names())?);
     }
     let (name, summary, recorded) = replay(source, &stacks, &spec, "as recorded", caller)?;
     let full_speed = Spec { timing: FULL_SPEED, ..spec };

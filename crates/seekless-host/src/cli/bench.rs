@@ -18,7 +18,7 @@ use seekless_lab::workload::{Data, Form, Key, PhaseProgress, Program, WORKLOADS,
 use toml::Table;
 
 use super::bench_here::{host, run_here_in_a_world};
-use super::bench_speed::{Pace, Speed};
+use super::bench_speed::{ProgressSampler, Speed};
 use super::caller::{Caller, Step, Terminal};
 use super::size::Size;
 use super::{Done, Failure, WRONG_USAGE, bench_mount, output, read_stack};
@@ -262,7 +262,7 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
         }
         let is_simulated = matches!(contestant, Contestant::Stack(stack) if is_virtual(stack, args.clock));
         let speed = RefCell::new(Speed::new(is_simulated));
-        let pace = RefCell::new(Pace::new());
+        let pace = RefCell::new(ProgressSampler::new());
         let watch = |step: PhaseProgress<'_>| {
             if !pace.borrow_mut().is_due(step.done, Instant::now) {
                 return ControlFlow::Continue(());

@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const STEPS_MAX: u32 = 1023;
 
 /// Which steps are looked at.
-pub(super) struct Pace {
+pub(super) struct ProgressSampler {
     /// Steps until the next look, and between two looks.
     left: u32,
     between: u32,
@@ -26,9 +26,9 @@ pub(super) struct Pace {
     done: u64,
 }
 
-impl Pace {
-    pub(super) fn new() -> Pace {
-        Pace { left: 0, between: 0, looked: Instant::now(), done: 0 }
+impl ProgressSampler {
+    pub(super) fn new() -> ProgressSampler {
+        ProgressSampler { left: 0, between: 0, looked: Instant::now(), done: 0 }
     }
 
     /// Whether this step is one to look at. `now` is asked at these alone.
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn quick_steps_are_rarely_looked_at() {
         let start = Instant::now();
-        let (mut pace, mut passed) = (Pace::new(), Duration::ZERO);
+        let (mut pace, mut passed) = (ProgressSampler::new(), Duration::ZERO);
         let mut looks = |steps: u64, each: Duration| {
             let mut due = 0;
             for done in 1..=steps {

@@ -33,7 +33,7 @@ use crate::report::to_svg;
 /// Why there is no answer.
 #[derive(Debug)]
 pub struct Problem {
-    pub kind: Kind,
+    pub kind: ProblemKind,
     /// What is wrong, where, and what to do next; in several lines where a stack line has a caret below it.
     pub text: String,
     /// The answer for what did not fail, where there is such a thing.
@@ -41,7 +41,7 @@ pub struct Problem {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ProblemKind {
     /// The words are wrong: nothing was done.
     Usage,
     Failed,
@@ -60,7 +60,7 @@ pub struct Answer {
 
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Problem {
-        let kind = if failure.code == WRONG_USAGE { Kind::Usage } else { Kind::Failed };
+        let kind = if failure.code == WRONG_USAGE { ProblemKind::Usage } else { ProblemKind::Failed };
         Problem { kind, text: failure.text, partial: None }
     }
 }
@@ -97,7 +97,7 @@ fn called<T>(caller: &dyn Caller, command: impl FnOnce(&dyn Caller) -> Result<T,
     let remembering = Remembering { caller, ended: Cell::new(false) };
     let result = command(&remembering);
     match remembering.ended.get() {
-        true => Err(Problem { kind: Kind::Interrupted, text: "it was interrupted".to_owned(), partial: None }),
+        true => Err(Problem { kind: ProblemKind::Interrupted, text: "it was interrupted".to_owned(), partial: None }),
         false => result,
     }
 }
@@ -116,12 +116,12 @@ fn parsed(words: &[String]) -> Result<Command, Problem> {
 }
 
 fn wrong_words(error: clap::Error) -> Problem {
-    Problem { kind: Kind::Usage, text: error.to_string(), partial: None }
+    Problem { kind: ProblemKind::Usage, text: error.to_string(), partial: None }
 }
 
 /// The words are of another command than the function is for.
 fn other_command() -> Problem {
-    Problem { kind: Kind::Usage, text: "these are the arguments of another command".to_owned(), partial: None }
+    Problem { kind: ProblemKind::Usage, text: "these are the arguments of another command".to_owned(), partial: None }
 }
 
 /// `seekless bench`.
@@ -338,7 +338,7 @@ impl Study {
     /// Why there is no result; also when the task was made by another build, or from other files.
     pub fn measure(&self, task: &Task) -> Result<String, Problem> {
         let plan: &Plan = &self.prepared.plan;
-        let failed = |text: String| Problem { kind: Kind::Failed, text, partial: None };
+        let failed = |text: String| Problem { kind: ProblemKind::Failed, text, partial: None };
         let point = plan.points.get(task.point).filter(|point| point.key == task.key).ok_or_else(|| {
             let problem =
                 "this is another build of seekless, or the experiment's files differ from those where it was planned";
@@ -409,7 +409,7 @@ impl OpenStudy {
     /// # Errors
     /// When it is not what that returns, or the folder cannot be written.
     pub fn add(&mut self, task: &Task, measures: &str, seconds: f64, caller: &dyn Caller) -> Result<(), Problem> {
-        let failed = |text: String| Problem { kind: Kind::Failed, text, partial: None };
+        let failed = |text: String| Problem { kind: ProblemKind::Failed, text, partial: None };
         let measures: Vec<Measure> =
             serde_json::from_str(measures).map_err(|error| failed(format!("{}: {error}", task.name)))?;
         let point = self.study.prepared.plan.points.get(task.point).ok_or_else(other_command)?;

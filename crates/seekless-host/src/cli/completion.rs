@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use seekless::stack::{Kind, WORDS, complete};
+use seekless::stack::{ParamKind, WORDS, complete};
 
 /// The environment variable by which a shell asks; its value is the name of the shell.
 const VARIABLE: &str = "SEEKLESS_COMPLETE";
@@ -78,7 +78,7 @@ fn path_at_the_end(line: &str) -> Option<&str> {
     let word = line.rsplit(" / ").next().unwrap_or(line).trim_start();
     let (name, path) = word.split_once(':')?;
     let spec = WORDS.iter().find(|spec| spec.name == name)?;
-    let is_path = |kind: &Kind| matches!(kind, Kind::Path);
+    let is_path = |kind: &ParamKind| matches!(kind, ParamKind::Path);
     let item = path.rsplit(',').next().unwrap_or(path);
     if let Some((key, path)) = item.split_once('=') {
         let takes_path = spec.options.iter().any(|option| option.name == key && is_path(&option.kind));

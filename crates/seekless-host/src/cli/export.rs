@@ -10,7 +10,7 @@ use super::daemon::{Report, Side};
 use super::pid_file::PidFile;
 use super::world::World;
 use super::{Done, FAILED, Failure, WRONG_USAGE, daemon, logging, output, panic, read_stack};
-use crate::nbd::{Place, Server};
+use crate::nbd::{ListenAddress, Server};
 use crate::reactor::Signals;
 
 /// Port of NBD, as IANA has it.
@@ -67,12 +67,12 @@ pub(super) fn run(args: &Args) -> Done {
         let hint = "for example: seekless export 'vld / file:disk.img'; file systems are mounted";
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
-    let places = places(args);
+    let addresses = addresses(args);
     logging::start(&args.logging)?;
     panic::ends_the_process();
     let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
     let read_only = args.read_only || stack.says_read_only();
-    let wish = Wish { stack, places, read_only, pid_file };
+    let wish = Wish { stack, addresses, read_only, pid_file };
     if args.foreground {
         return serve(&wish, None);
     }
@@ -83,19 +83,19 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// Where to listen: by default on loopback.
-fn places(args: &Args) -> Vec<Place> {
-    let unix = args.socket.clone().map(Place::Unix);
-    let tcp = args.listen.map(Place::Tcp);
-    let told: Vec<Place> = unix.into_iter().chain(tcp).collect();
+fn addresses(args: &Args) -> Vec<ListenAddress> {
+    let unix = args.socket.clone().map(ListenAddress::Unix);
+    let tcp = args.listen.map(ListenAddress::Tcp);
+    let told: Vec<ListenAddress> = unix.into_iter().chain(tcp).collect();
     match told.is_empty() {
-        true => vec![Place::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT))],
+        true => vec![ListenAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT))],
         false => told,
     }
 }
 
 struct Wish {
     stack: Stack,
-    places: Vec<Place>,
+    addresses: Vec<ListenAddress>,
     read_only: bool,
     pid_file: Option<PidFile>,
 }
@@ -135,7 +135,7 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
                 format!("{} must be written in order, in zones, but NBD clients write anywhere", device.describe());
             return Err(Failure::new(problem).hint("--read-only exports it for reading").code(WRONG_USAGE));
         }
-        let server = Server::new(&world.rt, &world.reactor, device.clone(), wish.read_only, &wish.places)?;
+        let server = Server::new(&world.rt, &world.reactor, device.clone(), wish.read_only, &wish.addresses)?;
         if let Some(pid_file) = &wish.pid_file {
             pid_file.write()?;
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::flash::validation::{
-    Answer, Case, Effort, FIGURES, Figure, Half, MEASURED, Operation, Region, Share, fit_figures, parse, predict,
+    Answer, Effort, FIGURES, Figure, FioRun, Half, MEASURED, Operation, Region, Share, fit_figures, parse, predict,
     regions, round_figures,
 };
 use seekless::flash::{Known, Model, Ssd, Zns};
@@ -250,7 +250,7 @@ pub(super) fn validate(args: &ValidateArgs) -> Done {
 }
 
 /// The cases of a file, or those that come with the project.
-fn cases(model: &Model, file: Option<&Path>) -> Result<Vec<Case>, Failure> {
+fn cases(model: &Model, file: Option<&Path>) -> Result<Vec<FioRun>, Failure> {
     let text = match file {
         Some(path) => String::from_utf8(contents(path)?)
             .map_err(|_| Failure::new(format!("{} is not text", path.display())).code(WRONG_USAGE))?,
@@ -261,7 +261,7 @@ fn cases(model: &Model, file: Option<&Path>) -> Result<Vec<Case>, Failure> {
 }
 
 /// What the drive says to them, and the number of those that it cannot answer.
-fn answers(model: &Model, cases: &[Case]) -> Result<(Vec<Answer>, usize), Failure> {
+fn answers(model: &Model, cases: &[FioRun]) -> Result<(Vec<Answer>, usize), Failure> {
     let mut answers = Vec::new();
     for case in cases {
         if let Some(predicted) = predict(model, case).map_err(Failure::new)? {
@@ -381,7 +381,7 @@ fn to_json(drive: &str, answers: &[Answer], others: usize) -> Value {
         })
     };
     let case = |answer: &Answer| {
-        let Case { engine, format, name, depth, iops, latency_us, .. } = &answer.case;
+        let FioRun { engine, format, name, depth, iops, latency_us, .. } = &answer.case;
         json!({
             "engine": engine,
             "format": format,
@@ -406,7 +406,7 @@ fn to_json(drive: &str, answers: &[Answer], others: usize) -> Value {
 
 /// A panel for each operation, engine, format and number of zones, with a pair of curves for each block size.
 fn panels(answers: &[Answer]) -> Vec<Loops> {
-    let key = |case: &Case| (case.operation, case.zones, case.engine.clone(), case.format.clone());
+    let key = |case: &FioRun| (case.operation, case.zones, case.engine.clone(), case.format.clone());
     let mut keys: Vec<_> = answers.iter().map(|answer| key(&answer.case)).collect();
     keys.sort();
     keys.dedup();

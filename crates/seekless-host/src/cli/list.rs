@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets};
 use seekless::disk::{Drive, Evidence};
 use seekless::rt::HostProfile;
-use seekless::stack::{self, Kind, WORDS};
+use seekless::stack::{self, ParamKind, WORDS};
 use seekless::units::{SECTOR_BYTES, human_bytes};
 use seekless_lab::workload::{Form, Key, WORKLOADS, WorkloadSpec};
 use serde_json::{Value, json};
@@ -187,7 +187,7 @@ fn profiles_json() -> Value {
 }
 
 fn words_json() -> Value {
-    let kind = |kind: Kind| kind.placeholder();
+    let kind = |kind: ParamKind| kind.placeholder();
     let param = |param: &stack::Param| {
         json!({
             "name": param.name,

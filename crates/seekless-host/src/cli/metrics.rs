@@ -14,12 +14,12 @@ use seekless::units::Nanos;
 use serde_json::Value;
 
 use super::{Failure, prometheus};
-use crate::nbd::{Closed, Listener, Place, Stream};
+use crate::nbd::{Closed, ListenAddress, Listener, Stream};
 use crate::reactor::Reactor;
 
 /// Where to listen: `unix:PATH` or `tcp:ADDRESS:PORT`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Address(pub(super) Place);
+pub(super) struct Address(pub(super) ListenAddress);
 
 impl FromStr for Address {
     type Err = String;
@@ -29,10 +29,10 @@ impl FromStr for Address {
             // The daemon is in another directory than its user.
             Some(("unix", path)) if !path.is_empty() => {
                 let path = std::path::absolute(PathBuf::from(path)).map_err(|error| error.to_string())?;
-                Ok(Address(Place::Unix(path)))
+                Ok(Address(ListenAddress::Unix(path)))
             }
             Some(("tcp", address)) => match address.parse::<SocketAddr>() {
-                Ok(address) => Ok(Address(Place::Tcp(address))),
+                Ok(address) => Ok(Address(ListenAddress::Tcp(address))),
                 Err(error) => Err(format!("`{address}`: {error}; for example tcp:127.0.0.1:9700")),
             },
             _ => Err("write unix:PATH or tcp:ADDRESS:PORT".to_owned()),
@@ -43,8 +43,8 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
-            Place::Tcp(address) => write!(f, "tcp:{address}"),
+            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Tcp(address) => write!(f, "tcp:{address}"),
         }
     }
 }

@@ -447,7 +447,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
         let told = Rc::new(Told::new(&stack, &mounted, &mount));
         if let Some(listener) = metrics {
-            log::info!("metrics on {}", metrics::Address(listener.place.clone()));
+            log::info!("metrics on {}", metrics::Address(listener.address.clone()));
             let (rt, reactor, told) = (world.rt.clone(), world.reactor.clone(), told.clone());
             let tell = move || told.clone().with_space();
             drop(world.rt.spawn(metrics::serve(rt, reactor, listener, tell)));

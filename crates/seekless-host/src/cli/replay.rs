@@ -7,7 +7,7 @@ use seekless::stack::Stack;
 use seekless::units::{counted, human_bytes};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::replay::{
-    COLUMNS, Devices, Listener, Map, Outcome, Place, ReplayError, Spec, Timing, Watch, check_stack, compare,
+    COLUMNS, Devices, Listener, Map, Outcome, ReplayError, Spec, Timing, TraceLayout, Watch, check_stack, compare,
     describe_loads, needs_survey, simulate_all_watched, table,
 };
 use seekless_lab::trace::{self, Import, Trace, time_text};
@@ -208,10 +208,10 @@ pub(super) fn replay(
     if latency && !trace.format().has_latency() {
         return Err(Failure::new(ReplayError::NoLatencies).code(WRONG_USAGE));
     }
-    let mut spec = Spec { timing: args.timing, map: args.map, place: None, seed: args.seed };
+    let mut spec = Spec { timing: args.timing, map: args.map, layout: None, seed: args.seed };
     if survey_first {
         let summary = survey_for(&mut trace, "reading", caller)?;
-        spec.place = Some(Place::of(&summary, &args.devices, &trace.names())?);
+        spec.layout = Some(TraceLayout::of(&summary, &args.devices, &trace.names())?);
         trace = source.open(latency)?;
     }
     // How the trace is understood is said at once, because a replay can take long; the counts come at its end.

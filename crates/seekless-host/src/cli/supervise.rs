@@ -58,15 +58,15 @@ pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Li
     let first = std::fs::canonicalize(mount_point).or_else(|_| std::path::absolute(mount_point)).map_err(failed)?;
     let covered = Some(&first).filter(|first| !is_ours(first)).and_then(|first| identity(first));
     let (given, last, mount) = (mount_point.to_owned(), RefCell::new(first), Cell::new(None));
-    let place = Place { here, given, covered, last, mount };
+    let mount = SupervisedMount { here, given, covered, last, mount };
     match daemon::split()? {
         Side::Parent(waiting) => waiting.outcome(),
-        Side::Child(report) => supervise(place, report, serve),
+        Side::Child(report) => supervise(mount, report, serve),
     }
 }
 
 /// Where it is mounted.
-struct Place {
+struct SupervisedMount {
     /// Where the user was, if a path is relative to that.
     here: Option<OwnedFd>,
     given: PathBuf,
@@ -78,7 +78,7 @@ struct Place {
     mount: Cell<Option<u64>>,
 }
 
-impl Place {
+impl SupervisedMount {
     /// Its name, which is another one when a directory above has been renamed. The one by its number comes first: at the name that the
     /// user gave there may be another directory by now.
     fn now(&self) -> PathBuf {
@@ -127,9 +127,13 @@ fn identity(place: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(place).ok().map(|found| (found.dev(), found.ino()))
 }
 
-fn supervise(place: Place, report: Report, serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done) -> Done {
+fn supervise(
+    mount: SupervisedMount,
+    report: Report,
+    serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done,
+) -> Done {
     let mut report = Some(report);
-    match lives(place, &mut report, serve) {
+    match lives(mount, &mut report, serve) {
         Ok(code) => Ok(code),
         Err(failure) => {
             match report.take() {
@@ -141,7 +145,11 @@ fn supervise(place: Place, report: Report, serve: impl FnOnce(Report, Life, Opti
     }
 }
 
-fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done) -> Done {
+fn lives(
+    mount: SupervisedMount,
+    report: &mut Option<Report>,
+    serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done,
+) -> Done {
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
     let mut deaths: VecDeque<Instant> = VecDeque::new();
@@ -201,7 +209,7 @@ fn lives(mount: Place, report: &mut Option<Report>, serve: impl FnOnce(Report, L
 }
 
 /// Takes a dead mount away, as a signal has asked for; the exit code. Its daemon is gone, so there is nothing to wait for.
-fn unmounted(mount: &Place) -> u8 {
+fn unmounted(mount: &SupervisedMount) -> u8 {
     let found = mount.now();
     let place = found.display();
     match fuse::umount(&found, true, PAUSE, |_| {}) {
@@ -224,7 +232,7 @@ fn serve_once(
     waiting: Waiting,
     report: &mut Option<Report>,
     signals: &Signals,
-    mount: &Place,
+    mount: &SupervisedMount,
 ) -> Result<Ended, Failure> {
     let child = waiting.child();
     let mut asked = Asked::default();

@@ -141,7 +141,7 @@ const SIGNATURES: &[Signature] = &[
 
 /// A signature that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct FoundSignature {
     /// What it belongs to, with its article.
     pub name: &'static str,
     pub offset: u64,
@@ -152,7 +152,7 @@ pub struct Found {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn signatures(file: &File, size: u64) -> io::Result<Vec<Found>> {
+pub fn signatures(file: &File, size: u64) -> io::Result<Vec<FoundSignature>> {
     let mut found = Vec::new();
     for signature in SIGNATURES {
         let bytes = signature.magic.len();
@@ -163,8 +163,8 @@ pub fn signatures(file: &File, size: u64) -> io::Result<Vec<Found>> {
         let Some(offset) = offset.filter(|offset| offset + bytes as u64 <= size) else { continue };
         let mut buffer = vec![0; bytes];
         file.read_exact_at(&mut buffer, offset)?;
-        if buffer == signature.magic && !found.iter().any(|it: &Found| it.offset == offset) {
-            found.push(Found { name: signature.name, offset, bytes });
+        if buffer == signature.magic && !found.iter().any(|it: &FoundSignature| it.offset == offset) {
+            found.push(FoundSignature { name: signature.name, offset, bytes });
         }
     }
     Ok(found)
@@ -280,7 +280,7 @@ fn allocated(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> 
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn wipe(file: &File, signatures: &[Found]) -> io::Result<()> {
+pub fn wipe(file: &File, signatures: &[FoundSignature]) -> io::Result<()> {
     for signature in signatures {
         file.write_all_at(&vec![0; signature.bytes], signature.offset)?;
     }

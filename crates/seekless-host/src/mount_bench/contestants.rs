@@ -13,14 +13,14 @@ use super::process::is_installed;
 pub struct Contestant {
     pub name: &'static str,
     pub help: &'static str,
-    pub kind: Kind,
+    pub kind: ContestantKind,
     /// Only when it is named.
     pub is_extra: bool,
 }
 
 /// How a contestant comes to be mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ContestantKind {
     /// A directory of the file system that has the scratch directory.
     Directory,
     /// A file system of the kernel on a loop device.
@@ -62,14 +62,14 @@ pub enum On {
 const BTRFS: &[&str] = &["-q", "-f", "-K"];
 
 const fn volume(name: &'static str, words: &'static str, on: On, help: &'static str) -> Contestant {
-    Contestant { name, help, kind: Kind::Volume { words, on, mount: &[] }, is_extra: false }
+    Contestant { name, help, kind: ContestantKind::Volume { words, on, mount: &[] }, is_extra: false }
 }
 
 const fn layer(name: &'static str, words: &'static str, help: &'static str) -> Contestant {
-    Contestant { name, help, kind: Kind::Layer { words }, is_extra: false }
+    Contestant { name, help, kind: ContestantKind::Layer { words }, is_extra: false }
 }
 
-const fn of_kernel(name: &'static str, kind: Kind, help: &'static str) -> Contestant {
+const fn of_kernel(name: &'static str, kind: ContestantKind, help: &'static str) -> Contestant {
     Contestant { name, help, kind, is_extra: false }
 }
 
@@ -80,13 +80,13 @@ const fn extra(contestant: Contestant) -> Contestant {
 /// Every contestant.
 #[rustfmt::skip]
 pub const CONTESTANTS: &[Contestant] = &[
-    of_kernel("ext4", Kind::Kernel { name: "ext4", mkfs: EXT4, options: "noatime" }, "ext4 on a loop device"),
-    of_kernel("xfs", Kind::Kernel { name: "xfs", mkfs: &["-q", "-f", "-K"], options: "noatime" }, "XFS on a loop device"),
-    of_kernel("btrfs", Kind::Kernel { name: "btrfs", mkfs: BTRFS, options: "noatime,nodiscard" }, "btrfs on a loop device"),
-    of_kernel("btrfs-zstd", Kind::Kernel { name: "btrfs", mkfs: BTRFS, options: "noatime,nodiscard,compress=zstd:1" }, "btrfs with compress=zstd:1"),
-    of_kernel("squashfs", Kind::Squashfs, "squashfs with zstd, which is made as a whole: phases that read"),
-    of_kernel("directory", Kind::Directory, "a directory of the file system that has the scratch directory"),
-    Contestant { name: "null", help: "a file system that stores nothing, on our transport: phases that need no data", kind: Kind::Null { arguments: &[] }, is_extra: false },
+    of_kernel("ext4", ContestantKind::Kernel { name: "ext4", mkfs: EXT4, options: "noatime" }, "ext4 on a loop device"),
+    of_kernel("xfs", ContestantKind::Kernel { name: "xfs", mkfs: &["-q", "-f", "-K"], options: "noatime" }, "XFS on a loop device"),
+    of_kernel("btrfs", ContestantKind::Kernel { name: "btrfs", mkfs: BTRFS, options: "noatime,nodiscard" }, "btrfs on a loop device"),
+    of_kernel("btrfs-zstd", ContestantKind::Kernel { name: "btrfs", mkfs: BTRFS, options: "noatime,nodiscard,compress=zstd:1" }, "btrfs with compress=zstd:1"),
+    of_kernel("squashfs", ContestantKind::Squashfs, "squashfs with zstd, which is made as a whole: phases that read"),
+    of_kernel("directory", ContestantKind::Directory, "a directory of the file system that has the scratch directory"),
+    Contestant { name: "null", help: "a file system that stores nothing, on our transport: phases that need no data", kind: ContestantKind::Null { arguments: &[] }, is_extra: false },
     volume("lfs", "lfs", On::Image, "lfs / file:IMAGE"),
     volume("lfs-loop", "lfs", On::Loop, "lfs / file:/dev/loopN"),
     volume("vlfs", "vlfs", On::Image, "vlfs / file:IMAGE"),
@@ -94,18 +94,18 @@ pub const CONTESTANTS: &[Contestant] = &[
     volume("ffs-softdep", "ffs:metadata=softdep", On::Image, "ffs:metadata=softdep / file:IMAGE"),
     extra(volume("ffs", "ffs", On::Image, "ffs / file:IMAGE, which waits for each change of a directory: minutes")),
     extra(volume("ffs-loop", "ffs", On::Loop, "ffs / file:/dev/loopN")),
-    extra(Contestant { kind: Kind::Volume { words: "lfs", on: On::Image, mount: &["-o", "writeback"] }, ..volume("lfs-writeback", "lfs", On::Image, "lfs / file:IMAGE, mounted with -o writeback") }),
-    extra(Contestant { kind: Kind::Volume { words: "lfs", on: On::Image, mount: &["--transport", "uring"] }, ..volume("lfs-uring", "lfs", On::Image, "lfs / file:IMAGE, mounted with --transport uring") }),
+    extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: On::Image, mount: &["-o", "writeback"] }, ..volume("lfs-writeback", "lfs", On::Image, "lfs / file:IMAGE, mounted with -o writeback") }),
+    extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: On::Image, mount: &["--transport", "uring"] }, ..volume("lfs-uring", "lfs", On::Image, "lfs / file:IMAGE, mounted with --transport uring") }),
     layer("hostdir", "", "hostdir:DIR, as the layers over ext4 on a loop device"),
     layer("wrap", "wrap", "wrap / hostdir:DIR"),
     layer("zstd", "zstd", "zstd / hostdir:DIR"),
     layer("encrypt", "encrypt:KEY", "encrypt:KEY / hostdir:DIR"),
-    of_kernel("bindfs", Kind::Bindfs, "bindfs over ext4 on a loop device"),
-    of_kernel("gocryptfs", Kind::Gocryptfs, "gocryptfs over ext4 on a loop device"),
-    of_kernel("fuse2fs", Kind::Fuse2fs, "ext4 in user space, on the image"),
-    extra(Contestant { kind: Kind::Null { arguments: &["--uring"] }, ..of_kernel("null-uring", Kind::Directory, "null with FUSE over io_uring") }),
-    extra(Contestant { kind: Kind::Null { arguments: &["--messages"] }, ..of_kernel("null-messages", Kind::Directory, "null with a message for each open and close") }),
-    extra(Contestant { kind: Kind::Null { arguments: &["--writeback"] }, ..of_kernel("null-writeback", Kind::Directory, "null with the write-back cache of the kernel") }),
+    of_kernel("bindfs", ContestantKind::Bindfs, "bindfs over ext4 on a loop device"),
+    of_kernel("gocryptfs", ContestantKind::Gocryptfs, "gocryptfs over ext4 on a loop device"),
+    of_kernel("fuse2fs", ContestantKind::Fuse2fs, "ext4 in user space, on the image"),
+    extra(Contestant { kind: ContestantKind::Null { arguments: &["--uring"] }, ..of_kernel("null-uring", ContestantKind::Directory, "null with FUSE over io_uring") }),
+    extra(Contestant { kind: ContestantKind::Null { arguments: &["--messages"] }, ..of_kernel("null-messages", ContestantKind::Directory, "null with a message for each open and close") }),
+    extra(Contestant { kind: ContestantKind::Null { arguments: &["--writeback"] }, ..of_kernel("null-writeback", ContestantKind::Directory, "null with the write-back cache of the kernel") }),
 ];
 
 /// The contestant with this name.
@@ -117,26 +117,27 @@ impl Contestant {
     /// Why it cannot take part on this machine.
     pub fn missing(&self) -> Option<String> {
         let programs: &[&str] = match self.kind {
-            Kind::Directory | Kind::Null { .. } => &[],
-            Kind::Volume { on: On::Image, .. } => &[],
-            Kind::Volume { on: On::Loop, .. } => &["losetup"],
-            Kind::Kernel { name: "xfs", .. } => &["losetup", "mkfs.xfs"],
-            Kind::Kernel { name: "btrfs", .. } => &["losetup", "mkfs.btrfs"],
-            Kind::Kernel { .. } | Kind::Layer { .. } => &["losetup", "mkfs.ext4"],
-            Kind::Bindfs => &["losetup", "mkfs.ext4", "bindfs"],
-            Kind::Gocryptfs => &["losetup", "mkfs.ext4", "gocryptfs"],
-            Kind::Fuse2fs => &["mkfs.ext4", "fuse2fs"],
-            Kind::Squashfs => &["losetup", "mkfs.ext4", "mksquashfs"],
+            ContestantKind::Directory | ContestantKind::Null { .. } => &[],
+            ContestantKind::Volume { on: On::Image, .. } => &[],
+            ContestantKind::Volume { on: On::Loop, .. } => &["losetup"],
+            ContestantKind::Kernel { name: "xfs", .. } => &["losetup", "mkfs.xfs"],
+            ContestantKind::Kernel { name: "btrfs", .. } => &["losetup", "mkfs.btrfs"],
+            ContestantKind::Kernel { .. } | ContestantKind::Layer { .. } => &["losetup", "mkfs.ext4"],
+            ContestantKind::Bindfs => &["losetup", "mkfs.ext4", "bindfs"],
+            ContestantKind::Gocryptfs => &["losetup", "mkfs.ext4", "gocryptfs"],
+            ContestantKind::Fuse2fs => &["mkfs.ext4", "fuse2fs"],
+            ContestantKind::Squashfs => &["losetup", "mkfs.ext4", "mksquashfs"],
         };
         if let Some(program) = programs.iter().find(|program| !is_installed(program)) {
             return Some(format!("there is no program {program}"));
         }
         let of_kernel = match self.kind {
-            Kind::Kernel { name, .. } => name,
-            Kind::Squashfs => "squashfs",
+            ContestantKind::Kernel { name, .. } => name,
+            ContestantKind::Squashfs => "squashfs",
             _ => "",
         };
-        let needs_fuse = self.is_ours() || matches!(self.kind, Kind::Bindfs | Kind::Gocryptfs | Kind::Fuse2fs);
+        let needs_fuse = self.is_ours()
+            || matches!(self.kind, ContestantKind::Bindfs | ContestantKind::Gocryptfs | ContestantKind::Fuse2fs);
         match () {
             () if needs_fuse && !Path::new("/dev/fuse").exists() => Some("there is no /dev/fuse".into()),
             () if self.needs_uring() && !offers_uring() => {
@@ -150,22 +151,22 @@ impl Contestant {
     /// A mount that asks for io_uring does without it where it is switched off, and would be measured under a wrong name.
     fn needs_uring(&self) -> bool {
         match self.kind {
-            Kind::Null { arguments } => arguments.contains(&"--uring"),
-            Kind::Volume { mount, .. } => mount.contains(&"uring"),
+            ContestantKind::Null { arguments } => arguments.contains(&"--uring"),
+            ContestantKind::Volume { mount, .. } => mount.contains(&"uring"),
             _ => false,
         }
     }
 
     /// Whether a daemon of this program serves it.
     pub fn is_ours(&self) -> bool {
-        matches!(self.kind, Kind::Volume { .. } | Kind::Layer { .. } | Kind::Null { .. })
+        matches!(self.kind, ContestantKind::Volume { .. } | ContestantKind::Layer { .. } | ContestantKind::Null { .. })
     }
 
     /// Whether it can do the phase.
     pub fn runs(&self, phase: &Phase) -> bool {
         match self.kind {
-            Kind::Null { .. } => !phase.reads_back,
-            Kind::Squashfs => phase.is_cold,
+            ContestantKind::Null { .. } => !phase.reads_back,
+            ContestantKind::Squashfs => phase.is_cold,
             _ => true,
         }
     }
@@ -173,20 +174,27 @@ impl Contestant {
     /// How the client makes everything on it durable.
     pub(super) fn settle(&self) -> Settle {
         match self.kind {
-            Kind::Volume { .. } | Kind::Layer { .. } | Kind::Null { .. } => Settle::Ours,
-            Kind::Directory | Kind::Kernel { .. } | Kind::Squashfs => Settle::Kernel,
-            Kind::Fuse2fs => Settle::Fsync,
-            Kind::Bindfs | Kind::Gocryptfs => Settle::Below,
+            ContestantKind::Volume { .. } | ContestantKind::Layer { .. } | ContestantKind::Null { .. } => Settle::Ours,
+            ContestantKind::Directory | ContestantKind::Kernel { .. } | ContestantKind::Squashfs => Settle::Kernel,
+            ContestantKind::Fuse2fs => Settle::Fsync,
+            ContestantKind::Bindfs | ContestantKind::Gocryptfs => Settle::Below,
         }
     }
 
     /// Whether it is over a directory of an ext4.
     pub(super) fn has_lower(&self) -> bool {
-        matches!(self.kind, Kind::Layer { .. } | Kind::Bindfs | Kind::Gocryptfs | Kind::Squashfs)
+        matches!(
+            self.kind,
+            ContestantKind::Layer { .. }
+                | ContestantKind::Bindfs
+                | ContestantKind::Gocryptfs
+                | ContestantKind::Squashfs
+        )
     }
 
     pub(super) fn has_loop(&self) -> bool {
-        self.has_lower() || matches!(self.kind, Kind::Kernel { .. } | Kind::Volume { on: On::Loop, .. })
+        self.has_lower()
+            || matches!(self.kind, ContestantKind::Kernel { .. } | ContestantKind::Volume { on: On::Loop, .. })
     }
 }
 

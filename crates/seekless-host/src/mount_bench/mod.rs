@@ -15,9 +15,9 @@ mod kernel;
 mod material;
 mod null;
 mod phases;
-mod place;
 mod process;
 mod scratch;
+mod setup;
 pub mod table;
 
 use std::fs::File;
@@ -35,8 +35,8 @@ pub use phases::{PHASES, Phase, find, suites};
 pub use process::{become_part, end_with_parent};
 
 use device::Counters;
-use place::Place;
 use scratch::Scratch;
+use setup::ContestantSetup;
 
 /// Of a job that was stopped.
 const INTERRUPTED: &str = "interrupted";
@@ -95,19 +95,19 @@ impl MountBench {
         if !phases::to_run(job).iter().any(|(phase, is_wanted)| *is_wanted && contestant.runs(phase)) {
             return Ok(Vec::new());
         }
-        let mut place = Place::make(&self.scratch, contestant, job, stop)?;
+        let mut setup = ContestantSetup::make(&self.scratch, contestant, job, stop)?;
         let mut measures = Vec::new();
         for (phase, is_wanted) in phases::to_run(job) {
             // What is made as a whole is made of files that another file system has written.
             if !contestant.runs(phase) && !phase.makes_files {
                 continue;
             }
-            let measure = place.measure(phase, self.below.as_ref())?;
+            let measure = setup.measure(phase, self.below.as_ref())?;
             if is_wanted && contestant.runs(phase) {
                 measures.push(measure);
             }
         }
-        place.remove()?;
+        setup.remove()?;
         Ok(measures)
     }
 }

@@ -9,7 +9,7 @@ use super::phases::{PHASES, Phase};
 /// One contestant beside others: for each placement the time of an operation, and its rate relative to each of the others;
 /// with `with_device`, then what reached the device, for all of them, in the first placement.
 pub fn beside(rows: &[Row], ours: &str, others: &[String], with_device: bool) -> String {
-    let found = Found { rows };
+    let found = ResultRows { rows };
     let placements = found.placements();
     let mut header = vec![ours.to_owned()];
     for placement in &placements {
@@ -56,7 +56,7 @@ pub fn beside(rows: &[Row], ours: &str, others: &[String], with_device: bool) ->
 /// All contestants, a table for each placement: rates relative to ext4, and the times of ext4.
 pub fn all(rows: &[Row]) -> String {
     const BASE: &str = "ext4";
-    let found = Found { rows };
+    let found = ResultRows { rows };
     let contestants = found.contestants();
     let mut text = String::new();
     for placement in found.placements() {
@@ -89,11 +89,11 @@ pub fn all(rows: &[Row]) -> String {
 }
 
 /// Rows by what they are about.
-struct Found<'a> {
+struct ResultRows<'a> {
     rows: &'a [Row],
 }
 
-impl Found<'_> {
+impl ResultRows<'_> {
     fn row(&self, phase: &Phase, placement: &str, contestant: &str) -> Option<&Row> {
         let wanted = [("phase", phase.name), ("placement", placement), ("contestant", contestant)];
         let is =
@@ -129,7 +129,7 @@ impl Found<'_> {
 }
 
 /// `12.3 (12.0-13.1)`.
-fn spread(median: f64, found: &Found<'_>, phase: &Phase, placement: &str, contestant: &str) -> String {
+fn spread(median: f64, found: &ResultRows<'_>, phase: &Phase, placement: &str, contestant: &str) -> String {
     let quartile = |metric| found.metric(phase, placement, contestant, metric);
     match quartile("op_us_low").zip(quartile("op_us_high")) {
         Some((low, high)) if low < high => format!("{} ({}-{})", number(median), number(low), number(high)),

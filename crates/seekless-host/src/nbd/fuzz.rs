@@ -12,7 +12,7 @@ use seekless::device::{Device, Memory};
 use seekless::testing::fuzz::Bytes;
 
 use super::wire::{OPTION_MAGIC, REQUEST_MAGIC, command, option};
-use super::{Place, Server};
+use super::{ListenAddress, Server};
 use crate::reactor::{Reactor, ReactorOptions};
 
 const DEVICE_BYTES: u64 = 1 << 20;
@@ -120,7 +120,7 @@ pub(crate) fn stream(input: &[u8]) {
     let rt = executor.rt().clone();
     let run = async {
         let device: Device = Rc::new(Memory::new(DEVICE_BYTES));
-        let server = Server::new(&rt, &reactor, device, false, &[Place::Unix(path.clone())]).expect("a server");
+        let server = Server::new(&rt, &reactor, device, false, &[ListenAddress::Unix(path.clone())]).expect("a server");
         let for_client = path.clone();
         let client = std::thread::spawn(move || {
             let answers = talk(&for_client, &sent)?;

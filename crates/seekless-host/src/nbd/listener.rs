@@ -35,17 +35,17 @@ const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where to listen.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum ListenAddress {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
 
-impl Place {
+impl ListenAddress {
     /// As clients of NBD name it.
     pub(super) fn uri(&self) -> String {
         match self {
-            Place::Unix(path) => format!("nbd+unix:///?socket={}", encoded(path)),
-            Place::Tcp(address) => format!("nbd://{address}"),
+            ListenAddress::Unix(path) => format!("nbd+unix:///?socket={}", encoded(path)),
+            ListenAddress::Tcp(address) => format!("nbd://{address}"),
         }
     }
 }
@@ -74,14 +74,14 @@ pub enum ListenError {
 pub(crate) struct Listener {
     socket: File,
     /// With the port that the system has chosen, and an absolute path, which is removed at the end.
-    pub(crate) place: Place,
+    pub(crate) address: ListenAddress,
     /// Device and inode of the name.
     named: Option<(u64, u64)>,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let Place::Unix(path) = &self.place else { return };
+        let ListenAddress::Unix(path) = &self.address else { return };
         let _turn = turn(path);
         // L1. The inode is not given to another file as long as the socket is open.
         if path.symlink_metadata().is_ok_and(|metadata| Some(identity(&metadata)) == self.named) {
@@ -91,17 +91,17 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(place: &Place) -> Result<Listener, ListenError> {
-        match place {
-            Place::Tcp(address) => {
+    pub(crate) fn new(address: &ListenAddress) -> Result<Listener, ListenError> {
+        match address {
+            ListenAddress::Tcp(address) => {
                 let failed = |cause| ListenError::Os { place: address.to_string(), cause };
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 // The system may have chosen the port.
-                let place = Place::Tcp(listener.local_addr().map_err(failed)?);
-                Ok(Listener { socket: Arc::new(listener.into()), place, named: None })
+                let address = ListenAddress::Tcp(listener.local_addr().map_err(failed)?);
+                Ok(Listener { socket: Arc::new(listener.into()), address, named: None })
             }
-            Place::Unix(path) => {
+            ListenAddress::Unix(path) => {
                 let name = path.display().to_string();
                 let failed = |cause| ListenError::Os { place: name.clone(), cause };
                 let absolute = std::path::absolute(path).map_err(failed)?;
@@ -121,7 +121,7 @@ impl Listener {
                 let listener = UnixListener::bind(path).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
                 let named = path.symlink_metadata().ok().map(|metadata| identity(&metadata));
-                Ok(Listener { socket: Arc::new(listener.into()), place: Place::Unix(absolute), named })
+                Ok(Listener { socket: Arc::new(listener.into()), address: ListenAddress::Unix(absolute), named })
             }
         }
     }
@@ -148,7 +148,7 @@ impl Listener {
                     rt.sleep(Nanos::from_millis(100)).await;
                 }
                 Ok(socket) => {
-                    if let Place::Tcp(_) = self.place
+                    if let ListenAddress::Tcp(_) = self.address
                         && let Err(cause) = ask_for(&socket)
                     {
                         log::warn!("a client that vanishes will not be noticed: {cause}");
@@ -211,7 +211,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let one = || {
                     begin.wait();
-                    let listener = Listener::new(&Place::Unix(path.clone()));
+                    let listener = Listener::new(&ListenAddress::Unix(path.clone()));
                     if let Err(error) = &listener {
                         assert!(matches!(error, ListenError::InUse(_)), "round {round}: {error}");
                     }
@@ -231,11 +231,11 @@ mod tests {
     fn the_name_of_another_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let place = Place::Unix(path.clone());
-        let first = Listener::new(&place).unwrap();
-        assert!(matches!(Listener::new(&place), Err(ListenError::InUse(_))));
+        let address = ListenAddress::Unix(path.clone());
+        let first = Listener::new(&address).unwrap();
+        assert!(matches!(Listener::new(&address), Err(ListenError::InUse(_))));
         std::fs::remove_file(&path).unwrap();
-        let second = Listener::new(&place).unwrap();
+        let second = Listener::new(&address).unwrap();
         drop(first);
         UnixStream::connect(&path).unwrap();
         drop(second);

@@ -22,6 +22,6 @@ pub(crate) use client::any as client_fuzz;
 pub use client::{Address, Client, ClientError, ClientPlace};
 pub use export::Export;
 pub(crate) use listener::Listener;
-pub use listener::{ListenError, Place};
+pub use listener::{ListenAddress, ListenError};
 pub use server::{ServeError, Server};
 pub(crate) use stream::{Closed, Stream};

@@ -21,7 +21,7 @@ use seekless::units::{Nanos, human_bytes};
 
 use super::export::Export;
 use super::handshake::{Negotiated, negotiate};
-use super::listener::{ListenError, Listener, Place};
+use super::listener::{ListenAddress, ListenError, Listener};
 use super::requests::{Disk, Refusal};
 use super::stream::{Closed, Stream};
 use super::wire::{Error, PAYLOAD_MAX, REQUEST_BYTES, Request, chunk, chunk_head, command, flag, simple_reply};
@@ -68,25 +68,25 @@ struct Shared {
 }
 
 impl Server {
-    /// Listens at every one of `places`.
+    /// Listens at every one of `addresses`.
     ///
     /// # Errors
     /// When one of them is not available.
     ///
     /// # Panics
-    /// Without a place.
+    /// Without an address.
     pub fn new(
         rt: &Rt,
         reactor: &Reactor,
         device: Device,
         read_only: bool,
-        places: &[Place],
+        addresses: &[ListenAddress],
     ) -> Result<Server, ServeError> {
-        assert!(!places.is_empty(), "a server listens somewhere");
+        assert!(!addresses.is_empty(), "a server listens somewhere");
         let geometry = device.geometry();
         let description = format!("{} ({})", device.describe(), human_bytes(geometry.bytes()));
         let export = Export { bytes: geometry.bytes(), block_bytes: geometry.block_bytes, read_only, description };
-        let listeners = places.iter().map(Listener::new).collect::<Result<_, ListenError>>()?;
+        let listeners = addresses.iter().map(Listener::new).collect::<Result<_, ListenError>>()?;
         let shared = Shared {
             rt: rt.clone(),
             disk: Disk::new(device, read_only),
@@ -100,7 +100,7 @@ impl Server {
 
     /// Addresses for clients, as URIs.
     pub fn addresses(&self) -> Vec<String> {
-        self.listeners.iter().map(|listener| listener.place.uri()).collect()
+        self.listeners.iter().map(|listener| listener.address.uri()).collect()
     }
 
     /// Serves until `stop` completes. Then requests that have arrived are done, and the device is flushed and released:
@@ -353,11 +353,11 @@ mod tests {
     #[test]
     fn addresses_are_what_clients_decode() {
         for path in ["/run/a.sock", "/run/a b&c=d?e#f%41/\u{fc}+~-_", "/run/it's"] {
-            let uri = Place::Unix(path.into()).uri();
+            let uri = ListenAddress::Unix(path.into()).uri();
             let parsed = Address::parse(&uri).unwrap().unwrap();
             assert_eq!(parsed, Address { place: ClientPlace::Unix(path.into()), export: String::new() }, "{uri}");
             assert!(uri.bytes().all(|byte| byte.is_ascii_graphic() && !b"'\"&#".contains(&byte)), "{uri}");
         }
-        assert_eq!(Place::Unix("/run/a.sock".into()).uri(), "nbd+unix:///?socket=/run/a.sock");
+        assert_eq!(ListenAddress::Unix("/run/a.sock".into()).uri(), "nbd+unix:///?socket=/run/a.sock");
     }
 }

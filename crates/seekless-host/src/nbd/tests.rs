@@ -16,7 +16,7 @@ use super::wire::{
     Error, MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, PAYLOAD_MAX, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC,
     STRUCTURED_REPLY_MAGIC, chunk, command, flag, info, option, reply,
 };
-use super::{Place, Server};
+use super::{ListenAddress, Server};
 use crate::reactor::{Reactor, ReactorOptions};
 
 const BYTES: u64 = 4 << 20;
@@ -57,7 +57,8 @@ fn with_server(offer: Offer, client: impl FnOnce(&Path) + Send + 'static) {
             }
         };
         let read_only = matches!(offer, Offer::ReadOnly);
-        let server = Server::new(&rt, &reactor, device, read_only, &[Place::Unix(path.clone())]).expect("a server");
+        let server =
+            Server::new(&rt, &reactor, device, read_only, &[ListenAddress::Unix(path.clone())]).expect("a server");
         let for_client = path.clone();
         let client = std::thread::spawn(move || client(&for_client));
         let ended = reactor.blocking(move || client.join());
@@ -415,8 +416,8 @@ fn the_network_is_asked_for_clients() {
     let rt = executor.rt().clone();
     let run = async {
         let listener =
-            super::Listener::new(&Place::Tcp("127.0.0.1:0".parse().expect("an address"))).expect("it listens");
-        let Place::Tcp(address) = listener.place else { panic!("it has another address") };
+            super::Listener::new(&ListenAddress::Tcp("127.0.0.1:0".parse().expect("an address"))).expect("it listens");
+        let ListenAddress::Tcp(address) = listener.address else { panic!("it has another address") };
         let client = std::net::TcpStream::connect(address).expect("it is there");
         let socket = listener.accept(&rt, &reactor).await.expect("it is accepted");
         use rustix::net::sockopt;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use seekless_lab::experiment::{Checked, Experiment, Row, Verdict, digits};
-use seekless_lab::statements::{self, Counts, Kind, Statement};
+use seekless_lab::statements::{self, Counts, Statement, StatementKind};
 
 use super::generated::check;
 use super::{read, root};
@@ -87,12 +87,12 @@ fn claims_agree_with_statements() {
                 let is_number = !statement.value.is_empty() && statement.unit != "yes";
                 match (statement.kind, is_number) {
                     // What is recalled is in words of ours.
-                    (Kind::Recalled, false) => format!("recalled: {}", statement.quote),
-                    (Kind::Qualitative, _) | (_, false) => format!("“{}”", statement.quote),
-                    (Kind::Derived, _) => format!("calculated: {}", number.trim_end()),
-                    (Kind::Cited, _) => format!("cited: {}", number.trim_end()),
-                    (Kind::Recalled, _) => format!("recalled: {}", number.trim_end()),
-                    (Kind::Digitised, _) => format!("digitised: {}", number.trim_end()),
+                    (StatementKind::Recalled, false) => format!("recalled: {}", statement.quote),
+                    (StatementKind::Qualitative, _) | (_, false) => format!("“{}”", statement.quote),
+                    (StatementKind::Derived, _) => format!("calculated: {}", number.trim_end()),
+                    (StatementKind::Cited, _) => format!("cited: {}", number.trim_end()),
+                    (StatementKind::Recalled, _) => format!("recalled: {}", number.trim_end()),
+                    (StatementKind::Digitised, _) => format!("digitised: {}", number.trim_end()),
                     _ => number.trim_end().to_owned(),
                 }
             };
@@ -186,7 +186,11 @@ fn range(low: Option<f64>, high: Option<f64>) -> String {
     }
 }
 
-fn table_of(list: &[Statement], wanted: impl Fn(Kind) -> bool, experiments: &BTreeMap<String, Experiment>) -> String {
+fn table_of(
+    list: &[Statement],
+    wanted: impl Fn(StatementKind) -> bool,
+    experiments: &BTreeMap<String, Experiment>,
+) -> String {
     let mut text = String::from(
         "| place | the paper's words | it says | the same is | here | | answered by | bounds, and why it differs or is not measured |\n\
          |---|---|---|---|---|---|---|---|\n",
@@ -249,7 +253,7 @@ fn without_metric(list: &[Statement]) -> String {
 fn with_number(list: &[Statement]) -> usize {
     let has_number = |statement: &&Statement| {
         statement.kind.is_result()
-            && statement.kind != Kind::Qualitative
+            && statement.kind != StatementKind::Qualitative
             && !statement.value.is_empty()
             && statement.unit != "yes"
     };
@@ -264,7 +268,7 @@ fn pages_have_the_statements() {
         take_results(std::path::Path::new(&results));
     }
     let experiments = experiments();
-    let is_setup = |kind| kind == Kind::Setup;
+    let is_setup = |kind| kind == StatementKind::Setup;
     let mut overview = String::from(
         "| paper | at hand | results | hold | of these by arithmetic, a test or a script | differ | not measured | set-ups | the same | other | not compared | cited | recalled | digitised |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
@@ -272,9 +276,10 @@ fn pages_have_the_statements() {
     let mut all: Vec<Statement> = Vec::new();
     for (paper, at_hand) in PAPERS {
         let list = list(paper);
-        let (results, setup) = (Counts::of(&list, Kind::is_result), Counts::of(&list, is_setup));
-        let others = |wanted: Kind| list.iter().filter(|statement| statement.kind == wanted).count();
-        let (cited, recalled, digitised) = (others(Kind::Cited), others(Kind::Recalled), others(Kind::Digitised));
+        let (results, setup) = (Counts::of(&list, StatementKind::is_result), Counts::of(&list, is_setup));
+        let others = |wanted: StatementKind| list.iter().filter(|statement| statement.kind == wanted).count();
+        let (cited, recalled, digitised) =
+            (others(StatementKind::Cited), others(StatementKind::Recalled), others(StatementKind::Digitised));
         let _ = writeln!(
             overview,
             "| [[{paper}]](papers/statements/{paper}.md) | {at_hand} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {cited} | {recalled} | {digitised} |",
@@ -303,13 +308,13 @@ fn pages_have_the_statements() {
             "{}.{}\n\n## Results\n\n{}",
             sentence(results, "statements"),
             without_metric(&list),
-            table_of(&list, Kind::is_result, &experiments)
+            table_of(&list, StatementKind::is_result, &experiments)
         );
         for (kind, title) in [
-            (Kind::Setup, "Set-up"),
-            (Kind::Cited, "Cited from other works"),
-            (Kind::Recalled, "Recalled, not verifiable here"),
-            (Kind::Digitised, "Digitised from drawings that are not in the text at hand"),
+            (StatementKind::Setup, "Set-up"),
+            (StatementKind::Cited, "Cited from other works"),
+            (StatementKind::Recalled, "Recalled, not verifiable here"),
+            (StatementKind::Digitised, "Digitised from drawings that are not in the text at hand"),
         ] {
             if others(kind) > 0 {
                 let _ = write!(tables, "\n## {title}\n\n{}", table_of(&list, |other| other == kind, &experiments));
@@ -319,7 +324,7 @@ fn pages_have_the_statements() {
         all.extend(list);
     }
     check("papers.md", "statements", &overview);
-    let Counts { holds, differs, open } = Counts::of(&all, Kind::is_result);
+    let Counts { holds, differs, open } = Counts::of(&all, StatementKind::is_result);
     let total = holds + differs + open;
     let arithmetic = held_without_metric(&all);
     let numbers = with_number(&all);

@@ -16,7 +16,7 @@ use seekless::stack::Stack;
 use super::answers::Listener;
 use super::error::ReplayError;
 use super::feed::Feed;
-use super::place::{Devices, Map, Place};
+use super::place::{Devices, Map, TraceLayout};
 use super::run::{Outcome, Spec, simulate_heard};
 use crate::trace::{Request, Summary, Trace};
 
@@ -26,13 +26,13 @@ const BATCH: usize = 8192;
 /// How often the caller is asked when everything has been read and replays still work.
 const WATCHED_EVERY: Duration = Duration::from_millis(10);
 
-/// Whether [`Spec::place`] has to be known before a replay, which takes a pass over the trace.
+/// Whether [`Spec::layout`] has to be known before a replay, which takes a pass over the trace.
 pub fn needs_survey(map: Map, devices: &Devices) -> bool {
     map == Map::Scale || *devices == Devices::Concatenate
 }
 
 /// Replays on every stack at the same time, reading the trace once, in memory that does not depend on its length.
-/// `progress` gets the trace and the number of requests read so far. Without [`Spec::place`], the trace must have one device.
+/// `progress` gets the trace and the number of requests read so far. Without [`Spec::layout`], the trace must have one device.
 ///
 /// Returns the trace in numbers, and the outcomes in the order of the stacks. When all stacks have failed, a trace that is no
 /// file is left where it is.
@@ -119,7 +119,7 @@ pub fn simulate_all_watched(
     })?;
     for outcome in &mut outcomes {
         if let Err(ReplayError::TooFar { needed, .. }) = outcome {
-            *needed = spec.place.as_ref().map_or(summary.end(), Place::end).max(*needed);
+            *needed = spec.layout.as_ref().map_or(summary.end(), TraceLayout::end).max(*needed);
         }
     }
     Ok((summary, outcomes))
@@ -142,14 +142,14 @@ fn read_all(
         }
         batch.iter().for_each(|request| summary.add(request));
         // With several devices there is no result. The rest is counted for the message.
-        let is_one = spec.place.is_some() || summary.devices.len() <= 1;
+        let is_one = spec.layout.is_some() || summary.devices.len() <= 1;
         goes_on = goes_on && is_one && give(trace, batch)?;
         if !goes_on && !has_end {
             break;
         }
     }
-    match spec.place {
+    match spec.layout {
         Some(_) => Ok(()),
-        None => Place::of(summary, &Devices::One, &trace.names()).map(|_| ()),
+        None => TraceLayout::of(summary, &Devices::One, &trace.names()).map(|_| ()),
     }
 }

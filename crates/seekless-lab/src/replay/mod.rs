@@ -42,7 +42,7 @@ pub use error::ReplayError;
 pub use load::{DriveLoad, describe_loads};
 pub use many::{Watch, needs_survey, simulate_all, simulate_all_watched};
 pub use over_time::{Interval, OverTime};
-pub use place::{Devices, Map, Place};
+pub use place::{Devices, Map, TraceLayout};
 pub use run::{Arrivals, Each, Outcome, Spec, check_stack, replay, simulate, simulate_heard, timing_only};
 pub use stats::OpStats;
 pub(crate) use stats::new_histogram;

@@ -56,19 +56,19 @@ pub enum Devices {
 
 /// Sizes and places of the trace's devices, found by a first pass over the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct TraceLayout {
     /// Where each device begins.
     starts: BTreeMap<DeviceId, u64>,
     /// Total size of all of them.
     end: u64,
 }
 
-impl Place {
-    /// The place from the counts of `summary`.
+impl TraceLayout {
+    /// The layout from the counts of `summary`.
     ///
     /// # Errors
     /// When there are several devices and only one is allowed, or too many to distinguish.
-    pub fn of(summary: &Summary, devices: &Devices, names: &Names) -> Result<Place, ReplayError> {
+    pub fn of(summary: &Summary, devices: &Devices, names: &Names) -> Result<TraceLayout, ReplayError> {
         if *devices == Devices::One && summary.devices.len() > 1 {
             let several: Vec<String> = summary.devices.keys().take(8).map(|id| names.text(*id)).collect();
             return Err(ReplayError::SeveralDevices { count: summary.devices.len(), first: several.join(" ") });
@@ -76,18 +76,18 @@ impl Place {
         if summary.devices_lost > 0 {
             return Err(ReplayError::Spec("the trace has more devices than can be distinguished".into()));
         }
-        let mut place = Place::default();
+        let mut layout = TraceLayout::default();
         for (device, numbers) in &summary.devices {
-            place.starts.insert(*device, place.end);
-            let end = place.end.checked_add(numbers.end).and_then(|end| end.checked_next_multiple_of(MIB));
-            place.end =
+            layout.starts.insert(*device, layout.end);
+            let end = layout.end.checked_add(numbers.end).and_then(|end| end.checked_next_multiple_of(MIB));
+            layout.end =
                 end.ok_or(ReplayError::Spec("the trace's devices together are larger than 2^64 bytes".into()))?;
         }
         // A single device ends where it ends.
         if let (1, Some(only)) = (summary.devices.len(), summary.devices.values().next()) {
-            place.end = only.end;
+            layout.end = only.end;
         }
-        Ok(place)
+        Ok(layout)
     }
 
     /// Bytes of storage that the trace needs.
@@ -106,7 +106,7 @@ pub(super) struct Placed {
 /// Places requests on one storage, whose addresses are those of what can be written.
 pub(super) struct Placer {
     map: Map,
-    place: Option<Place>,
+    layout: Option<TraceLayout>,
     /// The only device of a trace that may have one.
     only: Option<DeviceId>,
     /// Bytes that can be written.
@@ -120,8 +120,8 @@ pub(super) struct Placer {
 }
 
 impl Placer {
-    pub(super) fn new(map: Map, place: Option<Place>, geometry: Geometry) -> Result<Placer, ReplayError> {
-        if map == Map::Scale && place.as_ref().is_none_or(|place| place.end == 0) {
+    pub(super) fn new(map: Map, layout: Option<TraceLayout>, geometry: Geometry) -> Result<Placer, ReplayError> {
+        if map == Map::Scale && layout.as_ref().is_none_or(|layout| layout.end == 0) {
             return Err(ReplayError::Spec("to scale addresses, the size of the trace must be known beforehand".into()));
         }
         let block = u64::from(geometry.block_bytes);
@@ -132,12 +132,12 @@ impl Placer {
             Some((held, distance, count)) => (held * u64::from(count), Some((held, distance))),
             None => (geometry.bytes() / block * block, None),
         };
-        Ok(Placer { map, place, only: None, capacity, block, gaps, widened: 0, moved: 0 })
+        Ok(Placer { map, layout, only: None, capacity, block, gaps, widened: 0, moved: 0 })
     }
 
     pub(super) fn place(&mut self, request: &Request) -> Result<Placed, ReplayError> {
-        let start = match &self.place {
-            Some(place) => place.starts.get(&request.device).copied(),
+        let start = match &self.layout {
+            Some(layout) => layout.starts.get(&request.device).copied(),
             None => (*self.only.get_or_insert(request.device) == request.device).then_some(0),
         };
         let start = start.ok_or(ReplayError::Spec("the trace has a device that it had not before".into()))?;
@@ -151,17 +151,17 @@ impl Placer {
         let mut at = offset / self.block * self.block;
         let mut bytes = end - at;
         self.widened += u64::from(bytes != request.bytes);
-        match (self.map, &self.place) {
-            (Map::Error, place) if end > self.capacity => {
-                let needed = place.as_ref().map_or(end, |place| place.end.max(end));
+        match (self.map, &self.layout) {
+            (Map::Error, layout) if end > self.capacity => {
+                let needed = layout.as_ref().map_or(end, |layout| layout.end.max(end));
                 return Err(ReplayError::TooFar { needed, capacity: self.capacity });
             }
             (Map::Wrap, _) if end > self.capacity => {
                 at = (at % self.capacity) / self.block * self.block;
                 self.moved += 1;
             }
-            (Map::Scale, Some(place)) => {
-                let scaled = u128::from(at) * u128::from(self.capacity) / u128::from(place.end);
+            (Map::Scale, Some(layout)) => {
+                let scaled = u128::from(at) * u128::from(self.capacity) / u128::from(layout.end);
                 at = u64::try_from(scaled).unwrap_or(u64::MAX) / self.block * self.block;
                 self.moved += u64::from(at != offset);
             }

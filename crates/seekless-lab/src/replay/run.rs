@@ -7,14 +7,14 @@ use std::rc::Rc;
 use futures_util::stream::{self, TryStreamExt};
 use seekless::device::{Buf, Counter, Data, Device, DeviceError, WriteFlags};
 use seekless::rt::{Event, Executor, HostProfile, JoinHandle, Rt};
-use seekless::stack::{Constructor, Interface, Kind, NoLeaves, Purpose, Stack, StackError};
+use seekless::stack::{Constructor, Interface, NoLeaves, ParamKind, Purpose, Stack, StackError};
 use seekless::units::{Nanos, SECTOR_BYTES, Sector};
 
 use super::answers::{Answered, Listener};
 use super::error::ReplayError;
 use super::load::{DriveLoad, Meter};
 use super::over_time::OverTime;
-use super::place::{Map, Place, Placed, Placer};
+use super::place::{Map, Placed, Placer, TraceLayout};
 use super::stats::OpStats;
 use super::timing::{Timing, WINDOW_MAX};
 use crate::trace::{Flags, Op, Request, TraceError};
@@ -25,14 +25,14 @@ pub struct Spec {
     pub timing: Timing,
     pub map: Map,
     /// Places of the trace's devices. Without it, the trace has one device of unknown size.
-    pub place: Option<Place>,
+    pub layout: Option<TraceLayout>,
     /// Decides the order of simultaneous events.
     pub seed: u64,
 }
 
 impl Default for Spec {
     fn default() -> Spec {
-        Spec { timing: Timing::Window(1), map: Map::Error, place: None, seed: 1 }
+        Spec { timing: Timing::Window(1), map: Map::Error, layout: None, seed: 1 }
     }
 }
 
@@ -263,7 +263,7 @@ pub fn timing_only(stack: &Stack) -> Result<Stack, StackError> {
     let word = |word: &seekless::stack::Word| {
         let text = word.to_string();
         match word.spec().param("keep") {
-            Some(keep) if matches!(keep.kind, Kind::Switch) && word.given("keep").is_none() => {
+            Some(keep) if matches!(keep.kind, ParamKind::Switch) && word.given("keep").is_none() => {
                 let separator = if text.contains(':') { ',' } else { ':' };
                 format!("{text}{separator}keep=off")
             }
@@ -295,7 +295,7 @@ async fn play(
     progress: &dyn Fn(u64),
     listener: Option<Listener>,
 ) -> Result<Outcome, ReplayError> {
-    let placer = Placer::new(spec.map, spec.place.clone(), device.geometry())?;
+    let placer = Placer::new(spec.map, spec.layout.clone(), device.geometry())?;
     let state = State {
         requests: Box::new(requests),
         listener,

@@ -141,15 +141,15 @@ fn mapping() {
     let requests = [read(0, 0), read(0, MIB - 512), read(0, 3 * MIB - 512), read(0, 2 * MIB)];
     let mut summary = Summary::default();
     requests.iter().for_each(|request| summary.add(request));
-    let place = Place::of(&summary, &Devices::One, &Names::default()).expect("one device");
-    let run = |map, place| on_memory(1, &requests, &Spec { map, place, ..Spec::default() });
+    let layout = TraceLayout::of(&summary, &Devices::One, &Names::default()).expect("one device");
+    let run = |map, layout| on_memory(1, &requests, &Spec { map, layout, ..Spec::default() });
     let places = |log: &[TraceEvent]| log.iter().map(|event| event.at.0).collect::<Vec<_>>();
     let text = failure(run(Map::Error, None).0);
     assert!(text.contains("touches 3 MiB") && text.contains("has 1 MiB") && text.contains("--map wrap"), "{text}");
     let (outcome, log) = run(Map::Wrap, None);
     assert_eq!((places(&log), outcome.expect("an outcome").moved), (vec![0, 2047, 2047, 0], 2));
     assert!(failure(run(Map::Scale, None).0).contains("beforehand"));
-    let (_, log) = run(Map::Scale, Some(place));
+    let (_, log) = run(Map::Scale, Some(layout));
     assert_eq!(places(&log), [0, 682, 2047, 1365]);
     // A request that is longer than the storage is cut to it; one at the end is moved back.
     let long = [Request::new(Nanos(0), Op::Write, 512, 5 * MIB), Request::new(Nanos(0), Op::Write, MIB - 512, 1024)];
@@ -187,11 +187,11 @@ fn several_devices() {
     let mut summary = Summary::default();
     requests.iter().for_each(|request| summary.add(request));
     let names = Names::default();
-    let text = Place::of(&summary, &Devices::One, &names).expect_err("two devices").to_string();
+    let text = TraceLayout::of(&summary, &Devices::One, &names).expect_err("two devices").to_string();
     assert!(text.contains("2 devices (3 9"), "{text}");
-    let place = Place::of(&summary, &Devices::Concatenate, &names).expect("a place");
+    let layout = TraceLayout::of(&summary, &Devices::Concatenate, &names).expect("a layout");
     let stack = Stack::parse("memory:4MiB").expect("a stack");
-    let with = Spec { place: Some(place), ..Spec::default() };
+    let with = Spec { layout: Some(layout), ..Spec::default() };
     let outcome = simulate(&stack, trace(&requests).into_iter(), &with, &|_| {}).expect("an outcome");
     assert_eq!((outcome.total().requests, outcome.moved, outcome.disk_time()), (2, 0, None));
     let without = simulate(&stack, trace(&requests).into_iter(), &Spec::default(), &|_| {});

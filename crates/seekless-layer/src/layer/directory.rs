@@ -11,7 +11,7 @@
 use super::classic::format::{self as units, Index};
 use super::codecs::{Codec, Position, ids};
 use super::log::format::{
-    Commit, DirectoryMark, Entry, RECORDS_START, Record, SLOT_BYTES, SlotState, entries_from_bytes, kinds,
+    Commit, DirectoryMark, Entry, FileRecord, RECORDS_START, SLOT_BYTES, SlotState, entries_from_bytes, kinds,
 };
 use super::read_lower;
 use crate::fs::{DirEntry, DirSink, FileKind, Fs, FsError, FsResult, XattrMode};
@@ -190,7 +190,7 @@ impl Claim<'_> {
         for level in (0..=commit.depth).rev() {
             let Some(entry) = next else { return Ok(()) };
             let bytes = read_lower(lower, ino, None, entry.offset, entry.bytes).await?;
-            let Ok(record) = Record::decode(&bytes, &entry) else { return Ok(()) };
+            let Ok(record) = FileRecord::decode(&bytes, &entry) else { return Ok(()) };
             if level > 0 {
                 next = first(&entries_from_bytes(&record.body));
                 continue;

@@ -16,7 +16,7 @@ use crate::units::Ino;
 
 /// What an acknowledged sync covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scope {
+pub enum SyncCoverage {
     Everything,
     File { ino: Ino, data_only: bool },
     Directory { ino: Ino },
@@ -25,7 +25,7 @@ pub enum Scope {
 /// A sync that was acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyncPoint {
-    pub scope: Scope,
+    pub coverage: SyncCoverage,
     /// It covers the first `steps` operations.
     pub steps: usize,
     /// Position in the device's log at which it was acknowledged.
@@ -156,7 +156,7 @@ impl Recorder {
         let mut recorder = Recorder { runner: Runner::new(rt, fs), model, history: History::default() };
         recorder.note_changes();
         recorder.history.names.clear();
-        recorder.history.syncs.push(SyncPoint { scope: Scope::Everything, steps: 0, acknowledged: position });
+        recorder.history.syncs.push(SyncPoint { coverage: SyncCoverage::Everything, steps: 0, acknowledged: position });
         Ok(recorder)
     }
 
@@ -178,7 +178,7 @@ impl Recorder {
     /// # Errors
     /// The model's answer, if it differs.
     pub async fn acknowledge(&mut self, op: &Op, outcome: &Outcome, position: usize) -> Result<(), String> {
-        let scope = self.scope(op).await;
+        let coverage = self.coverage(op).await;
         let write = self.write(op).await;
         let expected = self.runner.apply(op).await;
         if !matches!(op, Op::Seek { .. }) && !expected.agrees(outcome) {
@@ -191,7 +191,7 @@ impl Recorder {
         self.note_changes();
         if outcome.error().is_none() {
             let steps = self.answered();
-            let sync = scope.map(|scope| SyncPoint { scope, steps, acknowledged: position });
+            let sync = coverage.map(|coverage| SyncPoint { coverage, steps, acknowledged: position });
             self.history.syncs.extend(sync);
             self.history.writes.extend(write.map(|write| (self.history.steps.len(), write)));
         }
@@ -221,19 +221,23 @@ impl Recorder {
     /// Everything became durable in another way, for example by closing.
     pub fn synced(&mut self, steps: usize, position: usize) {
         let steps = steps.min(self.answered());
-        self.history.syncs.push(SyncPoint { scope: Scope::Everything, steps, acknowledged: position });
+        self.history.syncs.push(SyncPoint { coverage: SyncCoverage::Everything, steps, acknowledged: position });
     }
 
-    async fn scope(&self, op: &Op) -> Option<Scope> {
+    async fn coverage(&self, op: &Op) -> Option<SyncCoverage> {
         let (target, data_only) = match op {
-            Op::Sync => return Some(Scope::Everything),
+            Op::Sync => return Some(SyncCoverage::Everything),
             Op::Fsync { target, data_only } => (target.clone(), *data_only),
             Op::FsyncDir { path } => (Target::Path(path.clone()), false),
             _ => return None,
         };
         let ino = self.runner.ino(&target).await.ok()?;
         let kind = self.model.node(ino)?.kind();
-        Some(if kind == FileKind::Directory { Scope::Directory { ino } } else { Scope::File { ino, data_only } })
+        Some(if kind == FileKind::Directory {
+            SyncCoverage::Directory { ino }
+        } else {
+            SyncCoverage::File { ino, data_only }
+        })
     }
 
     async fn write(&self, op: &Op) -> Option<WriteStep> {

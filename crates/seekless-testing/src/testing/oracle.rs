@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Contents;
-use super::history::{History, NameChange, Scope, WriteStep};
+use super::history::{History, NameChange, SyncCoverage, WriteStep};
 use super::ops::{Op, Path};
 use super::tree::{NodeState, Tree, content_difference};
 use crate::fs::{FileKind, RenameMode};
@@ -102,13 +102,13 @@ impl<'a> Question<'a> {
             *bound = steps.max(*bound);
         };
         for sync in history.synced_by(position) {
-            match sync.scope {
-                Scope::Everything => question.everything = question.everything.max(sync.steps),
-                Scope::Directory { ino } => {
+            match sync.coverage {
+                SyncCoverage::Everything => question.everything = question.everything.max(sync.steps),
+                SyncCoverage::Directory { ino } => {
                     raise(&mut question.directories, ino, sync.steps);
                     raise(&mut question.attributes, ino, sync.steps);
                 }
-                Scope::File { ino, data_only } => {
+                SyncCoverage::File { ino, data_only } => {
                     raise(&mut question.data, ino, sync.steps);
                     if !data_only {
                         raise(&mut question.attributes, ino, sync.steps);

@@ -15,7 +15,7 @@ use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, Finding, Probed};
 use super::spec::{Constructor, OpenContext, Param, Spread, StoredArray, WordSpec};
-use super::value::{Kind, Value};
+use super::value::{ParamKind, Value};
 use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, Nanos, SECTOR_BYTES, counted, human_bytes};
@@ -28,31 +28,37 @@ use crate::volume::{ShapeError, concat, permute, raid0, remap, volume};
 const MEMBERS_MAX: u64 = 1024;
 
 /// Units, chunks and blocks: from one sector to more than any array has had.
-const GRAIN: Kind = Kind::Bytes { min: SECTOR_BYTES, max: GIB };
+const GRAIN: ParamKind = ParamKind::Bytes { min: SECTOR_BYTES, max: GIB };
 
-const MEMBERS: Param =
-    Param::new("n", Kind::Integer { min: 1, max: MEMBERS_MAX }, "number of members, each an instance of what is below")
-        .default("2");
+const MEMBERS: Param = Param::new(
+    "n",
+    ParamKind::Integer { min: 1, max: MEMBERS_MAX },
+    "number of members, each an instance of what is below",
+)
+.default("2");
 const STRIPE: Param = Param::new("stripe", GRAIN, "stripe unit: so much on one member, then the next").default("64KiB");
-const SEED: Param = Param::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "seed of the order").default("1");
+const SEED: Param = Param::new("seed", ParamKind::Integer { min: 0, max: u64::MAX }, "seed of the order").default("1");
 const CHUNK: Param = Param::new("chunk", GRAIN, "unit that stays together").default("1MiB");
 
 const METADATA: Param = Param::new(
     "metadata",
-    Kind::Switch,
+    ParamKind::Switch,
     "keep on the members what survives a power cut and a failed member; off only to ask for times",
 )
 .default("on");
-const DEGRADED: Param =
-    Param::new("degraded", Kind::Switch, "go on without a member that cannot be opened; one in use is not missing")
-        .default("off");
+const DEGRADED: Param = Param::new(
+    "degraded",
+    ParamKind::Switch,
+    "go on without a member that cannot be opened; one in use is not missing",
+)
+.default("off");
 const REPLACE: Param = Param::new(
     "replace",
-    Kind::Integer { min: 0, max: MEMBERS_MAX - 1 },
+    ParamKind::Integer { min: 0, max: MEMBERS_MAX - 1 },
     "number of a member that is new: it is filled while the array is used",
 );
 const OVERWRITE: Param =
-    Param::new("overwrite", Kind::Switch, "the member of replace= may hold data, which is lost").default("off");
+    Param::new("overwrite", ParamKind::Switch, "the member of replace= may hold data, which is lost").default("off");
 
 /// How long to search a new member for data that would be lost. A host file with holes is read at gigabytes a second.
 const SEARCH_PATIENCE: Nanos = Nanos::from_secs(20);
@@ -165,7 +171,7 @@ pub(super) const PERMUTE: WordSpec = WordSpec {
     argument: None,
     options: &[
         Param::new("block", GRAIN, "unit that stays together").default("4KiB"),
-        Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only this much of the start is permuted"),
+        Param::new("size", ParamKind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only this much of the start is permuted"),
         SEED,
     ],
     constructor: Constructor::DeviceLayer(|_, below, word| {
@@ -203,7 +209,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
         STRIPE.fixed().kept_with("metadata"),
         Param::new(
             "journal",
-            Kind::Choice(&["degraded", "always"]),
+            ParamKind::Choice(&["degraded", "always"]),
             "writes go to a journal first while a member is missing, or always: then a power cut and the loss of a \
              member at once lose nothing",
         )
@@ -215,7 +221,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
         OVERWRITE,
         Param::new(
             "doubt",
-            Kind::Choice(&["refuse", "accept"]),
+            ParamKind::Choice(&["refuse", "accept"]),
             "reading what a power cut and the loss of a member at once have made uncertain is an error, or not",
         )
         .default("refuse"),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::drives::DRIVE_FILE;
 use super::error::{BuildError, StackError};
 use super::spec::{Constructor, Param, WordSpec};
-use super::value::{Kind, Percent};
+use super::value::{ParamKind, Percent};
 use super::{Stack, Word};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::fork::ForkDevice;
@@ -19,7 +19,7 @@ pub(super) const MEMORY: WordSpec = WordSpec {
     name: "memory",
     help: "a block device in memory; gone at unmount",
     argument: Some(
-        &Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 40 }, "the size of the device").required(),
+        &Param::new("size", ParamKind::Bytes { min: 4 * KIB, max: 1 << 40 }, "the size of the device").required(),
     ),
     options: &[],
     constructor: Constructor::VolatileDevice(|_, word| {
@@ -30,13 +30,17 @@ pub(super) const MEMORY: WordSpec = WordSpec {
 pub(super) const FILE: WordSpec = WordSpec {
     name: "file",
     help: "an image file or a block device of the host",
-    argument: Some(&Param::new("path", Kind::Path, "the path of an image file or a block device").required()),
+    argument: Some(&Param::new("path", ParamKind::Path, "the path of an image file or a block device").required()),
     options: &[
-        Param::new("size", Kind::Bytes { min: 64 * KIB, max: 1 << 60 }, "size of the image, where mkfs makes the file")
-            .only_mkfs(),
+        Param::new(
+            "size",
+            ParamKind::Bytes { min: 64 * KIB, max: 1 << 60 },
+            "size of the image, where mkfs makes the file",
+        )
+        .only_mkfs(),
         Param::new(
             "direct",
-            Kind::Choice(&["auto", "on", "off"]),
+            ParamKind::Choice(&["auto", "on", "off"]),
             "by-pass the host's page cache; auto: where that is faster",
         )
         .default("auto"),
@@ -61,42 +65,42 @@ pub(super) const DISK: WordSpec = WordSpec {
     help: "a modelled disk drive, from the catalogue, from a drive file, or from a data sheet's size, rpm, seek and rate",
     argument: Some(&Param::new(
         "drive",
-        Kind::Name { catalogue: drives, otherwise: DATA_SHEET_FORM },
+        ParamKind::Name { catalogue: drives, otherwise: DATA_SHEET_FORM },
         "a drive in the catalogue",
     )),
     options: &[
         Param::new(
             "scheduler",
-            Kind::Choice(&["clook", "fcfs", "sstf", "sptf"]),
+            ParamKind::Choice(&["clook", "fcfs", "sstf", "sptf"]),
             "which waiting request is next; without it, what the drive file says, or clook",
         ),
         Param::new(
             "age",
-            Kind::Integer { min: 0, max: 1_000_000 },
+            ParamKind::Integer { min: 0, max: 1_000_000 },
             "with sptf: microseconds that a request gains for each millisecond it waits",
         )
         .default("0"),
-        Param::new("keep", Kind::Switch, "store the data; without it, only the times are right").default("on"),
+        Param::new("keep", ParamKind::Switch, "store the data; without it, only the times are right").default("on"),
         Param::new(
             "overhead",
-            Kind::Switch,
+            ParamKind::Switch,
             "what each command costs; off where what is inside the drive pays it itself",
         )
         .default("on"),
         Param::new(
             "request",
-            Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
+            ParamKind::Bytes { min: 4 * KIB, max: 32 << 20 },
             "largest request that the host issues: 64KiB for the machines of [se95] (default what SCSI allows)",
         ),
-        Param::new(DRIVE_FILE, Kind::Path, "a drive file, for a drive that is not in the catalogue"),
+        Param::new(DRIVE_FILE, ParamKind::Path, "a drive file, for a drive that is not in the catalogue"),
         Param::new(
             "size",
-            Kind::Bytes { min: 1 << 20, max: 1 << 50 },
+            ParamKind::Bytes { min: 1 << 20, max: 1 << 50 },
             "capacity of a drive of which only a data sheet is known",
         ),
-        Param::new("rpm", Kind::Integer { min: 60, max: 100_000 }, "its revolutions a minute"),
-        Param::new("seek", Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) }, "its average seek"),
-        Param::new("rate", Kind::Bytes { min: 1 << 10, max: 1 << 40 }, "its media rate, in bytes a second"),
+        Param::new("rpm", ParamKind::Integer { min: 60, max: 100_000 }, "its revolutions a minute"),
+        Param::new("seek", ParamKind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) }, "its average seek"),
+        Param::new("rate", ParamKind::Bytes { min: 1 << 10, max: 1 << 40 }, "its media rate, in bytes a second"),
     ],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_disk(rt, word) })),
 };
@@ -184,7 +188,7 @@ const FAULTS: [(&str, Kinds, Effect); 4] = [
     ("no-space", Kinds::WRITE.union(Kinds::PROVISION), Effect::NoSpace),
 ];
 
-const CHANCE: Kind = Kind::Percent { max: Percent::ALL };
+const CHANCE: ParamKind = ParamKind::Percent { max: Percent::ALL };
 
 pub(super) const FAULT: WordSpec = WordSpec {
     name: "fault",
@@ -197,11 +201,11 @@ pub(super) const FAULT: WordSpec = WordSpec {
         Param::new("no-space", CHANCE, "share of writes for which there is no space").default("0%"),
         Param::new(
             "delay",
-            Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(3600) },
+            ParamKind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(3600) },
             "longest time by which a request starts later",
         )
         .default("0ns"),
-        Param::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "seed of what is drawn").default("1"),
+        Param::new("seed", ParamKind::Integer { min: 0, max: u64::MAX }, "seed of what is drawn").default("1"),
     ],
     constructor: Constructor::DeviceLayer(|rt, below, word| Box::pin(async { Ok(make_fault(rt, below, word)) })),
 };

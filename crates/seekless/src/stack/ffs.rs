@@ -6,7 +6,7 @@ use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
 use super::spec::{Constructor, Param, WordSpec};
-use super::value::{Kind, Percent, Value};
+use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::device::rescue::rescue;
 use crate::fs::Fs;
@@ -25,59 +25,68 @@ pub(super) const FFS: WordSpec = WordSpec {
     help: "Berkeley Fast File System [mc84], on UFS1",
     argument: None,
     options: &[
-        Param::new("block", Kind::Bytes { min: 4 * KIB, max: 64 * KIB }, "size of a block (default 8 KiB)").fixed(),
-        Param::new("fragment", Kind::Bytes { min: 512, max: 64 * KIB }, "size of a fragment (default 1 KiB)").fixed(),
+        Param::new("block", ParamKind::Bytes { min: 4 * KIB, max: 64 * KIB }, "size of a block (default 8 KiB)")
+            .fixed(),
+        Param::new("fragment", ParamKind::Bytes { min: 512, max: 64 * KIB }, "size of a fragment (default 1 KiB)")
+            .fixed(),
         Param::new(
             "profile",
-            Kind::Choice(&["plain", "newfs", "m8r0", "m8r2", "m1r2"]),
+            ParamKind::Choice(&["plain", "newfs", "m8r0", "m8r2", "m1r2"]),
             "layout: plain for drives that do not tell their shape, newfs as 4.4BSD made it, the others as in [se95]",
         )
         .default("plain")
         .fixed(),
         Param::new(
             "tracks",
-            Kind::Integer { min: 1, max: 1024 },
+            ParamKind::Integer { min: 1, max: 1024 },
             "tracks of a cylinder (default as the drive of [se95])",
         )
         .fixed(),
-        Param::new("sectors", Kind::Integer { min: 1, max: 65_535 }, "sectors of a track (default as [se95])").fixed(),
-        Param::new("rpm", Kind::Integer { min: 60, max: 100_000 }, "revolutions in a minute (default as [se95])")
+        Param::new("sectors", ParamKind::Integer { min: 1, max: 65_535 }, "sectors of a track (default as [se95])")
             .fixed(),
-        Param::new("cylinders", Kind::Integer { min: 1, max: 32_768 }, "cylinders of a group (default 16)").fixed(),
-        Param::new("groups", Kind::Integer { min: 1, max: 1 << 30 }, "most cylinder groups; the rest is not used")
+        Param::new("rpm", ParamKind::Integer { min: 60, max: 100_000 }, "revolutions in a minute (default as [se95])")
+            .fixed(),
+        Param::new("cylinders", ParamKind::Integer { min: 1, max: 32_768 }, "cylinders of a group (default 16)")
+            .fixed(),
+        Param::new("groups", ParamKind::Integer { min: 1, max: 1 << 30 }, "most cylinder groups; the rest is not used")
             .only_mkfs(),
         Param::new(
             "aged",
-            Kind::Percent { max: Percent::new(90) },
+            ParamKind::Percent { max: Percent::new(90) },
             "how full it is from the beginning, with free space in pieces as after long use [se95]; 0%: empty",
         )
         .only_mkfs(),
-        Param::new("maxcontig", Kind::Integer { min: 1, max: 65_536 }, "blocks laid out in a row").fixed(),
-        Param::new("rotdelay", Kind::Integer { min: 0, max: 1000 }, "gap between rows of blocks, in ms").fixed(),
-        Param::new("maxbpg", Kind::Integer { min: 1, max: 1 << 30 }, "blocks of one file in a group").fixed(),
-        Param::new("minfree", Kind::Percent { max: Percent::new(50) }, "space kept back (default 5%)").fixed(),
-        Param::new("inode", Kind::Bytes { min: 128, max: MIB }, "bytes of the volume for each inode").fixed(),
-        Param::new("lite2", Kind::Switch, "write the superblock as 4.4BSD-Lite2 did").default("off").fixed(),
-        Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
+        Param::new("maxcontig", ParamKind::Integer { min: 1, max: 65_536 }, "blocks laid out in a row").fixed(),
+        Param::new("rotdelay", ParamKind::Integer { min: 0, max: 1000 }, "gap between rows of blocks, in ms").fixed(),
+        Param::new("maxbpg", ParamKind::Integer { min: 1, max: 1 << 30 }, "blocks of one file in a group").fixed(),
+        Param::new("minfree", ParamKind::Percent { max: Percent::new(50) }, "space kept back (default 5%)").fixed(),
+        Param::new("inode", ParamKind::Bytes { min: 128, max: MIB }, "bytes of the volume for each inode").fixed(),
+        Param::new("lite2", ParamKind::Switch, "write the superblock as 4.4BSD-Lite2 did").default("off").fixed(),
+        Param::new("label", ParamKind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
         Param::new(
             "metadata",
-            Kind::Choice(&["sync", "softdep", "async"]),
+            ParamKind::Choice(&["sync", "softdep", "async"]),
             "metadata at once, later in order, or later",
         )
         .default("sync"),
-        Param::new("update", Kind::Duration { min: Nanos::from_millis(1), max: DAY }, "time between updates")
+        Param::new("update", ParamKind::Duration { min: Nanos::from_millis(1), max: DAY }, "time between updates")
             .default("30s"),
-        Param::new("cache", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for clean blocks").default("8MiB"),
-        Param::new("dirty", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
+        Param::new("cache", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for clean blocks")
+            .default("8MiB"),
+        Param::new("dirty", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
             .default("4MiB"),
-        Param::new("cluster", Kind::Bytes { min: 4 * KIB, max: 16 * MIB }, "largest request for file data")
+        Param::new("cluster", ParamKind::Bytes { min: 4 * KIB, max: 16 * MIB }, "largest request for file data")
             .default("64KiB"),
-        Param::new("readahead", Kind::Switch, "read ahead for sequential readers").default("on"),
-        Param::new("realloc", Kind::Switch, "move the blocks of a cluster together before it is written")
+        Param::new("readahead", ParamKind::Switch, "read ahead for sequential readers").default("on"),
+        Param::new("realloc", ParamKind::Switch, "move the blocks of a cluster together before it is written")
             .default("off"),
-        Param::new("gather", Kind::Switch, "updates write neighbouring blocks of a file as one request, unlike 4.4BSD")
-            .default("off"),
-        Param::new("reserve", Kind::Switch, "let files fill the space that is kept back").default("off"),
+        Param::new(
+            "gather",
+            ParamKind::Switch,
+            "updates write neighbouring blocks of a file as one request, unlike 4.4BSD",
+        )
+        .default("off"),
+        Param::new("reserve", ParamKind::Switch, "let files fill the space that is kept back").default("off"),
     ],
     constructor: Constructor::FileSystem(&Ffs),
 };

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::error::{BuildError, StackError};
 use super::spec::{Constructor, Param, WordSpec};
-use super::value::{Kind, Percent};
+use super::value::{ParamKind, Percent};
 use super::{Stack, Word};
 use crate::device::Device;
 use crate::flash::{Cells, Fill, HostManaged, Interface, Model, Options, Ssd, SsdDevice, WriteBuffer, Zns, ZnsDevice};
@@ -15,9 +15,9 @@ fn ssds() -> Vec<&'static str> {
     Ssd::names().collect()
 }
 
-const COUNT: Kind = Kind::Integer { min: 1, max: 65_536 };
-const TIME: Kind = Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(10) };
-const RATE: Kind = Kind::Bytes { min: 1 << 10, max: 1 << 40 };
+const COUNT: ParamKind = ParamKind::Integer { min: 1, max: 65_536 };
+const TIME: ParamKind = ParamKind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(10) };
+const RATE: ParamKind = ParamKind::Bytes { min: 1 << 10, max: 1 << 40 };
 
 /// The options of a word: its own, and those of the cells and of the interface, which all flash drives have.
 macro_rules! options {
@@ -26,8 +26,8 @@ macro_rules! options {
             $($own,)*
             Param::new("channels", COUNT, "channels to the dies"),
             Param::new("dies", COUNT, "dies, on all channels together"),
-            Param::new("planes", Kind::Integer { min: 1, max: 64 }, "planes of a die, which work together"),
-            Param::new("page", Kind::Bytes { min: 4 * KIB, max: 1 << 20 }, "bytes of a page"),
+            Param::new("planes", ParamKind::Integer { min: 1, max: 64 }, "planes of a die, which work together"),
+            Param::new("page", ParamKind::Bytes { min: 4 * KIB, max: 1 << 20 }, "bytes of a page"),
             Param::new("read", TIME, "time to read a page"),
             Param::new("program", TIME, "time to program a page in each plane"),
             Param::new("erase", TIME, "time to erase a block in each plane"),
@@ -57,40 +57,43 @@ pub(super) const SSD: WordSpec = WordSpec {
     argument: Some(
         &Param::new(
             "drive",
-            Kind::Name { catalogue: ssds, otherwise: "and its figures as options: ssd:nvme-a,dies=64,program=700us" },
+            ParamKind::Name {
+                catalogue: ssds,
+                otherwise: "and its figures as options: ssd:nvme-a,dies=64,program=700us",
+            },
             "a drive in the catalogue",
         )
         .default("nvme-a"),
     ),
     options: options![
-        Param::new("size", Kind::Bytes { min: 1 << 20, max: 15 << 40 }, "capacity (default that of the drive)"),
-        Param::new("fill", Kind::Choice(&["fresh", "sequential", "random"]), "what was written before")
+        Param::new("size", ParamKind::Bytes { min: 1 << 20, max: 15 << 40 }, "capacity (default that of the drive)"),
+        Param::new("fill", ParamKind::Choice(&["fresh", "sequential", "random"]), "what was written before")
             .default("fresh"),
         Param::new(
             "spare",
-            Kind::Percent { max: Percent::ALL },
+            ParamKind::Percent { max: Percent::ALL },
             "spare capacity for garbage collection, as a share of the size",
         ),
         Param::new(
             "pages",
-            Kind::Integer { min: 1, max: 1 << 20 },
+            ParamKind::Integer { min: 1, max: 1 << 20 },
             "pages of an erase block (default that of the drive; fewer with a smaller size)",
         ),
-        Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
-        Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
+        Param::new("buffer", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
+        Param::new("protected", ParamKind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
         Param::new(
             "journal",
-            Kind::Bytes { min: 0, max: 1 << 20 },
+            ParamKind::Bytes { min: 0, max: 1 << 20 },
             "mapping journal for each write that is not sequential"
         ),
-        Param::new("block", Kind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
+        Param::new("block", ParamKind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
             .default("512B"),
         Param::new(
             "request",
-            Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
+            ParamKind::Bytes { min: 4 * KIB, max: 32 << 20 },
             "largest request that the host issues (default 128KiB)",
         ),
-        Param::new("keep", Kind::Switch, "store the data; without it, only the times are right").default("on"),
+        Param::new("keep", ParamKind::Switch, "store the data; without it, only the times are right").default("on"),
     ],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_ssd(rt, word) })),
 };
@@ -199,7 +202,7 @@ fn znss() -> Vec<&'static str> {
     Zns::names().collect()
 }
 
-const LIMIT: Kind = Kind::Integer { min: 0, max: 1 << 20 };
+const LIMIT: ParamKind = ParamKind::Integer { min: 0, max: 1 << 20 };
 
 pub(super) const ZNS: WordSpec = WordSpec {
     name: "zns",
@@ -207,26 +210,29 @@ pub(super) const ZNS: WordSpec = WordSpec {
     argument: Some(
         &Param::new(
             "drive",
-            Kind::Name { catalogue: znss, otherwise: "and its figures as options: zns:zns-a,zones=64,capacity=96MiB" },
+            ParamKind::Name {
+                catalogue: znss,
+                otherwise: "and its figures as options: zns:zns-a,zones=64,capacity=96MiB",
+            },
             "a drive in the catalogue",
         )
         .default("zns-a"),
     ),
     options: options![
-        Param::new("zones", Kind::Integer { min: 1, max: 1 << 20 }, "zones (default those of the drive)"),
-        Param::new("zone", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "distance from one zone to the next"),
-        Param::new("capacity", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "bytes of a zone that can be written"),
+        Param::new("zones", ParamKind::Integer { min: 1, max: 1 << 20 }, "zones (default those of the drive)"),
+        Param::new("zone", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "distance from one zone to the next"),
+        Param::new("capacity", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "bytes of a zone that can be written"),
         Param::new("open", LIMIT, "zones that can be open at once; 0 for no limit"),
         Param::new("active", LIMIT, "zones that can be open or closed at once; 0 for no limit"),
-        Param::new("fill", Kind::Choice(&["fresh", "sequential"]), "fresh: all zones are empty; sequential: full")
+        Param::new("fill", ParamKind::Choice(&["fresh", "sequential"]), "fresh: all zones are empty; sequential: full")
             .default("fresh"),
         Param::new("append", TIME, "the controller's processor for an append beyond a write"),
         Param::new("append-latency", TIME, "further latency of an append, which overlaps that of other appends"),
-        Param::new("buffer", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
-        Param::new("protected", Kind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
-        Param::new("block", Kind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
+        Param::new("buffer", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "its write buffer"),
+        Param::new("protected", ParamKind::Switch, "the write buffer survives power cuts, and a flush costs nothing"),
+        Param::new("block", ParamKind::Bytes { min: 512, max: 4096 }, "smallest unit that the host can address")
             .default("4KiB"),
-        Param::new("keep", Kind::Switch, "store the data; without it, only the times are right").default("on"),
+        Param::new("keep", ParamKind::Switch, "store the data; without it, only the times are right").default("on"),
     ],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_zns(rt, word) })),
 };
@@ -285,7 +291,7 @@ pub(super) const SMR: WordSpec = WordSpec {
     help: "zones over a modelled disk, as a host-managed shingled disk has them; lfs can be on it, with zoned between them",
     argument: None,
     options: &[
-        Param::new("zone", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "size of a zone").default("256MiB"),
+        Param::new("zone", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "size of a zone").default("256MiB"),
         Param::new("open", LIMIT, "zones that can be open at once; 0 for no limit").default("128"),
     ],
     constructor: Constructor::DeviceLayer(|_, below, word| Box::pin(async move { make_smr(below, word) })),

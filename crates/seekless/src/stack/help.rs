@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::order::Role;
 use super::spec::{Param, WordSpec};
-use super::value::Kind;
+use super::value::ParamKind;
 use super::words::WORDS;
 
 impl WordSpec {
@@ -31,7 +31,7 @@ impl Param {
     /// Placeholder of the argument in a help text: `PATH`, `DRIVE`.
     fn placeholder(&self) -> String {
         match self.kind {
-            Kind::Name { .. } => self.name.to_uppercase(),
+            ParamKind::Name { .. } => self.name.to_uppercase(),
             kind => kind.placeholder(),
         }
     }
@@ -90,7 +90,7 @@ pub fn help() -> String {
                 && let words @ [_, ..] = &argument.kind.words()[..]
             {
                 let _ = writeln!(text, "      {}: {}", argument.placeholder(), words.join(", "));
-                if let Kind::Name { otherwise, .. } = argument.kind {
+                if let ParamKind::Name { otherwise, .. } = argument.kind {
                     let _ = writeln!(text, "      {otherwise}");
                 }
             }

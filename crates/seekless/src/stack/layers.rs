@@ -6,7 +6,7 @@ use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Finding};
 use super::spec::{Constructor, LayerSpec, LeafOpener, Param, WordSpec};
-use super::value::{Kind, Value};
+use super::value::{ParamKind, Value};
 use crate::fs::Fs;
 use crate::layer::codecs::{Codec, Copy, Deflate, Key, Lz4, Sealed, Uuencode, Zstd};
 use crate::layer::log::{self, Options, format};
@@ -20,7 +20,7 @@ pub(super) const WRAP: WordSpec = WordSpec {
     argument: None,
     options: &[Param::new(
         "passthrough",
-        Kind::Switch,
+        ParamKind::Switch,
         "the kernel may read and write files of a `hostdir` below past this layer",
     )
     .default("off")],
@@ -60,7 +60,7 @@ const ENCODING: LayerSpec = LayerSpec {
 
 const CHUNK: Param = Param::new(
     "chunk",
-    Kind::Bytes { min: 1 << format::CHUNK_SHIFT_MIN, max: 1 << format::CHUNK_SHIFT_MAX },
+    ParamKind::Bytes { min: 1 << format::CHUNK_SHIFT_MIN, max: 1 << format::CHUNK_SHIFT_MAX },
     "bytes of new files that are encoded together, a power of two: larger ones take less space, smaller ones less time \
      to change",
 )
@@ -68,7 +68,7 @@ const CHUNK: Param = Param::new(
 
 const PLAIN: Param = Param::new(
     "plain",
-    Kind::Choice(&["pass", "error"]),
+    ParamKind::Choice(&["pass", "error"]),
     "files below that were not written by such a layer: shown and changed as they are, or refused",
 )
 .default("pass");
@@ -76,12 +76,12 @@ const PLAIN: Param = Param::new(
 pub(super) const ENCRYPT: WordSpec = WordSpec {
     name: "encrypt",
     help: "encrypts and authenticates the contents of files; names, sizes and times can be read by all",
-    argument: Some(&Param::new("key", Kind::Path, "key file, made by `seekless key`").required()),
+    argument: Some(&Param::new("key", ParamKind::Path, "key file, made by `seekless key`").required()),
     options: &[
-        Param::new("passphrase", Kind::Path, "file with the passphrase of the key, for example /dev/stdin"),
+        Param::new("passphrase", ParamKind::Path, "file with the passphrase of the key, for example /dev/stdin"),
         Param::new(
             "compress",
-            Kind::Choice(&["none", "lz4", "zstd", "gzip"]),
+            ParamKind::Choice(&["none", "lz4", "zstd", "gzip"]),
             "what is done before encryption: sizes then reveal something about the contents",
         )
         .default("none"),
@@ -98,35 +98,36 @@ const ENCRYPT_PLAIN: Param = PLAIN.default("error");
 
 const INDEX: Param = Param::new(
     "index",
-    Kind::Choice(&["log", "classic"]),
+    ParamKind::Choice(&["log", "classic"]),
     "how files are stored: `log`; or `classic`, as published, for comparison [za01]: with F.idx beside F, without checksums, \
      and with the file that is written in danger when the power fails",
 )
 .default("log");
 
 const TAILS: Param =
-    Param::new("tails", Kind::Switch, "`classic`: the last bytes of a file are stored unencoded [za01]").default("on");
+    Param::new("tails", ParamKind::Switch, "`classic`: the last bytes of a file are stored unencoded [za01]")
+        .default("on");
 
 const WRITE_BACK: Param = Param::new(
     "write-back",
-    Kind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(86_400) },
+    ParamKind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(86_400) },
     "longest time that a change waits in memory",
 )
 .default("5s");
 
 const DIRTY: Param =
-    Param::new("dirty", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for changes before writers wait")
+    Param::new("dirty", ParamKind::Bytes { min: MIB, max: 1 << 40 }, "memory for changes before writers wait")
         .default("32MiB");
 
 const CACHE: Param =
-    Param::new("cache", Kind::Bytes { min: 0, max: 1 << 40 }, "memory for decoded chunks").default("8MiB");
+    Param::new("cache", ParamKind::Bytes { min: 0, max: 1 << 40 }, "memory for decoded chunks").default("8MiB");
 
 pub(super) const ZSTD: WordSpec = WordSpec {
     name: "zstd",
     help: "compresses files with Zstandard: a good choice for anything",
     argument: None,
     options: &[
-        Param::new("level", Kind::Integer { min: 1, max: 22 }, "1 is fastest, 22 smallest").default("3"),
+        Param::new("level", ParamKind::Integer { min: 1, max: 22 }, "1 is fastest, 22 smallest").default("3"),
         CHUNK,
         PLAIN,
         WRITE_BACK,
@@ -151,7 +152,7 @@ pub(super) const GZIP: WordSpec = WordSpec {
     help: "compresses files with Deflate, as Gzipfs of [za01] did",
     argument: None,
     options: &[
-        Param::new("level", Kind::Integer { min: 1, max: 9 }, "1 is fastest, 9 smallest").default("6"),
+        Param::new("level", ParamKind::Integer { min: 1, max: 9 }, "1 is fastest, 9 smallest").default("6"),
         CHUNK,
         PLAIN,
         WRITE_BACK,

@@ -10,7 +10,7 @@ use super::logs::{
     reserve_permille,
 };
 use super::spec::{Constructor, Param, WordSpec};
-use super::value::{Kind, Percent, Value};
+use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::fs::lfs::{self, CleanerPolicy, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo, layout};
@@ -24,44 +24,44 @@ pub(super) const LFS: WordSpec = WordSpec {
     options: &[
         Param::new(
             "segment",
-            Kind::Bytes {
+            ParamKind::Bytes {
                 min: layout::SEGMENT_SECTORS_MIN * SECTOR_BYTES,
                 max: layout::SEGMENT_SECTORS_MAX * SECTOR_BYTES,
             },
             "size of a segment of the log (default by the size of the volume)",
         )
         .fixed(),
-        Param::new("reserve", Kind::Percent { max: Percent::new(50) }, "space reserved for the cleaner")
+        Param::new("reserve", ParamKind::Percent { max: Percent::new(50) }, "space reserved for the cleaner")
             .default("5%")
             .fixed(),
         LABEL,
         UUID,
-        Param::new("cleaner", Kind::Choice(&lfs::CLEANER_NAMES), "which segments are cleaned first")
+        Param::new("cleaner", ParamKind::Choice(&lfs::CLEANER_NAMES), "which segments are cleaned first")
             .default("age-sort"),
         Param::new(
             "checkpoint",
-            Kind::Duration { min: Nanos::from_millis(1), max: DAY },
+            ParamKind::Duration { min: Nanos::from_millis(1), max: DAY },
             "longest time between checkpoints [ro92 §4.1]",
         )
         .default("30s"),
         WRITE_BACK,
         CACHE,
         DIRTY,
-        Param::new("discard", Kind::Switch, "discard cleaned segments on the storage below; a mount does so after 30 s, unless it has reused them by then")
+        Param::new("discard", ParamKind::Switch, "discard cleaned segments on the storage below; a mount does so after 30 s, unless it has reused them by then")
             .default("on"),
         Param::new(
             "indirect",
-            Kind::Choice(&["checkpoint", "log"]),
+            ParamKind::Choice(&["checkpoint", "log"]),
             "when indirect blocks are written: at checkpoints, or with every transaction as in [ro92]",
         )
         .default("checkpoint"),
         Param::new(
             "overlap",
-            Kind::Switch,
+            ParamKind::Switch,
             "programs make changes while earlier ones are being written; off: they wait, as in the arithmetic of [se95 §4]",
         )
         .default("on"),
-        Param::new("readahead", Kind::Switch, "read ahead for sequential readers").default("on"),
+        Param::new("readahead", ParamKind::Switch, "read ahead for sequential readers").default("on"),
         READ_ONLY,
     ],
     constructor: Constructor::FileSystem(&Lfs),

@@ -6,7 +6,7 @@ use super::Word;
 use super::error::BuildError;
 use super::file_systems::{Checked, Finding, Identity};
 use super::spec::Param;
-use super::value::{Kind, Value};
+use super::value::{ParamKind, Value};
 use crate::device::Device;
 use crate::device::rescue::rescue_right;
 use crate::fs::lfs::Fsck;
@@ -18,26 +18,26 @@ const LABEL_BYTES_MAX: usize = 63;
 pub(super) const DAY: Nanos = Nanos::from_secs(86_400);
 
 pub(super) const LABEL: Param =
-    Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed();
+    Param::new("label", ParamKind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed();
 
 pub(super) const UUID: Param =
-    Param::new("uuid", Kind::Uuid, "name of the volume, for programs (default drawn by mkfs)").fixed();
+    Param::new("uuid", ParamKind::Uuid, "name of the volume, for programs (default drawn by mkfs)").fixed();
 
 pub(super) const WRITE_BACK: Param = Param::new(
     "write-back",
-    Kind::Duration { min: Nanos::from_millis(1), max: DAY },
+    ParamKind::Duration { min: Nanos::from_millis(1), max: DAY },
     "longest time that a change waits in memory",
 )
 .default("5s");
 
 pub(super) const CACHE: Param =
-    Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean blocks").default("32MiB");
+    Param::new("cache", ParamKind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean blocks").default("32MiB");
 
 pub(super) const DIRTY: Param =
-    Param::new("dirty", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
+    Param::new("dirty", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
         .default("16MiB");
 
-pub(super) const READ_ONLY: Param = Param::new("ro", Kind::Switch, "change nothing").default("off");
+pub(super) const READ_ONLY: Param = Param::new("ro", ParamKind::Switch, "change nothing").default("off");
 
 /// The word's `reserve` in the unit of the formats.
 pub(super) fn reserve_permille(word: &Word) -> Result<u32, BuildError> {

@@ -78,7 +78,7 @@ pub use spec::{
     Check, Constructor, Convert, LayerSpec, LeafOpener, NoLeaves, OpenContext, Param, ProgressFn, Purpose, Sharing,
     Spread, StoredArray, StoredDevice, WordSpec,
 };
-pub use value::{Kind, Percent, Value, nearest, read_bytes};
+pub use value::{ParamKind, Percent, Value, nearest, read_bytes};
 pub use words::WORDS;
 
 use crate::units::Nanos;
@@ -236,7 +236,7 @@ impl Word {
         }
     }
 
-    /// Bytes of a [`Kind::Bytes`] with a default or required.
+    /// Bytes of a [`ParamKind::Bytes`] with a default or required.
     ///
     /// # Panics
     /// This and the next ones, when the row of [`WORDS`] has another type.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::error::{StackError, unknown};
 use super::spec::{Param, WordSpec};
-use super::value::{Kind, nearest};
+use super::value::{ParamKind, nearest};
 use super::{Setting, Stack, Word};
 
 /// Longest line that is parsed. A stack has a few words; a path has at most 4096 bytes. An error is shown below the line, in as many
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
     fn items(&mut self, spec: &'static WordSpec, settings: &mut Vec<Setting>) -> Result<(), StackError> {
         loop {
             let is_first = settings.is_empty();
-            let whole = is_first && spec.argument.is_some_and(|argument| matches!(argument.kind, Kind::Path));
+            let whole = is_first && spec.argument.is_some_and(|argument| matches!(argument.kind, ParamKind::Path));
             let item = self.item(whole)?;
             let setting = self.setting(spec, is_first, item)?;
             if let Some(earlier) = settings.iter().find(|earlier| earlier.param.name == setting.param.name) {
@@ -325,7 +325,7 @@ impl<'a> Parser<'a> {
             _ => format!("options of `{}`: {}", spec.name, names().collect::<Vec<_>>().join(", ")),
         };
         match spec.argument.map(|argument| argument.kind) {
-            Some(Kind::Path) => {
+            Some(ParamKind::Path) => {
                 error.hint(format!("{options}\nif the comma belongs to the path, put the path in quotes"))
             }
             _ => error.hint(options),

@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Probed};
-use super::value::{Kind, Value};
+use super::value::{ParamKind, Value};
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::layer::log::pack::{Direction, Progress};
@@ -28,7 +28,7 @@ pub struct WordSpec {
 /// An argument or an option of a word.
 pub struct Param {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: ParamKind,
     /// The default, as it would be written.
     pub default: Option<&'static str>,
     /// The word is invalid without it.
@@ -47,7 +47,7 @@ pub struct Param {
 
 impl Param {
     /// An option without a default.
-    pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Param {
+    pub const fn new(name: &'static str, kind: ParamKind, help: &'static str) -> Param {
         Param { name, kind, default: None, required: false, fixed: false, kept_with: None, only_mkfs: false, help }
     }
 

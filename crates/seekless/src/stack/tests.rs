@@ -362,22 +362,22 @@ fn the_table_of_words_is_sound() {
 }
 
 /// A value for `kind` drawn from `rng`.
-fn random_value(kind: &Kind, rng: &mut Rng) -> Value {
+fn random_value(kind: &ParamKind, rng: &mut Rng) -> Value {
     match *kind {
-        Kind::Bytes { min, max } => Value::Bytes(rng.between(min, max)),
-        Kind::Duration { min, max } => Value::Duration(Nanos(rng.between(min.0, max.0))),
-        Kind::Percent { max } => {
+        ParamKind::Bytes { min, max } => Value::Bytes(rng.between(min, max)),
+        ParamKind::Duration { min, max } => Value::Duration(Nanos(rng.between(min.0, max.0))),
+        ParamKind::Percent { max } => {
             Value::Percent(Percent { hundredths: rng.between(0, u64::from(max.hundredths)) as u32 })
         }
-        Kind::Integer { min, max } => Value::Integer(rng.between(min, max)),
-        Kind::Switch => Value::Switch(rng.chance(1, 2)),
-        Kind::Choice(_) | Kind::Name { .. } => {
+        ParamKind::Integer { min, max } => Value::Integer(rng.between(min, max)),
+        ParamKind::Switch => Value::Switch(rng.chance(1, 2)),
+        ParamKind::Choice(_) | ParamKind::Name { .. } => {
             let words = kind.words();
             Value::Choice(words[rng.below(words.len() as u64) as usize])
         }
-        Kind::Text { .. } => Value::Text(random_text(rng)),
-        Kind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
-        Kind::Path => Value::Path(random_text(rng) + "x{}"),
+        ParamKind::Text { .. } => Value::Text(random_text(rng)),
+        ParamKind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
+        ParamKind::Path => Value::Path(random_text(rng) + "x{}"),
     }
 }
 

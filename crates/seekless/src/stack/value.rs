@@ -11,7 +11,7 @@ use crate::units::{GIB, KIB, MIB, Nanos};
 /// Type of an option, with limits that hold everywhere. A limit that depends on the file system (such as a segment that
 /// must be a multiple of its block) is checked when that is built.
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub enum ParamKind {
     /// A number of bytes, `min..=max`: `512KiB`, `1.5GiB`.
     Bytes { min: u64, max: u64 },
     /// A length of time, `min..=max`: `30s`, `2.5ms`.
@@ -35,7 +35,7 @@ pub enum Kind {
     Path,
 }
 
-/// A value of a [`Kind`].
+/// A value of a [`ParamKind`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     Bytes(u64),
@@ -43,7 +43,7 @@ pub enum Value {
     Percent(Percent),
     Integer(u64),
     Switch(bool),
-    /// One of the words of a [`Kind::Choice`] or [`Kind::Name`].
+    /// One of the words of a [`ParamKind::Choice`] or [`ParamKind::Name`].
     Choice(&'static str),
     Text(String),
     Uuid(Uuid),
@@ -88,7 +88,7 @@ impl BadValue {
 /// # Errors
 /// What is wrong with it, and what is expected.
 pub fn read_bytes(text: &str) -> Result<u64, String> {
-    match (Kind::Bytes { min: 0, max: u64::MAX }).read(text) {
+    match (ParamKind::Bytes { min: 0, max: u64::MAX }).read(text) {
         Ok(Value::Bytes(bytes)) => Ok(bytes),
         Ok(_) => unreachable!("a number of bytes was asked for"),
         Err(BadValue { problem, hint }) => Err(hint.map_or(problem.clone(), |hint| format!("{problem}; {hint}"))),
@@ -126,22 +126,22 @@ const TIME_UNITS: &[(&str, u64)] = &[
 /// Units in which values are written, largest first.
 const BYTE_UNITS_WRITTEN: &[(&str, u64)] = &[("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
 
-impl Kind {
+impl ParamKind {
     /// Parses `text`.
     pub(super) fn read(&self, text: &str) -> Result<Value, BadValue> {
         match *self {
-            Kind::Bytes { min, max } => {
+            ParamKind::Bytes { min, max } => {
                 let bytes = read_measure(text, BYTE_UNITS).map_err(|problem| problem.said("a size", "512KiB"))?;
                 check_range(bytes, min, max, Value::Bytes)
             }
-            Kind::Duration { min, max } => {
+            ParamKind::Duration { min, max } => {
                 let nanos = match text {
                     "0" => 0,
                     _ => read_measure(text, TIME_UNITS).map_err(|problem| problem.said("a time", "30s or 5ms"))?,
                 };
                 check_range(nanos, min.0, max.0, |nanos| Value::Duration(Nanos(nanos)))
             }
-            Kind::Percent { max } => {
+            ParamKind::Percent { max } => {
                 // `%` is a unit of a hundred hundredths.
                 let hundredths =
                     read_measure(text, &[("%", 100)]).map_err(|problem| problem.said("a percentage", "5%"))?;
@@ -150,60 +150,60 @@ impl Kind {
                 };
                 check_range(hundredths, 0, u64::from(max.hundredths), percent)
             }
-            Kind::Integer { min, max } => {
+            ParamKind::Integer { min, max } => {
                 let number = read_measure(text, &[("", 1)]).map_err(|problem| problem.said("a whole number", "4"))?;
                 check_range(number, min, max, Value::Integer)
             }
-            Kind::Switch => match text {
+            ParamKind::Switch => match text {
                 "on" => Ok(Value::Switch(true)),
                 "off" => Ok(Value::Switch(false)),
                 _ => Err(BadValue::new(format!("`{text}` is neither `on` nor `off`"), "use on or off")),
             },
-            Kind::Choice(words) => read_choice(text, words),
-            Kind::Name { catalogue, otherwise } => read_choice(text, &catalogue())
+            ParamKind::Choice(words) => read_choice(text, words),
+            ParamKind::Name { catalogue, otherwise } => read_choice(text, &catalogue())
                 .map_err(|bad| BadValue { hint: bad.hint.map(|hint| format!("{hint}; {otherwise}")), ..bad }),
-            Kind::Text { bytes_max } if text.len() > bytes_max => Err(BadValue {
+            ParamKind::Text { bytes_max } if text.len() > bytes_max => Err(BadValue {
                 problem: format!("text of {} bytes is too long; at most {bytes_max} bytes fit", text.len()),
                 hint: None,
             }),
-            Kind::Text { .. } => Ok(Value::Text(text.to_owned())),
-            Kind::Uuid => match Uuid::try_parse(text) {
+            ParamKind::Text { .. } => Ok(Value::Text(text.to_owned())),
+            ParamKind::Uuid => match Uuid::try_parse(text) {
                 Ok(uuid) => Ok(Value::Uuid(uuid)),
                 Err(_) => Err(BadValue::new(
                     format!("`{text}` is not a UUID"),
                     "expected a UUID such as 67e55044-10b1-426f-9247-bb680e5fe0c8",
                 )),
             },
-            Kind::Path if text.contains('\0') => {
+            ParamKind::Path if text.contains('\0') => {
                 Err(BadValue { problem: "a path has no NUL in it".into(), hint: None })
             }
-            Kind::Path if text.is_empty() => Err(BadValue { problem: "the path is empty".into(), hint: None }),
-            Kind::Path => Ok(Value::Path(text.to_owned())),
+            ParamKind::Path if text.is_empty() => Err(BadValue { problem: "the path is empty".into(), hint: None }),
+            ParamKind::Path => Ok(Value::Path(text.to_owned())),
         }
     }
 
     /// The placeholder for a value in help texts.
     pub fn placeholder(&self) -> String {
         match *self {
-            Kind::Bytes { .. } => "SIZE".into(),
-            Kind::Duration { .. } => "TIME".into(),
-            Kind::Percent { .. } => "PERCENT".into(),
-            Kind::Integer { .. } => "NUMBER".into(),
-            Kind::Switch => "on|off".into(),
-            Kind::Choice(words) => words.join("|"),
-            Kind::Name { .. } => "NAME".into(),
-            Kind::Text { .. } => "TEXT".into(),
-            Kind::Uuid => "UUID".into(),
-            Kind::Path => "PATH".into(),
+            ParamKind::Bytes { .. } => "SIZE".into(),
+            ParamKind::Duration { .. } => "TIME".into(),
+            ParamKind::Percent { .. } => "PERCENT".into(),
+            ParamKind::Integer { .. } => "NUMBER".into(),
+            ParamKind::Switch => "on|off".into(),
+            ParamKind::Choice(words) => words.join("|"),
+            ParamKind::Name { .. } => "NAME".into(),
+            ParamKind::Text { .. } => "TEXT".into(),
+            ParamKind::Uuid => "UUID".into(),
+            ParamKind::Path => "PATH".into(),
         }
     }
 
     /// The possible words, where there is a list of them.
     pub fn words(&self) -> Vec<&'static str> {
         match *self {
-            Kind::Switch => vec!["on", "off"],
-            Kind::Choice(words) => words.to_vec(),
-            Kind::Name { catalogue, .. } => catalogue(),
+            ParamKind::Switch => vec!["on", "off"],
+            ParamKind::Choice(words) => words.to_vec(),
+            ParamKind::Name { catalogue, .. } => catalogue(),
             _ => Vec::new(),
         }
     }

@@ -8,7 +8,7 @@ use super::arrays::new_uuid;
 use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
 use super::spec::{Constructor, OpenContext, Param, StoredDevice, WordSpec};
-use super::value::{Kind, Percent, Value};
+use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{KIB, Nanos, SECTOR_BYTES};
@@ -18,7 +18,7 @@ use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check, probe}
 
 pub(super) const SNAPSHOT: Param = Param::new(
     "snapshot",
-    Kind::Text { bytes_max: NAME_BYTES_MAX },
+    ParamKind::Text { bytes_max: NAME_BYTES_MAX },
     "the disk as it was when the snapshot of this name was taken, to be read only",
 );
 
@@ -27,26 +27,26 @@ pub(super) const VLD: WordSpec = WordSpec {
     help: "a virtual log disk: writes go near the head, or are sequential where there is none [wa99]",
     argument: None,
     options: &[
-        Param::new("block", Kind::Bytes { min: SECTOR_BYTES, max: BLOCK_BYTES_MAX as u64 }, "unit of the map")
+        Param::new("block", ParamKind::Bytes { min: SECTOR_BYTES, max: BLOCK_BYTES_MAX as u64 }, "unit of the map")
             .default("4KiB")
             .fixed(),
         Param::new(
             "log",
-            Kind::Choice(&["tree", "append"]),
+            ParamKind::Choice(&["tree", "append"]),
             "how the map is kept: the virtual log, or a log in a fixed place",
         )
         .default("tree")
         .fixed(),
         Param::new(
             "reserve",
-            Kind::Percent { max: Percent { hundredths: 9_000 } },
+            ParamKind::Percent { max: Percent { hundredths: 9_000 } },
             "share of the space that is held back, so that a full disk still has free blocks to choose from",
         )
         .default("7%")
         .only_mkfs(),
         Param::new(
             "snapshots",
-            Kind::Integer { min: 0, max: SNAPSHOTS_MAX as u64 },
+            ParamKind::Integer { min: 0, max: SNAPSHOTS_MAX as u64 },
             "number of snapshots that fit; each costs two percent of the disk",
         )
         .default("0")
@@ -54,43 +54,43 @@ pub(super) const VLD: WordSpec = WordSpec {
         SNAPSHOT,
         Param::new(
             "commit",
-            Kind::Choice(&["auto", "each", "flush"]),
+            ParamKind::Choice(&["auto", "each", "flush"]),
             "writes are durable each by itself, or with the next flush; auto: each where there is a head or no cache",
         )
         .default("auto"),
         Param::new(
             "keep",
-            Kind::Percent { max: Percent { hundredths: 9_500 } },
+            ParamKind::Percent { max: Percent { hundredths: 9_500 } },
             "share of a track that stays free when empty tracks are filled",
         )
         .default("25%"),
         Param::new(
             "window",
-            Kind::Bytes { min: 64 * KIB, max: 1 << 50 },
+            ParamKind::Bytes { min: 64 * KIB, max: 1 << 50 },
             "where later pieces of the log may be: what the next start searches after a power cut, at most",
         )
         .default("64MiB"),
-        Param::new("compact", Kind::Switch, "empty tracks while idle, where there is a head").default("on"),
-        Param::new("order", Kind::Switch, "also put blocks in order, for sequential reads").default("on"),
+        Param::new("compact", ParamKind::Switch, "empty tracks while idle, where there is a head").default("on"),
+        Param::new("order", ParamKind::Switch, "also put blocks in order, for sequential reads").default("on"),
         Param::new(
             "quiet",
-            Kind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(3600) },
+            ParamKind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(3600) },
             "idle time before that begins",
         )
         .default("10ms"),
         Param::new(
             "tracks",
-            Kind::Integer { min: 0, max: 1024 },
+            ParamKind::Integer { min: 0, max: 1024 },
             "whole tracks to keep in memory for sequential reads, where there is a head",
         )
         .default("4"),
         Param::new(
             "command",
-            Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) },
+            ParamKind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) },
             "overhead of each request in a drive with this inside; give the disk below overhead=off",
         )
         .default("0ns"),
-        Param::new("discard", Kind::Switch, "discard long freed ranges on the device below").default("on"),
+        Param::new("discard", ParamKind::Switch, "discard long freed ranges on the device below").default("on"),
     ],
     constructor: Constructor::StoredDevice(&VldKind),
 };

@@ -10,7 +10,7 @@ use super::logs::{
     reserve_permille,
 };
 use super::spec::{Constructor, Param, WordSpec};
-use super::value::{Kind, Percent, Value};
+use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::fs::vlfs::{self, CompactUse, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo};
@@ -25,14 +25,14 @@ pub(super) const VLFS: WordSpec = WordSpec {
     options: &[
         Param::new(
             "inode-bytes",
-            Kind::Bytes { min: 4 * KIB, max: 1 << 40 },
+            ParamKind::Bytes { min: 4 * KIB, max: 1 << 40 },
             "bytes of the volume for each inode number",
         )
         .default("8KiB")
         .only_mkfs(),
         Param::new(
             "reserve",
-            Kind::Percent { max: Percent::new(50) },
+            ParamKind::Percent { max: Percent::new(50) },
             "space held back, so that a full volume still has free blocks to choose from",
         )
         .default("5%")
@@ -44,20 +44,20 @@ pub(super) const VLFS: WordSpec = WordSpec {
         DIRTY,
         Param::new(
             "keep",
-            Kind::Percent { max: Percent { hundredths: 9_500 } },
+            ParamKind::Percent { max: Percent { hundredths: 9_500 } },
             "share of a track that stays free when empty tracks are filled",
         )
         .default("25%"),
         Param::new(
             "window",
-            Kind::Bytes { min: 64 * KIB, max: 1 << 50 },
+            ParamKind::Bytes { min: 64 * KIB, max: 1 << 50 },
             "where later pieces of the log may be: what the next start searches after a power cut, at most",
         )
         .default("64MiB"),
-        Param::new("discard", Kind::Switch, "discard long freed ranges on the storage below").default("on"),
+        Param::new("discard", ParamKind::Switch, "discard long freed ranges on the storage below").default("on"),
         Param::new(
             "compact",
-            Kind::Switch,
+            ParamKind::Switch,
             "empty tracks while idle, where the storage reports the position of its head",
         )
         .default("on"),

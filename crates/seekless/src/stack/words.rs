@@ -4,7 +4,7 @@
 //! is one more row.
 
 use super::spec::{Constructor, Param, WordSpec};
-use super::value::Kind;
+use super::value::ParamKind;
 use super::{arrays, devices, ffs, flash, layers, lfs, vld, vlfs, zoned};
 
 /// Every word of the stack line.
@@ -43,8 +43,8 @@ pub const WORDS: &[&WordSpec] = &[
 const HOSTDIR: WordSpec = WordSpec {
     name: "hostdir",
     help: "a directory of the host",
-    argument: Some(&Param::new("path", Kind::Path, "the path of a directory").required()),
-    options: &[Param::new("submounts", Kind::Switch, "enter file systems that are mounted inside the directory")
+    argument: Some(&Param::new("path", ParamKind::Path, "the path of a directory").required()),
+    options: &[Param::new("submounts", ParamKind::Switch, "enter file systems that are mounted inside the directory")
         .default("off")],
     constructor: Constructor::FileSystemLeaf,
 };

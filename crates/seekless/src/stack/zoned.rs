@@ -8,7 +8,7 @@ use super::arrays::new_uuid;
 use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
 use super::spec::{Constructor, OpenContext, Param, StoredDevice, WordSpec};
-use super::value::{Kind, Percent};
+use super::value::{ParamKind, Percent};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{KIB, MIB, SECTOR_BYTES};
@@ -21,13 +21,13 @@ pub(super) const ZONED: WordSpec = WordSpec {
     options: &[
         Param::new(
             "span",
-            Kind::Bytes { min: 128 * KIB, max: 32 * MIB },
+            ParamKind::Bytes { min: 128 * KIB, max: 32 * MIB },
             "what is written in order and emptied as a whole, a segment of lfs (default a zone, or a part of it of at most 32 MiB)",
         )
         .fixed(),
         Param::new(
             "spare",
-            Kind::Percent { max: Percent { hundredths: 9_000 } },
+            ParamKind::Percent { max: Percent { hundredths: 9_000 } },
             "share of the zones that is not offered; at least three. Matters where a zone has several spans",
         )
         .default("5%")

@@ -14,7 +14,7 @@ use seekless::layer::codecs::Key;
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{
-    BuildError, Constructor, Identity, Interface, Kind, LeafOpener, Param, Percent, Purpose, Role, Sharing, Stack,
+    BuildError, Constructor, Identity, Interface, LeafOpener, Param, ParamKind, Percent, Purpose, Role, Sharing, Stack,
     StackError, Usage, Value, WORDS, Word, WordSpec, quoted, quoted_if_need_be, quoted_path,
 };
 use seekless::testing::Replay;
@@ -67,10 +67,10 @@ fn keeps_nothing(spec: &WordSpec) -> bool {
 fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
     match (spec.name, param.name) {
         ("file", "size") => Value::Bytes(IMAGE_BYTES),
-        ("file", _) if matches!(param.kind, Kind::Path) => Value::Path(format!("{}-{{}}.img", rng.pick(NAMES))),
+        ("file", _) if matches!(param.kind, ParamKind::Path) => Value::Path(format!("{}-{{}}.img", rng.pick(NAMES))),
         // A faulty device cannot store anything reliably.
         ("fault", "delay") => Value::Duration(Nanos::from_millis(rng.below(3))),
-        ("fault", _) if matches!(param.kind, Kind::Percent { .. }) => Value::Percent(Percent::new(0)),
+        ("fault", _) if matches!(param.kind, ParamKind::Percent { .. }) => Value::Percent(Percent::new(0)),
         (_, "n") => Value::Integer(rng.between(2, 3)),
         ("lfs", "segment") => Value::Bytes((128 * KIB) << rng.below(3)),
         ("ffs", "block") => Value::Bytes((4 * KIB) << rng.below(3)),
@@ -82,21 +82,23 @@ fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
         // A complete array has no member to replace.
         (_, "replace") => Value::Integer(0),
         _ => match param.kind {
-            Kind::Bytes { min, max } => {
+            ParamKind::Bytes { min, max } => {
                 let least = min.max(4 * KIB).next_power_of_two();
                 Value::Bytes((least << rng.below(5)).min(max))
             }
-            Kind::Duration { min, max } => Value::Duration((min + Nanos::from_millis(rng.below(2000))).min(max)),
-            Kind::Percent { max } => Value::Percent(Percent::new(rng.below(20) as u32 % (max.hundredths / 100 + 1))),
-            Kind::Integer { min, max } => Value::Integer(rng.between(min, max.min(min.saturating_add(20)))),
-            Kind::Text { .. } => Value::Text((*rng.pick(NAMES)).to_owned()),
-            Kind::Path => Value::Path((*rng.pick(NAMES)).to_owned()),
-            Kind::Switch => Value::Switch(rng.chance(1, 2)),
-            Kind::Choice(_) | Kind::Name { .. } => {
+            ParamKind::Duration { min, max } => Value::Duration((min + Nanos::from_millis(rng.below(2000))).min(max)),
+            ParamKind::Percent { max } => {
+                Value::Percent(Percent::new(rng.below(20) as u32 % (max.hundredths / 100 + 1)))
+            }
+            ParamKind::Integer { min, max } => Value::Integer(rng.between(min, max.min(min.saturating_add(20)))),
+            ParamKind::Text { .. } => Value::Text((*rng.pick(NAMES)).to_owned()),
+            ParamKind::Path => Value::Path((*rng.pick(NAMES)).to_owned()),
+            ParamKind::Switch => Value::Switch(rng.chance(1, 2)),
+            ParamKind::Choice(_) | ParamKind::Name { .. } => {
                 let words = param.kind.words();
                 Value::Choice(words[rng.below(words.len() as u64) as usize])
             }
-            Kind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
+            ParamKind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
         },
     }
 }

@@ -24,7 +24,7 @@ const SOAK_LIMITS: Limits = Limits { events: u64::MAX, until: Nanos(u64::MAX) };
 const LIMITS: Limits = Limits { events: 10_000_000, until: Nanos::from_secs(100_000) };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum VolumeKind {
     Lfs,
     Vlfs,
     Ffs,
@@ -70,11 +70,11 @@ fn content(file: u64, bytes: usize) -> Vec<u8> {
 
 const FILE_BYTES: usize = 50_000;
 
-async fn mount(rt: &Rt, kind: Kind, device: Device) -> Result<Fs, String> {
+async fn mount(rt: &Rt, kind: VolumeKind, device: Device) -> Result<Fs, String> {
     let rt = rt.clone();
     match kind {
-        Kind::Lfs => lfs::mount(rt, device, lfs::Options::default()).await.map_err(|error| error.to_string()),
-        Kind::Vlfs => vlfs::mount(rt, device, vlfs::Options::default()).await.map_err(|error| error.to_string()),
+        VolumeKind::Lfs => lfs::mount(rt, device, lfs::Options::default()).await.map_err(|error| error.to_string()),
+        VolumeKind::Vlfs => vlfs::mount(rt, device, vlfs::Options::default()).await.map_err(|error| error.to_string()),
         _ => match ffs::mount(rt, device, ffs::Options::default()).await {
             Ok(fs) => Ok(fs),
             Err(error) => Err(error.to_string()),
@@ -87,12 +87,12 @@ async fn open_vld(rt: &Rt, device: Device) -> Result<Rc<Vld>, String> {
 }
 
 /// `files` of 50 kB, or as much in blocks.
-async fn make(rt: &Rt, kind: Kind, device: Device, files: u64) {
+async fn make(rt: &Rt, kind: VolumeKind, device: Device, files: u64) {
     match kind {
-        Kind::Lfs => lfs::mkfs(rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
-        Kind::Vlfs => vlfs::mkfs(rt, &device, &vlfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
-        Kind::Ffs => ffs::mkfs(rt, &device, &ffs::MkfsOptions::new([1, 2])).await.unwrap(),
-        Kind::Vld => {
+        VolumeKind::Lfs => lfs::mkfs(rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
+        VolumeKind::Vlfs => vlfs::mkfs(rt, &device, &vlfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
+        VolumeKind::Ffs => ffs::mkfs(rt, &device, &ffs::MkfsOptions::new([1, 2])).await.unwrap(),
+        VolumeKind::Vld => {
             let plan = vlog::Plan {
                 block_bytes: 4096,
                 reserve: 1000,
@@ -123,23 +123,23 @@ async fn make(rt: &Rt, kind: Kind, device: Device, files: u64) {
 }
 
 /// All that a user could do to the volume. False where it was not mounted.
-async fn misuse(rt: &Rt, kind: Kind, device: Device) -> bool {
+async fn misuse(rt: &Rt, kind: VolumeKind, device: Device) -> bool {
     let _ = match kind {
-        Kind::Lfs => {
+        VolumeKind::Lfs => {
             let options = lfs::FsckOptions { repair: true, ..lfs::FsckOptions::default() };
             lfs::fsck(rt.clone(), device.clone(), options).await.map(drop)
         }
-        Kind::Vlfs => {
+        VolumeKind::Vlfs => {
             let options = vlfs::FsckOptions { repair: true, ..vlfs::FsckOptions::default() };
             vlfs::fsck(rt.clone(), device.clone(), options).await.map(drop)
         }
-        Kind::Ffs => {
+        VolumeKind::Ffs => {
             let options = ffs::FsckOptions { repair: true, ..ffs::FsckOptions::default() };
             ffs::fsck(rt, &device, options).await.map(drop)
         }
-        Kind::Vld => Ok(()),
+        VolumeKind::Vld => Ok(()),
     };
-    if kind == Kind::Vld {
+    if kind == VolumeKind::Vld {
         let Ok(vld) = open_vld(rt, device).await else { return false };
         let from = vld.geometry().sectors / 2;
         for file in 0..100 {
@@ -160,8 +160,8 @@ async fn misuse(rt: &Rt, kind: Kind, device: Device) -> bool {
 }
 
 /// What has been lost.
-async fn compare(rt: &Rt, kind: Kind, device: Device, files: u64) -> Result<(), String> {
-    if kind == Kind::Vld {
+async fn compare(rt: &Rt, kind: VolumeKind, device: Device, files: u64) -> Result<(), String> {
+    if kind == VolumeKind::Vld {
         let vld = open_vld(rt, device).await?;
         for file in 0..files {
             let found = vld.read(Sector(file * 96), Buf::zeroed(48 * KIB as usize)).await;
@@ -187,7 +187,7 @@ async fn compare(rt: &Rt, kind: Kind, device: Device, files: u64) -> Result<(), 
 /// what was lost: on one of both everything is whole, on the other one nothing can be done.
 async fn attempt(
     rt: &Rt,
-    kind: Kind,
+    kind: VolumeKind,
     files: u64,
     (made, members): (Way, usize),
     opened: Way,
@@ -211,7 +211,7 @@ async fn attempt(
     (true, found.and(again))
 }
 
-fn check(kind: Kind) {
+fn check(kind: VolumeKind) {
     let run = async move |rt: Rt| {
         let (mut tried, mut accepted, mut lost) = (0, Vec::new(), Vec::new());
         let mut note = |what: String, (is_accepted, result): (bool, Result<(), String>)| {
@@ -264,7 +264,7 @@ fn drawn_ways_lose_nothing() {
         for seed in 0..soak().times(24) as u64 {
             let mut rng = Rng::new(seed);
             let at = seed as usize % 4;
-            let kind = [Kind::Lfs, Kind::Vlfs, Kind::Ffs, Kind::Vld][at];
+            let kind = [VolumeKind::Lfs, VolumeKind::Vlfs, VolumeKind::Ffs, VolumeKind::Vld][at];
             let mut way = || match rng.below(5) {
                 0 => Way::Concat,
                 1 => Way::Stripe(8 << rng.below(9)),
@@ -297,22 +297,22 @@ fn drawn_ways_lose_nothing() {
 
 #[test]
 fn lfs_put_together_wrongly_loses_nothing() {
-    check(Kind::Lfs);
+    check(VolumeKind::Lfs);
 }
 
 #[test]
 fn vlfs_put_together_wrongly_loses_nothing() {
-    check(Kind::Vlfs);
+    check(VolumeKind::Vlfs);
 }
 
 #[test]
 fn ffs_put_together_wrongly_loses_nothing() {
-    check(Kind::Ffs);
+    check(VolumeKind::Ffs);
 }
 
 #[test]
 fn vld_put_together_wrongly_loses_nothing() {
-    check(Kind::Vld);
+    check(VolumeKind::Vld);
 }
 
 /// Of blocks that show how FFS was put together, a repair allows for one that is damaged, and for more where the user says so; a check
@@ -331,7 +331,7 @@ fn damaged_witnesses_of_ffs_end_after_a_repair() {
         ];
         for device in assembled {
             for (wanted, trust_order) in [(1, false), (1, true), (2, true)] {
-                make(&rt, Kind::Ffs, device.clone(), 100).await;
+                make(&rt, VolumeKind::Ffs, device.clone(), 100).await;
                 let mut flipped = 0;
                 let mut raw = device.read(Sector(16), Buf::zeroed(SUPERBLOCK_BYTES)).await.unwrap();
                 let mut superblock = decode_superblock(&raw).unwrap();
@@ -351,7 +351,8 @@ fn damaged_witnesses_of_ffs_end_after_a_repair() {
                 let damaged = ffs::fsck(&rt, &device, ffs::FsckOptions::default()).await.unwrap().problems;
                 assert_eq!(damaged.len(), wanted, "{}", device.describe());
                 assert!(damaged[0].text.contains(" of inode "), "{}", damaged[0].text);
-                let refused = mount(&rt, Kind::Ffs, device.clone()).await.err().expect("a block is something else");
+                let refused =
+                    mount(&rt, VolumeKind::Ffs, device.clone()).await.err().expect("a block is something else");
                 assert!(refused.contains("assembled differently"), "{refused}");
                 let repair = ffs::FsckOptions { repair: true, ..ffs::FsckOptions::default() };
                 if wanted > 1 {
@@ -363,20 +364,20 @@ fn damaged_witnesses_of_ffs_end_after_a_repair() {
                 assert!(found.notes.iter().any(|note| note.contains("-inum")), "{:?}", found.notes);
                 assert!(ffs::fsck(&rt, &device, repair).await.unwrap().is_clean());
                 // The next life has witnesses again. What names them may be damaged, too.
-                mount(&rt, Kind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
+                mount(&rt, VolumeKind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
                 raw = device.read(Sector(16), Buf::zeroed(SUPERBLOCK_BYTES)).await.unwrap();
                 superblock = decode_superblock(&raw).unwrap();
                 assert!(superblock.sparecon64[6..16].iter().all(|field| *field != 0));
                 superblock.sparecon64[7..9].iter_mut().for_each(|field| *field ^= 1 << 40);
                 superblock.encode(&mut raw);
                 device.write(Sector(16), raw.freeze(), WriteFlags::NONE).await.unwrap();
-                mount(&rt, Kind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
+                mount(&rt, VolumeKind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
             }
         }
         let alone: [Device; 3] =
             [one(&alone()), arranged(Way::Concat, &[alone()]), arranged(Way::Stripe(64), &[alone()])];
         for device in alone {
-            make(&rt, Kind::Ffs, device.clone(), 100).await;
+            make(&rt, VolumeKind::Ffs, device.clone(), 100).await;
             let raw = device.read(Sector(16), Buf::zeroed(SUPERBLOCK_BYTES)).await.unwrap();
             let mut superblock = decode_superblock(&raw).unwrap();
             assert_eq!(superblock.sparecon64[4..16], [0; 12]);
@@ -385,7 +386,7 @@ fn damaged_witnesses_of_ffs_end_after_a_repair() {
             superblock.sparecon64[4..16].fill(0x5774_6e73_0000_1234);
             superblock.encode(&mut raw);
             device.write(Sector(16), raw.freeze(), WriteFlags::NONE).await.unwrap();
-            mount(&rt, Kind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
+            mount(&rt, VolumeKind::Ffs, device.clone()).await.unwrap().close().await.unwrap();
             assert!(ffs::fsck(&rt, &device, ffs::FsckOptions::default()).await.unwrap().is_clean());
         }
     };
@@ -398,7 +399,7 @@ fn a_damaged_landmark_is_mended() {
     let run = async |rt: Rt| {
         let members = [(); 3].map(|()| Rc::new(Memory::new(MEMBER_BYTES)));
         let device = arranged(Way::Stripe(64), &members);
-        make(&rt, Kind::Vld, device.clone(), 10).await;
+        make(&rt, VolumeKind::Vld, device.clone(), 10).await;
         let landmarks: Vec<Sector> = {
             let vld = open_vld(&rt, device.clone()).await.unwrap();
             vld.layout().landmarks().iter().map(|&block| vld.layout().sector_of(block)).collect()

@@ -16,7 +16,7 @@ use crate::cleaning::words::Key;
 pub(super) const KEYS: &[Key] =
     &[Key::new("logs", "6", "how many logs"), Key::new("ratio", "4", "between the intervals of one log and the next")];
 
-struct Log {
+struct IntervalLog {
     buckets: Buckets,
     segments: u64,
     live: u64,
@@ -25,7 +25,7 @@ struct Log {
 }
 
 pub(super) struct MultiLog {
-    logs: Vec<Log>,
+    logs: Vec<IntervalLog>,
     /// The longest interval of each log but the last.
     intervals: Vec<Ticks>,
     log_of: Vec<u8>,
@@ -44,7 +44,7 @@ impl Made for MultiLog {
             |log: u8| (shape.live_blocks as f64 * f64::powi(ratio, i32::from(log) + 2 - i32::from(count))) as Ticks;
         let log = |_| {
             let buckets = Buckets::new(shape.segments, shape.segment_blocks);
-            Log { buckets, segments: 0, live: 0, writes: 0.0 }
+            IntervalLog { buckets, segments: 0, live: 0, writes: 0.0 }
         };
         Ok(MultiLog {
             logs: (0..count).map(log).collect(),
@@ -102,8 +102,8 @@ impl Policy for MultiLog {
 
     fn choose(&mut self, _: Ticks) -> Option<SegmentNo> {
         let blocks = self.segment_blocks;
-        let has_dead = |log: &&mut Log| !log.buckets.is_empty() && log.live < log.segments * blocks;
-        let surplus = |log: &Log| {
+        let has_dead = |log: &&mut IntervalLog| !log.buckets.is_empty() && log.live < log.segments * blocks;
+        let surplus = |log: &IntervalLog| {
             let spare = (log.segments * blocks - log.live) as f64;
             spare / ((log.writes + 1.0) * (log.live + 1) as f64).sqrt()
         };

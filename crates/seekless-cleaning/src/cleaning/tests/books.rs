@@ -4,7 +4,7 @@ use super::given;
 use crate::cleaning::patterns::{DISCARD, PATTERNS};
 use crate::cleaning::policies::POLICIES;
 use crate::cleaning::policy::{Limits, Trigger};
-use crate::cleaning::simulator::{Log, Setup};
+use crate::cleaning::simulator::{Setup, SimulatedLog};
 use crate::cleaning::{PatternSpec, PolicySpec};
 use crate::rng::Rng;
 use crate::testing::environment::replay;
@@ -47,7 +47,7 @@ fn books_agree(policy: &PolicySpec, pattern: &PatternSpec, seed: u64) {
     let limits = Limits { trigger, batch_blocks: rng.below(100), target: rng.below(3) as u32 };
     let setup = Setup { blocks, segment_blocks, segments, limits, warm_up: 0, writes: 1, seed };
     let mut made = policy.make(&options, &setup.shape()).expect("a policy");
-    let mut log = Log::new(&setup, &mut *made);
+    let mut log = SimulatedLog::new(&setup, &mut *made);
     let mut pattern = pattern.make(&pattern_options, &given(blocks, seed)).expect("a pattern");
     if !pattern.fills() {
         log.fill(seed, None).expect("the data fits");

@@ -84,21 +84,21 @@ fn sheet(drive: &Drive, habits: &Habits) -> Drive {
 }
 
 /// One kind of request on a drive: what share writes, and whether each follows the one before.
-struct Kind {
+struct RequestKind {
     name: &'static str,
     writes: bool,
     in_order: bool,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind { name: "random reads", writes: false, in_order: false },
-    Kind { name: "random writes", writes: true, in_order: false },
-    Kind { name: "reads in order", writes: false, in_order: true },
-    Kind { name: "writes in order", writes: true, in_order: true },
+const KINDS: [RequestKind; 4] = [
+    RequestKind { name: "random reads", writes: false, in_order: false },
+    RequestKind { name: "random writes", writes: true, in_order: false },
+    RequestKind { name: "reads in order", writes: false, in_order: true },
+    RequestKind { name: "writes in order", writes: true, in_order: true },
 ];
 
 /// Mean service time in nanoseconds of 2,000 requests of 8 KiB, with pauses of 10 ms on average between random ones.
-fn mean_service(drive: &Drive, kind: &Kind) -> f64 {
+fn mean_service(drive: &Drive, kind: &RequestKind) -> f64 {
     let mut rng = Rng::new(7);
     let asked: Vec<Measured> = (0..2_000)
         .map(|index| {

@@ -138,7 +138,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         parents: BTreeMap::new(),
         directories: BTreeMap::new(),
         left: BTreeSet::new(),
-        lost: lost::Place::default(),
+        lost: lost::LostAndFoundCursor::default(),
         renamed: BTreeSet::new(),
         marked: Vec::new(),
         ups_counted: false,
@@ -197,7 +197,7 @@ struct Check<'a> {
     directories: BTreeMap<InodeNo, Vec<Name>>,
     /// Inodes that have no name and get none, and keep everything else.
     left: BTreeSet<InodeNo>,
-    lost: lost::Place,
+    lost: lost::LostAndFoundCursor,
     /// Directories that had two names.
     renamed: BTreeSet<InodeNo>,
     /// Names that are marked as moved. They lose the mark when the other names are gone from the volume: a cut in

@@ -70,7 +70,9 @@ use crate::device::Data;
 pub(super) use books::Waiting;
 pub(super) use names::{After, Need};
 pub(super) use records::PendingMark;
-use records::{Event, Freeing, Fresh, Indirect, Job, Links, Record, RecordKind, SafeFields, Soft, SoftInode, Waiter};
+use records::{
+    DependencyRecord, Event, Freeing, Fresh, Indirect, Job, Links, RecordKind, SafeFields, Soft, SoftInode, Waiter,
+};
 #[cfg(test)]
 pub(super) use rounds::StallDetector;
 pub(super) use rounds::SyncScope;

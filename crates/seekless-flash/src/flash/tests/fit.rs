@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::flash::validation::{
-    Answer, Case, Effort, FIGURES, Half, MEASURED, Operation, Share, fit_figures, parse, predict, regions,
+    Answer, Effort, FIGURES, FioRun, Half, MEASURED, Operation, Share, fit_figures, parse, predict, regions,
     round_figures,
 };
 use crate::flash::{Cells, Interface, Model, Ssd, Zns};
@@ -91,7 +91,7 @@ fn measurements_are_parsed() {
 }
 
 /// Cases as the drive itself answers them, so that the truth is known.
-fn cases_of(model: &Model) -> Vec<Case> {
+fn cases_of(model: &Model) -> Vec<FioRun> {
     let mut lines = "engine,format,case,block_size,iodepth,iops,latency_mean_us\n".to_owned();
     for operation in ["write"] {
         for size in [4096, 8192, 16384, 32768, 65536] {
@@ -123,7 +123,7 @@ fn small_drives_answer_as_large_ones() {
     let one = one.expect("a line").remove(0);
     for (operation, depth) in [(Operation::Append, 4), (Operation::Write, 1), (Operation::WriteScheduled, 8)] {
         for zones in [1, 4] {
-            let case = Case { operation, depth, zones, ..one.clone() };
+            let case = FioRun { operation, depth, zones, ..one.clone() };
             let answer = |drive: Zns| predict(&Model::Zns(drive), &case).expect("no contradiction");
             let expected = answer(large).expect("it writes");
             for count in [zones, zones + 1, 7] {
@@ -137,7 +137,7 @@ fn small_drives_answer_as_large_ones() {
         }
     }
     let ssd = *Ssd::named("nvme-a").expect("a drive");
-    let beyond = Case { operation: Operation::Write, block_bytes: 2 * ssd.bytes, ..one };
+    let beyond = FioRun { operation: Operation::Write, block_bytes: 2 * ssd.bytes, ..one };
     assert_eq!(predict(&Model::Ssd(ssd), &beyond).expect("no contradiction"), None);
 }
 
@@ -159,7 +159,7 @@ fn a_drive_is_found_from_its_answers() {
     let figures: Vec<_> = FIGURES.iter().filter(|figure| figure.option != "link-rate").collect();
     let start = round_figures(&Model::Ssd(truth), &figures);
     let effort = Effort { cases_max: 1, drives_max: 60 };
-    let fit = |cases: &[Case]| {
+    let fit = |cases: &[FioRun]| {
         fit_figures(&start, &figures, cases, effort, &mut |_, _| ControlFlow::Continue(())).expect("cases")
     };
     let found = fit(&cases);

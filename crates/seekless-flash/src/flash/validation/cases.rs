@@ -4,7 +4,7 @@ use super::super::drive::UNIT_BYTES;
 
 /// One run of fio: a closed loop of equal commands.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Case {
+pub struct FioRun {
     /// What handed the commands over: `io_uring` or `spdk`.
     pub engine: String,
     /// The namespace's format: `lbaf0` has sectors of 512 bytes.
@@ -43,7 +43,7 @@ pub enum Half {
     HeldOut,
 }
 
-impl Case {
+impl FioRun {
     /// Which half a case is in: bit 32 of a hash (FNV-1a, 64 bits) of engine, format and name. All depths of a case are in the
     /// same half, because neighbours in depth hardly differ.
     pub fn half(&self) -> Half {
@@ -80,7 +80,7 @@ impl Case {
 ///
 /// # Errors
 /// The number of a line that is not understood, and why.
-pub fn parse(text: &str) -> Result<Vec<Case>, String> {
+pub fn parse(text: &str) -> Result<Vec<FioRun>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let (_, header) = lines.next().ok_or("there are no lines")?;
     let names: Vec<&str> = header.split(',').map(str::trim).collect();
@@ -119,7 +119,7 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
                 false => Err(format!("line {}: {number} is no whole number from 1 to {most}", index + 1)),
             }
         };
-        cases.push(Case {
+        cases.push(FioRun {
             engine: text(engine)?.to_owned(),
             format: text(format)?.to_owned(),
             name: name.to_owned(),

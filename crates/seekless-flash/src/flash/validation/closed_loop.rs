@@ -7,7 +7,7 @@ use super::super::controller::Controller;
 use super::super::drive::{Fill, FlashError, Model, Ssd, UNIT_BYTES, Zns};
 use super::super::lane::Lane;
 use super::super::zone_controller::ZoneController;
-use super::cases::{Case, Operation};
+use super::cases::{FioRun, Operation};
 use crate::device::{DeviceError, ZoneAction};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
@@ -24,7 +24,7 @@ pub struct Host {
 }
 
 impl Host {
-    fn of(case: &Case) -> Host {
+    fn of(case: &FioRun) -> Host {
         if case.engine == "spdk" {
             return Host { turn: Nanos(380), latency: Nanos::ZERO, list: Nanos::ZERO };
         }
@@ -55,14 +55,14 @@ const JOINED_BYTES: u64 = 128 << 10;
 ///
 /// # Errors
 /// When the drive contradicts itself.
-pub fn predict(model: &Model, case: &Case) -> Result<Option<Predicted>, FlashError> {
+pub fn predict(model: &Model, case: &FioRun) -> Result<Option<Predicted>, FlashError> {
     match model {
         Model::Ssd(drive) => predict_ssd(drive, case),
         Model::Zns(drive) => predict_zns(drive, case),
     }
 }
 
-fn predict_ssd(drive: &Ssd, case: &Case) -> Result<Option<Predicted>, FlashError> {
+fn predict_ssd(drive: &Ssd, case: &FioRun) -> Result<Option<Predicted>, FlashError> {
     let (write, random) = match case.operation {
         Operation::Write => (true, false),
         Operation::WriteRandom => (true, true),
@@ -90,7 +90,7 @@ fn predict_ssd(drive: &Ssd, case: &Case) -> Result<Option<Predicted>, FlashError
     closed_loop(case, drive.buffer.bytes, serve).map(Some)
 }
 
-fn predict_zns(drive: &Zns, case: &Case) -> Result<Option<Predicted>, FlashError> {
+fn predict_zns(drive: &Zns, case: &FioRun) -> Result<Option<Predicted>, FlashError> {
     let outside = case.operation == Operation::WriteRandom
         || (case.operation == Operation::Write && case.depth > 1)
         || case.zones > drive.zones
@@ -177,7 +177,7 @@ enum Event {
 /// # Errors
 /// Those of `serve`: a refused command has no time.
 fn closed_loop(
-    case: &Case,
+    case: &FioRun,
     buffer_bytes: u64,
     mut serve: impl FnMut(Nanos, u32, u64) -> Result<Nanos, FlashError>,
 ) -> Result<Predicted, FlashError> {

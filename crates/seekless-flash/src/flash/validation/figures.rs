@@ -16,39 +16,39 @@ const BYTES_OFFSET: f64 = 100.0;
 pub struct Figure {
     /// Its option in a stack line.
     pub option: &'static str,
-    place: fn(&mut Model) -> Option<Place<'_>>,
+    place: fn(&mut Model) -> Option<FigureMut<'_>>,
 }
 
 /// Where a drive has a figure.
-enum Place<'a> {
+enum FigureMut<'a> {
     Time(&'a mut Nanos),
     Rate(&'a mut u64),
     Bytes(&'a mut u32),
 }
 
-impl Place<'_> {
+impl FigureMut<'_> {
     fn get(&self) -> f64 {
         match self {
-            Place::Time(time) => time.0 as f64,
-            Place::Rate(rate) => **rate as f64,
-            Place::Bytes(bytes) => f64::from(**bytes),
+            FigureMut::Time(time) => time.0 as f64,
+            FigureMut::Rate(rate) => **rate as f64,
+            FigureMut::Bytes(bytes) => f64::from(**bytes),
         }
     }
 
     fn set(self, value: f64) {
         match self {
-            Place::Time(time) => *time = Nanos(value.clamp(0.0, TIME_MAX).round() as u64),
-            Place::Rate(rate) => *rate = value.clamp(RATES.0, RATES.1).round() as u64,
-            Place::Bytes(bytes) => *bytes = value.clamp(0.0, BYTES_MAX).round() as u32,
+            FigureMut::Time(time) => *time = Nanos(value.clamp(0.0, TIME_MAX).round() as u64),
+            FigureMut::Rate(rate) => *rate = value.clamp(RATES.0, RATES.1).round() as u64,
+            FigureMut::Bytes(bytes) => *bytes = value.clamp(0.0, BYTES_MAX).round() as u32,
         }
     }
 
     /// What is added before a figure is changed by a factor: a time or a number of bytes can leave zero.
     fn offset(&self) -> f64 {
         match self {
-            Place::Time(_) => TIME_OFFSET,
-            Place::Rate(_) => 0.0,
-            Place::Bytes(_) => BYTES_OFFSET,
+            FigureMut::Time(_) => TIME_OFFSET,
+            FigureMut::Rate(_) => 0.0,
+            FigureMut::Bytes(_) => BYTES_OFFSET,
         }
     }
 }
@@ -62,13 +62,13 @@ fn interface(model: &mut Model) -> &mut Interface {
 
 macro_rules! figure {
     ($option:literal, interface.$field:ident, $kind:ident) => {
-        Figure { option: $option, place: |model| Some(Place::$kind(&mut interface(model).$field)) }
+        Figure { option: $option, place: |model| Some(FigureMut::$kind(&mut interface(model).$field)) }
     };
     ($option:literal, cells.$field:ident, $kind:ident) => {
         Figure {
             option: $option,
             place: |model| {
-                Some(Place::$kind(match model {
+                Some(FigureMut::$kind(match model {
                     Model::Ssd(drive) => &mut drive.cells.$field,
                     Model::Zns(drive) => &mut drive.cells.$field,
                 }))
@@ -91,7 +91,7 @@ pub const FIGURES: &[Figure] = &[
     Figure {
         option: "journal",
         place: |model| match model {
-            Model::Ssd(drive) => Some(Place::Bytes(&mut drive.journal_bytes)),
+            Model::Ssd(drive) => Some(FigureMut::Bytes(&mut drive.journal_bytes)),
             Model::Zns(_) => None,
         },
     },
@@ -134,8 +134,8 @@ impl Figure {
     pub fn text(&self, model: &Model) -> Option<String> {
         let mut model = model.clone();
         let unit = match (self.place)(&mut model)? {
-            Place::Time(_) => "ns",
-            Place::Rate(_) | Place::Bytes(_) => "B",
+            FigureMut::Time(_) => "ns",
+            FigureMut::Rate(_) | FigureMut::Bytes(_) => "B",
         };
         Some(format!("{}={:.0}{unit}", self.option, self.of(&model)?))
     }
@@ -153,7 +153,7 @@ pub fn round_figures(model: &Model, figures: &[&'static Figure]) -> Model {
             ("read", _) => 5e4,
             ("merge" | "merge-sector" | "merge-after" | "narrow" | "append" | "append-latency" | "journal", _) => 0.0,
             ("channel-rate", _) => 4e8,
-            (_, Place::Rate(_)) => 2e9,
+            (_, FigureMut::Rate(_)) => 2e9,
             _ => 2_000.0,
         };
         place.set(value);

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use super::super::drive::{FlashError, Model};
-use super::cases::{Case, Half};
+use super::cases::{FioRun, Half};
 use super::closed_loop::predict;
 use super::figures::Figure;
 use super::least_squares::{Equation, smallest};
@@ -84,7 +84,7 @@ pub struct Fitted {
 pub fn fit_figures(
     start: &Model,
     figures: &[&'static Figure],
-    cases: &[Case],
+    cases: &[FioRun],
     effort: Effort,
     watch: &mut dyn FnMut(u32, f64) -> ControlFlow<()>,
 ) -> Result<Fitted, FlashError> {
@@ -109,8 +109,8 @@ pub fn fit_figures(
 }
 
 /// Cases of the half to be fitted that the drive can answer, by region, no more of each than `most`.
-fn chosen(model: &Model, cases: &[Case], most: usize) -> Result<Vec<Vec<Case>>, FlashError> {
-    let mut regions: BTreeMap<Region, Vec<Case>> = BTreeMap::new();
+fn chosen(model: &Model, cases: &[FioRun], most: usize) -> Result<Vec<Vec<FioRun>>, FlashError> {
+    let mut regions: BTreeMap<Region, Vec<FioRun>> = BTreeMap::new();
     for case in cases.iter().filter(|case| case.half() == Half::Fitted) {
         if let Some(predicted) = predict(model, case)? {
             let answer = Answer { case: case.clone(), predicted };
@@ -120,7 +120,7 @@ fn chosen(model: &Model, cases: &[Case], most: usize) -> Result<Vec<Vec<Case>>, 
     if regions.is_empty() {
         return Err(FlashError("there is no case to fit to that the drive can answer".to_owned()));
     }
-    let spread = |cases: Vec<Case>| {
+    let spread = |cases: Vec<FioRun>| {
         let count = cases.len().min(most.max(1));
         (0..count).map(|index| cases[index * cases.len() / count].clone()).collect()
     };
@@ -131,8 +131,8 @@ fn chosen(model: &Model, cases: &[Case], most: usize) -> Result<Vec<Vec<Case>>, 
 type Errors = Vec<[f64; 2]>;
 
 /// `None` when the drive contradicts itself.
-fn errors_in(cases: &[Case], model: &Model) -> Option<Errors> {
-    let off = |case: &Case| {
+fn errors_in(cases: &[FioRun], model: &Model) -> Option<Errors> {
+    let off = |case: &FioRun| {
         let predicted = predict(model, case).ok()??;
         Some([(predicted.latency_us / case.latency_us).ln(), (predicted.iops / case.iops).ln()])
     };
@@ -168,7 +168,7 @@ struct Probe {
 
 struct Search<'a> {
     figures: &'a [&'static Figure],
-    regions: &'a [Vec<Case>],
+    regions: &'a [Vec<FioRun>],
     drives_max: u32,
     tried: u32,
     with_effect: BTreeSet<&'static str>,

@@ -1,7 +1,7 @@
 //! Comparing a model with measurements of its real drive: closed loops at many block sizes and depths.
 //!
 //! The measurements are in the form of the data of `do23`, one line for each run of fio. Half of the cases were there to fit the constants of
-//! the catalogue; no constant follows from the others. [`Case::half`] says which, by a rule that no result changes.
+//! the catalogue; no constant follows from the others. [`FioRun::half`] says which, by a rule that no result changes.
 
 mod cases;
 mod closed_loop;
@@ -10,7 +10,7 @@ mod fit;
 mod least_squares;
 mod report;
 
-pub use cases::{Case, Half, Operation, parse};
+pub use cases::{FioRun, Half, Operation, parse};
 pub use closed_loop::{Host, Predicted, predict};
 pub use figures::{FIGURES, Figure, round_figures};
 pub use fit::{Effort, Fitted, fit_figures};

@@ -1,12 +1,12 @@
 //! Errors by region, of both halves.
 
-use super::cases::{Case, Half, Operation};
+use super::cases::{FioRun, Half, Operation};
 use super::closed_loop::Predicted;
 
 /// A case with what the model says.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
-    pub case: Case,
+    pub case: FioRun,
     pub predicted: Predicted,
 }
 

@@ -52,18 +52,18 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory, and the mount in which it was reached.
-struct Found {
+struct FoundDirectory {
     key: Key,
     mount: u64,
 }
 
-fn look(directory: &OwnedFd) -> Result<Found, Errno> {
+fn look(directory: &OwnedFd) -> Result<FoundDirectory, Errno> {
     // Before Linux 5.8 there is no number, and the file system is used in place of the mount.
     let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let stat = rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, asked)?;
     let key = Key::of(&stat);
     let has_id = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
-    Ok(Found { key, mount: if has_id { stat.stx_mnt_id } else { key.device } })
+    Ok(FoundDirectory { key, mount: if has_id { stat.stx_mnt_id } else { key.device } })
 }
 
 impl Claim {

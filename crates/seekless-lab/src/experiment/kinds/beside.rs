@@ -17,17 +17,17 @@ pub(super) const BLOCK_BYTES: u64 = 4 * KIB;
 
 /// What a run needs to know of the log.
 #[derive(Clone, Copy)]
-pub(super) struct Log {
+pub(super) struct LogGeometry {
     pub segments: u64,
     pub segment_bytes: u64,
 }
 
-impl Log {
-    pub(super) fn of(parts: &[Part]) -> Result<Log, LabError> {
+impl LogGeometry {
+    pub(super) fn of(parts: &[Part]) -> Result<LogGeometry, LabError> {
         let known = counter(parts, "segments").zip(counter(parts, "segment_bytes"));
         let (segments, segment_bytes) =
             known.ok_or_else(|| LabError::Spec("the file system of the stack has no log with segments".into()))?;
-        Ok(Log { segments, segment_bytes })
+        Ok(LogGeometry { segments, segment_bytes })
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn check(live_percent: f64, warm_up: f64, writes: f64, on: &RunTarget
 
 /// What reached a log, for the simulator.
 pub(super) struct Recorded {
-    pub log: Log,
+    pub log: LogGeometry,
     /// Blocks of data.
     pub blocks: u32,
     /// Blocks that were written and discarded, in the order in which they reached the log.

@@ -76,7 +76,7 @@ impl Workload for Generated {
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let RunTarget::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
         let timing = if self.per_s.is_some() { Timing::Open { speed: 1.0 } } else { self.timing };
-        let spec = Spec { timing, map: Map::Error, place: None, seed: context.seed };
+        let spec = Spec { timing, map: Map::Error, layout: None, seed: context.seed };
         let op = match self.operation {
             Operation::Read => Op::Read,
             Operation::Write => Op::Write,

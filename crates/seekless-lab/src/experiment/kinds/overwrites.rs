@@ -13,7 +13,7 @@ use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::{KIB, Nanos, SECTOR_BYTES};
 use serde::Deserialize;
 
-use super::beside::{self, BLOCK_BYTES, Log, counter};
+use super::beside::{self, BLOCK_BYTES, LogGeometry, counter};
 use super::replay::FlashCounts;
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
@@ -244,7 +244,7 @@ impl Workload for Overwrites {
 
 /// What a run on the file system gives.
 struct Measured {
-    log: Log,
+    log: LogGeometry,
     counted: Counted,
     recorded: Recorded,
     blocks: u32,
@@ -280,7 +280,7 @@ impl Overwrites {
     ) -> Result<Measured, LabError> {
         let mounted = stack.mount(rt, &SimulatedLeaves, identity, Usage::default()).await?;
         let parts = mounted.parts.clone();
-        let log = Log::of(&parts)?;
+        let log = LogGeometry::of(&parts)?;
         let data = (log.segments * log.segment_bytes) as f64 * self.live_percent / 100.0 / BLOCK_BYTES as f64;
         let in_file = (data as u64 / self.files).max(1);
         let blocks = u32::try_from(in_file * self.files).ok().filter(|blocks| *blocks < DISCARD);
@@ -361,7 +361,13 @@ impl Overwrites {
     }
 
     /// The write amplification of the simulator.
-    fn simulate(&self, log: Log, recorded: Recorded, blocks: u32, context: &Context<'_>) -> Result<f64, String> {
+    fn simulate(
+        &self,
+        log: LogGeometry,
+        recorded: Recorded,
+        blocks: u32,
+        context: &Context<'_>,
+    ) -> Result<f64, String> {
         let limits = Limits {
             trigger: Trigger::Clean(self.reserve_segments),
             batch_blocks: self.batch_blocks,
@@ -374,7 +380,7 @@ impl Overwrites {
 
     fn measure(
         &self,
-        log: Log,
+        log: LogGeometry,
         counted: Counted,
         simulated: Option<f64>,
         mut times: Vec<Nanos>,

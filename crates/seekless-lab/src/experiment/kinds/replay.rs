@@ -7,7 +7,7 @@ use seekless::device::Counter;
 use serde::Deserialize;
 
 use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, existing, from_text, parse};
-use crate::replay::{Blocks, Map, Outcome, Place, Spec, Timing, check_stack, simulate};
+use crate::replay::{Blocks, Map, Outcome, Spec, Timing, TraceLayout, check_stack, simulate};
 use crate::trace::{Format, Names, Op, Options, Request, Summary, Trace, TraceError};
 
 pub(super) const KIND: WorkloadKind = WorkloadKind {
@@ -126,14 +126,14 @@ impl Workload for Replay {
         let RunTarget::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
         let wanted = self.wanted(existing(context.folder, &self.trace)?);
         let options = Options { latency: self.timing == Timing::Think, ..Options::default() };
-        let mut spec = Spec { timing: self.timing, map: self.map, place: None, seed: context.seed };
+        let mut spec = Spec { timing: self.timing, map: self.map, layout: None, seed: context.seed };
         if self.map == Map::Scale {
             let mut summary = Summary::default();
             for request in wanted.open(options.clone())? {
                 summary.add(&request.map_err(|error| error.to_string())?);
             }
-            let place = Place::of(&summary, &crate::replay::Devices::One, &Names::default());
-            spec.place = Some(place.map_err(|error| error.to_string())?);
+            let layout = TraceLayout::of(&summary, &crate::replay::Devices::One, &Names::default());
+            spec.layout = Some(layout.map_err(|error| error.to_string())?);
         }
         let requests = context.outside.stop().requests(wanted.open(options)?);
         let outcome = simulate(stack, requests, &spec, &|_| {}).map_err(|error| error.to_string())?;

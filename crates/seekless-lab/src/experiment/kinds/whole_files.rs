@@ -16,7 +16,7 @@ use seekless::stack::{Identity, Stack, Usage};
 use seekless::units::Nanos;
 use serde::Deserialize;
 
-use super::beside::{self, BLOCK_BYTES, Log, Recorded};
+use super::beside::{self, BLOCK_BYTES, LogGeometry, Recorded};
 use super::overwrites::Counted;
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, in_virtual_time, parse};
 use crate::LabError;
@@ -156,7 +156,7 @@ impl WholeFiles {
     async fn work(&self, rt: &Rt, stack: &Stack, identity: &Identity, seed: u64) -> Result<Measured, LabError> {
         let mounted = stack.mount(rt, &SimulatedLeaves, identity, Usage::default()).await?;
         let parts = mounted.parts.clone();
-        let log = Log::of(&parts)?;
+        let log = LogGeometry::of(&parts)?;
         let data = (log.segments * log.segment_bytes) as f64 * self.live_percent / 100.0 / BLOCK_BYTES as f64;
         let blocks = Some(data as u32).filter(|blocks| (2..DISCARD).contains(blocks));
         let blocks = blocks.ok_or_else(|| LabError::Spec("there are too few or too many blocks".into()))?;
@@ -210,7 +210,7 @@ impl WholeFiles {
     }
 }
 
-fn measure(log: Log, counted: Counted, simulated: &Outcome) -> Measure {
+fn measure(log: LogGeometry, counted: Counted, simulated: &Outcome) -> Measure {
     let cleaned = counted.segments_read + counted.segments_empty;
     let new = (counted.log - counted.moved) as f64;
     Measure::new([

@@ -5,7 +5,7 @@
 //! rely on it as on one that is durable: none is made before the file has been synced, also after a compaction that failed.
 
 use super::file::{Form, Tail};
-use super::format::{Entry, Record};
+use super::format::{Entry, FileRecord};
 use super::index::Step;
 use super::load::damaged;
 use super::node::{CommitTurn, Node, OpenFile, may_have_privileges};
@@ -144,7 +144,7 @@ impl ChunkedLayer {
 
     async fn move_record(&self, file: OpenFile<'_>, entry: Entry, to: u64) -> FsResult<()> {
         let bytes = file.read(entry.offset, entry.bytes).await?;
-        Record::decode(&bytes, &entry).map_err(|problem| damaged("chunk", file.ino(), entry, problem))?;
+        FileRecord::decode(&bytes, &entry).map_err(|problem| damaged("chunk", file.ino(), entry, problem))?;
         file.write(to, Data::from_slice(&bytes)).await
     }
 }

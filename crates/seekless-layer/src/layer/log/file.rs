@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::evidence::Evidence;
-use super::format::{Commit, Entry, RECORD_ALIGN, RECORDS_START, Record, kinds};
+use super::format::{Commit, Entry, FileRecord, RECORD_ALIGN, RECORDS_START, kinds};
 use super::index::Index;
 use super::space::{Extent, Space};
 use crate::fs::{Attr, FsError, FsResult};
@@ -259,9 +259,9 @@ impl File {
     }
 
     /// A record of this file with `body`.
-    pub(super) fn record(&self, kind: u8, codec: u8, number: u64, raw_bytes: u32, body: Vec<u8>) -> Record {
+    pub(super) fn record(&self, kind: u8, codec: u8, number: u64, raw_bytes: u32, body: Vec<u8>) -> FileRecord {
         debug_assert!(self.form == Form::Log, "records are written to files of this layer only");
-        Record {
+        FileRecord {
             kind,
             codec,
             chunk_shift: self.chunk_shift,
@@ -441,7 +441,7 @@ impl File {
     }
 
     /// Checks that `record` is the one that the index has for chunk or node `number`.
-    pub(super) fn check_record(&self, record: &Record, kind: u8, number: u64) -> Result<(), String> {
+    pub(super) fn check_record(&self, record: &FileRecord, kind: u8, number: u64) -> Result<(), String> {
         let kind_name = |kind| match kind {
             kinds::CHUNK => "chunk",
             kinds::TAIL => "tail",

@@ -383,7 +383,7 @@ pub fn slot_offset(generation: u64) -> u64 {
 
 /// A record in memory: its head without the checksums, and its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record {
+pub struct FileRecord {
     pub kind: u8,
     pub codec: u8,
     pub chunk_shift: u8,
@@ -395,7 +395,7 @@ pub struct Record {
     pub body: Vec<u8>,
 }
 
-impl Record {
+impl FileRecord {
     /// The record as it is stored, and its `head_crc`.
     pub fn encode(&self) -> (Vec<u8>, u32) {
         let mut bytes = vec![0; record_bytes(self.body.len())];
@@ -425,7 +425,7 @@ impl Record {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn decode(bytes: &[u8], entry: &Entry) -> Result<Record, String> {
+    pub fn decode(bytes: &[u8], entry: &Entry) -> Result<FileRecord, String> {
         if bytes.len() != entry.bytes as usize {
             return Err(format!("only {} of its {} bytes are there", bytes.len(), entry.bytes));
         }
@@ -445,7 +445,7 @@ impl Record {
         }
         let Head { kind, codec, chunk_shift, raw_bytes, number, file_id, generation, size, .. } = head;
         let body = bytes[Head::BYTES..Head::BYTES + head.body_bytes as usize].to_vec();
-        Ok(Record { kind, codec, chunk_shift, raw_bytes, number, file_id, generation, size, body })
+        Ok(FileRecord { kind, codec, chunk_shift, raw_bytes, number, file_id, generation, size, body })
     }
 }
 

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use super::evidence::Evidence;
 use super::file::{File, Form, Tail};
-use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SizeMark, SlotState, kinds};
+use super::format::{
+    Commit, Entry, FileRecord, Head, RECORD_ALIGN, RECORDS_START, SLOT_BYTES, SizeMark, SlotState, kinds,
+};
 use super::index::{NodeAt, Step};
 use super::mark::{NAME, may_hide_a_mark};
 use super::node::OpenFile;
@@ -154,7 +156,7 @@ async fn is_whole(view: View<'_>, commit: &Commit) -> FsResult<bool> {
             continue;
         }
         let bytes = view.read(entry.offset, entry.bytes).await?;
-        let record = match Record::decode(&bytes, &entry) {
+        let record = match FileRecord::decode(&bytes, &entry) {
             Ok(record) if record.file_id == commit.file_id => record,
             _ => return Ok(false),
         };
@@ -245,7 +247,7 @@ async fn look_behind_zeroes(view: View<'_>) -> FsResult<Content> {
 /// it.
 fn is_whole_or_torn(offset: u64, bytes: &[u8], head: &Head) -> bool {
     let entry = Entry { offset, bytes: head.record_bytes() as u32, crc: head.head_crc };
-    if bytes.len() < entry.bytes as usize || Record::decode(bytes, &entry).is_ok() {
+    if bytes.len() < entry.bytes as usize || FileRecord::decode(bytes, &entry).is_ok() {
         return true;
     }
     // A write is torn between sectors. The sector with the head exists.
@@ -264,9 +266,9 @@ pub(super) async fn read_record(
     handle: Option<Handle>,
     what: &'static str,
     entry: Entry,
-) -> FsResult<Record> {
+) -> FsResult<FileRecord> {
     let bytes = read_lower(lower, ino, handle, entry.offset, entry.bytes).await?;
-    Record::decode(&bytes, &entry).map_err(|problem| damaged(what, ino, entry, problem))
+    FileRecord::decode(&bytes, &entry).map_err(|problem| damaged(what, ino, entry, problem))
 }
 
 impl OpenFile<'_> {
@@ -274,7 +276,7 @@ impl OpenFile<'_> {
     ///
     /// # Errors
     /// `Corrupt` when it is missing or not intact.
-    pub(super) async fn read_record(&self, what: &'static str, entry: Entry) -> FsResult<Record> {
+    pub(super) async fn read_record(&self, what: &'static str, entry: Entry) -> FsResult<FileRecord> {
         read_record(self.lower, self.ino(), self.handle, what, entry).await
     }
 }

@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use super::load::{Content, is_of_one_file, look};
-use super::swap::{CHANGED, Found, Names, NotReplaced, REMOVED, check_writers, is_removed};
+use super::swap::{CHANGED, FoundFile, Names, NotReplaced, REMOVED, check_writers, is_removed};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
 use crate::device::Data;
@@ -382,7 +382,7 @@ impl PackJob {
             Direction::Unpack => self.lower.fs(),
         };
         // Others may give its name to another file at any time.
-        let source = Found::of(self.lower.fs(), from.ino).await?;
+        let source = FoundFile::of(self.lower.fs(), from.ino).await?;
         if source.attr.links != 1 {
             return Err(NotReplaced::Left(CHANGED));
         }
@@ -406,7 +406,7 @@ impl PackJob {
     }
 
     /// Fills the new file, gives it all attributes of the old one, and compares it.
-    async fn copy(&self, from: Side<'_>, to: Side<'_>, source: &Found) -> Result<Attr, NotReplaced> {
+    async fn copy(&self, from: Side<'_>, to: Side<'_>, source: &FoundFile) -> Result<Attr, NotReplaced> {
         let filled = self.fill(from, to, source).await;
         let released = to.release().await;
         to.fs.forget(to.ino, 1).await;
@@ -420,7 +420,7 @@ impl PackJob {
         }
     }
 
-    async fn fill(&self, from: Side<'_>, to: Side<'_>, source: &Found) -> Result<Attr, NotReplaced> {
+    async fn fill(&self, from: Side<'_>, to: Side<'_>, source: &FoundFile) -> Result<Attr, NotReplaced> {
         let (mut crc, mut at) = (0, 0);
         loop {
             // A writer waits as long as this file is read, so it is not kept waiting for all of it.
@@ -462,7 +462,7 @@ impl PackJob {
         Ok(lower.getattr(to.ino, None).await?)
     }
 
-    async fn copy_attributes(&self, source: &Found, to: Ino) -> FsResult<()> {
+    async fn copy_attributes(&self, source: &FoundFile, to: Ino) -> FsResult<()> {
         for (name, value) in &source.attributes {
             let name = match self.direction {
                 Direction::Pack => mark::below(name),

@@ -16,7 +16,8 @@ use std::rc::Rc;
 use super::ChunkedLayer;
 use super::file::{File, Form, Mark, Tail};
 use super::format::{
-    Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, Slot, SlotState, entries_from_bytes, kinds,
+    Commit, Entry, FileRecord, Head, RECORD_ALIGN, RECORDS_START, SLOT_BYTES, Slot, SlotState, entries_from_bytes,
+    kinds,
 };
 use super::index::{Index, Step};
 use super::load::{PIECE_BYTES, read_record};
@@ -28,7 +29,7 @@ use crate::units::Ino;
 
 /// A record that was found by its head.
 #[derive(Clone, Copy)]
-struct Found {
+struct FoundRecord {
     head: Head,
     entry: Entry,
 }
@@ -61,7 +62,7 @@ impl Names {
 /// What is left of a file without its index.
 struct Remains {
     /// Its records, in the order of their offsets.
-    records: Vec<Found>,
+    records: Vec<FoundRecord>,
     /// The commit of a good slot, if none of the records can be newer.
     commit: Option<Commit>,
     /// What is known of the file as a whole.
@@ -73,9 +74,9 @@ impl Remains {
     async fn find(lower: &Fs, attr: &Attr, commit: Option<&Commit>) -> FsResult<Option<Remains>> {
         let found = |(offset, head): (u64, Head)| {
             let entry = Entry { offset, bytes: head.record_bytes() as u32, crc: head.head_crc };
-            Found { head, entry }
+            FoundRecord { head, entry }
         };
-        let mut records: Vec<Found> = heads(lower, attr.ino, usize::MAX).await?.into_iter().map(found).collect();
+        let mut records: Vec<FoundRecord> = heads(lower, attr.ino, usize::MAX).await?.into_iter().map(found).collect();
         // What looks like heads in data may be those of another file, which was copied into this one.
         records.retain(|record| commit.is_none_or(|commit| commit.file_id == record.head.file_id));
         // Which of one generation is the last is unknown: a larger size loses nothing.
@@ -110,7 +111,8 @@ impl Remains {
                 names.add(&entries_from_bytes(&[&slot.tail[..], &slot.root[..]].concat()), Named::InSlot);
             }
         }
-        let mut nodes: Vec<&Found> = self.records.iter().filter(|record| record.head.kind == kinds::NODE).collect();
+        let mut nodes: Vec<&FoundRecord> =
+            self.records.iter().filter(|record| record.head.kind == kinds::NODE).collect();
         // Those that a slot refers to hand that down. Of a node, this is the level.
         nodes.sort_by_key(|node| std::cmp::Reverse(node.head.codec));
         for node in nodes {
@@ -211,12 +213,12 @@ impl Remains {
         };
         let names = self.names(lower, ino).await?;
         let tail_of_commit = self.commit.as_ref().map(|commit| commit.tail);
-        let is_of_commit = |record: &Found| tail_of_commit == Some(record.entry);
-        let mut records: Vec<&Found> = self
+        let is_of_commit = |record: &FoundRecord| tail_of_commit == Some(record.entry);
+        let mut records: Vec<&FoundRecord> = self
             .records
             .iter()
-            .filter(|Found { head, .. }| head.chunk_shift == self.newest.chunk_shift && head.number <= last_chunk)
-            .filter(|Found { head, .. }| match head.kind {
+            .filter(|FoundRecord { head, .. }| head.chunk_shift == self.newest.chunk_shift && head.number <= last_chunk)
+            .filter(|FoundRecord { head, .. }| match head.kind {
                 kinds::CHUNK => {
                     let after = unknown.partition_point(|chunks| chunks.start <= head.number);
                     after > 0 && unknown[after - 1].contains(&head.number)
@@ -226,12 +228,12 @@ impl Remains {
             })
             .collect();
         records.sort_by_key(|record| {
-            let Found { head, entry } = record;
+            let FoundRecord { head, entry } = record;
             std::cmp::Reverse((is_of_commit(record), head.generation, names.place_of(*entry), entry.offset))
         });
-        let mut tail: Option<&Found> = None;
+        let mut tail: Option<&FoundRecord> = None;
         // Of each chunk the newest record that counts no more because it is damaged, and of the tail.
-        let mut damaged: BTreeMap<(u64, u8), &Found> = BTreeMap::new();
+        let mut damaged: BTreeMap<(u64, u8), &FoundRecord> = BTreeMap::new();
         for record in records {
             let is_chunk = record.head.kind == kinds::CHUNK;
             let is_older = if is_chunk { chunks.contains_key(&record.head.number) } else { tail.is_some() };
@@ -251,12 +253,12 @@ impl Remains {
             }
         }
         let base = chunks.get(&last_chunk).and_then(|entry| self.records.iter().find(|base| base.entry == *entry));
-        let fits = |tail: &&Found| {
-            let is_later = |base: &Found| {
+        let fits = |tail: &&FoundRecord| {
+            let is_later = |base: &FoundRecord| {
                 let is_named = names.place_of(tail.entry) > Named::Nowhere;
                 base.head.generation < tail.head.generation || base.head.generation == tail.head.generation && is_named
             };
-            let continues = |base: &Found| base.head.raw_bytes == tail.head.raw_bytes && is_later(base);
+            let continues = |base: &FoundRecord| base.head.raw_bytes == tail.head.raw_bytes && is_later(base);
             is_of_commit(tail) || base.is_some_and(continues)
         };
         let tail = tail.filter(fits);
@@ -268,11 +270,14 @@ impl Remains {
             self.lost_with(record, has_older)
         });
         let lost = lost.collect();
-        Ok((tail.map(|Found { head, entry }| Tail { entry: *entry, chunk: head.number, start: head.raw_bytes }), lost))
+        Ok((
+            tail.map(|FoundRecord { head, entry }| Tail { entry: *entry, chunk: head.number, start: head.raw_bytes }),
+            lost,
+        ))
     }
 
     /// What the file may have lost with a damaged record, in whose place there is an older one or nothing.
-    fn lost_with(&self, Found { head, entry }: &Found, has_older: bool) -> String {
+    fn lost_with(&self, FoundRecord { head, entry }: &FoundRecord, has_older: bool) -> String {
         let chunk_start = head.number << head.chunk_shift;
         let start = if head.kind == kinds::TAIL { chunk_start + u64::from(head.raw_bytes) } else { chunk_start };
         let end = (chunk_start + (1 << head.chunk_shift)).min(self.newest.size);
@@ -288,7 +293,7 @@ impl Remains {
 ///
 /// # Errors
 /// When it cannot be read: it may be intact.
-async fn intact(lower: &Fs, ino: Ino, entry: Entry) -> FsResult<Option<Record>> {
+async fn intact(lower: &Fs, ino: Ino, entry: Entry) -> FsResult<Option<FileRecord>> {
     match read_record(lower, ino, None, "record", entry).await {
         Ok(record) => Ok(Some(record)),
         Err(FsError::Corrupt { .. }) => Ok(None),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::file::{File, Form, Moment, Tail};
-use super::format::{Commit, Entry, NODE_ENTRIES, RECORDS_START, Record, entries_to_bytes, kinds};
+use super::format::{Commit, Entry, FileRecord, NODE_ENTRIES, RECORDS_START, entries_to_bytes, kinds};
 use super::node::OpenFile;
 use super::space::{Extent, Space};
 use super::{ChunkedLayer, count};
@@ -34,8 +34,8 @@ struct Snapshot {
 /// The encoded form of a snapshot.
 enum Staged {
     Hole,
-    Chunk(Record),
-    Tail(Record),
+    Chunk(FileRecord),
+    Tail(FileRecord),
 }
 
 impl ChunkedLayer {
@@ -81,7 +81,7 @@ impl ChunkedLayer {
                     self.with_index(file, |file| file.index.get(snapshot.chunk)).await?;
                 }
             }
-            let records: Vec<&Record> = staged.iter().filter_map(Staged::record).collect();
+            let records: Vec<&FileRecord> = staged.iter().filter_map(Staged::record).collect();
             let mut entries = self.place(file, &records).await?.into_iter();
             for (snapshot, staged) in batch.iter().zip(&staged) {
                 let entry = match staged {
@@ -144,7 +144,7 @@ impl ChunkedLayer {
     ///
     /// # Errors
     /// After an error none of the space is used.
-    pub(super) async fn place(&self, file: OpenFile<'_>, records: &[&Record]) -> FsResult<Vec<Entry>> {
+    pub(super) async fn place(&self, file: OpenFile<'_>, records: &[&FileRecord]) -> FsResult<Vec<Entry>> {
         if records.is_empty() {
             return Ok(Vec::new());
         }
@@ -258,7 +258,7 @@ impl ChunkedLayer {
                     let used = entries.iter().rposition(|entry| !entry.is_hole()).map_or(0, |last| last + 1);
                     file.record(kinds::NODE, level, *number, 0, entries_to_bytes(&entries[..used]))
                 };
-                let records: Vec<Record> = changed.iter().map(record).collect();
+                let records: Vec<FileRecord> = changed.iter().map(record).collect();
                 (changed, records)
             };
             count(&self.counts.nodes_written, records.len() as u64);
@@ -312,7 +312,7 @@ impl ChunkedLayer {
 }
 
 impl Staged {
-    fn record(&self) -> Option<&Record> {
+    fn record(&self) -> Option<&FileRecord> {
         match self {
             Staged::Hole => None,
             Staged::Chunk(record) | Staged::Tail(record) => Some(record),

@@ -58,14 +58,14 @@ pub(super) async fn check_writers(fs: &Fs, ino: Ino, handle: Option<Handle>) -> 
 }
 
 /// A file as it was found, without its content: a change of that shows in the time.
-pub(super) struct Found {
+pub(super) struct FoundFile {
     pub(super) attr: Attr,
     /// Names and values, without the layer's own.
     pub(super) attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Found {
-    pub(super) async fn of(fs: &Fs, ino: Ino) -> FsResult<Found> {
+impl FoundFile {
+    pub(super) async fn of(fs: &Fs, ino: Ino) -> FsResult<FoundFile> {
         let attr = fs.getattr(ino, None).await?;
         let mut attributes = Vec::new();
         for name in fs.listxattr(ino).await? {
@@ -77,12 +77,12 @@ impl Found {
                 value => attributes.push((name, value?)),
             }
         }
-        Ok(Found { attr, attributes })
+        Ok(FoundFile { attr, attributes })
     }
 
     /// Whether it is the same file without a change. A rename may set `ctime`, which is therefore not compared.
-    fn is_as(&self, other: &Found) -> bool {
-        let key = |found: &Found| {
+    fn is_as(&self, other: &FoundFile) -> bool {
+        let key = |found: &FoundFile| {
             let Attr { ino, kind, permissions, links, uid, gid, size, mtime, .. } = found.attr;
             (ino, kind, permissions, links, uid, gid, size, mtime)
         };
@@ -107,7 +107,7 @@ impl<'a> Names<'a> {
     }
 
     /// Gives the new file the name of `old`, and removes that. `handle` is that of `old`. Returns whether `old` was free of writers.
-    pub(super) async fn replace(&self, old: &Found, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
+    pub(super) async fn replace(&self, old: &FoundFile, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
         let replaced = self.replace_held(old, handle).await;
         for ino in self.held.take() {
             self.lower.forget(ino, 1).await;
@@ -115,7 +115,7 @@ impl<'a> Names<'a> {
         replaced
     }
 
-    async fn replace_held(&self, old: &Found, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
+    async fn replace_held(&self, old: &FoundFile, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
         let new = self.look(self.unfinished).await?;
         let writers = match self.check(old, handle).await {
             Ok(writers) => writers,
@@ -160,7 +160,7 @@ impl<'a> Names<'a> {
 
     /// Gives the file with the name `unfinished` its name back, which `placed` has now, and removes `placed`. Returns
     /// false when something is left under the name `unfinished` that others may want.
-    async fn give_back(&self, mut placed: Found) -> FsResult<bool> {
+    async fn give_back(&self, mut placed: FoundFile) -> FsResult<bool> {
         // Each time but the first, others have saved the file since the one before.
         const SWAPS_MAX: u32 = 16;
         for _ in 0..SWAPS_MAX {
@@ -204,7 +204,7 @@ impl<'a> Names<'a> {
 
     /// Swaps the names, and returns what the file `placed` was displaced as, and whether it has a writer: one that began before its name was
     /// gone. `None` when the name had gone before.
-    async fn displace(&self, placed: Ino, watch: Option<Handle>) -> FsResult<Option<(Found, bool)>> {
+    async fn displace(&self, placed: Ino, watch: Option<Handle>) -> FsResult<Option<(FoundFile, bool)>> {
         let had_writer = self.lower.other_writers(placed, watch).await? == Writers::Some;
         match self.swap().await {
             Err(FsError::NotFound) => return Ok(None),
@@ -236,7 +236,7 @@ impl<'a> Names<'a> {
     }
 
     /// Fails unless the name has the old file as it was copied, without a writer.
-    async fn check(&self, old: &Found, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
+    async fn check(&self, old: &FoundFile, handle: Option<Handle>) -> Result<Writers, NotReplaced> {
         let found = self.look(self.name).await?;
         if !found.is_as(old) || found.attr.ctime != old.attr.ctime {
             return Err(NotReplaced::Left(CHANGED));
@@ -257,10 +257,10 @@ impl<'a> Names<'a> {
     }
 
     /// What has this name now.
-    async fn look(&self, name: &[u8]) -> FsResult<Found> {
+    async fn look(&self, name: &[u8]) -> FsResult<FoundFile> {
         let ino = self.lower.lookup(self.parent, name).await?.attr.ino;
         self.held.borrow_mut().push(ino);
-        Found::of(self.lower, ino).await
+        FoundFile::of(self.lower, ino).await
     }
 
     async fn is_linked(&self, ino: Ino) -> FsResult<bool> {

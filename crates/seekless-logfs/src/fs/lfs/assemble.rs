@@ -15,7 +15,7 @@
 
 use super::lay_down::lay_down;
 pub(super) use super::lay_down::{PartialWrite, SlotWrite, Transaction};
-pub(super) use super::plan::Scope;
+pub(super) use super::plan::TransactionScope;
 use super::plan::plan;
 use super::state::{State, Step};
 
@@ -24,7 +24,7 @@ use super::state::{State, Step};
 /// # Errors
 /// `Load` when a block of the tables is not in memory; `NoSpace` when there are not enough clean segments, which S3
 /// excludes. After an error nothing has changed, except that more may be dirty.
-pub(super) fn assemble(state: &mut State, scope: Scope<'_>) -> Step<Option<Transaction>> {
+pub(super) fn assemble(state: &mut State, scope: TransactionScope<'_>) -> Step<Option<Transaction>> {
     let plan = plan(state, scope)?;
     Ok(plan.map(|plan| lay_down(state, scope, plan)))
 }

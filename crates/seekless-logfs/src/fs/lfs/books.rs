@@ -9,7 +9,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::Lfs;
 use super::Options;
-use super::assemble::{Scope, assemble};
+use super::assemble::{TransactionScope, assemble};
 use super::find;
 use super::format::*;
 use super::layout::*;
@@ -137,7 +137,7 @@ impl Lfs {
             (state.log.segments.ready.len() as u64, state.log_need_bytes())
         };
         loop {
-            let assembled = assemble(&mut self.state.borrow_mut(), Scope::Checkpoint { clean: false });
+            let assembled = assemble(&mut self.state.borrow_mut(), TransactionScope::Checkpoint { clean: false });
             match assembled {
                 Ok(_) => return Ok(None),
                 Err(Stop::Need(Need::Load(load))) => self.load(load).await?,

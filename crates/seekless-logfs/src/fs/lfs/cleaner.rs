@@ -24,11 +24,11 @@ use std::rc::Rc;
 use futures_util::future::LocalBoxFuture;
 
 use super::Lfs;
-use super::assemble::Scope;
+use super::assemble::TransactionScope;
 use super::format::*;
 use super::layout::*;
 use super::state::*;
-use super::victims::Pace;
+use super::victims::CleaningPace;
 use crate::device::rescue::{rescue, rescue_as};
 use crate::device::{Buf, Device, read_right};
 use crate::fs::logfs::backend::SpaceAccounts;
@@ -127,8 +127,8 @@ impl Lfs {
         let soon = need + 2 * Segmented::batch_bytes(&state);
         let least = state.cleaner_segments() + soon.div_ceil(state.log.layout.segment_bytes());
         match state.log.options.cleaner.pace {
-            Pace::Late => least,
-            Pace::Early => least.max(state.possible_segments() / 2),
+            CleaningPace::Late => least,
+            CleaningPace::Early => least.max(state.possible_segments() / 2),
         }
     }
 
@@ -216,7 +216,7 @@ impl Lfs {
         } else if self.take_back_early().await? == 0 {
             let moved = if self.checkpoints_gain() { 0 } else { self.move_live(urge).await? };
             if moved > 0 {
-                let submitted = self.submit_loading(Scope::Cleaned).await?;
+                let submitted = self.submit_loading(TransactionScope::Cleaned).await?;
                 self.make_durable(submitted.end_sequence).await?;
             }
             if moved == 0 || self.take_back_early().await? == 0 {
@@ -295,7 +295,7 @@ impl Lfs {
                 let live = state.log.segments.get(victim).live_bytes;
                 // What one victim gains may be less than what moving it costs.
                 let slice = match state.log.options.cleaner.pace {
-                    Pace::Early if !room_is_short => 0,
+                    CleaningPace::Early if !room_is_short => 0,
                     _ => SLICE_BYTES,
                 };
                 let fits = (moved == 0 || moved + live <= slice) && state.has_room_to_move(moved, live);

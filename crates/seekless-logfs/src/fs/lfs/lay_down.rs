@@ -37,9 +37,9 @@ pub(super) struct Transaction {
 }
 
 /// Gives everything in the plan its address and its bytes.
-pub(super) fn lay_down(state: &mut State, scope: Scope<'_>, plan: Plan) -> Transaction {
+pub(super) fn lay_down(state: &mut State, scope: TransactionScope<'_>, plan: Plan) -> Transaction {
     let Plan { pieces, freed, partials } = plan;
-    let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
+    let is_checkpoint = matches!(scope, TransactionScope::Checkpoint { .. });
     if is_checkpoint {
         let (seen, now) = (state.log.deferred_seen, state.deferred_bytes());
         state.log.deferred_seen = now.max(seen - seen / 8);
@@ -74,7 +74,7 @@ pub(super) fn lay_down(state: &mut State, scope: Scope<'_>, plan: Plan) -> Trans
 
 /// A partial segment of a transaction that is being laid down.
 struct Laying<'a> {
-    scope: Scope<'a>,
+    scope: TransactionScope<'a>,
     /// Sequence number after the last partial segment of the transaction.
     end_sequence: u64,
     partial: &'a Planned,
@@ -182,7 +182,7 @@ impl Laying<'_> {
 }
 
 /// The checkpoint at the end of the log, for its slot. What is written from now on belongs to the next one.
-fn lay_slot(state: &mut State, scope: Scope<'_>, end_sequence: u64) -> SlotWrite {
+fn lay_slot(state: &mut State, scope: TransactionScope<'_>, end_sequence: u64) -> SlotWrite {
     let checkpoint = checkpoint_record(state, scope, state.log.end.chain, end_sequence);
     let slot = SlotWrite { serial: checkpoint.serial, block: checkpoint.to_block().into() };
     state.log.segments.dirty_blocks.clear();
@@ -225,7 +225,7 @@ fn count_usage(
     pieces: &[SummaryPiece],
     partials: &[Planned],
     freed: &BTreeMap<SegmentNo, u64>,
-    scope: Scope<'_>,
+    scope: TransactionScope<'_>,
 ) {
     let old = [state.log.end.segment, state.log.end.next_segment];
     for &segment in &old {
@@ -262,14 +262,14 @@ fn count_usage(
     }
 }
 
-fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope<'_>) {
+fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: TransactionScope<'_>) {
     let is_data = match &piece.source {
         Source::Block(block) => is_user_data(block.id),
         _ => false,
     };
     let cleaned = match &piece.source {
         Source::Block(block) => block.cleaned,
-        _ => scope == Scope::Cleaned,
+        _ => scope == TransactionScope::Cleaned,
     };
     let counters = &mut state.log.counters;
     match (cleaned, is_data) {
@@ -381,7 +381,7 @@ fn lay_xattr(state: &mut State, ino: Ino, at: Sector, target: &mut [u8]) {
     state.count_attributes(ino);
 }
 
-fn checkpoint_record(state: &State, scope: Scope<'_>, log_chain: u32, log_sequence: u64) -> Checkpoint {
+fn checkpoint_record(state: &State, scope: TransactionScope<'_>, log_chain: u32, log_sequence: u64) -> Checkpoint {
     let internal = |ino: Ino| {
         let mut bytes = [0; Inode::BYTES];
         if let Some(known) = state.inodes.get(&ino) {
@@ -389,7 +389,7 @@ fn checkpoint_record(state: &State, scope: Scope<'_>, log_chain: u32, log_sequen
         }
         bytes
     };
-    let mut flags = if scope == (Scope::Checkpoint { clean: true }) { CHECKPOINT_CLEAN } else { 0 };
+    let mut flags = if scope == (TransactionScope::Checkpoint { clean: true }) { CHECKPOINT_CLEAN } else { 0 };
     flags |= if state.log.exact { CHECKPOINT_EXACT } else { 0 };
     Checkpoint {
         magic: CHECKPOINT_MAGIC,

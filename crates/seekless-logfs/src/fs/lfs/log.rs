@@ -11,11 +11,12 @@ use std::rc::{Rc, Weak};
 use futures_util::future::{LocalBoxFuture, join_all};
 
 use super::Lfs;
-use super::assemble::{PartialWrite, Scope, SlotWrite, Transaction, assemble};
+use super::assemble::{PartialWrite, SlotWrite, Transaction, TransactionScope, assemble};
 use super::format::*;
 use super::state::*;
 use super::victims::Victims;
 use crate::device::{Buf, DeviceError, WriteFlags};
+use crate::fs::logfs::state::Scope;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
@@ -38,7 +39,7 @@ impl Lfs {
     // ---- Writing ----
 
     /// Assembles a transaction and starts writing it, unless something has to be loaded first.
-    fn submit(self: &Rc<Self>, scope: Scope<'_>) -> FsResult<Submission> {
+    fn submit(self: &Rc<Self>, scope: TransactionScope<'_>) -> FsResult<Submission> {
         let transaction = {
             let mut state = self.state.borrow_mut();
             state.now = self.rt.wall();
@@ -66,7 +67,11 @@ impl Lfs {
         Ok(Submission::Started(Submitted { end_sequence, checkpoint }))
     }
 
-    pub(super) async fn submit_loading(self: &Rc<Self>, scope: Scope<'_>) -> FsResult<Submitted> {
+    pub(super) async fn submit_loading<'a>(
+        self: &Rc<Self>,
+        scope: impl Into<TransactionScope<'a>>,
+    ) -> FsResult<Submitted> {
+        let scope = scope.into();
         loop {
             match self.submit(scope)? {
                 Submission::Started(submitted) => return Ok(submitted),
@@ -266,7 +271,7 @@ impl Lfs {
 
     async fn write_checkpoint(self: &Rc<Self>, clean: bool) -> FsResult<()> {
         let _pass = self.work.checkpoint_gate.enter().await;
-        let submitted = self.submit_loading(Scope::Checkpoint { clean }).await?;
+        let submitted = self.submit_loading(TransactionScope::Checkpoint { clean }).await?;
         let Some(SlotWrite { serial, block }) = submitted.checkpoint else { return Ok(()) };
         self.make_durable(submitted.end_sequence).await?; // L2
         let mut copies = Buf::dirty(2 * BLOCK_BYTES);

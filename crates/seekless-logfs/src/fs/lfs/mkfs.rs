@@ -2,7 +2,7 @@
 
 use futures_util::future::LocalBoxFuture;
 
-use super::assemble::{PartialWrite, Scope, SlotWrite, assemble};
+use super::assemble::{PartialWrite, SlotWrite, TransactionScope, assemble};
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
@@ -215,7 +215,7 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
         .make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })
         .map_err(unexpected)?;
     change.commit(ReserveAccess::Internal).map_err(unexpected)?;
-    let transaction = assemble(&mut state, Scope::Checkpoint { clean: true }).map_err(unexpected)?;
+    let transaction = assemble(&mut state, TransactionScope::Checkpoint { clean: true }).map_err(unexpected)?;
     match transaction {
         Some(transaction) => match transaction.checkpoint {
             Some(checkpoint) => Ok((transaction.partials, checkpoint)),

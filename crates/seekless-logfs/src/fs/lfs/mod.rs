@@ -51,7 +51,7 @@ pub use dump::{Dump, dump};
 pub use find::{VolumeInfo, info};
 pub use fsck::{Fsck, FsckOptions, fsck};
 pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
-pub use victims::{CLEANER_NAMES, CLEANERS, CleanerPolicy, Pace};
+pub use victims::{CLEANER_NAMES, CLEANERS, CleanerPolicy, CleaningPace};
 
 use super::logfs::LogFs;
 pub use super::logfs::{dir, xattr};

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-use super::assemble::Scope;
 use super::cleaner::WORKING_SEGMENTS;
 use super::format::*;
 use super::layout::*;
@@ -17,6 +16,7 @@ use crate::device::{Buf, Counter};
 use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
 use crate::fs::logfs::change::{Change, Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::logfs::group_commit::GroupLog;
+use crate::fs::logfs::state::Scope;
 use crate::fs::{FsError, FsResult, LogUsage};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};

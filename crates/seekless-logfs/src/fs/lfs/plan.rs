@@ -12,21 +12,25 @@ use super::victims::Victims;
 use crate::device::Data;
 use crate::fs::logfs::cache::Dirty;
 use crate::fs::logfs::change::{Change, Hole, ReserveAccess};
+use crate::fs::logfs::state::Scope;
 use crate::fs::{FileKind, FsError};
 use crate::units::{Ino, sectors_for};
 
 /// What a transaction contains, besides every change of the name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scope<'a> {
-    Everything,
-    /// These files.
-    Files(&'a BTreeSet<Ino>),
+pub(super) enum TransactionScope<'a> {
+    /// Changes by users.
+    Changes(Scope<'a>),
     /// Blocks that the cleaner has collected, in the order of their age.
     Cleaned,
     /// Everything, the tables, and the checkpoint itself.
-    Checkpoint {
-        clean: bool,
-    },
+    Checkpoint { clean: bool },
+}
+
+impl<'a> From<Scope<'a>> for TransactionScope<'a> {
+    fn from(scope: Scope<'a>) -> TransactionScope<'a> {
+        TransactionScope::Changes(scope)
+    }
 }
 
 /// One entry of a summary, and where its payload comes from.
@@ -95,9 +99,9 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// Those of `assemble`.
-pub(super) fn plan(state: &mut State, scope: Scope<'_>) -> Step<Option<Plan>> {
+pub(super) fn plan(state: &mut State, scope: TransactionScope<'_>) -> Step<Option<Plan>> {
     let inodes = chosen_inodes(state, scope);
-    let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
+    let is_checkpoint = matches!(scope, TransactionScope::Checkpoint { .. });
     if inodes.is_empty() && state.log.records.is_empty() && state.log.freed.is_empty() && !is_checkpoint {
         return Ok(None);
     }
@@ -132,29 +136,24 @@ pub(super) fn plan(state: &mut State, scope: Scope<'_>) -> Step<Option<Plan>> {
     }
 }
 
-fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
+fn chosen_inodes(state: &State, scope: TransactionScope<'_>) -> Vec<Ino> {
     let dirt = |ino: &Ino| state.inodes.get(ino).map_or(InodeDirt::Clean, |known| known.dirt);
     let mut chosen: BTreeSet<Ino> = match scope {
-        Scope::Everything | Scope::Checkpoint { .. } => state.dirty_inodes.clone(),
-        Scope::Files(files) => state
-            .dirty_inodes
-            .iter()
-            .copied()
-            .filter(|ino| files.contains(ino) || dirt(ino) == InodeDirt::Namespace)
-            .collect(),
-        Scope::Cleaned => state
+        TransactionScope::Changes(scope) => state.dirty_inodes_of(scope).collect(),
+        TransactionScope::Checkpoint { .. } => state.dirty_inodes.clone(),
+        TransactionScope::Cleaned => state
             .dirty_inodes
             .iter()
             .copied()
             .filter(|ino| state.inodes.get(ino).is_some_and(|known| known.moved) || dirt(ino) == InodeDirt::Namespace)
             .collect(),
     };
-    if let Scope::Checkpoint { .. } = scope {
+    if let TransactionScope::Checkpoint { .. } = scope {
         // A file whose data is already in the log may still have indirect blocks to write.
         chosen.extend(state.blocks.dirty_ids().map(|id| id.ino).filter(|&ino| !is_internal(ino)));
     }
     let mut chosen: Vec<Ino> = chosen.into_iter().collect();
-    if scope == Scope::Cleaned {
+    if scope == TransactionScope::Cleaned {
         // As for the blocks of a file.
         chosen.sort_by_key(|ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch()));
     }

@@ -4,11 +4,11 @@
 use std::rc::Rc;
 
 use super::Lfs;
-use super::assemble::Scope;
 use super::format::{BLOCK_SECTORS, CHECKPOINT_SECTORS};
 use super::layout::SegmentNo;
 use super::state::State;
 use crate::device::{DeviceError, Discard};
+use crate::fs::logfs::state::Scope;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::Nanos;

@@ -25,12 +25,12 @@ pub struct CleanerPolicy {
     pub name: &'static str,
     /// The policy as `seekless clean` takes it.
     pub line: &'static str,
-    pub pace: Pace,
+    pub pace: CleaningPace,
 }
 
 /// When a mounted log is cleaned, and how much at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pace {
+pub enum CleaningPace {
     /// When clean segments run short, a slice at a time.
     Late,
     /// From the moment on when less than half of the free space is in clean segments, one segment at a time, as the cleaner
@@ -75,10 +75,11 @@ impl CleanerPolicy {
 
     /// The cleaner of BSD-LFS ([se93 §4], 4.4BSD's `lfs_cleanerd`): cost-benefit, and what is moved goes to the log as it
     /// was found. There, blocks that die make their segment younger, too; here, only writing does.
-    pub const BSD: CleanerPolicy = CleanerPolicy { pace: Pace::Early, ..CleanerPolicy::late("bsd", "cost-benefit") };
+    pub const BSD: CleanerPolicy =
+        CleanerPolicy { pace: CleaningPace::Early, ..CleanerPolicy::late("bsd", "cost-benefit") };
 
     const fn late(name: &'static str, line: &'static str) -> CleanerPolicy {
-        CleanerPolicy { name, line, pace: Pace::Late }
+        CleanerPolicy { name, line, pace: CleaningPace::Late }
     }
 
     pub fn named(name: &str) -> Option<CleanerPolicy> {

@@ -21,7 +21,7 @@ use std::hash::Hasher;
 use super::LogBackend;
 use super::change::Change;
 use super::format::*;
-use super::leaf::{COLLISIONS, DEPTH_MAX, Place, Slot, Stored, StoredEntry, encode_leaf, encoded_bytes, prefix};
+use super::leaf::{COLLISIONS, DEPTH_MAX, EntrySpan, Slot, Stored, StoredEntry, encode_leaf, encoded_bytes, prefix};
 pub use super::leaf::{FoundEntry, HASH_BITS, decode_leaf};
 use super::state::*;
 use super::tree::*;
@@ -269,10 +269,10 @@ impl<L: LogBackend> Change<'_, L> {
     }
 
     /// The leaf of a name that exists, and where in it the entry is, which is to change.
-    fn entry_to_change<'p>(&self, place: &'p NamePlace<'_>) -> Step<(&'p LeafAt, Place)> {
+    fn entry_to_change<'p>(&self, place: &'p NamePlace<'_>) -> Step<(&'p LeafAt, EntrySpan)> {
         let Some(leaf) = &place.leaf else { return fail(FsError::NotFound) };
         match self.look_before_change(leaf, |stored| stored.find(place.base, place.name))? {
-            Some(entry) => Ok((leaf, Place::of(entry))),
+            Some(entry) => Ok((leaf, EntrySpan::of(entry))),
             None => fail(FsError::NotFound),
         }
     }

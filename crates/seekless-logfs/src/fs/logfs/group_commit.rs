@@ -59,12 +59,12 @@ pub(in crate::fs) struct GroupCommit {
     joined: Event,
     /// Signalled when a turn is free, and when a group has its transaction or will get none.
     advanced: Event,
-    pace: Cell<Pace>,
+    pace: Cell<GroupPace>,
 }
 
 /// How long the next groups stay open.
 #[derive(Clone, Copy, Default)]
-struct Pace {
+struct GroupPace {
     /// Callers when the last commit ended.
     callers: u64,
     /// Longest wait for as many.
@@ -106,11 +106,11 @@ enum Stage {
 }
 
 /// A caller's place in a group.
-struct Place<'a>(&'a GroupCommit, Rc<Group>);
+struct GroupMembership<'a>(&'a GroupCommit, Rc<Group>);
 
-impl Drop for Place<'_> {
+impl Drop for GroupMembership<'_> {
     fn drop(&mut self) {
-        let Place(commits, group) = self;
+        let GroupMembership(commits, group) = self;
         group.callers.update(|callers| callers - 1);
         if !group.has_ended.get() {
             commits.callers.update(|callers| callers - 1);
@@ -140,7 +140,7 @@ impl GroupCommit {
     /// Those of the log that the caller would meet without other callers. Where the storage below has no room for a
     /// transaction, its callers get `NoSpace`, as with the transactions of earlier callers.
     pub(in crate::fs) async fn commit(&self, rt: &Rt, log: &impl GroupLog, file: Ino) -> FsResult<()> {
-        let Place(_, group) = &self.join(file);
+        let GroupMembership(_, group) = &self.join(file);
         let turn = loop {
             let advanced = self.advanced.wait();
             match group.stage.get() {
@@ -167,14 +167,14 @@ impl GroupCommit {
         }
     }
 
-    fn join(&self, file: Ino) -> Place<'_> {
+    fn join(&self, file: Ino) -> GroupMembership<'_> {
         let group = self.open.borrow().clone();
         debug_assert!(matches!(group.stage.get(), Stage::Open), "Q1: callers join the open group");
         group.files.borrow_mut().insert(file);
         group.callers.update(|callers| callers + 1);
         self.callers.update(|callers| callers + 1);
         self.joined.notify();
-        Place(self, group)
+        GroupMembership(self, group)
     }
 
     fn take_turn<'a>(&'a self, log: &impl GroupLog, group: &'a Group) -> Option<Turn<'a>> {
@@ -190,7 +190,7 @@ impl GroupCommit {
     async fn wait_for_callers(&self, rt: &Rt, group: &Group) {
         let pace = self.pace.get();
         if pace.at_once > 0 {
-            self.pace.set(Pace { at_once: pace.at_once - 1, ..pace });
+            self.pace.set(GroupPace { at_once: pace.at_once - 1, ..pace });
             return;
         }
         // Those of a commit that is under way do not come.
@@ -207,7 +207,7 @@ impl GroupCommit {
             _ => 0,
         };
         let at_once = if waits_wasted > 0 { 1 << waits_wasted } else { 0 };
-        self.pace.set(Pace { at_once, waits_wasted, ..self.pace.get() });
+        self.pace.set(GroupPace { at_once, waits_wasted, ..self.pace.get() });
     }
 
     /// Closes the group: callers join the next one from now on.
@@ -224,7 +224,7 @@ impl GroupCommit {
         if !group.has_ended.replace(true) {
             let callers = self.callers.get();
             let wait_max = Nanos(rt.now().saturating_sub(group.closed_at.get()).0 / COMMIT_PER_WAIT);
-            self.pace.set(Pace { callers, wait_max, ..self.pace.get() });
+            self.pace.set(GroupPace { callers, wait_max, ..self.pace.get() });
             self.callers.set(callers - group.callers.get());
         }
         Ok(())

@@ -224,15 +224,15 @@ impl Slot {
 
 /// Where an entry of a checked leaf is.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct EntrySpan {
     at: usize,
     end: usize,
 }
 
-impl Place {
+impl EntrySpan {
     /// The place of an entry that was found in this leaf, which has been checked.
-    pub(super) fn of(entry: StoredEntry<'_>) -> Place {
-        Place { at: entry.at, end: entry.end() }
+    pub(super) fn of(entry: StoredEntry<'_>) -> EntrySpan {
+        EntrySpan { at: entry.at, end: entry.end() }
     }
 
     /// Has the entry refer to another inode.
@@ -313,12 +313,12 @@ mod tests {
                 assert_eq!(found.map(StoredEntry::to_found).as_ref(), known.map(|known| &list[known]));
                 match (found, known) {
                     (Some(_), Some(known)) if rng.chance(1, 3) => {
-                        let place = Place::of(leaf.find(base_of(name), &text).unwrap().unwrap());
+                        let place = EntrySpan::of(leaf.find(base_of(name), &text).unwrap().unwrap());
                         place.replace(&mut block, ino, kind);
                         (list[known].ino, list[known].kind) = (ino, kind);
                     }
                     (Some(_), Some(known)) => {
-                        let place = Place::of(leaf.find(base_of(name), &text).unwrap().unwrap());
+                        let place = EntrySpan::of(leaf.find(base_of(name), &text).unwrap().unwrap());
                         let counted = place.remove(&mut block);
                         list.remove(known);
                         assert_eq!(counted, (list.len(), encoded_bytes(&list)));

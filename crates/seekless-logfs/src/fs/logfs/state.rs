@@ -59,6 +59,14 @@ pub(in crate::fs) enum Wait {
     Reclaim(Ino),
 }
 
+/// What becomes durable together, besides every change of the name space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::fs) enum Scope<'a> {
+    Everything,
+    /// These files.
+    Files(&'a BTreeSet<Ino>),
+}
+
 pub(in crate::fs) type Stop = step::Stop<Need>;
 pub(in crate::fs) type Step<T> = step::Step<T, Need>;
 
@@ -549,6 +557,15 @@ impl<L: LogBackend> State<L> {
         let attr = self.attr(ino)?;
         let generation = u64::from(self.inode(ino)?.inode.generation);
         Ok(Entry { attr, generation })
+    }
+
+    /// The changed inodes of `scope`, in order.
+    pub(in crate::fs) fn dirty_inodes_of(&self, scope: Scope<'_>) -> impl Iterator<Item = Ino> {
+        let dirt = |ino: &Ino| self.inodes.get(ino).map_or(InodeDirt::Clean, |known| known.dirt);
+        self.dirty_inodes.iter().copied().filter(move |ino| match scope {
+            Scope::Everything => true,
+            Scope::Files(files) => files.contains(ino) || dirt(ino) == InodeDirt::Namespace,
+        })
     }
 
     /// Bytes that wait for the next transaction.

@@ -9,26 +9,17 @@
 //! Invariants
 //!   A1  Every batch has every change of the name space made so far, and of each file either all changes or none.
 
-use std::collections::BTreeSet;
-
 use super::format::*;
 use super::state::*;
 use crate::device::{Buf, Data};
 use crate::fs::FsError;
 use crate::fs::logfs::backend::InodeMap;
 use crate::fs::logfs::books::ATTRIBUTES;
+pub(super) use crate::fs::logfs::state::Scope;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 use crate::vlog::Aim;
 use crate::vlog::eager::AllocPurpose;
-
-/// What a batch contains, besides every change of the name space.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scope<'a> {
-    Everything,
-    /// These files.
-    Files(&'a BTreeSet<Ino>),
-}
 
 /// Bytes and their addresses, in the order in which these were chosen.
 type Laid = Vec<(Sector, Data)>;
@@ -45,7 +36,7 @@ pub(super) struct Batch {
 /// # Errors
 /// `NoSpace` when there are not enough free blocks, which S3 excludes. After an error nothing has changed.
 pub(super) fn assemble(state: &mut State, scope: Scope<'_>, purpose: AllocPurpose) -> Step<Option<Batch>> {
-    let inodes = chosen_inodes(state, scope);
+    let inodes: Vec<Ino> = state.dirty_inodes_of(scope).collect();
     if inodes.is_empty() && state.log.removed.is_empty() {
         return Ok(None);
     }
@@ -93,15 +84,6 @@ pub(super) fn assemble(state: &mut State, scope: Scope<'_>, purpose: AllocPurpos
         state.in_flight.push(InFlight { at: *at, data: data.clone(), sequence: number });
     }
     Ok(Some(Batch { number, writes }))
-}
-
-fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
-    let dirt = |ino: &Ino| state.inodes.get(ino).map_or(InodeDirt::Clean, |known| known.dirt);
-    let dirty = state.dirty_inodes.iter().copied();
-    match scope {
-        Scope::Everything => dirty.collect(),
-        Scope::Files(files) => dirty.filter(|ino| files.contains(ino) || dirt(ino) == InodeDirt::Namespace).collect(),
-    }
 }
 
 /// Places that were taken for a batch.

@@ -70,7 +70,7 @@ const CRC_AT: usize = 12;
 
 /// What a record says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record {
+pub struct MetadataRecord {
     pub head: RecordHead,
     pub changes: Vec<Change>,
     /// Fixed blocks by number, with their content.
@@ -82,7 +82,7 @@ pub fn copy_bytes(changes: usize, blocks: usize) -> usize {
     (RecordHead::BYTES + changes * Change::BYTES + blocks * 4).next_multiple_of(BLOCK_BYTES) + blocks * BLOCK_BYTES
 }
 
-impl Record {
+impl MetadataRecord {
     /// Both copies, one after the other. The caller's `head` needs no counts, lengths and checksums.
     pub fn encode(&self) -> Vec<u8> {
         let bytes = copy_bytes(self.changes.len(), self.blocks.len());
@@ -118,7 +118,7 @@ impl Record {
     }
 
     /// The record whose copy `bytes` is; `None` when it is not intact (F1).
-    pub fn decode(bytes: &[u8]) -> Option<Record> {
+    pub fn decode(bytes: &[u8]) -> Option<MetadataRecord> {
         let head = head_of(bytes)?;
         if head.bytes as usize != bytes.len() {
             return None;
@@ -137,7 +137,7 @@ impl Record {
             let at = blocks_at + index * BLOCK_BYTES;
             Some((get_at(bytes, numbers_at + index * 4)?, bytes.get(at..at + BLOCK_BYTES)?.into()))
         });
-        Some(Record { head, changes: changes.collect::<Option<_>>()?, blocks: blocks.collect::<Option<_>>()? })
+        Some(MetadataRecord { head, changes: changes.collect::<Option<_>>()?, blocks: blocks.collect::<Option<_>>()? })
     }
 }
 

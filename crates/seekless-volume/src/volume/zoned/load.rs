@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ZonedError;
 use super::format::{
-    BLOCK_SECTORS, Change, FIXED_BLOCKS, METADATA_ZONES, NO_SLOT, OPEN, Record, RecordHead, SNAPSHOT, head_of,
+    BLOCK_SECTORS, Change, FIXED_BLOCKS, METADATA_ZONES, MetadataRecord, NO_SLOT, OPEN, RecordHead, SNAPSHOT, head_of,
 };
 use super::layout::Layout;
 use crate::device::{Buf, Device, DeviceError, ZoneState, Zoned, Zones};
@@ -90,7 +90,7 @@ struct Reader<'a> {
 
 /// A record, and where the next one begins.
 struct FoundRecord {
-    record: Record,
+    record: MetadataRecord,
     next: u64,
     /// One of its copies is not intact.
     is_worn: bool,
@@ -195,12 +195,12 @@ impl Reader<'_> {
     }
 
     /// The copy at `at` whose head is `head`, if it is intact.
-    async fn copy_at(&self, at: u64, head: &RecordHead) -> Result<Option<Record>, ZonedError> {
+    async fn copy_at(&self, at: u64, head: &RecordHead) -> Result<Option<MetadataRecord>, ZonedError> {
         let sectors = u64::from(head.bytes) / SECTOR_BYTES;
         if at + sectors > self.end {
             return Ok(None);
         }
-        Ok(self.read(at, sectors).await?.and_then(|bytes| Record::decode(&bytes)))
+        Ok(self.read(at, sectors).await?.and_then(|bytes| MetadataRecord::decode(&bytes)))
     }
 
     /// `None` for sectors that cannot be read.
@@ -226,7 +226,7 @@ impl Reader<'_> {
 }
 
 impl Loaded {
-    fn apply(&mut self, record: Record) -> Result<(), String> {
+    fn apply(&mut self, record: MetadataRecord) -> Result<(), String> {
         if record.head.flags & SNAPSHOT != 0 && self.records > 0 {
             return Err("a snapshot that is not the first record".into());
         }

@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::format::{Change, MAGIC, Record, RecordHead, SNAPSHOT, VERSION};
+use super::format::{Change, MAGIC, MetadataRecord, RecordHead, SNAPSHOT, VERSION};
 use super::layout::Layout;
 use super::load::{Loaded, written};
 use crate::device::{Data, Device, DeviceError, WriteFlags, ZoneAction, Zoned};
@@ -99,7 +99,7 @@ impl Metadata {
         state: impl FnOnce() -> State,
     ) -> Result<(), DeviceError> {
         self.check_running()?;
-        let record = Record { head: self.head(0), changes, blocks }.encode();
+        let record = MetadataRecord { head: self.head(0), changes, blocks }.encode();
         let (zone, end) = self.end.get();
         let fits = end + record.len() as u64 / SECTOR_BYTES <= self.layout.log_sectors_max();
         let result = match fits && !self.is_worn.get() {
@@ -168,7 +168,7 @@ impl Metadata {
             zoned.manage(new, ZoneAction::Reset).await?;
         }
         let State { changes, blocks } = state;
-        self.put(new, 0, Record { head: self.head(SNAPSHOT), changes, blocks }.encode()).await?;
+        self.put(new, 0, MetadataRecord { head: self.head(SNAPSHOT), changes, blocks }.encode()).await?;
         cover("zoned: a new log in the other metadata zone");
         self.flush().await?; // Commit point: until now the old log is the truth.
         debug_assert_eq!(self.end.get().0, new, "the log goes on where the snapshot is, before the old one is reset");

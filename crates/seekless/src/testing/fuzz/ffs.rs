@@ -65,7 +65,7 @@ pub fn decoders(input: &[u8]) {
 
 /// A record on a volume.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct StoredRecord {
     /// Byte offset on the volume.
     at: u64,
     fields: &'static [Field],
@@ -88,7 +88,7 @@ struct Base {
     image: Image,
     /// Sectors in use.
     used: Vec<Sector>,
-    records: Vec<Record>,
+    records: Vec<StoredRecord>,
     /// Valid addresses, as targets for pointers.
     places: Vec<FragNo>,
 }
@@ -118,7 +118,7 @@ impl Base {
 
     fn find_records(&mut self, bench: &Bench, layout: &Layout) {
         let byte = |at: FragNo| layout.sector(at).byte_offset();
-        let mut add = |at: u64, fields: &'static [Field]| self.records.push(Record { at, fields });
+        let mut add = |at: u64, fields: &'static [Field]| self.records.push(StoredRecord { at, fields });
         add(SUPERBLOCK_OFFSET, Superblock::FIELDS);
         for group in layout.group_numbers() {
             add(byte(layout.group_block(group)), Group::FIELDS);

@@ -8,7 +8,7 @@ use crate::codec::crc32c;
 use crate::fs::client::Client;
 use crate::fs::{Fs, FsError, OpenFlags};
 use crate::layer::codecs::Zstd;
-use crate::layer::log::format::{Commit, Entry, Head, Record, SLOT_BYTES, SizeMark, Slot, SlotState};
+use crate::layer::log::format::{Commit, Entry, FileRecord, Head, SLOT_BYTES, SizeMark, Slot, SlotState};
 use crate::layer::log::{Options, check, stack_on};
 use crate::rt::Limits;
 use crate::testing::MemFs;
@@ -39,8 +39,8 @@ pub fn decoders(input: &[u8]) {
     }
     let _ = Commit::decode(rest);
     let _ = Head::checked(rest);
-    let _ = Record::decode(rest, &entry);
-    let _ = Record::decode(rest, &Entry { bytes: rest.len() as u32, ..entry });
+    let _ = FileRecord::decode(rest, &entry);
+    let _ = FileRecord::decode(rest, &Entry { bytes: rest.len() as u32, ..entry });
     if let Some(mark) = SizeMark::from_bytes(rest) {
         assert_eq!(mark.to_bytes()[..], *rest);
     }

@@ -76,7 +76,7 @@ pub fn decoders(input: &[u8]) {
 
 /// A record on a volume.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct StoredRecord {
     /// Byte offset on the volume.
     at: u64,
     fields: &'static [Field],
@@ -100,7 +100,7 @@ struct Base {
     image: Image,
     /// Sectors in use.
     used: Vec<Sector>,
-    records: Vec<Record>,
+    records: Vec<StoredRecord>,
     /// In the order of the log.
     partials: Vec<Partial>,
     backup: Sector,
@@ -197,7 +197,7 @@ impl Base {
     }
 
     fn find_records(&mut self, bench: &Bench, layout: &Layout) {
-        let mut add = |at: u64, fields: &'static [Field]| self.records.push(Record { at, fields });
+        let mut add = |at: u64, fields: &'static [Field]| self.records.push(StoredRecord { at, fields });
         for place in SUPERBLOCK_SECTORS.into_iter().chain([self.backup]) {
             add(place.byte_offset(), Superblock::FIELDS);
         }

@@ -9,7 +9,9 @@ use crate::rt::Limits;
 use crate::testing::stored_zones::StoredZones;
 use crate::testing::subject::simulate;
 use crate::units::{KIB, Nanos, SECTOR_BYTES, Sector};
-use crate::volume::zoned::format::{BLOCK_BYTES, Change, FIXED_BLOCKS, MAGIC, Record, RecordHead, VERSION, head_of};
+use crate::volume::zoned::format::{
+    BLOCK_BYTES, Change, FIXED_BLOCKS, MAGIC, MetadataRecord, RecordHead, VERSION, head_of,
+};
 use crate::volume::zoned::{Plan, Store, ZonedError, check, probe};
 
 const UUID: [u8; 16] = [5; 16];
@@ -27,19 +29,19 @@ const STEPS_MAX: usize = 16;
 /// The decoder, with any bytes. What it accepts, the encoder reproduces.
 pub fn decoders(input: &[u8]) {
     let _ = head_of(input);
-    if let Some(record) = Record::decode(input) {
+    if let Some(record) = MetadataRecord::decode(input) {
         assert_eq!(record.encode()[record.head.copy as usize * input.len()..][..input.len()], *input);
     }
     // With a right checksum, as damage never has.
     let mut bytes = Bytes::new(input);
     let made = record(&mut bytes, 1).encode();
     let copy = &made[..made.len() / 2];
-    let read = Record::decode(copy).unwrap_or_else(|| panic!("what was encoded is not decoded"));
+    let read = MetadataRecord::decode(copy).unwrap_or_else(|| panic!("what was encoded is not decoded"));
     assert_eq!(read.encode()[..copy.len()], *copy);
 }
 
 /// A record that may contradict everything.
-fn record(bytes: &mut Bytes<'_>, sequence: u64) -> Record {
+fn record(bytes: &mut Bytes<'_>, sequence: u64) -> MetadataRecord {
     let shape = bytes.u8();
     let odd = |bytes: &mut Bytes<'_>, bit: u8, usual: u64| if shape & bit != 0 { bytes.edge() } else { usual };
     let head = RecordHead {
@@ -66,7 +68,7 @@ fn record(bytes: &mut Bytes<'_>, sequence: u64) -> Record {
         (0..bytes.u8() % 12).map(|_| Change { span: small(bytes), slot: small(bytes), sectors: bytes.edge() as u32 });
     let changes = changes.collect();
     let blocks = (0..u64::from(bytes.u8() % 4)).map(|_| (small(bytes), vec![bytes.u8(); BLOCK_BYTES].into())).collect();
-    Record { head, changes, blocks }
+    MetadataRecord { head, changes, blocks }
 }
 
 /// A store whose log goes on with such records, in zones in any state: it is refused, or opened, read, written, and opened again.

@@ -20,7 +20,7 @@ use crate::units::Nanos;
 
 /// File systems that have lists.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Kind {
+enum FsWithLists {
     Lfs,
     /// With so little memory that attributes are reloaded often.
     ForgetfulLfs,
@@ -28,7 +28,8 @@ enum Kind {
     ZstdOnLfs,
 }
 
-const KINDS: [Kind; 4] = [Kind::Lfs, Kind::ForgetfulLfs, Kind::Vlfs, Kind::ZstdOnLfs];
+const KINDS: [FsWithLists; 4] =
+    [FsWithLists::Lfs, FsWithLists::ForgetfulLfs, FsWithLists::Vlfs, FsWithLists::ZstdOnLfs];
 
 const OFTEN: Nanos = Nanos::from_millis(2);
 
@@ -37,32 +38,32 @@ fn zstd() -> log::Options {
 }
 
 #[async_trait(?Send)]
-impl FsUnderTest for Kind {
+impl FsUnderTest for FsWithLists {
     fn name(&self) -> String {
         format!("{self:?}")
     }
 
     async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
         match self {
-            Kind::Vlfs => vlfs::mkfs(rt, &device, &vlfs::MkfsOptions::new([1, 2, 3, 4])).await,
+            FsWithLists::Vlfs => vlfs::mkfs(rt, &device, &vlfs::MkfsOptions::new([1, 2, 3, 4])).await,
             _ => lfs::mkfs(rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await,
         }
     }
 
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
-        if *self == Kind::Vlfs {
+        if *self == FsWithLists::Vlfs {
             let options = vlfs::Options { write_back_interval: OFTEN, ..vlfs::Options::default() };
             return vlfs::mount(rt.clone(), device, options).await;
         }
-        let cache_bytes = if *self == Kind::ForgetfulLfs { 1 } else { lfs::Options::default().cache_bytes };
+        let cache_bytes = if *self == FsWithLists::ForgetfulLfs { 1 } else { lfs::Options::default().cache_bytes };
         let options = lfs::Options { cache_bytes, write_back_interval: OFTEN, ..lfs::Options::default() };
         let fs: Fs = lfs::mount(rt.clone(), device, options).await?;
-        if *self == Kind::ZstdOnLfs { log::stack_on(rt, fs, zstd()).await } else { Ok(fs) }
+        if *self == FsWithLists::ZstdOnLfs { log::stack_on(rt, fs, zstd()).await } else { Ok(fs) }
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
         Ok(match self {
-            Kind::Vlfs => {
+            FsWithLists::Vlfs => {
                 vlfs::fsck(rt.clone(), device, vlfs::FsckOptions { data: true, ..vlfs::FsckOptions::default() })
                     .await?
                     .errors
@@ -89,7 +90,7 @@ fn lists_are_those_of_the_model() {
         for seed in replay.seeds(0..3) {
             let weights = OpMix::CURIOUS.with_access_lists();
             let ops: Vec<Op> = Generator::new(seed, Space::small(), weights).take(700).collect();
-            let comparison = Comparison { times: kind != Kind::ZstdOnLfs, ..Comparison::default() };
+            let comparison = Comparison { times: kind != FsWithLists::ZstdOnLfs, ..Comparison::default() };
             let device = CrashOptions::volatile(BYTES);
             let replay = replay.clone();
             let run =
@@ -110,7 +111,7 @@ fn lists_survive_power_cuts() {
             let weights = OpMix { data: 5, ..OpMix::CRASHY.with_access_lists() };
             let ops: Vec<Op> = Generator::new(seed, Space::small(), weights).take(150).collect();
             let promise = match kind {
-                Kind::ZstdOnLfs => Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX },
+                FsWithLists::ZstdOnLfs => Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX },
                 _ => Promise::NAMESPACE_PREFIX,
             };
             let device = if seed % 2 == 0 { CrashOptions::volatile(BYTES) } else { CrashOptions::host_file(BYTES) };

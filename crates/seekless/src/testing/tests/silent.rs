@@ -17,14 +17,14 @@ use crate::volume::raid::{Array, ArrayOptions, Contents, Level};
 use crate::volume::remap;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum FsKind {
     Lfs,
     Vlfs,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    kind: Kind,
+    kind: FsKind,
     level: Level,
     members: usize,
     remapped: bool,
@@ -52,21 +52,21 @@ impl Case {
 
     async fn mount(&self, rt: &Rt, device: &Device) -> Fs {
         let mounted = match self.kind {
-            Kind::Lfs => lfs::mount(rt.clone(), device.clone(), lfs::Options::default()).await,
-            Kind::Vlfs => vlfs::mount(rt.clone(), device.clone(), vlfs::Options::default()).await,
+            FsKind::Lfs => lfs::mount(rt.clone(), device.clone(), lfs::Options::default()).await,
+            FsKind::Vlfs => vlfs::mount(rt.clone(), device.clone(), vlfs::Options::default()).await,
         };
         mounted.unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
     async fn fsck(&self, rt: &Rt, device: &Device) -> Vec<String> {
         match self.kind {
-            Kind::Lfs => {
+            FsKind::Lfs => {
                 lfs::fsck(rt.clone(), device.clone(), lfs::FsckOptions { data: true, ..Default::default() })
                     .await
                     .unwrap()
                     .errors
             }
-            Kind::Vlfs => {
+            FsKind::Vlfs => {
                 vlfs::fsck(rt.clone(), device.clone(), vlfs::FsckOptions { data: true, ..Default::default() })
                     .await
                     .unwrap()
@@ -137,8 +137,8 @@ impl Case {
         let array = Array::create(rt, devices, &self.options(), [3; 16], Contents::Zeroes).await.unwrap();
         let device = self.over(array.clone());
         match self.kind {
-            Kind::Lfs => lfs::mkfs(rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
-            Kind::Vlfs => vlfs::mkfs(rt, &device, &vlfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
+            FsKind::Lfs => lfs::mkfs(rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
+            FsKind::Vlfs => vlfs::mkfs(rt, &device, &vlfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap(),
         };
         let fs = self.mount(rt, &device).await;
         let client = Client::new(fs.clone());
@@ -195,7 +195,7 @@ impl Case {
     }
 }
 
-fn check(kind: Kind) {
+fn check(kind: FsKind) {
     let mut seed = 0;
     for _ in 0..soak().times(1) {
         for (level, members, remapped) in
@@ -214,10 +214,10 @@ fn check(kind: Kind) {
 
 #[test]
 fn lfs_reads_around_a_wrong_member() {
-    check(Kind::Lfs);
+    check(FsKind::Lfs);
 }
 
 #[test]
 fn vlfs_reads_around_a_wrong_member() {
-    check(Kind::Vlfs);
+    check(FsKind::Vlfs);
 }

@@ -8,12 +8,12 @@ use seekless::fs::{AllocateMode, FileRange, Fs, FsResult, OpenFlags, RenameMode}
 use seekless::rt::Rt;
 use seekless::units::{KIB, Nanos};
 
-use super::logs::{Checked, Log, check_images, check_made_again};
+use super::logs::{Checked, GoldenLog, check_images, check_made_again};
 use super::{deep_directory, kinds, sparse, text};
 
 struct Lfs;
 
-impl Log for Lfs {
+impl GoldenLog for Lfs {
     const NAME: &'static str = "lfs";
 
     async fn mkfs(rt: &Rt, device: &Device) -> FsResult<()> {

@@ -25,7 +25,7 @@ pub(super) struct Checked {
 }
 
 /// A file system over a log, with a volume for its golden images.
-pub(super) trait Log {
+pub(super) trait GoldenLog {
     /// Prefix of the names of its images.
     const NAME: &'static str;
 
@@ -42,13 +42,13 @@ pub(super) trait Log {
     async fn live(rt: &Rt, device: &Device) -> FsResult<()>;
 }
 
-/// Numbers of the images that are made: `lfs-1` by [`Log::live`], `lfs-2` by [`live_with_lists`].
+/// Numbers of the images that are made: `lfs-1` by [`GoldenLog::live`], `lfs-2` by [`live_with_lists`].
 const NUMBERS: [u32; 2] = [1, 2];
 
 /// Aim: volumes of old code open with the current code. Method: every stored image is checked, mounted as the power cut
 /// left it, listed, and compared with its stored listing; then it is mounted for writing, used, closed and checked
 /// again.
-pub(super) fn check_images<L: Log>() {
+pub(super) fn check_images<L: GoldenLog>() {
     if is_blessing() {
         for number in NUMBERS {
             let image = make::<L>(number);
@@ -64,7 +64,7 @@ pub(super) fn check_images<L: Log>() {
 
 /// Aim: the current code writes the same bytes as ever; so a run replays on any machine, with any build. Method: the
 /// scripts that made the images, again; where images differ, the first difference.
-pub(super) fn check_made_again<L: Log>() {
+pub(super) fn check_made_again<L: GoldenLog>() {
     if is_blessing() {
         return; // The other test is writing them.
     }
@@ -98,7 +98,7 @@ pub(super) fn check_made_again<L: Log>() {
 }
 
 /// The volume that a script leaves when the power fails at its end.
-fn make<L: Log>(number: u32) -> Image {
+fn make<L: GoldenLog>(number: u32) -> Image {
     run(async |rt| {
         let memory = Rc::new(Memory::new(VOLUME_BYTES));
         let device: Device = memory.clone();
@@ -112,7 +112,7 @@ fn make<L: Log>(number: u32) -> Image {
 }
 
 /// The current code's full description of a volume as a power cut left it.
-fn describe<L: Log>(image: &Image) -> String {
+fn describe<L: GoldenLog>(image: &Image) -> String {
     run(async |rt| {
         let device = device_of(image);
         let checked = L::check(&rt, &device).await.unwrap_or_else(|error| panic!("{error}"));
@@ -123,7 +123,7 @@ fn describe<L: Log>(image: &Image) -> String {
 }
 
 /// Mounts for writing: orphans are removed, the tree stays, and after some more use the volume is sound.
-fn goes_on_living<L: Log>(image: &Image) {
+fn goes_on_living<L: GoldenLog>(image: &Image) {
     run(async |rt| {
         let device = device_of(image);
         let mounted = L::mount(&rt, &device, false).await.expect("it mounts");
@@ -139,7 +139,7 @@ fn goes_on_living<L: Log>(image: &Image) {
 
 /// Access-control lists of every kind: on files and directories, short and longer than a block, inherited, beside other
 /// attributes, changed by chmod, removed, and the last change not synced. Ends without closing.
-async fn live_with_lists<L: Log>(rt: &Rt, device: &Device) -> FsResult<()> {
+async fn live_with_lists<L: GoldenLog>(rt: &Rt, device: &Device) -> FsResult<()> {
     L::mkfs(rt, device).await?;
 
     // First life: lists are set, inherited and changed, and the volume is closed.

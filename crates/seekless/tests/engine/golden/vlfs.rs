@@ -8,12 +8,12 @@ use seekless::fs::{Fs, FsResult, OpenFlags, RenameMode};
 use seekless::rt::Rt;
 use seekless::units::Nanos;
 
-use super::logs::{Checked, Log, check_images, check_made_again};
+use super::logs::{Checked, GoldenLog, check_images, check_made_again};
 use super::{deep_directory, kinds, sparse, text};
 
 struct Vlfs;
 
-impl Log for Vlfs {
+impl GoldenLog for Vlfs {
     const NAME: &'static str = "vlfs";
 
     async fn mkfs(rt: &Rt, device: &Device) -> FsResult<()> {

@@ -15,7 +15,7 @@ const DIRECTORIES_MAX: u32 = 100;
 
 /// Where the next name goes, so that not every name looks through all before it.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct LostAndFoundCursor {
     /// The directory: 0 is `/lost+found`.
     number: u32,
     /// Its blocks that are full.

@@ -297,7 +297,7 @@ mod tests {
 
     use super::super::super::tests::{fresh, simulate, small_groups};
     use super::super::super::{Metadata, Options, mount};
-    use super::super::records::{Fresh, Record};
+    use super::super::records::{DependencyRecord, Fresh};
     use super::*;
     use crate::fs::client::Client;
     use crate::units::{MIB, Nanos};
@@ -342,7 +342,8 @@ mod tests {
                 soft(state).records.values_mut().next().expect("a record").unmet += 1;
             }),
             ("has everything, and nothing comes of it", |state| {
-                let record = Record { unmet: 0, what: RecordKind::Free(Freeing::default()), dependents: Vec::new() };
+                let record =
+                    DependencyRecord { unmet: 0, what: RecordKind::Free(Freeing::default()), dependents: Vec::new() };
                 soft(state).records.insert(u64::MAX, record);
             }),
             ("no write of the block at", |state| {
@@ -362,7 +363,7 @@ mod tests {
             }),
             ("are of inodes that are not in memory", |state| {
                 let freeing = Freeing { releases: vec![(InodeNo(9999), 1)], ..Freeing::default() };
-                let record = Record { unmet: 1, what: RecordKind::Free(freeing), dependents: Vec::new() };
+                let record = DependencyRecord { unmet: 1, what: RecordKind::Free(freeing), dependents: Vec::new() };
                 soft(state).records.insert(u64::MAX, record);
             }),
             ("are going to be free, and", |state| soft(state).pending_frags += 1),
@@ -413,7 +414,8 @@ mod tests {
     fn the_list_is_bounded() {
         let found = spoilt(|state| {
             for id in 0..3 * PROBLEMS_MAX as u64 {
-                let record = Record { unmet: 7, what: RecordKind::Free(Freeing::default()), dependents: Vec::new() };
+                let record =
+                    DependencyRecord { unmet: 7, what: RecordKind::Free(Freeing::default()), dependents: Vec::new() };
                 soft(state).records.insert(u64::MAX - id, record);
             }
         });

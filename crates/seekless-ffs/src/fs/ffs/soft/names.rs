@@ -1,11 +1,12 @@
 //! Entries of directories: new ones that are not shown yet, removed ones whose inodes keep their links for now, and
-//! ghosts: names that are gone, and stay on the volume until another one is there.
+//! ghosts: names that are gone, and stay on the volume until another one is there. The papers' `dirrem` also covers
+//! removals that wait for nothing, so ghosts have a word of their own.
 
 use std::collections::BTreeSet;
 
 use super::super::format::*;
 use super::super::state::*;
-use super::{Event, Links, PendingMark, Record, RecordKind};
+use super::{DependencyRecord, Event, Links, PendingMark, RecordKind};
 use crate::codec;
 use crate::device::Data;
 use crate::fs::FileKind;
@@ -73,7 +74,7 @@ impl super::Soft {
     /// what it releases, which records wait for it, and of which directories it keeps old names.
     fn take_entry(&mut self, at: (InodeNo, u64)) -> Option<Earlier> {
         let id = *self.entries.get(&at)?;
-        let Record { what: RecordKind::Entry { ino, old, shown, releases, .. }, dependents, .. } =
+        let DependencyRecord { what: RecordKind::Entry { ino, old, shown, releases, .. }, dependents, .. } =
             self.records.remove(&id)?
         else {
             return None;
@@ -191,7 +192,7 @@ impl State {
         soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
         let ordered = after.trades || !after.records.is_empty();
         let what = RecordKind::Entry { dir, offset, ino, old: shown_old, shown: false, ordered, releases: all };
-        soft.records.insert(id, Record { unmet: 0, what, dependents: waiting });
+        soft.records.insert(id, DependencyRecord { unmet: 0, what, dependents: waiting });
         soft.list_entry((dir, offset), ino, id);
         // The previous record may have waited for that.
         soft.wait_for_removal(id, dir, offset, name);
@@ -283,7 +284,7 @@ impl State {
         let Some(soft) = self.soft.as_deref() else { return false };
         let own = soft.entries.get(&(dir, offset)).and_then(|id| soft.records.get(id));
         let (is_ordered, is_awaited) = match own {
-            Some(Record { what: RecordKind::Entry { ordered, .. }, dependents, .. }) => {
+            Some(DependencyRecord { what: RecordKind::Entry { ordered, .. }, dependents, .. }) => {
                 (*ordered, dependents.iter().any(|id| soft.records.contains_key(id)))
             }
             _ => (false, false),
@@ -339,7 +340,9 @@ impl State {
             own.ghosts -= 1;
         }
         let Some(soft) = self.soft() else { return Ok(()) };
-        let Some(Record { what: RecordKind::Ghost { releases, .. }, dependents, .. }) = soft.records.remove(&id) else {
+        let Some(DependencyRecord { what: RecordKind::Ghost { releases, .. }, dependents, .. }) =
+            soft.records.remove(&id)
+        else {
             return Ok(());
         };
         dependents.into_iter().for_each(|id| soft.satisfy(id));
@@ -361,7 +364,8 @@ impl State {
         let mut image = data;
         let (mut complete, mut shown_now) = (true, Vec::new());
         for (&(_, offset), &id) in soft.entries.range((dir, lbn * block)..(dir, (lbn + 1) * block)) {
-            let Some(Record { unmet, what: RecordKind::Entry { old, shown, .. }, .. }) = soft.records.get_mut(&id)
+            let Some(DependencyRecord { unmet, what: RecordKind::Entry { old, shown, .. }, .. }) =
+                soft.records.get_mut(&id)
             else {
                 continue;
             };
@@ -423,7 +427,7 @@ impl State {
         let removals = soft.removals.range((dir, 0)..=(dir, u64::MAX)).flat_map(|(_, ids)| ids.iter().copied());
         let all: Vec<u64> = removals.chain(entries).collect();
         for id in all {
-            let Some(Record { what, dependents, .. }) = soft.records.remove(&id) else { continue };
+            let Some(DependencyRecord { what, dependents, .. }) = soft.records.remove(&id) else { continue };
             soft.take_moved(id);
             match what {
                 RecordKind::Entry { offset, ino, releases: links, .. } => {

@@ -38,7 +38,7 @@ pub(in super::super) struct Soft {
     pub(super) flushes: BTreeMap<u64, Vec<(FragNo, u64)>>,
     /// Number of the flush that began last.
     pub(super) flush_number: u64,
-    pub(super) records: BTreeMap<u64, Record>,
+    pub(super) records: BTreeMap<u64, DependencyRecord>,
     /// How many of them were left when all were to be done and some could not be.
     pub(super) records_left: usize,
     /// Records that wait for an image of an inode.
@@ -114,7 +114,7 @@ pub(super) enum Event {
 }
 
 /// Something that has to wait.
-pub(super) struct Record {
+pub(super) struct DependencyRecord {
     pub(super) unmet: u32,
     pub(super) what: RecordKind,
     /// Records that depend on this one.
@@ -283,7 +283,7 @@ impl Soft {
     }
 
     pub(super) fn record(&mut self, id: u64, unmet: u32, what: RecordKind) {
-        let other = self.records.insert(id, Record { unmet, what, dependents: Vec::new() });
+        let other = self.records.insert(id, DependencyRecord { unmet, what, dependents: Vec::new() });
         debug_assert!(other.is_none(), "U6: a record has a number of its own");
     }
 
@@ -318,7 +318,9 @@ impl Soft {
         match self.records.get(&id).map(|record| &record.what) {
             Some(RecordKind::Ghost { .. }) => self.job(Job::TakeOut(id)),
             Some(RecordKind::Free(_)) => {
-                if let Some(Record { what: RecordKind::Free(freeing), dependents, .. }) = self.records.remove(&id) {
+                if let Some(DependencyRecord { what: RecordKind::Free(freeing), dependents, .. }) =
+                    self.records.remove(&id)
+                {
                     self.job(Job::Free(freeing));
                     dependents.into_iter().for_each(|id| self.satisfy(id));
                 }
@@ -329,7 +331,7 @@ impl Soft {
 
     /// An entry or a removal is durable, and the volume leads to it. Returns the directory whose first name this is.
     pub(super) fn end_name(&mut self, id: u64) -> Option<InodeNo> {
-        let Record { what, dependents, unmet } = self.records.remove(&id)?;
+        let DependencyRecord { what, dependents, unmet } = self.records.remove(&id)?;
         debug_assert_eq!(unmet, 0, "U5: a name becomes durable when nothing is left to wait for");
         let mut named = None;
         self.take_moved(id);

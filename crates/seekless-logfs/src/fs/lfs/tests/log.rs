@@ -62,7 +62,7 @@ fn moved_blocks_keep_their_age() {
         };
         assert!(i128::from(age) < rt.wall().nanos_since_epoch() - 900_000_000_000);
         lfs.move_segment(here, 0).await.unwrap();
-        lfs.submit_loading(assemble::Scope::Cleaned).await.unwrap();
+        lfs.submit_loading(assemble::TransactionScope::Cleaned).await.unwrap();
         let state = lfs.state.borrow();
         assert_eq!(state.log.end.segment, end);
         let younger = age - state.log.segments.get(end).youngest;

@@ -51,7 +51,7 @@ async fn move_all(lfs: &Rc<Lfs>, ino: Ino) {
     for segment in segments {
         lfs.move_segment(segment, 0).await.unwrap();
     }
-    let submitted = lfs.submit_loading(assemble::Scope::Cleaned).await.unwrap();
+    let submitted = lfs.submit_loading(assemble::TransactionScope::Cleaned).await.unwrap();
     lfs.make_durable(submitted.end_sequence).await.unwrap();
 }
 

@@ -99,17 +99,17 @@ fn records_of_any_bytes() {
             bytes[at] = rng.next_u64() as u8;
         }
         let half = bytes.len() / 2;
-        if let Some(record) = format::Record::decode(&bytes[..half]) {
+        if let Some(record) = format::MetadataRecord::decode(&bytes[..half]) {
             assert_eq!(bytes, good, "a checksum covers every byte: {record:?}");
         }
         format::head_of(&bytes[..rng.below(half as u64) as usize]);
     }
 }
 
-fn record() -> format::Record {
+fn record() -> format::MetadataRecord {
     let head = format::RecordHead::decode(&[0; format::RecordHead::BYTES]).expect("the size is right");
     let head = format::RecordHead { magic: format::MAGIC, version: format::VERSION, ..head };
-    format::Record {
+    format::MetadataRecord {
         head,
         changes: vec![format::Change { span: 1, slot: 2, sectors: format::OPEN }; 3],
         blocks: vec![(0, vec![3; format::BLOCK_BYTES].into())],

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use seekless_lab::experiment::{ImageState, Measure, MountJob, Placement, Stop, Value};
 
 use super::client::{READY, Report};
-use super::contestants::{Contestant, Kind};
+use super::contestants::{Contestant, ContestantKind};
 use super::device::{Counted, Counters};
 use super::phases::Phase;
 use super::process::{self, run};
@@ -24,7 +24,7 @@ use crate::{fuse, mount_table};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A contestant on new storage. Dropping it unmounts it, however far it came.
-pub(super) struct Place<'a> {
+pub(super) struct ContestantSetup<'a> {
     scratch: &'a Scratch,
     contestant: &'static Contestant,
     job: &'a MountJob,
@@ -36,7 +36,7 @@ pub(super) struct Place<'a> {
     is_mounted: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ContestantSetup<'a> {
     /// Makes a new file system and mounts it. One that is made as a whole is not mounted yet.
     ///
     /// # Errors
@@ -46,21 +46,29 @@ impl<'a> Place<'a> {
         contestant: &'static Contestant,
         job: &'a MountJob,
         stop: &'a Stop,
-    ) -> Result<Place<'a>, String> {
-        let directory = scratch.path(if contestant.kind == Kind::Directory { "plain" } else { "mnt" });
-        let mut place =
-            Place { scratch, contestant, job, stop, loop_device: None, daemon: None, directory, is_mounted: false };
-        if !matches!(contestant.kind, Kind::Directory | Kind::Null { .. }) {
+    ) -> Result<ContestantSetup<'a>, String> {
+        let directory = scratch.path(if contestant.kind == ContestantKind::Directory { "plain" } else { "mnt" });
+        let mut setup = ContestantSetup {
+            scratch,
+            contestant,
+            job,
+            stop,
+            loop_device: None,
+            daemon: None,
+            directory,
+            is_mounted: false,
+        };
+        if !matches!(contestant.kind, ContestantKind::Directory | ContestantKind::Null { .. }) {
             scratch.prepare_image(job)?;
         }
         if contestant.has_loop() {
-            place.loop_device = Some(LoopDevice::attach(&scratch.image(), job.loop_direct)?);
+            setup.loop_device = Some(LoopDevice::attach(&scratch.image(), job.loop_direct)?);
         }
-        place.make_file_system()?;
-        if contestant.kind != Kind::Squashfs {
-            place.mount()?;
+        setup.make_file_system()?;
+        if contestant.kind != ContestantKind::Squashfs {
+            setup.mount()?;
         }
-        Ok(place)
+        Ok(setup)
     }
 
     fn device(&self) -> PathBuf {
@@ -84,15 +92,15 @@ impl<'a> Place<'a> {
     fn make_file_system(&self) -> Result<(), String> {
         let device = self.device();
         match self.contestant.kind {
-            Kind::Kernel { name, mkfs, .. } => {
+            ContestantKind::Kernel { name, mkfs, .. } => {
                 let inodes = if name == "ext4" { kernel::inodes(self.names()) } else { Vec::new() };
                 run(Command::new(format!("mkfs.{name}")).args(mkfs).args(inodes).arg(&device)).map(drop)?;
             }
-            Kind::Volume { .. } => {
+            ContestantKind::Volume { .. } => {
                 run(seekless().arg("mkfs").arg("--force").arg(self.stack())).map(drop)?;
             }
-            Kind::Fuse2fs => kernel::make_ext4(&device, self.names())?,
-            Kind::Null { .. } => {
+            ContestantKind::Fuse2fs => kernel::make_ext4(&device, self.names())?,
+            ContestantKind::Null { .. } => {
                 let names = self.names_of_null();
                 if names.exists() {
                     fs::remove_file(&names).map_err(|error| cannot("remove", &names, error))?;
@@ -107,7 +115,7 @@ impl<'a> Place<'a> {
                 .map_err(|error| cannot("remove", &self.lower().join("lost+found"), error))?;
         }
         match self.contestant.kind {
-            Kind::Gocryptfs => {
+            ContestantKind::Gocryptfs => {
                 let word = self.scratch.path("word");
                 fs::write(&word, "word\n").map_err(|error| cannot("write", &word, error))?;
                 let mut init = Command::new("gocryptfs");
@@ -115,7 +123,7 @@ impl<'a> Place<'a> {
                 init.args(["-q", "-init", "-scryptn", "10", "-passfile"]).arg(&word).arg(self.lower());
                 run(&mut init).map(drop)
             }
-            Kind::Layer { words } if words.contains("KEY") => {
+            ContestantKind::Layer { words } if words.contains("KEY") => {
                 let key = self.scratch.path("key");
                 // Each round makes one.
                 if key.exists() { Ok(()) } else { run(seekless().arg("key").arg(&key)).map(drop) }
@@ -134,14 +142,14 @@ impl<'a> Place<'a> {
     fn stack(&self) -> String {
         let text = |path: &Path| path.display().to_string();
         match self.contestant.kind {
-            Kind::Volume { words, .. } => {
+            ContestantKind::Volume { words, .. } => {
                 // A written image stays written only if nothing is given back. FFS gives nothing back.
                 let keeps = self.job.image_state == ImageState::Written && !words.starts_with("ffs");
                 let words = if keeps { format!("{words}:discard=off") } else { words.to_owned() };
                 format!("{words} / file:{}", text(&self.device()))
             }
-            Kind::Layer { words: "" } => format!("hostdir:{}", text(&self.lower())),
-            Kind::Layer { words } => {
+            ContestantKind::Layer { words: "" } => format!("hostdir:{}", text(&self.lower())),
+            ContestantKind::Layer { words } => {
                 let words = words.replace("KEY", &text(&self.scratch.path("key")));
                 format!("{words} / hostdir:{}", text(&self.lower()))
             }
@@ -152,35 +160,35 @@ impl<'a> Place<'a> {
     fn mount(&mut self) -> Result<(), String> {
         let (device, directory) = (self.device(), self.directory.clone());
         let mut command = match self.contestant.kind {
-            Kind::Directory => {
+            ContestantKind::Directory => {
                 self.is_mounted = true;
                 return Ok(());
             }
-            Kind::Kernel { name, options, .. } => {
+            ContestantKind::Kernel { name, options, .. } => {
                 kernel::mount(name, options, &device, &directory)?;
                 self.is_mounted = true;
                 return Ok(());
             }
-            Kind::Squashfs => {
+            ContestantKind::Squashfs => {
                 kernel::mount("squashfs", "ro,loop", &self.lower().join("image"), &directory)?;
                 self.is_mounted = true;
                 return Ok(());
             }
-            Kind::Volume { mount, .. } => self.daemon_of_ours(mount),
-            Kind::Layer { .. } => self.daemon_of_ours(&[]),
-            Kind::Null { arguments } => {
+            ContestantKind::Volume { mount, .. } => self.daemon_of_ours(mount),
+            ContestantKind::Layer { .. } => self.daemon_of_ours(&[]),
+            ContestantKind::Null { arguments } => {
                 let mut command = part(["bench-part", "null"], arguments);
                 command.arg("--names").arg(self.names_of_null());
                 command
             }
-            Kind::Bindfs => part_of("bindfs", &["-f"], &self.lower()),
-            Kind::Gocryptfs => {
+            ContestantKind::Bindfs => part_of("bindfs", &["-f"], &self.lower()),
+            ContestantKind::Gocryptfs => {
                 let mut command =
                     part_of("gocryptfs", &["-q", "-fg", "-nosyslog", "-passfile"], &self.scratch.path("word"));
                 command.arg(self.lower());
                 command
             }
-            Kind::Fuse2fs => part_of("fuse2fs", &["-f"], &device),
+            ContestantKind::Fuse2fs => part_of("fuse2fs", &["-f"], &device),
         };
         command.arg(&directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let daemon = process::spawn(&mut command, self.is_pinned());
@@ -232,7 +240,7 @@ impl<'a> Place<'a> {
 
     /// Unmounts, and waits until the daemon has written everything and ended.
     fn unmount(&mut self) -> Result<(), String> {
-        if !self.is_mounted || self.contestant.kind == Kind::Directory {
+        if !self.is_mounted || self.contestant.kind == ContestantKind::Directory {
             return Ok(());
         }
         if self.contestant.is_ours() {
@@ -249,8 +257,8 @@ impl<'a> Place<'a> {
 
     /// A new mount and empty caches of the kernel. A directory of the host stays where it is.
     pub(super) fn make_cold(&mut self) -> Result<(), String> {
-        let stays = self.contestant.kind == Kind::Directory;
-        if self.contestant.kind == Kind::Squashfs && !self.is_mounted {
+        let stays = self.contestant.kind == ContestantKind::Directory;
+        if self.contestant.kind == ContestantKind::Squashfs && !self.is_mounted {
             self.make_squashfs()?;
         } else if !stays {
             self.unmount()?;
@@ -275,7 +283,7 @@ impl<'a> Place<'a> {
             kernel::forget().map_err(in_words)?;
         }
         let directory = match self.contestant.kind {
-            Kind::Squashfs if !self.is_mounted => {
+            ContestantKind::Squashfs if !self.is_mounted => {
                 let source = self.lower().join("source");
                 fs::create_dir_all(&source).map_err(|error| cannot("make the directory", &source, error))?;
                 source
@@ -301,11 +309,11 @@ impl<'a> Place<'a> {
         let mut command = part(["bench-part", "client"], &[]);
         command.args(["--phase", phase.name, "--settle", settle]).arg("--directory").arg(directory);
         match self.contestant.kind {
-            Kind::Bindfs | Kind::Gocryptfs => command.arg("--below").arg(self.lower()),
-            Kind::Fuse2fs => command.arg("--below").arg(self.scratch.path("plain")),
+            ContestantKind::Bindfs | ContestantKind::Gocryptfs => command.arg("--below").arg(self.lower()),
+            ContestantKind::Fuse2fs => command.arg("--below").arg(self.scratch.path("plain")),
             _ => &mut command,
         };
-        if !matches!(self.contestant.kind, Kind::Null { .. }) {
+        if !matches!(self.contestant.kind, ContestantKind::Null { .. }) {
             command.arg("--checks");
         }
         let number = |number: u64| number.to_string();
@@ -367,7 +375,7 @@ impl<'a> Place<'a> {
         if self.contestant.has_lower() {
             kernel::unmount_when_free(&self.lower())?;
         }
-        if self.contestant.kind == Kind::Directory {
+        if self.contestant.kind == ContestantKind::Directory {
             self.empty_directory()?;
         }
         Ok(())
@@ -379,7 +387,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ContestantSetup<'_> {
     fn drop(&mut self) {
         // After `remove` there is nothing left of this. Daemons first: one of ours unmounts when it is asked to end.
         if let Some(daemon) = &mut self.daemon {
@@ -387,7 +395,7 @@ impl Drop for Place<'_> {
         }
         unmount_below(&self.scratch.path("mnt"));
         unmount_below(&self.lower());
-        if self.contestant.kind == Kind::Directory {
+        if self.contestant.kind == ContestantKind::Directory {
             // The scratch directory is removed at the end in any case.
             let _ = self.empty_directory();
         }
