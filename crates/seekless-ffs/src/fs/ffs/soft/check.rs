@@ -388,7 +388,7 @@ mod tests {
             ("are listed", |state| {
                 soft(state).removals.insert((InodeNo(2), 1 << 40), BTreeSet::new());
             }),
-            ("in a ring", |state| {
+            ("in a cycle", |state| {
                 let id = *soft(state).records.keys().next().expect("a record");
                 soft(state).records.get_mut(&id).expect("it is there").dependents.push(id);
             }),

@@ -289,7 +289,7 @@ async fn the_window(rt: Rt, set_moves: Option<i64>, set_takes: Option<i64>) {
         client.fsync_path(b"/takes").await.unwrap();
         let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
         let found = fsck(&rt, &crashed, FsckOptions::default()).await.unwrap();
-        assert!(found.problems.iter().any(|problem| problem.text.contains("another inode's")), "{found:?}");
+        assert!(found.problems.iter().any(|problem| problem.text.contains("another inode")), "{found:?}");
         session(&rt, &crashed, Options::default(), async |client| {
             assert!(client.read_file(b"/takes").await.unwrap() == [3; 1000]);
             assert!(client.read_file(b"/neighbour").await.unwrap() == [2; 1000]);
@@ -370,7 +370,7 @@ fn a_clock_that_is_put_back() {
         client.fsync_path(b"/takes").await.unwrap();
         let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
         let found = fsck(&rt, &crashed, FsckOptions::default()).await.unwrap();
-        assert!(found.problems.iter().any(|problem| problem.text.contains("another inode's")), "{found:?}");
+        assert!(found.problems.iter().any(|problem| problem.text.contains("another inode")), "{found:?}");
         session(&rt, &crashed, Options::default(), async |client| {
             assert!(client.read_file(b"/takes").await.unwrap() == [3; 1000]);
         })
