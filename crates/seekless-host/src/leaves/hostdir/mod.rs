@@ -52,8 +52,8 @@ use rustix::io::Errno;
 use seekless::device::{Counter, Data};
 use seekless::fs::{
     AllocateMode, Attr, DirSink, Entry, EntryName, FileKind, FileRange, FileSystem, FsError, FsResult, FsTraits,
-    Handle, NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, OutsideName, RenameMode, SeekTo, SetAttr, SetTime,
-    StatFs, WriteMode, Writers, XattrMode, without_privileges,
+    Handle, NewNode, NodeKind, OpenFlags, OpenProtocol, Opened, OutsideName, PERMISSIONS, RenameMode, SeekTo, SetAttr,
+    SetTime, StatFs, WriteMode, Writers, XattrMode, without_privileges,
 };
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, Nanos, WallTime};
@@ -222,7 +222,7 @@ impl HostDir {
 
     /// Clears set-user-id and the like, before an unprivileged user changes the file.
     fn kill_privileges(&self, file: &OwnedFd) -> FsResult<()> {
-        let permissions = sys::stat(file).map_err(sys::error)?.stx_mode & 0o7777;
+        let permissions = sys::stat(file).map_err(sys::error)?.stx_mode & PERMISSIONS;
         match without_privileges(permissions) {
             same if same == permissions => Ok(()),
             less => self.chmod(file, less),
@@ -235,7 +235,7 @@ impl HostDir {
         let file = self.any(ino, handle)?;
         let before = sys::stat(&*file).map_err(sys::error)?;
         let kind = sys::kind(&before)?;
-        let permissions_before = before.stx_mode & 0o7777;
+        let permissions_before = before.stx_mode & PERMISSIONS;
         let kill = changes.kill_privileges && kind != FileKind::Directory;
         if let Some(size) = changes.size {
             if kill {
@@ -253,7 +253,7 @@ impl HostDir {
             }
         }
         if let Some(permissions) = changes.permissions {
-            self.chmod(&file, permissions & 0o7777)?;
+            self.chmod(&file, permissions & PERMISSIONS)?;
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
             let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
@@ -333,7 +333,7 @@ fn check_name(name: &[u8]) -> FsResult<()> {
 
 /// The thread's umask applies during the call.
 fn mode(new: NewNode) -> Mode {
-    Mode::from_raw_mode(u32::from(new.permissions & 0o7777))
+    Mode::from_raw_mode(u32::from(new.permissions & PERMISSIONS))
 }
 
 #[async_trait(?Send)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
-use seekless::fs::{Attr, FileKind, FsError, FsResult};
+use seekless::fs::{Attr, FileKind, FsError, FsResult, PERMISSIONS};
 use seekless::units::{Ino, WallTime};
 
 /// Attributes requested from `statx`.
@@ -70,7 +70,7 @@ pub(super) fn attr(ino: Ino, stat: &Statx) -> FsResult<Attr> {
     Ok(Attr {
         ino,
         kind: kind(stat)?,
-        permissions: stat.stx_mode & 0o7777,
+        permissions: stat.stx_mode & PERMISSIONS,
         links: stat.stx_nlink,
         uid: stat.stx_uid,
         gid: stat.stx_gid,

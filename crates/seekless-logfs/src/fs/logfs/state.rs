@@ -24,7 +24,7 @@ use crate::device::{Counter, Data, DeviceError};
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
 pub(in crate::fs) use crate::fs::step::{fail, need};
-use crate::fs::{Attr, Entry, FileKind, FsError};
+use crate::fs::{Attr, Entry, FileKind, FsError, PERMISSIONS};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, WallTime};
 
 /// What a step can need.
@@ -535,7 +535,7 @@ impl<L: LogBackend> State<L> {
         Ok(Attr {
             ino,
             kind,
-            permissions: inode.mode & 0o7777,
+            permissions: inode.mode & PERMISSIONS,
             links: inode.links,
             uid: inode.uid,
             gid: inode.gid,
