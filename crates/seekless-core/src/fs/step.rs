@@ -25,6 +25,15 @@ impl<N> From<FsError> for Stop<N> {
     }
 }
 
+/// The result of a step that searches a bounded range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Searched {
+    /// The answer.
+    Found(u64),
+    /// There is none before this position, where the next step continues.
+    Until(u64),
+}
+
 /// Ends a step with an error.
 pub fn fail<T, N>(error: FsError) -> Step<T, N> {
     Err(Stop::Fail(error))

@@ -284,21 +284,20 @@ impl State {
         Ok(Some((vacancy, at, frags)))
     }
 
-    /// Searches for data or a hole from block `lbn` on, over a bounded range. Returns the block, or how far the search
-    /// went.
-    fn seek(&mut self, ino: InodeNo, lbn: u64, end: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
+    /// Searches for data or a hole from block `lbn` on, over a bounded range.
+    fn seek(&mut self, ino: InodeNo, lbn: u64, end: u64, seek: SeekTo) -> Step<Searched> {
         let mut lbn = lbn;
         for _ in 0..LOOKED_AT_MAX {
             if lbn >= end {
-                return Ok(Ok(end));
+                return Ok(Searched::Found(end));
             }
             let (is_data, next) = self.data_or_skip(ino, lbn)?;
             if is_data == (seek == SeekTo::Data) {
-                return Ok(Ok(lbn));
+                return Ok(Searched::Found(lbn));
             }
             lbn = next;
         }
-        Ok(Err(lbn))
+        Ok(Searched::Until(lbn))
     }
 
     /// Whether the block is data, and the next one that may differ: where an indirect block is missing, everything that
@@ -554,8 +553,8 @@ impl Ffs {
         let mut lbn = offset / block;
         let found = loop {
             match self.step(|state| state.seek(ino, lbn, end, seek)).await? {
-                Ok(found) => break found,
-                Err(further) => lbn = further,
+                Searched::Found(found) => break found,
+                Searched::Until(further) => lbn = further,
             }
         };
         match (found >= end, seek) {

@@ -242,10 +242,10 @@ impl Check<'_> {
         let groups = self.check_groups().await?;
         self.tell_of_witnesses();
         let copies = superblock::bad_copies(self.device, &self.volume).await?;
-        for (group, _, why) in &copies {
+        for superblock::BadCopy { group, why, .. } in &copies {
             self.problem(format!("the copy of the superblock in group {group} {why}; rewritten"), Cause::Copy);
         }
-        self.bad_copies = copies.into_iter().map(|(_, at, _)| at).collect();
+        self.bad_copies = copies.into_iter().map(|copy| copy.at).collect();
         self.count();
         self.finish(groups).await
     }

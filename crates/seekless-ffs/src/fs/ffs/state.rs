@@ -22,7 +22,7 @@ use super::{Counters, Metadata, Options};
 use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
-pub(super) use crate::fs::step::{fail, need};
+pub(super) use crate::fs::step::{Searched, fail, need};
 use crate::fs::{Attr, Entry, FileKind, FsError, FsResult, PERMISSIONS};
 use crate::units::{FixedMap, Ino, WallTime};
 

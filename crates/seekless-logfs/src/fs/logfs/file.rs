@@ -562,13 +562,13 @@ pub(in crate::fs) fn fallocate_step<L: LogBackend>(
     Ok(done)
 }
 
-/// Searches for data or a hole from `offset` on. Returns the answer, or how far the search went.
+/// Searches for data or a hole from `offset` on.
 pub(in crate::fs) fn seek_step<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     offset: u64,
     seek: SeekTo,
-) -> Step<Result<u64, u64>> {
+) -> Step<Searched> {
     let mut change = Change::new(state);
     let inode = regular(&mut change, ino)?;
     if offset >= inode.size {
@@ -579,17 +579,17 @@ pub(in crate::fs) fn seek_step<L: LogBackend>(
     for _ in 0..BLOCKS_PER_STEP {
         if index >= end {
             return match seek {
-                SeekTo::Hole => Ok(Ok(inode.size)),
+                SeekTo::Hole => Ok(Searched::Found(inode.size)),
                 SeekTo::Data => fail(FsError::NoSuchOffset),
             };
         }
         let (is_data, next) = data_or_skip(&mut change, ino, index)?;
         if is_data == (seek == SeekTo::Data) {
-            return Ok(Ok(offset.max(index * BLOCK)));
+            return Ok(Searched::Found(offset.max(index * BLOCK)));
         }
         index = next;
     }
-    Ok(Err((index * BLOCK).min(inode.size - 1).max(offset)))
+    Ok(Searched::Until((index * BLOCK).min(inode.size - 1).max(offset)))
 }
 
 /// Whether the block is data, and the next block that may differ: a hole as large as an indirect block covers is

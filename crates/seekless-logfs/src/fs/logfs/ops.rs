@@ -11,7 +11,7 @@ use super::file::{self, ReadBlock, ReadExtent, ReadPiece};
 use super::format::*;
 use super::namespace::{self, NewFile};
 use super::read_ahead::ReadSpan;
-use super::state::Stop;
+use super::state::{Searched, Stop};
 use super::tree::*;
 use super::{LogBackend, LogFs, xattr};
 use crate::device::{Buf, Counter, Data};
@@ -324,8 +324,8 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         let mut from = offset;
         loop {
             match self.operate(|state| file::seek_step(state, ino, from, seek)).await? {
-                Ok(found) => return Ok(found),
-                Err(further) => from = further,
+                Searched::Found(found) => return Ok(found),
+                Searched::Until(further) => from = further,
             }
         }
     }

@@ -269,7 +269,7 @@ impl<L: LogBackend> LogFs<L> {
             };
             // A group that is not aligned takes two reads; the first has brought the attributes for both.
             if before > 0 {
-                read_before = state.attributes_read.iter().find(|(at, read)| end_of(*at, read) == start).cloned();
+                read_before = state.attributes_read.iter().find(|read| end_of(read.at, &read.data) == start).cloned();
                 before = if read_before.is_some() { 0 } else { before };
             }
             match () {
@@ -308,7 +308,7 @@ impl<L: LogBackend> LogFs<L> {
         let mut with_attributes = |inode: Inode, slot| {
             let mut known = InodeMem::new(inode, slot);
             known.xattr = attributes_of(&inode, Sector(first.0 - before), &stored)
-                .or_else(|| read_before.as_ref().and_then(|(at, read)| attributes_of(&inode, *at, read)));
+                .or_else(|| read_before.as_ref().and_then(|read| attributes_of(&inode, read.at, &read.data)));
             if inode.kind() == Some(crate::fs::FileKind::Regular) {
                 attributes_found = Some(known.xattr.is_some() || attributes_found == Some(true));
             }
@@ -346,7 +346,8 @@ impl<L: LogBackend> LogFs<L> {
             }
         }
         if before > 0 {
-            state.attributes_read.push_front((Sector(first.0 - before), stored.clone()));
+            let at = Sector(first.0 - before);
+            state.attributes_read.push_front(AttributesRead { at, data: stored.clone() });
             state.attributes_read.truncate(ATTRIBUTE_READS_KEPT);
             state.attributes_follow = attributes_found.unwrap_or(true);
         }

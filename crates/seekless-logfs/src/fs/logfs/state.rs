@@ -23,7 +23,7 @@ use super::{LogBackend, LogTypes, is_internal};
 use crate::device::{Counter, Data, DeviceError};
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
-pub(in crate::fs) use crate::fs::step::{fail, need};
+pub(in crate::fs) use crate::fs::step::{Searched, fail, need};
 use crate::fs::{Attr, Entry, FileKind, FsError, PERMISSIONS};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, WallTime};
 
@@ -260,7 +260,14 @@ pub(in crate::fs) struct State<L: LogTypes> {
     pub attributes_follow: bool,
     /// The latest reads that had attributes in them, and their addresses, the latest first; only a hint, since the
     /// checksums in inodes tell whether the content is still there.
-    pub attributes_read: VecDeque<(Sector, Data)>,
+    pub attributes_read: VecDeque<AttributesRead>,
+}
+
+/// A read that had attributes in it.
+#[derive(Clone)]
+pub(in crate::fs) struct AttributesRead {
+    pub at: Sector,
+    pub data: Data,
 }
 
 /// Attributes in memory that are in the log, too, the oldest first. A file may be here more than once, or have lost its attributes

@@ -21,14 +21,17 @@ use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 use crate::vlog::Aim;
 use crate::vlog::eager::AllocPurpose;
 
-/// Bytes and their addresses, in the order in which these were chosen.
-type Laid = Vec<(Sector, Data)>;
+/// Bytes for the device, and their address.
+pub(super) type BlockWrite = (Sector, Data);
+
+/// In the order in which the addresses were chosen.
+type Laid = Vec<BlockWrite>;
 
 /// What is to be written; the log's `effects` record what becomes true once it is written.
 pub(super) struct Batch {
     pub number: u64,
     /// In the order in which their addresses were chosen, each as long as possible.
-    pub writes: Vec<(Sector, Data)>,
+    pub writes: Vec<BlockWrite>,
 }
 
 /// Assembles the batch of `scope`, in places chosen for `purpose`; `None` when there is nothing to write.
@@ -310,21 +313,28 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], cells: &[u64], laid: &mut Laid)
     old.into_iter().for_each(|slot| release_slot(state, slot));
 }
 
+/// Adjacent writes.
+struct WriteRun {
+    at: Sector,
+    parts: Vec<Data>,
+    sectors: u64,
+}
+
 /// Joins adjacent writes. The order stays that in which the head passes them.
-fn joined(laid: Laid) -> Vec<(Sector, Data)> {
+fn joined(laid: Laid) -> Vec<BlockWrite> {
     let total: usize = laid.iter().map(|(_, data)| data.len()).sum();
-    let mut runs: Vec<(Sector, Vec<Data>, u64)> = Vec::new();
+    let mut runs: Vec<WriteRun> = Vec::new();
     for (at, data) in laid {
         let sectors = data.len() as u64 / SECTOR_BYTES;
         match runs.last_mut() {
-            Some((start, parts, length)) if *start + *length == at && *length < JOINED_SECTORS_MAX => {
-                parts.push(data);
-                *length += sectors;
+            Some(run) if run.at + run.sectors == at && run.sectors < JOINED_SECTORS_MAX => {
+                run.parts.push(data);
+                run.sectors += sectors;
             }
-            _ => runs.push((at, vec![data], sectors)),
+            _ => runs.push(WriteRun { at, parts: vec![data], sectors }),
         }
     }
-    let join = |(at, parts, sectors): (Sector, Vec<Data>, u64)| match &parts[..] {
+    let join = |WriteRun { at, parts, sectors }| match &parts[..] {
         [one] => (at, one.clone()),
         _ => {
             let mut whole = Buf::dirty((sectors * SECTOR_BYTES) as usize);
@@ -336,7 +346,7 @@ fn joined(laid: Laid) -> Vec<(Sector, Data)> {
             (at, whole.freeze())
         }
     };
-    let writes: Vec<(Sector, Data)> = runs.into_iter().map(join).collect();
+    let writes: Vec<BlockWrite> = runs.into_iter().map(join).collect();
     debug_assert_eq!(
         writes.iter().map(|(_, data)| data.len()).sum::<usize>(),
         total,

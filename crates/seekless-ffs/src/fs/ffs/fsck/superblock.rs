@@ -77,8 +77,15 @@ pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) ->
     }
 }
 
-/// The damaged copies of the superblock: the group, the sector, and the reason.
-pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec<(GroupNo, Sector, String)>> {
+/// A damaged copy of the superblock.
+pub(super) struct BadCopy {
+    pub group: GroupNo,
+    pub at: Sector,
+    pub why: String,
+}
+
+/// The damaged copies of the superblock.
+pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec<BadCopy>> {
     let mut bad = Vec::new();
     for group in volume.layout.group_numbers() {
         let Some(at) = copy_place(&volume.layout, group) else { continue };
@@ -91,7 +98,7 @@ pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec
             }
             (None, Ok(_)) => continue,
         };
-        bad.push((group, at, why));
+        bad.push(BadCopy { group, at, why });
     }
     Ok(bad)
 }
