@@ -20,7 +20,7 @@ use super::runner::Runner;
 use super::subject::{FsUnderTest, simulate};
 use super::tree::Tree;
 use crate::device::crash::{CrashDevice, CrashOptions};
-use crate::device::cut::{CrashLog, Effort};
+use crate::device::cut::{Choice, CrashLog, Cut, Effort};
 use crate::device::{Device, Image};
 use crate::fs::{Fs, FsError};
 use crate::rng::Rng;
@@ -463,6 +463,31 @@ pub(super) fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: u
     }
 }
 
+/// A state that a power cut leaves.
+struct CutState<'a> {
+    position: usize,
+    cut: Rc<Cut<'a>>,
+    /// Which of the states of this cut it is.
+    index: usize,
+    choice: Choice,
+}
+
+/// The states after a cut at each of `positions`; with `only`, the one of that index at each.
+fn cut_states<'a>(
+    log: &'a CrashLog,
+    positions: Vec<usize>,
+    effort: &Effort,
+    seed: u64,
+    only: Option<usize>,
+) -> impl Iterator<Item = CutState<'a>> {
+    positions.into_iter().flat_map(move |position| {
+        let cut = Rc::new(log.cut(position));
+        let choices = cut.choices(effort, seed).into_iter().enumerate();
+        let chosen = choices.filter(move |(index, _)| only.is_none_or(|only| only == *index));
+        chosen.map(move |(index, choice)| CutState { position, cut: cut.clone(), index, choice })
+    })
+}
+
 /// All cuts of one log.
 pub(super) struct Exploration<'a> {
     pub(super) cuts: &'a PowerCuts<'a>,
@@ -498,68 +523,61 @@ impl Exploration<'_> {
         }
         report.positions += positions.len();
         let mut seen = BTreeSet::new();
-        for position in positions {
-            let cut = self.log.cut(position);
-            for (index, choice) in cut.choices(self.effort, seed).iter().enumerate() {
-                if only.is_some_and(|only| only[0].1 != index) {
-                    continue;
+        let number = only.map(|only| only[0].1);
+        for CutState { position, cut, index, choice } in cut_states(self.log, positions, self.effort, seed, number) {
+            if !seen.insert((cut.key(&choice), (self.promises)(position))) && only.is_none() {
+                report.repeated += 1;
+                continue;
+            }
+            report.states += 1;
+            report.second_states += usize::from(!self.before.0.is_empty());
+            let (image, content) = cut.image_and_hash(&choice);
+            let name = self.before.then(position, index);
+            let remount = report.states.is_multiple_of(REMOUNT_EVERY) || only.is_some();
+            let oracle = |tree: &Tree| (self.check)(position, tree);
+            let details = || {
+                format!(
+                    "{}{}\n  operations:\n{}  device:\n{}",
+                    if self.before.0.is_empty() {
+                        String::new()
+                    } else {
+                        format!("after recovery from cut {}: ", self.before)
+                    },
+                    cut.to_text(&choice),
+                    (self.story)(position),
+                    tail(&self.log.to_text(), position)
+                )
+            };
+            let fail = |what: String| Box::new(Failure { cut: name.clone(), what, details: details() });
+            match self.examined.get(content) {
+                Some(tree) if !remount => {
+                    report.equal += 1;
+                    oracle(&tree).map_err(fail)?;
                 }
-                if !seen.insert((cut.key(choice), (self.promises)(position))) && only.is_none() {
-                    report.repeated += 1;
-                    continue;
+                _ => {
+                    let tree = self.cuts.examine(image.clone(), remount, &oracle).map_err(fail)?;
+                    self.examined.put(content, tree);
                 }
-                report.states += 1;
-                report.second_states += usize::from(!self.before.0.is_empty());
-                let (image, content) = cut.image_and_hash(choice);
-                let name = self.before.then(position, index);
-                let remount = report.states.is_multiple_of(REMOUNT_EVERY) || only.is_some();
-                let oracle = |tree: &Tree| (self.check)(position, tree);
-                let details = || {
-                    format!(
-                        "{}{}\n  operations:\n{}  device:\n{}",
-                        if self.before.0.is_empty() {
-                            String::new()
-                        } else {
-                            format!("after recovery from cut {}: ", self.before)
-                        },
-                        cut.to_text(choice),
-                        (self.story)(position),
-                        tail(&self.log.to_text(), position)
-                    )
-                };
-                let fail = |what: String| Box::new(Failure { cut: name.clone(), what, details: details() });
-                match self.examined.get(content) {
-                    Some(tree) if !remount => {
-                        report.equal += 1;
-                        oracle(&tree).map_err(fail)?;
-                    }
-                    _ => {
-                        let tree = self.cuts.examine(image.clone(), remount, &oracle).map_err(fail)?;
-                        self.examined.put(content, tree);
-                    }
+            }
+            if report.states % WITHOUT_REDUNDANCY_EVERY == 1 || only.is_some() {
+                for (what, other) in self.cuts.subject.without_redundancy(&image) {
+                    let plain = PowerCuts {
+                        device: self.cuts.device.clone(),
+                        replay: self.cuts.replay.clone(),
+                        fsck_unrecovered: false,
+                        ..*self.cuts
+                    };
+                    plain.examine(other, false, &oracle).map_err(|error| fail(format!("without {what}: {error}")))?;
                 }
-                if report.states % WITHOUT_REDUNDANCY_EVERY == 1 || only.is_some() {
-                    for (what, other) in self.cuts.subject.without_redundancy(&image) {
-                        let plain = PowerCuts {
-                            device: self.cuts.device.clone(),
-                            replay: self.cuts.replay.clone(),
-                            fsck_unrecovered: false,
-                            ..*self.cuts
-                        };
-                        plain
-                            .examine(other, false, &oracle)
-                            .map_err(|error| fail(format!("without {what}: {error}")))?;
-                    }
-                }
-                let deeper = only.and_then(|only| only.get(1..)).filter(|rest| !rest.is_empty());
-                if let Some(second) = self.second_cut
-                    && (deeper.is_some() || only.is_none() && report.states % second.every.max(1) == second.every / 2)
-                {
-                    self.cut_again(image, position, &name, second, deeper, report).map_err(|mut failure| {
-                        failure.details += &format!("\nthe first cut was:\n{}", details());
-                        failure
-                    })?;
-                }
+            }
+            let deeper = only.and_then(|only| only.get(1..)).filter(|rest| !rest.is_empty());
+            if let Some(second) = self.second_cut
+                && (deeper.is_some() || only.is_none() && report.states % second.every.max(1) == second.every / 2)
+            {
+                self.cut_again(image, position, &name, second, deeper, report).map_err(|mut failure| {
+                    failure.details += &format!("\nthe first cut was:\n{}", details());
+                    failure
+                })?;
             }
         }
         Ok(())
@@ -689,36 +707,33 @@ impl PowerCuts<'_> {
             recorded.and_then(|recorded| recorded.map_err(|error| error.to_string())).map_err(early)?;
         let mut totals = CrashReport { requests: log.requests().count(), ..CrashReport::default() };
         let only = self.replay.cut.as_ref().and_then(|cut| cut.0.first().copied());
-        for position in log.positions().into_iter().filter(|&position| position >= start) {
-            let cut = log.cut(position);
-            totals.positions += 1;
-            for (index, choice) in cut.choices(&self.effort, self.seed).iter().enumerate() {
-                if only.is_some_and(|only| only != (position, index)) {
-                    continue;
-                }
-                totals.states += 1;
-                let examined = simulate(self.seed, LIMITS, async |rt: Rt| {
-                    let options = CrashOptions { record: false, latency: TICK..=TICK, ..self.device.clone() };
-                    let device: Device = CrashDevice::new(&rt, cut.image(choice), options);
-                    let fs = self.subject.mount(&rt, device.clone()).await?;
-                    let client = Client::new(fs.clone());
-                    let first = verify(client.clone(), position >= end).await?;
-                    body(client.clone()).await?;
-                    let second = verify(client, true).await?;
-                    fs.close().await?;
-                    Ok::<_, FsError>((first, second, self.subject.fsck(&rt, device).await?))
-                });
-                let what = match examined {
-                    Ok(Ok((true, true, problems))) if problems.is_empty() => continue,
-                    Ok(Ok((true, true, problems))) => format!("fsck found:\n    {}", problems.join("\n    ")),
-                    Ok(Ok((false, ..))) => "after recovery, something is wrong".to_string(),
-                    Ok(Ok(_)) => "after recovery and running again, something is wrong".to_string(),
-                    Ok(Err(error)) => error.to_string(),
-                    Err(why) => why,
-                };
-                let details = format!("{}\n  device:\n{}", cut.to_text(choice), tail(&log.to_text(), position));
-                return Err(report(Box::new(Failure { cut: CutName::default().then(position, index), what, details })));
-            }
+        let mut positions: Vec<usize> = log.positions().into_iter().filter(|&position| position >= start).collect();
+        totals.positions += positions.len();
+        positions.retain(|position| only.is_none_or(|only| only.0 == *position));
+        let number = only.map(|only| only.1);
+        for CutState { position, cut, index, choice } in cut_states(&log, positions, &self.effort, self.seed, number) {
+            totals.states += 1;
+            let examined = simulate(self.seed, LIMITS, async |rt: Rt| {
+                let options = CrashOptions { record: false, latency: TICK..=TICK, ..self.device.clone() };
+                let device: Device = CrashDevice::new(&rt, cut.image(&choice), options);
+                let fs = self.subject.mount(&rt, device.clone()).await?;
+                let client = Client::new(fs.clone());
+                let first = verify(client.clone(), position >= end).await?;
+                body(client.clone()).await?;
+                let second = verify(client, true).await?;
+                fs.close().await?;
+                Ok::<_, FsError>((first, second, self.subject.fsck(&rt, device).await?))
+            });
+            let what = match examined {
+                Ok(Ok((true, true, problems))) if problems.is_empty() => continue,
+                Ok(Ok((true, true, problems))) => format!("fsck found:\n    {}", problems.join("\n    ")),
+                Ok(Ok((false, ..))) => "after recovery, something is wrong".to_string(),
+                Ok(Ok(_)) => "after recovery and running again, something is wrong".to_string(),
+                Ok(Err(error)) => error.to_string(),
+                Err(why) => why,
+            };
+            let details = format!("{}\n  device:\n{}", cut.to_text(&choice), tail(&log.to_text(), position));
+            return Err(report(Box::new(Failure { cut: CutName::default().then(position, index), what, details })));
         }
         Ok(totals)
     }
