@@ -7,6 +7,7 @@
 //! Invariants
 //!   S1  A step changes nothing before it has everything that it needs. `ready_indirect` alone may set a pointer to a new
 //!       indirect block and then need another block; when it runs again, it finds the pointer set.
+//!       All others look up first: groups before they are searched, inodes and indirect blocks before they are changed.
 //!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
 //!   S3  An inode in memory is the current one; the inode's block gets a copy when it is to be written.
 
