@@ -48,7 +48,7 @@ locks: ## the lock files of fuzz/, mutants/ and python/ are up to date
 	done
 
 test: setup lint ## everything that must pass: format, lints, all tests
-	$(CARGO) test --workspace --locked
+	SEEKLESS_SOAK=$${SEEKLESS_SOAK:-1} $(CARGO) test --workspace --locked
 
 demo: build ## real files, a crash, recovery, a benchmark: about a minute after the build
 	@scripts/demo.sh

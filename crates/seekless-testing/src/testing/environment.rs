@@ -27,17 +27,21 @@ pub fn package(test: &str) -> &'static str {
 
 /// The replay that the environment asks for, for the unit test `test` of the engine.
 pub fn replay(test: &str) -> Replay {
-    #[allow(clippy::disallowed_methods)]
-    let lookup = |name: &str| std::env::var(name).ok();
-    match Replay::read(package(test), test, lookup) {
-        Ok(replay) => replay,
-        Err(error) => panic!("{error}"),
-    }
+    read(package(test), test)
 }
 
-/// How much of the usual work the environment asks for.
+/// How much of the usual work the environment asks for. Cargo names the crate whose tests run.
 pub fn soak() -> Soak {
-    replay("").soak
+    read(&variable("CARGO_PKG_NAME").unwrap_or_default(), "").soak
+}
+
+fn read(package: &str, test: &str) -> Replay {
+    Replay::read(package, test, variable).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn variable(name: &str) -> Option<String> {
+    #[allow(clippy::disallowed_methods)]
+    std::env::var(name).ok()
 }
 
 /// The report of an exploration; a finding is a failure.

@@ -16,6 +16,7 @@ use super::faults::{Fault, Judged, judge};
 use super::generate::{Generator, OpMix, Space};
 use super::history::{History, Recorder};
 use super::ops::Op;
+use super::replay::Replay;
 use super::runner::Runner;
 use super::soak::Soak;
 use super::subject::{simulate, simulate_on};
@@ -137,10 +138,12 @@ impl Life<'_> {
         let mut report = LifeReport::default();
         self.live(&mut report).map_err(|what| {
             let (round, soak) = (report.rounds, self.cuts.replay.soak);
-            let command = self.cuts.replay.command(self.cuts.seed, None, None, None);
-            // It decides how many rounds there are.
-            let command = if soak != Soak::USUAL { format!("SEEKLESS_SOAK={soak} {command}") } else { command };
-            format!("{}, round {round}: {what}\nrun again:\n  {command}\n", self.cuts.subject.name())
+            let package = &self.cuts.replay.package;
+            let replay = Replay { soak: Soak::without_variable(package), ..self.cuts.replay.clone() };
+            let command = replay.command(self.cuts.seed, None, None, None);
+            // The factor decides how many rounds there are.
+            let (name, soak) = (self.cuts.subject.name(), soak.variable(package));
+            format!("{name}, round {round}: {what}\nrun again:\n  {soak}{command}\n")
         })?;
         Ok(report)
     }

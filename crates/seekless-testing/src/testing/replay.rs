@@ -64,9 +64,7 @@ impl Replay {
         if let Some(text) = lookup("SEEKLESS_OPS") {
             replay.ops = Some(parse(&text).map_err(|error| format!("SEEKLESS_OPS: {error}"))?);
         }
-        if let Some(text) = lookup("SEEKLESS_SOAK") {
-            replay.soak = text.parse()?;
-        }
+        replay.soak = lookup("SEEKLESS_SOAK").map_or(Ok(Soak::without_variable(package)), |text| text.parse())?;
         Ok(replay)
     }
 
@@ -79,9 +77,9 @@ impl Replay {
         }
     }
 
-    /// The command that runs one case again.
+    /// The command that runs one case again. In a soak, too, that is a single seed.
     pub fn command(&self, seed: u64, case: Option<&str>, cut: Option<&CutName>, ops: Option<&[Op]>) -> String {
-        let mut line = format!("SEEKLESS_SEED={seed}");
+        let mut line = format!("{}SEEKLESS_SEED={seed}", self.soak.min(Soak::USUAL).variable(&self.package));
         if let Some(case) = case {
             line += &format!(" SEEKLESS_CASE={case}");
         }
@@ -179,8 +177,15 @@ mod tests {
         };
         let replay = Replay::read("seekless", "a::test", lookup).expect("what was printed");
         assert_eq!((replay.seed, replay.cut, replay.ops), (Some(7), Some(cut), Some(ops)));
+        assert_eq!(replay.soak, Soak::USUAL);
         assert_eq!(replay.case.as_deref(), Some("flip:1"));
         assert!(Replay::read("p", "t", |_| Some("x".to_string())).is_err());
+        let short = Replay::read("seekless-ffs", "t", |_| None).expect("nothing is chosen");
+        assert_eq!((short.soak, short.runs_everything()), (Soak::SHORT, false));
+        assert_eq!(short.command(7, None, None, None), "SEEKLESS_SEED=7 cargo test -p seekless-ffs t -- --exact");
+        let usual = Replay { soak: Soak::USUAL, ..short };
+        let command = "SEEKLESS_SOAK=1 SEEKLESS_SEED=7 cargo test -p seekless-ffs t -- --exact";
+        assert_eq!(usual.command(7, None, None, None), command);
     }
 
     /// Aim: a soak continues where the last one ended, and a replay runs one seed. Method: the seeds that a test would

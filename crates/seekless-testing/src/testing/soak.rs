@@ -13,9 +13,25 @@ impl Soak {
     /// What `make test` runs.
     pub const USUAL: Soak = Soak { thousandths: 1000 };
 
+    /// What `cargo test` runs of file systems: each in less than half a minute.
+    pub const SHORT: Soak = Soak { thousandths: 200 };
+
+    /// What the tests of a crate do without the variable.
+    pub fn without_variable(package: &str) -> Soak {
+        match package {
+            "seekless-ffs" | "seekless-logfs" => Soak::SHORT,
+            _ => Soak::USUAL,
+        }
+    }
+
     /// `usual` runs, positions or rounds, multiplied and rounded up: none only where there are usually none.
     pub fn times(self, usual: u64) -> u64 {
         usual.saturating_mul(self.thousandths).div_ceil(1000)
+    }
+
+    /// The variable in front of a command that is to do as much; nothing where the command does so by itself.
+    pub fn variable(self, package: &str) -> String {
+        if self == Soak::without_variable(package) { String::new() } else { format!("SEEKLESS_SOAK={self} ") }
     }
 
     /// A test does more than usually.

@@ -38,10 +38,11 @@ fn ops() -> Vec<Op> {
 #[test]
 fn the_right_toy_takes_damage() {
     let toy = Toy::right();
-    let report = damage(&toy, replay("testing::tests::damage::the_right_toy_takes_damage")).run(&ops());
-    let report = report.unwrap_or_else(|report| panic!("{report}"));
-    assert!(report.cases > 1_500 && report.refused > 0 && report.whole > 500, "{report}");
-    assert!(report.memory_max > 100_000, "{report}");
+    let replay = replay("testing::tests::damage::the_right_toy_takes_damage");
+    let runs_everything = replay.runs_everything();
+    let report = damage(&toy, replay).run(&ops()).unwrap_or_else(|report| panic!("{report}"));
+    assert!(report.refused > 0 && report.memory_max > 100_000, "{report}");
+    assert!(report.cases > 1_500 && report.whole > 500 || !runs_everything, "{report}");
 }
 
 fn finds(bug: Bug, said: &str) {
