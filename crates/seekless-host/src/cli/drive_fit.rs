@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::disk::fit::{Effort, FitError, Fitted, fit_drive};
 use seekless::disk::validation::{Fit, Measured};
-use seekless::disk::{Drive, DriveError};
+use seekless::disk::{Drive, DriveError, ReadAhead, WriteBehind};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::trace::contents;
 use serde_json::{Value, json};
@@ -190,8 +190,8 @@ fn to_text(start: &Drive, fitted: &Fitted) -> String {
     }
     let (old, new) = (&start.cache, &fitted.drive.cache);
     if old != new {
-        row(&mut changes, "read-ahead", [format!("{:?}", old.read_ahead), format!("{:?}", new.read_ahead)]);
-        row(&mut changes, "write-behind", [format!("{:?}", old.write_behind), format!("{:?}", new.write_behind)]);
+        row(&mut changes, "read-ahead", [old, new].map(|cache| read_ahead(cache.read_ahead)));
+        row(&mut changes, "write-behind", [old, new].map(|cache| write_behind(cache.write_behind).to_owned()));
         let size = |cache: &seekless::disk::Cache| format!("{} of {}", cache.segments, cache.segment_sectors);
         row(&mut changes, "cache segments, sectors", [size(old), size(new)]);
     }
@@ -227,4 +227,23 @@ fn to_json(args: &Args, trace: &str, start: &Drive, fitted: &Fitted) -> Value {
         "reached_limit": fitted.is_early,
         "other_half_is_worse": fitted.is_worse_unseen(),
     })
+}
+
+/// As a drive file has it.
+fn read_ahead(ahead: ReadAhead) -> String {
+    match ahead {
+        ReadAhead::None => "none".to_owned(),
+        ReadAhead::TrackEnd { sectors } => format!("track-end, {sectors} sectors"),
+        ReadAhead::CylinderEnd { sectors } => format!("cylinder-end, {sectors} sectors"),
+        ReadAhead::Sectors { sectors } => format!("{sectors} sectors"),
+        ReadAhead::NextTrack => "next-track".to_owned(),
+    }
+}
+
+fn write_behind(behind: WriteBehind) -> &'static str {
+    match behind {
+        WriteBehind::None => "none",
+        WriteBehind::One => "one",
+        WriteBehind::Stream => "stream",
+    }
 }

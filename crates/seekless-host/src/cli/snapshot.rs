@@ -2,7 +2,9 @@
 
 use comfy_table::{Table, presets};
 use seekless::device::{Device, SnapshotError, SnapshotInfo, Snapshots};
-use seekless::stack::{Opened, Purpose};
+use std::path::Path;
+
+use seekless::stack::{Opened, Purpose, quoted_path};
 use seekless::units::{WallTime, human_bytes};
 use serde_json::json;
 
@@ -106,11 +108,12 @@ fn snapshots_of<'a>(opened: &'a Opened<'_>, device: &Device) -> Result<&'a dyn S
     })
 }
 
-fn told(error: SnapshotError) -> Failure {
+fn failed(error: SnapshotError, stack: &str) -> Failure {
+    let stack = quoted_path(Path::new(stack));
     let hint = match &error {
-        SnapshotError::Full { .. } => "remove one: seekless snapshot remove",
-        SnapshotError::NotFound { .. } => "see them with: seekless snapshot list",
-        SnapshotError::Device(_) | SnapshotError::Exists { .. } | SnapshotError::Name { .. } => "",
+        SnapshotError::Full { .. } => format!("see them with: seekless snapshot list {stack}\nremove one with: seekless snapshot remove {stack} NAME"),
+        SnapshotError::NotFound { .. } => format!("see them with: seekless snapshot list {stack}"),
+        SnapshotError::Device(_) | SnapshotError::Exists { .. } | SnapshotError::Name { .. } => String::new(),
     };
     let failure = Failure::new(&error);
     let failure = if hint.is_empty() { failure } else { failure.hint(hint) };
@@ -131,7 +134,7 @@ fn change(which: &Which, change: impl AsyncFnOnce(&dyn Snapshots, &str) -> Resul
         let changed = change(snapshots, &which.name).await;
         // Even when nothing was changed: the next start then finds the end of the log at once.
         let released = device.release().await;
-        changed.map_err(told)?;
+        changed.map_err(|error| failed(error, &which.stack))?;
         released?;
         Ok(0)
     })
@@ -150,7 +153,7 @@ fn list(args: &ListArgs) -> Done {
     let found: Vec<SnapshotInfo> = world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
         let device = opened.device().ok_or_else(|| no_device(&args.stack))?;
-        snapshots_of(&opened, device)?.list().await.map_err(told)
+        snapshots_of(&opened, device)?.list().await.map_err(|error| failed(error, &args.stack))
     })?;
     let taken = |snapshot: &SnapshotInfo| time_text(WallTime { seconds: snapshot.created_seconds, nanos: 0 });
     if args.json {

@@ -101,7 +101,7 @@ impl<F: Figures> Choice<F> {
                 let unpriced = good.iter().filter(|candidate| candidate.price.is_none()).count();
                 let unpriced = match unpriced {
                     0 => String::new(),
-                    count => format!(" {count} of the {} that can have no price.", good.len()),
+                    count => format!(" {count} of the {} that keep up have no price.", good.len()),
                 };
                 let note = format!("Price {}; {}.{unpriced}", price_text(price), took(figures));
                 Card::new(&label, &candidate.name, note).tone(Tone::Good)

@@ -57,7 +57,7 @@ fn saturated(outcome: &Outcome) -> Option<String> {
     let rate = |time: Nanos| outcome.total().requests as f64 / time.as_secs_f64();
     Some(format!(
         "{} cannot keep up: {:.0} requests a second arrive and {:.0} are answered, the last of them {} after the last one arrived; \
-         its response times say how long the trace is.",
+         its response times reflect the length of the trace, not the storage.",
         outcome.stack,
         rate(arrivals.span.max(Nanos(1))),
         rate(outcome.elapsed.max(Nanos(1))),

@@ -38,14 +38,14 @@ impl FromStr for Timing {
         match (name, argument) {
             ("window", Some(count)) => match count.parse() {
                 Ok(count @ 1..=WINDOW_MAX) => Ok(Timing::Window(count)),
-                _ => Err(format!("`{count}` is no window of 1 to {WINDOW_MAX} requests")),
+                _ => Err(format!("`{count}` is not a window: it has 1 to {WINDOW_MAX} requests, for example window:8")),
             },
             ("window", None) => Err("a window needs its size: window:8".into()),
             ("closed", None) => Ok(Timing::Closed),
             ("open", None) => Ok(Timing::Open { speed: 1.0 }),
             ("open", Some(speed)) => match speed.trim_end_matches('x').parse() {
                 Ok(speed) if (1e-3..=1e6).contains(&speed) => Ok(Timing::Open { speed }),
-                _ => Err(format!("`{speed}` is no speed of 0.001 to 1000000 times the recorded one: open:2")),
+                _ => Err(format!("`{speed}` is not a speed: it is from 0.001 to 1000000 times the recorded one, for example open:2")),
             },
             ("think", None) => Ok(Timing::Think),
             _ => Err(format!("there is no timing `{text}`; there are window:N, closed, open, open:SPEED and think")),

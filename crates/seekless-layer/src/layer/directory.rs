@@ -30,11 +30,11 @@ const ENCRYPTED: FsError = FsError::Invalid(
 );
 const OTHER_KEY: FsError = FsError::Invalid(
     "the files of this directory are encrypted with another key: give the key file that it was first mounted with; \
-     `seekless unpack` with that key lets go of it",
+     `seekless unpack` with that key removes the encryption",
 );
 const NOT_ENCRYPTED: FsError = FsError::Invalid(
-    "this directory is used by a layer without a key: `seekless unpack` with that layer turns its files back and lets go of \
-     it; then `encrypt` can have it",
+    "this directory is used by a layer without a key: `seekless unpack` with that layer turns its files back and \
+     releases it; then `encrypt` can use it",
 );
 const CLASSIC: FsError = FsError::Invalid(
     "this directory is used with `index=classic`: mount it with that option, or copy its files to another one",
