@@ -111,7 +111,9 @@ fn snapshots_of<'a>(opened: &'a Opened<'_>, device: &Device) -> Result<&'a dyn S
 fn failed(error: SnapshotError, stack: &str) -> Failure {
     let stack = quoted_path(Path::new(stack));
     let hint = match &error {
-        SnapshotError::Full { .. } => format!("see them with: seekless snapshot list {stack}\nremove one with: seekless snapshot remove {stack} NAME"),
+        SnapshotError::Full { .. } => format!(
+            "see them with: seekless snapshot list {stack}\nremove one with: seekless snapshot remove {stack} NAME"
+        ),
         SnapshotError::NotFound { .. } => format!("see them with: seekless snapshot list {stack}"),
         SnapshotError::Device(_) | SnapshotError::Exists { .. } | SnapshotError::Name { .. } => String::new(),
     };

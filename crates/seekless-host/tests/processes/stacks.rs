@@ -53,7 +53,7 @@ stacks! {
     lfs: "lfs / file:a.img";
     lfs_writeback: "lfs / file:a.img", options = "writeback";
     vlfs: "vlfs / file:a.img";
-    ffs_sync: "ffs / file:a.img", promises = Promises::ExceptTails, is_mended = true;
+    ffs_sync: "ffs / file:a.img", promises = Promises::ExceptChanged, is_mended = true;
     ffs_softdep: "ffs:metadata=softdep / file:a.img", promises = Promises::ExceptChanged, is_mended = true;
     ffs_async: "ffs:metadata=async / file:a.img", promises = Promises::Nothing, is_mended = true;
     zstd_hostdir: "zstd / hostdir:data", size = "";

@@ -45,7 +45,9 @@ impl FromStr for Timing {
             ("open", None) => Ok(Timing::Open { speed: 1.0 }),
             ("open", Some(speed)) => match speed.trim_end_matches('x').parse() {
                 Ok(speed) if (1e-3..=1e6).contains(&speed) => Ok(Timing::Open { speed }),
-                _ => Err(format!("`{speed}` is not a speed: it is from 0.001 to 1000000 times the recorded one, for example open:2")),
+                _ => Err(format!(
+                    "`{speed}` is not a speed: it is from 0.001 to 1000000 times the recorded one, for example open:2"
+                )),
             },
             ("think", None) => Ok(Timing::Think),
             _ => Err(format!("there is no timing `{text}`; there are window:N, closed, open, open:SPEED and think")),

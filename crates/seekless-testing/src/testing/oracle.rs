@@ -24,10 +24,10 @@ pub enum Strength {
     /// different moments. The minimum for any file system, and what [`crate::fs`] promises.
     PerOperation,
     /// As [`Strength::PerOperation`], for a file system that overwrites in place: each name is independent, so that a
-    /// rename may be there with its new name alone or with both; and a file whose content or size changed since it was
-    /// last synced may hold anything. What was not changed since is as it was. With `at_once`, a changed name is
-    /// durable as soon as the operation is acknowledged.
-    InPlace { at_once: bool },
+    /// rename may be there with its new name alone or with both; and bytes that changed since the file was last synced, and
+    /// those behind its end, may be anything. What was not changed since is as it was; without `keeps_rest`, only in files
+    /// of which nothing was changed. With `at_once`, a changed name is durable as soon as the operation is acknowledged.
+    InPlace { at_once: bool, keeps_rest: bool },
     /// All names are those after some prefix of the operations, not before the last synced one. Content and
     /// attributes of each file are together those after some prefix of the operations on that file.
     NamespacePrefix,
@@ -46,7 +46,11 @@ pub struct Promise {
 impl Promise {
     pub const PER_OPERATION: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: 0 };
     /// The promise of the Berkeley file system with synchronous metadata.
-    pub const IN_PLACE: Promise = Promise { strength: Strength::InPlace { at_once: true }, write_atomic_bytes: 0 };
+    pub const IN_PLACE: Promise =
+        Promise { strength: Strength::InPlace { at_once: true, keeps_rest: true }, write_atomic_bytes: 0 };
+    /// As 4.4BSD kept it: a file that grows can lose its last block.
+    pub const IN_PLACE_4_4BSD: Promise =
+        Promise { strength: Strength::InPlace { at_once: true, keeps_rest: false }, write_atomic_bytes: 0 };
     pub const NAMESPACE_PREFIX: Promise = Promise { strength: Strength::NamespacePrefix, write_atomic_bytes: 0 };
 }
 
@@ -149,12 +153,21 @@ impl<'a> Question<'a> {
             if !attribute_states.iter().any(|(_, state)| attributes_match(state)) {
                 return Err(self.complain(path, &attribute_states, found, "attributes"));
             }
-            let in_place = matches!(self.promise.strength, Strength::InPlace { .. });
-            let written =
-                self.history.writes.range(since + 1..).any(|(&step, write)| step <= self.last && write.ino == ino);
-            let changed = written || data_states.windows(2).any(|pair| pair[0].1.contents != pair[1].1.contents);
-            if in_place && changed && found.kind == FileKind::Regular {
-                return Ok(());
+            if let Strength::InPlace { keeps_rest, .. } = self.promise.strength
+                && found.kind == FileKind::Regular
+            {
+                let mut writes = self.writes(ino, since).peekable();
+                let is_written = writes.peek().is_some();
+                if is_written || data_states.windows(2).any(|pair| pair[0].1.contents != pair[1].1.contents) {
+                    let lost = if keeps_rest { first_lost(&data_states, writes, found) } else { None };
+                    return match lost {
+                        None => Ok(()),
+                        Some(at) => {
+                            let complaint = self.complain(path, &data_states, found, "content");
+                            Err(format!("{complaint}\n    byte {at} was not changed after step {since}"))
+                        }
+                    };
+                }
             }
             let torn = self.torn_writes(ino, since).any(|(write, before, _)| is_prefix(write, before, found));
             if torn || data_states.iter().any(|(_, state)| data_match(state)) {
@@ -162,6 +175,12 @@ impl<'a> Question<'a> {
             }
         }
         Err(self.complain(path, &data_states, found, "content"))
+    }
+
+    /// Writes to `ino` after step `since`.
+    fn writes(&self, ino: Ino, since: usize) -> impl Iterator<Item = &WriteStep> {
+        let later = self.history.writes.range(since + 1..).take_while(|(step, _)| **step <= self.last);
+        later.map(|(_, write)| write).filter(move |write| write.ino == ino)
     }
 
     /// Writes to `ino` that may be there in part, with the states before and after.
@@ -270,6 +289,43 @@ impl<'a> Question<'a> {
     }
 }
 
+/// The first byte that is in all of `states`, the same and not written by any of `writes`, and that `found` does not have.
+fn first_lost<'a>(
+    states: &[(usize, &std::rc::Rc<NodeState>)],
+    writes: impl Iterator<Item = &'a WriteStep>,
+    found: &NodeState,
+) -> Option<u64> {
+    const PIECE_BYTES: u64 = 1 << 16;
+    let ((_, first), later) = states.split_first()?;
+    let (first, found) = (&first.contents, &found.contents);
+    let end = states.iter().map(|(_, state)| state.contents.size()).min()?;
+    let written: Vec<_> = writes.map(|write| write.offset..write.offset + write.content.len() as u64).collect();
+    let piece = |contents: &Contents, start: u64| {
+        let mut bytes: Vec<u8> = contents.read(start, PIECE_BYTES).iter().flat_map(|piece| piece.to_vec()).collect();
+        bytes.resize(PIECE_BYTES as usize, 0);
+        bytes
+    };
+    let mut at = 0;
+    // Both are compared sparsely, as far as `found` goes: only where one of them has data.
+    while let Some(start) = [first.next_data(at), found.next_data(at)].into_iter().flatten().min()
+        && start < end.min(found.size())
+    {
+        let (old, new) = (piece(first, start), piece(found, start));
+        let differ = (start..end.min(found.size())).zip(old.iter().zip(&new)).filter(|(_, (old, new))| old != new);
+        let is_unchanged = |at: u64, old: u8| {
+            let is_old = |(_, state): &(usize, &std::rc::Rc<NodeState>)| {
+                state.contents.read(at, 1).first().and_then(|piece| piece.first().copied()) == Some(old)
+            };
+            !written.iter().any(|range| range.contains(&at)) && later.iter().all(is_old)
+        };
+        if let Some((at, _)) = differ.into_iter().find(|&(at, (&old, _))| is_unchanged(at, old)) {
+            return Some(at);
+        }
+        at = start + PIECE_BYTES;
+    }
+    (found.size() < end).then_some(found.size())
+}
+
 /// True when `found` is `before` plus a prefix of `write`.
 fn is_prefix(write: &WriteStep, before: &NodeState, found: &NodeState) -> bool {
     let (start, end) = (write.offset, write.offset + write.content.len() as u64);
@@ -359,7 +415,7 @@ impl<'a> Search<'a> {
             if question.everything < change.step && change.step <= question.last {
                 changes.entry((change.directory, &change.name)).or_default().push(change);
                 changed_names.entry(change.directory).or_default().insert(&change.name);
-                let at_once = question.promise.strength == Strength::InPlace { at_once: true };
+                let at_once = matches!(question.promise.strength, Strength::InPlace { at_once: true, .. });
                 if at_once && question.acknowledged.contains(&change.step)
                     || question.directories.get(&change.directory).is_some_and(|&steps| change.step <= steps)
                 {

@@ -69,6 +69,12 @@ pub(super) const FFS: WordSpec = WordSpec {
             "metadata at once, later in order, or later",
         )
         .default("sync"),
+        Param::new(
+            "moved",
+            ParamKind::Choice(&["kept", "4.4bsd"]),
+            "whether a crash leaves synced data that was moving, as the end of a file does that grows (default kept, and \
+             4.4bsd with a profile other than plain)",
+        ),
         Param::new("update", ParamKind::Duration { min: Nanos::from_millis(1), max: DAY }, "time between updates")
             .default("30s"),
         Param::new("cache", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for clean blocks")
@@ -209,6 +215,10 @@ impl FileSystemKind for Ffs {
             use_reserve: word.switch("reserve"),
             cache_data: !usage.data_cached_above,
             cluster_updates: word.switch("gather"),
+            keep_moved: match word.given("moved") {
+                Some(_) => word.choice("moved") == "kept",
+                None => word.choice("profile") == "plain",
+            },
         };
         Ok(ffs::mount(rt.clone(), device, options).await?)
     }

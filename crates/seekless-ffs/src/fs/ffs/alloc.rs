@@ -261,25 +261,10 @@ impl State {
         Ok(found.map(|(group, in_group)| self.layout.group_base(group) + in_group))
     }
 
-    /// Extends the tail of a file: `old` fragments at `at` become `new`, in place if possible. Returns their address,
-    /// and the old address if they moved; that is still allocated.
-    ///
-    /// The file's data moves along; it is in memory.
-    pub(super) fn grow_frags(
-        &mut self,
-        ino: InodeNo,
-        lbn: u64,
-        at: FragNo,
-        old: u32,
-        new: u32,
-    ) -> Step<(FragNo, Option<FragNo>)> {
-        debug_assert!(old < new && new <= self.layout.frag, "F1: a tail grows, up to a whole block");
-        let kind = self.data_kind(ino, lbn)?;
-        let frag_bytes = self.layout.frag_bytes as usize;
-        let data = self.buffer(at, old, kind)?;
-        let mut grown = Buf::zeroed(new as usize * frag_bytes);
-        let kept = data.len().min(old as usize * frag_bytes);
-        grown[..kept].copy_from_slice(&data[..kept]);
+    /// Extends the tail of a file in its place: `old` fragments at `at` become `new`. Returns whether there was room; if not,
+    /// nothing has changed.
+    pub(super) fn extend_tail(&mut self, ino: InodeNo, lbn: u64, at: FragNo, old: u32, new: u32) -> Step<bool> {
+        let grown = self.grown_tail(ino, lbn, at, old, new)?;
         let group = self.layout.group_of(at);
         let in_group = self.layout.offset_in_group(at);
         let extended = self.change_group(group, |map| map.extend(in_group, old, new).then_some(()))?;
@@ -288,9 +273,16 @@ impl State {
             self.cache.replace(at, grown.freeze());
             self.note_taken(at);
             self.counters.tails_extended += 1;
-            return Ok((at, None));
         }
+        Ok(extended.is_some())
+    }
+
+    /// Copies the tail of a file, `old` fragments at `at`, to another place with `new` fragments. Returns that place, to which
+    /// nothing points yet; the old one is still allocated.
+    pub(super) fn copy_tail(&mut self, ino: InodeNo, lbn: u64, at: FragNo, old: u32, new: u32) -> Step<FragNo> {
+        let grown = self.grown_tail(ino, lbn, at, old, new)?;
         cover("ffs: a tail moves to grow");
+        let kind = self.data_kind(ino, lbn)?;
         let inode = self.inode(ino)?.inode;
         let preferred = self.preferred_block(ino, lbn, lbn as usize, &inode.db);
         let wanted = self.tail_request(new);
@@ -302,7 +294,19 @@ impl State {
         self.cache.create(moved, grown.freeze(), kind);
         self.note_taken(moved);
         self.counters.tails_moved += 1;
-        Ok((moved, Some(at)))
+        Ok(moved)
+    }
+
+    /// The bytes of a tail that grows, with zeroes at its end.
+    fn grown_tail(&mut self, ino: InodeNo, lbn: u64, at: FragNo, old: u32, new: u32) -> Step<Buf> {
+        debug_assert!(old < new && new <= self.layout.frag, "F1: a tail grows, up to a whole block");
+        let kind = self.data_kind(ino, lbn)?;
+        let frag_bytes = self.layout.frag_bytes as usize;
+        let data = self.buffer(at, old, kind)?;
+        let mut grown = Buf::zeroed(new as usize * frag_bytes);
+        let kept = data.len().min(old as usize * frag_bytes);
+        grown[..kept].copy_from_slice(&data[..kept]);
+        Ok(grown)
     }
 
     /// How many fragments to request when a tail of `new` moves: a whole block to save time, or exactly what is needed

@@ -120,12 +120,17 @@ const _: () = assert!(GIVEN_BACK.0 < ROOT_INO.0);
 
 impl<'a> Recount<'a> {
     fn new(state: &'a State, read: &'a Read) -> Recount<'a> {
+        let mut waiting = state.soft.as_deref().map(|soft| soft.waiting()).unwrap_or_default();
+        for left in &state.left_behind {
+            waiting.frags += i64::from(left.frags);
+            waiting.known_frags.push((left.at, left.frags));
+        }
         Recount {
             state,
             layout: &state.layout,
             read,
             missing: BTreeMap::new(),
-            waiting: state.soft.as_deref().map(|soft| soft.waiting()).unwrap_or_default(),
+            waiting,
             problems: Vec::new(),
             inodes: BTreeMap::new(),
             frags: vec![UNCLAIMED; state.layout.size as usize],

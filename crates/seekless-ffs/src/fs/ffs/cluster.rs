@@ -36,6 +36,16 @@ enum AfterWrite {
     Together(u64, u32),
 }
 
+/// Where the blocks of a cluster are that are to be together.
+enum Cluster {
+    /// Where they were: there is no run for them.
+    Stays,
+    /// Where they were, with copies from here on.
+    Copied(FragNo),
+    /// In one run. Their old addresses, still allocated, and the indirect blocks that hold their pointers.
+    Moved(Vec<FragNo>, Vec<Holder>),
+}
+
 /// Consecutive blocks of a file on the volume.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -235,27 +245,29 @@ impl State {
         Ok(runs)
     }
 
-    /// Moves the `count` blocks from `first` on into one consecutive run, if there is a free one. Returns their old
-    /// addresses, still allocated, and the indirect blocks that hold their pointers.
-    fn realloc(&mut self, ino: InodeNo, first: u64, count: u32) -> Step<Option<(Vec<FragNo>, Vec<Holder>)>> {
+    /// Moves the `count` blocks from `first` on into one consecutive run, if there is a free one.
+    ///
+    /// With `keep_moved` in two steps: the first makes copies, and once these are written, the second, called with the place
+    /// of the first copy, points to them.
+    fn realloc(&mut self, ino: InodeNo, first: u64, count: u32, copied: Option<FragNo>) -> Step<Cluster> {
         let frag = self.layout.frag;
         let mut old = Vec::new();
         for lbn in first..first + u64::from(count) {
-            let Some(at) = self.block_at(ino, lbn)? else { return Ok(None) };
+            let Some(at) = self.block_at(ino, lbn)? else { return Ok(Cluster::Stays) };
             old.push(at);
         }
         let dirty = |at: &FragNo| self.cache.peek(*at).is_some_and(|buffer| buffer.dirty.is_some());
-        let (Some(&one), Some(&last)) = (old.first(), old.last()) else { return Ok(None) };
+        let (Some(&one), Some(&last)) = (old.first(), old.last()) else { return Ok(Cluster::Stays) };
         // A block in another group is there because of the policy.
-        if !old.iter().all(dirty) || self.layout.group_of(one) != self.layout.group_of(last) {
-            return Ok(None);
+        if copied.is_none() && !old.iter().all(dirty) || self.layout.group_of(one) != self.layout.group_of(last) {
+            return Ok(Cluster::Stays);
         }
-        let Some(path) = self.layout.path(first) else { return Ok(None) };
+        let Some(path) = self.layout.path(first) else { return Ok(Cluster::Stays) };
         let inode = self.inode(ino)?.inode;
         let mut holders: Vec<Holder> = Vec::new();
         let mut before = inode.db.to_vec();
         for lbn in first..first + u64::from(count) {
-            let Some(path) = self.layout.path(lbn) else { return Ok(None) };
+            let Some(path) = self.layout.path(lbn) else { return Ok(Cluster::Stays) };
             if path.depth == 0 {
                 continue;
             }
@@ -273,15 +285,27 @@ impl State {
                 _ => holders.push((at, slot..slot + 1)),
             }
         }
-        let index = if path.depth == 0 { path.slot } else { path.slots[path.depth - 1] };
-        let preferred = self.preferred_block(ino, first, index, &before);
-        let Some(new) = self.take_cluster(preferred, count)? else { return Ok(None) };
+        let new = match copied {
+            Some(new) => new,
+            None => {
+                let index = if path.depth == 0 { path.slot } else { path.slots[path.depth - 1] };
+                let preferred = self.preferred_block(ino, first, index, &before);
+                let Some(new) = self.take_cluster(preferred, count)? else { return Ok(Cluster::Stays) };
+                new
+            }
+        };
+        let copies_first = self.options.keeps_moved();
         for (index, &at) in old.iter().enumerate() {
             let (lbn, place) = (first + index as u64, new + index as u32 * frag);
-            let Some(data) = self.cache.peek(at).map(|buffer| buffer.data.clone()) else { continue };
+            if copied.is_none() {
+                let Some(data) = self.cache.peek(at).map(|buffer| buffer.data.clone()) else { continue };
+                self.cache.create(place, data, BufferKind::File { ino, lbn });
+                self.note_taken(place);
+                if copies_first {
+                    continue;
+                }
+            }
             self.cache.forget(at, frag);
-            self.cache.create(place, data, BufferKind::File { ino, lbn });
-            self.note_taken(place);
             let Some(path) = self.layout.path(lbn) else { continue };
             if path.depth == 0 {
                 self.inode_mut(ino)?.db[path.slot] = place;
@@ -294,6 +318,9 @@ impl State {
             let slot = path.slots[path.depth - 1];
             self.put_pointers(ino, at, slot..slot + 1, place)?;
         }
+        if copies_first && copied.is_none() {
+            return Ok(Cluster::Copied(new));
+        }
         self.counters.clusters_moved += 1;
         let sequence = &mut self.inode(ino)?.sequence;
         sequence.write_last = first + u64::from(count) - 1;
@@ -303,7 +330,7 @@ impl State {
             let frags = old.drain(..).map(|at| (at, frag)).collect();
             self.free_later(ino, in_inode, &holders, frags);
         }
-        Ok(Some((old, holders)))
+        Ok(Cluster::Moved(old, holders))
     }
 }
 
@@ -312,27 +339,68 @@ impl Ffs {
     pub(super) async fn write_clustered(&self, ino: InodeNo, lbn: u64, at: FragNo) -> FsResult<()> {
         let runs = match self.step(|state| state.note_written(ino, lbn, at)).await? {
             AfterWrite::Push(runs) => runs,
-            AfterWrite::Together(first, count) => match self.step(|state| state.realloc(ino, first, count)).await? {
-                Some((old, holders)) => {
-                    // The new pointers are on the volume before the old places can belong to another file.
-                    self.write_inode_in_order_or_later(ino).await?;
-                    for (holder, _) in holders {
-                        self.write_in_order_or_later(holder).await?;
-                    }
-                    let frag = self.state.borrow().layout.frag;
-                    for at in old {
-                        self.step(|state| state.free_frags(at, frag)).await?;
-                    }
-                    return Ok(());
-                }
+            AfterWrite::Together(first, count) => match self.move_cluster(ino, first, count).await? {
+                true => return Ok(()),
                 // There is no such run. The cluster so far is written, and another begins.
-                None => self.step(|state| state.begin_cluster(ino, first, count, lbn, at)).await?,
+                false => self.step(|state| state.begin_cluster(ino, first, count, lbn, at)).await?,
             },
         };
         for run in runs {
             self.push_run(&run);
         }
         Ok(())
+    }
+
+    /// Moves blocks of a file into one run. Returns false when there is no such run.
+    ///
+    /// The new pointers are on the volume before the old places can belong to another file.
+    async fn move_cluster(&self, ino: InodeNo, first: u64, count: u32) -> FsResult<bool> {
+        let frag = self.state.borrow().layout.frag;
+        let mut moved = self.step(|state| state.realloc(ino, first, count, None)).await?;
+        if let Cluster::Copied(new) = moved {
+            // Some of these blocks may be on the volume, with bytes that were synced.
+            let copies: Vec<FragNo> = (0..count).map(|index| new + index * frag).collect();
+            let pointed = match self.write_run_in_order(&copies).await {
+                Ok(()) => self.step(|state| state.realloc(ino, first, count, Some(new))).await,
+                Err(FsError::NoSpace) => Ok(Cluster::Stays),
+                Err(error) => Err(error),
+            };
+            if !matches!(pointed, Ok(Cluster::Moved(..))) {
+                for at in copies {
+                    self.step(|state| state.free_frags(at, frag)).await?;
+                }
+            }
+            moved = pointed?;
+        }
+        let Cluster::Moved(old, holders) = moved else { return Ok(false) };
+        if let Err(error) = self.write_pointers(ino, &holders).await {
+            if error != FsError::NoSpace {
+                return Err(error);
+            }
+            if self.options.keeps_moved() {
+                let mut state = self.state.borrow_mut();
+                old.into_iter().for_each(|at| state.leave_behind(ino, at, frag));
+                return Ok(true);
+            }
+        }
+        for at in old {
+            self.step(|state| state.free_frags(at, frag)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Writes the inode and indirect blocks in order. One that finds no space below does not keep the others from being
+    /// written.
+    async fn write_pointers(&self, ino: InodeNo, holders: &[Holder]) -> FsResult<()> {
+        let mut written = self.write_inode_in_order(ino).await;
+        for &(holder, _) in holders {
+            match written {
+                Ok(()) => written = self.write_in_order(holder).await,
+                Err(FsError::NoSpace) => self.write_in_order_or_later(holder).await?,
+                Err(_) => break,
+            }
+        }
+        written
     }
 
     /// Writes out a run, unless a part of it is in flight; that part then stays dirty until the next update.

@@ -33,6 +33,26 @@ enum Ready {
     },
 }
 
+/// What has become of a tail that grows.
+enum Tail {
+    /// It goes as far as its block does. If it has moved: its old place, which is still allocated.
+    Grown(Option<(FragNo, u32)>),
+    /// Nothing has changed yet, but there is a copy, which has to be written first.
+    Copied(Moving),
+}
+
+/// The move of a tail whose old place the volume needs until it has the new one.
+struct Moving {
+    from: FragNo,
+    /// Fragments at `from`.
+    old: u32,
+    to: FragNo,
+    /// Fragments at `to`.
+    new: u32,
+    /// What is there.
+    bytes: Data,
+}
+
 /// A pointer that is not set yet.
 struct Vacancy {
     /// The indirect block that contains it; `None` for the inode.
@@ -115,13 +135,15 @@ impl State {
     }
 
     /// Extends the last block of a file to the length that a file of `new_size` needs, with zeroes at its end, or in a
-    /// directory with empty chunks (D1). The file then ends where that block does, or at `new_size`. Returns the old
-    /// place of a tail that moved.
-    fn grow_tail(&mut self, ino: InodeNo, new_size: u64) -> Step<Option<(FragNo, u32)>> {
+    /// directory with empty chunks (D1). The file then ends where that block does, or at `new_size`.
+    ///
+    /// A tail that the volume may need moves in two steps: the first makes a copy, and once that is written, the second, called
+    /// with the copy, points to it.
+    fn grow_tail(&mut self, ino: InodeNo, new_size: u64, copied: Option<&Moving>) -> Step<Tail> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
         if inode.size == 0 || new_size <= inode.size {
-            return Ok(None);
+            return Ok(Tail::Grown(None));
         }
         let last = (inode.size - 1) / block;
         let (old, new) = (self.layout.block_frags(inode.size, last), self.layout.block_frags(new_size, last));
@@ -129,26 +151,39 @@ impl State {
         let Some(at) = self.block_at(ino, last)? else {
             // F3 does not hold here; then there is nothing to grow.
             self.inode_mut(ino)?.size = size;
-            return Ok(None);
+            return Ok(Tail::Grown(None));
         };
-        let kind = self.data_kind(ino, last)?;
-        let used = (inode.size - last * block) as usize;
-        let end = old as usize * self.layout.frag_bytes as usize;
-        let clean = used >= end || self.buffer(at, old, kind)?[used..end].iter().all(|&byte| byte == 0);
-        let mut left = None;
         let mut now_at = at;
-        if new > old {
-            let (moved, old_place) = self.grow_frags(ino, last, at, old, new)?;
-            (now_at, left) = (moved, old_place.map(|at| (at, old)));
-        }
-        if !clean {
-            self.buffer_mut(now_at)?[used..end].fill(0); // F2
-        }
-        let size_in_block = (size - last * block) as usize;
-        if matches!(kind, BufferKind::Directory { .. }) && used < size_in_block {
-            // The tail and the inode can reach the volume before the first entry does.
-            fill_with_empty_chunks(&mut self.buffer_mut(now_at)?[used..size_in_block]);
-            self.note_grown(ino, now_at);
+        if let Some(Moving { to, bytes, .. }) = copied {
+            now_at = *to;
+            if self.cache.peek(now_at).is_none() {
+                let kind = self.data_kind(ino, last)?;
+                self.cache.insert_clean(now_at, bytes.clone(), kind);
+            }
+        } else {
+            let kind = self.data_kind(ino, last)?;
+            let used = (inode.size - last * block) as usize;
+            let end = old as usize * self.layout.frag_bytes as usize;
+            let clean = used >= end || self.buffer(at, old, kind)?[used..end].iter().all(|&byte| byte == 0);
+            let mut is_needed = false;
+            if new > old && !self.extend_tail(ino, last, at, old, new)? {
+                is_needed = self.needs_old_tail(ino, last, at)?;
+                now_at = self.copy_tail(ino, last, at, old, new)?;
+            }
+            if !clean {
+                self.buffer_mut(now_at)?[used..end].fill(0); // F2
+            }
+            let size_in_block = (size - last * block) as usize;
+            if matches!(kind, BufferKind::Directory { .. }) && used < size_in_block {
+                // The tail and the inode can reach the volume before the first entry does.
+                fill_with_empty_chunks(&mut self.buffer_mut(now_at)?[used..size_in_block]);
+                self.note_grown(ino, now_at);
+            }
+            if is_needed {
+                let bytes = self.buffer(now_at, new, kind)?;
+                let (from, to) = (at, now_at);
+                return Ok(Tail::Copied(Moving { from, old, to, new, bytes }));
+            }
         }
         let inode = self.inode_mut(ino)?;
         if let Some(pointer) = inode.db.get_mut(last as usize) {
@@ -156,7 +191,24 @@ impl State {
         }
         inode.size = size;
         self.count_frags(ino, i64::from(new) - i64::from(old))?;
-        Ok(left)
+        Ok(Tail::Grown((now_at != at).then_some((at, old))))
+    }
+
+    /// Whether a crash may find the tail of a file only at `at`, until the inode on the volume has its new place.
+    ///
+    /// In 4.4BSD the tail of a file may be lost then, but not that of a directory. The check identifies a later owner of the
+    /// place by its time, which says nothing when the clock is behind.
+    fn needs_old_tail(&mut self, ino: InodeNo, lbn: u64, at: FragNo) -> Step<bool> {
+        if self.options.metadata != Metadata::Sync {
+            return Ok(false);
+        }
+        let is_directory = self.inode(ino)?.inode.is_directory();
+        if is_directory || !self.options.keep_moved {
+            return Ok(is_directory || self.clock_is_behind);
+        }
+        // The copy in the inode's block decides. An older one on the volume has no other place: an inode is written before an
+        // old place of its blocks is free.
+        Ok(!self.is_only_here(ino) && self.stored_inode(ino)?.db.get(lbn as usize) == Some(&at))
     }
 
     /// Prepares the indirect blocks above `lbn`, one at a time: a new one has to be on the volume, full of zeroes,
@@ -352,30 +404,34 @@ impl Ffs {
             let block = u64::from(self.state.borrow().layout.block_bytes);
             let grown = self.step(|state| {
                 let before = state.inode(ino)?.inode.size;
-                let mut left = state.grow_tail(ino, new_size)?;
+                let mut tail = state.grow_tail(ino, new_size, None)?;
                 let grew = state.inode(ino)?.inode.size > before;
-                if state.soft.is_some() {
+                if state.soft.is_some()
+                    && let Tail::Grown(left) = &mut tail
+                {
                     state.free_later(ino, true, &[], left.take().into_iter().collect());
                 }
-                Ok((left, grew))
+                Ok((tail, grew))
             });
-            let (left, grew) = grown.await?;
-            if let Some((at, frags)) = left {
-                // The inode on the volume still has the old place. For a file, 4.4BSD frees it at once; a crash before
-                // the inode is written can then find it in two files. A directory is too valuable for that. The check
-                // identifies the later owner by its time, which says nothing when the clock is behind.
-                let settles = self.step(|state| {
-                    let settles = state.clock_is_behind || state.inode(ino)?.inode.is_directory();
-                    if !settles {
-                        let since = state.cache.tick();
-                        state.moved_tails.insert(ino, since);
-                    }
-                    Ok(settles)
-                });
-                if settles.await? {
-                    self.settle_tail(ino).await?;
+            let (tail, mut grew) = grown.await?;
+            match tail {
+                Tail::Grown(None) => {}
+                Tail::Grown(Some((at, frags))) => {
+                    let freed = self.step(|state| {
+                        if !state.options.keeps_moved() {
+                            // The inode on the volume may still have the old place; 4.4BSD frees it at once. A crash before
+                            // the inode is written can then find it in two files.
+                            let since = state.cache.tick();
+                            state.moved_tails.insert(ino, since);
+                        }
+                        state.free_frags(at, frags)
+                    });
+                    freed.await?;
                 }
-                self.step(|state| state.free_frags(at, frags)).await?;
+                Tail::Copied(moving) => {
+                    self.move_tail(ino, new_size, &moving).await?;
+                    grew = true;
+                }
             }
             let size = self.state.borrow().inodes.get(&ino).map_or(0, |known| known.inode.size);
             if !grew || size.is_multiple_of(block) || size >= new_size {
@@ -392,6 +448,31 @@ impl Ffs {
             fresh = Some((at, level));
         }
         Ok(())
+    }
+
+    /// Moves a tail to its copy: that is on the volume before the inode points to it, and the inode before the old place is
+    /// free, so that a crash at any moment finds one of the two.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is none below for the copy. Then the file is as before.
+    async fn move_tail(&self, ino: InodeNo, new_size: u64, moving: &Moving) -> FsResult<()> {
+        let &Moving { from, old, to, new, .. } = moving;
+        let moved = match self.write_in_order(to).await {
+            Ok(()) => self.step(|state| state.grow_tail(ino, new_size, Some(moving)).map(drop)).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = moved {
+            self.step(|state| state.free_frags(to, new)).await?;
+            return Err(error);
+        }
+        match self.write_inode_in_order(ino).await {
+            Ok(()) => self.step(|state| state.free_frags(from, old)).await,
+            Err(FsError::NoSpace) => {
+                self.state.borrow_mut().leave_behind(ino, from, old);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Fills a hole before the end of the file with zeroes that are on the volume before anything points to them: the

@@ -281,6 +281,24 @@ impl Ffs {
         }
     }
 
+    /// Writes several buffers of a file as [`Ffs::write_in_order`] does, neighbours together.
+    pub(super) async fn write_run_in_order(&self, places: &[FragNo]) -> FsResult<()> {
+        if self.options.metadata != Metadata::Sync {
+            return Ok(());
+        }
+        self.state.borrow_mut().counters.ordered_writes += 1;
+        self.push(places.to_vec(), true);
+        let dirty = |state: &State| {
+            let is_dirty = |at: &FragNo| state.cache.peek(*at).is_some_and(|buffer| buffer.dirty.is_some());
+            places.iter().copied().filter(is_dirty).collect()
+        };
+        match self.write_all(dirty).await {
+            Err(FsError::Device(DeviceError::NoSpace { .. })) => Err(FsError::NoSpace),
+            Err(error) => Err(error),
+            Ok(()) => self.flush().await,
+        }
+    }
+
     /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does.
     pub(super) async fn write_inode_in_order(&self, ino: InodeNo) -> FsResult<()> {
         if self.options.metadata == Metadata::Softdep {
@@ -434,19 +452,6 @@ impl Ffs {
         }
     }
 
-    /// Writes the last block, which has moved, and the inode to the volume.
-    pub(super) async fn settle_tail(&self, ino: InodeNo) -> FsResult<()> {
-        let last = self.step(|state| {
-            let block = u64::from(state.layout.block_bytes);
-            let size = state.inode(ino)?.inode.size;
-            state.block_at(ino, size.saturating_sub(1) / block)
-        });
-        if let Some(at) = last.await? {
-            self.write_in_order_or_later(at).await?;
-        }
-        self.write_inode_in_order_or_later(ino).await
-    }
-
     /// Makes a file durable: first its data and indirect blocks, then the inode.
     pub(super) async fn sync_file(&self, ino: InodeNo) -> FsResult<()> {
         match self.options.metadata {
@@ -515,6 +520,22 @@ impl Ffs {
         self.write_all(|state| state.dirty_of_files(false, until)).await?;
         self.flush().await?;
         self.state.borrow_mut().moved_tails.retain(|ino, since| *since > begun || left.contains(ino));
+        let mut has_freed = false;
+        loop {
+            match self.step(|state| state.free_left_behind(begun, &left)).await {
+                Ok(true) => has_freed = true,
+                Ok(false) => break,
+                Err(error) => {
+                    put_off(&mut first, Err(error))?;
+                    break;
+                }
+            }
+        }
+        if has_freed {
+            let until = self.state.borrow_mut().cache.tick();
+            self.write_all(|state| state.dirty_of_files(false, until)).await?;
+            self.flush().await?;
+        }
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
             self.write_totals().await?;
             self.flush().await?;

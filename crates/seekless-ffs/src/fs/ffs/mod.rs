@@ -22,7 +22,8 @@
 //!
 //! Differences from 4.4BSD
 //!   1. A new name goes where one gap is large enough (see `dir`).
-//!   2. The target of a long symbolic link, and a directory's tail that moves, are written in order.
+//!   2. The target of a long symbolic link, and a directory's tail that moves, are written in order; with `keep_moved` any
+//!      data that moves.
 //!   3. All users are ordinary ones: none may use the last `minfree` percent, unless `use_reserve` is set.
 //!   4. An update writes data before inodes, so that a crash during it finds no inode with blocks that hold other data.
 
@@ -108,6 +109,15 @@ pub struct Options {
     pub cache_data: bool,
     /// Let files fill the reserved space.
     pub use_reserve: bool,
+    /// With `Metadata::Sync`, data that moves stays readable after a crash at any moment: its new place is written first, then
+    /// the pointer to it, and only then the old place is free. 4.4BSD does not do so.
+    pub keep_moved: bool,
+}
+
+impl Options {
+    fn keeps_moved(&self) -> bool {
+        self.keep_moved && self.metadata == Metadata::Sync
+    }
 }
 
 impl Default for Options {
@@ -124,6 +134,7 @@ impl Default for Options {
             cluster_updates: false,
             cache_data: true,
             use_reserve: false,
+            keep_moved: true,
         }
     }
 }

@@ -11,7 +11,7 @@
 //!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
 //!   S3  An inode in memory is the current one; the inode's block gets a copy when it is to be written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cache::{BufferKind, Cache};
 use super::dir::index::Index;
@@ -109,12 +109,15 @@ pub(super) struct State {
     pub now: WallTime,
     /// The clock has been put back, or an inode on the volume changed later than now.
     pub clock_is_behind: bool,
-    /// Files whose last block has moved since the inode on the volume was written, and since when: their old places may be
-    /// another inode's there. Until they are written time does not go back, so that no inode that takes such a place looks
-    /// older.
+    /// Files whose last block has moved since the inode on the volume was written, and since when, unless that is kept: their
+    /// old places may be another inode's there. Until they are written time does not go back, so that no inode that takes
+    /// such a place looks older.
     pub moved_tails: BTreeMap<InodeNo, u64>,
+    /// Old places of data that has moved, to which the volume still points for lack of space below. They are free after the
+    /// next update that succeeds.
+    pub left_behind: Vec<LeftBehind>,
     /// Indexes of directories that tasks are building, each with a number of its own.
-    pub indexing: std::collections::BTreeSet<(InodeNo, u64)>,
+    pub indexing: BTreeSet<(InodeNo, u64)>,
     pub summaries: Vec<Csum>,
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
@@ -126,7 +129,7 @@ pub(super) struct State {
     /// Lookups not yet forgotten.
     pub users: FixedMap<InodeNo, u64>,
     /// Inodes in use that have never had a name, and may get one.
-    pub linkable: std::collections::BTreeSet<InodeNo>,
+    pub linkable: BTreeSet<InodeNo>,
     /// Blocks and fragments reserved by operations in progress, all of them and for each file.
     pub promised_blocks: i64,
     pub promises: BTreeMap<InodeNo, i64>,
@@ -141,6 +144,15 @@ pub(super) struct State {
     pub counters: Counters,
     /// With soft updates.
     pub soft: Option<Box<Soft>>,
+}
+
+/// See [`State::left_behind`].
+pub(super) struct LeftBehind {
+    /// Of the file.
+    ino: InodeNo,
+    since: u64,
+    pub at: FragNo,
+    pub frags: u32,
 }
 
 /// Most clean inodes kept in memory.
@@ -179,13 +191,14 @@ impl State {
             now: WallTime::default(),
             clock_is_behind: false,
             moved_tails: BTreeMap::new(),
-            indexing: std::collections::BTreeSet::new(),
+            left_behind: Vec::new(),
+            indexing: BTreeSet::new(),
             summaries,
             totals,
             totals_dirty: false,
             inodes: InodeTable::default(),
             users: FixedMap::default(),
-            linkable: std::collections::BTreeSet::new(),
+            linkable: BTreeSet::new(),
             promised_blocks: 0,
             promises: BTreeMap::new(),
             stopped: None,
@@ -465,6 +478,23 @@ impl State {
         }
     }
 
+    /// Keeps fragments that the file has no longer, until the volume does not have them in it either.
+    pub(super) fn leave_behind(&mut self, ino: InodeNo, at: FragNo, frags: u32) {
+        let since = self.cache.tick();
+        self.left_behind.push(LeftBehind { ino, since, at, frags });
+    }
+
+    /// Frees the first fragments that were left behind before `until`, and not by any of `except`. Returns false when there are
+    /// none.
+    pub(super) fn free_left_behind(&mut self, until: u64, except: &BTreeSet<InodeNo>) -> Step<bool> {
+        let is_free = |left: &LeftBehind| left.since <= until && !except.contains(&left.ino);
+        let Some(index) = self.left_behind.iter().position(is_free) else { return Ok(false) };
+        let LeftBehind { at, frags, .. } = self.left_behind[index];
+        self.free_frags(at, frags)?;
+        self.left_behind.remove(index);
+        Ok(true)
+    }
+
     /// Checks that changes are possible.
     pub(super) fn check_writable(&self) -> Step<()> {
         if let Some(error) = &self.stopped {
@@ -484,7 +514,7 @@ pub(super) fn verify_group(layout: &Layout, group: GroupNo, bytes: &[u8]) -> Res
 
 /// Blocks of inodes that could not be read in a pass over many inodes: one look at each is enough.
 #[derive(Default)]
-pub(super) struct Unread(std::collections::BTreeSet<FragNo>);
+pub(super) struct Unread(BTreeSet<FragNo>);
 
 impl Unread {
     pub(super) fn has(&self, state: &State, ino: InodeNo) -> bool {

@@ -14,7 +14,8 @@ use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::Lives;
 use crate::testing::{CrashReport, Faults, Generator, Op, OpMix, PowerCuts, Promise, Replay, Space, Strength, Tree};
 
-const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, write_atomic_bytes: 0 };
+const PROMISE: Promise =
+    Promise { strength: Strength::InPlace { at_once: false, keeps_rest: true }, write_atomic_bytes: 0 };
 
 pub(super) fn softly() -> Options {
     Options { metadata: Metadata::Softdep, update_interval: Nanos::from_millis(3), ..Options::default() }
@@ -197,7 +198,7 @@ fn counter(ffs: &Rc<Ffs>, wanted: &str) -> u64 {
     ffs.counters().into_iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| value)
 }
 
-/// 4.4BSD's window when a tail moves (see `crash`) is closed: the old fragments belong to no other file before the
+/// 4.4BSD's window when a tail moves (see `crash`) is closed with soft updates, too: the old fragments belong to no other file before the
 /// inode on the volume has the new ones. Method: the same program, and a look at the volume after each of its steps.
 #[test]
 fn no_window_when_a_tail_moves() {
