@@ -211,6 +211,28 @@ impl Layout {
     }
 }
 
+impl SurfaceOrder {
+    /// Cylinder, counted from the zone's first, and head of the `track`th track of a zone of so many cylinders.
+    #[inline]
+    pub(super) fn track_place(self, heads: u32, cylinders: u32, track: u32) -> (u32, u32) {
+        match self {
+            SurfaceOrder::Forward => (track / heads, track % heads),
+            SurfaceOrder::Serpentine => {
+                let (cylinder, surface) = (track / heads, track % heads);
+                (cylinder, if cylinder % 2 == 1 { heads - 1 - surface } else { surface })
+            }
+            SurfaceOrder::Bands { cylinders: band_cylinders } => {
+                let band = track / (band_cylinders * heads);
+                let width = band_cylinders.min(cylinders - band * band_cylinders);
+                let within = track - band * band_cylinders * heads;
+                let (surface, step) = (within / width, within % width);
+                let cylinder = if surface % 2 == 1 { width - 1 - step } else { step };
+                (band * band_cylinders + cylinder, if band % 2 == 1 { heads - 1 - surface } else { surface })
+            }
+        }
+    }
+}
+
 impl ZoneTable {
     fn new(drive: &Drive, index: usize, first_lbn: u64) -> Result<ZoneTable, String> {
         let zone = &drive.zones[index];
@@ -353,24 +375,8 @@ impl ZoneTable {
         }
     }
 
-    /// Cylinder, counted from the zone's first, and head of the zone's `track`th track.
     fn track_place(&self, track: u32) -> (u32, u32) {
-        let heads = self.heads;
-        match self.surfaces {
-            SurfaceOrder::Forward => (track / heads, track % heads),
-            SurfaceOrder::Serpentine => {
-                let (cylinder, surface) = (track / heads, track % heads);
-                (cylinder, if cylinder % 2 == 1 { heads - 1 - surface } else { surface })
-            }
-            SurfaceOrder::Bands { cylinders } => {
-                let band = track / (cylinders * heads);
-                let width = cylinders.min(self.cylinders - band * cylinders);
-                let within = track - band * cylinders * heads;
-                let (surface, step) = (within / width, within % width);
-                let cylinder = if surface % 2 == 1 { width - 1 - step } else { step };
-                (band * cylinders + cylinder, if band % 2 == 1 { heads - 1 - surface } else { surface })
-            }
-        }
+        self.surfaces.track_place(self.heads, self.cylinders, track)
     }
 
     /// The inverse of [`ZoneTable::track_place`].

@@ -13,7 +13,8 @@ use super::{Done, Failure, output};
 
 /// Make a drive file of DiskSim's parameter files
 ///
-/// Files that FILE includes (its model, its seek curve) are looked for in the folder of FILE. What is left out or approximate is
+/// Layouts of zones (dm_layout_g1) and of patterns of tracks (dm_layout_g4) are read; the latter become the nearest zones. Files that
+/// FILE includes (its model, its seek curve) are looked for in the folder of FILE. What is left out or approximate is
 /// said on standard error, and in comments of the drive file.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

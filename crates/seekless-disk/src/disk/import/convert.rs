@@ -6,7 +6,9 @@ use super::super::drive::{
 };
 use super::super::layout::{Layout, Part as DrivePart};
 use super::super::tables::Tables;
+use super::index::Index;
 use super::syntax::{Block, Param, Part, Read, SourceLine, Spec, Value};
+use super::tracks::{self, Geometry};
 use super::{ImportError, Imported};
 use crate::units::Nanos;
 
@@ -51,7 +53,17 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
             .error(format!("the mechanical model {} is not known; dm_mech_g1 is", mechanics.kind)));
     }
     let heads = model.need("Number of data surfaces")?.count(1, 255)?;
-    let (zones, cylinders) = zones(layout, model, &mut notes)?;
+    let stated = model.need("Number of cylinders")?.count(1, CYLINDERS_MAX)?;
+    let Geometry { zones, surfaces, sparing } = match &*layout.kind {
+        "dm_layout_g1" => {
+            let mut zones = zones(layout, &mut notes)?;
+            let surfaces = surfaces(layout, &zones, &mut notes)?;
+            Geometry { sparing: sparing(layout, &mut zones, &mut notes)?, zones, surfaces }
+        }
+        "dm_layout_g4" => index(layout, heads, &mut notes)?,
+        kind => return Err(layout.place.error(unknown_layout(kind))),
+    };
+    let cylinders = cylinders(stated, &zones, &mut notes);
     let seek = seek(mechanics, cylinders, read, &mut files, &mut notes)?;
     let short =
         [".model", "_model", "_validate"].iter().fold(&**name, |name, end| name.strip_suffix(end).unwrap_or(name));
@@ -64,8 +76,8 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         cylinders,
         sectors: model.need("Block count")?.whole()?.try_into().unwrap_or(0),
         rpm: mechanics.need("Rotation speed (in rpms)")?.count(60, (1 << 20) - 1)?,
-        surfaces: surfaces(layout, &zones, &mut notes)?,
-        sparing: Sparing::None,
+        surfaces,
+        sparing,
         zones: zones.into(),
         seek,
         write_settle_ns: write_settle(mechanics)?,
@@ -75,7 +87,6 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         bus: Bus { disconnect_until_percent: Some(0), ..Bus::NONE },
         cache: Cache::PLAIN,
     };
-    sparing(layout, &mut drive, &mut notes)?;
     mechanics_notes(mechanics, &mut notes)?;
     missing_notes(mechanics, layout, &mut notes)?;
     if let Some(disk) = disk {
@@ -131,6 +142,9 @@ fn missing_notes(mechanics: &Block, layout: &Block, notes: &mut Vec<String>) -> 
         note("Head switch time", &mechanics.place, "The mechanics");
     }
     for key in ["Skew for track switch", "Skew for cylinder switch"] {
+        if layout.kind != "dm_layout_g1" {
+            continue;
+        }
         let zones = layout.need("Zones")?.list()?;
         let without = zones.iter().find_map(|zone| match zone {
             Value::Block(zone) if zone.get(key).is_none() => Some(zone),
@@ -161,13 +175,36 @@ fn drive_name(name: &str) -> String {
     if made.is_empty() { "imported".to_owned() } else { made.to_owned() }
 }
 
-fn zones(layout: &Block, model: &Block, notes: &mut Vec<String>) -> ImportResult<(Vec<Zone>, u32)> {
-    if layout.kind != "dm_layout_g1" {
-        return Err(layout.place.error(format!(
-            "the layout {} lists the drive track by track; only dm_layout_g1, which describes zones, can be imported",
-            layout.kind
-        )));
+fn unknown_layout(kind: &str) -> String {
+    let known =
+        "dm_layout_g1, which describes zones, and dm_layout_g4, which describes tracks by patterns, can be imported";
+    match kind {
+        "dm_layout_g2" => {
+            format!("the layout dm_layout_g2 lists the drive track by track in a file of its own; {known}")
+        }
+        _ => format!("the layout {kind} is not known; {known}"),
     }
+}
+
+/// The zones of a `dm_layout_g4`.
+fn index(layout: &Block, heads: u32, notes: &mut Vec<String>) -> ImportResult<Geometry> {
+    let index = Index::read(layout, heads)?;
+    if index.remapped > 0 {
+        notes.push(format!("{} remapped sectors (`Remaps`) are read at their original places.", index.remapped));
+    }
+    tracks::geometry(&|visit| index.walk(visit), (heads, index.cylinders), &index.slips, notes)
+        .map_err(|(line, problem)| ImportError { line, ..layout.place.error(format!("`IDX`: {problem}")) })
+}
+
+fn cylinders(stated: u32, zones: &[Zone], notes: &mut Vec<String>) -> u32 {
+    let reached = zones.iter().map(|zone| zone.last_cylinder + 1).max().unwrap_or(0);
+    if reached > stated {
+        notes.push(format!("There are {reached} cylinders, which the zones need, and not {stated}."));
+    }
+    stated.max(reached)
+}
+
+fn zones(layout: &Block, notes: &mut Vec<String>) -> ImportResult<Vec<Zone>> {
     let units = layout.get("Skew units");
     let list = layout.need("Zones")?;
     let mut zones = Vec::new();
@@ -222,12 +259,7 @@ fn zones(layout: &Block, model: &Block, notes: &mut Vec<String>) -> ImportResult
     if remapped > 0 {
         notes.push(format!("{remapped} remapped sectors (`defects`) are read at their original places."));
     }
-    let stated = model.need("Number of cylinders")?.count(1, CYLINDERS_MAX)?;
-    let reached = zones.iter().map(|zone| zone.last_cylinder + 1).max().unwrap_or(0);
-    if reached > stated {
-        notes.push(format!("There are {reached} cylinders, which the zones need, and not {stated}."));
-    }
-    Ok((zones, stated.max(reached)))
+    Ok(zones)
 }
 
 fn surfaces(layout: &Block, zones: &[Zone], notes: &mut Vec<String>) -> ImportResult<SurfaceOrder> {
@@ -248,10 +280,10 @@ fn surfaces(layout: &Block, zones: &[Zone], notes: &mut Vec<String>) -> ImportRe
     }
 }
 
-fn sparing(layout: &Block, drive: &mut Drive, notes: &mut Vec<String>) -> ImportResult<()> {
+fn sparing(layout: &Block, zones: &mut [Zone], notes: &mut Vec<String>) -> ImportResult<Sparing> {
     let param = layout.need("Sparing scheme used")?;
     let scheme = param.whole()?;
-    drive.sparing = match scheme {
+    let sparing = match scheme {
         // The spares of 7 are beyond the capacity.
         0 | 7 => Sparing::None,
         1 => Sparing::Tracks,
@@ -268,14 +300,14 @@ fn sparing(layout: &Block, drive: &mut Drive, notes: &mut Vec<String>) -> Import
                 .to_owned(),
         );
     }
-    let slips: usize = drive.zones.iter().map(|zone| zone.slips.len()).sum();
+    let slips: usize = zones.iter().map(|zone| zone.slips.len()).sum();
     if matches!(scheme, 4 | 6) && slips > 0 {
         notes.push(format!(
             "{slips} slipped sectors are left out: in sparing scheme 4 or 6 they do not use the spares of their cylinder."
         ));
-        drive.zones.to_mut().iter_mut().for_each(|zone| zone.slips = Vec::new().into());
+        zones.iter_mut().for_each(|zone| zone.slips = Vec::new().into());
     }
-    Ok(())
+    Ok(sparing)
 }
 
 fn seek(

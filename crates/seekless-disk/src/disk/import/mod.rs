@@ -5,7 +5,9 @@
 
 mod convert;
 pub mod fuzz;
+mod index;
 mod syntax;
+mod tracks;
 mod values;
 
 use std::fmt;

@@ -55,8 +55,15 @@ pub(super) struct Param {
 
 pub(super) enum Value {
     Text(String),
-    List(Vec<Value>),
+    List(List),
     Block(Block),
+}
+
+/// Values, and the line of each.
+#[derive(Default)]
+pub(super) struct List {
+    pub(super) items: Vec<Value>,
+    pub(super) lines: Vec<usize>,
 }
 
 /// File and line.
@@ -201,7 +208,7 @@ impl Reader<'_, '_> {
                 }
                 "instantiate" => {
                     tokens.need('[')?;
-                    let names = self.list(&mut tokens)?.iter().flat_map(names).collect();
+                    let names = self.list(&mut tokens)?.items.iter().flat_map(names).collect();
                     if tokens.word("`as`")? != "as" {
                         return Err(place.error("`instantiate [ ... ] as NAME` is expected here"));
                     }
@@ -312,13 +319,14 @@ impl Reader<'_, '_> {
     }
 
     /// What follows an opening bracket.
-    fn list(&mut self, tokens: &mut Tokens) -> ImportResult<Vec<Value>> {
-        let mut items = Vec::new();
+    fn list(&mut self, tokens: &mut Tokens) -> ImportResult<List> {
+        let mut list = List::default();
         while !tokens.take(']') {
-            items.push(self.value(tokens)?);
+            list.lines.push(tokens.place().line);
+            list.items.push(self.value(tokens)?);
             tokens.take(',');
         }
-        Ok(items)
+        Ok(list)
     }
 }
 

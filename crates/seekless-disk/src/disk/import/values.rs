@@ -2,7 +2,7 @@
 
 use super::super::file::SECTOR_MAX_MS;
 use super::ImportError;
-use super::syntax::{Block, Param, Value};
+use super::syntax::{Block, List, Param, Value};
 use crate::units::Nanos;
 
 type ImportResult<T> = Result<T, ImportError>;
@@ -70,6 +70,11 @@ impl Param {
     }
 
     pub(super) fn list(&self) -> ImportResult<&[Value]> {
+        Ok(&self.lined_list()?.items)
+    }
+
+    /// A list with the line of each item.
+    pub(super) fn lined_list(&self) -> ImportResult<&List> {
         match &self.value {
             Value::List(list) => Ok(list),
             _ => Err(self.error("a list in brackets is expected here")),

@@ -272,11 +272,7 @@ fn every_way_of_sparing() {
 #[test]
 fn mistakes_in_parameters_are_named() {
     for (from, to, problem) in [
-        (
-            "dm_layout_g1 {",
-            "dm_layout_g4 {",
-            "acme.model: line 4: the layout dm_layout_g4 lists the drive track by track",
-        ),
+        ("dm_layout_g1 {", "dm_layout_g4 {", "acme.model: line 4: `TP` of dm_layout_g4 is missing"),
         (
             "Seek type = curve",
             "Seek type = curved",
