@@ -139,6 +139,14 @@ fn a_waiting_run_can_be_interrupted() {
     assert_eq!((ended.code, count(&scratch)), (0, 10), "{}", ended.err);
 }
 
+/// True once a run takes SIGINT from a descriptor, for which it blocks it. Before that it would just die.
+fn receives_signals(run: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", run.id())).unwrap_or_default();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    blocked & 1 << (libc::SIGINT - 1) != 0
+}
+
 /// Holds the turn to append to a journal, as a run does that was stopped in the middle of it.
 fn hold_the_turn(journal: &std::path::Path) -> std::fs::File {
     let file = std::fs::File::options().read(true).append(true).open(journal).unwrap();
@@ -165,7 +173,8 @@ fn the_wait_for_a_stopped_writer_can_be_interrupted() {
     wait_until("a point is there", || count(&scratch) > 0 || first.try_wait().unwrap().is_some());
     let turn = hold_the_turn(&scratch.path("found/points.jsonl"));
     let second = begin(&scratch, &run);
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until("the second run receives signals", || receives_signals(&second));
+    std::thread::sleep(Duration::from_millis(100));
     let before = count(&scratch);
     for child in [first, second] {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
