@@ -50,12 +50,16 @@ fn warnings(directory: &Path) -> String {
     let warning = |part: &Value| {
         let image = part["part"].as_str().unwrap_or("an image");
         // Members of an array are one part, which has the name of the first.
-        let which = match image.split_once(" x ") {
-            Some((count, first)) => format!("{} of {count} images of an array ({first} ..)", part["counters"][REMOVED]),
-            None => image.to_owned(),
+        let members = image.split_once(" x ").and_then(|(count, first)| Some((count.parse::<u64>().ok()?, first)));
+        let (which, verb) = match (members, part["counters"][REMOVED].as_u64()) {
+            (Some((count, first)), Some(removed)) => (
+                format!("{removed} of {count} images of an array ({first} ..)"),
+                if removed == 1 { "was" } else { "were" },
+            ),
+            _ => (image.to_owned(), "was"),
         };
         format!(
-            "warning: {which} was removed, and is gone after the unmount; the daemon's log has a command that copies it\n"
+            "warning: {which} {verb} removed: the content is gone after the unmount; the daemon's log has a command that copies it\n"
         )
     };
     removed.map(warning).collect()
