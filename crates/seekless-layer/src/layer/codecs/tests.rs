@@ -56,6 +56,26 @@ fn compressors_compress() {
     }
 }
 
+/// A thread keeps its contexts: what it has compressed or failed to decompress before, at whatever level, leaves no trace.
+#[test]
+fn zstd_depends_on_the_chunk_alone() {
+    let alone = |raw: &[u8], level: i32| zstd::bulk::compress(raw, level).ok().filter(|stored| stored.len() < raw.len());
+    let mut rng = Rng::new(7);
+    for bytes in [1usize << 10, 70_000, 65_536, 9, (1 << 20) + 1, 65_536] {
+        let mut words = vec![0; bytes];
+        rng.fill(&mut words);
+        words.iter_mut().for_each(|byte| *byte %= 16);
+        for level in [3, 19, -5, 1, 3] {
+            let codec = Zstd { level };
+            let stored = codec.encode(&words, &HERE);
+            assert_eq!(stored, alone(&words, level), "{bytes} bytes at level {level}");
+            let Some(stored) = stored else { continue };
+            assert!(codec.decode(&stored[..stored.len() - 1], bytes, &HERE).is_err());
+            assert_eq!(codec.decode(&stored, bytes, &HERE), Ok(words.clone()));
+        }
+    }
+}
+
 /// The characters are those of uuencode(1), which encodes `Cat` as `0V%T`.
 #[test]
 fn uuencode_is_what_it_says() {
