@@ -8,10 +8,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use seekless_lab::experiment::{ImageState, MountJob};
 
 use super::process::run;
@@ -106,20 +109,58 @@ impl Scratch {
             ImageState::Written if metadata.len() == job.image && metadata.blocks() * 512 >= job.image => {}
             ImageState::Written => {
                 file.set_len(0).map_err(failed)?;
-                write_zeroes(&file, job.image).map_err(failed)?;
+                write_zeroes(&file, 0..job.image).map_err(failed)?;
             }
         }
-        file.sync_all().map_err(failed)
+        file.sync_all().map_err(failed)?;
+        self.write_holes(job)
+    }
+
+    /// Writes zeroes where an image that is to be written has none yet. mkfs and a loop device zero ranges by a call that leaves
+    /// them allocated and unwritten, and then the host changes its own structures with each first write there: whether that
+    /// falls into a phase would depend on who had the image before.
+    ///
+    /// # Errors
+    /// Those of the host's file system.
+    pub(super) fn write_holes(&self, job: &MountJob) -> Result<(), String> {
+        if job.image_state != ImageState::Written {
+            return Ok(());
+        }
+        // What a block device over the image has in its own cache comes first.
+        rustix::fs::sync();
+        let path = self.image();
+        let filled = OpenOptions::new().read(true).write(true).open(&path).and_then(|file| {
+            fill_holes(&file, job.image)?;
+            file.sync_all()
+        });
+        filled.map_err(|error| cannot("write", &path, error))
     }
 }
 
-fn write_zeroes(mut file: &File, bytes: u64) -> io::Result<()> {
+/// Writes zeroes over the holes of the first `bytes`, which read as before.
+fn fill_holes(file: &File, bytes: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < bytes {
+        let hole = rustix::fs::seek(file, SeekFrom::Hole(at))?;
+        let end = match rustix::fs::seek(file, SeekFrom::Data(hole)) {
+            Ok(data) => data.min(bytes),
+            // There is none behind it.
+            Err(Errno::NXIO) => bytes,
+            Err(error) => return Err(error.into()),
+        };
+        write_zeroes(file, hole..end)?;
+        at = end;
+    }
+    Ok(())
+}
+
+fn write_zeroes(file: &File, range: Range<u64>) -> io::Result<()> {
     let zeroes = vec![0; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        let now = left.min(zeroes.len() as u64);
-        file.write_all(&zeroes[..now as usize])?;
-        left -= now;
+    let mut at = range.start;
+    while at < range.end {
+        let now = (range.end - at).min(zeroes.len() as u64);
+        file.write_all_at(&zeroes[..now as usize], at)?;
+        at += now;
     }
     Ok(())
 }
@@ -222,6 +263,28 @@ impl LoopDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Aim: no hole is left, and the rest is as it was. Method: data, holes between and at the end, and a preallocated part.
+    #[test]
+    fn holes_are_filled() {
+        const BYTES: u64 = 8 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BYTES).unwrap();
+        file.write_all_at(&[7; 100_000], 1 << 20).unwrap();
+        file.write_all_at(&[8; 4096], 5 << 20).unwrap();
+        let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 6 << 20, 1 << 20);
+        file.sync_all().unwrap();
+        let content = || {
+            let mut content = vec![0; BYTES as usize];
+            file.read_exact_at(&mut content, 0).unwrap();
+            content
+        };
+        let before = content();
+        fill_holes(&file, BYTES).unwrap();
+        assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(0)).unwrap(), BYTES);
+        assert!(content() == before);
+        fill_holes(&file, BYTES).unwrap();
+    }
 
     /// Aim: B1. Method: two directories beside each other, one with a lock that is held and one with a free one, and one
     /// of something else.

@@ -58,17 +58,24 @@ impl<'a> ContestantSetup<'a> {
             directory,
             is_mounted: false,
         };
-        if !matches!(contestant.kind, ContestantKind::Directory | ContestantKind::Null { .. }) {
+        if setup.has_image() {
             scratch.prepare_image(job)?;
         }
         if contestant.has_loop() {
             setup.loop_device = Some(LoopDevice::attach(&scratch.image(), job.loop_direct)?);
         }
         setup.make_file_system()?;
+        if setup.has_image() {
+            setup.scratch.write_holes(job)?;
+        }
         if contestant.kind != ContestantKind::Squashfs {
             setup.mount()?;
         }
         Ok(setup)
+    }
+
+    fn has_image(&self) -> bool {
+        !matches!(self.contestant.kind, ContestantKind::Directory | ContestantKind::Null { .. })
     }
 
     fn device(&self) -> PathBuf {
@@ -110,6 +117,7 @@ impl<'a> ContestantSetup<'a> {
         }
         if self.contestant.has_lower() {
             kernel::make_ext4(&device, self.names())?;
+            self.scratch.write_holes(self.job)?;
             kernel::mount("ext4", "noatime", &device, &self.lower())?;
             fs::remove_dir(self.lower().join("lost+found"))
                 .map_err(|error| cannot("remove", &self.lower().join("lost+found"), error))?;
