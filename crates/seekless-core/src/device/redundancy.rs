@@ -46,6 +46,8 @@ pub struct RedundancyStatus {
     pub stopped: bool,
     /// Why the resync or the rebuild ended early.
     pub error: Option<DeviceError>,
+    /// What was asked for when it was opened, and had no effect.
+    pub remark: Option<String>,
 }
 
 impl RedundancyStatus {
@@ -90,6 +92,7 @@ impl RedundancyStatus {
             lines.push(self.stop_line());
         }
         lines.extend(self.error_line());
+        lines.extend(self.remark.as_ref().map(|remark| format!("{name}: {remark}")));
         lines
     }
 
@@ -212,6 +215,7 @@ mod tests {
             doubtful: 0,
             stopped: false,
             error: None,
+            remark: None,
         };
         let mut failed = well.clone();
         failed.members[1] = member(MemberState::Failed);
@@ -233,5 +237,8 @@ mod tests {
         assert!(well.warnings().is_empty() && well.is_healthy());
         assert!(failed.warnings()[0].contains("degraded: member 1") && !failed.is_complete());
         assert!(at(999).warnings()[0].contains("99% done"));
+        let remark = Some("it had no effect".to_owned());
+        let remarked = RedundancyStatus { remark, ..well.clone() };
+        assert_eq!((remarked.warnings(), remarked.is_healthy()), (vec!["raid5: it had no effect".to_owned()], true));
     }
 }

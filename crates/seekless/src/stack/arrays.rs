@@ -508,7 +508,11 @@ async fn open(
         }
         other => other?,
     };
-    if !options.read_only && array.status().members[slot] == MemberState::Failed {
+    let states = array.status().members;
+    if let Some(why) = without_effect(slot, &states, options.read_only) {
+        array.remark(format!("replace={slot} has no effect: {why}"));
+    }
+    if !options.read_only && states[slot] == MemberState::Failed {
         check_unused()?;
         if !was_it && !overwrites {
             protect(rt, slot, &new).await?;
@@ -516,6 +520,20 @@ async fn open(
         array.replace(slot, new).await?;
     }
     Ok(array)
+}
+
+/// Why no member is replaced. One that is being rebuilt has been, by an earlier line that said the same.
+fn without_effect(slot: usize, states: &[MemberState], is_read_only: bool) -> Option<String> {
+    match states[slot] {
+        MemberState::Rebuilding => None,
+        MemberState::Failed => is_read_only.then(|| "nothing is written".to_owned()),
+        MemberState::Active => Some(match states.iter().position(|state| *state == MemberState::Failed) {
+            None => format!("member {slot} belongs to the array, and holds everything"),
+            Some(failed) => {
+                format!("member {slot} is in use; the one without data is member {failed}: replace={failed}")
+            }
+        }),
+    }
 }
 
 /// True when the device in `slot` says that it belongs to another array than the others.

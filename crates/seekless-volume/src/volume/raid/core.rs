@@ -157,6 +157,8 @@ pub(super) struct Core {
     /// There is more for it to do when it has come to its end.
     pub(super) more_work: Cell<bool>,
     pub(super) worked: Event,
+    /// See [`super::Array::remark`].
+    pub(super) remark: RefCell<Option<String>>,
     /// A task that will clear bits later is running.
     pub(super) tidying: Cell<bool>,
     pub(super) last_tidy: Cell<Nanos>,
@@ -221,6 +223,7 @@ impl Core {
             working: Cell::new(false),
             more_work: Cell::new(false),
             worked: Event::new(),
+            remark: RefCell::new(None),
             tidying: Cell::new(false),
             last_tidy: Cell::new(Nanos::ZERO),
         })

@@ -325,6 +325,11 @@ impl Array {
         Ok(())
     }
 
+    /// Adds to its warnings what was asked for when it was opened, and had no effect.
+    pub fn remark(&self, text: String) {
+        self.core.remark.replace(Some(text));
+    }
+
     /// When writes go through the journal.
     pub fn journal(&self) -> JournalUse {
         match self.core.layout {
@@ -418,6 +423,7 @@ impl Redundancy for Array {
             doubtful,
             stopped,
             error,
+            remark: self.core.remark.borrow().clone(),
         }
     }
 

@@ -281,6 +281,45 @@ fn a_member_in_use_is_not_overwritten() {
     }
 }
 
+/// Aim: `replace` with the number of a member that holds everything changes nothing, and the mount says so; the number of the one that
+/// is missing fills it, and says nothing. Method: the array complete, and without member 1, on which each number is given.
+#[test]
+fn a_replacement_without_effect_is_said() {
+    for (array, count) in [("raid1:n=2", 2), ("raid5:n=3", 3)] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(count);
+            let line = |options: &str| parse(&format!("lfs / {array}{options} / file:{{}}"));
+            line("").open(&rt, &members, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+            put(&rt, &members, &line(""), b"ours").await;
+            let said = async |options: &str, read_only: bool| {
+                let usage = Usage { read_only, ..Usage::default() };
+                let mounted = line(options).mount(&rt, &members, &identity(), usage).await.unwrap();
+                let warnings: Vec<String> = mounted.parts.iter().flat_map(crate::stack::Part::warnings).collect();
+                let client = Client::new(mounted.fs.clone());
+                assert!(client.read_file(b"a").await.unwrap() == b"ours".repeat(5000), "{array}{options}");
+                mounted.fs.close().await.unwrap();
+                warnings.join("\n")
+            };
+            assert_eq!(said("", false).await, "");
+            let complete = said(",replace=0", false).await;
+            assert!(complete.contains("replace=0 has no effect: member 0 belongs to the array"), "{complete}");
+            members.1.set(Some(1));
+            let wrong = said(",degraded,replace=0", false).await;
+            assert!(wrong.contains("is in use; the one without data is member 1: replace=1"), "{wrong}");
+            members.1.set(None);
+            let fresh = Members::new(1).images().remove(0);
+            members.0[1].set_image(fresh);
+            let looked = said(",degraded,replace=1", true).await;
+            assert!(looked.contains("replace=1 has no effect: nothing is written"), "{looked}");
+            let filled = said(",replace=1", false).await;
+            assert!(!filled.contains("no effect"), "{filled}");
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
 /// Aim: of two halves of a mirror that were each used alone, the one that the line says is kept, and not without being told
 /// that the other is overwritten. Method: both are used alone; then they are mounted together, with each member as the new one.
 #[test]
