@@ -20,7 +20,7 @@ use seekless_lab::workload::{Program, WORKLOADS, WorkloadSpec};
 use serde_json::{Value, json};
 
 use super::caller::{Caller, Step, Terminal};
-use super::replay::{Source, devices, sources};
+use super::replay::{Source, devices, sources, without_times};
 use super::report::is_page;
 use super::trace::TraceArgs;
 use super::traces::{duration, step, survey_for, unwritten_reads};
@@ -205,12 +205,41 @@ fn advise_on_trace(args: &Args, source: &dyn Source, caller: &dyn Caller) -> Res
         spec.layout = Some(TraceLayout::of(&summary, &args.devices, &trace.names())?);
     }
     let (name, summary, recorded) = replay(source, &stacks, &spec, "as recorded", caller)?;
+    check_recorded(&summary, &recorded)?;
     let full_speed = Spec { timing: FULL_SPEED, ..spec };
     let (_, _, full_speed) = replay(source, &stacks, &full_speed, "at full speed", caller)?;
     let advice = Advice::new(name, &summary, candidates, recorded, full_speed, args.within);
     let rows = advice.judged().iter().map(|judged| (judged.candidate.name.as_str(), advice.cells(judged)));
     let text = format!("{}\n{}", table(&advice.header(), rows), advice.sentences().join("\n"));
     Advised::new(advice.to_json(), text, |provenance| advice.to_stored(provenance))
+}
+
+/// Refuses a trace from which no advice follows: without times, of one request, or larger than every candidate.
+fn check_recorded(summary: &Summary, recorded: &[Result<Outcome, ReplayError>]) -> Result<(), Failure> {
+    if let Some(failure) = without_times(recorded) {
+        return Err(failure.hint("`seekless replay` compares storage without them: --timing window:8"));
+    }
+    let is_too_small = |outcome: &Result<Outcome, ReplayError>| matches!(outcome, Err(ReplayError::TooFar { .. }));
+    if let Some(Err(error)) = recorded.iter().max_by_key(|outcome| capacity(outcome))
+        && recorded.iter().all(is_too_small)
+    {
+        let text = error.to_string();
+        let (problem, hint) = text.split_once('\n').unwrap_or((&text, ""));
+        return Err(Failure::new(format!("every candidate is too small: {problem} at most")).hint(hint));
+    }
+    if summary.requests() == 1 && recorded.iter().any(Result::is_ok) {
+        let problem = "the trace has a single request, from which no load follows, and no advice";
+        return Err(Failure::new(problem).hint("`seekless replay` says how long it takes"));
+    }
+    Ok(())
+}
+
+/// The size of storage that is too small for the trace.
+fn capacity(outcome: &Result<Outcome, ReplayError>) -> u64 {
+    match outcome {
+        Err(ReplayError::TooFar { capacity, .. }) => *capacity,
+        _ => 0,
+    }
 }
 
 fn advise_on_workload(args: &Args, spec: &'static WorkloadSpec, caller: &dyn Caller) -> Result<Advised, Failure> {

@@ -219,6 +219,9 @@ pub(super) fn replay(
     let progress = |trace: &Trace, requests| caller.at(step(trace, requests, "replaying"));
     let (summary, replayed) =
         simulate_all_watched(&stacks, &mut trace, &spec, Watch { progress: &progress, listeners })?;
+    if let Some(failure) = without_times(&replayed) {
+        return Err(failure);
+    }
     let import = trace.import();
     import.to_text().lines().skip(1).for_each(|line| caller.note(line));
     for warning in summary.warnings(trace.format(), &import) {
@@ -233,6 +236,14 @@ pub(super) fn replay(
         outcome.map_err(|error| Failure::new(format!("on {stack}: {error}")))
     };
     Ok(Replayed { import, outcomes: stacks.iter().zip(replayed).map(named).collect() })
+}
+
+/// Why no stack has a result, if that is because the trace has no times: said once, and not for each of them.
+pub(super) fn without_times(replayed: &[Result<Outcome, ReplayError>]) -> Option<Failure> {
+    let is_no_time = |outcome: &&Result<Outcome, ReplayError>| matches!(outcome, Err(ReplayError::NoTimes { .. }));
+    let failure = replayed.iter().find(is_no_time)?.as_ref().err()?;
+    let has_none = replayed.iter().all(|outcome| outcome.is_err());
+    has_none.then(|| Failure::new(failure).code(WRONG_USAGE))
 }
 
 pub(super) fn to_json(import: &Import, outcomes: &[Outcome]) -> Vec<serde_json::Value> {

@@ -417,6 +417,40 @@ fn storage_is_advised() {
     );
 }
 
+/// Aim: what no advice and no arrivals follow from is refused, and said once. Method: a trace without times, of one request, and with an
+/// address that is beyond every candidate; a short one is answered, with a note.
+#[test]
+fn a_trace_that_says_too_little_gets_no_advice() {
+    let scratch = Scratch::new();
+    let line = |n: u64, time: u64| format!("0,R,{},4096,{time}\n", n * 4096);
+    scratch.write("timeless.csv", (0..9).map(|n| line(n, 5)).collect::<String>());
+    scratch.write("one.csv", line(1, 5));
+    scratch.write("far.csv", format!("{}{}", line(1, 5), line(1 << 36, 9)));
+    scratch.write("short.csv", (0..9).map(|n| line(n, 1000 * n)).collect::<String>());
+    let on = ["--format", "alibaba", "--on", "disk:cheetah9lp", "--on", "disk:nearline-4tb"];
+    for (command, trace, code, said) in [
+        (&["replay", "--timing", "open"][..], "timeless.csv", 2, "all 9 have the same time"),
+        (&["advise"], "timeless.csv", 2, "--timing window:8"),
+        (&["advise"], "one.csv", 1, "a single request"),
+        (
+            &["advise"],
+            "far.csv",
+            1,
+            "every candidate is too small: the trace touches 256.0 TiB, but the storage has 3.5 TiB",
+        ),
+    ] {
+        let ended = scratch.run(&[command, &[trace], &on].concat());
+        assert_eq!(ended.code, code, "{command:?} {trace}: {}", ended.err);
+        assert_eq!(ended.err.matches(said).count(), 1, "{command:?} {trace}: {}", ended.err);
+        assert_eq!(ended.out, "", "{command:?} {trace}");
+    }
+    assert!(!scratch.path("advice.html").exists());
+    assert_eq!(scratch.run(&[&["replay", "one.csv", "--timing", "open"][..], &on].concat()).code, 0);
+    let ended = scratch.run(&[&["advise", "short.csv"][..], &on].concat());
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.out.contains("`99 of 100` is the slowest of them"), "{}", ended.out);
+}
+
 /// Aim: a program that fills file systems does not fill the memory of the machine, and is compared on what is alike. Method: it is refused
 /// on a drive of 4 TB, whose contents no machine has room for, and with `full=0` it is not; on small drives the page says how large they are.
 #[test]

@@ -176,6 +176,7 @@ pub struct Advice {
     pub trace: String,
     /// What is in the trace, in a sentence.
     pub about: String,
+    requests: u64,
     choice: Choice<TraceFigures>,
 }
 
@@ -201,7 +202,7 @@ impl Advice {
             wanted: "answer 99 of 100 requests",
             able: "keep up with the trace",
         };
-        Advice { trace, about: about(summary), choice }
+        Advice { trace, about: about(summary), requests: summary.requests(), choice }
     }
 
     pub fn judged(&self) -> &[Judged<TraceFigures>] {
@@ -251,6 +252,11 @@ impl Advice {
         let models = known_of_models(self.choice.able().map(|(candidate, _)| &candidate.stack));
         let mut notes = self.choice.refusals();
         notes.push(base.to_owned());
+        if self.requests < 100 {
+            let all = counted(self.requests, "request");
+            notes
+                .push(format!("The trace has {all}, so `99 of 100` is the slowest of them: a longer trace says more."));
+        }
         notes.extend(models.into_iter().map(str::to_owned));
         notes
     }
@@ -501,6 +507,8 @@ mod tests {
         let mut longest = Summary::default();
         longest.add(&Request::new(Nanos(0), Op::Read, 0, u64::MAX));
         assert!(about(&longest).contains("16384 PiB each"), "{}", about(&longest));
+
+        assert!(!text.contains("a longer trace"), "400 requests have a percentile: {text}");
 
         let small = advise(200_000_000, None, &[], &[("tiny", "memory:1MiB"), ("disk", "disk:nearline-4tb")]);
         let text = small.sentences().join("\n");

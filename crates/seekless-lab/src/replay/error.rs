@@ -32,6 +32,11 @@ pub enum ReplayError {
         "the trace does not say how long requests took, which `think` needs; use --timing open, closed or window:N"
     )]
     NoLatencies,
+    #[error(
+        "the trace does not say when requests arrived: all {count} have the same time, and `open` needs the times; use \
+         --timing window:N or closed"
+    )]
+    NoTimes { count: u64 },
     #[error("the replay cannot go on: {0}")]
     Stalled(#[from] Stalled),
     #[error("{0}")]

@@ -562,8 +562,10 @@ impl Player {
         let start = self.rt.now();
         let mut first = None;
         let mut latest = start;
+        let mut has_times = false;
         while let Some(taken) = self.take() {
             let first = *first.get_or_insert(taken.request.time);
+            has_times |= taken.request.time != first;
             let since = taken.request.time.saturating_sub(first);
             let since = if speed == 1.0 { since } else { Nanos((since.0 as f64 / speed) as u64) };
             // Requests are made in the order of the trace, also where its times fall.
@@ -578,6 +580,11 @@ impl Player {
             self.rt.spawn(async move { player.answer_since(taken, made, Some(made - start)).await });
         }
         self.drained().await;
+        let mut state = self.state.borrow_mut();
+        if state.made > 1 && !has_times {
+            let count = state.made;
+            state.failure.get_or_insert(ReplayError::NoTimes { count });
+        }
         Ok(())
     }
 

@@ -360,6 +360,20 @@ fn a_large_virtual_log_disk_is_no_slower() {
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }
 
+/// A trace without times has no arrivals: an open replay is refused, and not made as one burst. One request needs no times.
+#[test]
+fn an_open_replay_needs_times() {
+    let stack = Stack::parse("memory:4MiB").expect("a stack");
+    let at_once = |count: u64| (0..count).map(|n| Ok(read(7, n * 4096)));
+    let text = failure(simulate(&stack, at_once(3), &spec(Timing::Open { speed: 2.0 }), &|_| {}));
+    assert!(text.contains("all 3 have the same time") && text.contains("--timing window:N"), "{text}");
+    let open = spec(Timing::Open { speed: 1.0 });
+    assert_eq!(simulate(&stack, at_once(1), &open, &|_| {}).expect("an outcome").total().requests, 1);
+    let two_moments = at_once(3).chain([Ok(read(8, 0))]);
+    assert_eq!(simulate(&stack, two_moments, &open, &|_| {}).expect("an outcome").total().requests, 4);
+    assert!(simulate(&stack, at_once(3), &spec(Timing::Window(2)), &|_| {}).is_ok());
+}
+
 /// The sentence names the better storage, the factor, and the slow end of the reads.
 #[test]
 fn the_answer_is_a_sentence() {
