@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use seekless::units::counted;
 use seekless_lab::experiment::{Checked, Deviation, Experiment, Plan, Results, Row, Verdict, deviations, digits};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -13,9 +14,9 @@ use super::{Done, FAILED, Failure, output};
 /// What is printed, and what counts as a failure.
 #[derive(clap::Args)]
 pub(super) struct Show {
-    /// Fail when a claim that was measured does not hold
+    /// Fail when a claim does not hold, or has no rows for another reason than --quick
     #[arg(long)]
-    check: bool,
+    pub check: bool,
 
     /// Print JSON, one line for each row, claim and published figure
     #[arg(long)]
@@ -98,8 +99,76 @@ pub(super) fn print(experiment: &Experiment, rows: &[Row], folder: &Path, is_qui
         true => output::print_raw(&to_json(rows, &claims, &published))?,
         false => output::print(&to_text(experiment, rows, &claims, &published, folder, is_quick))?,
     }
-    let differs = claims.iter().any(|checked| checked.verdict == Verdict::Differs);
-    Ok(if show.check && differs { FAILED } else { 0 })
+    if !show.check {
+        return Ok(0);
+    }
+    let tally = Tally::of(&claims, experiment);
+    if let Some(text) = tally.unchecked(claims.len()) {
+        output::note(&text);
+    }
+    Ok(if tally.is_good(claims.len()) { 0 } else { FAILED })
+}
+
+/// How many claims hold and how many do not; of the others, how many `--quick` leaves without rows, and how many have none all the same.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Tally {
+    holds: usize,
+    differs: usize,
+    omitted: usize,
+    without_rows: usize,
+}
+
+impl Tally {
+    fn of(claims: &[Checked], experiment: &Experiment) -> Tally {
+        let mut tally = Tally::default();
+        for checked in claims {
+            let is_omitted = || experiment.omitted.explains(&checked.claim);
+            match checked.verdict {
+                Verdict::Holds => tally.holds += 1,
+                Verdict::Differs => tally.differs += 1,
+                Verdict::Open if is_omitted() => tally.omitted += 1,
+                Verdict::Open => tally.without_rows += 1,
+            }
+        }
+        tally
+    }
+
+    /// True when nothing speaks against the claims, and something for them if there are `all` of them.
+    fn is_good(self, all: usize) -> bool {
+        self.differs == 0 && self.without_rows == 0 && (self.holds > 0 || all == 0)
+    }
+
+    /// Claims that were not checked, for `--check`.
+    fn unchecked(self, all: usize) -> Option<String> {
+        let Tally { holds, differs, omitted, without_rows } = self;
+        if all == 0 {
+            return Some("there was nothing to check: the experiment makes no claims".to_owned());
+        }
+        if holds + differs == 0 {
+            return Some(format!("none of {} was checked: there are no rows for them", counted(all as u64, "claim")));
+        }
+        let not_checked =
+            |count: usize, why: &str| (count > 0).then(|| format!("not checked: {} of {all} claims, {why}", count));
+        let of = [
+            not_checked(without_rows, "for which there are no rows"),
+            not_checked(omitted, "whose points --quick omits"),
+        ];
+        let lines: Vec<String> = of.into_iter().flatten().collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    /// For people, behind the claims.
+    fn to_text(self, all: usize) -> String {
+        let without_rows = match self.without_rows {
+            0 => String::new(),
+            count => format!(", {count} without rows"),
+        };
+        let omitted = match self.omitted {
+            0 => String::new(),
+            count => format!(", {count} not measured: --quick omits their points"),
+        };
+        format!("{} of {all} claims hold{without_rows}{omitted}.\n", self.holds)
+    }
 }
 
 pub(super) fn to_json(rows: &[Row], claims: &[Checked], published: &[Deviation]) -> String {
@@ -121,7 +190,7 @@ fn to_text(
     is_quick: bool,
 ) -> String {
     // Claims about points that `--quick` leaves out are counted, and not shown.
-    let shown = |checked: &&Checked| !is_quick || checked.verdict != Verdict::Open;
+    let shown = |checked: &&Checked| checked.verdict != Verdict::Open || !experiment.omitted.explains(&checked.claim);
     let claims_shown: Vec<&Checked> = claims.iter().filter(shown).collect();
     let published: Vec<&Deviation> = published.iter().filter(|it| !is_quick || it.measured.is_some()).collect();
     let description = &experiment.description;
@@ -132,14 +201,7 @@ fn to_text(
     }
     if !claims.is_empty() {
         text += &format!("\n{}\n", claims_table(&claims_shown));
-        let held = claims.iter().filter(|checked| checked.verdict == Verdict::Holds).count();
-        let open = claims.iter().filter(|checked| checked.verdict == Verdict::Open).count();
-        let not_measured = match (open, is_quick) {
-            (0, _) => String::new(),
-            (open, false) => format!(", {open} not measured"),
-            (open, true) => format!(", {open} not measured: --quick omits their points"),
-        };
-        text += &format!("{held} of {} claims hold{not_measured}.\n", claims.len());
+        text += &Tally::of(claims, experiment).to_text(claims.len());
     }
     let folder = seekless::stack::quoted_path(folder);
     let page = seekless::stack::quoted_path(Path::new(&format!("{}.html", experiment.name)));

@@ -27,7 +27,7 @@ Examples:
   seekless merge experiments/st05-fig6 results/st05-fig6.*-of-2
   seekless report results/st05-fig6 -o fig6.html
 
-Exit codes: 0 complete, 1 failed, points are missing, or with --check a claim did not hold, 2 wrong usage"
+Exit codes: 0 complete, 1 failed, points are missing, or with --check a claim did not hold or had no rows, 2 wrong usage"
 )]
 pub(super) struct Args {
     #[command(flatten)]

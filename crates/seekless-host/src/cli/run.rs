@@ -164,7 +164,7 @@ Examples:
   seekless run experiments/st05-fig6 --shard 3/16
   seekless run experiments/za01-fig7 --over hostdir:/srv/scratch --rounds 5 --out /tmp/here
 
-Exit codes: 0 measured, 1 failed, or with --check a claim did not hold, 2 wrong usage, 130 interrupted")]
+Exit codes: 0 measured, 1 failed, or with --check a claim did not hold or had no rows, 2 wrong usage, 130 interrupted")]
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) which: Which,
@@ -324,6 +324,10 @@ impl Prepared {
 
 pub(super) fn run(args: &Args) -> Done {
     let experiment = args.which.read(installed)?;
+    if args.shard.is_some() && args.show.check {
+        let failure = Failure::new("--check needs the rows of all shards, and --shard has those of one");
+        return Err(failure.hint("give --check to `seekless merge`").code(WRONG_USAGE));
+    }
     let prepared = Prepared::new(args, experiment, this_program()?)?;
     if args.dry_run {
         return dry_run(&prepared);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use seekless::units::human_bytes;
 use seekless_lab::experiment::{
-    Axis, Chart, Clock, Condition, Contestant as Named, Description, Experiment, Figure, Selection, Unit, Value,
-    Variable,
+    Axis, Chart, Clock, Condition, Contestant as Named, Description, Experiment, Figure, Omitted, Selection, Unit,
+    Value, Variable,
 };
 use toml::Table;
 
@@ -80,7 +80,8 @@ pub fn experiment(setting: &Setting) -> Experiment {
         claims: Vec::new(),
         quick: Table::new(),
     };
-    Experiment { name: "bench-mount".into(), folder: PathBuf::from("."), description, published: Vec::new() }
+    let (name, folder) = ("bench-mount".into(), PathBuf::from("."));
+    Experiment { name, folder, description, published: Vec::new(), omitted: Omitted::default() }
 }
 
 fn about(setting: &Setting) -> String {

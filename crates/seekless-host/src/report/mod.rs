@@ -269,6 +269,7 @@ mod tests {
             folder: "e".into(),
             description: toml::from_str(text).unwrap(),
             published: Vec::new(),
+            omitted: Default::default(),
         };
         if quick {
             experiment = experiment.quick();

@@ -96,6 +96,84 @@ fn experiments_are_run_and_reported() {
     assert!(read(&scratch, "pictures/sweep-rate.svg").starts_with("<svg"));
 }
 
+/// Aim: `--check` succeeds only where claims were checked, and what was not is said with the true reason. Method: claims about points that
+/// `--quick` omits, and about rows that no run has, quick and whole; an experiment without claims, and a shard.
+#[test]
+fn a_check_says_what_it_did_not_check() {
+    let claims = |name: &str, parts: &[&str], quick: &str| {
+        let scratch = Scratch::new();
+        scratch.make_directory(name);
+        let head = "title = \"t\"\ncontestant = [{ name = \"disk\", on = \"raid0:n={n} / disk:cheetah9lp\" }]\n\
+            workload = { kind = \"requests\", pattern = \"random\", operation = \"read\", bytes = \"4KiB\", span = \"64MiB\", \
+            requests = 50, timing = \"window:4\" }\n";
+        let text = format!("{head}[variables.n]\nvalues = [1, 2, 3]\n{quick}{}", parts.concat());
+        scratch.write(&format!("{name}/experiment.toml"), text);
+        scratch
+    };
+    let claim = |place: &str, rest: &str| {
+        format!("[[claim]]\ntext = \"t\"\nsource = \"s\"\ntest = \"value\"\n{rest}\nwhere = {{ {place} }}\n")
+    };
+    let good = claim("n = 1", "metric = \"elapsed_s\"\nabove = 0.0");
+    let of_three = claim("n = 3", "metric = \"elapsed_s\"\nabove = 0.0");
+    // Nothing is written.
+    let of_nothing = claim("n = 1", "metric = \"write_p99_ms\"\nabove = 0.0");
+    let quick = "quick = [1]\n";
+    for (parts, quick_values, words, code, said, printed) in [
+        (
+            &[&good[..], &of_three][..],
+            quick,
+            &["--quick"][..],
+            0,
+            "not checked: 1 of 2 claims, whose points --quick omits",
+            "--quick omits",
+        ),
+        (
+            &[&of_three],
+            quick,
+            &["--quick"],
+            1,
+            "none of 1 claim was checked",
+            "0 of 1 claims hold, 1 not measured: --quick omits",
+        ),
+        (&[&of_three], quick, &[], 0, "", "1 of 1 claims hold.\n"),
+        (
+            &[&good, &of_nothing],
+            quick,
+            &[],
+            1,
+            "not checked: 1 of 2 claims, for which there are no rows",
+            "1 of 2 claims hold, 1 without rows",
+        ),
+        (
+            &[&good, &of_nothing],
+            quick,
+            &["--quick"],
+            1,
+            "for which there are no rows",
+            "1 of 2 claims hold, 1 without rows.\n",
+        ),
+        (
+            &[&good, &of_nothing],
+            "",
+            &["--quick"],
+            1,
+            "for which there are no rows",
+            "1 of 2 claims hold, 1 without rows.\n",
+        ),
+        (&[], quick, &[], 0, "there was nothing to check", "3 rows"),
+    ] {
+        let scratch = claims("one", parts, quick_values);
+        let ended = scratch.run(&[&["run", "one", "--check"], words].concat());
+        assert_eq!(ended.code, code, "{parts:?} {words:?}: {}{}", ended.err, ended.out);
+        assert!(ended.err.contains(said), "{parts:?} {words:?}: {}", ended.err);
+        assert!(ended.out.contains(printed), "{parts:?} {words:?}: {}", ended.out);
+        assert_eq!(scratch.run(&[&["run", "one"], words].concat()).code, 0, "without --check");
+    }
+    let scratch = claims("one", &[&good], quick);
+    let ended = scratch.run(&["run", "one", "--check", "--shard", "1/2"]);
+    assert!(ended.code == 2 && ended.err.contains("give --check to `seekless merge`"), "{}", ended.err);
+}
+
 /// An experiment about modelled disks runs over a directory of the host: in real time, round after round, and further rounds
 /// add to those that there are.
 #[test]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::ExperimentError;
 use super::claim::Claim;
 use super::kinds::{WorkloadKind, kinds};
+use super::omitted::Omitted;
 use super::published::{self, Published};
 use super::rows::{CONTESTANT, Columns, Selection, check_dimension, check_selection, check_values};
 use super::value::{Unit, Value};
@@ -195,6 +196,8 @@ pub struct Experiment {
     pub folder: PathBuf,
     pub description: Description,
     pub published: Vec<Published>,
+    /// What it leaves out, if it is a quick look.
+    pub omitted: Omitted,
 }
 
 impl Experiment {
@@ -223,7 +226,7 @@ impl Experiment {
         let whole = std::fs::canonicalize(folder);
         let whole = whole.map_err(|cause| ExperimentError::Io { path: folder.display().to_string(), cause })?;
         let name = whole.file_name().map_or_else(|| "experiment".into(), |name| name.to_string_lossy().into_owned());
-        Ok(Experiment { name, folder: folder.to_owned(), description, published })
+        Ok(Experiment { name, folder: folder.to_owned(), description, published, omitted: Omitted::default() })
     }
 
     /// The same on other storage: see [`Description::over`].
@@ -236,6 +239,13 @@ impl Experiment {
     /// The same with fewer values and a smaller workload: for a test of the setup, not for conclusions. Pages and pictures of
     /// it say so.
     pub fn quick(mut self) -> Experiment {
+        let whole = &self.description;
+        let is_smaller =
+            !whole.quick.is_empty() || whole.contestants.iter().any(|contestant| !contestant.quick.is_empty());
+        self.omitted = Omitted::new(is_smaller);
+        for (name, variable) in &whole.variables {
+            self.omitted.add(name, &variable.values, &variable.quick);
+        }
         for variable in self.description.variables.values_mut().filter(|variable| !variable.quick.is_empty()) {
             variable.values = std::mem::take(&mut variable.quick);
         }

@@ -42,6 +42,7 @@ mod journal;
 #[allow(clippy::disallowed_types)]
 mod journal_tests;
 mod kinds;
+mod omitted;
 mod plan;
 mod published;
 // Results are files.
@@ -64,6 +65,7 @@ pub use description::{Axis, Chart, Clock, Contestant, Description, Experiment, F
 pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use journal::{WhileWaiting, patiently};
 pub use kinds::{Context, ImageState, Measure, MountJob, Outside, Placement, RunTarget, Workload, WorkloadKind, kinds};
+pub use omitted::Omitted;
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};
 pub use results::{
