@@ -7,6 +7,7 @@ use seekless::layer::codecs::{Hardness, Key};
 use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::{Done, Failure, output};
+use crate::leaves::read_passphrase;
 
 /// Make a key for `encrypt`
 ///
@@ -25,7 +26,8 @@ pub(super) struct Args {
     /// The file to make
     file: PathBuf,
 
-    /// A file with the passphrase that protects the key; a line end at its end does not count
+    /// A file with the passphrase that protects the key; a line end at its end does not count. From a terminal, /dev/stdin, it is
+    /// read twice and not shown
     #[arg(long, value_name = "FILE")]
     passphrase: Option<PathBuf>,
 
@@ -45,7 +47,10 @@ pub(super) fn run(args: &Args) -> Done {
         None => Key::new(random()?),
         Some(path) => {
             let asked = || match &args.from_passphrase {
-                Some(passphrase) => std::fs::read(passphrase).map_err(|error| error.to_string()),
+                Some(passphrase) => {
+                    let what = path.display().to_string();
+                    read_passphrase(passphrase, &what, false).map_err(|error| error.to_string())
+                }
                 None => Err("it is protected by a passphrase; name its file with --from-passphrase FILE".to_owned()),
             };
             let wrong = |problem| Failure::new(format!("{}: {problem}", path.display()));
@@ -55,7 +60,9 @@ pub(super) fn run(args: &Args) -> Done {
     let text = match &args.passphrase {
         None => key.to_file(),
         Some(path) => {
-            let made = key.to_protected_file(&read(path)?, random()?, Hardness::RECOMMENDED);
+            let passphrase = read_passphrase(path, &args.file.display().to_string(), true);
+            let passphrase = passphrase.map_err(|error| cannot_read(path, &error))?;
+            let made = key.to_protected_file(&passphrase, random()?, Hardness::RECOMMENDED);
             made.map_err(|problem| Failure::new(format!("{}: {problem}", path.display())))?
         }
     };
@@ -68,7 +75,11 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))
+    std::fs::read(path).map_err(|error| cannot_read(path, &error))
+}
+
+fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot read {}: {error}", path.display()))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {
