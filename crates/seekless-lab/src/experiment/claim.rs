@@ -349,9 +349,12 @@ impl Claim {
         let times = if matches!(self.test, Test::Spread | Test::Share) { 100.0 } else { 1.0 };
         let (low, high) = if self.test == Test::Shape { (None, None) } else { self.bounds() };
         let within = |found: f64| low.is_none_or(|low| found >= low) && high.is_none_or(|high| found <= high);
-        let short = digits(found * times);
+        let (shown, short) = (found * times, digits(found * times));
+        let is_all = |short: f64| (short - shown).abs() <= shown.abs() * 1e-12;
         let number = match short.parse::<f64>() {
-            Ok(shown) if within(shown / times) != within(found) => (rounded(found, within) * times).to_string(),
+            Ok(short) if !is_all(short) && within(short / times) != within(found) => {
+                without_noise(rounded(found, within) * times).to_string()
+            }
             _ => short,
         };
         match self.test {
@@ -445,6 +448,11 @@ pub fn digits(number: f64) -> String {
     }
 }
 
+/// Without the last digits, which arithmetic leaves: 0.9 for 0.8999999999999999.
+fn without_noise(number: f64) -> f64 {
+    format!("{number:.12e}").parse().unwrap_or(number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -500,6 +508,10 @@ mod tests {
         );
         let spread = check(&format!("test = \"spread\"\nat_most = 0.3\nalong = \"file_bytes\"\n{}", lfs("\">=4\"")));
         assert_eq!((spread.range, spread.required.as_str()), (Some((0.4, 0.4)), "at most 30.0 %"));
+        for (limit, text) in [("0.009", "at most 0.900 %"), ("0.0141", "at most 1.41 %"), ("0.07", "at most 7.00 %")] {
+            let spread = format!("test = \"spread\"\nat_most = {limit}\nalong = \"file_bytes\"\n{}", lfs("\">=4\""));
+            assert_eq!(check(&spread).required, text, "{limit} in binary is not quite that");
+        }
         // From 4 to 8 FFS keeps 0.6 of its rate, LFS 0.9.
         let steeper = "test = \"compare\"\nbelow = 1.0\nwhere = { size = 8 }\nrelative_to = { size = 4, file_bytes = 4 }\n\
                        of = { contestant = \"FFS\" }\nto = { contestant = \"LFS\" }\n";
