@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
@@ -15,11 +16,12 @@ use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{BuildError, Identity, LeafOpener, Mounted, Part, Purpose, Sharing, Stack, Usage, Word};
 use seekless::testing::MemFs;
+use seekless::units::Nanos;
 
 use crate::LabError;
 pub use crate::measured::{Bound, Clock, Failed, Run};
 use crate::target::{Directory, Host, Target, Vfs};
-use crate::workload::{Outcome, Program, ProgramTarget, Watch, remove_all};
+use crate::workload::{Outcome, PhaseProgress, Program, ProgramTarget, Unit, Watch, remove_all};
 
 /// Leaves of the simulated world: only the model file system.
 pub(crate) struct SimulatedLeaves;
@@ -110,20 +112,35 @@ fn simulate_on(
     let executor = Executor::simulated(rng.next_u64(), profile);
     let rt = executor.rt().clone();
     executor.block_on(async {
-        let mounted = stack.mount(&rt, leaves, &own, Usage::default()).await?;
+        let mount = async |stack: &Stack, identity| {
+            watched(stack.mount(&rt, leaves, identity, Usage::default()), "making the file system", watch).await
+        };
+        let mounted = mount(stack, &own).await??;
         let (parts, counted) = (described(&mounted), mounted.parts.clone());
         let mut target = Vfs::new(rt.clone(), mounted);
         if let Some(beside) = beside {
-            let mounted = beside.mount(&rt, leaves, &other, Usage::default()).await?;
+            let mounted = mount(beside, &other).await??;
             target = target.with_beside(Vfs::new(rt.clone(), mounted));
         }
         let outcome = spec.run_on(ProgramTarget::Stack(&target), watch).await?;
-        close(target.fs()).await?;
+        watched(close(target.fs()), "closing", watch).await??;
         if let Some(beside) = target.beside() {
-            close(beside.fs()).await?;
+            watched(close(beside.fs()), "closing", watch).await??;
         }
         Ok(run_of(stack, parts, &counted, Clock::Virtual, Some(profile.name), outcome))
     })?
+}
+
+/// What `future` returns, unless the caller ends the run while it waits: a file system on terabytes takes long to make. For virtual time, in
+/// which nothing is left behind.
+async fn watched<T>(future: impl Future<Output = T>, phase: &str, watch: Watch<'_>) -> Result<T, LabError> {
+    let mut future = pin!(future);
+    let step = PhaseProgress { phase, unit: Unit::Files, done: 0, total: 0, elapsed: Nanos::ZERO };
+    std::future::poll_fn(|context| match watch(step) {
+        ControlFlow::Break(()) => Poll::Ready(Err(LabError::Interrupted)),
+        ControlFlow::Continue(()) => future.as_mut().poll(context).map(Ok),
+    })
+    .await
 }
 
 /// Runs `spec` on a mounted stack in real time, in this process. `image_files` are those that the host caches.

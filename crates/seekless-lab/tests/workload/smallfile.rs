@@ -143,6 +143,24 @@ fn directories_are_measured_and_left_as_they_were() {
     assert!(!Path::new("/nowhere").exists());
 }
 
+/// Aim: a run can be ended also while its file system is made, which on terabytes takes long, and while it is closed. Method: the caller ends it
+/// at the hundredth look there, and at the first one.
+#[test]
+fn making_and_closing_can_be_stopped() {
+    let spec = SmallFile { files: 5, bytes: 3000, files_per_directory: 7, seed: 1 };
+    let stack = Stack::parse("ffs / disk:nearline-4tb").unwrap();
+    for (phase, looks) in [("making the file system", 100), ("closing", 1)] {
+        let left = std::cell::Cell::new(looks);
+        let stop = |step: PhaseProgress<'_>| {
+            left.set(left.get() - i32::from(step.phase == phase));
+            if left.get() == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let stopped = simulate(&stack, None, HostProfile::NONE, &spec, &stop);
+        assert!(matches!(stopped, Err(LabError::Interrupted)), "{phase}: {stopped:?}");
+        assert_eq!(left.get(), 0, "{phase}: nothing goes on");
+    }
+}
+
 /// A target that counts calls, and corrupts one byte if set to.
 #[derive(Default)]
 struct Counting {
