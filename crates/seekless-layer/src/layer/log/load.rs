@@ -121,16 +121,32 @@ pub(super) async fn look_at(view: View<'_>) -> FsResult<Content> {
         Some(commit) if commit.end > lower_size && commit.live_bytes > 0 => {
             Ok(Content::Damaged(format!("it has {lower_size} bytes of {}: it was cut off", commit.end)))
         }
+        // So short, it holds at most an initial commit, as later ones are in the second slot.
+        Some(commit) if commit.end > lower_size => Ok(cut_by_others(view).await?.unwrap_or(Content::Log(commit))),
         Some(commit) => Ok(Content::Log(commit)),
         None if foreign => Ok(Content::Plain(slots)),
         // The first write was cut off.
-        None if states[0] == SlotState::CutOff && Commit::is_cut_initial(first) => Ok(Content::Empty),
+        None if states[0] == SlotState::CutOff && Commit::is_cut_initial(first) => {
+            Ok(cut_by_others(view).await?.unwrap_or(Content::Empty))
+        }
         None if states[0] == SlotState::CutOff => {
             Ok(Content::Damaged("it was cut off in its first slot, or begins like a file of ours".to_string()))
         }
         None if states[1] == SlotState::CutOff => Ok(Content::Plain(slots)),
         None => look_behind_zeroes(view).await,
     }
+}
+
+/// What is known of a file whose rest looks as if its first write was cut off, if its mark is clean and of a longer file: it had a durable
+/// commit, and another program has cut it off.
+async fn cut_by_others(view: View<'_>) -> FsResult<Option<Content>> {
+    let mark = match view.lower.getxattr(view.ino, NAME).await {
+        Err(error) if may_hide_a_mark(&error) => return Err(error),
+        other => SizeMark::from_bytes(&other.unwrap_or_default()),
+    };
+    let longer = mark.filter(|mark| mark.clean == 1 && mark.lower_size > view.size);
+    Ok(longer
+        .map(|mark| Content::Damaged(format!("it has {} bytes of {}: it was cut off", view.size, mark.lower_size))))
 }
 
 /// Whether all records that were written for a provisional commit are intact: those of its generation, or of later ones

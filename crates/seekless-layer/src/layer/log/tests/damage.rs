@@ -1,8 +1,8 @@
 //! Aim: damage is noticed, and repaired where possible. Method: damage of every kind done to lower files.
 
 use super::*;
-use crate::fs::FsError;
 use crate::fs::client::Client;
+use crate::fs::{FileSystem, FsError};
 
 fn text(bytes: usize) -> Vec<u8> {
     b"the quick brown fox jumps over the lazy dog; ".iter().copied().cycle().take(bytes).collect()
@@ -54,7 +54,8 @@ fn every_flipped_bit_is_noticed() {
 }
 
 /// A copy that ended early is refused with an error, whatever the rule for foreign files is. One that does not go
-/// beyond its first slot is what a crash leaves of a file's first write, and empty, if that slot is an initial commit.
+/// beyond its first slot is what a crash leaves of a file's first write, and empty, if that slot is an initial commit and no
+/// clean mark says that the file was longer.
 #[test]
 fn a_file_cut_short_is_refused() {
     simulate(1, async |rt| {
@@ -63,10 +64,20 @@ fn a_file_cut_short_is_refused() {
         crate::rng::Rng::new(1).fill(&mut content);
         let (lower, below) = made(&rt, &options, &content).await;
         let good = below.read_file(b"/f").await.unwrap();
+        let ino = below.stat(b"/f").await.unwrap().ino;
+        let mark = lower.getxattr(ino, b"user.seekless.size").await.expect("a closed file has one");
         for plain in [Plain::Pass, Plain::Error] {
             let options = Options { plain, ..options.clone() };
             for length in [24, 300, 511, 512] {
                 overwrite(&below, &good[..length]).await;
+                lower.setxattr(ino, b"user.seekless.size", &mark, crate::fs::XattrMode::Set).await.unwrap();
+                let client = mounted(&rt, &lower, &options).await;
+                let read = client.read_file(b"/f").await;
+                assert!(matches!(read, Err(FsError::Corrupt { .. })), "{length} bytes with a mark: {read:?}");
+                client.fs().close().await.unwrap();
+                let report = check::check(&rt, lower.clone(), options.clone(), false).await.unwrap();
+                assert_eq!(report.findings.len(), 1, "{length} bytes with a mark");
+                lower.removexattr(ino, b"user.seekless.size").await.unwrap();
                 let read = mounted(&rt, &lower, &options).await.read_file(b"/f").await;
                 assert_eq!(read, Ok(Vec::new()), "{length} bytes");
             }
