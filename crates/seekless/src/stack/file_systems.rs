@@ -155,7 +155,7 @@ pub enum Verdict {
 }
 
 impl Checked {
-    /// Adds the result for another part of the same stack.
+    /// Adds the result for another part of the same stack. Layers and the file system below them count the same files.
     pub fn add(&mut self, other: Checked) {
         self.findings.extend(other.findings);
         self.unlisted += other.unlisted;
@@ -164,6 +164,7 @@ impl Checked {
         self.notes.extend(other.notes);
         for (name, count) in other.counts {
             match self.counts.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, files)) if name == "files" => *files = count.max(*files),
                 Some((_, sum)) => *sum += count,
                 None => self.counts.push((name, count)),
             }
