@@ -8,6 +8,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use seekless::units::human_bytes;
 
 use super::Failure;
+use super::plot_legend::{self, Entry};
+use super::plot_style::{Area, FONT, GRID, INK, WIDTH, cannot};
 use crate::report::{Scale, label};
 
 /// One diagram: the distribution functions of two samples.
@@ -19,15 +21,11 @@ pub(super) struct Panel {
     pub(super) modelled_ms: Vec<f64>,
 }
 
-pub(super) const WIDTH: u32 = 860;
-const HEIGHT: u32 = 480;
-pub(super) const FONT: &str = "sans-serif";
+const HEIGHT: u32 = 500;
 /// The measured curve is broad and pale and the modelled one thin and dark, so that both are visible where they meet,
 /// also in print and for colour-blind readers.
 const MEASURED: RGBColor = RGBColor(134, 182, 239);
 const MODELLED: RGBColor = RGBColor(140, 20, 40);
-pub(super) const INK: RGBColor = RGBColor(30, 30, 30);
-pub(super) const GRID: RGBColor = RGBColor(225, 225, 225);
 
 /// Points of a curve: more than the pixels of its width.
 const POINTS: usize = 2000;
@@ -56,12 +54,6 @@ pub(super) fn stacked<P>(
     Ok(svg)
 }
 
-pub(super) fn cannot(error: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("cannot draw: {error}"))
-}
-
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-
 fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
     let text = |size: i32| TextStyle::from((FONT, size).into_font()).color(&INK);
     let centred = |size| text(size).pos(Pos::new(HPos::Center, VPos::Top));
@@ -69,11 +61,13 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
     area.draw(&Text::new(panel.title.clone(), (middle, 16), centred(20))).map_err(cannot)?;
     area.draw(&Text::new(panel.subtitle.clone(), (middle, 44), centred(15))).map_err(cannot)?;
 
+    let (measured, modelled) = styles();
+    let legend = plot_legend::draw(area, 66, &entries())?;
     let end = end_ms(panel);
     // Enough digits to distinguish a dozen labels.
     let digits = (12.0 / end).log10().ceil().clamp(0.0, 6.0) as usize;
     let mut chart = ChartBuilder::on(area)
-        .margin_top(74)
+        .margin_top(72 + legend)
         .margin_bottom(14)
         .margin_right(30)
         .margin_left(14)
@@ -96,26 +90,25 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
         .axis_desc_style(text(16))
         .draw()
         .map_err(cannot)?;
-    for (times, name, colour, width) in
-        [(&panel.measured_ms, "measured on the drive", MEASURED, 6), (&panel.modelled_ms, "modelled", MODELLED, 2)]
-    {
-        let style = ShapeStyle::from(colour).stroke_width(width);
-        chart
-            .draw_series(LineSeries::new(curve(times, end), style))
-            .map_err(cannot)?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], style));
+    for (times, style) in [(&panel.measured_ms, measured), (&panel.modelled_ms, modelled)] {
+        chart.draw_series(LineSeries::new(curve(times, end), style)).map_err(cannot)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .legend_area_size(36)
-        .margin(16)
-        .background_style(WHITE)
-        .border_style(GRID)
-        .label_font(text(15))
-        .draw()
-        .map_err(cannot)
+    Ok(())
+}
+
+/// How measured and modelled curves are drawn.
+fn styles() -> (ShapeStyle, ShapeStyle) {
+    (ShapeStyle::from(MEASURED).stroke_width(6), ShapeStyle::from(MODELLED).stroke_width(2))
+}
+
+/// The legend of both.
+fn entries() -> [Entry; 2] {
+    let (measured, modelled) = styles();
+    [("measured on the drive", measured), ("modelled", modelled)].map(|(name, style)| Entry {
+        name: name.to_owned(),
+        style,
+        is_dashed: false,
+    })
 }
 
 /// Throughput by depth: for each block size in bytes, the depth with the measured and the modelled operations a second.
@@ -124,7 +117,7 @@ pub(super) struct Loops {
     pub(super) curves: BTreeMap<u64, Vec<(f64, f64, f64)>>,
 }
 
-const LOOPS_HEIGHT: u32 = 420;
+const LOOPS_HEIGHT: u32 = 440;
 /// Commands a second below which the axis does not go: it is logarithmic.
 const RATE_MIN: f64 = 1e-3;
 
@@ -141,8 +134,10 @@ fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
     let (low, high) = (rates().fold(f64::MAX, f64::min) / 1.3, rates().fold(1.0, f64::max) * 1.3);
     let title = text(20).pos(Pos::new(HPos::Center, VPos::Top));
     area.draw(&Text::new(panel.title.clone(), (WIDTH as i32 / 2, 14), title)).map_err(cannot)?;
+    let (measured, modelled) = styles();
+    let legend = plot_legend::draw(area, 40, &entries())?;
     let mut chart = ChartBuilder::on(area)
-        .margin_top(44)
+        .margin_top(46 + legend)
         .margin_bottom(14)
         .margin_right(30)
         .margin_left(14)
@@ -163,28 +158,14 @@ fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
         .axis_desc_style(text(16))
         .draw()
         .map_err(cannot)?;
-    for (index, (bytes, points)) in panel.curves.iter().enumerate() {
-        let measured = ShapeStyle::from(MEASURED).stroke_width(6);
-        let modelled = ShapeStyle::from(MODELLED).stroke_width(2);
-        let series = chart
-            .draw_series(LineSeries::new(
-                points.iter().map(|point| (point.0.log10(), point.1.max(RATE_MIN).log10())),
-                measured,
-            ))
-            .map_err(cannot)?;
-        if index == 0 {
-            series
-                .label("measured on the drive")
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], measured));
-        }
-        let series = chart
-            .draw_series(LineSeries::new(
-                points.iter().map(|point| (point.0.log10(), point.2.max(RATE_MIN).log10())),
-                modelled,
-            ))
-            .map_err(cannot)?;
-        if index == 0 {
-            series.label("modelled").legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], modelled));
+    for (bytes, points) in &panel.curves {
+        let lines = [
+            points.iter().map(|point| (point.0, point.1)).collect::<Vec<_>>(),
+            points.iter().map(|point| (point.0, point.2)).collect(),
+        ];
+        for (line, style) in lines.into_iter().zip([measured, modelled]) {
+            let line = line.into_iter().map(|(depth, rate)| (depth.log10(), rate.max(RATE_MIN).log10()));
+            chart.draw_series(LineSeries::new(line, style)).map_err(cannot)?;
         }
         if let Some(last) = points.last() {
             let name =
@@ -192,16 +173,7 @@ fn draw_loops(panel: &Loops, area: &Area<'_>) -> Result<(), Failure> {
             chart.draw_series([name]).map_err(cannot)?;
         }
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .legend_area_size(36)
-        .margin(16)
-        .background_style(WHITE)
-        .border_style(GRID)
-        .label_font(text(15))
-        .draw()
-        .map_err(cannot)
+    Ok(())
 }
 
 /// The right end of the axis: a few very long requests, such as after an error, would otherwise compress the rest at

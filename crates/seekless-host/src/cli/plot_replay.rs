@@ -8,9 +8,12 @@ use seekless_lab::replay::Outcome;
 use seekless_lab::trace::Op;
 
 use super::Failure;
-use super::plot::{Area, FONT, GRID, INK, WIDTH, cannot, stacked};
+use super::plot::stacked;
+use super::plot_legend::{self, Entry};
+use super::plot_style::{Area, FONT, GRID, INK, WIDTH, cannot};
 use crate::report::{COLOURS, Scale, label};
 
+/// Without the legend.
 const HEIGHT: u32 = 480;
 
 /// Responses in one diagram: milliseconds, on a logarithmic axis, over or under another quantity.
@@ -35,7 +38,8 @@ pub(super) fn responses(outcomes: &[Outcome]) -> Result<String, Failure> {
     if panels.is_empty() {
         return Err(Failure::new("there is nothing to draw: the trace has neither reads nor writes"));
     }
-    stacked(&panels, HEIGHT, draw)
+    let legend = |panel: &Panel| plot_legend::height(panel.curves.iter().map(|(name, _)| name.as_str()));
+    stacked(&panels, HEIGHT + panels.iter().map(legend).max().unwrap_or(0), draw)
 }
 
 fn distribution(outcomes: &[Outcome], op: Op) -> Option<Panel> {
@@ -93,16 +97,19 @@ fn milliseconds(time: Nanos) -> f64 {
 fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
     let points = || panel.curves.iter().flat_map(|(_, points)| points);
     let low = points().map(|point| point.0).fold(f64::MAX, f64::min) / 1.2;
-    // The legend lies above the curves where times go up.
-    let room = if panel.times_across { 1.2 } else { 20.0 };
-    let high = points().map(|point| point.0).fold(low, f64::max) * room;
+    let high = points().map(|point| point.0).fold(low, f64::max) * 1.2;
     let times = Scale::of_logarithms(low, high);
     let other = points().map(|point| point.1).fold(0.0, f64::max);
     let title = TextStyle::from((FONT, 20).into_font()).color(&INK).pos(Pos::new(HPos::Center, VPos::Top));
     area.draw(&Text::new(panel.title.clone(), (WIDTH as i32 / 2, 16), title)).map_err(cannot)?;
+    let entry = |(index, (name, _)): (usize, &(String, _))| {
+        let (style, is_dashed) = style(index);
+        Entry { name: name.clone(), style, is_dashed }
+    };
+    let legend = plot_legend::draw(area, 44, &panel.curves.iter().enumerate().map(entry).collect::<Vec<_>>())?;
     let mut builder = ChartBuilder::on(area);
     builder
-        .margin_top(50)
+        .margin_top(50 + legend)
         .margin_bottom(14)
         .margin_right(30)
         .margin_left(14)
@@ -141,26 +148,20 @@ where
         .axis_desc_style(text(16))
         .draw()
         .map_err(cannot)?;
-    for (index, (name, points)) in panel.curves.iter().enumerate() {
-        // Every other curve is thin and dashed, so that two that coincide are both seen.
-        let is_dashed = index % 2 == 1;
-        let style = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(if is_dashed { 2 } else { 4 });
+    for (index, (_, points)) in panel.curves.iter().enumerate() {
+        let (style, is_dashed) = style(index);
         let points = points.iter().map(|&point| turn(point));
-        let series = match is_dashed {
-            false => chart.draw_series(LineSeries::new(points, style)),
-            true => chart.draw_series(DashedLineSeries::new(points, 9, 5, style)),
-        };
-        let legend = move |(x, y)| PathElement::new([(x, y), (x + 28, y)], style);
-        series.map_err(cannot)?.label(name).legend(legend);
+        match is_dashed {
+            false => chart.draw_series(LineSeries::new(points, style)).map(drop),
+            true => chart.draw_series(DashedLineSeries::new(points, 9, 5, style)).map(drop),
+        }
+        .map_err(cannot)?;
     }
-    chart
-        .configure_series_labels()
-        .position(if panel.times_across { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperLeft })
-        .legend_area_size(36)
-        .margin(12)
-        .background_style(WHITE.mix(0.85))
-        .border_style(GRID)
-        .label_font(text(14))
-        .draw()
-        .map_err(cannot)
+    Ok(())
+}
+
+/// How a curve is drawn, and whether it is dashed. Every other one is thin and dashed, so that two that coincide are both seen.
+fn style(index: usize) -> (ShapeStyle, bool) {
+    let is_dashed = index % 2 == 1;
+    (ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(if is_dashed { 2 } else { 4 }), is_dashed)
 }
