@@ -8,11 +8,11 @@ use super::{Done, diagnose, output, read_volume};
 /// Show the on-disk structures of a file system
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  seekless dump 'lfs / file:a.img'                superblock and checkpoints
-  seekless dump 'lfs / file:a.img' log            where the log is
-  seekless dump 'lfs / file:a.img' segment:3      what is in one segment
-  seekless dump 'lfs / file:a.img' inode:123456   one inode, at its address in the log
-  seekless dump 'raid5:n=3 / file:disk-{}.img'    what the members of an array say
+  seekless dump 'lfs / file:a.img'                # superblock and checkpoints
+  seekless dump 'lfs / file:a.img' log            # where the log is
+  seekless dump 'lfs / file:a.img' segment:3      # what is in one segment
+  seekless dump 'lfs / file:a.img' inode:123456   # one inode, at its address in the log
+  seekless dump 'raid5:n=3 / file:disk-{}.img'    # what the members of an array say
 
 Exit codes: 0 shown, 1 it cannot be read or is something else, 2 wrong usage")]
 pub(super) struct Args {

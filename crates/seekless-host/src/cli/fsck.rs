@@ -30,9 +30,9 @@ pub(super) const WRONG_USAGE: u8 = 16;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless fsck 'lfs / file:a.img'
-  seekless fsck --data 'lfs / file:a.img'     read all file data, too, and compare its checksums
-  seekless fsck -n 'zstd / hostdir:/srv'      all files that are compressed in a directory
-  seekless fsck -n 'ffs / file:ufs.img'       say what is wrong, and repair nothing
+  seekless fsck --data 'lfs / file:a.img'     # read all file data, too, and compare its checksums
+  seekless fsck -n 'zstd / hostdir:/srv'      # all files that are compressed in a directory
+  seekless fsck -n 'ffs / file:ufs.img'       # say what is wrong, and repair nothing
 
 Exit codes, as of fsck(8): 0 no damage, 1 damage was repaired, 4 damage is left or not all members could \
                       be compared, 8 the check could not be done, 16 wrong usage")]

@@ -14,7 +14,7 @@ use super::{Done, output, read_volume};
 #[command(after_help = "Examples:
   seekless info 'lfs / file:a.img'
   seekless info 'lfs / file:a.img' --json | jq -r .uuid
-  seekless info 'raid5:n=3 / file:disk-{}.img'    an array alone: which members it has, and how they are
+  seekless info 'raid5:n=3 / file:disk-{}.img'    # an array alone: which members it has, and how they are
 
 Exit codes: 0 shown, 1 it cannot be read or is something else, 2 wrong usage")]
 pub(super) struct Args {

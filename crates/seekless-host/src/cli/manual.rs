@@ -10,6 +10,7 @@ use clap_mangen::Man;
 use seekless::stack;
 use seekless_lab::output::{self as files, Replace, Wish};
 
+use super::fit::fit;
 use super::{Done, Failure, completion, output};
 
 /// Print a completion script for a shell
@@ -57,14 +58,32 @@ pub(super) fn pages(args: &ManArgs, command: Command) -> Done {
     Ok(0)
 }
 
-/// The page of section 5: what a stack line can say, set as `seekless list` prints it.
+/// Columns of a page: manual pages are read on 80, and indented by 7.
+const PAGE_COLUMNS: usize = 72;
+
+/// The page of section 5: what a stack line can say, set as `seekless list` prints it on a terminal.
 fn stack_page(help: &str) -> String {
     let source = concat!("seekless ", env!("CARGO_PKG_VERSION"));
-    let lines: String = help.lines().map(|line| escaped(line) + "\n").collect();
+    let lines: String = fit(help, PAGE_COLUMNS).lines().flat_map(divided).map(|line| escaped(&line) + "\n").collect();
     format!(
         ".TH seekless\\-stack 5 \"\" \"{source}\" \"Seekless\"\n.SH NAME\nseekless\\-stack \\- what a stack line can say\n.SH DESCRIPTION\n.nf\n\
          {lines}.fi\n.SH \"SEE ALSO\"\nseekless(1), seekless\\-list(1)\n"
     )
+}
+
+/// A line whose choices, `one|two|three`, are too long for a page continues behind a bar, indented further.
+fn divided(line: &str) -> Vec<String> {
+    let indent = " ".repeat(line.len() - line.trim_start().len() + 4);
+    let (mut lines, mut rest) = (Vec::new(), line.to_owned());
+    while rest.chars().count() > PAGE_COLUMNS
+        && let Some(end) = rest.char_indices().take(PAGE_COLUMNS).filter(|(_, letter)| *letter == '|').last()
+    {
+        let next = format!("{indent}{}", &rest[end.0 + 1..]);
+        rest.truncate(end.0 + 1);
+        lines.push(std::mem::replace(&mut rest, next));
+    }
+    lines.push(rest);
+    lines
 }
 
 /// A page for `command`, and one for each command below it.
@@ -170,9 +189,17 @@ mod tests {
     fn the_page_of_stack_lines_has_every_word() {
         let page = stack_page(&stack::help());
         assert!(page.starts_with(".TH seekless"), "{page}");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let all = words(&page);
         for word in stack::WORDS {
-            assert!(page.contains(&escaped(word.help)), "{}", word.name);
+            assert!(all.contains(&words(&escaped(word.help))), "{}", word.name);
         }
+        let longest = page
+            .lines()
+            .filter(|line| !line.starts_with('.'))
+            .map(|line| line.replace("\\-", "-").replace("\\(ga", "`").replace("\\(aq", "x"));
+        let longest = longest.max_by_key(|line| line.chars().count()).unwrap_or_default();
+        assert!(longest.chars().count() <= PAGE_COLUMNS, "{longest}");
         let commands = page.lines().filter(|line| line.starts_with('.')).count();
         assert_eq!(commands, 6, "TH, three SH, nf and fi: {page}");
     }

@@ -19,7 +19,7 @@ use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
 /// the output is the command that opens what was made.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  seekless mkfs 'lfs / file:a.img,size=1GiB'          makes the image file, too; it is sparse
+  seekless mkfs 'lfs / file:a.img,size=1GiB'          # makes the image file, too; it is sparse
   seekless mkfs 'lfs:segment=1MiB,reserve=10% / file:/dev/sdb1' --label data
 
 Exit codes: 0 made, 1 not made (nothing was changed, or the error says so), 2 wrong usage")]

@@ -25,7 +25,7 @@ use super::{Done, Failure, fsck, output, read_stack};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless scrub 'lfs / raid5:n=3 / file:disk-{}.img'
-  seekless scrub -n 'raid1 / file:disk-{}.img'                   say what is wrong, and change nothing
+  seekless scrub -n 'raid1 / file:disk-{}.img'                   # say what is wrong, and change nothing
   seekless scrub --believe-data 'ffs / raid5:n=4 / file:disk-{}.img'
 
 Exit codes, as of fsck(8): 0 all members agree, 1 differences were corrected, 4 differences are left or not all could \

@@ -11,7 +11,7 @@ use crate::fuse::{self, UmountError};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless umount /mnt
-  seekless umount --lazy /mnt    take it out of sight although it is in use; returns before everything is durable
+  seekless umount --lazy /mnt    # take it out of sight although it is in use; returns before everything is durable
 
 Exit codes, as of mount(8): 0 unmounted and durable, 1 wrong usage, 32 failed, or unmounted and not known to be durable")]
 pub(super) struct Args {
