@@ -145,6 +145,12 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
             output::note(&format!("warning: {warning}"));
             log::warn!("{warning}");
         }
+        for file in leaves.files().iter().filter(|file| file.left_over() > 0) {
+            let (path, left_over) = (file.path().display(), file.left_over());
+            let warning = format!("the last {left_over} bytes of {path} are no whole block, and are not offered");
+            output::note(&format!("warning: {warning}"));
+            log::warn!("{warning}");
+        }
         let watch = super::arrays::watch(&world.rt, &arrays);
         drop(arrays);
         let addresses = server.addresses().join(" and ");

@@ -70,6 +70,20 @@ impl Drop for Exported {
     }
 }
 
+/// The end of a file that is no whole block is not offered, and the user learns of it.
+#[test]
+fn an_odd_end_is_said() {
+    for (bytes, said) in [(10_000, true), (10_240, false)] {
+        let scratch = Scratch::new();
+        scratch.write("odd.img", vec![7_u8; bytes]);
+        let words = ["export", "file:odd.img", "--socket", "s", "--pid-file", "pid", "--read-only"];
+        let started = scratch.run(&words);
+        let _ends = Exported { scratch, uri: String::new() };
+        assert_eq!(started.code, 0, "{}", started.err);
+        assert_eq!(started.err.contains("the last 272 bytes of"), said, "{}", started.err);
+    }
+}
+
 /// Bytes that do not repeat.
 fn content(bytes: usize) -> Vec<u8> {
     let mut state = 1u64;

@@ -70,6 +70,8 @@ struct Shared {
     /// The way around the page cache, where some requests take it and others do not.
     direct: Option<Direct>,
     geometry: Geometry,
+    /// See [`FileDevice::left_over`].
+    left_over: u64,
     discard: Discard,
     block_device: bool,
     read_only: bool,
@@ -121,6 +123,11 @@ impl FileDevice {
     /// Where the store is.
     pub fn path(&self) -> &Path {
         &self.shared.path
+    }
+
+    /// Bytes at the end of the file that are no whole block, and not part of the device.
+    pub fn left_over(&self) -> u64 {
+        self.shared.left_over
     }
 
     /// True for a new file that has no name yet.

@@ -214,6 +214,7 @@ impl FileDevice {
                 durable_file: Arc::new(again),
                 direct,
                 geometry: Geometry { sectors, block_bytes, request_bytes_max: REQUEST_BYTES_MAX, zones: None },
+                left_over: bytes % u64::from(block_bytes),
                 discard,
                 block_device,
                 read_only: options.read_only,
