@@ -59,7 +59,8 @@ fn compressors_compress() {
 /// A thread keeps its contexts: what it has compressed or failed to decompress before, at whatever level, leaves no trace.
 #[test]
 fn zstd_depends_on_the_chunk_alone() {
-    let alone = |raw: &[u8], level: i32| zstd::bulk::compress(raw, level).ok().filter(|stored| stored.len() < raw.len());
+    let alone =
+        |raw: &[u8], level: i32| zstd::bulk::compress(raw, level).ok().filter(|stored| stored.len() < raw.len());
     let mut rng = Rng::new(7);
     for bytes in [1usize << 10, 70_000, 65_536, 9, (1 << 20) + 1, 65_536] {
         let mut words = vec![0; bytes];
