@@ -14,7 +14,7 @@ use std::rc::Rc;
 use super::generate::{Generator, OpMix, Space};
 use super::history::{History, Recorder};
 use super::ops::{Op, Path};
-use super::oracle::Promise;
+use super::oracle::{ChangedContent, Promise};
 use super::replay::{CutName, Replay, minimise};
 use super::runner::Runner;
 use super::subject::{FsUnderTest, simulate};
@@ -22,7 +22,7 @@ use super::tree::Tree;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{Choice, CrashLog, Cut, Effort};
 use crate::device::{Device, Image};
-use crate::fs::{Fs, FsError};
+use crate::fs::{Fs, FsError, FsResult};
 use crate::rng::Rng;
 use crate::rt::{Limits, Rt};
 use crate::units::{Ino, Nanos};
@@ -368,7 +368,7 @@ impl PowerCuts<'_> {
             }
             let fs = self.subject.mount(&rt, device.clone()).await.map_err(|error| format!("mount failed: {error}"))?;
             books(&fs, "after recovery").await?;
-            let tree = Tree::of(fs.clone()).await.map_err(|error| format!("reading everything failed: {error}"))?;
+            let tree = self.read(&fs).await.map_err(|error| format!("reading everything failed: {error}"))?;
             check(&tree)?;
             fs.close().await.map_err(|error| format!("close after recovery failed: {error}"))?;
             drop(fs);
@@ -380,7 +380,7 @@ impl PowerCuts<'_> {
                     .mount(&rt, device.clone())
                     .await
                     .map_err(|error| format!("second mount failed: {error}"))?;
-                let again = Tree::of(fs.clone()).await.map_err(|error| format!("second reading failed: {error}"))?;
+                let again = self.read(&fs).await.map_err(|error| format!("second reading failed: {error}"))?;
                 let differences = tree.differences(&again);
                 if !differences.is_empty() {
                     return Err(format!(
@@ -393,6 +393,16 @@ impl PowerCuts<'_> {
             Ok(tree)
         });
         examined.and_then(|examined| examined)
+    }
+
+    /// Reads everything, and all content of files unless a cut may have damaged it.
+    async fn read(&self, fs: &Fs) -> FsResult<Tree> {
+        match self.promise.changed_content {
+            ChangedContent::Anything | ChangedContent::OneMomentOnceSynced => Tree::with_unreadable(fs.clone()).await,
+            ChangedContent::OneMoment | ChangedContent::OtherBytesKept | ChangedContent::Readable => {
+                Tree::of(fs.clone()).await
+            }
+        }
     }
 
     pub(super) async fn fsck(&self, rt: &Rt, device: &Device, when: &str) -> Result<(), String> {

@@ -39,7 +39,7 @@ pub use history::{History, Recorder};
 pub use life::{Life, LifeReport};
 pub use memfs::{MemFs, MemFsOptions};
 pub use ops::Op;
-pub use oracle::{Promise, Strength};
+pub use oracle::{ChangedContent, Promise, Strength};
 pub use replay::{CutName, Replay};
 pub use runner::{Outcome, Runner};
 pub use soak::Soak;

@@ -1,6 +1,6 @@
 //! The oracle: may a power cut have left this tree, given that history?
 //!
-//! All strengths except [`Strength::InPlace`], which states how it requires less, require that
+//! All strengths except [`Strength::InPlace`] and [`Promise::changed_content`], which state how they require less, require that
 //!
 //! * everything covered by an acknowledged fsync, fsyncdir or syncfs is there;
 //! * every other operation is atomic, a rename with both its names; only a prefix of a write larger than
@@ -24,15 +24,30 @@ pub enum Strength {
     /// different moments. The minimum for any file system, and what [`crate::fs`] promises.
     PerOperation,
     /// As [`Strength::PerOperation`], for a file system that overwrites in place: each name is independent, so that a
-    /// rename may be there with its new name alone or with both; and bytes that changed since the file was last synced, and
-    /// those behind its end, may be anything. What was not changed since is as it was; without `keeps_rest`, only in files
-    /// of which nothing was changed. With `at_once`, a changed name is durable as soon as the operation is acknowledged.
-    InPlace { at_once: bool, keeps_rest: bool },
+    /// rename may be there with its new name alone or with both. With `at_once`, a changed name is durable as soon as the
+    /// operation is acknowledged.
+    InPlace { at_once: bool },
     /// All names are those after some prefix of the operations, not before the last synced one. Content and
     /// attributes of each file are together those after some prefix of the operations on that file.
     NamespacePrefix,
     /// Whatever is there after a check is fine, as long as it makes sense.
     Nothing,
+}
+
+/// What a power cut may leave of the content of a file that was changed since it was last synced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangedContent {
+    /// The content of one moment since then, as far as [`Promise::write_atomic_bytes`] reaches.
+    OneMoment,
+    /// Bytes that were changed, and those behind the end, may be anything. Others are as they were.
+    OtherBytesKept,
+    /// Where the file has been synced since it was made, the content of one moment. Otherwise anything, and reading it may fail: where
+    /// a file system gives a new file blocks of a removed one, all of that one may be there.
+    OneMomentOnceSynced,
+    /// Anything that can be read.
+    Readable,
+    /// Anything, and reading it may fail.
+    Anything,
 }
 
 /// What a file system guarantees after a power cut.
@@ -41,17 +56,25 @@ pub struct Promise {
     pub strength: Strength,
     /// Writes up to this length are atomic.
     pub write_atomic_bytes: u64,
+    /// With [`Strength::NamespacePrefix`], [`ChangedContent::OneMoment`].
+    pub changed_content: ChangedContent,
 }
 
 impl Promise {
-    pub const PER_OPERATION: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: 0 };
+    pub const PER_OPERATION: Promise =
+        Promise { strength: Strength::PerOperation, write_atomic_bytes: 0, changed_content: ChangedContent::OneMoment };
+    /// The promise of layers that write files out of place: the content of a file is whole, at a moment of its own.
+    pub const WHOLE_FILES: Promise = Promise { write_atomic_bytes: u64::MAX, ..Promise::PER_OPERATION };
     /// The promise of the Berkeley file system with synchronous metadata.
-    pub const IN_PLACE: Promise =
-        Promise { strength: Strength::InPlace { at_once: true, keeps_rest: true }, write_atomic_bytes: 0 };
+    pub const IN_PLACE: Promise = Promise {
+        strength: Strength::InPlace { at_once: true },
+        write_atomic_bytes: 0,
+        changed_content: ChangedContent::OtherBytesKept,
+    };
     /// As 4.4BSD kept it: a file that grows can lose its last block.
-    pub const IN_PLACE_4_4BSD: Promise =
-        Promise { strength: Strength::InPlace { at_once: true, keeps_rest: false }, write_atomic_bytes: 0 };
-    pub const NAMESPACE_PREFIX: Promise = Promise { strength: Strength::NamespacePrefix, write_atomic_bytes: 0 };
+    pub const IN_PLACE_4_4BSD: Promise = Promise { changed_content: ChangedContent::Readable, ..Promise::IN_PLACE };
+    pub const NAMESPACE_PREFIX: Promise = Promise { strength: Strength::NamespacePrefix, ..Promise::PER_OPERATION };
+    pub const NOTHING: Promise = Promise { strength: Strength::Nothing, ..Promise::PER_OPERATION };
 }
 
 /// Limit of explanations tried per question.
@@ -136,7 +159,7 @@ impl<'a> Question<'a> {
         let together = self.promise.strength == Strength::NamespacePrefix && attributes_since >= data_since;
         let since = if together { attributes_since } else { data_since };
         let data_states = self.history.states(ino, since, self.last);
-        let data_match = |state: &NodeState| state.contents == found.contents;
+        let data_match = |state: &NodeState| !found.is_unreadable && state.contents == found.contents;
         if together {
             if data_states.iter().any(|(_, state)| attributes_match(state) && data_match(state)) {
                 return Ok(());
@@ -153,13 +176,20 @@ impl<'a> Question<'a> {
             if !attribute_states.iter().any(|(_, state)| attributes_match(state)) {
                 return Err(self.complain(path, &attribute_states, found, "attributes"));
             }
-            if let Strength::InPlace { keeps_rest, .. } = self.promise.strength
-                && found.kind == FileKind::Regular
-            {
+            let is_new = self.history.state(ino, since).is_none();
+            let is_whole = match self.promise.changed_content {
+                ChangedContent::OneMoment => true,
+                ChangedContent::OneMomentOnceSynced => !is_new,
+                ChangedContent::OtherBytesKept | ChangedContent::Readable | ChangedContent::Anything => false,
+            };
+            if !is_whole && found.kind == FileKind::Regular {
                 let mut writes = self.writes(ino, since).peekable();
                 let is_written = writes.peek().is_some();
                 if is_written || data_states.windows(2).any(|pair| pair[0].1.contents != pair[1].1.contents) {
-                    let lost = if keeps_rest { first_lost(&data_states, writes, found) } else { None };
+                    let lost = match self.promise.changed_content {
+                        ChangedContent::OtherBytesKept => first_lost(&data_states, writes, found),
+                        _ => None,
+                    };
                     return match lost {
                         None => Ok(()),
                         Some(at) => {
@@ -202,6 +232,9 @@ impl<'a> Question<'a> {
         what: &str,
     ) -> String {
         let mut text = format!("{path}: {what} of no moment that is possible (found here, expected there)");
+        if found.is_unreadable {
+            text += "\n    it cannot be read";
+        }
         for (step, state) in states.iter().rev().take(4) {
             let mut lines = found.attribute_differences(state, false);
             lines.extend(content_difference(&found.contents, &state.contents));
@@ -328,6 +361,9 @@ fn first_lost<'a>(
 
 /// True when `found` is `before` plus a prefix of `write`.
 fn is_prefix(write: &WriteStep, before: &NodeState, found: &NodeState) -> bool {
+    if found.is_unreadable {
+        return false;
+    }
     let (start, end) = (write.offset, write.offset + write.content.len() as u64);
     let (old, new) = (before.contents.size(), found.contents.size());
     // If the file grew, its size gives the length of the prefix; otherwise the bytes do.
@@ -415,7 +451,7 @@ impl<'a> Search<'a> {
             if question.everything < change.step && change.step <= question.last {
                 changes.entry((change.directory, &change.name)).or_default().push(change);
                 changed_names.entry(change.directory).or_default().insert(&change.name);
-                let at_once = matches!(question.promise.strength, Strength::InPlace { at_once: true, .. });
+                let at_once = matches!(question.promise.strength, Strength::InPlace { at_once: true });
                 if at_once && question.acknowledged.contains(&change.step)
                     || question.directories.get(&change.directory).is_some_and(|&steps| change.step <= steps)
                 {

@@ -21,6 +21,8 @@ pub struct NodeState {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Of a regular file.
     pub contents: Contents,
+    /// Reading `contents` failed: see [`Tree::with_unreadable`].
+    pub is_unreadable: bool,
     /// Of a symbolic link.
     pub target: Vec<u8>,
     /// Of a directory.
@@ -40,7 +42,8 @@ impl From<&Node> for NodeState {
             Body::Special(_) => {}
         }
         let Attr { kind, permissions, links, uid, gid, device, .. } = attr;
-        NodeState { kind, permissions, links, uid, gid, device, xattrs: node.xattrs.clone(), contents, target, entries }
+        let (xattrs, is_unreadable) = (node.xattrs.clone(), false);
+        NodeState { kind, permissions, links, uid, gid, device, xattrs, contents, is_unreadable, target, entries }
     }
 }
 
@@ -142,7 +145,21 @@ impl Tree {
     /// The first error of `fs`, and `Corrupt` when a directory is reached twice.
     pub async fn of(fs: Fs) -> FsResult<Tree> {
         let mut tree = Tree::default();
-        let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: None };
+        let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: None, may_be_unreadable: false };
+        let read = reader.walk().await;
+        reader.give_back().await;
+        read?;
+        tree.check_links();
+        Ok(tree)
+    }
+
+    /// Reads all of `fs`, in which the content of files may be damaged.
+    ///
+    /// # Errors
+    /// As [`Tree::of`], except that files with damaged content are [`NodeState::is_unreadable`].
+    pub async fn with_unreadable(fs: Fs) -> FsResult<Tree> {
+        let mut tree = Tree::default();
+        let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: None, may_be_unreadable: true };
         let read = reader.walk().await;
         reader.give_back().await;
         read?;
@@ -154,7 +171,9 @@ impl Tree {
     pub async fn readable(fs: Fs) -> (Tree, BTreeMap<Path, FsError>) {
         let mut tree = Tree::default();
         let mut errors = BTreeMap::new();
-        let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: Some(&mut errors) };
+        let errors_here = Some(&mut errors);
+        let mut reader =
+            Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: errors_here, may_be_unreadable: false };
         // Errors of single files are collected; an error returned here concerns the root.
         let read = reader.walk().await;
         reader.give_back().await;
@@ -222,6 +241,10 @@ impl Tree {
             twins_back.insert(two, (one, path.clone()));
             let (Some(one), Some(two)) = (self.nodes.get(&one), other.nodes.get(&two)) else { continue };
             found.extend(one.attribute_differences(two, true).into_iter().map(|line| format!("{path}: {line}")));
+            if one.is_unreadable != two.is_unreadable {
+                let say = |node: &NodeState| if node.is_unreadable { "unreadable" } else { "readable" };
+                found.push(format!("{path}: {} here, {} there", say(one), say(two)));
+            }
             found.extend(content_difference(&one.contents, &two.contents).map(|line| format!("{path}: {line}")));
             for (name, &child) in one.entries.iter().rev() {
                 match two.entries.get(name) {
@@ -333,6 +356,8 @@ struct Reader<'a> {
     lookups: Vec<Ino>,
     /// Receives errors, so that reading continues after them.
     errors: Option<&'a mut BTreeMap<Path, FsError>>,
+    /// Damaged content of a file is noted in its state, and is neither an error nor a problem.
+    may_be_unreadable: bool,
 }
 
 /// An entry of a listing.
@@ -396,14 +421,18 @@ impl Reader<'_> {
             self.problem(path, format!("attributes of {:?} say {:?}", ino, attr.ino));
         }
         let Attr { kind, permissions, links, uid, gid, device, .. } = attr;
-        let (xattrs, contents, target, entries) = Default::default();
-        let mut node = NodeState { kind, permissions, links, uid, gid, device, xattrs, contents, target, entries };
+        let (xattrs, contents, target, entries, is_unreadable) = Default::default();
+        let mut node =
+            NodeState { kind, permissions, links, uid, gid, device, xattrs, contents, is_unreadable, target, entries };
         for name in self.fs.listxattr(ino).await? {
             let value = self.fs.getxattr(ino, &name).await?;
             node.xattrs.insert(name, value);
         }
         match kind {
-            FileKind::Regular => node.contents = self.contents(path, &attr).await?,
+            FileKind::Regular => match self.contents(path, &attr).await {
+                Err(FsError::Corrupt { .. }) if self.may_be_unreadable => node.is_unreadable = true,
+                contents => node.contents = contents?,
+            },
             FileKind::Symlink => {
                 node.target = self.fs.readlink(ino).await?;
                 if attr.size != node.target.len() as u64 {
@@ -535,6 +564,9 @@ impl Reader<'_> {
             for piece in &pieces {
                 contents.write_sparse(offset, piece);
                 offset += piece.len() as u64;
+            }
+            if offset != at + wanted && self.may_be_unreadable {
+                break Err(FsError::corrupt("file", path, "it is shorter than it says"));
             }
             if offset != at + wanted {
                 self.problem(path, format!("a read of {wanted} bytes at {at} gave {}", offset - at));

@@ -232,7 +232,20 @@ fn decode(bytes: &[u8]) -> FsResult<(Tree, Times)> {
             let name = input.slice()?;
             entries.insert(name, Ino(input.number()?));
         }
-        let node = NodeState { kind, permissions, links: 0, uid, gid, device, xattrs, contents, target, entries };
+        let is_unreadable = false;
+        let node = NodeState {
+            kind,
+            permissions,
+            links: 0,
+            uid,
+            gid,
+            device,
+            xattrs,
+            contents,
+            is_unreadable,
+            target,
+            entries,
+        };
         tree.nodes.insert(ino, node);
     }
     Ok((tree, times))

@@ -14,7 +14,6 @@ use crate::layer::codecs::Zstd;
 use crate::layer::log;
 use crate::rt::Rt;
 use crate::testing::generate::{Generator, OpMix, Space};
-use crate::testing::oracle::Strength;
 use crate::testing::{Comparison, FsUnderTest, Op, PowerCuts, Promise, Replay, SubjectComparison};
 use crate::units::Nanos;
 
@@ -111,7 +110,7 @@ fn lists_survive_power_cuts() {
             let weights = OpMix { data: 5, ..OpMix::CRASHY.with_access_lists() };
             let ops: Vec<Op> = Generator::new(seed, Space::small(), weights).take(150).collect();
             let promise = match kind {
-                FsWithLists::ZstdOnLfs => Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX },
+                FsWithLists::ZstdOnLfs => Promise::WHOLE_FILES,
                 _ => Promise::NAMESPACE_PREFIX,
             };
             let device = if seed % 2 == 0 { CrashOptions::volatile(BYTES) } else { CrashOptions::host_file(BYTES) };

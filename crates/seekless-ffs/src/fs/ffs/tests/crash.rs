@@ -226,8 +226,7 @@ impl FsUnderTest for Unordered {
 /// The check repairs whatever a cut has left of metadata that was written in no order.
 #[test]
 fn a_long_life_without_order() {
-    let nothing = Promise { strength: Strength::Nothing, write_atomic_bytes: 0 };
-    lives("fs::ffs::tests::crash::a_long_life_without_order", &devices(), nothing).live(|seed| {
+    lives("fs::ffs::tests::crash::a_long_life_without_order", &devices(), Promise::NOTHING).live(|seed| {
         let Checked(mut volume) = Checked::default();
         volume.options.metadata = Metadata::Async;
         volume.options.update_interval = update_interval(seed);
@@ -315,7 +314,7 @@ const MOVES: [(&str, &str, &str); 14] = [
 fn cut_a_move(case: (&str, &str, &str), options: Options, device: CrashOptions) -> Result<CrashReport, String> {
     let mut subject = Checked::default();
     subject.0.options = Options { update_interval: Nanos::from_millis(20), ..options };
-    let strength = Strength::InPlace { at_once: options.metadata == Metadata::Sync, keeps_rest: true };
+    let strength = Strength::InPlace { at_once: options.metadata == Metadata::Sync };
     let promise = Promise { strength, ..Promise::IN_PLACE };
     let (_, setup, body) = case;
     let takes =

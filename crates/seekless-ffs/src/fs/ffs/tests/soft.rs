@@ -14,8 +14,7 @@ use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::Lives;
 use crate::testing::{CrashReport, Faults, Generator, Op, OpMix, PowerCuts, Promise, Replay, Space, Strength, Tree};
 
-const PROMISE: Promise =
-    Promise { strength: Strength::InPlace { at_once: false, keeps_rest: true }, write_atomic_bytes: 0 };
+const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE };
 
 pub(super) fn softly() -> Options {
     Options { metadata: Metadata::Softdep, update_interval: Nanos::from_millis(3), ..Options::default() }

@@ -6,7 +6,6 @@ use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::layer::codecs::{Key, Sealed};
 use crate::testing::environment::or_panic;
-use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::{Lives, Manner};
@@ -15,9 +14,8 @@ use crate::units::MIB;
 
 const BYTES: u64 = 12 * MIB;
 
-/// Names and attributes are those of the file system below, at their moment; the content of a file is whole, at a
-/// moment of its own.
-const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX };
+/// Names and attributes are those of the file system below, at their moment.
+const PROMISE: Promise = Promise::WHOLE_FILES;
 
 #[test]
 fn scripts() {

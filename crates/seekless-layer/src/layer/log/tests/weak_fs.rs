@@ -11,12 +11,11 @@ use crate::fs::client::Client;
 use crate::layer::codecs::{Key, Sealed};
 use crate::rng::Rng;
 use crate::testing::history::Recorder;
-use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::life::must_have_covered;
 use crate::testing::{Generator, MemFs, MemFsOptions, Op, OpMix, Promise, Runner, Space, Tree, WeakFs};
 
-const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX };
+const PROMISE: Promise = Promise::WHOLE_FILES;
 
 fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
     WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
