@@ -54,6 +54,18 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
     Ok(report)
 }
 
+/// Whether there is a file with the name of the index, where no index was found.
+async fn is_taken(lower: &Fs, place: EntryName<'_>) -> FsResult<bool> {
+    match lower.lookup(place.parent, &index_name(place.name)).await {
+        Ok(other) => {
+            lower.forget(other.attr.ino, 1).await;
+            Ok(true)
+        }
+        Err(FsError::NotFound | FsError::NameTooLong) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// What is wrong with a file.
 struct Problem {
     what: String,
@@ -108,8 +120,11 @@ impl Classic {
             (Content::Units { index, is_certain: false }, None) => {
                 report.records += index.ends.len() as u64 + u64::from(index.has_tail);
                 report.bytes_above += index.size;
-                report.repairable = true;
                 let what = "only an index beside it would tell it from a plain file".to_string();
+                if is_taken(lower, place).await? {
+                    return Ok(Some(Problem::left(format!("{what}, and another file has the name of that"))));
+                }
+                report.repairable = true;
                 let repaired = repair && self.make_lost_index(lower, place, &index).await?;
                 Ok(Some(Problem { what, repaired }))
             }

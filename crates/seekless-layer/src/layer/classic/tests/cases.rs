@@ -408,3 +408,31 @@ fn a_name_is_used_again_at_once() {
         }
     });
 }
+
+/// A check calls a file repairable only if it can be repaired: not where another file has the name of its index.
+#[test]
+fn a_lost_index_whose_name_is_taken() {
+    simulate(1, async |rt| {
+        // Of bytes that do not shrink, only the index shows that they are no plain file.
+        let mut noise = vec![0; 10_000];
+        Rng::new(1).fill(&mut noise);
+        for taken in [false, true] {
+            let lower = model(&rt);
+            let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+            Client::new(fs.clone()).write_file(b"/f", &noise).await.unwrap();
+            fs.close().await.unwrap();
+            let direct = Client::new(lower.clone() as Fs);
+            match taken {
+                false => direct.unlink(b"/f.idx").await.unwrap(),
+                true => direct.write_file(b"/f.idx", &[0; 100]).await.unwrap(),
+            }
+            for repair in [false, true] {
+                let report = check::check(&rt, lower.clone(), gzip(), repair).await.unwrap();
+                let repaired: Vec<bool> = report.findings.iter().map(|finding| finding.repaired).collect();
+                assert_eq!((report.repairable, repaired), (!taken, vec![repair && !taken]), "{:?}", report.findings);
+            }
+            let kept = direct.read_file(b"/f.idx").await.unwrap();
+            assert!(!taken || kept == [0; 100], "a file that is no index is not changed");
+        }
+    });
+}
