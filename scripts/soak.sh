@@ -9,7 +9,7 @@ minutes=${1:-60}
 # A day has seeds of its own, so that runs on several days do not repeat each other.
 seed=${2:-$(date +%Y%m%d)00000}
 # Tests that take their seeds from `Replay::seeds`, and seeds of each for one round.
-tests=(tests::crash tests::model seeded_noise)
+tests=(tests::crash tests::model several_clients seeded_noise)
 # The crates of the engine that have such tests.
 engine=(-p seekless -p seekless-testing -p seekless-vlog -p seekless-logfs -p seekless-ffs -p seekless-layer)
 round=20

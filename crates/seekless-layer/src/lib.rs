@@ -14,7 +14,7 @@ mod fs {
     #[cfg(test)]
     pub(crate) use seekless_ffs::fs::ffs;
     #[cfg(test)]
-    pub(crate) use seekless_logfs::fs::lfs;
+    pub(crate) use seekless_logfs::fs::{lfs, vlfs};
 }
 
 pub mod layer;

@@ -4,6 +4,7 @@
 
 mod lower;
 mod plain;
+mod several_clients;
 pub(super) mod trouble;
 
 use std::cell::{Cell, RefCell};
