@@ -150,6 +150,9 @@ pub type Measure = fn(&mut dyn FnMut()) -> u64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DamageReport {
     pub cases: usize,
+    /// Of the cases, those with a flipped bit, and those with sectors that cannot be read.
+    pub flips: usize,
+    pub losses: usize,
     /// Mount refused.
     pub refused: usize,
     /// Mounted, but not everything could be read.
@@ -164,11 +167,11 @@ pub struct DamageReport {
 
 impl fmt::Display for DamageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DamageReport { cases, refused, partly, whole, noticed, memory_max } = self;
+        let DamageReport { cases, flips, losses, refused, partly, whole, noticed, memory_max } = self;
         write!(
             f,
-            "{cases} damaged images: {refused} refused, {partly} partly readable, {whole} right; fsck noticed {noticed}; \
-             at most {memory_max} bytes of memory"
+            "{cases} damaged images, {flips} with a flipped bit and {losses} with unreadable sectors: {refused} refused, \
+             {partly} partly readable, {whole} right; fsck noticed {noticed}; at most {memory_max} bytes of memory"
         )
     }
 }
@@ -340,6 +343,8 @@ impl DamageTest<'_> {
         }
         let (ended, noticed) = ended?;
         report.cases += 1;
+        report.flips += usize::from(matches!(damage, Damage::Flip { .. }));
+        report.losses += usize::from(matches!(damage, Damage::Lose { .. }));
         report.noticed += usize::from(noticed);
         *match ended {
             Ended::Refused => &mut report.refused,

@@ -68,6 +68,11 @@ fn content(file: usize) -> Vec<u8> {
     content
 }
 
+/// Whether the damage of `seed` is a flipped bit; otherwise it is an unreadable sector.
+fn flips_a_bit(seed: u64) -> bool {
+    seed.is_multiple_of(2)
+}
+
 /// Applies one damage. Returns whether it was noticed.
 async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
     let text = |error: crate::fs::FsError| error.to_string();
@@ -93,7 +98,7 @@ async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
         1 => length - 1 - rng.below(length.min(1_024)),
         _ => rng.below(length),
     };
-    if seed.is_multiple_of(2) {
+    if flips_a_bit(seed) {
         bytes[at as usize] ^= 1 << rng.below(8);
         direct.write_file(&name(damaged), &bytes).await.map_err(text)?;
     } else {
@@ -135,19 +140,21 @@ async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
 
 fn explore(scheme: Scheme, test: &str, usual: u64) {
     let replay = replay(&format!("layer::tests::lower::{test}"));
-    let mut noticed = 0;
+    let (mut noticed, mut flips, mut losses) = (0, 0, 0);
     for seed in replay.seeds(0..usual) {
         let mut ended = Err(String::new());
         let memory = allocation_counter::measure(|| {
             ended = simulate(seed, LIMITS, async |rt| one(&rt, scheme, seed).await).and_then(|ended| ended);
         });
         let again = replay.command(seed, None, None, None);
+        *if flips_a_bit(seed) { &mut flips } else { &mut losses } += 1;
         match ended {
             Ok(was_noticed) => noticed += u64::from(was_noticed),
             Err(what) => panic!("{scheme:?}: {what}\n\nrun again:\n  {again}\n"),
         }
         assert!(memory.bytes_max <= MEMORY_MAX, "{scheme:?}: {} bytes of memory: {again}", memory.bytes_max);
     }
+    println!("{scheme:?}: {flips} flipped bits and {losses} unreadable sectors, {noticed} noticed");
     assert!(noticed > 0 || replay.seed.is_some(), "nothing was damaged");
 }
 

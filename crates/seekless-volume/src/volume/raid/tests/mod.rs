@@ -1,6 +1,7 @@
 //! Aim: an array stores like one plain device, through failures, and power cuts lose nothing that was promised.
 
 mod cuts;
+mod damage;
 mod doubt;
 mod faults;
 mod life;
