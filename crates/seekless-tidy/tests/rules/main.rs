@@ -2,6 +2,7 @@
 //!
 //! A failure says what to do. A rule that gets in the way can be changed here, with its reason.
 
+mod asserts;
 mod circles;
 mod files;
 mod lists;
