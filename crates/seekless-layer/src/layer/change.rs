@@ -168,6 +168,7 @@ impl Passage {
 
 impl Drop for Together<'_> {
     fn drop(&mut self) {
+        debug_assert!(self.0.inside.get() > 0, "each change together with others is counted until it ends");
         self.0.inside.set(self.0.inside.get() - 1);
         self.0.left.notify();
     }

@@ -130,7 +130,8 @@ impl<N> Nodes<N> {
         }
         let (busy, _) = self.make_busy(ino);
         let node = Rc::new(open().await?);
-        self.slots.borrow_mut().insert(ino, Slot::Ready { node: node.clone(), lookups, held: lookups });
+        let before = self.slots.borrow_mut().insert(ino, Slot::Ready { node: node.clone(), lookups, held: lookups });
+        debug_assert!(matches!(before, Some(Slot::Busy(_))), "Y2: the slot is kept while its node is opened");
         drop(busy);
         Ok(node)
     }
@@ -150,6 +151,7 @@ impl<N> Nodes<N> {
                 let taken = lookups.min(*counted);
                 *counted -= taken;
                 if *counted > 0 {
+                    debug_assert!(taken <= *held, "Y1: what is counted above is held below");
                     *held -= taken;
                     return taken;
                 }
@@ -203,6 +205,7 @@ impl<N> Nodes<N> {
 
     async fn end(&self, ino: Ino, close: impl AsyncFnOnce(Rc<N>)) -> u64 {
         let (busy, before) = self.make_busy(ino);
+        debug_assert!(matches!(before, Some(Slot::Ready { lookups: 0, .. })), "Y3: a node without users is closed");
         let mut all = 0;
         if let Some(Slot::Ready { node, held, .. }) = before {
             all = held;

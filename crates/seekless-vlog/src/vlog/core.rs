@@ -82,6 +82,7 @@ pub(super) struct Active(Rc<Activity>);
 
 impl Drop for Active {
     fn drop(&mut self) {
+        debug_assert!(self.0.running.get() > 0, "each request from above is counted until it ends");
         self.0.running.set(self.0.running.get() - 1);
         self.0.event.notify();
     }
@@ -360,6 +361,7 @@ impl State {
             return;
         }
         let Some(readers) = self.pins.get_mut(&block) else { unreachable!("pinned by this reader") };
+        debug_assert!(*readers > 0, "a block that is pinned has a reader");
         *readers -= 1;
         if *readers == 0 {
             self.pins.remove(&block);
@@ -589,6 +591,7 @@ impl Core {
                 state.stopped = Some(error.to_string());
             }
             runs.iter().for_each(|&run| state.give_back(run));
+            debug_assert!(u64::from(left) <= state.reserved, "what was reserved is given back once");
             state.reserved -= u64::from(left);
         }
         drop(state);

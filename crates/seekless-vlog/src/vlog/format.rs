@@ -364,8 +364,11 @@ pub struct Piece {
 impl Piece {
     /// The bytes of `cell`, which are `cell_bytes` long.
     pub fn to_cell(&self, key: &Key, cell: u64, cell_bytes: u32) -> Vec<u8> {
-        assert!(self.pointers.len() <= POINTERS); // T1
-        assert!(self.entries.len() <= entries_per_piece(cell_bytes) as usize);
+        assert!(self.pointers.len() <= POINTERS, "T1: a piece has no more children than places for them"); // T1
+        assert!(
+            self.entries.len() <= entries_per_piece(cell_bytes) as usize,
+            "the entries of a piece fit into its cell"
+        );
         let mut bytes = vec![0; cell_bytes as usize];
         let head = PieceHead {
             magic: PIECE_MAGIC,
@@ -430,7 +433,7 @@ pub struct Record {
 
 impl Record {
     pub fn to_cell(&self, key: &Key, cell: u64, cell_bytes: u32) -> Vec<u8> {
-        assert!(self.changes.len() <= changes_per_record(cell_bytes));
+        assert!(self.changes.len() <= changes_per_record(cell_bytes), "the changes of a record fit into its cell");
         let mut bytes = vec![0; cell_bytes as usize];
         let head = RecordHead {
             magic: RECORD_MAGIC,

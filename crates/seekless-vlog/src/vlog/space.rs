@@ -302,6 +302,9 @@ impl Space {
         self.cylinder_broken[cylinder] = self.cylinder_broken[cylinder] + is_broken(used) - is_broken(before);
         match (before == 0, used == 0) {
             (true, false) => {
+                debug_assert!(self.free_blocks > 0, "S1: a block that was free is counted as free");
+                debug_assert!(self.track_free[track as usize] > 0, "S1: and among those of its track");
+                debug_assert!(self.cylinder_free[cylinder] > 0, "S1: and among those of its cylinder");
                 self.free_blocks -= 1;
                 self.track_free[track as usize] -= 1;
                 self.cylinder_free[cylinder] -= 1;

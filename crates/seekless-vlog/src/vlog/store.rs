@@ -88,7 +88,7 @@ impl Store {
     /// # Errors
     /// When the device is too small for `plan`, and device errors.
     pub async fn create(device: &Device, plan: &Plan, entries: u32, above: &[u8]) -> Result<(), VldError> {
-        assert!(above.len() <= FIXED_BYTES - ABOVE_AT);
+        assert!(above.len() <= FIXED_BYTES - ABOVE_AT, "what the file system above keeps fits into the superblock");
         let superblock = Layout::plan_above(device.geometry(), plan, entries, &[])?;
         let around = landmarks::choose(device, superblock);
         let superblock = Layout::plan_above(device.geometry(), plan, entries, &around)?;

@@ -58,7 +58,7 @@ impl Tree {
 
     /// The same with another number of pointers, for measurements.
     pub fn with_places(pieces: u32, places: usize) -> Tree {
-        assert!(places >= 2);
+        assert!(places >= 2, "T1: a piece has places for two children");
         Tree { nodes: vec![None; pieces as usize], tail: None, live: 0, places }
     }
 
@@ -115,7 +115,7 @@ impl Tree {
         let needed = orphans.len() + count - 1;
         debug_assert!(written.is_disjoint(orphans), "T2: what is rewritten is pointed to at its new place");
         let share = needed.div_ceil(count).max(2);
-        assert!(needed.div_ceil(count) <= self.places); // T1
+        assert!(needed.div_ceil(count) <= self.places, "T1: as many pieces are planned as have places"); // T1
         let mut left = needed;
         let mut shares: Vec<usize> = (0..count)
             .map(|_| {
@@ -164,6 +164,7 @@ impl Tree {
         for piece in planned {
             if let Some(old) = self.nodes[piece.index as usize].take() {
                 freed.push(old.cell);
+                debug_assert!(self.live > 0, "T2: each live piece is counted");
                 self.live -= 1;
                 if let Some(parent) = old.parent.and_then(|parent| self.nodes[parent as usize].as_mut()) {
                     debug_assert!(parent.children.contains(&piece.index), "T2: a parent knows its child");

@@ -43,7 +43,7 @@ impl Permutation {
     /// # Panics
     /// When `index` is not below the count, in builds with debug assertions; otherwise the result is meaningless.
     pub fn forward(&self, index: u64) -> u64 {
-        debug_assert!(index < self.count);
+        debug_assert!(index < self.count, "an index is one of those that are permuted");
         let mut value = index;
         loop {
             value = self.once(value);
@@ -57,7 +57,7 @@ impl Permutation {
 
     /// The preimage of `image`: the inverse of [`Permutation::forward`].
     pub fn backward(&self, image: u64) -> u64 {
-        debug_assert!(image < self.count);
+        debug_assert!(image < self.count, "an image is one of those that are permuted");
         let mut value = image;
         loop {
             value = self.once_back(value);

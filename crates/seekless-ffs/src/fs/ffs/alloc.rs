@@ -241,6 +241,7 @@ impl State {
         }
         if let Some(left) = self.promises.get_mut(&ino).filter(|left| **left > 0) {
             *left -= 1;
+            debug_assert!(self.promised_blocks > 0, "what a file has left of its promise is promised");
             self.promised_blocks -= 1;
         }
         self.counters.blocks_taken += 1;

@@ -173,6 +173,7 @@ impl Cache {
             }
             (false, true) => {
                 self.clean.remove(&rank);
+                debug_assert!(bytes <= self.clean_bytes, "the sum is that of all clean buffers");
                 self.clean_bytes -= bytes;
             }
             _ => {}
@@ -185,7 +186,9 @@ impl Cache {
             let Some((_, at)) = self.clean.pop_first() else { return };
             if let Some(buffer) = self.buffers.remove(&at) {
                 debug_assert!(Self::is_evictable(&buffer), "B2: what is dirty or in flight stays in memory");
-                self.clean_bytes -= buffer.data.len() as u64;
+                let bytes = buffer.data.len() as u64;
+                debug_assert!(bytes <= self.clean_bytes, "the sum is that of all clean buffers");
+                self.clean_bytes -= bytes;
             }
         }
     }
@@ -315,7 +318,9 @@ impl Cache {
         if let Some(buffer) = self.buffers.remove(&at)
             && self.clean.remove(&buffer.rank).is_some()
         {
-            self.clean_bytes -= buffer.data.len() as u64;
+            let bytes = buffer.data.len() as u64;
+            debug_assert!(bytes <= self.clean_bytes, "the sum is that of all clean buffers");
+            self.clean_bytes -= bytes;
         }
     }
 
@@ -411,6 +416,7 @@ impl Cache {
             "B3: a write that ends has been in flight, as long as it is"
         );
         let (begun, since) = flight.map_or((0, 0), |flight| (flight.begun, flight.since));
+        debug_assert!(bytes as u64 <= self.in_flight_bytes, "B3: what is written was in flight");
         self.in_flight_bytes -= bytes as u64;
         let Some(buffer) = self.buffers.get_mut(&at) else { return begun };
         // A buffer created after the one that was written has not been in flight.

@@ -192,6 +192,10 @@ impl State {
         if !goes_on {
             let mut more = most;
             if sequence.cluster_more != 0 {
+                debug_assert!(
+                    sequence.cluster_first <= sequence.write_last + 1,
+                    "a cluster ends where it was written last"
+                );
                 let length = sequence.write_last + 1 - sequence.cluster_first;
                 if at_end && follows && sequence.cluster_more > length && self.options.realloc_blocks {
                     return Ok(AfterWrite::Together(sequence.cluster_first, length as u32 + 1));

@@ -230,6 +230,7 @@ impl<'a> GroupMut<'a> {
             }
         };
         set_bit(self.inode_map(), found, true);
+        debug_assert!(bit(self.inode_map(), found), "an inode that is taken is marked as used");
         self.head.nifree = balance(self.head.nifree, -1, "count of free inodes");
         if directory {
             self.head.ndir = balance(self.head.ndir, 1, "count of directories");
@@ -249,6 +250,7 @@ impl<'a> GroupMut<'a> {
         set_bit(self.inode_map(), index, false);
         self.head.irotor = self.head.irotor.min(index);
         self.head.nifree = balance(self.head.nifree, 1, "count of free inodes");
+        debug_assert!(self.head.nifree <= self.layout.inodes_per_group, "a group has no more free inodes than inodes");
         self.head.ndir -= u32::from(directory);
         Ok(())
     }
@@ -296,6 +298,8 @@ impl<'a> GroupMut<'a> {
     fn count_block(&mut self, at: u32, free: bool) {
         let change = if free { 1 } else { -1 };
         self.head.nbfree = balance(self.head.nbfree, change, "count of free blocks");
+        let blocks = self.layout.group_frags(self.head.cgx) / self.layout.frag;
+        debug_assert!(self.head.nbfree <= blocks, "G3: a group has no more free blocks than blocks");
         self.count_cluster(at / self.layout.frag, free);
         self.count_position(at, change);
     }
@@ -417,6 +421,7 @@ impl<'a> GroupMut<'a> {
         for taken in at..at + count {
             set_bit(self.free_map(), taken, false);
         }
+        debug_assert!(!(at..at + count).any(|one| bit(self.free_map(), one)), "G1: what is taken is not free");
         self.count_frags(-(count as i32));
         self.count_run(run, -1);
         if run > count {
@@ -433,6 +438,8 @@ impl<'a> GroupMut<'a> {
 
     fn count_frags(&mut self, change: i32) {
         self.head.nffree = balance(self.head.nffree, change, "count of free fragments");
+        let frags = self.layout.group_frags(self.head.cgx);
+        debug_assert!(self.head.nffree <= frags, "G2: a group has no more free fragments than fragments");
     }
 
     /// Extends the `old` fragments at `at` to `new`, if those behind them are free and in the same block.
@@ -450,6 +457,7 @@ impl<'a> GroupMut<'a> {
         for taken in at + old..at + new {
             set_bit(self.free_map(), taken, false);
         }
+        debug_assert!(!(at + old..at + new).any(|one| bit(self.free_map(), one)), "G1: what is taken is not free");
         self.count_run(free, -1);
         if free > new - old {
             self.count_run(free - (new - old), 1);
@@ -512,6 +520,10 @@ impl<'a> GroupMut<'a> {
             }
             runs(bits, frag).find(|&(length, _)| length == run).map(|(_, offset)| block * frag + offset)
         })?;
+        debug_assert!(
+            found + run <= self.layout.group_frags(self.head.cgx),
+            "G1: what is behind the end is never free"
+        );
         self.head.frotor = found / 8 * 8;
         Some(found)
     }

@@ -93,7 +93,10 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.locks.change(self.number, |held| held.waiting -= 1);
+        self.locks.change(self.number, |held| {
+            debug_assert!(held.waiting > 0, "each task that waits for a lock is counted until it has it");
+            held.waiting -= 1;
+        });
     }
 }
 
@@ -110,7 +113,10 @@ impl Drop for Pass<'_> {
         debug_assert_eq!(self.locks.is_alone(self.number), alone, "a lock is left as it was taken");
         self.locks.change(self.number, |held| match alone {
             true => held.alone = false,
-            false => held.sharers -= 1,
+            false => {
+                debug_assert!(held.sharers > 0, "each task that shares a lock is counted until it leaves it");
+                held.sharers -= 1;
+            }
         });
     }
 }

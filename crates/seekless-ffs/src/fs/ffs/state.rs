@@ -256,6 +256,10 @@ impl State {
         self.cache.mark_dirty(at);
         let old = std::mem::replace(&mut self.summaries[group.index()], summary);
         self.totals.replace(&old, &summary);
+        debug_assert!(
+            self.totals.nbfree >= summary.nbfree.into() && self.totals.nffree >= summary.nffree.into(),
+            "the totals are the sums over all groups"
+        );
         self.totals_dirty = true;
         Ok(Some(result))
     }

@@ -124,6 +124,7 @@ impl Classic {
             }
             contents.push(Page::Bytes(bytes));
         }
+        debug_assert_eq!(contents.len(), pages.len(), "each page that changes has its content");
         self.put(writing, node, pages, contents, new_size).await
     }
 

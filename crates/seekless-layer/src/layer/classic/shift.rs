@@ -33,6 +33,8 @@ impl Classic {
             let end = if is_end { index.lower_size() } else { index.start(pages.end) };
             (index.start(pages.start), end, index.lower_size(), is_end)
         };
+        debug_assert!(start <= end && end <= lower_size, "K1: units follow each other up to the end of the lower file");
+        debug_assert!(!encoded.has_tail || is_end, "a tail is the last of the file");
         let new_end = start + encoded.bytes.len() as u64;
         let new_lower_size = new_end + (lower_size - end);
         if new_end > end {
@@ -56,6 +58,10 @@ impl Classic {
             last += length;
             index.ends.push(last);
         }
+        debug_assert!(
+            if encoded.has_tail { last < new_end } else { last == new_end },
+            "K1: the index has the ends of all units that were written, but of no tail"
+        );
         index.ends.extend(behind.into_iter().map(|unit_end| unit_end - end + new_end));
         index.size = new_size;
         if is_end {
@@ -68,6 +74,7 @@ impl Classic {
 
     /// Moves the bytes of `range` to `target`.
     async fn shift(&self, writing: Writing<'_>, node: &Node, range: Range<u64>, target: u64) -> FsResult<()> {
+        debug_assert_ne!(range.start, target, "what does not move is not written again");
         let piece = u64::from(PIECE_BYTES);
         let pieces = (range.end - range.start).div_ceil(piece);
         for number in 0..pieces {

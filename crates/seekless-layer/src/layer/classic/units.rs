@@ -87,6 +87,7 @@ impl Classic {
             work(&self.rt, cycles / 1024, job)
         });
         let units: Vec<Vec<u8>> = join_all(jobs).await.into_iter().flatten().collect();
+        debug_assert!(tail_at.is_none_or(|at| at + 1 == units.len()), "a tail is the last of the file");
         count(&self.counts.units_encoded, units.len() as u64);
         count(&self.counts.bytes_encoded, raw_bytes as u64);
         let mut lengths: Vec<u64> = units.iter().map(|unit| unit.len() as u64).collect();

@@ -321,6 +321,7 @@ impl ChunkedLayer {
     /// Nothing more is to be written through the writer of `node`: releases it, if no user does.
     pub(super) async fn end_writer(&self, lower: &Fs, node: &Node) {
         let Some(writer) = node.writer.take().filter(|writer| writer.is_ours) else { return };
+        debug_assert!(self.writers.get() > 0, "a handle that the layer has taken over is counted");
         self.writers.set(self.writers.get() - 1);
         // What was written through it is durable, or was reported.
         let _ = lower.release(node.ino, writer.handle).await;

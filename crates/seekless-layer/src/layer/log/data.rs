@@ -45,6 +45,7 @@ impl Cache {
     pub(super) fn put(&mut self, key: (u64, u64), entry: Entry, bytes: Arc<Vec<u8>>) {
         self.bytes += bytes.len() as u64;
         if let Some((_, old)) = self.chunks.put(key, (entry, bytes)) {
+            debug_assert!(old.len() as u64 <= self.bytes, "the sum is that of all chunks in the cache");
             self.bytes -= old.len() as u64;
         }
         while self.bytes > self.bytes_max {
@@ -596,7 +597,7 @@ impl File {
 /// # Errors
 /// `FileTooLarge` when no file goes so far.
 fn check_end(file: &File, offset: u64, bytes: u64) -> FsResult<u64> {
-    debug_assert!(file.form == Form::Log);
+    debug_assert!(file.form == Form::Log, "chunks are those of files of this layer");
     let end = offset.checked_add(bytes).filter(|&end| i64::try_from(end).is_ok());
     let end = end.ok_or(FsError::FileTooLarge)?;
     match Index::has_room(end.saturating_sub(1) >> file.chunk_shift) {

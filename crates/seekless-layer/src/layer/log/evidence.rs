@@ -47,7 +47,7 @@ impl Evidence {
                     let within = (start - at) as usize;
                     let length = (unit.len() - within).min(data.len() - first);
                     unit[within..within + length].copy_from_slice(&data[first..first + length]);
-                    debug_assert!(!is_zero(&unit));
+                    debug_assert!(!is_zero(&unit), "the piece with evidence was chosen because it is not zero");
                     Head::checked(&unit).is_err().then_some(Evidence { zeroes: at, end })
                 }
             },

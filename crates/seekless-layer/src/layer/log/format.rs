@@ -266,7 +266,7 @@ impl Commit {
     }
 
     pub fn encode(&self) -> [u8; SLOT_BYTES as usize] {
-        assert!(self.root.len() <= ROOT_ENTRIES);
+        assert!(self.root.len() <= ROOT_ENTRIES, "the root of an index fits into a slot");
         let mut root = [0; ROOT_ENTRIES * 16];
         root[..self.root.len() * 16].copy_from_slice(&entries_to_bytes(&self.root));
         let slot = Slot {

@@ -254,7 +254,7 @@ impl ChunkedLayer {
                 let (changed, dropped) = file.index.changed(level);
                 dropped.into_iter().for_each(|entry| file.drop_record(entry));
                 let record = |(number, entries): &(u64, Vec<Entry>)| {
-                    assert!(entries.len() == NODE_ENTRIES);
+                    assert!(entries.len() == NODE_ENTRIES, "a node has all of its entries, used or not");
                     let used = entries.iter().rposition(|entry| !entry.is_hole()).map_or(0, |last| last + 1);
                     file.record(kinds::NODE, level, *number, 0, entries_to_bytes(&entries[..used]))
                 };

@@ -293,6 +293,8 @@ impl Lfs {
                 let state = &mut *guard;
                 let Some(victim) = state.choose_victim(room_is_short) else { break };
                 let live = state.log.segments.get(victim).live_bytes;
+                debug_assert!(live > 0, "K1: something is alive in a victim");
+                debug_assert_ne!(victim, state.log.end.segment, "K1: the log has left a victim");
                 // What one victim gains may be less than what moving it costs.
                 let slice = match state.log.options.cleaner.pace {
                     CleaningPace::Early if !room_is_short => 0,

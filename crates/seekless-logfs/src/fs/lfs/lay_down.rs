@@ -67,6 +67,7 @@ pub(super) fn lay_down(state: &mut State, scope: TransactionScope<'_>, plan: Pla
         laying.partial_segment(state, flags)
     });
     let partials = written.collect();
+    debug_assert_eq!(state.log.end.sequence, end_sequence, "L1: each partial segment has a number");
     let checkpoint = is_checkpoint.then(|| lay_slot(state, scope, end_sequence));
     state.log.counters.transactions += 1;
     Transaction { partials, end_sequence, checkpoint }
@@ -288,7 +289,9 @@ fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
         for ino in inodes {
             if let Some(known) = state.inodes.get_mut(ino) {
                 counted += std::mem::take(&mut known.deferred_free.freed).values().sum::<u64>();
-                state.log.hole_records -= known.deferred_free.records();
+                let records = known.deferred_free.records();
+                debug_assert!(records <= state.log.hole_records, "A3: what is logged was waiting for it");
+                state.log.hole_records -= records;
                 known.deferred_free.holes.clear();
                 known.deferred_free.nodes.clear();
             }
@@ -304,6 +307,7 @@ fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
 /// Puts a block into its place, and its address into what points to it. Returns the checksum of its bytes there.
 fn lay_block(state: &mut State, block: &WrittenBlock, at: Sector, target: &mut [u8]) -> u32 {
     let WrittenBlock { id, old, growth_bytes, .. } = *block;
+    debug_assert!(state.blocks.dirty(id).is_some(), "A2: a transaction writes what has changed");
     if id.ino == USAGE_INO && id.key.is_data() {
         if let Some(bytes) = state.blocks.dirty_bytes_mut(id) {
             state.log.segments.store_block(id.key.0, bytes);

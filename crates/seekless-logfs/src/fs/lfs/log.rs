@@ -143,6 +143,7 @@ impl Lfs {
     fn partial_written(&self, sequence: u64, bytes: u64, result: Result<(), DeviceError>) {
         {
             let mut state = self.state.borrow_mut();
+            debug_assert!(bytes <= state.log.in_flight_bytes, "L1: what is written was on its way");
             state.log.in_flight_bytes -= bytes;
             state.stalled.remove(&sequence);
             match result {

@@ -72,7 +72,9 @@ impl InodeMap for Segmented {
     }
 
     fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
-        state.log.hole_records -= known.deferred_free.records();
+        let records = known.deferred_free.records();
+        debug_assert!(records <= state.log.hole_records, "A3: what waits for its file is counted");
+        state.log.hole_records -= records;
         for (segment, bytes) in known.deferred_free.freed {
             *state.log.freed.entry(segment).or_insert(0) += bytes;
         }

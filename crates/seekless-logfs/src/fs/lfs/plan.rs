@@ -67,6 +67,7 @@ impl WrittenBlock {
         dirty: Dirty,
         freed: &mut BTreeMap<SegmentNo, u64>,
     ) -> Step<WrittenBlock> {
+        debug_assert!(state.blocks.dirty(id).is_some(), "A2: a transaction writes what has changed");
         let old = state.pointer(id)?;
         free_pointer(&state.log.layout, old, freed);
         let Dirty { growth_bytes, cleaned, .. } = dirty;
@@ -371,6 +372,8 @@ fn place(state: &mut State, pieces: &[SummaryPiece]) -> Step<Vec<Planned>> {
     let now = now_nanos(state);
     let (mut segment, mut offset, mut next_segment) =
         (state.log.end.segment, state.log.end.offset, state.log.end.next_segment);
+    debug_assert!(offset <= layout.segment_sectors(), "A1: the log ends in its segment");
+    debug_assert_ne!(segment, next_segment, "A1: the log goes on in another segment");
     let mut taken = vec![segment, next_segment];
     let mut planned: Vec<Planned> = Vec::new();
     let mut first = 0;
@@ -410,6 +413,7 @@ fn place(state: &mut State, pieces: &[SummaryPiece]) -> Step<Vec<Planned>> {
         planned.windows(2).all(|pair| pair[0].pieces.end == pair[1].pieces.start),
         "A1: each piece is in one partial segment, in order"
     );
+    debug_assert_eq!(planned.last().map_or(0, |last| last.pieces.end), pieces.len(), "A1: each piece has a place");
     debug_assert!(
         planned.iter().all(|partial| partial.offset + partial.sectors <= layout.segment_sectors()),
         "A1: a partial segment lies in one segment"

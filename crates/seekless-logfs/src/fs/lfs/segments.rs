@@ -151,6 +151,7 @@ impl Segments {
     /// # Errors
     /// The number of a segment with more live bytes than fit.
     pub(super) fn load_block(&mut self, block: u64, bytes: &[u8]) -> Result<(), SegmentNo> {
+        debug_assert!(self.victims.is_none(), "K1: the table is loaded before the first victim");
         let first = block * USAGES_PER_BLOCK;
         for (within, raw) in bytes.chunks_exact(Usage::BYTES).enumerate() {
             let number = first + within as u64;
@@ -159,6 +160,7 @@ impl Segments {
             if u64::from(usage.live_bytes) > self.segment_bytes {
                 return Err(number);
             }
+            debug_assert!(self.live_bytes >= segment.live_bytes, "G2: the sum is that of all segments");
             self.live_bytes -= segment.live_bytes;
             self.used -= u64::from(segment.live_bytes > 0);
             *segment = Segment {
@@ -180,6 +182,10 @@ impl Segments {
     /// release them (G1). For unread blocks it is unknown since when segments are empty; the next checkpoint will
     /// record that.
     pub(super) fn loaded(&mut self, unread: &[u64]) {
+        debug_assert!(
+            self.clean.is_empty() && self.ready.is_empty(),
+            "G1: no segment is free before the slots let it go"
+        );
         let empty = |(number, segment): (SegmentNo, &Segment)| {
             let is_empty = segment.live_bytes == 0 && !unread.contains(&(number / USAGES_PER_BLOCK));
             is_empty.then_some((number, segment.empty_since))
@@ -196,6 +202,7 @@ impl Segments {
         if entry.live_bytes == bytes {
             return;
         }
+        debug_assert!(self.live_bytes >= entry.live_bytes, "G2: the sum is that of all segments");
         self.live_bytes = self.live_bytes - entry.live_bytes + bytes;
         self.used = self.used - u64::from(entry.live_bytes > 0) + u64::from(bytes > 0);
         entry.live_bytes = bytes;
@@ -285,6 +292,7 @@ impl Segments {
 
     /// The log has begun to write `segment` at `now`.
     pub(super) fn opened(&mut self, segment: SegmentNo, now: i64) {
+        debug_assert!(!self.is_free(segment), "G3: what is written to has been taken");
         let entry = &mut self.segments[segment as usize];
         (entry.opened, entry.unread) = (now, true);
     }
@@ -340,6 +348,7 @@ impl Segments {
         if self.segments[segment as usize].empty_since > 0 {
             cover("lfs: the log reuses a segment");
         }
+        debug_assert!(!self.leaving.contains(&segment), "G3: what is on its way to the free ones is not written to");
         self.touch(segment);
         if let Some(victims) = &mut self.victims {
             victims.taken(segment);
@@ -353,6 +362,7 @@ impl Segments {
         let entry = &mut self.segments[segment as usize];
         entry.empty_since = 0;
         if is_fresh {
+            debug_assert_eq!(entry.live_bytes, 0, "G3: what is ready holds nothing");
             (entry.tree_bytes, entry.tree_until) = (0, 0);
             entry.uses += 1;
         }
@@ -408,6 +418,7 @@ impl Segments {
         for &segment in &released {
             cover("lfs: a segment becomes clean before the next checkpoint");
             assert_eq!(self.get(segment).live_bytes, 0, "G3: what is empty holds nothing");
+            debug_assert!(!self.is_free(segment), "G3: a segment becomes clean once");
             self.emptied.remove(&segment);
             self.empty.remove(&segment);
             let entry = &mut self.segments[segment as usize];
@@ -422,13 +433,16 @@ impl Segments {
 
     /// The checkpoint `serial` is durable: a mount after a crash knows of the segments that were clean in it.
     pub(super) fn checkpointed(&mut self, serial: u64) {
+        debug_assert!(serial <= self.serial, "G1: what is durable was assembled");
         self.early.retain(|_, known| *known >= serial);
     }
 
     /// Clean segments, ready or not, that a mount after a crash knows of.
     pub(super) fn surely_clean(&self) -> u64 {
         let early = self.early.len() - self.leaving.iter().filter(|segment| self.early.contains_key(segment)).count();
-        (self.clean.len() + self.ready.len() - early) as u64
+        let free = self.clean.len() + self.ready.len();
+        debug_assert!(early <= free, "G3: what became clean early and is not leaving is clean or ready");
+        (free - early) as u64
     }
 
     /// Of these, those with storage below: they can be written even if the storage below is full by then.
@@ -486,6 +500,7 @@ impl Segments {
     pub(super) fn waiting(&self, kept: [SegmentNo; 2]) -> u64 {
         let free = (self.clean.len() + self.ready.len() + self.leaving.len()) as u64;
         let is_empty = |segment: &&SegmentNo| self.get(**segment).live_bytes == 0;
+        debug_assert!(self.used + free <= self.count(), "G3: what is free holds nothing");
         // G3: those in which the log continues are not free.
         self.count() - self.used - free - kept.iter().filter(is_empty).count() as u64
     }
@@ -493,8 +508,10 @@ impl Segments {
     /// The released `segment` is ready, or clean if storage below it is not certain.
     pub(super) fn put_back(&mut self, segment: SegmentNo, is_ready: bool) {
         assert!(self.leaving.remove(&segment), "G3: a segment becomes clean once");
+        debug_assert_eq!(self.get(segment).live_bytes, 0, "G3: what is leaving holds nothing");
         let into = if is_ready { &mut self.ready } else { &mut self.clean };
-        into.insert(segment);
+        let is_new = into.insert(segment);
+        debug_assert!(is_new, "G3: a segment is in one set");
     }
 
     /// Releases ready segments that the log has not needed for so long, in the order of the device: at most `most`, and
@@ -527,6 +544,7 @@ impl Segments {
     /// Records, for the checkpoint `serial` that is being assembled, which segments are empty now. The log continues in
     /// the segments `kept`.
     pub(super) fn note_empty(&mut self, serial: u64, kept: &[SegmentNo]) {
+        debug_assert!(serial >= self.serial, "G1: checkpoints are numbered upwards");
         let blocks: Vec<u64> = self.dirty_blocks.iter().copied().collect();
         for block in blocks {
             let first = block * USAGES_PER_BLOCK;
@@ -550,7 +568,8 @@ impl Segments {
         for segment in &released {
             self.empty.remove(segment);
             self.emptied.remove(segment);
-            self.leaving.insert(*segment);
+            let is_new = self.leaving.insert(*segment);
+            debug_assert!(is_new, "G3: a segment becomes clean once");
             let entry = &mut self.segments[*segment as usize];
             self.cleaned_empty += u64::from(std::mem::take(&mut entry.unread));
             assert_eq!(self.get(*segment).live_bytes, 0, "G3: what is empty holds nothing");

@@ -232,6 +232,7 @@ impl Orphans {
             self.slots.push(Ino(0));
             self.slots.len() - 1
         });
+        debug_assert_eq!(self.slots[slot], Ino(0), "a free slot has no orphan");
         self.slots[slot] = ino;
         self.index.insert(ino, slot);
         self.dirty_blocks.insert((slot / ORPHANS_PER_BLOCK) as u64);
@@ -241,6 +242,7 @@ impl Orphans {
     /// Returns false when it was not there.
     pub(super) fn remove(&mut self, ino: Ino) -> bool {
         let Some(slot) = self.index.remove(&ino) else { return false };
+        debug_assert_eq!(self.slots[slot], ino, "an orphan is in its slot");
         self.slots[slot] = Ino(0);
         self.free.push(Reverse(slot));
         self.dirty_blocks.insert((slot / ORPHANS_PER_BLOCK) as u64);

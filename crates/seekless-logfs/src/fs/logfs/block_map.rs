@@ -149,6 +149,7 @@ impl<V> BlockMap<V> {
         }
         group.present |= 1 << number;
         group.values.insert(index, value);
+        debug_assert_eq!(group.values.len(), group.present.count_ones() as usize, "B1: a value for each bit");
         self.len += 1;
         None
     }
@@ -158,7 +159,9 @@ impl<V> BlockMap<V> {
             self.groups.push(Group::default());
             self.groups.len() - 1
         });
-        self.places.insert(id, place);
+        debug_assert_eq!(self.groups[place].present, 0, "B3: a free group is empty");
+        let before = self.places.insert(id, place);
+        debug_assert!(before.is_none(), "B3: a group is at one place");
         self.recent(id).set(Some((id, place)));
         place
     }
@@ -169,6 +172,7 @@ impl<V> BlockMap<V> {
         let group = &mut self.groups[place];
         group.present &= !(1 << number);
         let value = group.values.remove(index);
+        debug_assert_eq!(group.values.len(), group.present.count_ones() as usize, "B1: a value for each bit");
         if group.present == 0 {
             // The next file of one block takes its memory.
             if group.values.capacity() > KEPT_VALUES {
@@ -178,6 +182,7 @@ impl<V> BlockMap<V> {
             self.places.remove(&group_id);
             self.recent(group_id).set(None);
         }
+        debug_assert!(self.len > 0, "B2: the number of all blocks counts this one");
         self.len -= 1;
         Some(value)
     }

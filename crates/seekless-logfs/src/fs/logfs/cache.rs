@@ -126,7 +126,7 @@ impl Blocks {
 
     /// Adds a block just read. A block that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_clean(&mut self, id: BlockId, data: Data) {
-        debug_assert_eq!(data.len(), BLOCK_BYTES);
+        debug_assert_eq!(data.len(), BLOCK_BYTES, "blocks in memory are whole");
         if !self.blocks.contains(id) {
             // What was read with it may be of no use.
             let data = if data.pinned_bytes() > BLOCK_BYTES { Data::from_slice(&data) } else { data };
@@ -138,7 +138,7 @@ impl Blocks {
     }
 
     pub(in crate::fs) fn insert_dirty(&mut self, id: BlockId, data: Data, dirty: Dirty) {
-        debug_assert_eq!(data.len(), BLOCK_BYTES);
+        debug_assert_eq!(data.len(), BLOCK_BYTES, "blocks in memory are whole");
         self.growth_bytes += dirty.growth_bytes;
         self.dirty_of_directories += u64::from(dirty.of_directory);
         let is_checked = !dirty.cleaned;
@@ -172,6 +172,9 @@ impl Blocks {
 
     fn remove_dirty(&mut self, id: BlockId) {
         if let Some(dirty) = self.dirty.remove(id) {
+            debug_assert!(dirty.growth_bytes <= self.growth_bytes, "the sum is that of all dirty blocks");
+            debug_assert!(!is_data(id) || self.dirty_data > 0, "dirty blocks of data are counted");
+            debug_assert!(!dirty.of_directory || self.dirty_of_directories > 0, "those of directories are counted");
             self.growth_bytes -= dirty.growth_bytes;
             self.dirty_data -= u64::from(is_data(id));
             self.dirty_of_directories -= u64::from(dirty.of_directory);
@@ -346,6 +349,7 @@ impl Blocks {
                 _ => {}
             }
         }
+        debug_assert!(self.dirty.len() <= self.blocks.len(), "a dirty block is in memory");
         let mut turns = self.clock.len() * 2;
         while self.blocks.len() - self.dirty.len() > self.clean_max && turns > 0 {
             turns -= 1;

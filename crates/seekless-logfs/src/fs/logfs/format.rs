@@ -159,7 +159,7 @@ impl Pointer {
             Pointer::Hole => RawPointer { place: 0, crc: 0 },
             Pointer::Unwritten => RawPointer { place: STATE_UNWRITTEN << 56, crc: 0 },
             Pointer::Mapped { at, sectors, crc } => {
-                assert!(at.0 <= SECTOR_MASK);
+                assert!(at.0 <= SECTOR_MASK, "an address fits into a pointer");
                 RawPointer { place: STATE_MAPPED << 56 | u64::from(sectors) << 48 | at.0, crc }
             }
         };
@@ -174,7 +174,7 @@ impl Pointer {
     /// The pointer to `bytes` bytes, a whole number of sectors stored at `at`, whose checksum is `crc`.
     pub fn summed(at: Sector, bytes: usize, crc: u32) -> Pointer {
         let sectors = bytes as u64 / SECTOR_BYTES;
-        assert!((1..=255).contains(&sectors));
+        assert!((1..=255).contains(&sectors), "a length fits into a pointer");
         Pointer::Mapped { at, sectors: sectors as u8, crc }
     }
 
@@ -206,7 +206,7 @@ pub fn pointer_in_block(block: &[u8], slot: usize) -> Option<Pointer> {
 }
 
 pub fn set_pointer_in_block(block: &mut [u8], slot: usize, pointer: Pointer) {
-    assert!(slot < POINTERS_PER_BLOCK);
+    assert!(slot < POINTERS_PER_BLOCK, "a slot is one of its block");
     pointer.encode(&mut block[slot * Pointer::BYTES..]);
 }
 

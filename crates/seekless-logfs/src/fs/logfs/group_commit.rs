@@ -111,6 +111,7 @@ struct GroupMembership<'a>(&'a GroupCommit, Rc<Group>);
 impl Drop for GroupMembership<'_> {
     fn drop(&mut self) {
         let GroupMembership(commits, group) = self;
+        debug_assert!(group.callers.get() > 0, "Q2: each caller of a group is counted until it leaves");
         group.callers.update(|callers| callers - 1);
         if !group.has_ended.get() {
             commits.callers.update(|callers| callers - 1);
@@ -127,6 +128,8 @@ impl Drop for Turn<'_> {
         if let Stage::Closed = group.stage.get() {
             group.stage.set(Stage::Apart); // Q2, Q3
         }
+        debug_assert!(group.has_turn.get(), "Q2: a turn is that of its group until it ends");
+        debug_assert!(commits.turns_taken.get() > 0, "Q2: a turn that is held is counted");
         group.has_turn.set(false);
         commits.turns_taken.update(|turns| turns - 1);
         commits.advanced.notify();
@@ -212,6 +215,8 @@ impl GroupCommit {
 
     /// Closes the group: callers join the next one from now on.
     fn close(&self, rt: &Rt, group: &Group) -> BTreeSet<Ino> {
+        debug_assert!(matches!(group.stage.get(), Stage::Open), "Q1: a group is closed once");
+        debug_assert!(group.has_turn.get(), "Q2: the holder of the turn closes its group");
         self.open.replace(Rc::default());
         group.stage.set(Stage::Closed);
         group.closed_at.set(rt.now());
@@ -223,6 +228,7 @@ impl GroupCommit {
         // The first caller to get here, before any of this group can have come again.
         if !group.has_ended.replace(true) {
             let callers = self.callers.get();
+            debug_assert!(group.callers.get() <= callers, "Q2: the callers of a group are among all");
             let wait_max = Nanos(rt.now().saturating_sub(group.closed_at.get()).0 / COMMIT_PER_WAIT);
             self.pace.set(GroupPace { callers, wait_max, ..self.pace.get() });
             self.callers.set(callers - group.callers.get());

@@ -214,11 +214,12 @@ impl Slot {
     pub(super) fn fill(self, block: &mut [u8], ino: Ino, kind: FileKind, name: &[u8]) {
         let mut header = header_of(block);
         let (bytes, used) = (LeafEntry::BYTES + name.len(), usize::from(header.used_bytes));
-        assert!(used + bytes <= BLOCK_BYTES);
+        assert!(used + bytes <= BLOCK_BYTES, "D1: an entry is put where it fits");
         block.copy_within(self.at..used, self.at + bytes);
         encode_entry(&mut block[self.at..], ino, self.hash, kind, name);
         (header.entry_count, header.used_bytes) = (header.entry_count + 1, (used + bytes) as u16);
         header.encode(block);
+        debug_assert!(is_sound(block), "D2: a leaf that was sound is sound with an entry more");
     }
 }
 
@@ -250,6 +251,7 @@ impl EntrySpan {
         block[left..used].fill(0);
         (header.entry_count, header.used_bytes) = (header.entry_count - 1, left as u16);
         header.encode(block);
+        debug_assert!(is_sound(block), "D2: a leaf that was sound is sound without one of its entries");
         (header.entry_count.into(), left)
     }
 }
@@ -259,6 +261,12 @@ fn header_of(block: &[u8]) -> Leaf {
         Some(header) => header,
         None => unreachable!("a block has room for the header of a leaf"),
     }
+}
+
+/// For assertions: whether the whole leaf can be read, at the place that it names.
+fn is_sound(block: &[u8]) -> bool {
+    let header = header_of(block);
+    Stored::new(block, header.depth, header.prefix).and_then(Stored::checked).is_ok()
 }
 
 fn kind_code(kind: FileKind) -> u8 {
@@ -276,7 +284,8 @@ pub(super) fn encoded_bytes(entries: &[FoundEntry]) -> usize {
 
 pub(super) fn encode_leaf(block: &mut [u8], depth: u32, prefix: u64, entries: &[FoundEntry]) {
     let used = encoded_bytes(entries);
-    assert!(used <= BLOCK_BYTES);
+    assert!(used <= BLOCK_BYTES, "D1: the entries of a leaf fit into its block");
+    debug_assert!(entries.windows(2).all(|pair| pair[0].hash < pair[1].hash), "D2: entries are in the order of hashes");
     let (entry_count, used_bytes) = (entries.len() as u16, used as u16);
     Leaf { magic: LEAF_MAGIC, depth, prefix, entry_count, used_bytes, reserved: 0 }.encode(block);
     let mut at = Leaf::BYTES;

@@ -58,6 +58,7 @@ impl SharedBuffers {
             return;
         }
         let blocks = self.blocks.entry(data.buffer()).or_insert(0);
+        debug_assert!(spare_of(data, *blocks) <= self.spare_bytes, "the sum is that of all buffers");
         self.spare_bytes -= spare_of(data, *blocks);
         *blocks += 1;
         self.spare_bytes += spare_of(data, *blocks);
@@ -73,6 +74,8 @@ impl SharedBuffers {
             unreachable!("a block leaves the buffer that it has entered");
         };
         let blocks = occupied.get_mut();
+        debug_assert!(*blocks > 0, "a buffer in the table has a block");
+        debug_assert!(spare_of(data, *blocks) <= self.spare_bytes, "the sum is that of all buffers");
         self.spare_bytes -= spare_of(data, *blocks);
         *blocks -= 1;
         let left = *blocks;

@@ -495,6 +495,7 @@ impl<L: LogBackend> State<L> {
         while self.clean_attributes.bytes > most
             && let Some((oldest, bytes)) = self.clean_attributes.files.pop_front()
         {
+            debug_assert!(bytes <= self.clean_attributes.bytes, "the sum is that of all files in the list");
             self.clean_attributes.bytes -= bytes;
             // Dirty ones count again when they are written.
             if let Some(known) = self.inodes.get_mut(&oldest).filter(|known| !known.xattr_dirty) {

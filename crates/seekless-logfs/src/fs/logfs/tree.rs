@@ -58,7 +58,7 @@ pub fn indirect_blocks(data_blocks: u64) -> u64 {
 
 impl BlockKey {
     pub fn data(index: u64) -> BlockKey {
-        debug_assert!(index < FILE_BLOCKS_MAX);
+        debug_assert!(index < FILE_BLOCKS_MAX, "a block of a file is not past the largest file");
         BlockKey(index)
     }
 

@@ -238,7 +238,9 @@ impl<L: LogBackend> LogFs<L> {
         fs.state.borrow_mut().metadata_ahead.tasks += 1;
         self.rt.spawn(async move {
             work(fs.clone()).await;
-            fs.state.borrow_mut().metadata_ahead.tasks -= 1;
+            let tasks = &mut fs.state.borrow_mut().metadata_ahead.tasks;
+            debug_assert!(*tasks > 0, "each task in the background is counted until it ends");
+            *tasks -= 1;
             fs.read_ahead_ended.notify();
         });
     }

@@ -72,6 +72,7 @@ impl Vlfs {
         };
         {
             let mut state = self.state.borrow_mut();
+            debug_assert!(bytes <= state.log.in_flight_bytes, "what is written was on its way");
             state.log.in_flight_bytes -= bytes;
             state.stalled.remove(&number);
             match result {
@@ -148,6 +149,7 @@ impl Vlfs {
                 debug_assert!(durable <= state.log.next_batch, "L1: what is durable has been put together");
                 let later = state.log.freeing.split_off(&durable);
                 let freed: u64 = std::mem::replace(&mut state.log.freeing, later).into_values().sum();
+                debug_assert!(freed <= state.freed_pending_bytes, "B2: what becomes free has been waiting for that");
                 state.freed_pending_bytes -= freed;
                 drop(state);
                 self.log_progress.notify();

@@ -190,7 +190,9 @@ pub(super) fn release(state: &mut State, pointer: Pointer) {
 
 /// Frees what the next version of an inode, which is being written now, no longer needs.
 pub(super) fn release_deferred(state: &mut State, deferred_free: Vec<Pointer>) {
-    state.freed_pending_bytes -= blocks_bytes(deferred_free.len() as u64);
+    let bytes = blocks_bytes(deferred_free.len() as u64);
+    debug_assert!(bytes <= state.freed_pending_bytes, "B2: what is freed now was unmapped before");
+    state.freed_pending_bytes -= bytes;
     deferred_free.into_iter().for_each(|pointer| release(state, pointer));
 }
 

@@ -169,6 +169,7 @@ pub(super) struct Token(Rc<Core>);
 
 impl Drop for Token {
     fn drop(&mut self) {
+        debug_assert!(self.0.under_way.get() > 0, "each write under way is counted until it ends");
         let left = self.0.under_way.get() - 1;
         self.0.under_way.set(left);
         if left == 0 {

@@ -103,6 +103,7 @@ impl Core {
 
     /// A part of a data unit, computed from all other members of its row.
     async fn read_others(&self, part: &Part, at: Sector, length: u64) -> Result<Buf, DeviceError> {
+        debug_assert!(self.locks.is_locked(part.row), "no task changes a row that something is computed from");
         let member = self.shape.member(part.row, part.index);
         let others: Vec<usize> = (0..self.shape.members).filter(|&other| other != member).collect();
         for &other in &others {
@@ -173,6 +174,7 @@ impl Core {
     }
 
     async fn correct_mirror(&self, at: Sector, data: &Data, rows: Range<u64>) -> Result<bool, DeviceError> {
+        debug_assert!(rows.clone().all(|row| self.locks.is_held(row)), "O1: rows are held while they are corrected");
         let place = self.shape.data_start + at.0;
         let members: Vec<usize> =
             self.in_use().into_iter().filter(|&member| self.holds(member, rows.end - 1)).collect();
@@ -197,6 +199,7 @@ impl Core {
     async fn correct_parity(&self, at: Sector, data: &Data) -> Result<bool, DeviceError> {
         let (length, mut any) = (data.len() as u64, false);
         for part in self.shape.parts(at, length / SECTOR_BYTES).collect::<Vec<_>>() {
+            debug_assert!(self.locks.is_held(part.row), "O1: a row is held while it is corrected");
             let member = self.shape.member(part.row, part.index);
             if !self.holds(member, part.row) {
                 continue;

@@ -45,6 +45,11 @@ impl MemberWrite {
             pieces.push(MemberWrite::new(self.member, self.at + done, data.slice(bytes(done, take))));
             done += take;
         }
+        debug_assert_eq!(
+            pieces.iter().map(|piece| piece.sectors).sum::<u64>(),
+            self.sectors,
+            "no sector is lost by cutting"
+        );
         pieces
     }
 

@@ -84,6 +84,7 @@ impl Core {
 
     /// The same in one go. Data that cannot be read fails all of them; so does parity, unless it is that of one row.
     async fn resync_at_once(&self, rows: Range<u64>) -> Result<(), DeviceError> {
+        debug_assert!(!rows.is_empty(), "there is something to resynchronise");
         debug_assert!(rows.clone().all(|row| self.locks.is_held(row)), "a row is resynchronised while it is held");
         debug_assert!(
             (0..self.shape.members).all(|member| self.holds(member, rows.start) == self.holds(member, rows.end - 1)),
@@ -262,6 +263,7 @@ impl Core {
             Level::Mirror => unit = self.read_any(at, sectors, start).await?,
             Level::Parity => {
                 let others = self.active();
+                debug_assert!(!others.contains(&target), "a member that is being rebuilt is not read for that");
                 if others.len() + 1 < self.shape.members {
                     return self.check_running(start, 0).map(|()| false);
                 }

@@ -76,6 +76,7 @@ impl RowLocks {
             let lock = guard.lock.clone();
             lock.freed.wait().await;
         }
+        debug_assert!(guard.lock.wanted.get() > 0, "each task that waits for a row alone is counted until it has it");
         guard.lock.wanted.set(guard.lock.wanted.get() - 1);
         guard.lock.alone.set(true);
         guard.held = Held::Alone;
@@ -117,6 +118,11 @@ impl Drop for RowGuard<'_> {
             self.held != Held::Shared || !lock.alone.get() && lock.shared.get() > 0,
             "a shared row has no exclusive holder"
         );
+        debug_assert!(
+            self.held != (Held::No { alone: true }) || lock.wanted.get() > 0,
+            "each task that waits for a row alone is counted until it gives up"
+        );
+        debug_assert!(lock.users.get() > 0, "each task at a row is counted until it leaves");
         match self.held {
             Held::No { alone } => lock.wanted.set(lock.wanted.get() - u64::from(alone)),
             Held::Shared => lock.shared.set(lock.shared.get() - 1),
@@ -171,6 +177,7 @@ impl RowSet {
     pub(super) fn remove(&mut self, row: u64) {
         if self.contains(row) {
             self.words[(row / 64) as usize] &= !(1 << (row % 64));
+            debug_assert!(self.count > 0, "the count is that of the bits");
             self.count -= 1;
         }
     }

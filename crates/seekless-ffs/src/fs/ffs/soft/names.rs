@@ -64,6 +64,7 @@ impl super::Soft {
         let id = self.entries.remove(&at);
         debug_assert!(id.is_some(), "U3: an entry that waits is listed");
         let Some(count) = self.new_names.get_mut(&ino) else { return };
+        debug_assert!(*count > 0, "U3: a name that waits is counted with its inode");
         *count -= 1;
         if *count == 0 {
             self.new_names.remove(&ino);
@@ -242,7 +243,8 @@ impl State {
         let what = RecordKind::Removal { dir, lbn, chunk: chunk_of(offset), name: name.to_vec(), releases: all };
         soft.record(id, 0, what);
         soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
-        soft.removals.entry((dir, lbn)).or_default().insert(id);
+        let is_new = soft.removals.entry((dir, lbn)).or_default().insert(id);
+        debug_assert!(is_new, "U5: a removal has a number of its own");
         soft.removed_names.insert((dir, name.to_vec()), id);
         now
     }
@@ -337,6 +339,7 @@ impl State {
         }
         self.erase_entry(dir, offset)?;
         if let Some(own) = self.inodes.get_mut(&dir).and_then(|known| known.soft.as_deref_mut()) {
+            debug_assert!(own.ghosts > 0, "U5: a ghost is counted with its directory");
             own.ghosts -= 1;
         }
         let Some(soft) = self.soft() else { return Ok(()) };

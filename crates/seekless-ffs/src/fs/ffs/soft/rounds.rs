@@ -503,6 +503,7 @@ impl Ffs {
                     ffs.free_if_unused(ino).await
                 };
                 if let Some(soft) = ffs.state.borrow_mut().soft() {
+                    debug_assert!(soft.tasks > 0, "U7: each task that frees an inode is counted until it ends");
                     soft.tasks -= 1;
                     // Another task may have freed it.
                     if let Err(error) = freed

@@ -46,7 +46,8 @@ impl State {
         let shown = Data::zeroes(self.layout.block_bytes as usize);
         if let Some(soft) = self.soft() {
             let indirect = Indirect { shown, slots: BTreeSet::new(), changed, waiters: Vec::new() };
-            soft.indirects.insert((ino, at), indirect);
+            let other = soft.indirects.insert((ino, at), indirect);
+            debug_assert!(other.is_none(), "U1: a new indirect block was no indirect block of the file before");
         }
     }
 
