@@ -12,8 +12,6 @@
 //!   A3  A checkpoint holds the result of all transactions up to its number, and nothing later. The other slot of its
 //!       piece is unchanged.
 
-mod commit;
-
 use std::collections::BTreeMap;
 
 use super::format::changes_per_record;
@@ -45,7 +43,8 @@ impl AppendLog {
         layout.superblock.region_start + 2 * u64::from(layout.pieces) + sequence % ring
     }
 
-    fn oldest(&self) -> Option<(u32, u64)> {
+    /// A piece with the oldest change since its checkpoint, and the first record of that change's transaction.
+    pub(super) fn oldest(&self) -> Option<(u32, u64)> {
         self.since.iter().map(|(&piece, &since)| (piece, since)).min_by_key(|&(piece, since)| (since, piece))
     }
 }

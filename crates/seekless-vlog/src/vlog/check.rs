@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::core::{Core, MapState};
+use super::core::Core;
 use super::landmarks;
 use super::open::{layout_of, newest_anchor, recover, superblocks_of_blocks};
 use super::options::{Recovery, VldError};
@@ -52,10 +52,7 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
                     .push(format!("{what} cannot be read where the tail of the log may be; use it read-only"));
             }
             checkup.recovery = found.recovery;
-            checkup.pieces = match &found.log {
-                MapState::Tree(log) => u64::from(log.tree.live()),
-                MapState::Append(log) => log.slots.len() as u64,
-            };
+            checkup.pieces = found.log.pieces();
         }
         Err(error @ VldError::Corrupt { .. }) => checkup.errors.push(error.to_string()),
         Err(error) => return Err(error),
@@ -67,14 +64,12 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
 pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
     let state = core.state.borrow();
     let mut pieces = vec![0u8; core.layout.blocks as usize];
-    if let MapState::Tree(log) = &state.log {
-        log.tree.check()?;
-        for (index, node) in log.tree.nodes() {
-            if state.space.is_cell_free(node.cell) {
-                return Err(format!("T3: piece {index} is in cell {}, which is free", node.cell));
-            }
-            pieces[core.layout.block_of(node.cell) as usize] += 1;
+    core.log.check()?;
+    for (index, cell) in core.log.placed_pieces() {
+        if state.space.is_cell_free(cell) {
+            return Err(format!("T3: piece {index} is in cell {cell}, which is free"));
         }
+        pieces[core.layout.block_of(cell) as usize] += 1;
     }
     let mut mapped = 0u64;
     for (logical, &block) in state.map.iter().enumerate().filter(|(_, block)| **block != 0) {
@@ -88,7 +83,7 @@ pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
     }
     let shares: u64 = state.shares.iter().map(|&shares| u64::from(shares)).sum();
     // While a transaction is under way or undecided, what it replaces is in use and no longer pending.
-    let is_quiet = state.pending.is_empty() && state.undecided().is_none() && !core.commit_gate.is_held();
+    let is_quiet = state.pending.is_empty() && !core.log.is_undecided() && !core.commit_gate.is_held();
     let beside = state.used_beside_map();
     let reserved = (0..core.layout.blocks).filter(|&block| core.layout.is_reserved(block)).count() as u64;
     let broken = pieces.iter().filter(|&&count| count > 0).count() as u64;

@@ -20,7 +20,7 @@
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
-use super::core::{CommitScope, Core, MapState, count};
+use super::core::{CommitScope, Core, count};
 use super::eager::{AllocPurpose, Run};
 use crate::device::{Buf, Data, DeviceError};
 
@@ -184,7 +184,7 @@ impl Tenant for Mapped<'_> {
 /// One track, or one stretch.
 pub(super) async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Emptied, DeviceError> {
     // A block that several maps share does not move.
-    if !core.is_in_use() || core.layout.snapshots > 0 {
+    if !core.log.is_in_use() || core.layout.snapshots > 0 {
         return Ok(Emptied::Nothing);
     }
     // Moves left over from an interrupted step.
@@ -234,14 +234,6 @@ impl Core {
             );
         }
         Ok(!self.is_wanted(seen))
-    }
-
-    /// True when something was written since the start or the last park; otherwise idle work must not write.
-    pub(super) fn is_in_use(&self) -> bool {
-        match &self.state.borrow().log {
-            MapState::Tree(log) => log.window.is_some(),
-            MapState::Append(_) => true,
-        }
     }
 
     /// The track to empty: the fewest blocks in use among those that `may` be emptied, and holes in other tracks for as
@@ -337,10 +329,9 @@ impl Core {
     /// Live pieces on a track.
     pub(super) fn pieces_in(&self, track: u32) -> BTreeSet<u32> {
         let state = self.state.borrow();
-        let MapState::Tree(log) = &state.log else { return BTreeSet::new() };
         let blocks = state.space.tracks.blocks(track);
-        let nodes = log.tree.nodes().filter(|(_, node)| blocks.contains(&self.layout.block_of(node.cell)));
-        nodes.map(|(index, _)| index).collect()
+        let pieces = self.log.placed_pieces().into_iter();
+        pieces.filter(|&(_, cell)| blocks.contains(&self.layout.block_of(cell))).map(|(index, _)| index).collect()
     }
 
     /// Reads from one block to another on the same track, a part at a time; `None` when the tenant is needed elsewhere.

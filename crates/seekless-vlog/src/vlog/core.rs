@@ -14,18 +14,17 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 
-use super::append::AppendLog;
 use super::arms::{Arms, HeldArm};
 use super::backing::BelowState;
 use super::buffer::TrackBuffer;
 use super::eager::{AllocPurpose, EagerAllocator, Head, Run};
 use super::format::Key;
 use super::layout::Layout;
+use super::map_state::MapState;
 use super::marks::Marks;
 use super::options::Options;
 use super::space::Space;
-use super::transaction::{Garbage, Undecided};
-use super::tree::Tree;
+use super::transaction::Garbage;
 use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -41,6 +40,7 @@ pub(super) struct Core {
     /// A write below is durable when it completes.
     pub(super) durable_on_completion: bool,
     pub(super) state: RefCell<State>,
+    pub(super) log: MapState,
     /// The map that requests address: 0 is the disk, the others are snapshots.
     pub(super) map_index: u32,
     /// One snapshot is taken or removed at a time.
@@ -110,7 +110,6 @@ pub(super) struct State {
     reserved: u64,
     /// Blocks taken and not yet mapped.
     in_flight: u64,
-    pub(super) log: MapState,
     pub(super) buffer: TrackBuffer,
     /// Logical blocks that were read in order since they were last put in order: for [`super::compact`].
     /// Empty where there is no such work.
@@ -131,26 +130,6 @@ pub(super) enum CommitScope {
     Promised,
     /// Those, and some of the blocks that idle work has moved.
     Few,
-}
-
-/// The map on the device.
-pub(super) enum MapState {
-    Tree(TreeLog),
-    Append(AppendLog),
-}
-
-#[derive(Default)]
-pub(super) struct TreeLog {
-    pub(super) tree: Tree,
-    /// The last sequence number assigned.
-    pub(super) sequence: u64,
-    /// Blocks in which tails may be, according to the anchor. `None`: the anchor must be written first.
-    pub(super) window: Option<std::ops::Range<u32>>,
-    /// An anchor may be on the device that failed, so that the log is not parked though it has no window (C6).
-    pub(super) park_is_due: bool,
-    pub(super) generation: u64,
-    /// The last transaction, when its tail found no space (C6).
-    pub(super) undecided: Option<Undecided>,
 }
 
 /// Where more free blocks can come from.
@@ -201,7 +180,7 @@ pub(super) fn count(cell: &Cell<u64>, more: u64) {
 }
 
 impl State {
-    pub(super) fn new(layout: &Layout, space: Space, options: &Options, log: MapState) -> State {
+    pub(super) fn new(layout: &Layout, space: Space, options: &Options) -> State {
         State {
             space,
             allocator: EagerAllocator::new(options.track_fill_reserve),
@@ -214,7 +193,6 @@ impl State {
             shares: Vec::new(),
             reserved: 0,
             in_flight: 0,
-            log,
             buffer: TrackBuffer::new(0),
             read_in_order: Marks::default(),
             garbage: Garbage::default(),
@@ -309,14 +287,6 @@ impl State {
             debug_assert!(is_new, "V1: the last reference to a block is dropped once");
         } else {
             self.space.give(block);
-        }
-    }
-
-    /// A transaction whose tail may be on the device (C6 of the transactions).
-    pub(super) fn undecided(&self) -> Option<&Undecided> {
-        match &self.log {
-            MapState::Tree(log) => log.undecided.as_ref(),
-            MapState::Append(_) => None,
         }
     }
 
@@ -456,7 +426,7 @@ impl Core {
 
     fn prospect(&self) -> Prospect {
         let state = self.state.borrow();
-        if !state.pending.is_empty() || state.undecided().is_some() {
+        if !state.pending.is_empty() || self.log.is_undecided() {
             Prospect::Pending
         } else if state.reserved + state.in_flight > 0 || !state.doomed.is_empty() {
             Prospect::Busy
@@ -646,7 +616,7 @@ impl Core {
     }
 
     fn has_much_pending(&self) -> bool {
-        self.state.borrow().pending.len() >= self.pending_max()
+        self.state.borrow().pending.len() >= self.log.pending_max(&self.layout)
     }
 
     /// An error with the logical address, which the caller knows.

@@ -24,6 +24,7 @@ pub mod format;
 mod labels;
 mod landmarks;
 pub mod layout;
+mod map_state;
 mod marks;
 pub mod model;
 mod open;

@@ -10,13 +10,14 @@ use std::rc::Rc;
 
 use super::append::AppendLog;
 use super::arms::Arms;
-use super::core::{Core, Counts, MapState, State, TreeLog};
+use super::core::{Core, Counts, State};
 use super::format::{
     ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK,
     Superblock,
 };
 use super::landmarks;
 use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
+use super::map_state::{MapState, TreeLog};
 use super::options::{CommitUse, Options, Recovery, VldError};
 use super::space::Space;
 use super::tracks::Tracks;
@@ -315,7 +316,7 @@ impl Finder<'_> {
         let generation = anchor.map_or(1, |anchor| anchor.generation);
         let mut found = RecoveredMap {
             map: vec![0; self.layout.logical_blocks as usize],
-            log: MapState::Append(AppendLog::default()),
+            log: TreeLog::default().into(),
             cells: Vec::new(),
             recovery,
         };
@@ -325,7 +326,7 @@ impl Finder<'_> {
             // C4: an interrupted transaction used at most as many numbers as there are pieces.
             log.sequence = tail.sequence + u64::from(self.layout.pieces) + 1;
         }
-        found.log = MapState::Tree(log);
+        found.log = log.into();
         Ok(found)
     }
 
@@ -592,7 +593,7 @@ impl Finder<'_> {
             }
             log.sequence = log.sequence.max(last);
         }
-        Ok(RecoveredMap { map, log: MapState::Append(log), cells: Vec::new(), recovery })
+        Ok(RecoveredMap { map, log: log.into(), cells: Vec::new(), recovery })
     }
 
     /// The whole region of the append-only log.
@@ -687,7 +688,7 @@ impl Core {
             CommitUse::Flush => false,
         };
         let space = Space::new(&layout, Tracks::new(&layout, below.head()));
-        let mut state = State::new(&layout, space, &options, log);
+        let mut state = State::new(&layout, space, &options);
         fill(&layout, &mut state);
         Core {
             rt: rt.clone(),
@@ -698,6 +699,7 @@ impl Core {
             commit_each_write,
             durable_on_completion,
             state: state.into(),
+            log,
             map_index,
             snapshot_gate: Gate::new(),
             commit_gate: Gate::new(),

@@ -13,7 +13,7 @@
 use std::rc::Rc;
 
 use super::compact::{Emptied, Emptying, Tenant};
-use super::core::{CommitScope, Core, MapState, State, count};
+use super::core::{CommitScope, Core, State, count};
 use super::eager::{AllocPurpose, Head, Run};
 use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::landmarks;
@@ -244,7 +244,7 @@ impl Store {
     /// True while something waits for a transaction.
     pub fn is_pending(&self) -> bool {
         let state = self.core.state.borrow();
-        !state.pending.is_empty() || !state.garbage.is_empty() || state.undecided().is_some()
+        !state.pending.is_empty() || !state.garbage.is_empty() || self.core.log.is_undecided()
     }
 
     /// Begins to choose places for writes that follow those chosen with `last`, if these are not yet complete.
@@ -368,7 +368,7 @@ impl Store {
     /// the log was parked.
     pub fn begin_emptying(&self, needs: impl Fn(u64) -> u64, may: impl Fn(u32) -> bool) -> Option<Emptying> {
         let core = &self.core;
-        let track = Some(()).filter(|()| core.is_in_use()).and_then(|()| core.sparse_track(needs, may))?;
+        let track = Some(()).filter(|()| core.log.is_in_use()).and_then(|()| core.sparse_track(needs, may))?;
         Some(Emptying::begin(core, track))
     }
 
@@ -409,15 +409,11 @@ impl Store {
     /// Space that the log has taken for itself or still holds, while it is [`Store::quiet`].
     pub fn holdings(&self) -> Holdings {
         let state = self.core.state.borrow();
-        let mut pieces: Vec<(u32, u64)> = match &state.log {
-            MapState::Tree(log) => log.tree.nodes().map(|(index, node)| (index, node.cell)).collect(),
-            MapState::Append(_) => Vec::new(),
-        };
+        let mut pieces = self.core.log.placed_pieces();
         let mut garbage = state.garbage.clone();
-        if let Some(undecided) = state.undecided() {
-            pieces.extend(undecided.pieces());
-            garbage.append(undecided.transaction.garbage.clone());
-        }
+        let (undecided_pieces, undecided_garbage) = self.core.log.undecided();
+        pieces.extend(undecided_pieces);
+        garbage.append(undecided_garbage);
         Holdings { pieces, garbage, copies: state.copies_under_way() }
     }
 
@@ -432,10 +428,9 @@ impl Store {
     pub fn check_invariants(&self) -> Result<(), String> {
         let state = self.core.state.borrow();
         state.space.check(&self.core.layout)?;
-        let MapState::Tree(log) = &state.log else { return Ok(()) };
-        log.tree.check()?;
-        match log.tree.nodes().find(|(_, node)| state.space.is_cell_free(node.cell)) {
-            Some((index, node)) => Err(format!("T3: piece {index} is in cell {}, which is free", node.cell)),
+        self.core.log.check()?;
+        match self.core.log.placed_pieces().into_iter().find(|&(_, cell)| state.space.is_cell_free(cell)) {
+            Some((index, cell)) => Err(format!("T3: piece {index} is in cell {cell}, which is free")),
             None => Ok(()),
         }
     }

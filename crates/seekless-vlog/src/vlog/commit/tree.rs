@@ -1,0 +1,429 @@
+//! Transactions of the virtual log.
+//!
+//! The pieces of a transaction are written, the last one with the mark that completes it; until that one is durable, the
+//! older tail is the truth.
+//!
+//! Invariants
+//!   C1  Whatever a piece maps is durable before the tail of its transaction is written; so are the other pieces of
+//!       the transaction.
+//!   C2  A block or cell of the durable map or the durable log is freed only when a transaction without it is durable.
+//!   C3  A tail lies in the window of the durable anchor.
+//!   C4  No two pieces have the same sequence number, except copies of one tail: after a start, numbers continue beyond
+//!       all that an interrupted transaction may have used.
+//!   C5  The transaction that a start continues from is durable before anything is written: what it freed is free (C2),
+//!       and a flush that finds nothing to commit writes nothing.
+//!   C6  A tail that found no space may be on the device nevertheless: then either map may be the durable one. So its
+//!       transaction is neither applied nor taken back; the targets of both maps are kept, as during any transaction,
+//!       until its tail has been rewritten, before anything newer is written. Only the cell of the tail that found no
+//!       space is free: overwriting it removes that tail. An anchor that found no space is followed by another one.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use futures_util::future::join_all;
+
+use super::super::core::{CommitScope, Core, State, count};
+use super::super::format::{ANCHOR_MAGIC, Anchor, OPEN, PARKED, Piece, RawPointer};
+use super::super::map_state::TreeLog;
+use super::super::tracks::Tracks;
+use super::super::transaction::{Garbage, Transaction, Undecided};
+use super::super::tree::Planned;
+use super::replaced;
+use crate::device::{Data, DeviceError};
+use crate::units::Sector;
+
+/// Limit of the pieces with moved blocks that one transaction of idle work writes: a request that arrives during it
+/// waits for them.
+const MOVED_PIECES: usize = 2;
+
+/// A virtual log, and the core that it belongs to.
+#[derive(Clone, Copy)]
+pub(super) struct TreeCommit<'a> {
+    pub(super) core: &'a Core,
+    pub(super) log: &'a RefCell<TreeLog>,
+}
+
+impl TreeCommit<'_> {
+    /// Makes durable what `scope` says, and rewrites the pieces `moving`.
+    ///
+    /// # Errors
+    /// Device errors. After any error but `NoSpace`, writing stops.
+    pub(super) async fn commit(self, scope: CommitScope, moving: &BTreeSet<u32>) -> Result<(), DeviceError> {
+        let undecided = self.log.borrow_mut().undecided.take();
+        let is_repeated = undecided.is_some();
+        if let Some(Undecided { transaction, cells }) = undecided {
+            self.complete(transaction, cells, true).await?;
+        }
+        let Some(transaction) = self.begin(scope, moving) else {
+            if is_repeated {
+                let garbage = std::mem::take(&mut self.core.state.borrow_mut().garbage);
+                self.core.free_garbage(garbage).await;
+            }
+            return Ok(());
+        };
+        match self.write_early_pieces(&transaction).await {
+            Ok(cells) => self.complete(transaction, cells, false).await,
+            Err(Failed { error, cells, is_known: true }) => {
+                self.take_back(transaction, cells);
+                Err(error)
+            }
+            Err(Failed { error, .. }) => {
+                self.core.stop(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the tail of a transaction whose other pieces are durable, in `cells`, and applies it. With `is_repeated`, it
+    /// may be on the device already (C6).
+    async fn complete(
+        &self,
+        transaction: Transaction,
+        mut cells: Vec<u64>,
+        is_repeated: bool,
+    ) -> Result<(), DeviceError> {
+        let failed = match self.write_tail(&transaction, &cells).await {
+            Ok(cell) => {
+                cells.push(cell);
+                count(&self.core.counts.transactions, 1);
+                count(&self.core.counts.pieces_written, cells.len() as u64);
+                let garbage = self.settle(transaction, cells);
+                match is_repeated && self.core.layout.superblock.is_above() {
+                    // The owner learns of a transaction by the one that follows, which frees this with its own garbage.
+                    true => self.core.state.borrow_mut().garbage.append(garbage),
+                    false => self.core.free_garbage(garbage).await,
+                }
+                return Ok(());
+            }
+            Err(failed) => failed,
+        };
+        let DeviceError::NoSpace { .. } = failed.error else {
+            self.core.stop(&failed.error);
+            return Err(failed.error);
+        };
+        match is_repeated || failed.is_written {
+            true => self.log.borrow_mut().undecided = Some(Undecided { transaction, cells }),
+            false => self.take_back(transaction, cells),
+        }
+        Err(failed.error)
+    }
+
+    /// Undoes the bookkeeping of a transaction whose tail is certainly not on the device.
+    fn take_back(&self, transaction: Transaction, cells: Vec<u64>) {
+        let mut state = self.core.state.borrow_mut();
+        cells.into_iter().for_each(|cell| state.space.give_cell(cell));
+        state.restore(transaction.pending, self.core.layout.superblock.is_above());
+        state.garbage.append(transaction.garbage);
+    }
+
+    /// V2 of the core: the current pending changes of every piece that is written.
+    fn begin(&self, scope: CommitScope, moving: &BTreeSet<u32>) -> Option<Transaction> {
+        let mut guard = self.core.state.borrow_mut();
+        let state = &mut *guard;
+        let mut log = self.log.borrow_mut();
+        let TreeLog { tree, sequence, .. } = &mut *log;
+        let piece_of = |logical: &u32| self.core.layout.piece_of(*logical).0;
+        let promised =
+            state.pending.keys().filter(|logical| scope == CommitScope::All || !state.moved.contains(logical));
+        let mut wanted: BTreeSet<u32> = promised.map(piece_of).collect();
+        if scope == CommitScope::Few {
+            let others: BTreeSet<u32> =
+                state.moved.iter().map(piece_of).filter(|piece| !wanted.contains(piece)).collect();
+            wanted.extend(others.into_iter().take(MOVED_PIECES));
+        }
+        wanted.extend(moving);
+        if wanted.is_empty() {
+            return None;
+        }
+        let State { map, pending, moved, garbage, .. } = state;
+        let planned = tree.plan(&wanted);
+        count(&self.core.counts.pieces_rewritten, (planned.len() - wanted.len()) as u64);
+        let written: BTreeSet<u32> = planned.iter().map(|piece| piece.index).collect();
+        debug_assert!(wanted.is_subset(&written), "C1: what a caller waits for is in the transaction");
+        debug_assert!(
+            moved.iter().all(|logical| pending.contains_key(logical)),
+            "V2: what idle work has moved is pending"
+        );
+        let taken = pending.extract_if(.., |logical, _| written.contains(&piece_of(logical))).collect();
+        moved.retain(|logical| !written.contains(&piece_of(logical)));
+        debug_assert!(
+            pending.keys().all(|logical| moved.contains(logical)),
+            "V2: only what idle work has moved waits for a later transaction"
+        );
+        debug_assert!(scope != CommitScope::All || pending.is_empty(), "V2: nothing is left out that all waits for");
+        let garbage = std::mem::take(garbage);
+        let entries = |piece: &Planned| {
+            let range = self.core.layout.blocks_of_piece(piece.index);
+            map[range.start as usize..range.end as usize].to_vec()
+        };
+        let entries = planned.iter().map(entries).collect();
+        let first_sequence = *sequence + 1;
+        debug_assert!(
+            tree.tail().and_then(|tail| tree.node(tail)).is_none_or(|tail| tail.sequence < first_sequence),
+            "C4: numbers go on behind the tail"
+        );
+        *sequence += planned.len() as u64; // C4
+        let new = planned.iter().filter(|piece| tree.node(piece.index).is_none()).count() as u32;
+        let live = tree.live() + new;
+        debug_assert!(live <= self.core.layout.pieces, "L1: there are no more pieces than the layout has room for");
+        Some(Transaction { pending: taken, garbage, planned, entries, first_sequence, live })
+    }
+
+    /// Writes all pieces of a transaction but the tail, and makes them durable; returns their cells.
+    async fn write_early_pieces(&self, transaction: &Transaction) -> Result<Vec<u64>, Failed> {
+        debug_assert!(self.core.commit_gate.is_held(), "V2: one transaction is written after the other");
+        let mut cells: Vec<u64> = Vec::new();
+        let mut early = Vec::new();
+        let (_, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
+        for (number, piece) in others.iter().enumerate() {
+            let Some((cell, arm)) = self.core.choose_cell().await else { return Err(Failed::no_space(cells)) };
+            let bytes = self.encode(transaction, number, piece, cell, &cells);
+            cells.push(cell);
+            let write = self.core.write_early(cell, bytes);
+            match arm {
+                Some(_) => write.await.map_err(|error| Failed::early(error, &cells))?,
+                None => early.push(write),
+            }
+        }
+        for written in join_all(early).await {
+            written.map_err(|error| Failed::early(error, &cells))?;
+        }
+        if !self.core.commit_each_write && !self.core.durable_on_completion {
+            // C1. After an error it is unknown what is durable, and a retry would not tell.
+            self.core.below.flush().await.map_err(Failed::unknown)?;
+        }
+        Ok(cells)
+    }
+
+    /// Writes the piece that completes a transaction, to any free cell; returns it.
+    async fn write_tail(&self, transaction: &Transaction, early: &[u64]) -> Result<u64, FailedTail> {
+        debug_assert!(self.core.commit_gate.is_held(), "V2: one transaction is written after the other");
+        let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
+        debug_assert_eq!(others.len(), early.len(), "C1: the other pieces have been written");
+        let Some((cell, arm)) = self.core.choose_cell().await else {
+            let error = DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 };
+            return Err(FailedTail { error, is_written: false });
+        };
+        let bytes = self.encode(transaction, others.len(), last, cell, early);
+        let written = match self.aim(cell).await {
+            Ok(()) => {
+                debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
+                // Commit point: until now the older tail is the truth. After `NoSpace`, it may be either (C6).
+                let written = self.core.write_cell(cell, bytes, self.core.durable_flags()).await;
+                written.map_err(|error| FailedTail { error, is_written: true })
+            }
+            Err(error) => Err(FailedTail { error, is_written: false }),
+        };
+        drop(arm);
+        if let Err(FailedTail { error: DeviceError::NoSpace { .. }, .. }) = written {
+            self.core.state.borrow_mut().space.give_cell(cell); // C6
+        }
+        written.map(|()| cell)
+    }
+
+    fn encode(&self, transaction: &Transaction, number: usize, piece: &Planned, cell: u64, cells: &[u64]) -> Vec<u8> {
+        let tree = &self.log.borrow().tree;
+        let point = |&child: &u32| {
+            let new = transaction.planned[..number].iter().position(|earlier| earlier.index == child);
+            match new {
+                Some(earlier) => RawPointer {
+                    index: child,
+                    cell: cells[earlier],
+                    sequence: transaction.first_sequence + earlier as u64,
+                },
+                None => match tree.node(child) {
+                    Some(node) => RawPointer { index: child, cell: node.cell, sequence: node.sequence },
+                    None => unreachable!("T2: children are written earlier or live"),
+                },
+            }
+        };
+        debug_assert!(
+            piece.children.iter().all(|child| transaction.planned[number..].iter().all(|later| later.index != *child)),
+            "T2: what is rewritten is pointed to at its new place"
+        );
+        debug_assert_eq!(number, cells.len(), "C1: pieces are written in the order of their numbers");
+        let piece = Piece {
+            index: piece.index,
+            sequence: transaction.first_sequence + number as u64,
+            commits: number + 1 == transaction.planned.len(),
+            live_pieces: transaction.live,
+            pointers: piece.children.iter().map(point).collect(),
+            entries: transaction.entries[number].clone(),
+        };
+        debug_assert!(
+            piece.pointers.iter().all(|pointer| pointer.sequence < piece.sequence),
+            "T2: a piece points to older ones only"
+        );
+        debug_assert_eq!(
+            piece.entries.len(),
+            self.core.layout.blocks_of_piece(piece.index).len(),
+            "C1: a piece has the entries of all its blocks"
+        );
+        piece.to_cell(&self.core.key, cell, self.core.layout.cell_bytes())
+    }
+
+    /// C3: moves the window to where a tail is about to be written.
+    async fn aim(&self, cell: u64) -> Result<(), DeviceError> {
+        let block = self.core.layout.block_of(cell);
+        let anchor = {
+            let log = self.log.borrow();
+            if log.window.as_ref().is_some_and(|window| window.contains(&block)) {
+                return Ok(());
+            }
+            self.anchor(&log, OPEN, self.window_at(&self.core.state.borrow().space.tracks, block))
+        };
+        self.write_anchor(anchor).await
+    }
+
+    /// The window for a tail: from its cylinder upwards, in the direction of the sweep, so that tails do not alternate
+    /// across the window's end; where the cylinder exceeds a window, around the tail.
+    fn window_at(&self, tracks: &Tracks, block: u32) -> Range<u32> {
+        let (blocks, width) = (self.core.layout.blocks, self.window_blocks());
+        let cylinder = tracks.cylinder_of(tracks.track_of(block));
+        let first = tracks.blocks(tracks.tracks(cylinder).start).start.min(blocks.saturating_sub(width));
+        let start = if block - first < width { first } else { block / width * width };
+        let window = start..start.saturating_add(width).min(blocks);
+        debug_assert!(window.contains(&block), "C3: the window for a tail has the tail in it");
+        window
+    }
+
+    /// With several arms, tails alternate between them, and each would need a new anchor: there the window is the whole
+    /// device, as in [wa99].
+    fn window_blocks(&self) -> u32 {
+        if self.core.below.head().is_some_and(|head| head.arms() > 1) {
+            return u32::MAX;
+        }
+        u32::try_from(self.core.options.window / u64::from(self.core.layout.block_bytes())).unwrap_or(u32::MAX).max(1)
+    }
+
+    fn is_in_window(&self, cell: u64) -> bool {
+        self.log.borrow().window.as_ref().is_some_and(|window| window.contains(&self.core.layout.block_of(cell)))
+    }
+
+    fn anchor(&self, log: &TreeLog, state: u32, window: Range<u32>) -> Anchor {
+        let tail = log.tree.tail().and_then(|tail| log.tree.node(tail));
+        Anchor {
+            magic: ANCHOR_MAGIC,
+            crc: 0,
+            state,
+            uuid: self.core.key.uuid,
+            generation: log.generation + 1,
+            tail_sequence: tail.map_or(0, |tail| tail.sequence),
+            tail_cell: tail.map_or(0, |tail| tail.cell),
+            window_start: u64::from(window.start),
+            window_blocks: window.len() as u64,
+        }
+    }
+
+    async fn write_anchor(&self, anchor: Anchor) -> Result<(), DeviceError> {
+        debug_assert!(self.core.commit_gate.is_held(), "C3: an anchor is written by the transaction that needs it");
+        debug_assert!(
+            anchor.window_start + anchor.window_blocks <= u64::from(self.core.layout.blocks),
+            "C3: a window lies on the device"
+        );
+        debug_assert_eq!(anchor.state == OPEN, anchor.window_blocks > 0, "C3: an open log has a window");
+        let slot = self.core.layout.anchors()[(anchor.generation % 2) as usize];
+        let written =
+            self.core.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.core.durable_flags()).await;
+        if let Err(error) = written {
+            // C6: it may be there nevertheless, so that a tail in the window of the older one would not be found.
+            self.core.state.borrow_mut().allocator.window = None;
+            let mut log = self.log.borrow_mut();
+            log.window = None;
+            log.park_is_due = true;
+            return Err(error);
+        }
+        count(&self.core.counts.anchors_written, 1);
+        let start = anchor.window_start as u32;
+        let window = (anchor.state == OPEN).then(|| start..start + anchor.window_blocks as u32);
+        self.core.state.borrow_mut().allocator.window = window.clone();
+        let mut log = self.log.borrow_mut();
+        debug_assert_eq!(anchor.generation, log.generation + 1, "C3: anchors are written one after the other");
+        log.generation = anchor.generation;
+        log.window = window;
+        log.park_is_due = false;
+        Ok(())
+    }
+
+    /// Applies a durable transaction to the state in memory; returns what is to be freed: C2.
+    fn settle(&self, transaction: Transaction, cells: Vec<u64>) -> Garbage {
+        let places: Vec<(u64, u64)> = cells
+            .iter()
+            .enumerate()
+            .map(|(number, &cell)| (transaction.first_sequence + number as u64, cell))
+            .collect();
+        {
+            let mut state = self.core.state.borrow_mut();
+            let mut log = self.log.borrow_mut();
+            debug_assert_eq!(places.len(), transaction.planned.len(), "C1: every piece has been written");
+            debug_assert!(
+                places.last().is_some_and(|(last, _)| *last <= log.sequence),
+                "C4: the numbers of a transaction are used up"
+            );
+            let freed = log.tree.apply(&transaction.planned, &places);
+            debug_assert_eq!(log.tree.live(), transaction.live, "T2: as many pieces live as the tail says");
+            debug_assert_eq!(
+                log.tree.tail(),
+                transaction.planned.last().map(|piece| piece.index),
+                "C1: the piece that completes a transaction is the tail"
+            );
+            freed.into_iter().for_each(|cell| state.space.give_cell(cell));
+        }
+        match self.core.layout.superblock.is_above() {
+            false => replaced(transaction.pending),
+            true => transaction.garbage,
+        }
+    }
+
+    /// Writes the record that lets the next start find the tail without a search, unless it is there.
+    ///
+    /// # Errors
+    /// Device errors. After any error but `NoSpace`, writing stops.
+    pub(super) async fn park(self) -> Result<(), DeviceError> {
+        let anchor = {
+            let log = self.log.borrow();
+            // Already parked, or never used since the start.
+            if log.window.is_none() && !log.park_is_due {
+                return Ok(());
+            }
+            self.anchor(&log, PARKED, 0..0)
+        };
+        match self.write_anchor(anchor).await {
+            Err(error @ DeviceError::NoSpace { .. }) => Err(error), // C6
+            parked => parked.inspect_err(|error| self.core.stop(error)),
+        }
+    }
+}
+
+/// A transaction that failed before its tail.
+struct Failed {
+    error: DeviceError,
+    cells: Vec<u64>,
+    /// The next attempt may be trusted.
+    is_known: bool,
+}
+
+impl Failed {
+    fn unknown(error: DeviceError) -> Failed {
+        Failed { error, cells: Vec::new(), is_known: false }
+    }
+
+    /// For errors while pieces are written. A piece that may or may not be on the device is harmless, as nothing leads to
+    /// it; but only after `NoSpace` may the next attempt be trusted.
+    fn early(error: DeviceError, cells: &[u64]) -> Failed {
+        let is_known = matches!(error, DeviceError::NoSpace { .. });
+        Failed { error, cells: cells.to_vec(), is_known }
+    }
+
+    fn no_space(cells: Vec<u64>) -> Failed {
+        Failed { error: DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 }, cells, is_known: true }
+    }
+}
+
+/// A tail that failed.
+struct FailedTail {
+    error: DeviceError,
+    /// It was sent to the device, so a part of it may be there.
+    is_written: bool,
+}
