@@ -65,9 +65,6 @@ impl<'a> ContestantSetup<'a> {
             setup.loop_device = Some(LoopDevice::attach(&scratch.image(), job.loop_direct)?);
         }
         setup.make_file_system()?;
-        if setup.has_image() {
-            setup.scratch.write_holes(job)?;
-        }
         if contestant.kind != ContestantKind::Squashfs {
             setup.mount()?;
         }
@@ -117,7 +114,12 @@ impl<'a> ContestantSetup<'a> {
         }
         if self.contestant.has_lower() {
             kernel::make_ext4(&device, self.names())?;
+        }
+        // Before anything is mounted: a mounted file system may write what was a hole a moment ago.
+        if self.has_image() {
             self.scratch.write_holes(self.job)?;
+        }
+        if self.contestant.has_lower() {
             kernel::mount("ext4", "noatime", &device, &self.lower())?;
             fs::remove_dir(self.lower().join("lost+found"))
                 .map_err(|error| cannot("remove", &self.lower().join("lost+found"), error))?;
