@@ -12,6 +12,8 @@ use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termi
 
 /// Limit of a line.
 const BYTES_MAX: usize = 4096;
+/// Limit of a file, which may be a device without an end.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the passphrase in `path`, of what the prompt calls `what`. One that `is_new` is asked for twice on a terminal: a mistyped one could
 /// not be known.
@@ -21,11 +23,14 @@ const BYTES_MAX: usize = 4096;
 pub fn read_passphrase(path: &Path, what: &str, is_new: bool) -> io::Result<Vec<u8>> {
     // A terminal does not become that of this process.
     let noctty = rustix::fs::OFlags::NOCTTY.bits() as i32;
-    let mut file = OpenOptions::new().read(true).custom_flags(noctty).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(noctty).open(path)?;
     if !termios::isatty(&file) {
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        return Ok(bytes);
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        return match bytes.len() as u64 > FILE_BYTES_MAX {
+            true => Err(io::Error::other(format!("it exceeds {FILE_BYTES_MAX} bytes"))),
+            false => Ok(bytes),
+        };
     }
     // Without the right to write to it, it has no prompt.
     let shown = OpenOptions::new().write(true).custom_flags(noctty).open(path).ok();
@@ -143,6 +148,13 @@ mod tests {
             shown.push(byte[0]);
         }
         (read, String::from_utf8(shown).unwrap(), shows)
+    }
+
+    /// A device without an end is refused, and does not fill the memory.
+    #[test]
+    fn a_file_has_a_limit() {
+        let error = read_passphrase(Path::new("/dev/zero"), "a key", false).unwrap_err();
+        assert_eq!(error.to_string(), "it exceeds 1048576 bytes");
     }
 
     /// A terminal shows the prompt and nothing that is typed, keys that correct act as usual, and its mode is what it was, also after Control-C.
