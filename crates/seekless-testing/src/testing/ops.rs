@@ -293,6 +293,18 @@ impl Op {
         matches!(self, Op::Sync | Op::Fsync { .. } | Op::FsyncDir { .. })
     }
 
+    /// Whether UFS1 can do it: it has no extended attributes, no space behind the end of a file, and times of 32 bits.
+    pub fn is_possible_on_ufs1(&self) -> bool {
+        match self {
+            Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::GetXattr { .. } | Op::SetAcl { .. } => false,
+            Op::Allocate { mode: AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size }, .. } => {
+                !keep_size
+            }
+            Op::Touch { seconds, .. } => i32::try_from(*seconds).is_ok(),
+            _ => true,
+        }
+    }
+
     /// Targets that the operation may change: names, and the directories that hold them.
     pub fn touched(&self) -> Vec<Target> {
         let named = |paths: &[&Path]| -> Vec<Target> {

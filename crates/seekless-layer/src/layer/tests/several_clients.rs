@@ -14,7 +14,7 @@ use async_trait::async_trait;
 
 use crate::device::Device;
 use crate::device::crash::CrashOptions;
-use crate::fs::{AllocateMode, Fs, FsResult, ffs, lfs, vlfs};
+use crate::fs::{Fs, FsResult, ffs, lfs, vlfs};
 use crate::layer::codecs::{Codec, Copy, Deflate, Key, Sealed, Uuencode, Zstd};
 use crate::layer::{Plain, Report, classic, log};
 use crate::rt::Rt;
@@ -127,19 +127,8 @@ impl Below {
         }
     }
 
-    /// UFS1 has no extended attributes, no space set aside behind the end of a file, and times of 32 bits.
     fn can(self, op: &Op) -> bool {
-        if !matches!(self, Below::Ffs(_)) {
-            return true;
-        }
-        match op {
-            Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::GetXattr { .. } | Op::SetAcl { .. } => false,
-            Op::Allocate { mode: AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size }, .. } => {
-                !keep_size
-            }
-            Op::Touch { seconds, .. } => i32::try_from(*seconds).is_ok(),
-            _ => true,
-        }
+        !matches!(self, Below::Ffs(_)) || op.is_possible_on_ufs1()
     }
 }
 

@@ -8,7 +8,7 @@ use super::arrays::parts;
 use crate::device::Device;
 use crate::device::crash::CrashOptions;
 
-use crate::fs::{AllocateMode, Fs, FsError, FsResult, ffs, lfs, vlfs};
+use crate::fs::{Fs, FsError, FsResult, ffs, lfs, vlfs};
 use crate::rt::Rt;
 use crate::testing::volumes::life::{Lives, Manner};
 use crate::testing::{FsUnderTest, Op, Promise};
@@ -112,16 +112,7 @@ impl FsUnderTest for OnMembers {
     }
 
     fn can(&self, op: &Op) -> bool {
-        // UFS1 has no extended attributes, no space behind the end of a file, and times of 32 bits.
-        self.upper != Upper::Ffs
-            || match op {
-                Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::GetXattr { .. } | Op::SetAcl { .. } => false,
-                Op::Allocate {
-                    mode: AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size }, ..
-                } => !keep_size,
-                Op::Touch { seconds, .. } => i32::try_from(*seconds).is_ok(),
-                _ => true,
-            }
+        self.upper != Upper::Ffs || op.is_possible_on_ufs1()
     }
 }
 

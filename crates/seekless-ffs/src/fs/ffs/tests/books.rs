@@ -200,7 +200,7 @@ fn they_balance_after_random_operations() {
             let fs = mount(rt.clone(), device.clone(), options).await.expect("mount");
             let mut runner = Runner::new(&rt, fs.clone());
             let space = Space { file_bytes_max: 400_000, ..Space::small() };
-            let ops = Generator::new(seed, space, OpMix::CRASHY).filter(model::possible).take(300);
+            let ops = Generator::new(seed, space, OpMix::CRASHY).filter(Op::is_possible_on_ufs1).take(300);
             for (number, op) in ops.enumerate() {
                 runner.apply(&op).await;
                 if number % every == 0 {

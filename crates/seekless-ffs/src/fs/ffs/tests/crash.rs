@@ -1,7 +1,6 @@
 //! Aim: after a power cut and a check, names are those that were acknowledged, nothing is cross-linked, and every file
 //! that was not being written survives. Method: the crash explorer, on devices with different guarantees.
 
-use super::model::possible;
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
@@ -56,7 +55,7 @@ impl FsUnderTest for Checked {
     }
 
     fn can(&self, op: &Op) -> bool {
-        possible(op)
+        op.is_possible_on_ufs1()
     }
 }
 
@@ -70,7 +69,7 @@ fn here(test: &str) -> Replay {
 
 /// Those of `ops` that FFS can do.
 pub(super) fn possible_ones<'a>(ops: impl IntoIterator<Item = &'a Op>) -> Vec<Op> {
-    ops.into_iter().filter(|op| possible(op)).cloned().collect()
+    ops.into_iter().filter(|op| op.is_possible_on_ufs1()).cloned().collect()
 }
 
 /// Every position of every script.
@@ -132,7 +131,8 @@ fn random_runs_of(test: &str, options: Options, promise: Promise) {
         let mut subject = Checked::default();
         subject.0.options = options;
         let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 300_000 }, ..Space::small() };
-        let ops: Vec<Op> = Generator::new(seed, space, OpMix::CRASHY).filter(possible).take(200).collect();
+        let ops: Vec<Op> =
+            Generator::new(seed, space, OpMix::CRASHY).filter(Op::is_possible_on_ufs1).take(200).collect();
         let cuts = PowerCuts::sampled(&subject, device, promise, here(test));
         total.add(or_panic(PowerCuts { seed, positions_max: 100, ..cuts }.run(&[], &ops)));
     }
@@ -219,7 +219,7 @@ impl FsUnderTest for Unordered {
     }
 
     fn can(&self, op: &Op) -> bool {
-        possible(op)
+        op.is_possible_on_ufs1()
     }
 }
 

@@ -1,10 +1,9 @@
 //! Aim: whatever happens to an image, mounting, reading and checking end in an error or an answer, never in a panic.
 //! What a check repairs is right afterwards. Method: the damage and fault explorers.
 
+use super::crash::Checked;
 use std::collections::BTreeMap;
 
-use super::crash::Checked;
-use super::model::possible;
 use super::*;
 use crate::device::WriteFlags;
 use crate::device::crash::CrashOptions;
@@ -17,7 +16,7 @@ use crate::testing::{DamageTest, Faults, Generator, Op, OpMix, PowerCuts, Promis
 const BYTES: u64 = 4 * MIB;
 
 fn ops(seed: u64, count: usize) -> Vec<Op> {
-    Generator::new(seed, Space::small(), OpMix::BALANCED).filter(possible).take(count).collect()
+    Generator::new(seed, Space::small(), OpMix::BALANCED).filter(Op::is_possible_on_ufs1).take(count).collect()
 }
 
 /// Every bit of the superblock's fields and of the first group's head, a sample of all other bits, and larger damage.
@@ -197,7 +196,8 @@ fn failing_requests() {
     for (seed, nth) in (0..2_u64).flat_map(|seed| (1..=REQUESTS).map(move |nth| (seed, nth * 3 - 2))) {
         for kind in ["write-error", "flush-error", "read-error", "gone"] {
             let subject = Checked::default();
-            let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).filter(possible).take(60).collect();
+            let ops: Vec<Op> =
+                Generator::new(seed, Space::small(), OpMix::CRASHY).filter(Op::is_possible_on_ufs1).take(60).collect();
             let mut replay = replay("fs::ffs::tests::damage::failing_requests");
             replay.case.get_or_insert(format!("{kind}:{nth}"));
             let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), Promise::IN_PLACE, replay);

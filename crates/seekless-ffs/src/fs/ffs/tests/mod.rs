@@ -76,7 +76,7 @@ impl FsUnderTest for Volume {
     }
 
     fn can(&self, op: &Op) -> bool {
-        model::possible(op)
+        op.is_possible_on_ufs1()
     }
 
     fn knows_damage(&self) -> bool {

@@ -6,24 +6,12 @@ use crate::device::crash::CrashOptions;
 use crate::testing::environment::replay;
 use crate::testing::{Comparison, Generator, Op, OpMix, Replay, Space, SubjectComparison};
 
-/// UFS1 has no extended attributes, no space behind the end of a file, and times of 32 bits.
-pub(in crate::fs::ffs) fn possible(op: &Op) -> bool {
-    match op {
-        Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::GetXattr { .. } | Op::SetAcl { .. } => false,
-        Op::Allocate { mode: AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size }, .. } => {
-            !keep_size
-        }
-        Op::Touch { seconds, .. } => i32::try_from(*seconds).is_ok(),
-        _ => true,
-    }
-}
-
 fn here(test: &str) -> Replay {
     replay(&format!("fs::ffs::tests::model::{test}"))
 }
 
 fn check(test: &str, subject: &Volume, seed: u64, bytes: u64, ops: usize, space: Space) {
-    let ops: Vec<Op> = Generator::new(seed, space, OpMix::CURIOUS).filter(possible).take(ops).collect();
+    let ops: Vec<Op> = Generator::new(seed, space, OpMix::CURIOUS).filter(Op::is_possible_on_ufs1).take(ops).collect();
     let comparison = Comparison { birth_times: false, ..Comparison::default() };
     let device = CrashOptions::volatile(bytes);
     let run = SubjectComparison { subject, device, comparison, remount_every: 400, seed, replay: here(test) }.run(&ops);

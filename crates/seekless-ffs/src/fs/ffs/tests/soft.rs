@@ -3,7 +3,6 @@
 //! guarantees; each state is checked without repair, read as it is, repaired, and read again.
 
 use super::crash::{BYTES, devices, lives, possible_ones, update_interval};
-use super::model::possible;
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
@@ -86,7 +85,7 @@ impl FsUnderTest for Leaky {
     }
 
     fn can(&self, op: &Op) -> bool {
-        possible(op)
+        op.is_possible_on_ufs1()
     }
 }
 
@@ -143,7 +142,8 @@ fn random_runs() {
         subject.volume.options.realloc_blocks = seed % 2 == 1;
         subject.volume.options.update_interval = Nanos::from_millis(if seed % 4 < 2 { 3 } else { 40 });
         let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 300_000 }, ..Space::small() };
-        let ops: Vec<Op> = Generator::new(seed, space, OpMix::CRASHY).filter(possible).take(200).collect();
+        let ops: Vec<Op> =
+            Generator::new(seed, space, OpMix::CRASHY).filter(Op::is_possible_on_ufs1).take(200).collect();
         let cuts = PowerCuts::sampled(&subject, device, PROMISE, here("random_runs"));
         let second_cut = if subject.strict { None } else { cuts.second_cut };
         total.add(or_panic(PowerCuts { seed, positions_max: 100, second_cut, ..cuts }.run(&[], &ops)));
@@ -384,7 +384,8 @@ fn failing_requests() {
     for (seed, nth) in (0..2_u64).flat_map(|seed| (1..=REQUESTS).map(move |nth| (seed, nth * 5 - 3))) {
         for kind in ["write-error", "flush-error", "read-error", "gone"] {
             let subject = Leaky::twice();
-            let ops: Vec<Op> = Generator::new(seed, Space::small(), OpMix::CRASHY).filter(possible).take(60).collect();
+            let ops: Vec<Op> =
+                Generator::new(seed, Space::small(), OpMix::CRASHY).filter(Op::is_possible_on_ufs1).take(60).collect();
             let mut replay = here("failing_requests");
             replay.case.get_or_insert(format!("{kind}:{nth}"));
             let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), PROMISE, replay);
