@@ -88,6 +88,17 @@ pub(super) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// Checks the numbers of a workload, if one is named.
+    pub(super) fn check_words(&self) -> Result<(), Failure> {
+        let [name] = &self.trace.files[..] else { return Ok(()) };
+        match WORKLOADS.iter().find(|spec| name.as_os_str() == spec.name) {
+            Some(spec) => program(self, spec).map(|_| ()).map_err(|problem| Failure::new(problem).code(WRONG_USAGE)),
+            None => Ok(()),
+        }
+    }
+}
+
 fn setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write a parameter of the workload as files=500")?;
     Ok((key.replace('-', "_"), value.to_owned()))

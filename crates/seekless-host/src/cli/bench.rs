@@ -214,6 +214,11 @@ pub(super) fn not_measured(report: &Report<'_>) -> Option<Failure> {
 }
 
 impl ProgramBench {
+    /// Checks the numbers of the workload, as far as they are wrong on every stack.
+    pub(super) fn check_words(&self) -> Result<(), Failure> {
+        self.program.check().map_err(|error| Failure::new(error).code(WRONG_USAGE))
+    }
+
     /// A benchmark with a script of the caller. The words are options alone: what is measured, and how.
     ///
     /// # Errors
@@ -242,7 +247,7 @@ pub(super) fn measure<'a>(bench: &'a ProgramBench, caller: &dyn Caller) -> Resul
         let hint = "leave it out to put the log on the measured storage, or model a disk: 'lfs / disk:dec-rz26'";
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
-    program.check().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    bench.check_words()?;
     let name = args.profile.as_deref().unwrap_or(HostProfile::NONE.name);
     let Some(profile) = HostProfile::named(name) else {
         return Err(Failure::new(format!("there is no processor profile `{name}`")).code(WRONG_USAGE));

@@ -273,7 +273,7 @@ fn answers(model: &Model, cases: &[FioRun]) -> Result<(Vec<Answer>, usize), Fail
 }
 
 /// The drive of an argument: a name of the catalogue, or a stack that is one flash drive.
-fn read_model(text: &str) -> Result<Model, Failure> {
+pub(super) fn read_model(text: &str) -> Result<Model, Failure> {
     if let Some(drive) = Ssd::named(text) {
         return Ok(Model::Ssd(*drive));
     }

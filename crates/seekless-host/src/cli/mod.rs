@@ -3,6 +3,7 @@
 //! Every command is a file with its arguments and one `run`. An error is a [`Failure`]: a text that says what, where
 //! and what next, and the exit code. Results go to standard output, everything else to standard error.
 
+mod accept;
 mod advise;
 mod arrays;
 mod bench;
@@ -80,6 +81,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use seekless::stack::{Stack, Target, Value, quoted};
+
+pub use accept::accept;
 
 /// File systems to mount, or to benchmark.
 #[derive(Parser)]

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use clap::ValueEnum;
 use rustix::mount::MountFlags;
 use seekless::fs::Fs;
-use seekless::stack::{self, Interface, Mounted, Part, Purpose, Stack, Usage, Word};
+use seekless::stack::{self, Interface, Mounted, Part, Purpose, Stack, Target, Usage, Word};
 
 use serde_json::Value;
 
@@ -277,6 +277,17 @@ fn remount(args: &Args) -> Done {
         fuse::remount(&args.directory, flags).map_err(failed)?;
     }
     Ok(0)
+}
+
+/// Checks what can be checked without a look at the machine: the options, and the stack unless it is in a file.
+pub(super) fn check_words(args: &Args) -> Result<(), Failure> {
+    mount_options::parse(&args.options, args.sloppy)?;
+    let is_in_a_file = matches!(Target::of(&args.stack), Target::StackFile(_));
+    if is_in_a_file || mount_options::ask_for_remount(&args.options) {
+        return Ok(());
+    }
+    let stack = Stack::parse(&args.stack).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    check_interface(args, &stack)
 }
 
 /// Disks are shown as files and file systems as directories.

@@ -29,18 +29,18 @@ const SECONDS_MAX: u32 = 600;
 
 /// A command block.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Block {
+pub(super) struct Block {
     /// Of its first command, from 1.
-    line: usize,
-    text: String,
+    pub(super) line: usize,
+    pub(super) text: String,
     mounts: bool,
-    not_run: Option<String>,
+    pub(super) not_run: Option<String>,
     /// What it prints, where the page says it.
     output: Option<String>,
 }
 
 /// The command blocks of a page, or what is wrong with them.
-fn blocks(page: &str) -> Result<Vec<Block>, String> {
+pub(super) fn blocks(page: &str) -> Result<Vec<Block>, String> {
     let mut blocks: Vec<Block> = Vec::new();
     // Of the last block: whether only empty lines have come since.
     let mut is_right_behind = false;

@@ -5,7 +5,8 @@
 //! empty directory in which `docs` and `experiments` are those of the project, and `seekless` is the program. Words behind `sh`:
 //!
 //!   fuse            the block mounts: where that is impossible, it is left out
-//!   no-run=REASON   the block is not run; `REASONS` says what each reason means
+//!   no-run=REASON   the block is not run; `REASONS` says what each reason means. Its calls of the program are parsed by the
+//!                   program
 //!
 //! A block ```` ```text output ```` right behind a command block is what that block prints. A line `…` in it matches any
 //! lines, and a line that ends in `…` matches every line that begins like it.
@@ -13,8 +14,10 @@
 //! `SEEKLESS_BLESS=1 cargo test -p seekless-host --test pages` rewrites the generated parts. With `SEEKLESS_RESULTS=DIR` beside it the lists
 //! of the papers' statements take what the experiments of that folder of results measured.
 
+mod accepted;
 mod commands;
 mod generated;
+mod shell;
 mod statements;
 
 use std::path::PathBuf;
