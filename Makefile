@@ -89,7 +89,7 @@ wheel: ## a wheel for Python in target/wheels, with the program inside
 wheel-test: wheel ## the wheel in a fresh virtual environment: installed, tested, the notebook executed
 	@scripts/wheel-test.sh
 
-release-check: ## everything that must be right before a version gets its tag (as root, about two hours)
+release-check: ## everything that must be right before a version gets its tag (as root, for hours)
 	@scripts/release-check.sh
 
 install: build ## program, manual pages, completions and experiments, under PREFIX=/usr/local

@@ -33,7 +33,7 @@ pub(super) struct Block {
     /// Of its first command, from 1.
     pub(super) line: usize,
     pub(super) text: String,
-    mounts: bool,
+    pub(super) mounts: bool,
     pub(super) not_run: Option<String>,
     /// What it prints, where the page says it.
     output: Option<String>,
@@ -105,11 +105,12 @@ fn is_said(said: &str, printed: &str) -> bool {
     agree(&said, &printed)
 }
 
-/// A directory in which the commands of one page run. What is left mounted in it is unmounted at the end.
-struct Desk(tempfile::TempDir);
+/// A directory in which the commands of one page run. What is left mounted in it is unmounted at the end, and what is left
+/// running is ended.
+pub(super) struct Desk(tempfile::TempDir);
 
 impl Desk {
-    fn new() -> Desk {
+    pub(super) fn new() -> Desk {
         let desk = tempfile::tempdir().unwrap();
         let here = desk.path().join("here");
         for folder in ["bin", "here", "out"] {
@@ -122,12 +123,17 @@ impl Desk {
         Desk(desk)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Runs `blocks` in one shell. Returns what is wrong.
     fn run(&self, page: &Path, blocks: &[Block]) -> Option<String> {
+        self.run_for(SECONDS_MAX, page, blocks)
+    }
+
+    /// The same for at most `seconds_max`.
+    pub(super) fn run_for(&self, seconds_max: u32, page: &Path, blocks: &[Block]) -> Option<String> {
         let mut script = String::from("set -eu -o pipefail\n");
         for (number, block) in blocks.iter().enumerate() {
             let out = self.path("out");
@@ -140,7 +146,7 @@ impl Desk {
         }
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
         let mut shell = Command::new("timeout");
-        shell.args(["--kill-after=5", &SECONDS_MAX.to_string(), "bash", "-c", &script]);
+        shell.args(["--kill-after=5", &seconds_max.to_string(), "bash", "-c", &script]);
         shell.current_dir(self.path("here")).env("PATH", path).env("HOME", self.0.path()).env_remove("SEEKLESS_BLESS");
         let status = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         let text =
@@ -148,7 +154,7 @@ impl Desk {
         if !status.success() {
             let last: usize = text("out/started").trim().parse().unwrap_or(0);
             let why = if status.code() == Some(124) {
-                format!("{SECONDS_MAX} s were not enough")
+                format!("{seconds_max} s were not enough")
             } else {
                 status.to_string()
             };
@@ -181,6 +187,16 @@ impl Drop for Desk {
         for place in places.filter(|place| Path::new(place).starts_with(self.0.path())) {
             // A test that has failed has said so already.
             let _ = Command::new(self.path("bin/seekless")).args(["umount", "--lazy", place]).output();
+        }
+        // Its processes are known by their home.
+        let home = format!("HOME={}", self.0.path().display());
+        let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        for number in numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+            let variables = std::fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
+            if variables.split(|byte| *byte == 0).any(|variable| variable == home.as_bytes()) {
+                let process = rustix::process::Pid::from_raw(number);
+                let _ = process.map(|it| rustix::process::kill_process(it, rustix::process::Signal::TERM));
+            }
         }
     }
 }

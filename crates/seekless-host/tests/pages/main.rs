@@ -6,7 +6,7 @@
 //!
 //!   fuse            the block mounts: where that is impossible, it is left out
 //!   no-run=REASON   the block is not run; `REASONS` says what each reason means. Its calls of the program are parsed by the
-//!                   program
+//!                   program, and those of `long` are run by `make release-check`
 //!
 //! A block ```` ```text output ```` right behind a command block is what that block prints. A line `…` in it matches any
 //! lines, and a line that ends in `…` matches every line that begins like it.
@@ -17,6 +17,7 @@
 mod accepted;
 mod commands;
 mod generated;
+mod long;
 mod shell;
 mod statements;
 
