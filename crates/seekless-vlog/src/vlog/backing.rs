@@ -11,12 +11,20 @@ pub(super) struct Backing {
     track_ready: Vec<u32>,
     /// Tracks whose usable blocks are all ready.
     empty: BTreeSet<u32>,
+    /// Only ready blocks may be taken.
+    pub(super) is_strict: bool,
 }
 
 impl Backing {
     pub(super) fn new(blocks: usize, tracks: u32) -> Backing {
         let known = vec![0; blocks.div_ceil(64)];
-        Backing { known, ready_blocks: 0, track_ready: vec![0; tracks as usize], empty: BTreeSet::new() }
+        Backing {
+            known,
+            ready_blocks: 0,
+            track_ready: vec![0; tracks as usize],
+            empty: BTreeSet::new(),
+            is_strict: true,
+        }
     }
 
     pub(super) fn has(&self, block: u32) -> bool {
@@ -68,4 +76,6 @@ pub(super) struct BelowState {
     pub(super) keep: u64,
     /// The track that found no room last.
     pub(super) refused_last: u32,
+    /// What earlier lives have left has been looked for.
+    pub(super) is_searched: bool,
 }

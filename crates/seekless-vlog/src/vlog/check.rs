@@ -63,6 +63,8 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
 /// Checks the invariants in memory, as far as they can be counted.
 pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
     let state = core.state.borrow();
+    state.space.check(&core.layout)?;
+    state.promises.check(core.layout.logical_blocks)?;
     let mut pieces = vec![0u8; core.layout.blocks as usize];
     core.log.check()?;
     for (index, cell) in core.log.placed_pieces() {

@@ -66,15 +66,14 @@ impl Core {
         self.free_garbage(replaced(pending)).await;
     }
 
-    /// Frees blocks and cells; long runs only after they are discarded below. On full storage, enough are kept ready.
+    /// Frees blocks and cells; long runs only after they are discarded below. Enough are kept ready.
     async fn free_garbage(&self, garbage: Garbage) {
         let Garbage { mut blocks, cells } = garbage;
         blocks.sort_unstable();
         let mut discarded = Vec::new();
         let mut missing = {
             let state = self.state.borrow();
-            let keep = if state.below.is_full { state.below.keep } else { 0 };
-            keep.saturating_sub(state.space.ready_blocks())
+            self.kept_blocks(&state).saturating_sub(state.space.ready_blocks())
         };
         if self.options.discard && self.below.guarantees().discard != Discard::Ignored {
             let unused: Vec<u32> = {
@@ -96,9 +95,9 @@ impl Core {
         let mut state = self.state.borrow_mut();
         blocks.into_iter().for_each(|block| state.release(block));
         for block in discarded {
-            if state.space.is_free(block) {
-                state.space.mark_ready(block, false);
-            }
+            // A reader that still holds it would give it back as one with storage.
+            assert!(state.space.is_free(block), "V1: nothing begins to use what no entry leads to");
+            state.space.set_backed(block, false);
         }
         cells.into_iter().for_each(|cell| state.space.give_cell(cell));
     }

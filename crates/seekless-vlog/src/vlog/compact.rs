@@ -20,6 +20,7 @@
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
+use super::claim::Claim;
 use super::core::{CommitScope, Core, count};
 use super::eager::{AllocPurpose, Run};
 use crate::device::{Buf, Data, DeviceError};
@@ -295,7 +296,7 @@ impl Core {
                 Need::Nothing => continue,
                 Need::Look => tenant.inspect(block, &part),
                 Need::Copy => {
-                    if !self.try_admit(1) {
+                    if !self.try_admit(Claim::Move { blocks: 1 }) {
                         return Ok(Emptied::Nothing);
                     }
                     match self.place(&part, AllocPurpose::FillHole, None).await {
@@ -418,7 +419,7 @@ impl Core {
                 return Ok(Emptied::Interrupted);
             }
         }
-        if !self.try_admit(u64::from(blocks)) {
+        if !self.try_admit(Claim::Move { blocks: u64::from(blocks) }) {
             return Ok(Emptied::Nothing);
         }
         let runs = match self.place(&buf.freeze(), AllocPurpose::Sequential, None).await {

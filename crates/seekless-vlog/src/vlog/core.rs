@@ -17,12 +17,14 @@ use futures_util::future::join_all;
 use super::arms::{Arms, HeldArm};
 use super::backing::BelowState;
 use super::buffer::TrackBuffer;
+use super::claim::Claim;
 use super::eager::{AllocPurpose, EagerAllocator, Head, Run};
 use super::format::Key;
 use super::layout::Layout;
 use super::map_state::MapState;
 use super::marks::Marks;
 use super::options::Options;
+use super::promises::Promises;
 use super::space::Space;
 use super::transaction::Garbage;
 use crate::device::{Data, Device, DeviceError, WriteFlags};
@@ -107,7 +109,9 @@ pub(super) struct State {
     /// Empty where there are no snapshots.
     pub(super) shares: Vec<u8>,
     /// Blocks admitted and not yet taken.
-    reserved: u64,
+    pub(super) reserved: u64,
+    /// Logical blocks that have room whatever else is written.
+    pub(super) promises: Promises,
     /// Blocks taken and not yet mapped.
     in_flight: u64,
     pub(super) buffer: TrackBuffer,
@@ -130,16 +134,6 @@ pub(super) enum CommitScope {
     Promised,
     /// Those, and some of the blocks that idle work has moved.
     Few,
-}
-
-/// Where more free blocks can come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Prospect {
-    /// A transaction.
-    Pending,
-    /// Requests that are under way.
-    Busy,
-    None,
 }
 
 macro_rules! counts {
@@ -192,6 +186,7 @@ impl State {
             doomed: BTreeSet::new(),
             shares: Vec::new(),
             reserved: 0,
+            promises: Promises::default(),
             in_flight: 0,
             buffer: TrackBuffer::new(0),
             read_in_order: Marks::default(),
@@ -231,6 +226,7 @@ impl State {
             debug_assert!(!self.pins.contains_key(&new), "V1: a block that is written has no reader");
             self.owner[new as usize] = logical + 1;
             self.in_flight -= 1;
+            self.promises.end(logical..logical + 1);
         }
         if old == new {
             return;
@@ -290,6 +286,11 @@ impl State {
         }
     }
 
+    /// Some blocks are being taken or read, and may be given back.
+    pub(super) fn is_taking(&self) -> bool {
+        self.reserved + self.in_flight > 0 || !self.doomed.is_empty()
+    }
+
     /// Blocks taken and not yet mapped or referenced.
     pub(super) fn copies_under_way(&self) -> u64 {
         self.in_flight
@@ -315,6 +316,15 @@ impl State {
             self.space.give(block);
         }
         self.in_flight -= u64::from(run.blocks);
+    }
+
+    /// Gives back blocks that were taken and have found no room below; they may be taken again elsewhere.
+    fn give_back_without_room(&mut self, run: Run, was_written: bool) {
+        let blocks = run.first..run.first + run.blocks;
+        let unbacked: Vec<u32> =
+            blocks.filter(|&block| was_written || !self.space.are_backed(block..block + 1)).collect();
+        self.give_back(run);
+        unbacked.into_iter().for_each(|block| self.space.set_backed(block, false));
     }
 
     /// Keeps a block from being reused; 0 is none.
@@ -397,54 +407,6 @@ impl Core {
         if self.commit_each_write { self.durable_flags() } else { WriteFlags::NONE }
     }
 
-    /// Waits until `blocks` may be taken (V3).
-    pub(super) async fn admit(self: &Rc<Self>, blocks: u64) -> Result<(), DeviceError> {
-        loop {
-            self.check_writable()?;
-            if self.try_admit(blocks) {
-                return Ok(());
-            }
-            let changed = self.changed.wait();
-            match self.prospect() {
-                Prospect::Pending => self.commit().await?,
-                Prospect::Busy => changed.await,
-                Prospect::None => {
-                    // Blocks may be about to be freed: once no transaction is under way, they are free.
-                    drop(self.commit_gate.enter().await);
-                    if self.try_admit(blocks) {
-                        return Ok(());
-                    }
-                    // Or another request has taken them, and will give others back.
-                    if self.prospect() == Prospect::None {
-                        let bytes = blocks * u64::from(self.layout.block_bytes());
-                        return Err(DeviceError::NoSpace { at: Sector::ZERO, bytes });
-                    }
-                }
-            }
-        }
-    }
-
-    fn prospect(&self) -> Prospect {
-        let state = self.state.borrow();
-        if !state.pending.is_empty() || self.log.is_undecided() {
-            Prospect::Pending
-        } else if state.reserved + state.in_flight > 0 || !state.doomed.is_empty() {
-            Prospect::Busy
-        } else {
-            Prospect::None
-        }
-    }
-
-    /// Admits a request for `blocks`, if that many are free.
-    pub(super) fn try_admit(&self, blocks: u64) -> bool {
-        let mut state = self.state.borrow_mut();
-        let fits = state.space.ready_blocks() >= self.layout.margin + state.reserved + blocks;
-        if fits {
-            state.reserved += blocks;
-        }
-        fits
-    }
-
     /// Takes up to `blocks` of the admitted ones.
     fn take(&self, busy: &[bool], purpose: AllocPurpose, blocks: u32) -> Option<Run> {
         let head = self.head(busy);
@@ -473,14 +435,27 @@ impl Core {
 
     /// Takes up to `blocks` of the admitted ones when `address` has its turn, and holds the arm that reaches them,
     /// where there is one. Idle work has no address.
+    ///
+    /// # Errors
+    /// Device errors; then no block is taken.
     async fn choose(
         &self,
         purpose: AllocPurpose,
         address: Option<u32>,
         blocks: u32,
-    ) -> Option<(Run, Option<HeldArm<'_>>)> {
+    ) -> Result<Option<(Run, Option<HeldArm<'_>>)>, DeviceError> {
         if self.below.head().is_none() {
-            return self.take(&[], purpose, blocks).map(|run| (run, None));
+            while let Some(run) = self.take(&[], purpose, blocks) {
+                let backed = self.back(run).await;
+                if let Ok(true) = backed {
+                    return Ok(Some((run, None)));
+                }
+                let mut state = self.state.borrow_mut();
+                state.give_back_without_room(run, false);
+                state.reserved += u64::from(run.blocks);
+                backed?;
+            }
+            return Ok(None);
         }
         self.leave_track();
         let place = self.arms.queue(address.unwrap_or(u32::MAX));
@@ -491,10 +466,10 @@ impl Core {
                 if let Some(address) = address {
                     place.leave(address.saturating_add(run.blocks));
                 }
-                return Some((run, Some(arm)));
+                return Ok(Some((run, Some(arm))));
             }
             if !busy.contains(&true) {
-                return None;
+                return Ok(None);
             }
             place.another().await;
         }
@@ -525,9 +500,16 @@ impl Core {
         let mut writes = Vec::new();
         while left > 0 && result.is_ok() {
             let next = address.map(|address| address + (blocks - left));
-            let Some((run, arm)) = self.choose(purpose, next, left).await else {
-                result = Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: data.len() as u64 });
-                break;
+            let (run, arm) = match self.choose(purpose, next, left).await {
+                Ok(Some(chosen)) => chosen,
+                Ok(None) => {
+                    result = Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: data.len() as u64 });
+                    break;
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
             };
             let from = (blocks - left) as usize * self.block_bytes();
             let part = data.slice(from..from + run.blocks as usize * self.block_bytes());
@@ -542,7 +524,11 @@ impl Core {
                 None => writes.push(write),
             }
         }
-        for written in join_all(writes).await {
+        let mut without_room = BTreeSet::new();
+        for (run, written) in runs.iter().zip(join_all(writes).await) {
+            if let Err(DeviceError::NoSpace { .. }) = written {
+                without_room.insert(run.first);
+            }
             result = result.and(written);
         }
         count(&self.counts.blocks_written, u64::from(blocks - left));
@@ -560,7 +546,12 @@ impl Core {
             if !matches!(error, DeviceError::NoSpace { .. }) && state.stopped.is_none() {
                 state.stopped = Some(error.to_string());
             }
-            runs.iter().for_each(|&run| state.give_back(run));
+            for &run in &runs {
+                match without_room.contains(&run.first) {
+                    true => state.give_back_without_room(run, true),
+                    false => state.give_back(run),
+                }
+            }
             debug_assert!(u64::from(left) <= state.reserved, "what was reserved is given back once");
             state.reserved -= u64::from(left);
         }
@@ -576,7 +567,7 @@ impl Core {
         while at < data.len() {
             let part = data.slice(at..(at + step).min(data.len()));
             let first = logical + (at / self.block_bytes()) as u32;
-            self.admit((part.len() / self.block_bytes()) as u64).await?;
+            self.admit(Claim::Write { first, blocks: (part.len() / self.block_bytes()) as u32 }).await?;
             let runs = self
                 .place(&part, AllocPurpose::Data, Some(first))
                 .await
@@ -600,8 +591,10 @@ impl Core {
     /// Unmaps blocks: they read as zeroes.
     pub(super) async fn forget(self: Rc<Self>, logical: u32, blocks: u32) -> Result<(), DeviceError> {
         self.check_writable()?;
+        self.stock_for_frees().await?;
         {
             let mut state = self.state.borrow_mut();
+            state.promises.end(logical..logical + blocks);
             for logical in logical..logical + blocks {
                 if state.map[logical as usize] != 0 {
                     state.set(logical, 0);
@@ -631,32 +624,55 @@ impl Core {
 
     /// Takes a free cell for a piece, and the arm that reaches it. A request waits for the transaction, so it does not
     /// queue behind data.
-    pub(super) async fn choose_cell(&self) -> Option<(u64, Option<HeldArm<'_>>)> {
+    ///
+    /// # Errors
+    /// Device errors; then no cell is taken.
+    pub(super) async fn choose_cell(&self) -> Result<Option<(u64, Option<HeldArm<'_>>)>, DeviceError> {
         if self.below.head().is_none() {
-            return self.take_cell(&[]).map(|cell| (cell, None));
+            while let Some((cell, is_first)) = self.take_cell(&[]) {
+                let block = self.layout.block_of(cell);
+                let backed = match is_first {
+                    true => self.back(Run { first: block, blocks: 1 }).await,
+                    false => Ok(true),
+                };
+                if let Ok(true) = backed {
+                    return Ok(Some((cell, None)));
+                }
+                let mut state = self.state.borrow_mut();
+                state.space.give_cell(cell);
+                state.space.set_backed(block, false);
+                backed?;
+            }
+            return Ok(None);
         }
         self.leave_track();
         loop {
             let freed = self.arms.freed();
             let busy = self.arms.busy();
             if busy.contains(&false) {
-                if let Some(cell) = self.take_cell(&busy) {
+                if let Some((cell, _)) = self.take_cell(&busy) {
                     let arm = self.arm_of(self.layout.block_of(cell));
-                    return Some((cell, Some(self.arms.hold(arm))));
+                    return Ok(Some((cell, Some(self.arms.hold(arm)))));
                 }
                 if !busy.contains(&true) {
-                    return None;
+                    return Ok(None);
                 }
             }
             freed.await;
         }
     }
 
-    fn take_cell(&self, busy: &[bool]) -> Option<u64> {
+    /// Takes a free cell; also returns whether it is the first one in use of its block.
+    fn take_cell(&self, busy: &[bool]) -> Option<(u64, bool)> {
         let head = self.head(busy);
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let cell = state.allocator.cell(&state.space, &self.layout, head)?;
+        let spare = match self.is_short(state) && state.space.spare_cells() > 0 {
+            true => state.allocator.spare_cell(&state.space, &self.layout),
+            false => None,
+        };
+        let cell = spare.or_else(|| state.allocator.cell(&state.space, &self.layout, head))?;
+        let is_first = state.space.is_free(self.layout.block_of(cell));
         state.space.take_cell(cell);
         debug_assert!(
             self.layout.superblock.is_above() || state.space.free_blocks() >= state.reserved,
@@ -664,7 +680,7 @@ impl Core {
         );
         let block = self.layout.block_of(cell);
         state.buffer.forget(state.space.tracks.track_of(block), block..block + 1);
-        Some(cell)
+        Some((cell, is_first))
     }
 
     /// Writes one cell.

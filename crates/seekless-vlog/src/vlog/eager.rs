@@ -25,8 +25,8 @@
 //! and the soonest is taken, as in EW-Array \[zh02\].
 //!
 //! Without a head, data follows data in address order: through a stretch that was empty, then the next empty one, and
-//! when there is none, any free block. Pieces fill blocks of their own. Only blocks that are ready count as free there:
-//! those with storage below (S3 of [`super::space`]).
+//! when there is none, any free block. Pieces fill blocks of their own. Where storage below is full, or the owner above says
+//! so, only blocks that are ready count as free: those with storage below (S3 of [`super::space`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -123,8 +123,8 @@ impl EagerAllocator {
             "V3: no more blocks are chosen than were asked for, and at least one"
         );
         debug_assert!(
-            found.is_none_or(|run| (run.first..run.first + run.blocks).all(|block| space.is_ready(block))),
-            "V1: what is chosen is free, and ready (S3)"
+            found.is_none_or(|run| (run.first..run.first + run.blocks).all(|block| space.may_take(block))),
+            "V1: what is chosen is free, and ready where it has to be (S3)"
         );
         debug_assert!(
             found.is_none_or(|run| !self.avoids(space.tracks.track_of(run.first))),
@@ -347,7 +347,7 @@ impl EagerAllocator {
         let here = tracks.track_of(self.cursor);
         let in_track = |track: u32, from: u32| {
             let blocks = tracks.blocks(track);
-            let first = (from.max(blocks.start)..blocks.end).find(|&block| space.is_ready(block))?;
+            let first = (from.max(blocks.start)..blocks.end).find(|&block| space.may_take(block))?;
             Some(extend(space, Run { first, blocks: count }, blocks.end))
         };
         let good = |track: u32| match purpose {
@@ -355,14 +355,14 @@ impl EagerAllocator {
             AllocPurpose::FillHole => !space.is_empty(track),
             AllocPurpose::Sequential => space.is_empty(track),
         };
-        let usable = |track: u32| !self.avoids(track) && space.track_ready(track) > 0 && good(track);
+        let usable = |track: u32| !self.avoids(track) && space.track_open(track) > 0 && good(track);
         let mut found = None;
         if purpose == AllocPurpose::Data {
             if usable(here) {
                 found = in_track(here, self.cursor);
             }
             if found.is_none() {
-                let next = space.next_ready_empty((here + 1) % tracks.count()).filter(|&track| !self.avoids(track));
+                let next = space.next_open_empty((here + 1) % tracks.count()).filter(|&track| !self.avoids(track));
                 found = next.and_then(|track| in_track(track, 0));
             }
         }
@@ -408,7 +408,7 @@ fn kept(space: &Space, track: u32, track_fill_reserve: u32) -> u32 {
 /// `run`, extended as far as its blocks are free and before `end`.
 fn extend(space: &Space, run: Run, end: u32) -> Run {
     let wanted = run.first..run.first.saturating_add(run.blocks.max(1)).min(end);
-    let blocks = wanted.take_while(|&block| space.is_ready(block)).count() as u32;
+    let blocks = wanted.take_while(|&block| space.may_take(block)).count() as u32;
     Run { blocks, ..run }
 }
 

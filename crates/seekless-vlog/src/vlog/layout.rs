@@ -327,6 +327,12 @@ impl Layout {
         ANCHORS
     }
 
+    /// The region of an append-only log, as first sector and length.
+    pub fn append_region(&self) -> Option<(Sector, u64)> {
+        let blocks = u64::from(self.region.1 - self.region.0);
+        (blocks > 0).then(|| (self.sector_of(self.region.0), blocks * self.block_sectors))
+    }
+
     /// Blocks with landmarks, in order.
     pub fn landmarks(&self) -> &[u32] {
         &self.superblock.landmarks[..self.landmarks]

@@ -29,13 +29,17 @@ impl Core {
     pub(super) fn manage_backing(&self) -> bool {
         let is_managed = !self.options.read_only && self.below.head().is_none();
         if is_managed {
-            self.state.borrow_mut().space.manage_backing();
+            let mut state = self.state.borrow_mut();
+            state.space.manage_backing();
+            // R2 of the room of a disk; an owner above takes only what it has provisioned.
+            state.space.restrict(self.layout.superblock.is_above());
         }
         is_managed
     }
 
-    /// Allocates storage below until `target` blocks are ready, and keeps `keep` of them when the storage below becomes full.
-    /// Gives up after `refused_max` failures. Returns true if more is ready now than at the time of the call.
+    /// Allocates storage below until `target` blocks are ready. On full storage, an owner above keeps `keep` of them, and a disk
+    /// looks for so many everywhere, once. Gives up after `refused_max` failures. Returns true if more is ready now than at the
+    /// time of the call.
     ///
     /// # Errors
     /// Those of the device, except for a lack of space.
@@ -57,10 +61,22 @@ impl Core {
         }
         let tried = self.provision_in_order(target).await?;
         if let Some(track) = tried {
-            refused = 1 + self.provision_anywhere(track, target, refused_max).await?;
+            if !self.layout.superblock.is_above() {
+                self.provision_beginning(track).await?;
+            }
+            refused = 1 + self.provision_anywhere(track, target, refused_max, RUN_BLOCKS_MIN).await?;
+            // What was kept ready may be shorter.
+            let is_missing = self.state.borrow().space.ready_blocks() < keep;
+            if is_missing && !self.layout.superblock.is_above() && !self.state.borrow().below.is_searched {
+                refused += self.provision_anywhere(track, keep, refused_max, 1).await?;
+            }
         }
         let mut state = self.state.borrow_mut();
         state.below.is_full = refused > 0;
+        state.below.is_searched |= refused > 0;
+        if !self.layout.superblock.is_above() {
+            state.space.restrict(refused > 0);
+        }
         let has_more = state.space.ready_blocks() > before;
         drop(state);
         self.changed.notify();
@@ -106,9 +122,29 @@ impl Core {
         Ok(None)
     }
 
+    /// Allocates storage for as much of the beginning of a track as there is room for, when there is none for all: a host
+    /// may have allocated it already.
+    async fn provision_beginning(&self, track: u32) -> Result<(), DeviceError> {
+        let Some(&(mut first, length)) = self.state.borrow().space.unready_runs(track).first() else { return Ok(()) };
+        let mut step = length / 2;
+        while step > 0 {
+            if self.provision_run(first, step).await? {
+                first += step;
+            }
+            step /= 2;
+        }
+        Ok(())
+    }
+
     /// Looks for storage that an earlier life has left, when there is no new one: in partly used tracks, then in empty
     /// ones, from where the last search ended. Returns how many attempts failed.
-    async fn provision_anywhere(&self, refused: u32, target: u64, refused_max: u32) -> Result<u32, DeviceError> {
+    async fn provision_anywhere(
+        &self,
+        refused: u32,
+        target: u64,
+        refused_max: u32,
+        run_blocks_min: u32,
+    ) -> Result<u32, DeviceError> {
         let (partly, empty) = {
             let state = self.state.borrow();
             let last = if state.below.is_full { state.below.refused_last } else { refused };
@@ -132,7 +168,7 @@ impl Core {
                     continue;
                 }
                 failures += 1;
-                if length >= 2 * RUN_BLOCKS_MIN {
+                if length >= 2 * run_blocks_min {
                     runs.push((first + length / 2, length - length / 2));
                     runs.push((first, length / 2));
                 }
@@ -173,13 +209,13 @@ impl Core {
         Ok(true)
     }
 
-    /// Allocates storage for free blocks that are not ready; nothing else takes them. False when there is no room.
+    /// Allocates storage for blocks that were free and not ready. False when there is no room.
     async fn provision_run(&self, first: u32, length: u32) -> Result<bool, DeviceError> {
         let sectors = u64::from(length) * self.layout.block_sectors;
         match self.below.provision(self.layout.sector_of(first), sectors).await {
             Ok(()) => {
                 let mut state = self.state.borrow_mut();
-                (first..first + length).for_each(|block| state.space.mark_ready(block, true));
+                (first..first + length).for_each(|block| state.space.set_backed(block, true));
                 Ok(true)
             }
             Err(DeviceError::NoSpace { .. }) => Ok(false),
@@ -187,13 +223,15 @@ impl Core {
         }
     }
 
-    /// Allocates storage for what has a fixed place and is written again: a sparse copy of the device has none there.
+    /// Allocates storage for what has a fixed place and is written again: a sparse copy of the device may have none there.
     ///
     /// # Errors
     /// Those of the device, except for a lack of space.
-    pub(super) async fn provision_anchors(&self) -> Result<(), DeviceError> {
-        for at in self.layout.anchors() {
-            match self.below.provision(Sector(at), FIXED_BYTES as u64 / SECTOR_BYTES).await {
+    pub(super) async fn provision_fixed(&self) -> Result<(), DeviceError> {
+        let anchors = self.layout.anchors().map(|at| (Sector(at), FIXED_BYTES as u64 / SECTOR_BYTES));
+        let region = self.layout.append_region();
+        for (at, sectors) in anchors.into_iter().chain(region) {
+            match self.below.provision(at, sectors).await {
                 // A write that finds no room says so.
                 Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
                 Err(error) => return Err(error),

@@ -7,12 +7,13 @@
 //! Invariants
 //!   H1  A snapshot exists exactly when its label is mapped. Its entries are changed in the transaction in which its
 //!       label is.
-//!   H2  wo entries map the same block only if they are at the same logical address, in different maps.
+//!   H2  Two entries map the same block only if they are at the same logical address, in different maps.
 
 use std::rc::Rc;
 
 use async_trait::async_trait;
 
+use super::claim::Claim;
 use super::core::Core;
 use super::eager::AllocPurpose;
 use super::format::{Label, NAME_BYTES_MAX};
@@ -73,7 +74,7 @@ impl Core {
             return Err(SnapshotError::Full { most });
         };
         let label = Label::new(&name, self.rt.wall().seconds).to_block(self.layout.block_bytes());
-        self.admit(1).await?;
+        self.admit(Claim::Label).await?;
         let runs = self.place(&Data::from_slice(&label), AllocPurpose::Data, None).await?;
         debug_assert_eq!(runs.len(), 1, "H1: a label is in one block");
         let block = runs.first().map_or(0, |run| run.first);

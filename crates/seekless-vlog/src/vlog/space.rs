@@ -7,8 +7,10 @@
 //!       size of the disk.
 //!   S3  Where storage below is allocated on demand, a free block is *ready* if it is known to have some; see
 //!       [`super::provision`]. Everywhere else, every free block is.
+//!   S4  `spare_cells` counts the free cells of blocks with used ones.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::backing::Backing;
 use super::layout::Layout;
@@ -30,6 +32,7 @@ pub struct Space {
     /// Free blocks of each cylinder, and its partly used blocks.
     cylinder_free: Vec<u32>,
     cylinder_broken: Vec<u32>,
+    spare_cells: u64,
     /// S3; `None` where every free block is ready.
     backing: Option<Backing>,
 }
@@ -50,6 +53,7 @@ impl Space {
             empty_usable: BTreeMap::new(),
             cylinder_free: vec![0; tracks.cylinder_count() as usize],
             cylinder_broken: vec![0; tracks.cylinder_count() as usize],
+            spare_cells: 0,
             backing: None,
             tracks,
         };
@@ -130,7 +134,7 @@ impl Space {
     }
 
     /// Empty tracks of a range, in order.
-    pub fn empty_in(&self, tracks: std::ops::Range<u32>) -> impl Iterator<Item = u32> {
+    pub fn empty_in(&self, tracks: Range<u32>) -> impl Iterator<Item = u32> {
         self.empty.range(tracks).copied()
     }
 
@@ -149,6 +153,52 @@ impl Space {
         self.backing = Some(Backing::new(self.used.len(), self.tracks.count()));
     }
 
+    pub fn is_managed(&self) -> bool {
+        self.backing.is_some()
+    }
+
+    /// Whether only ready blocks may be taken, as is so at first; otherwise all free ones may.
+    pub fn restrict(&mut self, is_strict: bool) {
+        if let Some(backing) = &mut self.backing {
+            backing.is_strict = is_strict;
+        }
+    }
+
+    fn strict(&self) -> Option<&Backing> {
+        self.backing.as_ref().filter(|backing| backing.is_strict)
+    }
+
+    /// The block is free, and may be taken.
+    pub fn may_take(&self, block: u32) -> bool {
+        self.is_free(block) && self.strict().is_none_or(|backing| backing.has(block))
+    }
+
+    /// Blocks of a track that may be taken.
+    pub fn track_open(&self, track: u32) -> u32 {
+        self.strict().map_or(self.track_free(track), |backing| backing.track_ready(track))
+    }
+
+    /// The first track from `track` on whose usable blocks may all be taken, wrapping at the end.
+    pub fn next_open_empty(&self, track: u32) -> Option<u32> {
+        self.strict().map_or_else(|| self.next_empty(track), |backing| backing.next_empty(track))
+    }
+
+    /// All blocks of a run, free or not, have storage below.
+    pub fn are_backed(&self, mut run: Range<u32>) -> bool {
+        self.backing.as_ref().is_none_or(|backing| run.all(|block| backing.has(block)))
+    }
+
+    /// The end of a run that was taken, and of the free blocks behind it on its track that are not ready.
+    pub fn unbacked_end(&self, run: Range<u32>) -> u32 {
+        let end = self.tracks.blocks(self.tracks.track_of(run.start)).end;
+        (run.end..end).find(|&block| !self.is_free(block) || self.is_ready(block)).unwrap_or(end)
+    }
+
+    /// Free cells of blocks with used ones.
+    pub fn spare_cells(&self) -> u64 {
+        self.spare_cells
+    }
+
     /// S3: a write to this free block finds storage below.
     pub fn is_ready(&self, block: u32) -> bool {
         self.is_free(block) && self.backing.as_ref().is_none_or(|backing| backing.has(block))
@@ -161,11 +211,6 @@ impl Space {
     /// Ready blocks of a track.
     pub fn track_ready(&self, track: u32) -> u32 {
         self.backing.as_ref().map_or(self.track_free(track), |backing| backing.track_ready(track))
-    }
-
-    /// The first track from `track` on whose usable blocks are all free and ready, wrapping at the end.
-    pub fn next_ready_empty(&self, track: u32) -> Option<u32> {
-        self.backing.as_ref().map_or_else(|| self.next_empty(track), |backing| backing.next_empty(track))
     }
 
     /// Runs of free blocks of a track that are not ready, as first block and length.
@@ -183,13 +228,12 @@ impl Space {
         runs
     }
 
-    /// Records whether a free block has storage below (S3).
-    pub fn mark_ready(&mut self, block: u32, is_ready: bool) {
+    /// Records whether a block has storage below (S3). One that is given back has, unless this is said afterwards.
+    pub fn set_backed(&mut self, block: u32, is_backed: bool) {
         let (track, is_free) = (self.tracks.track_of(block), self.is_free(block));
         let Some(backing) = &mut self.backing else { return };
-        debug_assert!(is_free, "S3: only a free block changes what is below it");
-        if backing.set(block, is_ready) {
-            backing.count(track, is_ready);
+        if backing.set(block, is_backed) && is_free {
+            backing.count(track, is_backed);
             self.sort_ready(track);
         }
     }
@@ -265,6 +309,10 @@ impl Space {
             return Err(format!("S1: {} blocks are free by the books, {free} by the recount", self.free_blocks));
         }
         self.check_ready()?;
+        let spare: u64 = self.used.iter().map(|&used| self.spare_of(used)).sum();
+        if spare != self.spare_cells {
+            return Err(format!("S4: {} cells are spare by the books, {spare} by the recount", self.spare_cells));
+        }
         let said = self.cylinder_free.iter().copied().zip(self.cylinder_broken.iter().copied());
         match said.zip(&cylinders).position(|(said, &found)| said != found) {
             Some(cylinder) => {
@@ -280,7 +328,7 @@ impl Space {
         for track in (0..self.tracks.count()).filter(|_| self.backing.is_some()) {
             let ready = self.tracks.blocks(track).filter(|&block| self.is_ready(block)).count() as u32;
             sum += u64::from(ready);
-            let is_listed = self.next_ready_empty(track) == Some(track);
+            let is_listed = self.backing.as_ref().and_then(|backing| backing.next_empty(track)) == Some(track);
             if ready != self.track_ready(track) || is_listed != (ready > 0 && ready == self.track_usable(track)) {
                 let said = self.track_ready(track);
                 return Err(format!("S3: track {track} has {said} ready blocks by the books, {ready} by the recount"));
@@ -299,6 +347,7 @@ impl Space {
         let track = self.tracks.track_of(block);
         let cylinder = self.tracks.cylinder_of(track) as usize;
         let is_broken = |used: u8| u32::from(used != 0 && used != self.full);
+        self.spare_cells = self.spare_cells + self.spare_of(used) - self.spare_of(before);
         self.cylinder_broken[cylinder] = self.cylinder_broken[cylinder] + is_broken(used) - is_broken(before);
         match (before == 0, used == 0) {
             (true, false) => {
@@ -336,6 +385,11 @@ impl Space {
                 && self.track_free[track as usize] <= self.cylinder_free[cylinder],
             "S1: what is free on a track is free in its cylinder, and on the disk"
         );
+    }
+
+    /// Free cells of a block with such cells in use, if it has some (S4).
+    fn spare_of(&self, used: u8) -> u64 {
+        if used == 0 { 0 } else { u64::from(self.cells_per_block - used.count_ones()) }
     }
 
     /// S3, after the number of ready blocks of a track has changed.

@@ -176,7 +176,7 @@ impl Store {
     /// Those of the device, except for a lack of space.
     pub async fn manage_backing(&self) -> Result<(), DeviceError> {
         match self.core.manage_backing() {
-            true => self.core.provision_anchors().await,
+            true => self.core.provision_fixed().await,
             false => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::buffer::TrackBuffer;
+use super::claim::Claim;
 use super::core::{CommitScope, Core};
 use super::layout::{Layout, MapLog, Plan};
 use super::open::{RecoveredMap, Superblocks, format, occupy, recover_timed, superblocks_of_blocks};
@@ -47,6 +48,9 @@ impl Vld {
         let mended = if options.read_only { 0 } else { superblocks.mend(&device).await };
         let vld = Vld::around(rt, device, layout, options, found, 0);
         core::count(&vld.core.counts.superblocks_mended, mended);
+        if vld.core.manage_backing() {
+            vld.core.provision_fixed().await?;
+        }
         Ok(vld)
     }
 
@@ -266,6 +270,25 @@ impl BlockDevice for Vld {
         let work = async move {
             let _active = active;
             core.forget(first, count).await
+        };
+        self.core.rt.spawn(work).await
+    }
+
+    /// Promises room for the next write of each block, as long as it is neither written nor discarded. A block that is mapped needs
+    /// none, unless a snapshot has it, too: there is always room to write over it. A start knows of no promises.
+    async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let bytes = sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES;
+        self.geometry.check(at, bytes)?;
+        let Some((first, blocks)) = self.core.blocks(at, bytes) else { return Ok(()) };
+        // A drive has all of its storage.
+        if !self.core.state.borrow().space.is_managed() {
+            return Ok(());
+        }
+        let core = self.core.clone();
+        let work = async move {
+            let promised = core.admit(Claim::Promise { first, blocks }).await;
+            let bytes = blocks as usize * core.block_bytes();
+            promised.map_err(|error| core.at_logical_address(error, first, bytes))
         };
         self.core.rt.spawn(work).await
     }

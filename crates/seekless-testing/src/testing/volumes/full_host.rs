@@ -49,6 +49,11 @@ impl Host {
         self.allocated.borrow().len() as u64
     }
 
+    /// Whether the file has a block.
+    pub fn has(&self, block: u64) -> bool {
+        self.allocated.borrow().contains(&block)
+    }
+
     /// Another program fills the host.
     pub fn fill(&self) {
         self.room.set(0);

@@ -177,7 +177,11 @@ impl TreeCommit<'_> {
         let mut early = Vec::new();
         let (_, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
         for (number, piece) in others.iter().enumerate() {
-            let Some((cell, arm)) = self.core.choose_cell().await else { return Err(Failed::no_space(cells)) };
+            let (cell, arm) = match self.core.choose_cell().await {
+                Ok(Some(chosen)) => chosen,
+                Ok(None) => return Err(Failed::no_space(cells)),
+                Err(error) => return Err(Failed::early(error, &cells)),
+            };
             let bytes = self.encode(transaction, number, piece, cell, &cells);
             cells.push(cell);
             let write = self.core.write_early(cell, bytes);
@@ -201,10 +205,9 @@ impl TreeCommit<'_> {
         debug_assert!(self.core.commit_gate.is_held(), "V2: one transaction is written after the other");
         let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
         debug_assert_eq!(others.len(), early.len(), "C1: the other pieces have been written");
-        let Some((cell, arm)) = self.core.choose_cell().await else {
-            let error = DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 };
-            return Err(FailedTail { error, is_written: false });
-        };
+        let chosen = self.core.choose_cell().await;
+        let chosen = chosen.and_then(|found| found.ok_or(DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 }));
+        let (cell, arm) = chosen.map_err(|error| FailedTail { error, is_written: false })?;
         let bytes = self.encode(transaction, others.len(), last, cell, early);
         let written = match self.aim(cell).await {
             Ok(()) => {

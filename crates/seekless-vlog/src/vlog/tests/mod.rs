@@ -6,6 +6,7 @@ mod commit;
 mod cuts;
 mod damage;
 mod eager;
+mod full_host;
 mod idle;
 mod reads;
 mod snapshots;
