@@ -4,7 +4,10 @@
 //! before it has changed anything and names what it needs. The caller fetches that and runs the step again from its
 //! start. So no step waits in the middle of a change, and no other code sees a partial one.
 //!
-//! A file system chooses what its steps can need, `N`: a block to be read, clean segments to wait for.
+//! A file system chooses what its steps can need, `N`: a block to be read, clean segments to wait for. Its state counts its
+//! changes in debug builds, so that each step that needs something is checked to have changed nothing.
+
+use std::fmt::Debug;
 
 use super::{FsError, FsResult};
 
@@ -25,6 +28,30 @@ impl<N> From<FsError> for Stop<N> {
     }
 }
 
+/// How often a part of a state was changed; 0 in builds without debug assertions. What is only a hint does not count, and neither
+/// does what the step would find again: content as it was read, or the order in which memory is given up.
+#[derive(Default, Debug)]
+pub struct Changes(u64);
+
+impl Changes {
+    /// Counts a change.
+    pub fn note(&mut self) {
+        if cfg!(debug_assertions) {
+            self.0 += 1;
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A state that counts its changes.
+pub trait CountsChanges {
+    /// The changes of all its parts so far.
+    fn changes(&self) -> u64;
+}
+
 /// The result of a step that searches a bounded range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Searched {
@@ -42,6 +69,19 @@ pub fn fail<T, N>(error: FsError) -> Step<T, N> {
 /// Ends a step that needs something.
 pub fn need<T, N>(needed: impl Into<N>) -> Step<T, N> {
     Err(Stop::Need(needed.into()))
+}
+
+/// Runs `step` once.
+///
+/// # Panics
+/// In debug builds, when the step has changed something and then needs something: run again, it would change that twice.
+pub fn attempt<S: CountsChanges, T, N: Debug>(state: &mut S, step: impl FnOnce(&mut S) -> Step<T, N>) -> Step<T, N> {
+    let before = state.changes();
+    let result = step(state);
+    if let Err(Stop::Need(needed)) = &result {
+        debug_assert_eq!(before, state.changes(), "a step changes nothing before it has all that it needs: {needed:?}");
+    }
+    result
 }
 
 /// Runs `step` until it ends with a result. `fetch` brings in what it needs.
@@ -68,6 +108,56 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[derive(Default)]
+    struct Toy {
+        value: u32,
+        changes: Changes,
+    }
+
+    impl CountsChanges for Toy {
+        fn changes(&self) -> u64 {
+            self.changes.count()
+        }
+    }
+
+    impl Toy {
+        fn add(&mut self, more: u32) {
+            self.value += more;
+            self.changes.note();
+        }
+    }
+
+    /// A step may change something and end, or need something, or change something and fail.
+    #[test]
+    fn a_step_that_ends_may_have_changed_something() {
+        let mut toy = Toy::default();
+        assert!(
+            attempt::<_, _, u32>(&mut toy, |toy| {
+                toy.add(1);
+                Ok(())
+            })
+            .is_ok()
+        );
+        assert!(matches!(attempt::<_, (), u32>(&mut toy, |_| need(7u32)), Err(Stop::Need(7))));
+        let failed = attempt::<_, (), u32>(&mut toy, |toy| {
+            toy.add(1);
+            fail(FsError::Stale)
+        });
+        assert!(matches!(failed, Err(Stop::Fail(FsError::Stale))));
+        assert_eq!(toy.value, 2);
+    }
+
+    /// A step that changes something before it has all that it needs is noticed.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a step changes nothing before it has all that it needs: 7")]
+    fn a_change_before_a_need_is_noticed() {
+        let _ = attempt::<_, (), u32>(&mut Toy::default(), |toy| {
+            toy.add(1);
+            need(7u32)
+        });
+    }
 
     /// A step sees everything that it asked for, one thing at a time, and its caller gets the first error.
     #[test]

@@ -160,6 +160,7 @@ impl State {
         if self.frags_available() < blocks * frag || self.totals.nbfree - self.promised_blocks < blocks {
             return fail(FsError::NoSpace);
         }
+        self.changes.note();
         self.promised_blocks += blocks;
         let other = self.promises.insert(ino, blocks);
         debug_assert_eq!(other, None, "one task at a time writes a file");
@@ -286,8 +287,9 @@ impl State {
         let kind = self.data_kind(ino, lbn)?;
         let inode = self.inode(ino)?.inode;
         let preferred = self.preferred_block(ino, lbn, lbn as usize, &inode.db);
-        let wanted = self.tail_request(new);
+        let (wanted, optim) = self.tail_request(new);
         let moved = self.take_frags(ino, preferred, wanted)?;
+        self.superblock.optim = optim;
         if wanted > new {
             // A whole block was allocated, so that the next growth finds the fragments behind free.
             self.free_frags(moved + new, wanted - new)?;
@@ -311,20 +313,16 @@ impl State {
     }
 
     /// How many fragments to request when a tail of `new` moves: a whole block to save time, or exactly what is needed
-    /// to save space, depending on how fragmented the free space is.
-    fn tail_request(&mut self, new: u32) -> u32 {
+    /// to save space, depending on how fragmented the free space is. Also says which of the two is saved from then on.
+    fn tail_request(&self, new: u32) -> (u32, u32) {
         let (dsize, minfree) = (i64::from(self.layout.dsize), i64::from(self.layout.minfree));
-        let loose = self.totals.nffree;
-        if self.superblock.optim == OPTIM_SPACE {
-            if minfree >= 5 && loose <= dsize * minfree / (2 * 100) {
-                self.superblock.optim = OPTIM_TIME;
-            }
-            return new;
+        let (loose, optim) = (self.totals.nffree, self.superblock.optim);
+        match optim == OPTIM_SPACE {
+            true if minfree >= 5 && loose <= dsize * minfree / (2 * 100) => (new, OPTIM_TIME),
+            true => (new, OPTIM_SPACE),
+            false if loose >= dsize * (minfree - 2) / 100 => (self.layout.frag, OPTIM_SPACE),
+            false => (self.layout.frag, optim),
         }
-        if loose >= dsize * (minfree - 2) / 100 {
-            self.superblock.optim = OPTIM_SPACE;
-        }
-        self.layout.frag
     }
 
     /// Adds a new buffer of zeroes at `at`.

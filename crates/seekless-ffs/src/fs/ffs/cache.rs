@@ -15,6 +15,7 @@ use std::rc::{Rc, Weak};
 
 use super::numbers::{FragNo, GroupNo, InodeNo};
 use crate::device::Data;
+use crate::fs::step::Changes;
 
 /// Content of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +94,7 @@ pub(super) struct Cache {
     pub dirty_bytes: u64,
     pub in_flight_bytes: u64,
     watches: Vec<Weak<Watch>>,
+    pub changes: Changes,
 }
 
 /// Fragments written to the device, for a recount of the books that reads beside the cache.
@@ -119,6 +121,7 @@ impl Cache {
             dirty_bytes: 0,
             in_flight_bytes: 0,
             watches: Vec::new(),
+            changes: Changes::default(),
         }
     }
 
@@ -245,6 +248,7 @@ impl Cache {
 
     fn mark_dirty_since(&mut self, at: FragNo, clock: u64) {
         let Some(buffer) = self.buffers.get_mut(&at) else { return };
+        self.changes.note(); // It may have been dirty before, and changes again.
         if buffer.dirty.is_none() {
             buffer.dirty = Some(clock);
             let (bytes, owner) = (buffer.data.len() as u64, buffer.kind.owner());
@@ -304,6 +308,7 @@ impl Cache {
             .map(|(&start, _)| start)
             .collect();
         for start in found {
+            self.changes.note();
             self.remove_buffer(start);
         }
         let loads: Vec<FragNo> =

@@ -26,6 +26,8 @@ const LOOKED_AT_MAX: u64 = 4096;
 /// What remains to be done before block `lbn` of a file can be changed.
 enum Ready {
     Yes,
+    /// The pointer to a new indirect block was added: look again.
+    Linked,
     /// Write the new indirect block here, then add the pointer to it.
     NewIndirect {
         at: FragNo,
@@ -212,7 +214,7 @@ impl State {
     }
 
     /// Prepares the indirect blocks above `lbn`, one at a time: a new one has to be on the volume, full of zeroes,
-    /// before anything points to it.
+    /// before anything points to it. The step that adds the pointer does nothing else (S1).
     fn ready_indirect(&mut self, ino: InodeNo, lbn: u64, fresh: Option<(FragNo, usize)>) -> Step<Ready> {
         let Some(path) = self.layout.path(lbn) else { return fail(FsError::FileTooLarge) };
         let frag = self.layout.frag;
@@ -227,7 +229,7 @@ impl State {
                             Some((holder, slot)) => self.put_pointers(ino, holder, slot..slot + 1, new)?,
                         }
                         self.count_frags(ino, frag.into())?;
-                        at = new;
+                        return Ok(Ready::Linked);
                     }
                     _ => {
                         let preferred = self.preferred_block(ino, lbn, 0, &[]);
@@ -439,15 +441,20 @@ impl Ffs {
             }
         }
         let mut fresh = None;
-        while let Ready::NewIndirect { at, level } = self.step(|state| state.ready_indirect(ino, lbn, fresh)).await? {
-            if let Err(error) = self.write_in_order(at).await {
-                let frag = self.state.borrow().layout.frag;
-                self.step(|state| state.free_frags(at, frag)).await?;
-                return Err(error);
+        loop {
+            match self.step(|state| state.ready_indirect(ino, lbn, fresh)).await? {
+                Ready::Yes => return Ok(()),
+                Ready::Linked => fresh = None,
+                Ready::NewIndirect { at, level } => {
+                    if let Err(error) = self.write_in_order(at).await {
+                        let frag = self.state.borrow().layout.frag;
+                        self.step(|state| state.free_frags(at, frag)).await?;
+                        return Err(error);
+                    }
+                    fresh = Some((at, level));
+                }
             }
-            fresh = Some((at, level));
         }
-        Ok(())
     }
 
     /// Moves a tail to its copy: that is on the volume before the inode points to it, and the inode before the old place is

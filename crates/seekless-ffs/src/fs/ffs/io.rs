@@ -39,7 +39,7 @@ impl Ffs {
             if now > state.now || state.moved_tails.is_empty() {
                 state.now = now;
             }
-            step(&mut state)
+            step::attempt(&mut *state, &mut step)
         };
         step::complete(attempt, async |need| match need {
             Need::Buffer(load) => self.load(load).await,

@@ -500,8 +500,8 @@ impl Ffs {
             return Err(error);
         }
         self.step(|state| {
-            state.linkable.remove(&ino);
             let entry = state.entry(ino)?;
+            state.linkable.remove(&ino);
             state.count_lookup(ino);
             Ok(entry)
         })

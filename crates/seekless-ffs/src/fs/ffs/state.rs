@@ -5,9 +5,8 @@
 //! and starts the step again.
 //!
 //! Invariants
-//!   S1  A step changes nothing before it has everything that it needs. `ready_indirect` alone may set a pointer to a new
-//!       indirect block and then need another block; when it runs again, it finds the pointer set.
-//!       All others look up first: groups before they are searched, inodes and indirect blocks before they are changed.
+//!   S1  A step changes nothing before it has everything that it needs. It looks up first: groups before they are searched,
+//!       inodes and indirect blocks before they are changed. In debug builds each step that needs something is checked.
 //!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
 //!   S3  An inode in memory is the current one; the inode's block gets a copy when it is to be written.
 
@@ -22,7 +21,7 @@ use super::soft::records::{Soft, SoftInode};
 use super::{Counters, Metadata, Options};
 use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};
-use crate::fs::step;
+use crate::fs::step::{self, Changes, CountsChanges};
 pub(super) use crate::fs::step::{Searched, fail, need};
 use crate::fs::{Attr, Entry, FileKind, FsError, FsResult, PERMISSIONS};
 use crate::units::{FixedMap, Ino, WallTime};
@@ -144,6 +143,15 @@ pub(super) struct State {
     pub counters: Counters,
     /// With soft updates.
     pub soft: Option<Box<Soft>>,
+    /// Of everything but buffers and what soft updates remember, which count their own (S1).
+    pub changes: Changes,
+}
+
+impl CountsChanges for State {
+    fn changes(&self) -> u64 {
+        let soft = self.soft.as_deref().map_or(0, |soft| soft.changes.count());
+        self.changes.count() + self.cache.changes.count() + soft
+    }
 }
 
 /// See [`State::left_behind`].
@@ -208,6 +216,7 @@ impl State {
             generation: 0,
             counters: Counters::default(),
             soft: (options.metadata == Metadata::Softdep && !options.read_only).then(Box::default),
+            changes: Changes::default(),
         }
     }
 
@@ -336,6 +345,8 @@ impl State {
 
     /// The inode, to be changed.
     pub(super) fn inode_mut(&mut self, ino: InodeNo) -> Step<&mut Inode> {
+        self.inode(ino)?;
+        self.changes.note();
         let known = self.inode(ino)?;
         known.dirty = true;
         Ok(&mut known.inode)
@@ -381,6 +392,7 @@ impl State {
     }
 
     pub(super) fn count_lookup(&mut self, ino: InodeNo) {
+        self.changes.note();
         *self.users.entry(ino).or_insert(0) += 1;
     }
 
@@ -485,6 +497,7 @@ impl State {
     /// Keeps fragments that the file has no longer, until the volume does not have them in it either.
     pub(super) fn leave_behind(&mut self, ino: InodeNo, at: FragNo, frags: u32) {
         let since = self.cache.tick();
+        self.changes.note();
         self.left_behind.push(LeftBehind { ino, since, at, frags });
     }
 

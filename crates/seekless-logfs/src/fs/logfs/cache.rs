@@ -14,6 +14,7 @@ use super::is_internal;
 use super::shared_buffers::SharedBuffers;
 use super::tree::{BlockId, BlockKey};
 use crate::device::Data;
+use crate::fs::step::Changes;
 use crate::rt::cover;
 use crate::units::Ino;
 
@@ -84,6 +85,8 @@ pub(in crate::fs) struct Blocks {
     shared: SharedBuffers,
     /// Sum of `growth_bytes` over the dirty blocks.
     pub growth_bytes: u64,
+    /// Of dirty blocks.
+    pub changes: Changes,
 }
 
 impl Blocks {
@@ -101,6 +104,7 @@ impl Blocks {
             leaving_max: LEAVING_BLOCKS_MAX.min(clean_max / LEAVING_SHARE),
             shared: SharedBuffers::new(clean_max * BLOCK_BYTES / SPARE_SHARE),
             growth_bytes: 0,
+            changes: Changes::default(),
         }
     }
 
@@ -139,6 +143,7 @@ impl Blocks {
 
     pub(in crate::fs) fn insert_dirty(&mut self, id: BlockId, data: Data, dirty: Dirty) {
         debug_assert_eq!(data.len(), BLOCK_BYTES, "blocks in memory are whole");
+        self.changes.note();
         self.growth_bytes += dirty.growth_bytes;
         self.dirty_of_directories += u64::from(dirty.of_directory);
         let is_checked = !dirty.cleaned;
@@ -172,6 +177,7 @@ impl Blocks {
 
     fn remove_dirty(&mut self, id: BlockId) {
         if let Some(dirty) = self.dirty.remove(id) {
+            self.changes.note();
             debug_assert!(dirty.growth_bytes <= self.growth_bytes, "the sum is that of all dirty blocks");
             debug_assert!(!is_data(id) || self.dirty_data > 0, "dirty blocks of data are counted");
             debug_assert!(!dirty.of_directory || self.dirty_of_directories > 0, "those of directories are counted");
@@ -190,6 +196,7 @@ impl Blocks {
             self.leave_buffer(id, shared);
         }
         let cached = self.blocks.get_mut(id)?;
+        self.changes.note();
         cached.is_dirty.then(|| cached.data.make_mut())
     }
 

@@ -587,6 +587,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// `dirt` has the blocks of inodes that continue existing, in order.
     fn apply(self, dirt: Vec<(BlockId, Dirty)>, access: ReserveAccess) {
         let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor } = self;
+        state.changes.note();
         for id in removed {
             state.blocks.remove(id);
         }

@@ -11,7 +11,7 @@ use super::file::{self, ReadBlock, ReadExtent, ReadPiece};
 use super::format::*;
 use super::namespace::{self, NewFile};
 use super::read_ahead::ReadSpan;
-use super::state::{Searched, Stop};
+use super::state::{Searched, State, Stop};
 use super::tree::*;
 use super::{LogBackend, LogFs, xattr};
 use crate::device::{Buf, Counter, Data};
@@ -464,10 +464,13 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
 impl<L: LogBackend> LogFs<L> {
     /// Passes entries to `sink`. Returns false when the sink is full.
     async fn list_entries(&self, listed: &Listed, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
+        self.count_operation();
         let mut done = 0;
-        // What a repeated step has passed on before it does not pass on again.
-        self.operate(|state| {
-            for found in listed.entries().skip(done) {
+        // A lookup is a change. So a step that has passed something on ends before it needs something for the next entry, and
+        // another one goes on from there (S1).
+        let mut step = |state: &mut State<L>| {
+            let first = done;
+            for found in listed.entries().skip(first) {
                 let entry = match attributes.then(|| state.entry(found.ino)) {
                     None => None,
                     Some(Ok(entry)) => Some(entry),
@@ -476,19 +479,26 @@ impl<L: LogBackend> LogFs<L> {
                         done += 1;
                         continue;
                     }
+                    Some(Err(Stop::Need(_))) if done > first => return Ok(None),
                     Some(Err(stop)) => return Err(stop),
                 };
                 let (ino, kind, name, cookie) = (found.ino, found.kind, found.name, found.hash + COOKIES_BEFORE);
                 if !sink.add(&DirEntry { ino, kind, name, cookie, entry }) {
-                    return Ok(false);
+                    return Ok(Some(false));
                 }
                 done += 1;
                 if attributes {
                     state.count_lookup(ino);
                 }
             }
-            Ok(true)
-        })
-        .await
+            Ok(Some(true))
+        };
+        let has_room = loop {
+            if let Some(has_room) = self.run(&mut step).await? {
+                break has_room;
+            }
+        };
+        self.write_back_if_due()?;
+        Ok(has_room)
     }
 }

@@ -32,7 +32,7 @@ impl<L: LogBackend> LogFs<L> {
         let attempt = || {
             let mut state = self.state.borrow_mut();
             state.now = self.rt.wall();
-            step(&mut state)
+            step::attempt(&mut *state, &mut step)
         };
         let mut waits_for_last_room = 0;
         // All of these are boxed, so that operations that find everything in memory are small, and loading is compiled once.
@@ -66,7 +66,7 @@ impl<L: LogBackend> LogFs<L> {
         L::sync(&self.this(), file).await
     }
 
-    fn count_operation(&self) {
+    pub(super) fn count_operation(&self) {
         self.operations.set(self.operations.get() + 1);
     }
 

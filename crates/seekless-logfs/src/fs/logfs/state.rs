@@ -1,8 +1,8 @@
 //! The volume in memory.
 //!
 //! All of it is one structure, changed only in synchronous steps, so no task sees a partial change. A step that needs
-//! something that is not in memory ends with [`Stop::Need`], having changed nothing; its caller loads that and starts
-//! the step again. So no lock is held while a device works, and there is no lock.
+//! something that is not in memory ends with [`Stop::Need`], having changed nothing, which debug builds check; its caller loads
+//! that and starts the step again. So no lock is held while a device works, and there is no lock.
 //!
 //! Invariants
 //!   S1  Everything needed to write a dirty block or inode is in memory: the inode, the indirect blocks above it, its
@@ -22,7 +22,7 @@ use super::tree::*;
 use super::{LogBackend, LogTypes, is_internal};
 use crate::device::{Counter, Data, DeviceError};
 use crate::fs::inode_table::{InodeTable, Referenced};
-use crate::fs::step;
+use crate::fs::step::{self, Changes, CountsChanges};
 pub(in crate::fs) use crate::fs::step::{Searched, fail, need};
 use crate::fs::{Attr, Entry, FileKind, FsError, PERMISSIONS};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, WallTime};
@@ -261,6 +261,14 @@ pub(in crate::fs) struct State<L: LogTypes> {
     /// The latest reads that had attributes in them, and their addresses, the latest first; only a hint, since the
     /// checksums in inodes tell whether the content is still there.
     pub attributes_read: VecDeque<AttributesRead>,
+    /// Of everything but blocks, which count their own.
+    pub changes: Changes,
+}
+
+impl<L: LogTypes> CountsChanges for State<L> {
+    fn changes(&self) -> u64 {
+        self.changes.count() + self.blocks.changes.count()
+    }
 }
 
 /// A read that had attributes in it.
@@ -314,6 +322,7 @@ impl<L: LogBackend> State<L> {
             metadata_ahead: MetadataAhead::default(),
             attributes_follow: false,
             attributes_read: VecDeque::new(),
+            changes: Changes::default(),
             volume,
         }
     }
@@ -527,6 +536,7 @@ impl<L: LogBackend> State<L> {
     }
 
     pub(in crate::fs) fn count_lookup(&mut self, ino: Ino) {
+        self.changes.note();
         *self.users.entry(ino).or_insert(0) += 1;
     }
 

@@ -121,6 +121,7 @@ impl State {
     /// Makes a record wait for an image of the inode as it is now.
     pub(super) fn wait_for_inode(&mut self, id: u64, ino: InodeNo, complete: bool) {
         let Some(known) = self.inodes.get_mut(&ino) else { return };
+        self.changes.note();
         known.dirty = true;
         let Some(soft) = self.soft.as_deref_mut() else { return };
         if let Some(record) = soft.records.get_mut(&id) {
@@ -136,6 +137,7 @@ impl State {
         for (ino, count) in links {
             debug_assert!(self.inodes.contains_key(ino), "U4: an inode whose links are held is in memory");
             if let Some(own) = self.inodes.get_mut(ino).and_then(|known| known.soft.as_deref_mut()) {
+                self.changes.note();
                 own.held += count;
             }
         }
@@ -148,6 +150,7 @@ impl State {
                 && let Some(own) = known.soft.as_deref_mut()
             {
                 assert!(own.held >= *count, "links of inode {ino} were released more often than held"); // U4
+                self.changes.note();
                 own.held -= count;
                 known.dirty = true;
             }

@@ -54,6 +54,7 @@ fn chunk_of(offset: u64) -> u64 {
 
 impl super::Soft {
     fn list_entry(&mut self, at: (InodeNo, u64), ino: InodeNo, id: u64) {
+        self.changes.note();
         let other = self.entries.insert(at, id);
         debug_assert!(other.is_none(), "U3: one entry at a place waits");
         *self.new_names.entry(ino).or_default() += 1;
@@ -61,6 +62,7 @@ impl super::Soft {
 
     /// Removes an entry of `ino` from the lists.
     pub(super) fn unlist_entry(&mut self, at: (InodeNo, u64), ino: InodeNo) {
+        self.changes.note();
         let id = self.entries.remove(&at);
         debug_assert!(id.is_some(), "U3: an entry that waits is listed");
         let Some(count) = self.new_names.get_mut(&ino) else { return };

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::super::format::*;
 use crate::device::Data;
 use crate::fs::FsError;
+use crate::fs::step::Changes;
 
 /// Offset of `..` in each directory, behind `.`.
 pub(super) const WAY_UP_OFFSET: u64 = 12;
@@ -23,6 +24,7 @@ pub(in super::super) type Links = Vec<(InodeNo, u16)>;
 /// Changes that the volume is not ready for.
 #[derive(Default)]
 pub(in super::super) struct Soft {
+    pub(in super::super) changes: Changes,
     /// Blocks that no durable pointer may lead to yet (U1).
     pub(super) fresh: BTreeMap<FragNo, Fresh>,
     /// The same by owner.
@@ -234,6 +236,7 @@ impl SoftInode {
 
 impl Soft {
     pub(super) fn wait(&mut self, at: FragNo, since: u64, event: Event) {
+        self.changes.note();
         self.waits.entry(at).or_default().push((since, event));
     }
 
@@ -264,6 +267,7 @@ impl Soft {
             "U6: a fresh block lacks something, and is fresh until it has that"
         );
         self.end_fresh(at);
+        self.changes.note();
         let is_new = self.fresh_of.insert((fresh.owner, at));
         debug_assert!(is_new, "U1: a fresh block has one owner");
         self.fresh.insert(at, fresh);
@@ -271,6 +275,7 @@ impl Soft {
 
     pub(super) fn end_fresh(&mut self, at: FragNo) {
         if let Some(fresh) = self.fresh.remove(&at) {
+            self.changes.note();
             let was_listed = self.fresh_of.remove(&(fresh.owner, at));
             debug_assert!(was_listed, "U1: a fresh block is listed with its owner");
         }
@@ -283,6 +288,7 @@ impl Soft {
     }
 
     pub(super) fn record(&mut self, id: u64, unmet: u32, what: RecordKind) {
+        self.changes.note();
         let other = self.records.insert(id, DependencyRecord { unmet, what, dependents: Vec::new() });
         debug_assert!(other.is_none(), "U6: a record has a number of its own");
     }
@@ -304,6 +310,7 @@ impl Soft {
         let Some(record) = self.records.get_mut(&id) else { return };
         assert!(record.unmet > 0, "a record of soft updates was met more often than it waited");
         record.unmet -= 1;
+        self.changes.note();
         if record.unmet == 0 {
             self.begin(id);
         }
@@ -358,6 +365,7 @@ impl Soft {
     }
 
     pub(super) fn job(&mut self, job: Job) {
+        self.changes.note();
         self.jobs.push_back((job, 0));
     }
 
