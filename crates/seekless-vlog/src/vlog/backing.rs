@@ -76,6 +76,8 @@ pub(super) struct BelowState {
     pub(super) keep: u64,
     /// The track that found no room last.
     pub(super) refused_last: u32,
+    /// Blocks in which a piece of the map has found no room: holes of a sparse copy.
+    pub(super) holes: BTreeSet<u32>,
     /// What earlier lives have left has been looked for.
     pub(super) is_searched: bool,
 }

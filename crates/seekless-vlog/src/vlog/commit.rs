@@ -39,9 +39,15 @@ impl Core {
     ) -> Result<(), DeviceError> {
         let pass = self.commit_gate.enter().await;
         self.check_writable()?;
-        let result = match &self.log {
-            MapState::Tree(log) => TreeCommit { core: self, log }.commit(scope, moving).await,
-            MapState::Append(log) => AppendCommit { core: self, log }.commit().await,
+        let result = loop {
+            let result = match &self.log {
+                MapState::Tree(log) => TreeCommit { core: self, log }.commit(scope, moving).await,
+                MapState::Append(log) => AppendCommit { core: self, log }.commit().await,
+            };
+            // There may be room elsewhere. As each attempt leaves less that is ready, this ends.
+            if !(matches!(result, Err(DeviceError::NoSpace { .. })) && self.leave_holes()) {
+                break result;
+            }
         };
         drop(pass);
         self.changed.notify();
@@ -59,6 +65,24 @@ impl Core {
             MapState::Tree(log) => TreeCommit { core: self, log }.park().await,
             MapState::Append(_) => Ok(()),
         }
+    }
+
+    /// No longer takes blocks for ready in which a piece has found no room. True if there were some, and the storage below was
+    /// known to be full: it has answered that everything ready has room.
+    fn leave_holes(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        let holes = std::mem::take(&mut state.below.holes);
+        // The owner above has its own rules, and a drive has all of its storage.
+        if self.layout.superblock.is_above() || !state.space.is_managed() {
+            return false;
+        }
+        let was_full = state.below.is_full;
+        let ready: Vec<u32> = holes.into_iter().filter(|&block| state.space.is_ready(block)).collect();
+        ready.iter().for_each(|&block| state.space.set_backed(block, false));
+        if !ready.is_empty() {
+            state.found_full();
+        }
+        was_full && !ready.is_empty()
     }
 
     /// Frees blocks that the durable map no longer has.

@@ -318,13 +318,20 @@ impl State {
         self.in_flight -= u64::from(run.blocks);
     }
 
-    /// Gives back blocks that were taken and have found no room below; they may be taken again elsewhere.
-    fn give_back_without_room(&mut self, run: Run, was_written: bool) {
+    /// Gives back blocks that were taken and could not be backed: as many may be taken elsewhere.
+    fn give_back_unbacked(&mut self, run: Run) {
         let blocks = run.first..run.first + run.blocks;
-        let unbacked: Vec<u32> =
-            blocks.filter(|&block| was_written || !self.space.are_backed(block..block + 1)).collect();
+        let unbacked: Vec<u32> = blocks.filter(|&block| !self.space.are_backed(block..block + 1)).collect();
         self.give_back(run);
+        self.reserved += u64::from(run.blocks);
         unbacked.into_iter().for_each(|block| self.space.set_backed(block, false));
+    }
+
+    /// A write to blocks that were ready has found no room: they are a hole of a sparse copy of the device. As many may be taken elsewhere.
+    fn found_hole(&mut self, run: Run) {
+        (run.first..run.first + run.blocks).for_each(|block| self.space.set_backed(block, false));
+        self.give_back_unbacked(run);
+        self.found_full();
     }
 
     /// Keeps a block from being reused; 0 is none.
@@ -450,9 +457,7 @@ impl Core {
                 if let Ok(true) = backed {
                     return Ok(Some((run, None)));
                 }
-                let mut state = self.state.borrow_mut();
-                state.give_back_without_room(run, false);
-                state.reserved += u64::from(run.blocks);
+                self.state.borrow_mut().give_back_unbacked(run);
                 backed?;
             }
             return Ok(None);
@@ -524,12 +529,24 @@ impl Core {
                 None => writes.push(write),
             }
         }
-        let mut without_room = BTreeSet::new();
-        for (run, written) in runs.iter().zip(join_all(writes).await) {
-            if let Err(DeviceError::NoSpace { .. }) = written {
-                without_room.insert(run.first);
+        let (mut written, mut from) = (join_all(writes).await.into_iter(), 0);
+        for run in std::mem::take(&mut runs) {
+            let length = run.blocks as usize * self.block_bytes();
+            match written.next().unwrap_or(Ok(())) {
+                Err(DeviceError::NoSpace { .. }) if result.is_ok() && !self.layout.superblock.is_above() => {
+                    self.state.borrow_mut().found_hole(run);
+                    // There may be room elsewhere. As each attempt leaves less that is ready, this ends.
+                    match Box::pin(self.place(&data.slice(from..from + length), purpose, address)).await {
+                        Ok(others) => runs.extend(others),
+                        Err(error) => result = Err(error),
+                    }
+                }
+                outcome => {
+                    runs.push(run);
+                    result = result.and(outcome);
+                }
             }
-            result = result.and(written);
+            from += length;
         }
         count(&self.counts.blocks_written, u64::from(blocks - left));
         let mut state = self.state.borrow_mut();
@@ -546,12 +563,7 @@ impl Core {
             if !matches!(error, DeviceError::NoSpace { .. }) && state.stopped.is_none() {
                 state.stopped = Some(error.to_string());
             }
-            for &run in &runs {
-                match without_room.contains(&run.first) {
-                    true => state.give_back_without_room(run, true),
-                    false => state.give_back(run),
-                }
-            }
+            runs.iter().for_each(|&run| state.give_back(run));
             debug_assert!(u64::from(left) <= state.reserved, "what was reserved is given back once");
             state.reserved -= u64::from(left);
         }
@@ -687,7 +699,11 @@ impl Core {
     pub(super) async fn write_cell(&self, cell: u64, bytes: Vec<u8>, flags: WriteFlags) -> Result<(), DeviceError> {
         debug_assert_eq!(bytes.len(), self.layout.cell_bytes() as usize, "a cell is written as a whole");
         debug_assert!(!self.state.borrow().space.is_cell_free(cell), "T3: a piece is written to a cell of its own");
-        self.below.write(self.layout.cell_sector(cell), Data::from_slice(&bytes), flags).await
+        let written = self.below.write(self.layout.cell_sector(cell), Data::from_slice(&bytes), flags).await;
+        if let Err(DeviceError::NoSpace { .. }) = written {
+            self.state.borrow_mut().below.holes.insert(self.layout.block_of(cell));
+        }
+        written
     }
 
     /// Writes a cell with the flags for what a transaction writes before its tail.

@@ -79,7 +79,10 @@ impl Core {
         }
         let has_more = state.space.ready_blocks() > before;
         drop(state);
-        self.changed.notify();
+        // Of several requests that wait for room, each tries in its turn: without more room, none wakes the others.
+        if has_more {
+            self.changed.notify();
+        }
         Ok(has_more)
     }
 

@@ -323,6 +323,55 @@ fn single_blocks_are_written_over() {
     });
 }
 
+/// Aim: a sparse copy has holes where there were blocks of zeroes, and what such a block leaves has no storage: other places
+/// are found while there are some. Method: places of mapped blocks are dug out below the disk.
+#[test]
+fn holes_of_a_sparse_copy_are_left_alone() {
+    run(1, async |rt: Rt| {
+        let (host, vld) = begin(&rt, 3000, 1024).await;
+        host.fill();
+        fill(&vld, 1024).await;
+        for block in 100..150 {
+            let place = vld.core.state.borrow().map[block];
+            host.discard(vld.layout().sector_of(place), SECTORS).await.expect("dug out");
+        }
+        for number in 10..20 {
+            try_write(&vld, 90, 100, number).await.unwrap_or_else(|error| panic!("write {number}: {error}"));
+            vld.flush().await.expect("pieces have room");
+        }
+        for block in 90..190 {
+            assert_eq!(number_of(&vld, block).await, 19);
+        }
+        check_ready(&vld, &host, "written over");
+    });
+}
+
+/// Aim: requests that wait for room while others are under way do not wake each other again and again. Method: writes that
+/// take time, so that virtual time does not pass while the others wait.
+#[test]
+fn requests_that_wait_for_room_wait() {
+    run(1, async |rt: Rt| {
+        let (host, vld) = begin(&rt, 3000, 1024).await;
+        vld.release().await.expect("parked");
+        drop(vld);
+        let slow = FaultDevice::new(&rt, host.clone(), 1);
+        let time = Nanos::from_millis(1);
+        slow.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(time..=time)));
+        let vld = Vld::open(&rt, slow, Options::default()).await.expect("opened");
+        host.fill();
+        fill(&vld, 1024).await;
+        let over = (0..2).map(|client| try_write(&vld, client * 100, 100, 3));
+        let new = (0..3).map(async |client| {
+            // The others have been admitted.
+            rt.sleep(Nanos::from_micros(100 + client)).await;
+            try_write(&vld, 5000 + client * 100, 100, 4).await
+        });
+        let (over, new) = futures_util::future::join(join_all(over), join_all(new)).await;
+        over.into_iter().for_each(|written| written.expect("it is there"));
+        assert!(new.iter().all(|written| matches!(written, Err(DeviceError::NoSpace { .. }))), "{new:?}");
+    });
+}
+
 /// Aim: what was provisioned has room when others have none; a promise that is refused changes nothing; a discard ends one.
 #[test]
 fn a_promise_is_kept() {
