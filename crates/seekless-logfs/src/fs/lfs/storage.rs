@@ -47,8 +47,9 @@ impl Lfs {
                 let layout = &state.log.layout;
                 (layout.segment_start(segment), layout.segment_sectors(), state.log.segments.get(segment).uses > 0)
             };
-            // An earlier life may have given its storage back, or never have got it.
-            let has_storage = was_written || self.device.provision(start, sectors).await.is_ok();
+            // An earlier life may have given its storage back, or never have got it. One that was written may have been so in
+            // part, on a device that promises room for what has no place yet.
+            let has_storage = self.device.provision(start, sectors).await.is_ok() || was_written;
             self.state.borrow_mut().log.segments.put_back(segment, has_storage);
         }
         self.work.space_changed.notify();
