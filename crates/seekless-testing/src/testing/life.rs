@@ -24,7 +24,7 @@ use super::tree::Tree;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort, Request};
 use crate::device::fault::FaultDevice;
-use crate::device::{BlockDevice, Device, Image, WriteFlags};
+use crate::device::{BlockDevice, Device, DeviceError, Image, WriteFlags};
 use crate::fs::{FileKind, Fs, FsError};
 use crate::rng::Rng;
 use crate::rt::{Limits, Rt, Setback, VirtualClock};
@@ -52,6 +52,8 @@ pub struct Life<'a> {
     pub errors: bool,
     /// Some rounds end because the daemon is killed, and the device goes on. What a mount shows then is durable.
     pub kills: bool,
+    /// The host of the volume may have no room. A round then goes on with what makes durable, and removing files needs none.
+    pub host_fills: bool,
     /// Recount after every operation, and not only after recovery and at the end of a round.
     pub every_op: bool,
 }
@@ -251,7 +253,7 @@ impl Life<'_> {
         faults.clear();
         report.failed += usize::from(has_failed);
         let released = runner.close().await; // The file may have been in use when the volume was full.
-        if !has_failed {
+        if !has_failed || round.fault.is_none() {
             // What has failed behind the operations has not changed the books.
             books(&fs, "at the end of the round").await?;
         }
@@ -259,7 +261,9 @@ impl Life<'_> {
         if round.closes {
             match fs.close().await {
                 Ok(()) if released.is_ok() || !has_failed => closed = device.position(),
-                Err(error) if round.fault.is_none() => return Err(failed("close")(error)),
+                // What a file system that writes in place has in memory may find no room.
+                Err(error) if self.host_fills && is_no_space(&error) => {}
+                Err(error) if !has_failed && round.fault.is_none() => return Err(failed("close")(error)),
                 _ => {}
             }
         }
@@ -286,9 +290,10 @@ impl Life<'_> {
         let generator = Generator::with_tree(round.seed, self.space.clone(), self.weights, tree);
         let is_swept = self.sweep_every.is_some_and(|every| (round.number + 1).is_multiple_of(every));
         let swept = if is_swept { most_files(tree) } else { Vec::new() };
+        let swept_ops = swept.len();
         let ops = swept.into_iter().chain(generator.filter(|op| self.cuts.subject.can(op)).take(self.ops));
         let mut has_failed = false;
-        for op in ops {
+        for (number, op) in ops.enumerate() {
             if has_failed && !op.makes_durable() {
                 continue;
             }
@@ -300,10 +305,16 @@ impl Life<'_> {
             };
             match judged {
                 Judged::Answer if has_failed && outcome.error().is_some() => recorder.refused(),
-                Judged::Answer if matches!(outcome.error(), Some(FsError::NoSpace)) => {
+                Judged::Answer if outcome.error().is_some_and(is_no_space) => {
                     recorder.unanswered(&op).await;
                     report.full += 1;
-                    break;
+                    if !self.host_fills {
+                        break;
+                    }
+                    if number < swept_ops {
+                        return Err(format!("{op} frees space, and finds none"));
+                    }
+                    has_failed = true;
                 }
                 Judged::Answer => {
                     recorder.acknowledge(&op, &outcome, device.position()).await?;
@@ -325,6 +336,11 @@ impl Life<'_> {
         }
         Ok(has_failed)
     }
+}
+
+/// File systems that write in place say which write found no room.
+pub(super) fn is_no_space(error: &FsError) -> bool {
+    matches!(error, FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. }))
 }
 
 /// A setback at some moment of a round; short ones and early ones are as likely as long ones and late ones.

@@ -2,6 +2,8 @@
 //! killed can be mounted, and what is deleted has room for others, without room on the host. Method: an image on a host
 //! that other programs fill; lives that end by a kill.
 
+pub mod cuts;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,6 +18,7 @@ use crate::fs::{FsError, FsResult};
 use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::testing::FsUnderTest;
+use crate::testing::life::is_no_space;
 use crate::units::{KIB, Nanos, SECTOR_BYTES, Sector};
 
 const HOST_BLOCK_SECTORS: u64 = 8;
@@ -191,7 +194,8 @@ impl Expected {
             }
         };
         match done.await {
-            Ok(()) | Err(FsError::NoSpace | FsError::NotFound) => {}
+            Ok(()) | Err(FsError::NotFound) => {}
+            Err(error) if is_no_space(&error) => {}
             Err(error) => panic!("file {file}: {error}"),
         }
         file
@@ -260,7 +264,7 @@ async fn fill_synced(client: &Client, from: u64) -> u64 {
         };
         match written.await {
             Ok(()) => {}
-            Err(FsError::NoSpace) => {
+            Err(error) if is_no_space(&error) => {
                 let _ = client.unlink(&path(file)).await;
                 return file;
             }

@@ -132,6 +132,7 @@ impl Lives<'_> {
                     setbacks: self.setbacks,
                     errors: self.errors,
                     kills: self.kills,
+                    host_fills: false,
                     every_op: here.soak.is_longer(),
                 };
                 println!("{manner:?}: {}", life.run().unwrap_or_else(|report| panic!("{report}")));

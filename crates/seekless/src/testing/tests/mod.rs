@@ -4,6 +4,7 @@
 mod access_lists;
 mod arrays;
 mod ffs_damage;
+mod full_host;
 mod members;
 mod silent;
 mod vld;

@@ -23,7 +23,7 @@ struct OnVld {
     commit: CommitUse,
 }
 
-fn failed(error: VldError) -> DeviceError {
+pub(super) fn failed(error: VldError) -> DeviceError {
     match error {
         VldError::Device(error) => error,
         other => DeviceError::Io { operation: "open", at: Sector::ZERO, bytes: 0, cause: other.to_string() },

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::rng::Rng;
+use crate::testing::Promise;
 use crate::testing::environment;
 use crate::testing::volumes::full_host;
+use crate::testing::volumes::full_host::cuts::FullLives;
 use crate::units::KIB;
 
 #[test]
@@ -34,4 +36,17 @@ fn killed_on_a_full_host() {
             full_host::lives(&rt, &subject, MIB << (4 + seed % 3), &mut rng, &what).await;
         });
     }
+}
+
+#[test]
+fn cuts_on_a_full_host() {
+    let lives = FullLives {
+        test: "fs::vlfs::tests::full_host::cuts_on_a_full_host",
+        promise: Promise::NAMESPACE_PREFIX,
+        bytes: 10 * MIB,
+        capacity: 900,
+        rounds: 16,
+        seeds: 4,
+    };
+    lives.live(|_| Small::default());
 }
