@@ -103,6 +103,7 @@ impl<N> Nodes<N> {
     fn make_busy(&self, ino: Ino) -> (Busy<'_, N>, Option<Slot<N>>) {
         let event = Rc::new(Event::new());
         let before = self.slots.borrow_mut().insert(ino, Slot::Busy(event.clone()));
+        debug_assert!(!matches!(before, Some(Slot::Busy(_))), "Y2: one task at a time opens or closes a node");
         (Busy { nodes: self, ino, event }, before)
     }
 
@@ -211,6 +212,10 @@ impl<N> Nodes<N> {
             all = held;
             close(node).await;
         }
+        debug_assert!(
+            matches!(self.slots.borrow().get(&ino), Some(Slot::Busy(_))),
+            "Y3: no other task has opened a node that is being closed"
+        );
         self.closings.set(self.closings.get() + 1);
         drop(busy);
         all

@@ -186,6 +186,7 @@ impl EagerAllocator {
         let near = space.empty_in(space.tracks.tracks(here)).find(|&track| !self.avoids(track));
         let track = near.or_else(|| self.next_empty(arm_view, here))?;
         let first = space.tracks.blocks(track).find(|&block| space.is_free(block))?;
+        debug_assert!(space.is_empty(track), "S2: a track that is listed as empty is");
         Some(extend(space, Run { first, blocks: count }, space.tracks.blocks(track).end))
     }
 
@@ -239,6 +240,7 @@ impl EagerAllocator {
         let from = self.spare.min(layout.blocks - 1);
         let block = (from..layout.blocks).chain(0..from).find(|&block| space.is_broken(block))?;
         self.spare = block;
+        debug_assert!(!layout.is_reserved(block), "a block that is partly used is one for data and pieces");
         let first = layout.first_cell(block);
         (first..first + u64::from(layout.cells_per_block)).find(|&cell| space.is_cell_free(cell))
     }

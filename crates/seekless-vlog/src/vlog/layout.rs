@@ -258,7 +258,10 @@ impl Layout {
         }
         match low {
             0 => Err(PlanError::TooSmall { bytes: geometry.bytes(), block_bytes }),
-            most => Ok(make(most)),
+            most => {
+                debug_assert!(Layout::new(make(most)).is_some(), "L1: what is planned can be opened");
+                Ok(make(most))
+            }
         }
     }
 
@@ -365,10 +368,12 @@ impl Layout {
     }
 
     pub fn sector_of(&self, block: u32) -> Sector {
+        debug_assert!(block <= self.blocks, "a block that has a place is on the device, or its end");
         Sector(u64::from(block) * self.block_sectors)
     }
 
     pub fn cell_sector(&self, cell: u64) -> Sector {
+        debug_assert!(cell <= self.cells(), "a cell that has a place is on the device, or its end");
         Sector(cell * self.cell_sectors)
     }
 
@@ -394,6 +399,7 @@ impl Layout {
 
     /// The piece that holds the entry of a logical block, and its index there.
     pub fn piece_of(&self, logical: u32) -> (u32, u32) {
+        debug_assert!(logical < self.logical_blocks, "L1: an entry is one of the map");
         (logical / self.entries_per_piece, logical % self.entries_per_piece)
     }
 

@@ -263,6 +263,10 @@ impl Store {
         let layout = &self.core.layout;
         let head = self.head(aim);
         let run = state.allocator.run(&state.space, layout, head, purpose, blocks)?;
+        debug_assert!(
+            !layout.has_reserved(&(run.first..run.first + run.blocks)),
+            "N1: nothing is placed where superblocks, anchors and landmarks are"
+        );
         (run.first..run.first + run.blocks).for_each(|block| state.space.take(block));
         self.advance(aim, layout.sector_of(run.first), u64::from(run.blocks) * layout.block_sectors);
         Some(run)
@@ -287,6 +291,10 @@ impl Store {
             Some(cell) => cell,
             None => state.allocator.cell(&state.space, layout, head)?,
         };
+        debug_assert!(
+            !layout.is_reserved(layout.block_of(cell)),
+            "N1: nothing is placed where superblocks, anchors and landmarks are"
+        );
         state.space.take_cell(cell);
         self.advance(aim, layout.cell_sector(cell), layout.cell_sectors);
         Some(cell)

@@ -84,6 +84,7 @@ struct Concat {
 impl Concat {
     fn place(&self, sector: u64) -> MemberSector {
         let member = self.member(sector);
+        debug_assert!(self.starts[member] <= sector, "a sector is not before the member that has it");
         MemberSector { member, at: sector - self.starts[member], run: self.starts[member + 1].saturating_sub(sector) }
     }
 
@@ -328,6 +329,10 @@ impl Mapped {
             Map::Stripe(stripe) | Map::ChunksThenStripe(_, stripe) => stripe.members,
             Map::Chunks(_) | Map::Concat(_) => 1,
         };
+        debug_assert!(
+            u128::from(sectors) <= members.iter().map(|member| u128::from(member.geometry().sectors)).sum(),
+            "no two sectors are at one place: there are no more than the members have"
+        );
         let mut guarantees = joined(&members, grain);
         // A single member, alone or in a stripe, is that member.
         let is_plain = members.len() == 1 && matches!(&map, Map::Stripe(_) | Map::Concat(_));
@@ -373,6 +378,10 @@ impl Mapped {
     fn single(&self, at: Sector, sectors: u64) -> Option<(usize, Sector)> {
         let place = self.map.place(at.0);
         let is_single = place.run >= sectors && sectors <= self.run_sectors_max;
+        debug_assert!(
+            !is_single || place.at + sectors <= self.members[place.member].geometry().sectors,
+            "what is mapped lies on its member"
+        );
         is_single.then_some((place.member, Sector(place.at)))
     }
 
@@ -394,6 +403,11 @@ impl Mapped {
             let place = self.map.place(at.0 + offset);
             let piece =
                 MemberPart { member: place.member, at: place.at, sectors: place.run.min(sectors - offset), offset };
+            debug_assert!(piece.sectors > 0, "a request is cut into parts that are something");
+            debug_assert!(
+                piece.at + piece.sectors <= self.members[piece.member].geometry().sectors,
+                "what is mapped lies on its member"
+            );
             offset += piece.sectors;
             Some(piece)
         })

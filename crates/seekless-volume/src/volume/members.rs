@@ -70,6 +70,11 @@ pub(super) fn bytes(offset: u64, sectors: u64) -> std::ops::Range<usize> {
 impl Run {
     /// The data of the run, taken from the whole request: shared where it is one part, copied otherwise.
     pub(super) fn data(&self, whole: &Data) -> Data {
+        debug_assert_eq!(
+            self.parts.iter().map(|(_, sectors)| sectors).sum::<u64>(),
+            self.sectors,
+            "a run on a member is its parts of the request"
+        );
         if let [(offset, sectors)] = self.parts[..] {
             return whole.slice(bytes(offset, sectors));
         }
@@ -84,6 +89,7 @@ impl Run {
 
     /// Copies the bytes read into the buffer of the whole request.
     pub(super) fn scatter(&self, read: &[u8], whole: &mut [u8]) {
+        debug_assert_eq!(read.len() as u64, self.sectors * SECTOR_BYTES, "a member returns as much as was asked of it");
         let mut done = 0;
         for &(offset, sectors) in &self.parts {
             whole[bytes(offset, sectors)].copy_from_slice(&read[bytes(done, sectors)]);
@@ -170,7 +176,12 @@ const REQUEST_BYTES_MAX: u64 = 64 << 20;
 pub(super) fn request_bytes_max(members: &[Device], spread: u64) -> u32 {
     let block = u64::from(block_bytes(members));
     let longest = (request_sectors_max(members) * SECTOR_BYTES).saturating_mul(spread).min(REQUEST_BYTES_MAX);
-    u32::try_from((longest / block).max(1) * block).unwrap_or(u32::MAX)
+    let bytes = (longest / block).max(1) * block;
+    debug_assert!(
+        members.iter().all(|member| bytes.is_multiple_of(u64::from(member.geometry().block_bytes))),
+        "the longest request has whole blocks of every member"
+    );
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// Guarantees of a device whose requests are cut at multiples of `grain` sectors and go to several `members`.
@@ -178,6 +189,7 @@ pub(super) fn request_bytes_max(members: &[Device], spread: u64) -> u32 {
 /// A write is atomic only where it stays in one piece, aligned as on the member. The order of writes is lost: members
 /// are independent, so of two requests that were split, parts of the later one may complete first.
 pub(super) fn joined(members: &[Device], grain: u64) -> Guarantees {
+    debug_assert!(grain > 0, "requests are cut at multiples of something");
     let all: Vec<Guarantees> = members.iter().map(|member| member.guarantees()).collect();
     let atomic = all.first().map_or(SECTOR_BYTES as u32, |first| first.atomic_write_bytes);
     let is_kept = all.iter().all(|each| each.atomic_write_bytes == atomic)

@@ -156,6 +156,7 @@ impl State {
         if blocks == 0 {
             return Ok(());
         }
+        debug_assert!(blocks > 0, "a promise is one of blocks, and takes none away");
         let frag = i64::from(self.layout.frag);
         if self.frags_available() < blocks * frag || self.totals.nbfree - self.promised_blocks < blocks {
             return fail(FsError::NoSpace);
@@ -170,6 +171,7 @@ impl State {
     /// The preferred address of block `lbn`. `before` are the pointers before it in the inode or the indirect block, in
     /// which it is number `index`.
     pub(super) fn preferred_block(&mut self, ino: InodeNo, lbn: u64, index: usize, before: &[FragNo]) -> FragNo {
+        debug_assert!(index <= before.len(), "the pointers before a block are known, as far as there are any");
         let layout = &self.layout;
         let previous = index.checked_sub(1).and_then(|index| before.get(index)).copied().unwrap_or_default();
         let own = layout.group_of_ino(ino);
@@ -258,6 +260,7 @@ impl State {
         let first = self.layout.group_of(preferred);
         let in_group = Some(self.layout.offset_in_group(preferred));
         let possible = |state: &State, group: GroupNo| state.room[group.index()].cluster >= length;
+        debug_assert!(length > 0, "G3: a cluster that is looked for has blocks");
         let found =
             self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;
         Ok(found.map(|(group, in_group)| self.layout.group_base(group) + in_group))

@@ -210,6 +210,10 @@ impl Cache {
     /// Adds what was read from the device. A buffer that is already there is newer, and stays. Returns false when that
     /// is another block, which overlaps this one (B1): two files claim the same fragments.
     pub(super) fn insert_clean(&mut self, at: FragNo, data: Data, kind: BufferKind) -> bool {
+        debug_assert!(
+            !data.is_empty() && data.len() <= self.frag_bytes * self.frag as usize,
+            "B1: what is read is no more than a block"
+        );
         if self.overlaps_buffer(at, data.len()) {
             return self.buffers.contains_key(&at);
         }
@@ -252,7 +256,8 @@ impl Cache {
         if buffer.dirty.is_none() {
             buffer.dirty = Some(clock);
             let (bytes, owner) = (buffer.data.len() as u64, buffer.kind.owner());
-            self.dirty.insert(clock, at);
+            let other = self.dirty.insert(clock, at);
+            debug_assert!(other.is_none(), "no two buffers became dirty at one moment");
             let is_new = self.dirty_of.entry(owner).or_default().insert(at);
             debug_assert!(is_new, "a buffer becomes dirty once before it is written");
             self.dirty_bytes += bytes;

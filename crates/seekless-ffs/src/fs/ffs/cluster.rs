@@ -224,6 +224,7 @@ impl State {
 
     /// Ends the cluster that began at `first`, and begins one at `lbn`. Returns the runs to write now.
     fn begin_cluster(&mut self, ino: InodeNo, first: u64, count: u32, lbn: u64, at: FragNo) -> Step<Vec<Vec<FragNo>>> {
+        debug_assert!(count > 0, "a cluster that ends has at least the block that was written last");
         let runs = self.cluster_runs(ino, first, u64::from(count) - 1, u64::MAX)?;
         let most = self.options.cluster_bytes / u64::from(self.layout.block_bytes);
         let sequence = &mut self.inode(ino)?.sequence;
@@ -298,6 +299,10 @@ impl State {
                 new
             }
         };
+        debug_assert!(
+            old.iter().all(|at| !(new..new + count * frag).contains(at)),
+            "U2: the run that was free holds no block of the file"
+        );
         let copies_first = self.options.keeps_moved();
         for (index, &at) in old.iter().enumerate() {
             let (lbn, place) = (first + index as u64, new + index as u32 * frag);

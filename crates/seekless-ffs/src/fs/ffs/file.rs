@@ -261,6 +261,10 @@ impl State {
     ) -> Step<FragNo> {
         let inode = self.inode(ino)?.inode;
         let (block, frag_bytes) = (self.block_bytes(), self.layout.frag_bytes);
+        debug_assert!(
+            source.is_none_or(|source| (from + source.len()) as u64 <= block),
+            "F1: what is stored in a block ends in it"
+        );
         let kind = self.data_kind(ino, lbn)?;
         let frags = self.layout.block_frags(inode.size.max(new_size), lbn);
         let bytes = (frags * frag_bytes) as usize;
@@ -307,6 +311,7 @@ impl State {
         for &slot in &path.slots[..path.depth - 1] {
             at = pointer_in(&self.buffer(at, self.layout.frag, BufferKind::Indirect { ino })?, slot);
         }
+        debug_assert_ne!(at, FragNo::NONE, "the indirect blocks above a block are there before it");
         let data = self.buffer(at, self.layout.frag, BufferKind::Indirect { ino })?;
         let before = (0..self.layout.pointers_per_block as usize).map(|slot| pointer_in(&data, slot)).collect();
         Ok(Vacancy { holder: Some(at), index: path.slots[path.depth - 1], before })
@@ -464,6 +469,7 @@ impl Ffs {
     /// `NoSpace` when there is none below for the copy. Then the file is as before.
     async fn move_tail(&self, ino: InodeNo, new_size: u64, moving: &Moving) -> FsResult<()> {
         let &Moving { from, old, to, new, .. } = moving;
+        debug_assert!(to.0 + new <= from.0 || from.0 + old <= to.0, "U2: a tail and its copy share no fragment");
         let moved = match self.write_in_order(to).await {
             Ok(()) => self.step(|state| state.grow_tail(ino, new_size, Some(moving)).map(drop)).await,
             Err(error) => Err(error),

@@ -141,6 +141,7 @@ pub(super) fn bit(map: &[u8], index: u32) -> bool {
 
 #[inline]
 pub(super) fn set_bit(map: &mut [u8], index: u32, value: bool) {
+    debug_assert!(((index / 8) as usize) < map.len(), "G1: what is marked lies in its map");
     if let Some(byte) = map.get_mut((index / 8) as usize) {
         let mask = 1 << (index % 8);
         *byte = if value { *byte | mask } else { *byte & !mask };
@@ -207,6 +208,10 @@ impl<'a> GroupMut<'a> {
 
     fn set_block(&mut self, block: u32, free: bool) {
         let frag = self.layout.frag;
+        debug_assert!(
+            (block + 1) * frag <= self.layout.group_frags(self.head.cgx),
+            "G1: a block that is marked as a whole is in the group as a whole"
+        );
         let mask = (0xff_u8 >> (8 - frag)) << (block * frag % 8);
         if let Some(byte) = self.free_map().get_mut((block * frag / 8) as usize) {
             *byte = if free { *byte | mask } else { *byte & !mask };
@@ -473,11 +478,16 @@ impl<'a> GroupMut<'a> {
     pub(super) fn free_frags(&mut self, at: u32, count: u32) -> Result<(), u32> {
         let frag = self.layout.frag;
         let block = at / frag;
+        debug_assert!(
+            count > 0 && at + count <= self.layout.group_frags(self.head.cgx),
+            "G1: what is freed lies in the group"
+        );
         let map = self.free_map();
         if let Some(free) = (at..at + count).find(|&one| bit(map, one)) {
             return Err(free);
         }
         if count == frag {
+            debug_assert!(at.is_multiple_of(frag), "G3: a whole block begins where blocks do");
             self.set_block(block, true);
             self.count_block(at, true);
             return Ok(());
@@ -542,6 +552,7 @@ impl<'a> GroupMut<'a> {
             }
         }
         let first = found?;
+        debug_assert!(first >= start, "G3: a cluster is behind the preferred place: the head does not go back");
         if (first..first + length).any(|block| !self.is_block_free(block)) {
             return None; // The maps contradict each other.
         }
@@ -554,6 +565,7 @@ impl<'a> GroupMut<'a> {
 
 /// The maximal runs of set bits among the lowest `frag`, each with its offset.
 pub(super) fn runs(bits: u8, frag: u32) -> impl Iterator<Item = (u32, u32)> {
+    debug_assert!((1..=FRAGS_MAX as u32).contains(&frag), "L1: the fragments of a block fit into a byte");
     let mut at = 0;
     std::iter::from_fn(move || {
         while at < frag && bits >> at & 1 == 0 {
@@ -627,6 +639,10 @@ pub(super) fn build(
             group.count_run(run, 1);
         }
     }
+    debug_assert!(
+        group.head.nbfree * frag + group.head.nffree <= frags,
+        "G2: a group has no more free fragments than fragments, in blocks and beside them"
+    );
     if layout.contigsumsize == 0 {
         return;
     }

@@ -300,6 +300,16 @@ impl Layout {
             addressable_bytes,
             rotation,
         };
+        debug_assert_eq!(layout.frag * layout.frag_bytes, layout.block_bytes, "L1: a block is its fragments");
+        debug_assert!(
+            u64::from(layout.groups - 1) * u64::from(layout.frags_per_group) < u64::from(size)
+                && u64::from(size) <= u64::from(layout.groups) * u64::from(layout.frags_per_group),
+            "L2: the groups cover the volume, the last one at least in part"
+        );
+        debug_assert!(
+            layout.csaddr.0 + layout.frags_for(u64::from(layout.cssize)) <= layout.group_frags(GroupNo(0)),
+            "L3: the summaries lie in the first group"
+        );
         let last = layout.group_start(GroupNo(layout.groups - 1));
         let has_room = (last + layout.dblkno).0 <= size;
         require(has_room, "size", size, "large enough for the bookkeeping of the last group")?;
@@ -346,6 +356,7 @@ impl Layout {
 
     /// Where the group's own block is.
     pub fn group_block(&self, group: GroupNo) -> FragNo {
+        debug_assert!(group.0 < self.groups, "L2: a group that has a block is one of the volume");
         self.group_start(group) + self.cblkno
     }
 
@@ -356,6 +367,7 @@ impl Layout {
 
     /// Fragments that a group has; the last one may have fewer.
     pub fn group_frags(&self, group: GroupNo) -> u32 {
+        debug_assert!(group.0 < self.groups, "L2: a group that has fragments is one of the volume");
         self.frags_per_group.min(self.size - self.group_base(group).0)
     }
 
@@ -388,6 +400,7 @@ impl Layout {
 
     /// The block that holds an inode, and the offset in it.
     pub fn inode_place(&self, ino: InodeNo) -> (FragNo, usize) {
+        debug_assert!(ino < self.ino_end(), "L2: an inode that has a place is in a group of the volume");
         let in_group = self.index_in_group(ino);
         let block =
             self.group_start(self.group_of_ino(ino)) + self.iblkno + in_group / self.inodes_per_block * self.frag;
@@ -423,7 +436,9 @@ impl Layout {
         if lbn >= DIRECT as u64 || size >= (lbn + 1) * block {
             return self.frag;
         }
-        self.frags_for(size.saturating_sub(lbn * block))
+        let frags = self.frags_for(size.saturating_sub(lbn * block));
+        debug_assert!(frags <= self.frag, "F1: the last block of a short file is no longer than a block");
+        frags
     }
 
     /// The path from an inode to block `lbn`: the slot among its indirect pointers, then the slot in each indirect
@@ -441,6 +456,7 @@ impl Layout {
                     slots[level] = (rest % n) as usize;
                     rest /= n;
                 }
+                debug_assert_eq!(rest, 0, "a path leads to one block of the file");
                 return Some(Path { slot: depth - 1, depth, slots });
             }
             rest -= span;
@@ -451,6 +467,7 @@ impl Layout {
 
     /// File blocks that one pointer at `level` spans: 1 for a data block, a block's pointers for an indirect one ...
     pub fn span(&self, level: usize) -> u64 {
+        debug_assert!(level <= INDIRECT, "an inode has so many levels of indirect blocks");
         u64::from(self.pointers_per_block).pow(level as u32)
     }
 

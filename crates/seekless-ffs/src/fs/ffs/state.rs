@@ -480,6 +480,7 @@ impl State {
 
     /// Frees fragments. Their content is forgotten.
     pub(super) fn free_frags(&mut self, at: FragNo, frags: u32) -> Step<()> {
+        debug_assert!(self.layout.is_data(at, frags), "U2: what is freed is no metadata of the volume");
         let group = self.layout.group_of(at);
         let in_group = at - self.layout.group_base(group);
         let freed = self.change_group(group, |map| Some(map.free_frags(in_group, frags)))?;
@@ -496,6 +497,7 @@ impl State {
 
     /// Keeps fragments that the file has no longer, until the volume does not have them in it either.
     pub(super) fn leave_behind(&mut self, ino: InodeNo, at: FragNo, frags: u32) {
+        debug_assert!(self.layout.is_data(at, frags), "U2: what is left behind is no metadata of the volume");
         let since = self.cache.tick();
         self.changes.note();
         self.left_behind.push(LeftBehind { ino, since, at, frags });

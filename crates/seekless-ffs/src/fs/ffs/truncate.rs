@@ -68,6 +68,7 @@ impl State {
     fn cut(&mut self, ino: InodeNo, size: u64) -> Step<Freed> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
+        debug_assert!(size <= inode.size, "F4: a file that is cut does not get longer");
         let keep = size.div_ceil(block);
         let mut freed = Freed::default();
         // Everything is looked up before anything changes.
@@ -146,6 +147,7 @@ impl State {
         keep: u64,
     ) -> Step<Vec<(FragNo, u64)>> {
         let block = self.buffer(at, self.layout.frag, BufferKind::Indirect { ino })?;
+        debug_assert!(level > 0, "an indirect block is above data");
         let span = self.layout.span(level - 1);
         let mut found = Vec::new();
         for slot in 0..self.layout.pointers_per_block as usize {
@@ -208,6 +210,7 @@ impl State {
     /// Unmaps the whole blocks of `blocks` that have the same holder as the first of them. Returns the blocks, the
     /// indirect block that held them and the slots in it (`None`: the inode), and where to continue.
     fn unmap_some(&mut self, ino: InodeNo, blocks: Range<u64>) -> Step<(Vec<FragNo>, Option<Holder>, u64)> {
+        debug_assert!(!blocks.is_empty(), "whole blocks are unmapped, at least one");
         let Some(path) = self.layout.path(blocks.start) else { return Ok((Vec::new(), None, blocks.end)) };
         let n = u64::from(self.layout.pointers_per_block);
         let frag = self.layout.frag;

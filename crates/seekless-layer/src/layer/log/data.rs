@@ -178,8 +178,9 @@ impl ChunkedLayer {
         }
         let Loaded { bytes, base } = self.load_chunk(file, chunk).await?;
         let mut file = file.borrow_mut();
-        let version = file.version;
+        let (version, shift) = (file.version, file.chunk_shift);
         if let std::collections::btree_map::Entry::Vacant(vacant) = file.dirty.entry(chunk) {
+            debug_assert!(bytes.len() as u64 <= 1 << shift, "L2: a chunk that is read has no more than its size");
             self.dirty_bytes.set(self.dirty_bytes.get() + bytes.len() as u64);
             vacant.insert(Dirty { bytes, base, changed_from: u32::MAX, version });
         }
@@ -310,6 +311,10 @@ impl ChunkedLayer {
                 file.dirty.entry(chunk).or_insert(blank);
             }
             file.touch(self.rt.wall());
+            debug_assert!(
+                chunks.clone().all(|chunk| file.dirty.contains_key(&chunk)),
+                "L2: what is written is in memory as a whole, and complete"
+            );
             let mut grown = 0;
             for chunk in chunks {
                 let start = chunk << shift;

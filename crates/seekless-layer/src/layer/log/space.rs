@@ -93,14 +93,17 @@ impl Space {
 
     fn insert(&mut self, extent: Extent) {
         if extent.bytes > 0 {
-            self.by_offset.insert(extent.offset, extent.bytes);
+            let other = self.by_offset.insert(extent.offset, extent.bytes);
+            debug_assert!(other.is_none(), "F1: free extents do not overlap");
             self.by_size.insert((extent.bytes, extent.offset));
         }
     }
 
     fn remove(&mut self, extent: Extent) {
-        self.by_offset.remove(&extent.offset);
-        self.by_size.remove(&(extent.bytes, extent.offset));
+        let bytes = self.by_offset.remove(&extent.offset);
+        debug_assert_eq!(bytes, Some(extent.bytes), "F1: what is no longer free was a free extent");
+        let was_listed = self.by_size.remove(&(extent.bytes, extent.offset));
+        debug_assert!(was_listed, "F1: a free extent is found by its size, too");
     }
 
     fn carve(&mut self, extent: Extent, bytes: u64) -> Extent {

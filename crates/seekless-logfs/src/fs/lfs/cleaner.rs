@@ -285,6 +285,7 @@ impl Lfs {
 
     /// Makes the live blocks of the best victims dirty, within C3. Returns the number of victims.
     async fn move_live(self: &Rc<Self>, urge: Urge) -> FsResult<u64> {
+        debug_assert!(self.work.cleaner_gate.is_held(), "C3: one pass at a time moves blocks");
         let (mut moved, mut count) = (0, 0);
         loop {
             let room_is_short = urge == Urge::Urgent || self.room_is_short();
@@ -366,6 +367,7 @@ impl Lfs {
                 }
                 let offset = ((at - layout.segment_start(segment)) * SECTOR_BYTES) as usize;
                 let end = offset + (item.sectors() * SECTOR_BYTES) as usize;
+                debug_assert!(end <= bytes.len(), "what a summary that was checked names lies in its segment");
                 let payload = &bytes[offset..end];
                 match item {
                     Item::Block { ino, key, written, .. } => {

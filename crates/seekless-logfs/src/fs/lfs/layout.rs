@@ -99,6 +99,7 @@ impl Layout {
 
     /// First sector of `segment`.
     pub fn segment_start(&self, segment: SegmentNo) -> Sector {
+        debug_assert!(segment < self.segment_count(), "a segment that has a place is one of the volume");
         Sector(self.superblock.first_segment + segment * self.segment_sectors())
     }
 

@@ -21,12 +21,17 @@ pub(super) struct PayloadSum {
 impl PayloadSum {
     /// Adds whole sectors.
     pub(super) fn add(&mut self, bytes: &[u8]) {
+        debug_assert!(
+            (bytes.len() as u64).is_multiple_of(SECTOR_BYTES),
+            "what is behind a summary fills whole sectors"
+        );
         self.crc = crc32c_append(self.crc, bytes);
         self.sectors += bytes.len() as u64 / SECTOR_BYTES;
     }
 
     /// Adds whole sectors whose checksum is `crc`.
     pub(super) fn add_summed(&mut self, bytes: &[u8], crc: u32) {
+        debug_assert_eq!(crc, crc32c(bytes), "the sum in the pointer to a block is that of the block");
         if bytes.len() != BLOCK_BYTES {
             self.add(bytes);
             return;

@@ -233,6 +233,7 @@ impl Orphans {
             self.slots.len() - 1
         });
         debug_assert_eq!(self.slots[slot], Ino(0), "a free slot has no orphan");
+        debug_assert_ne!(ino, Ino(0), "an orphan has a number, and 0 means a free slot");
         self.slots[slot] = ino;
         self.index.insert(ino, slot);
         self.dirty_blocks.insert((slot / ORPHANS_PER_BLOCK) as u64);
@@ -253,6 +254,7 @@ impl Orphans {
     pub(super) fn store_block(&self, block: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         let first = block as usize * ORPHANS_PER_BLOCK;
+        debug_assert!(first < self.slots.len(), "a block of the orphan file that is stored has slots");
         for (ino, raw) in self.slots[first..].iter().zip(bytes.chunks_exact_mut(8)) {
             codec::put_at(raw, 0, ino.0);
         }

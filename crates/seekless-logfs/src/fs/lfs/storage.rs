@@ -112,6 +112,14 @@ impl Lfs {
             let layout = &state.log.layout;
             (layout.segment_start(segments[0]), layout.segment_sectors() * segments.len() as u64)
         };
+        debug_assert!(segments.is_sorted_by(|one, two| one + 1 == *two), "a discard is of one range");
+        debug_assert!(
+            {
+                let known = &self.state.borrow().log.segments;
+                segments.iter().all(|it| !known.clean.contains(it) && !known.ready.contains(it))
+            },
+            "G3: the log does not write to what is being discarded"
+        );
         let discarded = self.device.discard(start, sectors).await.is_ok();
         let mut state = self.state.borrow_mut();
         for &segment in segments {

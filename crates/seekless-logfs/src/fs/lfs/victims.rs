@@ -158,6 +158,7 @@ impl Victims {
     /// `segment`, which the log has left, can be cleaned from now on, unless nothing in it is alive.
     pub(super) fn settle(&mut self, segment: &policy::Segment) {
         self.leaving.remove(&segment.number.into());
+        debug_assert!(!self.knows(segment.number.into()), "K1: a segment is closed once before it is cleaned");
         if segment.live > 0 {
             self.policy.closed(segment);
             self.emptiest.insert(segment.number, segment.live);
@@ -169,6 +170,10 @@ impl Victims {
         if !self.knows(segment.number.into()) {
             return;
         }
+        debug_assert!(
+            self.emptiest.live(segment.number).is_some_and(|live| segment.live <= live),
+            "K1: a segment gets no fuller before it is cleaned"
+        );
         self.policy.died(segment.number, segment.live);
         self.emptiest.died(segment.number, segment.live);
         if segment.live == 0 {
@@ -182,7 +187,12 @@ impl Victims {
             true => None,
             false => self.policy.choose(self.now),
         };
-        chosen.or_else(|| self.emptiest.emptiest()).map(SegmentNo::from)
+        let chosen = chosen.or_else(|| self.emptiest.emptiest()).map(SegmentNo::from);
+        debug_assert!(
+            chosen.is_none_or(|segment| self.knows(segment)),
+            "K1: a victim is one of those that can be cleaned"
+        );
+        chosen
     }
 
     /// `segment` is being cleaned, or nothing in it is alive any more.

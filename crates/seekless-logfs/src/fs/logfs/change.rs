@@ -402,6 +402,10 @@ impl<'a, L: LogBackend> Change<'a, L> {
     /// Creates an inode without a name and without links.
     pub(in crate::fs) fn make_inode(&mut self, kind: FileKind, parent: &Inode, new: NewNode) -> Step<Ino> {
         let ino = self.find_free_ino()?;
+        debug_assert!(
+            (FIRST_FREE_INO..self.state.volume.ino_end).contains(&ino.0),
+            "a number that is given out is one of the volume, and no internal one"
+        );
         let inode = self.blank_inode(ino, kind, parent, new);
         L::touch_imap(self, ino)?; // S1
         self.insert_inode(inode);
@@ -687,6 +691,7 @@ fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
     state.blocks.remove_file(ino);
     debug_assert!(!state.blocks.has_file(ino), "nothing of a file that is gone is in memory");
     state.dirty_attributes -= known.dirty_attributes();
+    debug_assert!(state.inode_count > 0, "an inode that goes was counted");
     state.inode_count -= 1;
     state.leaf_depth.remove(&ino);
     state.read_ahead.forget(ino);

@@ -58,6 +58,16 @@ pub(in crate::fs) enum ReadPiece {
     },
 }
 
+impl ReadPiece {
+    /// Its length.
+    fn bytes(&self) -> usize {
+        match self {
+            ReadPiece::Ready(data) => data.len(),
+            ReadPiece::FromExtent { from, to, .. } => to - from,
+        }
+    }
+}
+
 /// The plan of a read: its extents, and the parts of its result.
 #[derive(Default, Debug)]
 pub(in crate::fs) struct ReadPlan {
@@ -111,6 +121,11 @@ pub(in crate::fs) fn plan_read<L: LogBackend>(
             }
         });
     }
+    debug_assert_eq!(
+        plan.pieces.iter().map(ReadPiece::bytes).sum::<usize>() as u64,
+        end - offset,
+        "the pieces of a read are all of it"
+    );
     let file_end = inode.size.div_ceil(BLOCK);
     let mut ahead_end = last + 1;
     if ahead && !plan.waits && !plan.extents.is_empty() {
@@ -324,6 +339,7 @@ pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, chan
 /// Truncates the file to `size`: zeroes the rest of the last block, and unmaps the blocks behind it if there are few.
 /// Returns true when there are many; then the inode is marked, and on the list of orphans, until they are freed.
 fn truncate<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
+    debug_assert!(size <= inode.size, "a file that is truncated does not get longer");
     let within = (size % BLOCK) as usize;
     if within > 0 && size < inode.size {
         let id = BlockId::data(ino, size / BLOCK);
@@ -546,6 +562,10 @@ pub(in crate::fs) fn fallocate_step<L: LogBackend>(
         index += 1;
     }
     let done = if index > last { end } else { index * BLOCK };
+    debug_assert!(
+        done > range.offset && done <= end,
+        "each part of an allocation makes progress, and stays in its range"
+    );
     let now = change.now();
     let inode = change.inode_mut(ino, InodeDirt::Own)?;
     let keep_size = match mode {
@@ -587,6 +607,7 @@ pub(in crate::fs) fn seek_step<L: LogBackend>(
         if is_data == (seek == SeekTo::Data) {
             return Ok(Searched::Found(offset.max(index * BLOCK)));
         }
+        debug_assert!(next > index, "a search makes progress");
         index = next;
     }
     Ok(Searched::Until((index * BLOCK).min(inode.size - 1).max(offset)))

@@ -92,7 +92,8 @@ impl ReadAhead {
 
     /// The task that read blocks of this file has ended.
     pub(in crate::fs) fn ended(&mut self, ino: Ino) {
-        self.in_flight.remove(&ino);
+        let was_in_flight = self.in_flight.remove(&ino);
+        debug_assert!(was_in_flight.is_some(), "what a task read ahead was in flight until it ended");
     }
 
     /// True when a task is reading this block.
@@ -109,6 +110,12 @@ impl ReadAhead {
         if self.off {
             return None;
         }
+        debug_assert!(
+            read.blocks_start < read.blocks_end
+                && read.blocks_end <= read.ahead_end
+                && read.ahead_end <= read.file_end.max(read.blocks_end),
+            "a read has blocks of its file, and those ahead follow them"
+        );
         let in_order = self.is_in_order(read.ino, read.offset);
         if read.blocks_end >= read.file_end {
             self.readers.remove(&read.ino);
@@ -122,7 +129,8 @@ impl ReadAhead {
         let ahead = (is_due && end < read.file_end && window > 0).then(|| end..(end + window).min(read.file_end));
         if let Some(ahead) = &ahead {
             end = ahead.end;
-            self.in_flight.insert(read.ino, ahead.clone());
+            let other = self.in_flight.insert(read.ino, ahead.clone());
+            debug_assert!(other.is_none(), "one task at a time reads a file ahead");
         }
         self.readers.insert(read.ino, Reader { next: read.end, end, seen: self.requests });
         if self.readers.len() > READERS_MAX

@@ -184,6 +184,7 @@ impl<L: LogBackend> LogFs<L> {
             }
             next = next.max(to);
         }
+        debug_assert_eq!(next, end, "each sector is taken from memory or read");
         Ok(whole)
     }
 
@@ -220,6 +221,7 @@ impl<L: LogBackend> LogFs<L> {
         if crate::codec::crc32c(&stored) != crc {
             return Err(FsError::corrupt("block", format_args!("{id:?}, sector {at}"), "its checksum does not match"));
         }
+        debug_assert!(stored.len() <= BLOCK_BYTES, "a pointer that was checked leads to no more than a block");
         let block = if stored.len() == BLOCK_BYTES {
             stored
         } else {

@@ -389,6 +389,7 @@ impl<L: LogBackend> State<L> {
                 (low, high) = (low.min(slot.sector()), high.max(slot.sector()));
             }
         }
+        debug_assert!(low <= at && at <= high, "an inode is in its own group");
         let aligned = Sector(at.0 / INODE_GROUP_SECTORS * INODE_GROUP_SECTORS);
         match () {
             () if high - low > reach => aligned,
@@ -419,6 +420,7 @@ impl<L: LogBackend> State<L> {
 
     /// A dirty block is at a new address: updates the pointer in its holder, which is dirty too (S1).
     pub(in crate::fs) fn point_to(&mut self, id: BlockId, pointer: Pointer) {
+        debug_assert!(self.inodes.contains_key(&id.ino), "S1: the inode of a dirty block is in memory");
         match id.key.holder() {
             Holder::Inode(slot) => {
                 if let Some(known) = self.inodes.get_mut(&id.ino) {

@@ -84,6 +84,10 @@ impl SpaceAccounts for Virtual {
 
     fn used_bytes(state: &State) -> u64 {
         let inodes = (state.dirty_inodes.len() * Inode::BYTES) as u64;
+        debug_assert!(
+            state.log.store.free_blocks() + state.log.copies.len() as u64 <= state.log.usable_blocks,
+            "what is free, or a copy, is one of the usable blocks"
+        );
         let used = state.log.usable_blocks - state.log.store.free_blocks() - state.log.copies.len() as u64;
         let dirty = state.blocks.growth_bytes + state.dirty_attributes.growth_bytes + inodes;
         blocks_bytes(used) + state.unwritten_bytes + dirty
@@ -124,6 +128,7 @@ impl SpaceAccounts for Virtual {
     }
 
     fn defer_free(state: &mut State, ino: Ino, freed: Vec<Pointer>, _: Vec<Hole>) {
+        debug_assert!(freed.iter().all(|place| place.is_mapped()), "B2: only places are freed");
         let Some(known) = state.inodes.get_mut(&ino) else { return };
         state.freed_pending_bytes += (freed.len() * BLOCK_BYTES) as u64;
         known.deferred_free.extend(freed);

@@ -32,6 +32,11 @@ impl Owners {
     }
 
     pub(super) fn set(&mut self, block: u32, id: BlockId) {
+        debug_assert!(
+            (1..=u64::from(u32::MAX)).contains(&id.ino.0),
+            "M2: the number of an owner has 32 bits, and 0 means none"
+        );
+        debug_assert!(!self.are_kept() || (block as usize) < self.of.len(), "M2: each block has room for its owner");
         if let Some(owner) = self.of.get_mut(block as usize) {
             *owner = Owner { ino: id.ino.0 as u32, key: [(id.key.0 >> 32) as u32, id.key.0 as u32] };
         }

@@ -197,6 +197,11 @@ impl Core {
         options: &ArrayOptions,
         request_sectors_max: u64,
     ) -> Rc<Core> {
+        debug_assert_eq!(members.len(), shape.members, "there is a place for each member");
+        debug_assert!(
+            state.now.len() == shape.members && state.recorded.len() == shape.members,
+            "A1: the state of each member is known, and what is recorded of it"
+        );
         Rc::new(Core {
             rt,
             shape,

@@ -51,6 +51,7 @@ impl Load<'_> {
 impl Drop for Load<'_> {
     fn drop(&mut self) {
         let (under_way, end) = self.0.get();
+        debug_assert!(under_way > 0, "each read of a member is counted until it ends");
         self.0.set((under_way - 1, end));
     }
 }

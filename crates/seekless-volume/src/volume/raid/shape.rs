@@ -81,6 +81,7 @@ impl Shape {
 
     /// The member that holds the parity of `row`.
     pub(super) fn parity(&self, row: u64) -> usize {
+        debug_assert_eq!(self.level, Level::Parity, "a mirror has no parity");
         self.members - 1 - (row % self.members as u64) as usize
     }
 
@@ -95,6 +96,7 @@ impl Shape {
 
     /// The data unit of `row` that `member` holds; `None` for parity.
     pub(super) fn index(&self, row: u64, member: usize) -> Option<usize> {
+        debug_assert!(member < self.members, "what has a unit of a row is a member");
         match self.level {
             Level::Mirror => Some(0),
             Level::Parity => {
@@ -112,6 +114,7 @@ impl Shape {
 
     /// The rows that a request touches.
     pub(super) fn rows_of(&self, at: Sector, sectors: u64) -> Range<u64> {
+        debug_assert!(at.0 + sectors <= self.sectors(), "a request lies in the rows of the array");
         at.0 / self.row_sectors()..(at.0 + sectors).div_ceil(self.row_sectors())
     }
 
@@ -127,6 +130,7 @@ impl Shape {
             let (unit, from) = (sector / shape.unit, sector % shape.unit);
             let (row, index) = (unit / shape.width() as u64, (unit % shape.width() as u64) as usize);
             let part = Part { row, index, from, sectors: (shape.unit - from).min(sectors - offset), offset };
+            debug_assert!(part.row < shape.rows && part.sectors > 0, "each part of a request is in a row of the array");
             offset += part.sectors;
             Some(part)
         })

@@ -184,6 +184,7 @@ impl Layout {
         if at >= spans_end {
             return fixed(FRONT_BLOCKS, spans_end);
         }
+        debug_assert!(at < spans_end, "what is no fixed block is in a span");
         let sector = at.0 - self.first_span().0;
         let offset = sector % self.span_sectors;
         (TargetPiece::Span { span: (sector / self.span_sectors) as u32, offset }, self.span_sectors - offset)

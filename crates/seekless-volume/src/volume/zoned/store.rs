@@ -183,6 +183,7 @@ impl Store {
         while done < sectors {
             let (place, most) = self.layout.place(at + done);
             let count = most.min(sectors - done);
+            debug_assert!(count > 0, "a request is cut into parts that are something");
             pieces.push((place, done, count));
             done += count;
         }
