@@ -131,18 +131,20 @@ impl Classic {
     /// Writes into the tail, as long as it remains one [za01 §7]. Returns whether it did.
     async fn write_tail(&self, writing: Writing<'_>, node: &Node, offset: u64, data: &[u8]) -> FsResult<bool> {
         let file = node.regular()?;
-        let place = {
+        let (place, lower_size) = {
             let file = file.borrow();
             let index = &file.index;
             let start = index.ends.len() as u64 * PAGE;
             let fits = offset >= start && offset <= index.size && offset + (data.len() as u64) < start + PAGE;
             let in_tail = index.has_tail && self.options.fast_tails && fits && !data.is_empty();
-            in_tail.then(|| index.start(index.ends.len()) + UnitHead::BYTES as u64 + (offset - start))
+            let place = in_tail.then(|| index.start(index.ends.len()) + UnitHead::BYTES as u64 + (offset - start));
+            (place, index.lower_size())
         };
         let Some(place) = place else { return Ok(false) };
         self.rt.charge(Work::Copy { bytes: data.len() as u64 }).await;
         let written = writing.lower.write(node.ino, writing.handle, place, Data::from_slice(data), writing.mode).await;
         if let Err(error) = written {
+            let error = self.shrunk(writing, node, lower_size, error).await;
             return Err(self.failed(writing.lower, node, error).await);
         }
         count(&self.counts.bytes_written, data.len() as u64);

@@ -14,10 +14,10 @@ use crate::rt::Work;
 impl Classic {
     /// Stores `encoded` in place of the units of `pages`, as far as these exist, and updates the index in memory. The
     /// order of writes meets lack of space below before anything has been changed, provided that overwriting needs no
-    /// space: what is behind moves first, its end before its start.
+    /// space: first comes what ends up behind the present end, then what is behind the units moves, its end before its start.
     ///
     /// # Errors
-    /// Those of the file system below. Then the content of the lower file is unknown.
+    /// Those of the file system below. Then the content of the lower file is unknown, and has to be read again.
     pub(super) async fn replace(
         &self,
         writing: Writing<'_>,
@@ -37,11 +37,17 @@ impl Classic {
         debug_assert!(!encoded.has_tail || is_end, "a tail is the last of the file");
         let new_end = start + encoded.bytes.len() as u64;
         let new_lower_size = new_end + (lower_size - end);
+        let mut units = &encoded.bytes[..];
         if new_end > end {
-            self.shift(writing, node, end..lower_size, new_end).await?;
+            let moved = (new_end - end).min(lower_size - end);
+            let units_behind = (new_end - end) - moved;
+            let inside = units.len() - units_behind as usize;
+            self.grow(writing, node, lower_size, moved, &units[inside..]).await?;
+            units = &units[..inside];
+            self.shift(writing, node, end..lower_size - moved, new_end).await?;
         }
-        if !encoded.bytes.is_empty() {
-            self.write_lower(writing, node, start, &encoded.bytes).await?;
+        if !units.is_empty() {
+            self.write_lower(writing, node, start, units).await?;
         }
         if new_end < end {
             self.shift(writing, node, end..lower_size, new_end).await?;
@@ -70,6 +76,34 @@ impl Classic {
         assert!(index.lower_size() == new_lower_size, "an index of {index:?} for {new_lower_size} bytes below");
         file.index_changed(pages.start);
         Ok(())
+    }
+
+    /// Writes what comes behind the end of the lower file: `units`, and then the last `moved` bytes that are in it. If that
+    /// fails, the lower file is as it was.
+    async fn grow(&self, writing: Writing<'_>, node: &Node, lower_size: u64, moved: u64, units: &[u8]) -> FsResult<()> {
+        debug_assert!(moved <= lower_size, "K1: only bytes that are in the lower file move");
+        let mut grown =
+            if units.is_empty() { Ok(()) } else { self.write_lower(writing, node, lower_size, units).await };
+        if grown.is_ok() && moved > 0 {
+            let to = lower_size + units.len() as u64;
+            grown = self.shift(writing, node, lower_size - moved..lower_size, to).await;
+        }
+        match grown {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.shrunk(writing, node, lower_size, error).await),
+        }
+    }
+
+    /// Takes back what a write that failed has left behind the end of the lower file.
+    pub(super) async fn shrunk(&self, writing: Writing<'_>, node: &Node, lower_size: u64, error: FsError) -> FsError {
+        // Another process has made it shorter.
+        if matches!(error, FsError::Corrupt { .. }) {
+            return error;
+        }
+        let cut = SetAttr { size: Some(lower_size), ..SetAttr::default() };
+        // If this fails, too, the file is read again and found to be damaged.
+        let _ = writing.lower.setattr(node.ino, None, cut).await;
+        error
     }
 
     /// Moves the bytes of `range` to `target`.

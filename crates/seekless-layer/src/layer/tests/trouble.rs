@@ -15,6 +15,8 @@ use crate::units::{Ino, Nanos};
 pub(in crate::layer) struct Trouble {
     /// Writes to this file.
     pub write: Cell<Option<Ino>>,
+    /// Bytes by which files may still grow. A write that wants more writes what fits, and finds no space for the rest, as on a host.
+    pub room: Cell<Option<u64>>,
     /// The next reading of an attribute.
     pub getxattr: RefCell<Option<FsError>>,
     /// The next time that a file comes into use, as by a lookup.
@@ -62,6 +64,18 @@ impl Layer for Trouble {
         let longest = self.longest_write_to(at.ino).max(data.len());
         self.longest_writes.borrow_mut().insert(at.ino, longest);
         let mode = WriteMode { kill_privileges: mode.kill_privileges || self.writes_take_privileges.get() };
+        if let Some(room) = self.room.get() {
+            let end = offset + data.len() as u64;
+            let size = at.lower.getattr(at.ino, None).await?.size;
+            let growth = end.saturating_sub(size);
+            if growth > room {
+                self.room.set(Some(0));
+                let fits = (data.len() as u64 + room).saturating_sub(growth);
+                at.lower.write(at.ino, at.handle, offset, data.slice(0..fits as usize), mode).await?;
+                return Err(FsError::NoSpace);
+            }
+            self.room.set(Some(room - growth));
+        }
         at.lower.write(at.ino, at.handle, offset, data, mode).await
     }
 
