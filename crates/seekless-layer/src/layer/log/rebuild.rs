@@ -9,7 +9,7 @@
 //!
 //! By 2 and 3, chunks that have been punched out since may come back, which the finding reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -23,6 +23,7 @@ use super::index::{Index, Step};
 use super::load::{PIECE_BYTES, read_record};
 use super::node::Node;
 use super::space::{Extent, Space};
+use crate::codec::is_zero;
 use crate::fs::{Attr, Fs, FsError, FsResult, SeekTo};
 use crate::layer::read_lower;
 use crate::units::Ino;
@@ -262,18 +263,98 @@ impl Remains {
             is_of_commit(tail) || base.is_some_and(continues)
         };
         let tail = tail.filter(fits);
-        let lost = damaged.into_values().map(|record| {
+        let mut lost = Vec::new();
+        for record in damaged.into_values() {
             let has_older = match record.head.kind {
                 kinds::CHUNK => chunks.contains_key(&record.head.number),
                 _ => tail.is_some(),
             };
-            self.lost_with(record, has_older)
-        });
-        let lost = lost.collect();
+            lost.push(self.lost_with(record, has_older));
+            // Reading what is lost remains an error.
+            if !has_older {
+                chunks.entry(record.head.number).or_insert(record.entry);
+            }
+        }
+        lost.extend(self.lost_without_heads(lower, ino, chunks, unknown, tail.map(|tail| tail.head.number)).await?);
         Ok((
             tail.map(|FoundRecord { head, entry }| Tail { entry: *entry, chunk: head.number, start: head.raw_bytes }),
             lost,
         ))
+    }
+
+    /// What the file may have lost with records whose heads are gone: chunks that are `unknown` and not among those that were found, if
+    /// there is data in the lower file that belongs to no record. They may as well be holes, and read as zeroes.
+    async fn lost_without_heads(
+        &self,
+        lower: &Fs,
+        ino: Ino,
+        chunks: &BTreeMap<u64, Entry>,
+        unknown: &[Range<u64>],
+        chunk_of_tail: Option<u64>,
+    ) -> FsResult<Vec<String>> {
+        let end = self.newest.size.div_ceil(1 << self.newest.chunk_shift);
+        let mut missing: Vec<Range<u64>> = Vec::new();
+        for range in unknown {
+            let mut at = range.start;
+            let range_end = range.end.min(end);
+            let found = chunks.range(range.start..range_end.max(range.start)).map(|(chunk, _)| *chunk);
+            let found: BTreeSet<u64> = found.chain(chunk_of_tail.filter(|chunk| range.contains(chunk))).collect();
+            for chunk in found.into_iter().chain([range_end]) {
+                if at < chunk {
+                    missing.push(at..chunk);
+                }
+                at = at.max(chunk.saturating_add(1));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(at) = self.first_of_no_record(lower, ino).await? else { return Ok(Vec::new()) };
+        let start_of = |chunk: u64| chunk.saturating_mul(1 << self.newest.chunk_shift);
+        let lost = missing.into_iter().map(|chunks| {
+            let (start, end) = (start_of(chunks.start), start_of(chunks.end).min(self.newest.size));
+            format!(
+                "bytes {start} to {end} may be lost: they read as zeroes, as no record of them is left, but what is at byte {at} of the \
+                 lower file belongs to no record"
+            )
+        });
+        Ok(lost.collect())
+    }
+
+    /// The offset of the first data in the lower file that belongs to no record, in units of `RECORD_ALIGN`.
+    async fn first_of_no_record(&self, lower: &Fs, ino: Ino) -> FsResult<Option<u64>> {
+        let mut records = self.records.iter().map(|record| record.entry).peekable();
+        let mut at = RECORDS_START;
+        loop {
+            while records.next_if(|record| record.end() <= at).is_some() {}
+            // Up to the next record.
+            let end = match records.peek() {
+                Some(record) if record.offset <= at => {
+                    at = record.end();
+                    continue;
+                }
+                Some(record) => record.offset,
+                None => u64::MAX,
+            };
+            match lower.lseek(ino, None, at, SeekTo::Data).await {
+                Ok(data) => at = at.max(data / RECORD_ALIGN * RECORD_ALIGN),
+                Err(FsError::NoSuchOffset) => return Ok(None),
+                Err(FsError::Unsupported) => {}
+                Err(error) => return Err(error),
+            }
+            if at >= end {
+                continue;
+            }
+            let piece =
+                read_lower(lower, ino, None, at, PIECE_BYTES.min((end - at).min(u64::from(u32::MAX)) as u32)).await?;
+            if piece.is_empty() {
+                return Ok(None);
+            }
+            if let Some(unit) = piece.chunks(RECORD_ALIGN as usize).position(|unit| !is_zero(unit)) {
+                return Ok(Some(at + unit as u64 * RECORD_ALIGN));
+            }
+            at += (piece.len() as u64).next_multiple_of(RECORD_ALIGN);
+        }
     }
 
     /// What the file may have lost with a damaged record, in whose place there is an older one or nothing.
