@@ -87,10 +87,8 @@ pub(super) async fn look_at(view: View<'_>) -> FsResult<Content> {
         }
     }
     let foreign = states.contains(&SlotState::Foreign);
-    if let Some(commit) = newest.take_if(|commit| commit.is_provisional)
-        && !foreign
-        && states[1] != SlotState::CutOff
-    {
+    let is_complete = !foreign && states[1] != SlotState::CutOff;
+    if let Some(commit) = newest.take_if(|commit| is_complete && commit.is_provisional) {
         newest = match (is_whole(view, &commit).await?, older) {
             (true, _) => {
                 cover("layer: a provisional commit is whole");
@@ -124,7 +122,7 @@ pub(super) async fn look_at(view: View<'_>) -> FsResult<Content> {
         // So short, it holds at most an initial commit, as later ones are in the second slot.
         Some(commit) if commit.end > lower_size => Ok(cut_by_others(view).await?.unwrap_or(Content::Log(commit))),
         Some(commit) => Ok(Content::Log(commit)),
-        None if foreign => Ok(Content::Plain(slots)),
+        None if foreign => Ok(without_head(view).await?.unwrap_or(Content::Plain(slots))),
         // The first write was cut off.
         None if states[0] == SlotState::CutOff && Commit::is_cut_initial(first) => {
             Ok(cut_by_others(view).await?.unwrap_or(Content::Empty))
@@ -132,19 +130,36 @@ pub(super) async fn look_at(view: View<'_>) -> FsResult<Content> {
         None if states[0] == SlotState::CutOff => {
             Ok(Content::Damaged("it was cut off in its first slot, or begins like a file of ours".to_string()))
         }
-        None if states[1] == SlotState::CutOff => Ok(Content::Plain(slots)),
-        None => look_behind_zeroes(view).await,
+        None if states[1] == SlotState::CutOff => Ok(without_head(view).await?.unwrap_or(Content::Plain(slots))),
+        None => match look_behind_zeroes(view).await? {
+            Content::Plain(evidence) => Ok(without_head(view).await?.unwrap_or(Content::Plain(evidence))),
+            other => Ok(other),
+        },
     }
+}
+
+/// What is known of a file without a slot of ours if its mark is clean and of a file as long as it is: it was one of ours, and
+/// something has overwritten its slots. Should another program have stored something else of just that length, an error is still
+/// the safer answer.
+async fn without_head(view: View<'_>) -> FsResult<Option<Content>> {
+    let is_as_long = clean_mark(view).await?.is_some_and(|mark| mark.lower_size == view.size);
+    Ok(is_as_long
+        .then(|| Content::Damaged("something has overwritten its first kilobyte, with both slots".to_string())))
+}
+
+/// The mark of a file, if it is clean.
+async fn clean_mark(view: View<'_>) -> FsResult<Option<SizeMark>> {
+    let mark = match view.lower.getxattr(view.ino, NAME).await {
+        Err(error) if may_hide_a_mark(&error) => return Err(error),
+        other => SizeMark::from_bytes(&other.unwrap_or_default()),
+    };
+    Ok(mark.filter(|mark| mark.clean == 1))
 }
 
 /// What is known of a file whose rest looks as if its first write was cut off, if its mark is clean and of a longer file: it had a durable
 /// commit, and another program has cut it off.
 async fn cut_by_others(view: View<'_>) -> FsResult<Option<Content>> {
-    let mark = match view.lower.getxattr(view.ino, NAME).await {
-        Err(error) if may_hide_a_mark(&error) => return Err(error),
-        other => SizeMark::from_bytes(&other.unwrap_or_default()),
-    };
-    let longer = mark.filter(|mark| mark.clean == 1 && mark.lower_size > view.size);
+    let longer = clean_mark(view).await?.filter(|mark| mark.lower_size > view.size);
     Ok(longer
         .map(|mark| Content::Damaged(format!("it has {} bytes of {}: it was cut off", view.size, mark.lower_size))))
 }
