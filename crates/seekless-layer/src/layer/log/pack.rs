@@ -24,7 +24,7 @@ use crate::fs::{
     Attr, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, SeekTo, SetAttr, SetTime, WriteMode, Writers,
     XattrMode,
 };
-use crate::layer::directory::{Claim, let_go, schemes};
+use crate::layer::directory::{self, Claim, let_go, schemes};
 use crate::rt::Rt;
 use crate::units::Ino;
 
@@ -86,7 +86,8 @@ const PIECE_BYTES: u32 = 1 << 20;
 /// the progress at every file.
 ///
 /// # Errors
-/// The first error of the file systems that is not about one file alone. Files already converted stay so.
+/// The first error of the file systems that is not about one file alone. Files already converted stay so. `Invalid` to unpack a
+/// directory that another layer uses above this one.
 pub async fn convert(
     rt: &Rt,
     lower: Fs,
@@ -94,6 +95,9 @@ pub async fn convert(
     direction: Direction,
     tell: &dyn Fn(&Progress, &[u8]),
 ) -> FsResult<Progress> {
+    if direction == Direction::Unpack && has_layer_above(&lower).await? {
+        return Err(LAYER_ABOVE);
+    }
     let (is_secret, codec) = (options.codec.is_secret(), options.codec.clone());
     let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, settle_at_fsync: true, ..options }).await?;
     let wants_gain = direction == Direction::Pack && !is_secret;
@@ -108,6 +112,20 @@ pub async fn convert(
         let_go(&lower, Claim { scheme: schemes::LOG, codec: &*codec }).await?;
     }
     Ok(progress)
+}
+
+const LAYER_ABOVE: FsError = FsError::Invalid(
+    "another layer is used above this one, and only through both can its files be read: unpack with the line of both first, \
+     as in 'encrypt:KEYFILE / zstd / hostdir:DIR', then with this one",
+);
+
+/// Whether a layer that was stacked on this one has claimed the directory.
+async fn has_layer_above(lower: &Fs) -> FsResult<bool> {
+    match lower.getxattr(Ino::ROOT, &mark::below(directory::NAME)).await {
+        Ok(_) => Ok(true),
+        Err(FsError::NoAttribute | FsError::Unsupported) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 struct PackJob {

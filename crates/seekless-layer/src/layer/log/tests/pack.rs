@@ -350,3 +350,33 @@ fn a_first_commit_that_was_cut_off_becomes_an_empty_file() {
         assert_eq!(lower.leaks(), Default::default());
     });
 }
+
+/// Of two layers, the upper one is taken off first: with the lower one alone, nothing could read the files any more.
+#[test]
+fn the_lower_of_two_layers_is_not_taken_off_first() {
+    let encrypt = || Options { plain: Plain::Error, ..tiny(Arc::new(Sealed::new(&Key::new([7; 32]), None))) };
+    for (upper, under) in [(encrypt(), zstd()), (zstd(), encrypt()), (zstd(), zstd())] {
+        simulate(1, async |rt| {
+            let lower: Fs = model(&rt);
+            let content = text(200_000);
+            let both = async || {
+                let middle = stack_on(&rt, lower.clone(), under.clone()).await.unwrap();
+                stack_on(&rt, middle, upper.clone()).await.unwrap()
+            };
+            let top = both().await;
+            Client::new(top.clone()).write_file(b"/f", &content).await.unwrap();
+            top.close().await.unwrap();
+            let refused = convert(&rt, lower.clone(), under.clone(), Direction::Unpack, &|_, _| {}).await;
+            assert!(matches!(refused, Err(FsError::Invalid(_))), "{refused:?}");
+            let top = both().await;
+            assert!(Client::new(top.clone()).read_file(b"/f").await.unwrap() == content);
+            top.close().await.unwrap();
+            let middle = stack_on(&rt, lower.clone(), under.clone()).await.unwrap();
+            convert(&rt, middle.clone(), upper.clone(), Direction::Unpack, &|_, _| {}).await.unwrap();
+            middle.close().await.unwrap();
+            convert(&rt, lower.clone(), under.clone(), Direction::Unpack, &|_, _| {}).await.unwrap();
+            assert!(Client::new(lower.clone()).read_file(b"/f").await.unwrap() == content);
+            lower.close().await.unwrap();
+        });
+    }
+}
