@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -55,12 +56,25 @@ impl MountInfo {
 
 /// The table of this process; empty where there is no `/proc`.
 pub(crate) fn read() -> Vec<MountInfo> {
-    parse(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+    try_read().unwrap_or_default()
+}
+
+/// The table of this process.
+///
+/// # Errors
+/// Where there is no `/proc`, or no further file can be opened.
+pub(crate) fn try_read() -> io::Result<Vec<MountInfo>> {
+    fs::read("/proc/self/mountinfo").map(|table| parse(&table))
 }
 
 /// The topmost mount on `path`, which is absolute and without links.
 pub(crate) fn find(path: &Path) -> Option<MountInfo> {
-    read().into_iter().rfind(|info| info.mount_point == path)
+    topmost(read(), path)
+}
+
+/// The topmost mount on `path`, which is absolute and without links, in a table.
+pub(crate) fn topmost(table: Vec<MountInfo>, path: &Path) -> Option<MountInfo> {
+    table.into_iter().rfind(|info| info.mount_point == path)
 }
 
 /// A process with one of our mounts in another mount namespace.

@@ -451,11 +451,22 @@ pub(super) fn unmount(path: &Path, by_helper: bool, lazy: bool) -> Result<(), Er
     }
 }
 
+/// Whether the topmost mount at `mount_point` has this number, if that is known. True where that cannot be read, because no further
+/// file can be opened: a mount that is left behind without a daemon is worse than one of another program that goes.
+fn is_topmost(mount_point: &Path, number: Option<DeviceNumber>) -> bool {
+    match mount_table::try_read() {
+        Ok(table) => mount_table::topmost(table, mount_point)
+            .is_some_and(|found| number.is_none_or(|number| number == found.number)),
+        Err(error) => {
+            [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+        }
+    }
+}
+
 impl Mounted {
     /// True while the topmost mount at our mount point is ours.
     fn is_ours(&self) -> bool {
-        let found = mount_table::find(&self.mount_point);
-        found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
+        is_topmost(&self.mount_point, self.number)
     }
 
     /// What the kernel shows of the connection, where the control file system is mounted.
@@ -541,10 +552,7 @@ impl Unmounter {
     /// be dropped where the mount lives on elsewhere, and is then ended by force. A mount that is in use here is written back again and
     /// ended by force at once: it vanishes, and its files give errors.
     pub(super) fn unmount(&self) -> Result<Unmounted, Errno> {
-        let ours = || {
-            let found = mount_table::find(&self.mount_point);
-            found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
-        };
+        let ours = || is_topmost(&self.mount_point, self.number);
         let write_back_all = || {
             if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
                 let written = write_back(&root, self.number.map(control_directory).as_deref(), PATIENCE_AT_LAST);

@@ -376,6 +376,41 @@ fn with_few_files(line: &str) -> Scratch {
     scratch
 }
 
+/// Whatever limit on open files a mount meets while it begins, it works, or leaves nothing mounted.
+#[test]
+fn a_mount_without_files_leaves_nothing_behind() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return; // Without a file to spare nothing can ask the helper to unmount.
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);
+    let (mut refused, mut mounted) = (0, 0);
+    for line in ["lfs / file:a.img", "hostdir:data"] {
+        for limit in 8..34 {
+            let mut limited = std::process::Command::new("sh");
+            limited
+                .current_dir(scratch.path("."))
+                .args(["-c", "ulimit -n $2; exec \"$0\" mount \"$1\" mnt --pid-file pid"]);
+            limited.args([env!("CARGO_BIN_EXE_seekless"), line, &limit.to_string()]);
+            limited.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+            if limited.status().unwrap().success() {
+                mounted += 1;
+                scratch.good(&["umount", "mnt"]);
+            } else {
+                refused += 1;
+                let left = std::fs::read_dir(scratch.path("mnt"));
+                assert!(
+                    left.is_ok_and(|mut entries| entries.next().is_none()),
+                    "{line}, {limit} files: a dead mount is left"
+                );
+            }
+        }
+    }
+    assert!(refused > 5 && mounted > 5, "{refused} refused, {mounted} mounted");
+}
+
 /// Aim: where there are not even enough files for what programs do at once, they get `EMFILE` and nothing else: what loses its name is not
 /// lost with it, and everything is durable at the end. Method: three programs that rewrite, sync, rename and remove, over two layers.
 #[test]
