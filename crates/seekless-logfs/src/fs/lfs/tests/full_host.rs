@@ -3,7 +3,9 @@
 use super::*;
 use crate::fs::lfs::CLEANERS;
 use crate::rng::Rng;
+use crate::testing::Promise;
 use crate::testing::environment;
+use crate::testing::volumes::full_host::cuts::FullLives;
 use crate::testing::volumes::full_host::{self, Host};
 
 fn path(file: u64) -> Vec<u8> {
@@ -86,4 +88,25 @@ fn killed_on_a_full_host() {
             full_host::lives(&rt, &subject, MIB << (4 + seed % 3), &mut rng, &what).await;
         });
     }
+}
+
+/// Aim and method: as in `full_host::cuts`.
+#[test]
+fn cuts_on_a_full_host() {
+    let lives = FullLives {
+        test: "fs::lfs::tests::full_host::cuts_on_a_full_host",
+        promise: Promise::NAMESPACE_PREFIX,
+        bytes: 12 * MIB,
+        capacity: 1000,
+        rounds: 16,
+        seeds: 4,
+    };
+    lives.live(|seed| {
+        let options = Options {
+            cleaner: CLEANERS[(seed % CLEANERS.len() as u64) as usize],
+            discard_after: Nanos::from_millis(seed % 3 * 2000),
+            ..Options::default()
+        };
+        Small { options }
+    });
 }

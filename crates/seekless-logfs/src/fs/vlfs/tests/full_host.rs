@@ -44,7 +44,7 @@ fn cuts_on_a_full_host() {
         test: "fs::vlfs::tests::full_host::cuts_on_a_full_host",
         promise: Promise::NAMESPACE_PREFIX,
         bytes: 10 * MIB,
-        capacity: 900,
+        capacity: 800,
         rounds: 16,
         seeds: 4,
     };
