@@ -296,3 +296,42 @@ async fn overwritten(rt: &Rt, seed: u64, damage: Damage) {
         (0..chunks).filter(|at| read[at * CHUNK..][..CHUNK] != content[at * CHUNK..][..CHUNK]).collect();
     assert!(read.len() == content.len() && wrong.is_empty(), "{name}: chunks {wrong:?}");
 }
+
+/// Where the index is lost and the only record of a chunk is damaged, reading the chunk is an error, also after the repair.
+#[test]
+fn what_only_a_damaged_record_held_stays_an_error() {
+    simulate(1, async |rt| {
+        let lower: Fs = model(&rt);
+        let client = Client::new(stack_on(&rt, lower.clone(), options()).await.unwrap());
+        let mut content = vec![0; 4 * CHUNK];
+        Rng::new(1).fill(&mut content);
+        client.write_file(b"/f", &content).await.unwrap();
+        client.fsync_path(b"/f").await.unwrap();
+        client.fs().close().await.unwrap();
+        let below = Client::new(lower.clone());
+        let mut bytes = below.read_file(b"/f").await.unwrap();
+        let body = bytes.windows(64).position(|bytes| *bytes == content[CHUNK..CHUNK + 64]);
+        let body = body.expect("random bytes are stored as they are");
+        [50, 562, body].iter().for_each(|&at| bytes[at] ^= 0x10);
+        below.write_file(b"/f", &bytes).await.unwrap();
+        let repaired = check::check(&rt, lower.clone(), options(), true).await.unwrap();
+        assert!(repaired.findings.iter().any(|finding| !finding.repaired), "{repaired:?}");
+        let client = Client::new(stack_on(&rt, lower.clone(), options()).await.unwrap());
+        let file = client.open(b"/f", OpenFlags::READ).await.unwrap();
+        for chunk in 0..4 {
+            let read = client.read(file, (chunk * CHUNK) as u64, CHUNK as u32).await;
+            match chunk {
+                1 => assert!(
+                    matches!(read, Err(crate::fs::FsError::Corrupt { .. })),
+                    "{:?}",
+                    read.map(|read| read.len())
+                ),
+                _ => assert!(read.unwrap() == content[chunk * CHUNK..][..CHUNK], "chunk {chunk}"),
+            }
+        }
+        client.close(file).await.unwrap();
+        client.fs().close().await.unwrap();
+        let again = check::check(&rt, lower.clone(), options(), false).await.unwrap();
+        assert!(!again.findings.is_empty(), "the loss is still reported");
+    });
+}
