@@ -263,6 +263,9 @@ impl Remains {
             is_of_commit(tail) || base.is_some_and(continues)
         };
         let tail = tail.filter(fits);
+        let of_tail = tail.map(|tail| tail.entry);
+        let mut ends: BTreeMap<u64, u64> =
+            chunks.values().copied().chain(of_tail).map(|entry| (entry.offset, entry.end())).collect();
         let mut lost = Vec::new();
         for record in damaged.into_values() {
             let has_older = match record.head.kind {
@@ -270,8 +273,10 @@ impl Remains {
                 _ => tail.is_some(),
             };
             lost.push(self.lost_with(record, has_older));
-            // Reading what is lost remains an error.
-            if !has_older {
+            // Reading what is lost remains an error. What a later record has overwritten in part cannot be kept beside it.
+            let before = ends.range(..record.entry.end()).next_back();
+            if !has_older && before.is_none_or(|(_, end)| *end <= record.entry.offset) {
+                ends.insert(record.entry.offset, record.entry.end());
                 chunks.entry(record.head.number).or_insert(record.entry);
             }
         }
