@@ -11,9 +11,9 @@ use super::load::damaged;
 use super::node::{CommitTurn, Node, OpenFile, may_have_privileges};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::FsResult;
+use crate::fs::{Fs, FsResult};
 use crate::layer::Nodes;
-use crate::units::{KIB, MIB};
+use crate::units::{KIB, MIB, Nanos};
 
 /// Smallest share of free space that is worth compacting in idle time: an eighth of the space in use, and enough to
 /// matter.
@@ -47,6 +47,29 @@ impl ChunkedLayer {
             Urgency::Idle => free > IDLE_BYTES_MIN.max(live / IDLE_SHARE),
             Urgency::Bound => free > BOUND_BYTES_MIN.max(live),
         }
+    }
+
+    /// Compacts what has more free space in it than it should have after some idle time. Returns true when there is more to do after `until`.
+    ///
+    /// # Errors
+    /// The first: one file that cannot be read keeps no other from its turn.
+    pub(super) async fn compact_idle(&self, lower: &Fs, nodes: &Nodes<Node>, until: Nanos) -> FsResult<bool> {
+        let mut compacted = Ok(());
+        for (_, node) in nodes.all() {
+            while self.wants_compaction(&node, Urgency::Idle)
+                && let Some(file) = node.open(lower)
+            {
+                let moved = self.compact(nodes, file).await;
+                if moved == Ok(true) && self.rt.now() >= until {
+                    return compacted.map(|()| true);
+                }
+                if moved != Ok(true) {
+                    compacted = compacted.and(moved.map(drop));
+                    break;
+                }
+            }
+        }
+        compacted.map(|()| false)
     }
 
     /// Moves some records towards the start, and commits. Returns false when nothing could be moved.

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::compact::Urgency;
 use super::file::{File, Form, Times};
 use super::mark;
 use super::node::{CommitTurn, Node, OpenFile, SET_ID_BITS, Writer, may_have_capability};
@@ -366,22 +365,20 @@ impl Layer for ChunkedLayer {
         committed
     }
 
-    async fn idle(&self, lower: &Fs, nodes: &Nodes<Node>, until: Nanos) -> FsResult<bool> {
-        // The first error: one file that cannot be read keeps no other from its turn.
-        let mut compacted = Ok(());
-        for (_, node) in nodes.all() {
-            while self.wants_compaction(&node, Urgency::Idle)
-                && let Some(file) = node.open(lower)
-            {
-                let moved = self.compact(nodes, file).await;
-                if moved == Ok(true) && self.rt.now() >= until {
-                    return compacted.map(|()| true);
-                }
-                if moved != Ok(true) {
-                    compacted = compacted.and(moved.map(drop));
-                    break;
-                }
+    /// Compaction runs in a task of its own, to the end of a step, when the caller goes away: a slot may be on its way, or a file about to be cut
+    /// behind its last record, and a close must wait for both.
+    async fn idle(&self, lower: &Fs, _nodes: &Nodes<Node>, until: Nanos) -> FsResult<bool> {
+        let stacked = self.stacked.borrow().upgrade();
+        let compacted = match stacked {
+            Some(stacked) => {
+                let compacts =
+                    async move { stacked.layer().compact_idle(stacked.lower(), stacked.nodes(), until).await };
+                self.rt.spawn(compacts).await
             }
+            None => Ok(false),
+        };
+        if compacted == Ok(true) {
+            return compacted;
         }
         let more = lower.idle(until).await?;
         compacted?;

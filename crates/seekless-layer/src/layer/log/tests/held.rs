@@ -19,6 +19,8 @@ enum Call {
     GetXattr,
     /// A sync of one file, or, with the root, of all.
     Sync,
+    /// Once begun it is done, whatever becomes of the caller, as in a thread of its own.
+    SetSize,
 }
 
 /// Which error a call gets, by the inode and the offset.
@@ -33,6 +35,9 @@ struct Held {
     refusal: RefCell<Option<Refusal>>,
     /// How often it was asked to work in idle time.
     idles: Cell<u64>,
+    /// For work in tasks of its own.
+    stacked: RefCell<std::rc::Weak<Stacked<Held>>>,
+    rt: RefCell<Option<Rt>>,
 }
 
 impl Held {
@@ -94,6 +99,20 @@ impl Layer for Held {
         at.lower.write(at.ino, at.handle, offset, data, mode).await
     }
 
+    async fn setattr(&self, at: At<'_, ()>, changes: SetAttr) -> FsResult<Attr> {
+        let At { lower, ino, handle, .. } = at;
+        if self.next.get() != Some((Call::SetSize, ino)) || changes.size.is_none() {
+            return lower.setattr(ino, handle, changes).await;
+        }
+        let (held, lower) = (self.stacked.borrow().upgrade().unwrap(), lower.clone());
+        let done = async move {
+            held.layer().meet(Call::SetSize, ino, 0).await?;
+            lower.setattr(ino, None, changes).await
+        };
+        let rt = self.rt.borrow().clone().unwrap();
+        rt.spawn(done).await
+    }
+
     async fn getxattr(&self, at: At<'_, ()>, name: &[u8]) -> FsResult<Vec<u8>> {
         self.meet(Call::GetXattr, at.ino, 0).await?;
         at.lower.getxattr(at.ino, name).await
@@ -128,6 +147,8 @@ impl Bench {
         let memory = MemFsOptions { capacity_bytes: 1 << 40, reuses_numbers: true, ..MemFsOptions::default() };
         let model = MemFs::with_options(&rt, memory);
         let lower = Rc::new(Stacked::new(model.clone(), Held::default()).await.unwrap());
+        *lower.layer().stacked.borrow_mut() = Rc::downgrade(&lower);
+        *lower.layer().rt.borrow_mut() = Some(rt.clone());
         Bench { rt, model, lower, options }
     }
 
@@ -206,6 +227,53 @@ fn a_listing_does_not_reopen_a_file_as_it_was() {
         }
         fs.close().await.unwrap();
         assert!(bench.read_again(b"/f").await == [&noise(2, 9_000)[..], b"more"].concat());
+    });
+}
+
+/// Aim: idle work that its caller drops half-way, as an unmount does, harms nothing that is written and closed afterwards. Method: the cut of a file behind its
+/// last record takes long below, and ends whatever becomes of the caller.
+#[test]
+fn idle_work_that_is_dropped_cuts_nothing_off() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(crate::layer::codecs::Copy))).await;
+        let fs = bench.stack().await;
+        let client = Client::new(fs.clone());
+        // More than is moved in one step: the next step cuts the file.
+        let mut content = noise(1, 24_000_000);
+        client.write_file(b"/f", &content).await.unwrap();
+        fs.syncfs().await.unwrap();
+        let ino = bench.model.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
+        let used = fs.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
+        client.fallocate(b"/f", FileRange { offset: 0, bytes: 14_000_000 }, AllocateMode::PunchHole).await.unwrap();
+        content[..14_000_000].fill(0);
+        // Twice, so that everything is settled and what is free is known.
+        fs.syncfs().await.unwrap();
+        fs.syncfs().await.unwrap();
+        bench.held().hold(Call::SetSize, ino);
+        {
+            let idles = async { while fs.idle(Nanos(rt.now().0 + 1)).await.unwrap() {} };
+            let held = bench.held().until_held();
+            futures_util::pin_mut!(idles, held);
+            let first = futures_util::future::select(idles, held).await;
+            assert!(matches!(first, futures_util::future::Either::Right(_)), "the file is cut");
+        }
+        let late = rt.spawn({
+            let (rt, lower) = (rt.clone(), bench.lower.clone());
+            async move {
+                rt.sleep(Nanos::from_secs(1)).await;
+                lower.layer().go_on();
+            }
+        });
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        // More than has room before the cut.
+        content = noise(2, content.len());
+        client.write(file, 0, &content).await.unwrap();
+        client.close(file).await.unwrap();
+        fs.forget(used, 1).await;
+        fs.close().await.unwrap();
+        late.await;
+        rt.sleep(Nanos::from_secs(1)).await;
+        assert!(bench.read_again(b"/f").await == content);
     });
 }
 
