@@ -450,6 +450,7 @@ async fn timer_task(lfs: Weak<Lfs>) {
         if live.closed.get() || live.state.borrow().stopped.is_some() {
             return;
         }
+        live.free_unfreed().await;
         let (due, changed) = {
             let state = live.state.borrow();
             let age = rt.now().saturating_sub(last_checkpoint);

@@ -27,7 +27,7 @@ impl<L: LogBackend> LogFs<L> {
     /// Frees an inode that an operation has left without names and users.
     async fn reclaim_left(&self, left: Option<Ino>) -> FsResult<()> {
         match left {
-            Some(ino) => self.reclaim(ino).await,
+            Some(ino) => self.free_left(ino).await,
             None => Ok(()),
         }
     }
@@ -191,7 +191,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         };
         if unused && self.state.borrow().stopped.is_none() {
             // An error stops the volume, or leaves an orphan for the next mount; no caller waits for the result.
-            let _ = self.reclaim(ino).await;
+            let _ = self.free_left(ino).await;
         }
     }
 
@@ -204,7 +204,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         if !changed.must_reclaim {
             return Ok(changed.attr);
         }
-        self.reclaim(ino).await?;
+        self.free_left(ino).await?;
         self.operate(|state| state.attr(ino)).await
     }
 

@@ -84,7 +84,17 @@ impl<L: LogBackend> LogFs<L> {
         })
     }
 
-    /// Frees an orphan that a crash has left. An unreadable one stays an orphan, with a warning, and the check names the damage: the
+    /// Frees the blocks of a file that an operation has left with some to be freed, or without names and users. What cannot be freed for lack of
+    /// room is left to the timer: the operation has been done.
+    ///
+    /// # Errors
+    /// Others, of the device or of damage.
+    pub(in crate::fs) async fn free_left(&self, ino: Ino) -> FsResult<()> {
+        let freed = self.reclaim(ino).await;
+        self.later_if_full(ino, freed)
+    }
+
+    /// Frees an orphan that a crash has left, likewise. An unreadable one stays an orphan, with a warning, and the check names the damage: the
     /// rest of the volume can be used.
     ///
     /// # Errors
@@ -99,12 +109,37 @@ impl<L: LogBackend> LogFs<L> {
             Ok(())
         });
         let freed = match marked.await {
-            Ok(()) => self.reclaim(ino).await,
+            Ok(()) => self.free_left(ino).await,
             // The list is wrong, which the check says. There is nothing to free.
             Err(FsError::Stale) => Ok(()),
             Err(error) => Err(error),
         };
         self.orphan_freed(ino, freed)
+    }
+
+    /// Tries again to free what there was no room for, until there is none again.
+    pub(in crate::fs) async fn free_unfreed(&self) {
+        loop {
+            let Some(ino) = self.state.borrow_mut().unfreed.pop_first() else { return };
+            // Another task may have freed it since.
+            if !L::is_orphan(&self.state.borrow(), ino) {
+                continue;
+            }
+            // An error that concerns more stops the volume.
+            let _ = self.free_orphan(ino).await;
+            if self.state.borrow().unfreed.contains(&ino) {
+                return;
+            }
+        }
+    }
+
+    /// Notes a file whose blocks could not be freed for lack of room.
+    pub(in crate::fs) fn later_if_full(&self, ino: Ino, freed: FsResult<()>) -> FsResult<()> {
+        if freed == Err(FsError::NoSpace) {
+            self.state.borrow_mut().unfreed.insert(ino);
+            return Ok(());
+        }
+        freed
     }
 
     /// Turns the result of freeing an orphan into a warning where possible.

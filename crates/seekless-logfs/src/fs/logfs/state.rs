@@ -229,6 +229,8 @@ pub(in crate::fs) struct State<L: LogTypes> {
     pub users: FixedMap<Ino, u64>,
     /// Inodes in use that have never had a name, and may get one.
     pub linkable: BTreeSet<Ino>,
+    /// Files that have blocks to be freed for which there was no room: the timer tries again.
+    pub unfreed: BTreeSet<Ino>,
     pub blocks: Blocks,
     pub ino_cursor: u64,
     /// Numbers that steps have tried since one was found last.
@@ -302,6 +304,7 @@ impl<L: LogBackend> State<L> {
             dirty_inodes: BTreeSet::new(),
             users: FixedMap::default(),
             linkable: BTreeSet::new(),
+            unfreed: BTreeSet::new(),
             blocks: Blocks::new(volume.cache_bytes),
             ino_cursor: FIRST_FREE_INO,
             ino_tried: 0,

@@ -183,11 +183,7 @@ impl Vlfs {
         let orphans: Vec<_> = self.state.borrow().log.orphans.iter().copied().collect();
         for ino in orphans {
             cover("vlfs: a mount frees an orphan");
-            match self.free_orphan(ino).await {
-                // A later mount frees it.
-                Ok(()) | Err(FsError::NoSpace) => {}
-                Err(error) => return Err(error),
-            }
+            self.free_orphan(ino).await?;
         }
         self.rt.spawn(write_back_task(Rc::downgrade(&self.this())));
         self.rt.spawn(timer_task(Rc::downgrade(&self.this())));
@@ -259,6 +255,7 @@ async fn timer_task(fs: Weak<Vlfs>) {
         if live.closed.get() || live.state.borrow().stopped.is_some() {
             return;
         }
+        live.free_unfreed().await;
         let changed = {
             let state = live.state.borrow();
             !state.dirty_inodes.is_empty() || !state.log.removed.is_empty() || state.log.durable < state.log.next_batch

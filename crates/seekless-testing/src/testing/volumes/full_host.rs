@@ -13,8 +13,8 @@ use futures_util::future::try_join;
 
 use super::assert_clean;
 use crate::device::{BlockDevice, Buf, Data, Device, DeviceError, Geometry, Guarantees, Image, Memory, WriteFlags};
-use crate::fs::client::Client;
-use crate::fs::{FsError, FsResult};
+use crate::fs::client::{Client, OpenFile};
+use crate::fs::{FsError, FsResult, OpenFlags};
 use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::testing::FsUnderTest;
@@ -156,7 +156,12 @@ impl BlockDevice for Host {
 struct Expected {
     /// What was synced and not touched since.
     synced: BTreeMap<u64, (u8, usize)>,
+    /// Files without a name that are open.
+    nameless: Vec<OpenFile>,
 }
+
+/// Files without a name that are open at once.
+const NAMELESS_MAX: usize = 6;
 
 fn path(file: u64) -> Vec<u8> {
     format!("/f{file}").into_bytes()
@@ -177,8 +182,17 @@ impl Expected {
         let (byte, length) = (rng.below(256) as u8, rng.below(60 * 1024) as usize);
         self.synced.remove(&file);
         let done = async {
-            match rng.below(8) {
+            match rng.below(10) {
                 0 => client.unlink(&path(file)).await,
+                8 => {
+                    let open = client.open(&path(file), OpenFlags::READ).await?;
+                    self.nameless.push(open);
+                    client.unlink(&path(file)).await
+                }
+                9 if !self.nameless.is_empty() => {
+                    let open = self.nameless.swap_remove(rng.below(self.nameless.len() as u64) as usize);
+                    client.close(open).await
+                }
                 1 => client.truncate(&path(file), 4096 * rng.below(20)).await,
                 2 => client.sync().await,
                 _ => {
@@ -197,6 +211,9 @@ impl Expected {
             Ok(()) | Err(FsError::NotFound) => {}
             Err(error) if is_no_space(&error) => {}
             Err(error) => panic!("file {file}: {error}"),
+        }
+        if self.nameless.len() > NAMELESS_MAX {
+            client.close(self.nameless.remove(0)).await.unwrap_or_else(|error| panic!("a close: {error}"));
         }
         file
     }
@@ -246,6 +263,7 @@ pub async fn lives(rt: &Rt, subject: &dyn FsUnderTest, bytes: u64, rng: &mut Rng
         let problems = fs.check().await.unwrap();
         assert_eq!(problems, Vec::<String>::new(), "{what}");
         host.fill();
+        expected.nameless.clear();
         expected.synced = at_kill.unwrap_or(expected.synced);
         host = host.killed();
     }

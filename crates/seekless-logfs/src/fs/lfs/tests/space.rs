@@ -520,3 +520,36 @@ fn no_room_below() {
         .await;
     });
 }
+
+/// Aim: a removed file that could not be freed for lack of room is freed later, and not only by the next mount. Method: what frees it reports that at
+/// its last close.
+#[test]
+fn what_had_no_room_is_freed_later() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 32 * MIB).await;
+        let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.sync().await.unwrap();
+        let free = lfs.statfs().await.unwrap().blocks_free;
+        client.write_file(b"/removed", &vec![7; 4 * MIB as usize]).await.unwrap();
+        let removed = client.open(b"/removed", OpenFlags::READ).await.unwrap();
+        let ino = client.resolve(b"/removed").await.unwrap();
+        client.unlink(b"/removed").await.unwrap();
+        client.sync().await.unwrap();
+        let is_orphan = || lfs.state.borrow().log.orphans.list().contains(&ino);
+        lfs.later_if_full(ino, Err(FsError::NoSpace)).unwrap();
+        rt.sleep(Nanos::from_secs(60)).await;
+        assert!(is_orphan(), "it is still in use");
+        assert!(client.read(removed, 0, 100).await.unwrap() == [7; 100]);
+        lfs.state.borrow_mut().users.remove(&ino);
+        lfs.later_if_full(ino, Err(FsError::NoSpace)).unwrap();
+        rt.sleep(Nanos::from_secs(60)).await;
+        assert!(!is_orphan());
+        client.sync().await.unwrap();
+        let again = lfs.statfs().await.unwrap().blocks_free;
+        assert!(again.abs_diff(free) < 20, "{free} blocks were free, and {again} are");
+        lfs.close().await.unwrap();
+        drop((client, lfs));
+        assert_clean(&rt, &device).await;
+    });
+}
