@@ -237,7 +237,7 @@
       draw();
     });
     return make("figure", { id: `${experiment.name}-${drawing.id}` }, make("h3", {}, drawing.title), controls,
-      drawing.panels.length ? panels : make("p", { class: "about" }, "Nothing that it shows was measured."), along ? "" : legend,
+      drawing.panels.length ? panels : "", ...drawing.absent.map((line) => make("p", { class: "about" }, line)), along ? "" : legend,
       drawing.coinciding.length ? make("p", { class: "coinciding" }, `${drawing.coinciding.join("; ")}.`) : "",
       drawing.caption ? make("figcaption", {}, ...prose(drawing.caption)) : "");
   }
@@ -272,8 +272,9 @@
       left += Number(svg.getAttribute("width")) + 16;
       height = Math.max(height, TOP + 24 + Number(svg.getAttribute("height")));
     }
+    const said = [...drawing.coinciding, ...drawing.absent];
     // As wide as its letters may be.
-    const width = Math.max(left, 20 + 9 * drawing.title.length, ...drawing.coinciding.map((sentence) => 20 + 7 * sentence.length));
+    const width = Math.max(left, 20 + 9 * drawing.title.length, ...said.map((sentence) => 20 + 7 * sentence.length));
     let [x, y] = [10, height + 8];
     const shown = [...(legend ? legend.children : [])].filter((button) => button.getAttribute("aria-pressed") === "true");
     for (const button of shown) {
@@ -286,7 +287,7 @@
       x += wide;
     }
     if (legend) height = y + 26;
-    for (const sentence of drawing.coinciding) {
+    for (const sentence of said) {
       inner += text(sentence, 10, height + 6, 12, 400);
       height += 20;
     }

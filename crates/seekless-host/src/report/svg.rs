@@ -45,8 +45,13 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
     let width = if count > 1 { PANEL_WIDTH.saturating_mul(count) } else { ALONE_WIDTH };
     let columns = (width.saturating_sub(70) / (54 + letters(names.iter().copied()))).max(1);
     let lines = u32::try_from(names.len()).unwrap_or(u32::MAX).div_ceil(columns);
-    let said = u32::try_from(drawing.coinciding.len()).unwrap_or(u32::MAX);
-    let height = 40 + HEIGHT + LEGEND_LINE.saturating_mul(lines.saturating_add(said)) + 16;
+    // Beneath published points, or in the place of all points.
+    let absent = drawing.absent.iter().filter(|_| !drawing.panels.is_empty());
+    let said: Vec<&String> = drawing.coinciding.iter().chain(absent).collect();
+    let height = 40
+        + HEIGHT
+        + LEGEND_LINE.saturating_mul(lines.saturating_add(u32::try_from(said.len()).unwrap_or(u32::MAX)))
+        + 16;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
@@ -61,6 +66,11 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
                 Chart::Bar => Axes::of(drawing).bars(panel, &area)?,
             }
         }
+        for (index, line) in (0..).zip(drawing.absent.iter().filter(|_| drawing.panels.is_empty())) {
+            let style = text(14).pos(Pos::new(HPos::Center, VPos::Center));
+            let place = (width as i32 / 2, HEIGHT as i32 / 3 + index * LEGEND_LINE as i32);
+            charts.draw(&Text::new(line.as_str(), place, style)).map_err(cannot)?;
+        }
         for (index, name) in names.iter().enumerate() {
             let curve = drawing.panels.iter().flat_map(|panel| &panel.curves).find(|curve| curve.name == **name);
             let Some(curve) = curve else { continue };
@@ -74,10 +84,10 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
             let style = text(14).pos(Pos::new(HPos::Left, VPos::Center));
             legend.draw(&Text::new((*name).clone(), (x + 34, y), style)).map_err(cannot)?;
         }
-        for (index, sentence) in (0..).zip(&drawing.coinciding) {
+        for (index, sentence) in (0..).zip(said) {
             let y = (8 + (lines + index) * LEGEND_LINE) as i32;
             let style = text(13).pos(Pos::new(HPos::Left, VPos::Center));
-            legend.draw(&Text::new(sentence.clone(), (70, y), style)).map_err(cannot)?;
+            legend.draw(&Text::new(sentence.as_str(), (70, y), style)).map_err(cannot)?;
         }
         root.present().map_err(cannot)?;
     }
@@ -482,6 +492,7 @@ mod tests {
             dash_label: String::new(),
             panels: vec![Panel { name: String::new(), curves: vec![curve] }],
             coinciding: Vec::new(),
+            absent: Vec::new(),
         }
     }
 
@@ -622,6 +633,19 @@ mod tests {
             to_svg(&figure).unwrap().matches("stroke-width=\"2\"").count()
         };
         assert_eq!(count(&figure.panels[0].curves[1]), count(&without) + 3);
+    }
+
+    /// A figure without points says why, and so does one that has published points alone.
+    #[test]
+    fn figures_without_measurements_say_why() {
+        let mut figure =
+            drawing(Chart::Line, false, vec![Mark { x: Value::Integer(1), y: 1.0, beneath: 0, spread: None }]);
+        figure.absent = vec!["nothing was measured".into(), "because".into()];
+        let published = to_svg(&figure).unwrap();
+        figure.panels.clear();
+        for svg in [published, to_svg(&figure).unwrap()] {
+            assert!(figure.absent.iter().all(|line| svg.matches(line.as_str()).count() == 1), "{svg}");
+        }
     }
 
     /// Every kind of figure can be drawn, even with no point, one point, zeroes and texts; names appear as text.

@@ -27,6 +27,8 @@ pub struct Drawing {
     pub panels: Vec<Panel>,
     /// Which curves lie on one another, a sentence for each group.
     pub coinciding: Vec<String>,
+    /// Why it shows nothing that was measured, in lines; none when it does.
+    pub absent: Vec<String>,
 }
 
 /// One diagram of a figure.
@@ -113,6 +115,10 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
     }
     let label = |label: &str, instead: String| if label.is_empty() { instead } else { label.to_owned() };
     let colour_label = description.label(&figure.colour);
+    let absent = match all.iter().any(|placed| placed.source.is_empty()) {
+        true => Vec::new(),
+        false => absent(figure, description, rows),
+    };
     let mut panels = panels(figure, description, all);
     let coinciding = match figure.chart {
         Chart::Line => coinciding(&mut panels, figure.y_axis.log),
@@ -132,7 +138,24 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
         dash_label: if figure.dash.is_empty() { String::new() } else { description.label(&figure.dash) },
         panels,
         coinciding,
+        absent,
     }
+}
+
+/// Why a figure shows none of the rows, in lines.
+fn absent(figure: &Figure, description: &Description, rows: &[Row]) -> Vec<String> {
+    let nothing = "Nothing that this figure shows was measured.".to_owned();
+    if rows.is_empty() {
+        return vec![nothing];
+    }
+    let reason = |(name, wanted, known): (&str, String, String)| {
+        let label = description.label(name);
+        match known.is_empty() {
+            true => format!("It shows {label} {wanted}; no row has a value of it."),
+            false => format!("It shows {label} {wanted}; this run has {known}."),
+        }
+    };
+    [nothing].into_iter().chain(figure.only.unmet(rows).into_iter().map(reason)).collect()
 }
 
 /// Counts for each curve and each point how many later ones of its panel lie on it, and says which curves coincide. Published points are not compared: they

@@ -121,6 +121,28 @@ impl Selection {
         self.0.iter().all(|(name, condition)| dims.get(name).is_some_and(|value| condition.holds(value)))
     }
 
+    /// The conditions that no row meets: each with the name of its dimension, what is wanted, and the values that there are.
+    pub(super) fn unmet(&self, rows: &[Row]) -> Vec<(&str, String, String)> {
+        let unmet = |name: &String, condition: &Condition| {
+            let mut values: Vec<&Value> = Vec::new();
+            for value in rows.iter().filter_map(|row| row.dims.get(name)) {
+                if condition.holds(value) {
+                    return None;
+                }
+                if !values.iter().any(|known| known.is_same(value)) {
+                    values.push(value);
+                }
+            }
+            let wanted = match condition {
+                Condition::One(value) => value.to_string(),
+                Condition::Any(values) => values.iter().map(Value::to_string).collect::<Vec<_>>().join(", "),
+            };
+            Some((wanted, values.iter().map(|value| value.to_string()).collect::<Vec<_>>().join(", ")))
+        };
+        let named = |(name, condition)| unmet(name, condition).map(|(wanted, known)| (name.as_str(), wanted, known));
+        self.0.iter().filter_map(named).collect()
+    }
+
     /// The rows for which all conditions hold.
     pub(super) fn of<'a>(&self, rows: &'a [Row]) -> Vec<&'a Row> {
         rows.iter().filter(|row| self.holds(&row.dims)).collect()

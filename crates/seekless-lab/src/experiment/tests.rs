@@ -161,6 +161,13 @@ fn an_experiment_runs() {
     let relative = figure(1);
     assert_eq!(relative.panels.len(), 3);
     assert!(relative.panels[0].curves[0].marks.iter().all(|mark| mark.y == 1.0), "{relative:?}");
+    assert!(relative.absent.is_empty());
+    // A figure that shows nothing says why.
+    let is_random = |row: &&Row| row.dims["contestant"].to_string() == "random";
+    let others: Vec<Row> = rows.iter().filter(|row| !is_random(row)).cloned().collect();
+    let empty = draw(&stored.description.figures[1], &stored.description, &others, &stored.published);
+    assert_eq!((empty.panels.len(), empty.absent.len()), (0, 2));
+    assert!(empty.absent[1].starts_with("It shows contestant random; this run has "), "{empty:?}");
     let quick = experiment.quick();
     let titles = [&quick.description.title, &quick.description.figures[1].title];
     assert!(titles.iter().all(|title| title.ends_with(" (quick)")), "{titles:?}");
