@@ -151,7 +151,8 @@ impl HostLeaves {
         self.created.borrow().iter().try_for_each(|device| device.appear())
     }
 
-    /// Retries `open` while the only users are daemons whose mounts are gone: they write their data, and end.
+    /// Retries `open` while the only users are daemons whose mounts are gone: they write their data, and end. It retries for a moment for users
+    /// of whom nothing is known: a process may have been killed, and not have ended yet.
     async fn once_free<T>(&self, rt: &Rt, open: impl Fn() -> Result<T, Refused>) -> Result<T, BuildError> {
         let begun = rt.now();
         let mut told = false;
@@ -165,7 +166,12 @@ impl HostLeaves {
                 Refused::InUse(refused) => *refused,
             };
             let waited = rt.now() - begun;
-            if users != Users::Ending || waited >= PATIENCE {
+            let patience = match users {
+                Users::Ending => PATIENCE,
+                Users::Unknown => PATIENCE_UNKNOWN,
+                Users::Mounted(_) | Users::Elsewhere(_) => Nanos::ZERO,
+            };
+            if waited >= patience {
                 return Err(Refused::InUse(Box::new((trouble, users))).trouble());
             }
             if !told && waited >= TELL_AFTER {
@@ -273,6 +279,9 @@ impl HostLeaves {
 
 /// How long a daemon may take to write its data after its mount has gone.
 const PATIENCE: Nanos = Nanos::from_secs(60);
+/// How long a process may have a store of which nothing more is known. One that was killed has it until the kernel has taken it apart; one that
+/// another thread is starting has it until it runs its program.
+const PATIENCE_UNKNOWN: Nanos = Nanos::from_millis(500);
 /// Shorter waits are not reported.
 const TELL_AFTER: Nanos = Nanos::from_secs(1);
 const PAUSE: Nanos = Nanos::from_millis(10);
@@ -411,6 +420,8 @@ impl LeafOpener for HostLeaves {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use seekless::fs::client::Client;
     use seekless::stack::{Identity, Stack, Usage};
 
@@ -495,6 +506,39 @@ mod tests {
                 mounted.fs.close().await.unwrap();
             }
             assert_eq!(std::fs::read(directory.path().join("g")).unwrap(), b"hello");
+        };
+        executor.block_on(run).unwrap();
+    }
+
+    /// Aim: a store whose user is ending is waited for. Method: an image and a directory, locked as by another program until the first attempt
+    /// has been refused.
+    #[test]
+    fn users_that_are_ending_are_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |line: &str| line.replace('T', &directory.path().to_string_lossy());
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let executor = reactor.executor();
+        let rt = executor.rt().clone();
+        let identity = Identity::new([1, 2, 3, 4]);
+        let run = async {
+            let stack = Stack::parse(&at("lfs / file:T/image,size=64MiB")).unwrap();
+            let leaves = HostLeaves::new(&reactor);
+            stack.open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity).await.unwrap();
+            leaves.appear().unwrap();
+            drop(leaves);
+            std::fs::create_dir(directory.path().join("files")).unwrap();
+            for (line, locked) in [("lfs / file:T/image", "image"), ("zstd / hostdir:T/files", "files")] {
+                let user: OwnedFd = std::fs::File::open(directory.path().join(locked)).unwrap().into();
+                rustix::fs::flock(&user, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+                let ends = async {
+                    rt.sleep(Nanos(1)).await;
+                    drop(user);
+                };
+                let (stack, leaves) = (Stack::parse(&at(line)).unwrap(), HostLeaves::new(&reactor));
+                let mount = stack.mount(&rt, &leaves, &identity, Usage::default());
+                let (mounted, ()) = futures_util::future::join(mount, ends).await;
+                mounted.unwrap_or_else(|error| panic!("{line}: {error}")).fs.close().await.unwrap();
+            }
         };
         executor.block_on(run).unwrap();
     }
