@@ -28,7 +28,7 @@ use super::presence::{is_served, without_asking_the_mount};
 use super::reply::CacheTimes;
 use super::write_back::{PATIENCE_AT_LAST, write_back};
 use crate::leaves::{FileDevice, FileError};
-use crate::mount_table::{self, DeviceNumber, SUBTYPE};
+use crate::mount_table::{self, DeviceNumber, MountInfo, SUBTYPE};
 
 const HELPER: &str = "fusermount3";
 
@@ -198,6 +198,8 @@ pub(super) struct Mounted {
     pub mount_point: PathBuf,
     /// Device number of the mount, by which the kernel names the connection.
     pub number: Option<DeviceNumber>,
+    /// Number of the mount in the mount table.
+    id: Option<u64>,
     by_helper: bool,
     /// Mounted as `fuseblk`.
     pub as_block: bool,
@@ -227,8 +229,9 @@ pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
     let set =
         rustix::fs::fcntl_getfl(&device).and_then(|flags| rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK));
     set.map_err(MountError::Device)?;
-    let number = mount_table::find(&path).map(|found| found.number);
-    Ok(Mounted { device, mount_point: path, number, by_helper, as_block })
+    let found = mount_table::find(&path);
+    let (id, number) = (found.as_ref().map(|found| found.id), found.map(|found| found.number));
+    Ok(Mounted { device, mount_point: path, number, id, by_helper, as_block })
 }
 
 /// The device of a mount, whether the helper has made it, and whether it is a block device's.
@@ -451,24 +454,7 @@ pub(super) fn unmount(path: &Path, by_helper: bool, lazy: bool) -> Result<(), Er
     }
 }
 
-/// Whether the topmost mount at `mount_point` has this number, if that is known. True where that cannot be read, because no further
-/// file can be opened: a mount that is left behind without a daemon is worse than one of another program that goes.
-fn is_topmost(mount_point: &Path, number: Option<DeviceNumber>) -> bool {
-    match mount_table::try_read() {
-        Ok(table) => mount_table::topmost(table, mount_point)
-            .is_some_and(|found| number.is_none_or(|number| number == found.number)),
-        Err(error) => {
-            [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-        }
-    }
-}
-
 impl Mounted {
-    /// True while the topmost mount at our mount point is ours.
-    fn is_ours(&self) -> bool {
-        is_topmost(&self.mount_point, self.number)
-    }
-
     /// What the kernel shows of the connection, where the control file system is mounted.
     pub(super) fn control_directory(&self) -> Option<PathBuf> {
         self.number.map(control_directory)
@@ -476,21 +462,21 @@ impl Mounted {
 
     /// The parameters of an unmount, for a worker thread.
     pub(super) fn unmounter(&self) -> Unmounter {
-        Unmounter { mount_point: self.mount_point.clone(), by_helper: self.by_helper, number: self.number }
+        let Mounted { number, id, by_helper, .. } = *self;
+        Unmounter { mount_point: self.mount_point.clone(), by_helper, number, id }
     }
 
     /// Ends the connection with errors for all users and detaches the mount, without waiting. For a daemon that cannot
     /// continue. Where this is not possible, the connection ends when its device is closed.
     pub(super) fn abort(&self) {
         let aborted = abort_connection(self.number);
-        if !self.is_ours() {
-            return;
-        }
+        let unmounter = self.unmounter();
+        let Some(place) = unmounter.place() else { return };
         if !aborted && !self.by_helper {
-            force(&self.mount_point);
+            force(&place);
         }
-        if self.is_ours() {
-            let _ = unmount(&self.mount_point, self.by_helper, true);
+        if let Some(place) = unmounter.place() {
+            let _ = unmount(&place, self.by_helper, true);
         }
     }
 
@@ -545,41 +531,55 @@ pub(super) struct Unmounter {
     mount_point: PathBuf,
     by_helper: bool,
     number: Option<DeviceNumber>,
+    id: Option<u64>,
 }
 
 impl Unmounter {
+    /// Where our mount is, as long as it is there and no other one on it: in another place than before when a directory above has been renamed.
+    /// The place where it was where that cannot be read, because no further file can be opened: a mount that is left behind without a
+    /// daemon is worse than one of another program that goes.
+    fn place(&self) -> Option<PathBuf> {
+        let table = match mount_table::try_read() {
+            Ok(table) => table,
+            Err(error) => {
+                let is_lack =
+                    [Errno::MFILE, Errno::NFILE].iter().any(|it| error.raw_os_error() == Some(it.raw_os_error()));
+                return is_lack.then(|| self.mount_point.clone());
+            }
+        };
+        let has_number = |found: &MountInfo| self.number.is_none_or(|number| number == found.number);
+        let renamed = table.iter().find(|found| self.id == Some(found.id) && has_number(found));
+        let place = renamed.map_or(&self.mount_point, |found| &found.mount_point).clone();
+        mount_table::topmost(table, &place).filter(has_number).map(|found| found.mount_point)
+    }
+
     /// Unmounts, unless that has been done already. What the kernel holds of closed and mapped files is written back first: it would
     /// be dropped where the mount lives on elsewhere, and is then ended by force. A mount that is in use here is written back again and
     /// ended by force at once: it vanishes, and its files give errors.
     pub(super) fn unmount(&self) -> Result<Unmounted, Errno> {
-        let ours = || is_topmost(&self.mount_point, self.number);
-        let write_back_all = || {
-            if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let write_back_all = |place: &Path| {
+            if let Ok(root) = rustix::fs::open(place, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
                 let written = write_back(&root, self.number.map(control_directory).as_deref(), PATIENCE_AT_LAST);
                 let _ = written.inspect_err(|error| {
                     log::warn!("the kernel's dirty pages may not have been written: {error}");
                 });
             }
         };
-        if !ours() {
-            return Ok(Unmounted::Before);
-        }
-        write_back_all();
+        let Some(place) = self.place() else { return Ok(Unmounted::Before) };
+        write_back_all(&place);
         // That can take a while, and what is there now may be what was below.
-        if !ours() {
-            return Ok(Unmounted::Before);
-        }
-        match unmount(&self.mount_point, self.by_helper, false) {
+        let Some(place) = self.place() else { return Ok(Unmounted::Before) };
+        match unmount(&place, self.by_helper, false) {
             Err(Errno::BUSY) => {}
-            Err(_) if !ours() => return Ok(Unmounted::Before),
+            Err(_) if self.place().is_none() => return Ok(Unmounted::Before),
             result => return result.map(|()| Unmounted::Now),
         }
-        write_back_all();
+        write_back_all(&place);
         if !abort_connection(self.number) && !self.by_helper {
-            force(&self.mount_point);
+            force(&place);
         }
-        if ours() {
-            unmount(&self.mount_point, self.by_helper, true)?;
+        if let Some(place) = self.place() {
+            unmount(&place, self.by_helper, true)?;
         }
         Ok(Unmounted::InUse)
     }

@@ -31,6 +31,28 @@ fn signals_unmount() {
     }
 }
 
+/// A mount whose place has got another name since, with a directory above, is unmounted at its end like any other.
+#[test]
+fn a_mount_is_unmounted_where_it_has_moved() {
+    let Some(mut daemon) = Daemon::start(&Wish::default()) else { return };
+    fs::write(daemon.path("file"), "x").unwrap();
+    let root = daemon.root();
+    let above = root.parent().unwrap();
+    let moved = above.with_extension("moved");
+    fs::rename(above, &moved).unwrap();
+    // For the marks of the daemon.
+    std::os::unix::fs::symlink(&moved, above).unwrap();
+    let now = moved.join(root.file_name().unwrap());
+    assert_eq!(fs::read(now.join("file")).unwrap(), b"x");
+    daemon.signal(Signal::TERM);
+    let status = daemon.wait(PATIENCE).expect("the daemon ends");
+    let left = fs::read_dir(&now).map(Iterator::count);
+    fs::remove_file(above).unwrap();
+    fs::rename(&moved, above).unwrap();
+    assert!(status.success(), "{status}");
+    assert!(daemon.has_mark("closed") && left.is_ok_and(|left| left == 0), "the directory below is seen again");
+}
+
 /// SIGTERM ends a mount that is in use, too: what was written is kept, and its users get errors.
 #[test]
 fn a_mount_in_use_can_be_ended() {
