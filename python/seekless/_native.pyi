@@ -33,6 +33,7 @@ class Table:
 
 class Shape:
     segments: int
+    segments_used: int
     segment_blocks: int
     live_blocks: int
     seed: int

@@ -20,6 +20,8 @@ use crate::watch::{Told, answered};
 #[pyclass(frozen, get_all, module = "seekless")]
 pub(crate) struct Shape {
     segments: u32,
+    /// Those that are used before the log is cleaned: all, unless space is not limited.
+    segments_used: u32,
     /// Blocks that a segment holds.
     segment_blocks: u32,
     /// Blocks alive when all data is there.
@@ -145,8 +147,9 @@ impl Own {
                 segments: BTreeMap::new(),
                 failure: failure.clone(),
             };
-            let engine::Shape { segments, segment_blocks, live_blocks, seed } = *shape;
-            let shape = Shape { segments, segment_blocks, live_blocks, seed, utilisation: shape.utilisation() };
+            let engine::Shape { segments, segments_used, segment_blocks, live_blocks, seed } = *shape;
+            let utilisation = shape.utilisation();
+            let shape = Shape { segments, segments_used, segment_blocks, live_blocks, seed, utilisation };
             object.call_method1("start", (shape,))?;
             Ok(own)
         })

@@ -24,7 +24,10 @@ pub type Note = u16;
 /// What a policy knows of its log from the start.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
+    /// All there can be.
     pub segments: u32,
+    /// Those that are used before the log is cleaned: all, unless space is not limited.
+    pub segments_used: u32,
     /// Blocks that a segment holds. A log that counts in another unit, such as sectors, uses that unit throughout.
     pub segment_blocks: u32,
     /// Blocks alive when all data is there.
@@ -33,9 +36,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Live blocks as a share of all.
+    /// Live blocks as a share of all in the segments that are used.
     pub fn utilisation(&self) -> f64 {
-        self.live_blocks as f64 / (f64::from(self.segments) * f64::from(self.segment_blocks))
+        self.live_blocks as f64 / (f64::from(self.segments_used) * f64::from(self.segment_blocks))
     }
 }
 

@@ -73,8 +73,15 @@ const FUTURE_MAX: u64 = 1 << 29;
 
 impl Setup {
     pub fn shape(&self) -> Shape {
+        let segments_used = match self.limits.trigger {
+            Trigger::Clean(_) => self.segments,
+            Trigger::Garbage(share) => {
+                Setup::segments_for(self.blocks, self.segment_blocks, 1.0 - share).min(self.segments)
+            }
+        };
         Shape {
             segments: self.segments,
+            segments_used,
             segment_blocks: self.segment_blocks,
             live_blocks: u64::from(self.blocks),
             seed: self.seed,
@@ -333,6 +340,7 @@ pub(super) struct SimulatedLog<'a, P: ?Sized> {
     /// Blocks that are alive, and that were written and not cleaned since.
     alive: u64,
     used: u64,
+    closed: u32,
     now: u32,
     /// Closed segments by live blocks.
     by_live: Vec<u32>,
@@ -375,6 +383,7 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
             dies: of_blocks(needs.future),
             alive: 0,
             used: 0,
+            closed: 0,
             now: 0,
             by_live: vec![0; setup.segment_blocks as usize + 1],
             moving: Vec::new(),
@@ -448,7 +457,10 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
         self.append(head, block, self.now)?;
         self.now += 1;
         self.counts.user += 1;
-        Ok(())
+        match self.limits.trigger {
+            Trigger::Clean(_) => Ok(()),
+            Trigger::Garbage(_) => self.collect_garbage(),
+        }
     }
 
     pub(super) fn discard(&mut self, block: u32) {
@@ -486,6 +498,7 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
         let is_full = open.next == open.end;
         self.places[place as usize] = block;
         self.map[block as usize] = place;
+        self.used += 1;
         if is_full {
             self.close(head);
         }
@@ -524,7 +537,7 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
         segment.youngest = youngest;
         self.by_live[segment.live as usize] += 1;
         self.measured.heads[head] += u64::from(self.segment_blocks);
-        self.used += u64::from(self.segment_blocks);
+        self.closed += 1;
         let known = self.known(number);
         self.policy.closed(&known);
     }
@@ -543,13 +556,10 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
     }
 
     fn room(&self, pass: Option<(u32, u64)>, passes: u32, open: bool) -> Room {
-        let is_open = |head: &&Head| head.next < head.end;
-        let written = |head: &Head| u64::from(self.segment_blocks - (head.end - head.next));
-        let used = self.used + self.heads.iter().filter(is_open).map(written).sum::<u64>();
         Room {
             clean: self.clean.len() as u32,
-            closed: (self.used / u64::from(self.segment_blocks)) as u32,
-            garbage: 1.0 - self.alive as f64 / used.max(1) as f64,
+            closed: self.closed,
+            garbage: 1.0 - self.alive as f64 / self.used.max(1) as f64,
             pass,
             passes,
             open,
@@ -578,6 +588,17 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
             true => Ok(()),
             false => Err(SetupError::Stuck),
         }
+    }
+
+    /// One pass, where the log is cleaned for its garbage: that is looked at after each write of the user, wherever in a segment it was. Looked at
+    /// only when a segment is full, moved blocks and the user's would have segments of their own.
+    fn collect_garbage(&mut self) -> Result<(), SetupError> {
+        if !self.policy.wants(&self.room(None, 0, true))
+            || self.by_live[..self.segment_blocks as usize].iter().all(|count| *count == 0)
+        {
+            return Ok(());
+        }
+        self.pass(false)
     }
 
     /// Blocks that can be written without cleaning.
@@ -642,6 +663,7 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
         self.measured.cleaned_by_live[live as usize] += 1;
         self.by_live[live as usize] -= 1;
         self.used -= u64::from(self.segment_blocks);
+        self.closed -= 1;
         self.clean.push(number);
         // Without a branch for each block, because half of them would be predicted wrongly.
         let first = number << self.bits;
@@ -716,7 +738,11 @@ impl<'a, P: Policy + ?Sized> SimulatedLog<'a, P> {
         }
         assert_eq!(by_live, self.by_live, "closed segments by live blocks");
         assert_eq!(clean, self.clean.len(), "clean segments are listed");
-        assert_eq!(self.used, known.len() as u64 * u64::from(self.segment_blocks), "blocks of closed segments");
+        assert_eq!(self.closed as usize, known.len(), "closed segments");
+        let open = self.heads.iter().filter(|head| head.next < head.end);
+        let written = open.map(|head| self.segment_blocks - (head.end - head.next)).sum::<u32>();
+        let used = known.len() as u64 * u64::from(self.segment_blocks) + u64::from(written);
+        assert_eq!(self.used, used, "blocks that were written and not cleaned since");
         let mut theirs = self.policy.known();
         theirs.sort_unstable();
         assert_eq!(theirs, known, "P1: the policy knows the closed segments");

@@ -58,7 +58,7 @@ const HEADS_MIN: u8 = 3;
 /// Spare segments for each head of a side, at least.
 const SPARE_OF_HEAD: f64 = 14.0;
 
-/// Heads on either side for a log of this shape.
+/// Heads on either side for a log of this shape: an open segment takes of the space, unless that is not limited.
 fn heads_for(shape: &Shape) -> u8 {
     let spare = f64::from(shape.segments) - shape.live_blocks as f64 / f64::from(shape.segment_blocks);
     ((spare / SPARE_OF_HEAD) as u8).clamp(HEADS_MIN, HEADS_MAX)

@@ -30,7 +30,7 @@ pub(super) struct Midas {
 impl Made for Midas {
     fn make(options: &Options, shape: &Shape) -> Result<Midas, String> {
         let groups: u8 = options.number("groups", 2, 32)?;
-        let first = options.number("first", 0.01, 50.0)? / 100.0 * f64::from(shape.segments);
+        let first = options.number("first", 0.01, 50.0)? / 100.0 * f64::from(shape.segments_used);
         let ratio = options.number("ratio", 0.1, 10.0)?;
         let size = |group: u8| (first * f64::powi(ratio, group.into())).ceil() as u32;
         Ok(Midas {

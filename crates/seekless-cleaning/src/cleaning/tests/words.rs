@@ -6,7 +6,7 @@ use crate::cleaning::{PATTERNS, POLICIES, PatternSpec, PolicySpec, Shape};
 /// Each row's defaults can be parsed, and its line reproduces it.
 #[test]
 fn defaults_are_good() {
-    let shape = Shape { segments: 100, segment_blocks: 16, live_blocks: 1000, seed: 1 };
+    let shape = Shape { segments: 100, segments_used: 100, segment_blocks: 16, live_blocks: 1000, seed: 1 };
     for spec in POLICIES {
         let (_, options) = PolicySpec::parse(spec.name).expect("a policy");
         spec.make(&options, &shape).unwrap_or_else(|error| panic!("{error}"));
@@ -29,7 +29,7 @@ fn errors_help() {
     assert_eq!(error("d-choices:e=1"), "d-choices has no option `e`; did you mean `d`?");
     assert_eq!(error("d-choices:d"), "d-choices: `d`: write options as name=value");
     assert_eq!(error("d-choices:d=1,d=2"), "d-choices: d is given twice");
-    let shape = Shape { segments: 100, segment_blocks: 16, live_blocks: 1000, seed: 1 };
+    let shape = Shape { segments: 100, segments_used: 100, segment_blocks: 16, live_blocks: 1000, seed: 1 };
     for line in ["d-choices:d=0", "d-choices:d=x", "cost-benefit:age=old", "lifetime:ratio=nan", "oracle:heads=300"] {
         let (spec, options) = PolicySpec::parse(line).expect("a policy");
         let error = spec.make(&options, &shape).map(|_| ()).expect_err(line);

@@ -110,6 +110,7 @@ impl Victims {
     pub(super) fn new(cleaner: CleanerPolicy, layout: &Layout, live_bytes: u64) -> Victims {
         let shape = Shape {
             segments: layout.segment_count() as u32,
+            segments_used: layout.segment_count() as u32,
             segment_blocks: (layout.segment_bytes() / UNIT_BYTES) as u32,
             live_blocks: live_bytes / UNIT_BYTES,
             seed: layout.superblock.hash_key[0],

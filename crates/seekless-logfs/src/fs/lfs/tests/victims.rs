@@ -14,7 +14,8 @@ fn policies_are_those_of_the_simulator() {
     for cleaner in CLEANERS {
         assert_eq!(CleanerPolicy::named(cleaner.name), Some(*cleaner));
         let (spec, options) = PolicySpec::parse(cleaner.line).unwrap();
-        let shape = crate::cleaning::Shape { segments: 64, segment_blocks: 512, live_blocks: 1000, seed: 1 };
+        let shape =
+            crate::cleaning::Shape { segments: 64, segments_used: 64, segment_blocks: 512, live_blocks: 1000, seed: 1 };
         let needs = spec.make(&options, &shape).unwrap().needs();
         assert!(!needs.notes && !needs.future, "{}", cleaner.name);
     }
