@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use seekless::stack::quoted_path;
 use serde_json::Value;
 
-use super::{Done, output, patience};
+use super::{Done, Failure, output, patience};
 use crate::leaves::REMOVED;
 
 /// Make everything in a mounted file system durable
@@ -30,37 +31,59 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let warnings = patience::ask(&args.directory, args.timeout, || {
+    let lost = patience::ask(&args.directory, args.timeout, || {
         crate::fuse::sync(&args.directory)?;
-        Ok(warnings(&args.directory))
+        Ok(what_ends_with_the_daemon(&args.directory))
     })?;
-    warnings.lines().for_each(output::note);
+    told_or_refused(&lost, &args.directory)?;
     if args.verbose {
         output::note(&format!("{}: everything is durable", args.directory.display()));
     }
     Ok(0)
 }
 
-/// What is not as durable as it seems, one line each.
-fn warnings(directory: &Path) -> String {
+/// Begins the line of a loss that cannot be made good.
+const ALL: &str = "all: ";
+
+/// What has been written and is gone with the daemon, because its image has no name any more, one line each.
+pub(super) fn what_ends_with_the_daemon(directory: &Path) -> String {
     let statistics = crate::fuse::statistics(directory).ok().flatten();
     let statistics: Value = statistics.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let parts = statistics["parts"].as_array().into_iter().flatten();
     let removed = parts.filter(|part| part["counters"][REMOVED].as_u64().is_some_and(|count| count > 0));
-    let warning = |part: &Value| {
+    let line = |part: &Value| {
         let image = part["part"].as_str().unwrap_or("an image");
         // Members of an array are one part, which has the name of the first.
         let members = image.split_once(" x ").and_then(|(count, first)| Some((count.parse::<u64>().ok()?, first)));
-        let (which, verb) = match (members, part["counters"][REMOVED].as_u64()) {
-            (Some((count, first)), Some(removed)) => (
-                format!("{removed} of {count} images of an array ({first} ..)"),
-                if removed == 1 { "was" } else { "were" },
-            ),
-            _ => (image.to_owned(), "was"),
-        };
-        format!(
-            "warning: {which} {verb} removed: the content is gone after the unmount; the daemon's log has a command that copies it\n"
-        )
+        match (members, part["counters"][REMOVED].as_u64()) {
+            (Some((count, first)), Some(removed)) if removed < count => {
+                let verb = if removed == 1 { "was" } else { "were" };
+                format!("{removed} of {count} images of an array ({first} ..) {verb} removed\n")
+            }
+            (Some((count, first)), _) => format!("{ALL}the {count} images of an array ({first} ..) were removed\n"),
+            (None, _) => format!("{ALL}{image} was removed\n"),
+        }
     };
-    removed.map(warning).collect()
+    removed.map(line).collect()
+}
+
+/// Warns of what an array may do without.
+///
+/// # Errors
+/// When what is written is gone with the daemon.
+pub(super) fn told_or_refused(lost: &str, directory: &Path) -> Result<(), Failure> {
+    for line in lost.lines() {
+        if let Some(what) = line.strip_prefix(ALL) {
+            let problem = format!("{what}: all that is in it is gone after the unmount");
+            let hint = format!(
+                "the daemon's log has a command that copies it; then, or to give it up: seekless umount --lazy {}",
+                quoted_path(directory)
+            );
+            return Err(Failure::new(problem).hint(hint));
+        }
+        output::note(&format!(
+            "warning: {line}: its content is gone after the unmount; the daemon's log has a command that copies it"
+        ));
+    }
+    Ok(())
 }

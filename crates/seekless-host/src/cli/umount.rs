@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::exit::{FAILED, WRONG_USAGE};
+use super::sync::{told_or_refused, what_ends_with_the_daemon};
 use super::{Done, Failure, output, patience};
 use crate::fuse::{self, UmountError};
 
@@ -28,6 +29,14 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    if !args.lazy {
+        let lost = patience::ask(&args.directory, args.timeout, || {
+            // What cannot be written is said below. An image without a name is noticed when it is synced.
+            let _ = fuse::sync(&args.directory);
+            Ok(what_ends_with_the_daemon(&args.directory))
+        });
+        told_or_refused(&lost.unwrap_or_default(), &args.directory).map_err(|refused| refused.code(FAILED))?;
+    }
     let done = fuse::umount(&args.directory, args.lazy, Duration::from_secs(args.timeout), output::note);
     done.map(|()| 0).map_err(|error| {
         let code = if matches!(error, UmountError::NotAMountPoint { .. }) { WRONG_USAGE } else { FAILED };
