@@ -161,6 +161,9 @@ impl State {
         if self.frags_available() < blocks * frag || self.totals.nbfree - self.promised_blocks < blocks {
             return fail(FsError::NoSpace);
         }
+        if !self.are_backed(blocks) {
+            return fail(FsError::NoSpace);
+        }
         self.changes.note();
         self.promised_blocks += blocks;
         let other = self.promises.insert(ino, blocks);
@@ -226,9 +229,16 @@ impl State {
             let Csum { nbfree, nffree, .. } = state.summaries[group.index()];
             (nbfree > 0 || !whole && nffree >= frags) && state.room[group.index()].run >= frags
         };
-        let found = self.search_groups(first, in_group, &possible, &|map, preferred| {
-            if whole { map.take_block(preferred) } else { map.take_frags(preferred, frags) }
-        })?;
+        let backed = match self.backing.is_full {
+            true => self.take_backed(preferred, frags)?,
+            false => None,
+        };
+        let found = match backed {
+            Some(at) => Some((self.layout.group_of(at), self.layout.offset_in_group(at))),
+            None => self.search_groups(first, in_group, &possible, &|map, preferred| {
+                if whole { map.take_block(preferred) } else { map.take_frags(preferred, frags) }
+            })?,
+        };
         let Some((group, in_group)) = found else {
             cover("ffs: no group has room for a block");
             return fail(FsError::NoSpace);
@@ -247,6 +257,7 @@ impl State {
             debug_assert!(self.promised_blocks > 0, "what a file has left of its promise is promised");
             self.promised_blocks -= 1;
         }
+        self.backing.note_taken(at.0 / self.layout.frag);
         self.counters.blocks_taken += 1;
         self.counters.blocks_as_wanted += u64::from(Some(at) == preferred);
         Ok(at)
@@ -257,19 +268,29 @@ impl State {
         if self.layout.contigsumsize == 0 || preferred == FragNo::NONE || preferred >= self.layout.end() {
             return Ok(None);
         }
+        if self.backing.is_full {
+            return Ok(None); // Where the blocks are, they have storage, or none will find any.
+        }
         let first = self.layout.group_of(preferred);
         let in_group = Some(self.layout.offset_in_group(preferred));
         let possible = |state: &State, group: GroupNo| state.room[group.index()].cluster >= length;
         debug_assert!(length > 0, "G3: a cluster that is looked for has blocks");
         let found =
             self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;
-        Ok(found.map(|(group, in_group)| self.layout.group_base(group) + in_group))
+        let at = found.map(|(group, in_group)| self.layout.group_base(group) + in_group);
+        if let Some(first) = at.map(|at| at.0 / self.layout.frag) {
+            (first..first + length).for_each(|block| self.backing.note_taken(block));
+        }
+        Ok(at)
     }
 
     /// Extends the tail of a file in its place: `old` fragments at `at` become `new`. Returns whether there was room; if not,
     /// nothing has changed.
     pub(super) fn extend_tail(&mut self, ino: InodeNo, lbn: u64, at: FragNo, old: u32, new: u32) -> Step<bool> {
         let grown = self.grown_tail(ino, lbn, at, old, new)?;
+        if self.backing.is_full && !self.backing.is_partly_used(at.0 / self.layout.frag) {
+            return Ok(false);
+        }
         let group = self.layout.group_of(at);
         let in_group = self.layout.offset_in_group(at);
         let extended = self.change_group(group, |map| map.extend(in_group, old, new).then_some(()))?;

@@ -394,11 +394,13 @@ impl Ffs {
                 }
                 self.rt.yield_now().await; // The caller's lock keeps the file as it is.
             }
-            self.step(|state| {
-                let needed = state.allocations(ino, &blocks, missing, new_size)?;
-                state.promise(ino, needed)
-            })
-            .await
+            let needed = self.step(|state| state.allocations(ino, &blocks, missing, new_size)).await?;
+            if needed == 0 {
+                return Ok(());
+            }
+            let _pass = self.backing_gate.enter().await;
+            self.stock(ino, needed).await?;
+            self.step(|state| state.promise(ino, needed)).await
         };
         self.with_space(promise).await?;
         Ok(Promise { ffs: self, ino })

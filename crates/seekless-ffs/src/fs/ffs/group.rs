@@ -435,6 +435,53 @@ impl<'a> GroupMut<'a> {
         Some(at)
     }
 
+    /// Allocates exactly these fragments, all in one block, if they are free.
+    pub(super) fn take_exactly(&mut self, at: u32, count: u32) -> Option<()> {
+        let frag = self.layout.frag;
+        let block = at / frag;
+        debug_assert!(0 < count && at % frag + count <= frag, "G2: fragments that are taken together lie in one block");
+        let map = self.free_map();
+        if (at..at + count).any(|one| !bit(map, one)) {
+            return None;
+        }
+        if count == frag {
+            self.claim_block(at);
+            return Some(());
+        }
+        if self.is_block_free(block) {
+            self.count_block(block * frag, false);
+            self.count_frags(frag as i32);
+        } else {
+            self.count_runs(block, -1);
+        }
+        for taken in at..at + count {
+            set_bit(self.free_map(), taken, false);
+        }
+        self.count_frags(-(count as i32));
+        self.count_runs(block, 1);
+        Some(())
+    }
+
+    /// Where `count` free fragments follow each other in the block at `at`, from there.
+    pub(super) fn free_run(&mut self, at: u32, count: u32) -> Option<u32> {
+        let frag = self.layout.frag;
+        let bits = self.block_bits(at / frag);
+        runs(bits, frag).find(|&(length, _)| length >= count).map(|(_, offset)| offset)
+    }
+
+    /// The first run of at most `most` blocks that are free as a whole and not left out, from block `first` on.
+    pub(super) fn free_blocks_from(
+        &mut self,
+        first: u32,
+        most: u32,
+        is_left_out: impl Fn(u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        let blocks = self.layout.group_frags(self.head.cgx) / self.layout.frag;
+        let found = (first..blocks).find(|&block| self.is_block_free(block) && !is_left_out(block))?;
+        let free = |block: &u32| self.is_block_free(*block) && !is_left_out(*block);
+        Some((found, (found..blocks.min(found + most)).take_while(free).count() as u32))
+    }
+
     fn count_run(&mut self, run: u32, change: i32) {
         if let Some(count) = self.head.frsum.get_mut(run as usize) {
             *count = balance(*count, change, "count of fragment runs (G2)");

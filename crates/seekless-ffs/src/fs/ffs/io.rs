@@ -178,6 +178,10 @@ impl Ffs {
             let mut begun = 0;
             for (at, data) in parts {
                 let since = state.cache.end_write(*at, data.len(), outcome);
+                let was_refused = matches!(result, Err(DeviceError::NoSpace { .. }));
+                if was_refused || result.is_ok() {
+                    state.note_backing(*at, data.len(), was_refused);
+                }
                 match outcome {
                     Written::Durable => state.note_durable(*at, since),
                     Written::Volatile => state.note_volatile(*at, since),

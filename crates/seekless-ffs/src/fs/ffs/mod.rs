@@ -30,6 +30,7 @@
 mod aged;
 mod alloc;
 mod assembly;
+mod backing;
 mod books;
 mod cache;
 mod cluster;
@@ -46,6 +47,7 @@ mod mkfs;
 mod namespace;
 pub mod numbers;
 mod ops;
+mod provision;
 mod reach;
 mod rename;
 mod soft;
@@ -186,6 +188,8 @@ pub struct Ffs {
     /// Signalled when a request, a flush, a job of soft updates or a task that frees an inode has ended.
     progress: Event,
     sync_gate: Gate,
+    /// Held while a change is promised blocks, if the storage below may be full.
+    backing_gate: Gate,
     end_gate: Gate,
     closed: Cell<bool>,
     /// Warnings for the user about the volume, one line each.
@@ -214,6 +218,7 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
         locks: Locks::default(),
         progress: Event::new(),
         sync_gate: Gate::new(),
+        backing_gate: Gate::new(),
         end_gate: Gate::new(),
         closed: Cell::new(false),
         warnings,

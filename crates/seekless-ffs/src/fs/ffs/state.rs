@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::backing::Backing;
 use super::cache::{BufferKind, Cache};
 use super::dir::index::Index;
 use super::format::*;
@@ -137,6 +138,8 @@ pub(super) struct State {
     /// When the youngest write had begun that found no space below, and the device's error.
     pub full_below: u64,
     pub full_below_error: Option<crate::device::DeviceError>,
+    /// Where there is storage below, when that is full.
+    pub backing: Backing,
     pub read_only: bool,
     /// Of the inode that was made last.
     pub generation: u32,
@@ -212,6 +215,7 @@ impl State {
             stopped: None,
             full_below: 0,
             full_below_error: None,
+            backing: Backing::default(),
             read_only: options.read_only,
             generation: 0,
             counters: Counters::default(),
@@ -483,10 +487,17 @@ impl State {
         debug_assert!(self.layout.is_data(at, frags), "U2: what is freed is no metadata of the volume");
         let group = self.layout.group_of(at);
         let in_group = at - self.layout.group_base(group);
-        let freed = self.change_group(group, |map| Some(map.free_frags(in_group, frags)))?;
+        let block = in_group / self.layout.frag;
+        let freed = self.change_group(group, |map| {
+            let freed = map.free_frags(in_group, frags);
+            Some(freed.map(|()| map.is_block_free(block)))
+        })?;
         self.cache.forget(at, frags);
         match freed {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(is_free)) => {
+                self.backing.note_freed(at.0 / self.layout.frag, is_free);
+                Ok(())
+            }
             // Freeing twice is damage; the space is free, as intended.
             _ => {
                 self.counters.freed_twice += 1;

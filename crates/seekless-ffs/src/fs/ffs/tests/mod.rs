@@ -10,6 +10,7 @@ mod cuts;
 mod damage;
 mod format;
 mod full;
+mod full_host;
 mod growth;
 mod interop;
 mod lost;
