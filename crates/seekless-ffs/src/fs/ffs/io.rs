@@ -365,20 +365,32 @@ impl Ffs {
     /// # Errors
     /// `Stopped`, and `Device` as soon as there was no space below for one of them; it stays dirty.
     pub(super) async fn write_all(&self, select: impl Fn(&State) -> Vec<FragNo>) -> FsResult<()> {
-        self.write_selected(select, false).await
+        let start = self.state.borrow_mut().cache.tick();
+        self.write_selected(start, select, false).await
     }
 
-    /// The same, but leaves out what finds no space below, and writes everything else nevertheless.
+    /// The same for an operation that began at `since`: what has found no space below since then is not tried again.
+    pub(super) async fn write_all_since(&self, since: u64, select: impl Fn(&State) -> Vec<FragNo>) -> FsResult<()> {
+        self.write_selected(since, select, false).await
+    }
+
+    /// The same, but leaves out what finds no space below, and writes everything else nevertheless. Of data that may have no
+    /// storage there, it leaves out more once some of it has been refused: a host can take milliseconds for each refusal.
     ///
     /// # Errors
     /// `Stopped`, and at the end `Device` when something was left out.
-    pub(super) async fn write_all_possible(&self, select: impl Fn(&State) -> Vec<FragNo>) -> FsResult<()> {
-        self.write_selected(select, true).await
+    pub(super) async fn write_all_possible(&self, since: u64, select: impl Fn(&State) -> Vec<FragNo>) -> FsResult<()> {
+        self.write_selected(since, select, true).await
     }
 
-    async fn write_selected(&self, select: impl Fn(&State) -> Vec<FragNo>, leaves_out: bool) -> FsResult<()> {
-        let start = self.state.borrow_mut().cache.tick();
-        let (mut begun, mut changed) = (start, false);
+    async fn write_selected(
+        &self,
+        since: u64,
+        select: impl Fn(&State) -> Vec<FragNo>,
+        leaves_out: bool,
+    ) -> FsResult<()> {
+        let (mut begun, mut changed) = (self.state.borrow_mut().cache.tick(), false);
+        let mut unsure = Vec::new();
         loop {
             let waiting = self.progress.wait();
             let mut written = Ok(());
@@ -388,22 +400,26 @@ impl Ffs {
                     return Err(FsError::Stopped(error.clone()));
                 }
                 let mut places = select(&state);
+                let mut refused = 0;
                 // An attempt that had begun earlier says nothing about now, and one of another buffer nothing about these.
-                if state.full_below > start
-                    && state.cache.has_failed_since(&places, start)
+                if state.full_below > since
+                    && state.cache.has_failed_since(&places, since)
                     && let Some(error) = &state.full_below_error
                 {
                     written = Err(FsError::Device(error.clone()));
                     if !leaves_out {
                         return written;
                     }
-                    places.retain(|at| !state.cache.has_failed_since(&[*at], start));
+                    let all = places.len();
+                    places.retain(|at| !state.cache.has_failed_since(&[*at], since));
+                    refused = all - places.len();
                 }
+                let holds_back = state.hold_back(&mut places, &mut unsure, refused);
                 if places.is_empty() && changed {
                     // Another task may have begun to write the last of them while an older write was in flight.
                     (begun, changed) = (state.cache.tick(), false);
                 }
-                let quiet = places.is_empty() && !state.cache.is_in_flight_since(begun);
+                let quiet = places.is_empty() && !holds_back && !state.cache.is_in_flight_since(begun);
                 (places, quiet)
             };
             if quiet {
@@ -622,7 +638,7 @@ impl Ffs {
                 // Everything dirty is metadata. The caller may hold a lock.
                 None if quiet && self.options.metadata == Metadata::Softdep => {
                     // What is in the way at one place concerns others.
-                    return put_off(&mut Ok(()), self.round().await);
+                    return put_off(&mut Ok(()), self.round(start).await);
                 }
                 None if self.options.metadata == Metadata::Softdep => waiting.await,
                 // Others may always have a write in flight.

@@ -48,6 +48,36 @@ impl State {
         (at.0 / frag..=(at.0 + frags - 1) / frag).for_each(|block| self.backing.note_written(block, was_refused));
     }
 
+    /// Where the storage below is full, few buffers that may have none there are written at a time, `unsure` of them now, those
+    /// first that have not been refused yet. When so many have been `refused`, no more are tried. Returns whether others wait for
+    /// those.
+    pub(super) fn hold_back(&self, places: &mut Vec<FragNo>, unsure: &mut Vec<FragNo>, refused: usize) -> bool {
+        if !self.backing.is_full {
+            return false;
+        }
+        let (mut held, sure) = std::mem::take(places).into_iter().partition(|&at| self.is_unsure(at));
+        *places = sure;
+        if refused >= REFUSED_MAX as usize {
+            return false;
+        }
+        unsure.retain(|&at| self.cache.is_in_flight(at, 1));
+        if unsure.is_empty() {
+            held.sort_by_key(|&at| self.cache.has_failed_since(&[at], 0));
+            let later = held.split_off(held.len().min(REFUSED_MAX as usize));
+            unsure.clone_from(&held);
+            places.append(&mut held);
+            held = later;
+        }
+        !held.is_empty()
+    }
+
+    /// Whether a buffer holds data that may have no storage.
+    fn is_unsure(&self, at: FragNo) -> bool {
+        let is_data = self.cache.peek(at).is_some_and(|buffer| buffer.kind.is_file_data());
+        let may_be_new = self.soft.as_deref().is_none_or(|soft| soft.is_fresh(at));
+        is_data && may_be_new && !self.backing.is_partly_used(at.0 / self.layout.frag)
+    }
+
     /// P1: whether so many more blocks may be promised.
     pub(super) fn are_backed(&self, blocks: i64) -> bool {
         !self.backing.is_full || self.backing.ready.len() as i64 >= self.promised_blocks + blocks

@@ -81,7 +81,7 @@ impl Ffs {
             return first;
         }
         let _inode = self.locks.share(ino).await;
-        self.settle_inode(ino).await?;
+        self.settle_inode(ino, until).await?;
         self.flush().await?;
         let Some(moved) = self.state.borrow().moved_if_durable(ino, until) else { return first };
         if self.step(|state| state.may_be_below(ino, &moved)).await? { first } else { Ok(()) }

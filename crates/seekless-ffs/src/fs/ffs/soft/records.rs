@@ -240,7 +240,7 @@ impl Soft {
         self.waits.entry(at).or_default().push((since, event));
     }
 
-    pub(super) fn is_fresh(&self, at: FragNo) -> bool {
+    pub(in super::super) fn is_fresh(&self, at: FragNo) -> bool {
         self.fresh.contains_key(&at)
     }
 

@@ -168,11 +168,12 @@ impl Ffs {
     /// # Errors
     /// As for [`Ffs::sync`].
     pub(in super::super) async fn sync_soft(&self, scope: SyncScope) -> FsResult<()> {
-        let until = self.state.borrow_mut().cache.tick();
+        let since = self.state.borrow_mut().cache.tick();
+        let until = since;
         self.forget_task_error();
         let begun = self.state.borrow().dirty_inodes();
         let (mut first, mut unread) = (Ok(()), Unread::default());
-        put_off_here(&mut first, self.round().await)?;
+        put_off_here(&mut first, self.round(since).await)?;
         // Inodes that were changed again in between have to be locked. So do those that lost their names in between,
         // which a crash would bring back: an update alone guarantees nothing about them.
         let still = |state: &State, ino: &InodeNo| {
@@ -182,7 +183,7 @@ impl Ffs {
         for ino in begun {
             if still(&self.state.borrow(), &ino) {
                 let _inode = self.locks.share(ino).await;
-                self.try_to_settle(ino, &mut unread, &mut first).await?;
+                self.try_to_settle(ino, since, &mut unread, &mut first).await?;
             }
         }
         let until = if scope == SyncScope::Quiet { u64::MAX } else { until };
@@ -194,9 +195,9 @@ impl Ffs {
             let (mut pass, mut unread) = (Ok(()), Unread::default());
             for ino in stragglers {
                 let _inode = self.locks.share(ino).await;
-                self.try_to_settle(ino, &mut unread, &mut pass).await?;
+                self.try_to_settle(ino, since, &mut unread, &mut pass).await?;
             }
-            put_off_here(&mut pass, self.round().await)?;
+            put_off_here(&mut pass, self.round(since).await)?;
             self.wait_for_tasks().await;
             if pass.is_err() {
                 first = first.and(pass);
@@ -211,7 +212,7 @@ impl Ffs {
             // The results and errors of the last jobs.
             self.wait_for_tasks().await;
             let mut last = Ok(());
-            put_off_here(&mut last, self.round().await)?;
+            put_off_here(&mut last, self.round(since).await)?;
             // What found no space has been written since, or its file is gone.
             if last.is_ok() && is_of_space(&first) && !self.state.borrow().has_waiting(until) {
                 first = Ok(());
@@ -262,17 +263,17 @@ impl Ffs {
     /// # Errors
     /// That of a place for which this has to wait; others at once.
     pub(in super::super) async fn drain_until(&self, done: impl Fn(&State) -> bool) -> FsResult<()> {
-        let until = self.state.borrow_mut().cache.tick();
-        let (mut stall, mut patience) = (StallDetector::default(), Patience::new(until));
+        let since = self.state.borrow_mut().cache.tick();
+        let (mut stall, mut patience) = (StallDetector::default(), Patience::new(since));
         self.forget_task_error();
         while !done(&self.state.borrow()) {
             stall.check(self);
             let before = self.progress.count();
             let (mut pass, mut unread) = (Ok(()), Unread::default());
-            put_off_here(&mut pass, self.round().await)?;
+            put_off_here(&mut pass, self.round(since).await)?;
             let stragglers = self.state.borrow().stragglers();
             for ino in stragglers {
-                self.try_to_settle(ino, &mut unread, &mut pass).await?;
+                self.try_to_settle(ino, since, &mut unread, &mut pass).await?;
             }
             if pass.is_err() {
                 if !done(&self.state.borrow()) && patience.is_over(self) {
@@ -339,7 +340,8 @@ impl Ffs {
             return self.sync_names_soft(ino).await;
         }
         let _inode = self.locks.share(ino).await;
-        self.settle_inode(ino).await?;
+        let since = self.state.borrow_mut().cache.tick();
+        self.settle_inode(ino, since).await?;
         self.flush().await?;
         let state = self.state.borrow();
         debug_assert!(state.has_durable_pointers(ino), "inode {ino} is not on the volume: {}", state.soft_text());
@@ -361,12 +363,13 @@ impl Ffs {
         }
     }
 
-    /// One round. Everything that can be written is written, whatever else fails.
+    /// One round of an operation that began at `since`. Everything that can be written is written, whatever else fails; what
+    /// has found no space below since then is not tried again.
     ///
     /// # Errors
     /// Those of writing; else the first one of an inode that cannot be shown or freed, or of a job that cannot be done,
     /// or of a buffer without space below, which all wait for the next round.
-    pub(in super::super) async fn round(&self) -> FsResult<()> {
+    pub(in super::super) async fn round(&self, since: u64) -> FsResult<()> {
         let failed = self.state.borrow_mut().soft().and_then(|soft| soft.task_error.take());
         // A job that fails is tried again at the end.
         let _ = self.run_jobs().await;
@@ -384,7 +387,7 @@ impl Ffs {
                 }
             }
             let until = self.state.borrow_mut().cache.tick();
-            put_off_here(&mut written, self.write_all_possible(|state| state.dirty_in(phase, until)).await)?;
+            put_off_here(&mut written, self.write_all_possible(since, |state| state.dirty_in(phase, until)).await)?;
             self.flush_written().await?;
         }
         shown.and(self.run_jobs().await).and(failed.map_or(Ok(()), Err)).and(written)
@@ -400,25 +403,31 @@ impl Ffs {
 
     /// Writes an inode and everything that it points to to the volume, in their present state. The caller keeps them
     /// from changing; otherwise it may be wasted.
-    pub(in super::super) async fn settle_inode(&self, ino: InodeNo) -> FsResult<()> {
+    pub(in super::super) async fn settle_inode(&self, ino: InodeNo, since: u64) -> FsResult<()> {
         for phase in [Phase::Contents, Phase::Pointers, Phase::Pointers, Phase::Pointers] {
             let until = self.state.borrow_mut().cache.tick();
-            self.write_all(|state| state.owed_in(phase, ino, until)).await?;
+            self.write_all_since(since, |state| state.owed_in(phase, ino, until)).await?;
             self.flush_written().await?;
         }
         self.show(ino).await?;
         let (at, _) = self.state.borrow().layout.inode_place(ino);
         let until = self.state.borrow_mut().cache.tick();
-        self.write_all(|state| Vec::from_iter(state.is_dirty_since(at, until).then_some(at))).await?;
+        self.write_all_since(since, |state| Vec::from_iter(state.is_dirty_since(at, until).then_some(at))).await?;
         self.flush_written().await
     }
 
     /// The same for one of many, of which not one whose block cannot be read keeps the others.
-    async fn try_to_settle(&self, ino: InodeNo, unread: &mut Unread, first: &mut FsResult<()>) -> FsResult<()> {
+    async fn try_to_settle(
+        &self,
+        ino: InodeNo,
+        since: u64,
+        unread: &mut Unread,
+        first: &mut FsResult<()>,
+    ) -> FsResult<()> {
         if unread.has(&self.state.borrow(), ino) {
             return Ok(());
         }
-        let settled = self.settle_inode(ino).await;
+        let settled = self.settle_inode(ino, since).await;
         unread.note(&self.state.borrow(), ino, &settled);
         put_off_here(first, settled)
     }

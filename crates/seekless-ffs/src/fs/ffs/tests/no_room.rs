@@ -117,6 +117,38 @@ fn a_write_that_began_before_the_sync_finds_no_room() {
     }
 }
 
+/// On a full host, a sync tries each block once at most, and few of those that may have no storage.
+#[test]
+fn a_full_host_is_asked_little() {
+    for metadata in [Metadata::Sync, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let host = Host::new(BYTES);
+            mkfs(&rt, &(host.clone() as Device), &small_groups()).await.unwrap();
+            let fault = FaultDevice::new(&rt, host.clone(), 1);
+            let options = Options { metadata, ..Options::default() };
+            let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+            let client = Client::new(ffs.clone());
+            client.write_file(b"/waits", &[1; 8192]).await.unwrap();
+            client.sync().await.unwrap();
+            let waits = client.open(b"/waits", OpenFlags::READ_WRITE).await.unwrap();
+            client.write(waits, 8192, &vec![1; 2 << 20]).await.unwrap();
+            host.fill();
+            assert!(client.fsync(waits).await.is_err(), "{metadata:?}: the host has no room");
+            client.close(waits).await.unwrap();
+            for round in 0..4 {
+                let before = ffs.state.borrow().counters.block_writes;
+                assert!(client.sync().await.is_err(), "{metadata:?}, round {round}: the host has no room");
+                let writes = ffs.state.borrow().counters.block_writes - before;
+                assert!(writes < 20, "{metadata:?}, round {round}: {writes} writes");
+            }
+            client.unlink(b"/waits").await.unwrap();
+            client.sync().await.expect("nothing waits for room");
+            ffs.close().await.unwrap();
+            assert_clean(&rt, &(host.clone() as Device)).await;
+        });
+    }
+}
+
 /// A directory that is moved and leaves a whiteout stays as it is, in memory too, when its mark finds no room.
 #[test]
 fn a_mark_that_finds_no_room_is_taken_back() {
