@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::Ffs;
 use super::format::*;
+use super::soft::put_off_here;
 use super::state::*;
 use crate::fs::FsResult;
 
@@ -76,7 +77,7 @@ impl Ffs {
     pub(super) async fn sync_names_soft(&self, ino: InodeNo) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
         let mut first = Ok(());
-        put_off(&mut first, self.sync().await)?;
+        put_off_here(&mut first, self.sync().await)?; // Data of other files without room below concerns these.
         if first.is_ok() {
             return first;
         }

@@ -68,7 +68,7 @@ impl StallDetector {
 }
 
 /// As [`put_off`], also for a lack of space below, which concerns only what has to go there.
-fn put_off_here(first: &mut FsResult<()>, result: FsResult<()>) -> FsResult<()> {
+pub(in super::super) fn put_off_here(first: &mut FsResult<()>, result: FsResult<()>) -> FsResult<()> {
     if !is_of_space(&result) {
         return put_off(first, result);
     }

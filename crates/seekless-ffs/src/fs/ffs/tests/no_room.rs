@@ -29,7 +29,12 @@ fn full(sectors: Sectors) -> Rule {
 
 /// A volume with directory `/d` and the files `/one` and `/two`, of a block each.
 async fn begin(rt: &Rt, metadata: Metadata) -> (Device, Rc<FaultDevice>, Rc<Ffs>, Client) {
-    let (_, device) = fresh(rt, BYTES, &small_groups()).await;
+    let (_, device, fault, ffs, client) = begin_in_memory(rt, metadata).await;
+    (device, fault, ffs, client)
+}
+
+async fn begin_in_memory(rt: &Rt, metadata: Metadata) -> (Rc<Memory>, Device, Rc<FaultDevice>, Rc<Ffs>, Client) {
+    let (memory, device) = fresh(rt, BYTES, &small_groups()).await;
     let fault = FaultDevice::new(rt, device.clone(), 1);
     let ffs = mount(rt.clone(), fault.clone(), Options { metadata, ..Options::default() }).await.unwrap();
     let client = Client::new(ffs.clone());
@@ -37,7 +42,7 @@ async fn begin(rt: &Rt, metadata: Metadata) -> (Device, Rc<FaultDevice>, Rc<Ffs>
     client.write_file(b"/one", &[1; 8192]).await.unwrap();
     client.write_file(b"/two", &[1; 8192]).await.unwrap();
     client.sync().await.unwrap();
-    (device, fault, ffs, client)
+    (memory, device, fault, ffs, client)
 }
 
 /// A name that reaches the volume is there, whatever other writes meet in the time.
@@ -115,6 +120,29 @@ fn a_write_that_began_before_the_sync_finds_no_room() {
             assert_clean(&rt, &device).await;
         });
     }
+}
+
+/// With soft updates, a new file is durable after its fsync, with its name, whatever data of others finds no room.
+#[test]
+fn a_new_file_is_durable_while_other_data_finds_no_room() {
+    simulate(1, async |rt| {
+        let (memory, device, fault, ffs, client) = begin_in_memory(&rt, Metadata::Softdep).await;
+        fault.add(full(first_block(&ffs, &client, b"/two").await));
+        let two = client.open(b"/two", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(two, 0, &[2; 8192]).await.unwrap();
+        client.close(two).await.unwrap();
+        client.mkdir(b"/d/new").await.unwrap();
+        client.write_file(b"/d/new/file", &[3; 8192]).await.unwrap();
+        client.fsync_path(b"/d/new/file").await.expect("it has room");
+        assert!(client.sync().await.is_err(), "the other one has none");
+        let killed = Rc::new(Memory::from_image(BYTES, memory.image()));
+        let again = mount(rt.clone(), killed, Options::default()).await.unwrap();
+        let found = Client::new(again.clone()).read_file(b"/d/new/file").await.unwrap();
+        assert!(found == [3; 8192]);
+        fault.clear();
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
 }
 
 /// On a full host, a sync tries each block once at most, and few of those that may have no storage.
