@@ -16,6 +16,8 @@ pub mod life;
 pub mod memfs;
 pub mod ops;
 pub mod oracle;
+#[doc(hidden)]
+pub mod parts;
 pub mod programs;
 pub mod replay;
 pub mod runner;

@@ -297,8 +297,9 @@ const DELETED: u64 = 20;
 
 /// On a full host, two clients delete and sync, twice in a row; the host gets room, and files of the same size fit again.
 /// Killed there, the volume can be mounted, what was deleted is gone and everything else is there; and so on, three
-/// times. In the last life everything is deleted; if the subject `discards`, the host then has the space again.
-pub async fn deleting_needs_no_room(rt: &Rt, subject: &dyn FsUnderTest, bytes: u64, discards: bool) {
+/// times. In the last life everything is deleted; if the subject `discards`, the host then has the space again. It stores so many
+/// `copies` of its data.
+pub async fn deleting_needs_no_room(rt: &Rt, subject: &dyn FsUnderTest, bytes: u64, copies: usize, discards: bool) {
     let room = bytes / 4096 / 4;
     let mut host = Host::new(bytes);
     subject.mkfs(rt, host.clone()).await.expect("mkfs");
@@ -318,7 +319,7 @@ pub async fn deleting_needs_no_room(rt: &Rt, subject: &dyn FsUnderTest, bytes: u
         }
         if life == 0 {
             end = fill_synced(&client, 0).await;
-            assert!(end as usize * FILE_BYTES > room as usize * 3072, "{end} files in {room} blocks");
+            assert!(end as usize * FILE_BYTES * copies > room as usize * 3072, "{end} files in {room} blocks");
         }
         for round in 0..2 {
             host.fill();

@@ -20,14 +20,14 @@ use futures_util::future::join_all;
 
 use super::bitmap::Bitmap;
 use super::journal::Journal;
-use super::request::{DeferredWrites, QueuedWrite};
+use super::request::{Deferred, QueuedWrite};
 use super::rows::{Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::{ArrayOptions, Doubt};
 pub use crate::device::MemberState;
 use crate::device::{Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
-use crate::units::{Nanos, Sector};
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
 use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, KNOWN_MAX, MAGIC, SUPERBLOCKS, Superblock, VERSION};
 
 /// A member's state as stored in superblocks.
@@ -88,8 +88,8 @@ pub(super) struct State {
     /// In the units of a missing member: the sectors, counted from the first row, that have been written since the row
     /// was in doubt (A4).
     pub(super) known: Ranges,
-    /// Writes that failed with `NoSpace`; until they are done, their rows are inconsistent.
-    pub(super) redo: BTreeMap<u64, DeferredWrites>,
+    /// What failed with `NoSpace`; until it is done, these rows are inconsistent.
+    pub(super) redo: BTreeMap<u64, Deferred>,
     /// Writers that wait for a row, to be served together.
     pub(super) queues: BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
     /// Why the last rebuild ended early.
@@ -144,6 +144,10 @@ pub(super) struct Core {
     pub(super) batch: u64,
     pub(super) progress: u64,
     pub(super) request_sectors_max: u64,
+    /// The largest block of a member, in sectors.
+    pub(super) block_sectors: u64,
+    /// Until then a member counts as short of space.
+    pub(super) tight_until: Cell<Nanos>,
     under_way: Cell<u64>,
     paused: Cell<bool>,
     resumed: Event,
@@ -202,6 +206,8 @@ impl Core {
             state.now.len() == shape.members && state.recorded.len() == shape.members,
             "A1: the state of each member is known, and what is recorded of it"
         );
+        let blocks = members.iter().flatten().map(|member| u64::from(member.geometry().block_bytes) / SECTOR_BYTES);
+        let block_sectors = blocks.max().unwrap_or(1);
         Rc::new(Core {
             rt,
             shape,
@@ -219,6 +225,8 @@ impl Core {
             batch: options.batch,
             progress: options.progress,
             request_sectors_max,
+            block_sectors,
+            tight_until: Cell::new(Nanos::ZERO),
             under_way: Cell::new(0),
             paused: Cell::new(false),
             resumed: Event::new(),

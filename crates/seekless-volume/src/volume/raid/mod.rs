@@ -14,13 +14,14 @@
 //! * *A second member is lost.* An array with parity stops; a mirror continues with its last member.
 //!
 //! Modules: `core` holds the members and what is recorded about them, `shape` computes where data lies, `plan` what a
-//! row write needs, `rows` locks rows, `read` and `write` do it, `readings` reads in other ways, `content` examines a
+//! row write needs, `rows` locks rows, `read` and `write` do it, `deferred` what a member has no space for, `readings` reads in other ways, `content` examines a
 //! device before it is overwritten, `bitmap` and `journal` record what is under way, `resync` resynchronises rows and
 //! rebuilds members, `open` assembles an array.
 
 mod bitmap;
 mod content;
 mod core;
+mod deferred;
 mod journal;
 mod open;
 mod plan;

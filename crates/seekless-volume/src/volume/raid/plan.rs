@@ -7,6 +7,8 @@
 //!    wrong data, parity still allows a correction, while a reconstruct-write would make parity match the wrong data.
 //!    For timing only, or with an absent member, the way with fewer reads is taken. At a tie the data is read, because
 //!    then the new parity does not depend on the old one.
+//!    While a member is short of space, the first way is also taken instead of 2): what cannot be completed is undone
+//!    with the old data. On a row whose parity does not match, the second one is.
 //! 4) Where a data unit is absent, only a way that does not need it is taken. If the write changes a part of it,
 //!    everything else is read and the unit is computed first.
 //!
@@ -63,15 +65,21 @@ pub(super) struct RowPlan {
     pub(super) reads: Vec<usize>,
 }
 
-/// Plans writing `fragments`, which do not overlap, to `row` while `absent` cannot be used. `is_careful`: parity keeps
-/// its redundancy for the units that are not written.
-pub(super) fn plan(
-    shape: &Shape,
-    row: u64,
-    fragments: &[Fragment],
-    absent: Option<usize>,
-    is_careful: bool,
-) -> RowPlan {
+/// What counts when a complete row is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Aim {
+    /// Few reads.
+    Speed,
+    /// Parity keeps its redundancy for the units that are not written.
+    Redundancy,
+    /// The same, and all that is overwritten is read before.
+    Undo,
+    /// Parity becomes right within the range, whatever it is now.
+    Resync,
+}
+
+/// Plans writing `fragments`, which do not overlap, to `row` while `absent` cannot be used.
+pub(super) fn plan(shape: &Shape, row: u64, fragments: &[Fragment], absent: Option<usize>, aim: Aim) -> RowPlan {
     let from = fragments.iter().map(|fragment| fragment.from).min().unwrap_or(0);
     let to = fragments.iter().map(Fragment::end).max().unwrap_or(0);
     let with = |method, reads: Vec<usize>| {
@@ -102,10 +110,12 @@ pub(super) fn plan(
     let can_reconstruct = absent.is_none_or(|absent| !reconstruct.contains(&absent));
     let can_modify = absent.is_none_or(|absent| !modify.contains(&absent));
     let members = |units: Vec<usize>| units.into_iter().map(member).collect::<Vec<_>>();
-    if can_reconstruct && reconstruct.is_empty() {
+    let is_whole = absent.is_none();
+    if can_reconstruct && reconstruct.is_empty() && !(is_whole && aim == Aim::Undo) {
         return with(Method::FullStripe, Vec::new());
     }
-    let must_modify = is_careful && absent.is_none();
+    let must_modify = is_whole && matches!(aim, Aim::Redundancy | Aim::Undo);
+    let can_modify = can_modify && !(is_whole && aim == Aim::Resync);
     if can_reconstruct && !must_modify && (!can_modify || reconstruct.len() <= modify.len() + 1) {
         return with(Method::ReconstructWrite, members(reconstruct));
     }
@@ -200,7 +210,7 @@ mod tests {
         for (members, fragments, absent, method, reads) in cases {
             let fragments: Vec<_> =
                 fragments.iter().map(|&(index, from, sectors)| fragment(index, from, sectors)).collect();
-            let plan = plan(&shape(*members), 0, &fragments, *absent, false);
+            let plan = plan(&shape(*members), 0, &fragments, *absent, Aim::Speed);
             assert_eq!((plan.method, &plan.reads[..]), (*method, *reads), "{members} {absent:?}");
         }
     }
@@ -233,10 +243,16 @@ mod tests {
                 }
             }
             let absent = rng.chance(1, 2).then(|| rng.below(shape.members as u64) as usize);
-            let is_careful = rng.chance(1, 2);
-            let plan = plan(&shape, row, &fragments, absent, is_careful);
-            let reads_others = plan.method == Method::ReconstructWrite && absent.is_none();
-            assert!(!is_careful || !reads_others, "step {step}: parity would forget what it knows");
+            let aim = *rng.pick(&[Aim::Speed, Aim::Redundancy, Aim::Undo, Aim::Resync]);
+            let plan = plan(&shape, row, &fragments, absent, aim);
+            let allowed: &[Method] = match aim {
+                _ if absent.is_some() => &[],
+                Aim::Speed => &[],
+                Aim::Redundancy => &[Method::ReadModifyWrite, Method::FullStripe],
+                Aim::Undo => &[Method::ReadModifyWrite],
+                Aim::Resync => &[Method::ReconstructWrite, Method::FullStripe],
+            };
+            assert!(allowed.is_empty() || allowed.contains(&plan.method), "step {step}: {aim:?} {plan:?}");
             *seen.entry(format!("{:?}", plan.method)).or_insert(0) += 1;
             assert!(plan.reads.iter().all(|&member| Some(member) != absent), "step {step}");
             if plan.method == Method::Bare {

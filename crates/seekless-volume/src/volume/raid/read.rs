@@ -19,6 +19,7 @@ use futures_util::future::join_all;
 
 use super::core::{Core, count};
 use super::plan::xor;
+use super::request::DeferredWrite;
 use super::shape::{Level, Part};
 use super::write::ReadFailure;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
@@ -131,7 +132,10 @@ impl Core {
     /// same one.
     fn choose(&self, at: Sector, rows: Range<u64>, tried: &[usize]) -> Option<usize> {
         let candidates = self.active().into_iter().filter(|member| !tried.contains(member));
-        let differ = self.state.borrow().redo.range(rows).next().is_some();
+        let differ = {
+            let state = self.state.borrow();
+            state.redo.range(rows.clone()).next().is_some() || state.out_of_sync.contains_any(rows)
+        };
         candidates.min_by_key(|&member| {
             let (under_way, end) = self.balance[member].get();
             if differ || self.from_first.get() { (0, 0, member) } else { (under_way, end.abs_diff(at.0), member) }
@@ -294,13 +298,20 @@ impl Core {
     pub(super) fn add(&self, (member, row, from, sectors): UnitRange, unit: &[u8], sum: &mut [u8]) {
         debug_assert!(self.locks.is_locked(row), "a row whose units are added up does not change in the meantime");
         debug_assert_eq!(unit.len(), bytes(0, sectors).len(), "what is added is the whole range");
+        if !self.state.borrow().redo.contains_key(&row) {
+            return xor(sum, unit);
+        }
+        xor(sum, &self.as_it_will_be((member, row, from, sectors), Buf::from_slice(unit)));
+    }
+
+    /// A range of a member's unit, with what is deferred of it.
+    pub(super) fn as_it_will_be(&self, (member, row, from, _): UnitRange, mut unit: Buf) -> Buf {
         let state = self.state.borrow();
-        let Some(redo) = state.redo.get(&row) else { return xor(sum, unit) };
-        let mut unit = Buf::from_slice(unit);
-        for write in redo.writes.iter().filter(|write| write.member == member) {
+        let deferred = state.redo.get(&row).into_iter().flat_map(|deferred| &deferred.writes);
+        for DeferredWrite { write, .. } in deferred.filter(|deferred| deferred.write.member == member) {
             write.lay_over(self.shape.at(row, from), &mut unit);
         }
-        xor(sum, &unit);
+        unit
     }
 
     /// Fails where the missing unit of a row that was being written at a power cut cannot be known, except for sectors

@@ -1,8 +1,11 @@
 //! The member writes of one request.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::plan::Fragment;
+use super::rows::Ranges;
 use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{KIND_DATA, KIND_ZEROES, RecordEntry};
@@ -33,6 +36,24 @@ impl MemberWrite {
 
     pub(super) fn data(&self) -> Option<&Data> {
         self.data.as_ref()
+    }
+
+    /// Its part in these sectors of the member.
+    pub(super) fn part(&self, sectors: Range<u64>) -> MemberWrite {
+        let (from, length) = (sectors.start - self.at, sectors.end - sectors.start);
+        debug_assert!(from + length <= self.sectors, "a part of a write lies in it");
+        let data = self.data.as_ref().map(|data| data.slice(bytes(from, length)));
+        MemberWrite { member: self.member, at: sectors.start, sectors: length, data }
+    }
+
+    /// The same with data of its own, which keeps no longer request in memory.
+    pub(super) fn copied(self) -> MemberWrite {
+        MemberWrite { data: self.data.map(|data| Data::from_slice(&data)), ..self }
+    }
+
+    /// Bytes of data.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.data.as_ref().map_or(0, |data| data.len() as u64)
     }
 
     /// The same in pieces of at most `sectors_max`. Zeroes are not cut: discards have no length limit.
@@ -95,10 +116,32 @@ impl MemberWrite {
     }
 }
 
-/// Writes to be repeated, and the record of the journal that holds them.
-pub(super) struct DeferredWrites {
-    pub(super) writes: Vec<MemberWrite>,
+/// A write to be repeated, and the record of the journal that holds it.
+#[derive(Clone)]
+pub(super) struct DeferredWrite {
+    pub(super) write: MemberWrite,
     pub(super) record: Option<u64>,
+}
+
+/// What a row lacks because a member had no space, see [`super::deferred`].
+#[derive(Default)]
+pub(super) struct Deferred {
+    /// With parity: in the order in which they are to be done.
+    pub(super) writes: Vec<DeferredWrite>,
+    /// On a mirror: sectors of the unit in which its copies may differ, and members that had no space for some of them.
+    pub(super) differing: Ranges,
+    pub(super) lacking: BTreeSet<usize>,
+}
+
+impl Deferred {
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.differing.len() == 0
+    }
+
+    /// All of it is in records of the journal.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.differing.len() == 0 && self.writes.iter().all(|deferred| deferred.record.is_some())
+    }
 }
 
 /// What became of a write to rows.

@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 use futures_util::future::join_all;
 
 use super::core::{Core, MemberState};
+use super::deferred::is_no_space;
 use super::plan::xor;
 use super::request::MemberWrite;
 use super::shape::Level;
@@ -132,9 +133,9 @@ impl Core {
                     let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
                     let right = agreed(&copies, range.clone());
                     for (&member, copy) in members.iter().zip(&read) {
-                        let is_right = copy.as_ref().is_some_and(|copy| copy[range.clone()] == *right);
-                        if !is_right && self.holds(member, row) {
-                            writes.push(MemberWrite::new(member, self.shape.at(row, 0), Data::from_slice(right)));
+                        if self.holds(member, row) {
+                            let copy = copy.as_ref().map(|copy| &copy[range.clone()]);
+                            writes.extend(self.corrections(member, self.shape.at(row, 0), copy, right));
                         }
                     }
                 }
@@ -154,21 +155,46 @@ impl Core {
                         }
                     }
                     let old = members.iter().position(|&member| member == holder).and_then(|at| read[at].as_ref());
-                    if old.is_none_or(|old| old[range] != parity[..]) {
-                        writes.push(MemberWrite::new(holder, self.shape.at(row, 0), parity.freeze()));
-                    }
+                    let old = old.map(|old| &old[range]);
+                    writes.extend(self.corrections(holder, self.shape.at(row, 0), old, &parity));
                 }
             }
         }
         let length = sectors * SECTOR_BYTES;
         // The bits are set already, and stay until a flush covers what is written here (B2).
         let _mark = self.mark(rows.clone()).await?;
-        self.perform(super::request::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length)
-            .await?;
+        let writes = super::request::merge(writes, self.request_sectors_max);
+        match self.shape.level {
+            Level::Mirror => {
+                let written = self.perform(writes, WriteFlags::NONE, None, start, length).await;
+                match written.as_ref().is_err_and(is_no_space) {
+                    // Before anything is read, any copy can be the one that counts.
+                    true => {
+                        for row in rows.clone() {
+                            self.redo(row).await?;
+                        }
+                    }
+                    false => written?,
+                }
+            }
+            // The row stays out of sync, so that nothing has to be deferred.
+            Level::Parity => self.attempt(writes, WriteFlags::NONE, start, length).await.0?,
+        }
         self.counts.resynced.set(self.counts.resynced.get() + count);
         let mut state = self.state.borrow_mut();
         rows.for_each(|row| state.out_of_sync.remove(row));
         Ok(())
+    }
+
+    /// What has to be written so that a member holds `right`, where it holds `found`, or nothing that can be read. Blocks that
+    /// are right are left alone: a sparse member may have no space for them.
+    fn corrections(&self, member: usize, at: u64, found: Option<&[u8]>, right: &[u8]) -> Vec<MemberWrite> {
+        let parts = match found {
+            Some(found) => self.differences(found, right),
+            None => std::iter::once(0..right.len() as u64 / SECTOR_BYTES).collect(),
+        };
+        let data = |part: &Range<u64>| Data::from_slice(&right[bytes(part.start, part.end - part.start)]);
+        parts.into_iter().map(|part| MemberWrite::new(member, at + part.start, data(&part))).collect()
     }
 
     /// Reads any number of sectors of one member.

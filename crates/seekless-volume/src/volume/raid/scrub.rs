@@ -15,7 +15,7 @@ use super::bitmap::collect;
 use super::core::{Core, MemberState, MemberStateByte};
 use super::plan::xor;
 use super::read::Rewriting;
-use super::request::MemberWrite;
+use super::request::{Deferred, DeferredWrite, MemberWrite};
 use super::shape::Level;
 use super::write::ReadFailure;
 use crate::device::{Buf, Data, DeviceError, Scrubbed};
@@ -138,8 +138,13 @@ impl Core {
     fn note_without_space(&self, row: u64, scrubbed: &mut Scrubbed) {
         scrubbed.degraded += 1;
         let state = self.state.borrow();
-        for write in state.redo.get(&row).iter().flat_map(|redo| &redo.writes) {
+        let Some(deferred) = state.redo.get(&row) else { return };
+        for DeferredWrite { write, .. } in &deferred.writes {
             *scrubbed.without_space.entry(write.member).or_default() += write.sectors;
+        }
+        for &member in &deferred.lacking {
+            let sectors: u64 = deferred.differing.iter().map(|range| range.end - range.start).sum();
+            *scrubbed.without_space.entry(member).or_default() += sectors;
         }
     }
 
@@ -287,8 +292,9 @@ impl Core {
         let regions = self.shape.rows.div_ceil(layout.region_rows);
         let open: BTreeSet<u64> = {
             let state = self.state.borrow();
-            let rows =
-                (0..self.shape.rows).filter(|&row| state.out_of_sync.contains(row) || state.redo.contains_key(&row));
+            // What the journal has needs no bit.
+            let is_recorded = |row: u64| state.redo.get(&row).is_none_or(Deferred::is_recorded);
+            let rows = (0..self.shape.rows).filter(|&row| state.out_of_sync.contains(row) || !is_recorded(row));
             rows.map(|row| row / layout.region_rows).collect()
         };
         let known = self.bitmap.regions();

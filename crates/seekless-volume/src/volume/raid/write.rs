@@ -14,8 +14,9 @@ use futures_util::future::join_all;
 
 use super::bitmap::Mark;
 use super::core::{Core, MemberState, count};
-use super::plan::{Fragment, Method, RowPlan, plan};
-use super::request::{DeferredWrites, MemberWrite, QueuedWrite, Written, merge};
+use super::deferred::is_no_space;
+use super::plan::{Aim, Fragment, Method, RowPlan, plan};
+use super::request::{MemberWrite, QueuedWrite, Written, merge};
 use super::shape::Level;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -53,21 +54,33 @@ impl Core {
         let sectors = data.len() as u64 / SECTOR_BYTES;
         let rows = self.shape.rows_of(at, sectors);
         loop {
-            self.touch(rows.clone()).await?;
-            let _rows = self.locks.share_all(rows.clone()).await;
-            if self.needs_touch(rows.clone()) {
+            // Copies for which a member has no space differ elsewhere, if at all: what is written here is equal on all.
+            let still_differ = match self.touch(rows.clone()).await {
+                Err(error) if is_no_space(&error) => true,
+                done => done.map(|()| false)?,
+            };
+            let shared = self.locks.share_all(rows.clone()).await;
+            if !still_differ && self.needs_touch(rows.clone()) {
                 continue;
             }
-            let _mark = self.mark_copies(rows).await?;
+            let _mark = self.mark_copies(rows.clone()).await?;
             let writes = self.to_mirrors(at, sectors, |member, at, offset, sectors| {
                 MemberWrite::new(member, at, data.slice(bytes(offset, sectors)))
             });
-            return self.perform(writes, flags, None, at, data.len() as u64).await;
+            let written = self.perform(writes, flags, None, at, data.len() as u64).await;
+            drop(shared);
+            if written.as_ref().is_err_and(is_no_space) {
+                match self.touch(rows).await {
+                    Err(error) if !is_no_space(&error) => return Err(error),
+                    _ => {}
+                }
+            }
+            return written;
         }
     }
 
     /// Marks `rows` of a mirror, unless one copy alone would be trusted if the power failed now.
-    async fn mark_copies(&self, rows: Range<u64>) -> Result<Option<Mark<'_>>, DeviceError> {
+    pub(super) async fn mark_copies(&self, rows: Range<u64>) -> Result<Option<Mark<'_>>, DeviceError> {
         let is_believed = |member: &&MemberState| **member != MemberState::Failed;
         let copies = self.state.borrow().recorded.iter().filter(is_believed).count();
         if copies > 1 { self.mark(rows).await } else { Ok(None) }
@@ -137,8 +150,19 @@ impl Core {
         }
         if !taken.is_empty() {
             let result = self.write_rows(&taken, at, length).await;
-            for queued in taken.into_values().flatten() {
-                *queued.result.borrow_mut() = Some(result.clone());
+            let is_joint = taken.values().any(|queued_writes| queued_writes.len() > 1);
+            if is_joint && result.as_ref().is_err_and(is_no_space) {
+                // There may be space for some of them.
+                for (row, queued) in
+                    taken.into_iter().flat_map(|(row, queued)| queued.into_iter().map(move |one| (row, one)))
+                {
+                    let result = self.write_rows(&BTreeMap::from([(row, vec![queued.clone()])]), at, length).await;
+                    *queued.result.borrow_mut() = Some(result);
+                }
+            } else {
+                for queued in taken.into_values().flatten() {
+                    *queued.result.borrow_mut() = Some(result.clone());
+                }
             }
         }
         debug_assert!(
@@ -184,7 +208,7 @@ impl Core {
     ) -> Result<Written, DeviceError> {
         self.check_running(at, length)?;
         let rows: BTreeSet<u64> = queued_writes.keys().copied().collect();
-        self.resync_held(&rows).await?;
+        let unsynced = self.prepare(&rows).await?;
         debug_assert!(rows.iter().all(|&row| self.locks.is_held(row)), "a row has one writer at a time");
         let fua = queued_writes.values().flatten().any(|queued| queued.flags.fua);
         let fragments: BTreeMap<u64, Vec<Fragment>> = queued_writes
@@ -196,17 +220,24 @@ impl Core {
         // Decided once: while this waits, reading may begin behind what is carried.
         let journaled: Vec<u64> = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
         let _mark = self.mark_needed(rows.iter().copied()).await?;
-        let writes = loop {
-            let is_careful = self.layout.is_some();
+        let (plans, read) = loop {
+            let is_tight = self.is_tight();
             let plan_row = |(&row, fragments): (&u64, &Vec<Fragment>)| {
-                plan(&self.shape, row, fragments, self.absent(row), is_careful)
+                let aim = match self.layout.is_some() {
+                    _ if unsynced.contains(&row) => Aim::Resync,
+                    true if is_tight => Aim::Undo,
+                    true => Aim::Redundancy,
+                    false => Aim::Speed,
+                };
+                plan(&self.shape, row, fragments, self.absent(row), aim)
             };
             let plans: Vec<RowPlan> = fragments.iter().map(plan_row).collect();
             // A member may fail while it is read from; then a new plan is made.
             if let Some(read) = self.read_plans(&plans, at, length).await? {
-                break self.writes_of(&plans, &fragments, read);
+                break (plans, read);
             }
         };
+        let writes = self.writes_of(&plans, &fragments, &read);
         let record = match journaled.is_empty() {
             false => {
                 let of_them = |write: &&MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
@@ -227,9 +258,44 @@ impl Core {
             "B1: the bit of a row's region is set until it is written"
         );
         let flags = WriteFlags { fua };
-        self.perform(merge(writes, self.request_sectors_max), flags, record, at, length).await?;
+        let changed: Vec<MemberWrite> = match self.is_tight() && !fua {
+            true => {
+                let of_plan = |write: &MemberWrite| {
+                    let at = plans.iter().position(|plan| plan.row == self.row_of(write))?;
+                    let can_be_left = !self.state.borrow().redo.contains_key(&plans[at].row);
+                    can_be_left.then(|| self.changes(&plans[at], &read[at], write))
+                };
+                writes.iter().flat_map(|write| of_plan(write).unwrap_or_else(|| vec![write.clone()])).collect()
+            }
+            false => writes.clone(),
+        };
+        let merged = merge(changed, self.request_sectors_max);
+        let (answer, lacking) = self.attempt(merged, flags, at, length).await;
+        let was_deferred: BTreeSet<u64> =
+            rows.iter().copied().filter(|row| self.state.borrow().redo.contains_key(row)).collect();
+        writes.iter().for_each(|write| self.supersede(self.row_of(write), write));
+        if !lacking.is_empty() {
+            let lacking: Vec<MemberWrite> = lacking.iter().flat_map(|write| self.by_rows(write)).collect();
+            let is_recorded = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
+            let (recorded, lacking): (Vec<MemberWrite>, Vec<MemberWrite>) = lacking.into_iter().partition(is_recorded);
+            if !recorded.is_empty() {
+                self.defer(recorded, record.map(super::journal::Open::keep));
+            }
+            for (plan, read) in plans.iter().zip(&read).filter(|(plan, _)| !unsynced.contains(&plan.row)) {
+                let of_row = |write: &&MemberWrite| self.row_of(write) == plan.row;
+                let lacking: Vec<MemberWrite> = lacking.iter().filter(of_row).cloned().collect();
+                if was_deferred.contains(&plan.row) {
+                    self.defer(lacking, None);
+                } else if !lacking.is_empty() {
+                    let writes = writes.iter().filter(of_row).cloned().collect();
+                    self.take_back_row(plan, read, writes, lacking).await;
+                }
+            }
+        }
+        answer?;
         let mut written = Vec::new();
-        for (&row, fragments) in fragments.iter().filter(|(row, _)| self.state.borrow().out_of_sync.contains(**row)) {
+        let is_open = |row: &u64| self.state.borrow().out_of_sync.contains(*row) && !unsynced.contains(row);
+        for (&row, fragments) in fragments.iter().filter(|(row, _)| is_open(row)) {
             match self.absent(row).and_then(|member| self.shape.index(row, member)) {
                 Some(index) => {
                     let missing = fragments.iter().filter(|fragment| fragment.index == index);
@@ -285,6 +351,18 @@ impl Core {
         (write.at - self.shape.data_start) / self.shape.unit
     }
 
+    /// Its part in each row.
+    pub(super) fn by_rows(&self, write: &MemberWrite) -> Vec<MemberWrite> {
+        let (mut at, end) = (write.at, write.at + write.sectors);
+        let mut parts = Vec::new();
+        while at < end {
+            let next_row = at + self.shape.unit - (at - self.shape.data_start) % self.shape.unit;
+            parts.push(write.part(at..next_row.min(end)));
+            at = next_row.min(end);
+        }
+        parts
+    }
+
     /// True when a data unit of the row is missing, or could be missing after the next start, or when every write is
     /// journaled, or when an older record may be read again.
     pub(super) fn needs_journal(&self, row: u64) -> bool {
@@ -297,7 +375,7 @@ impl Core {
     }
 
     /// Marks those of `rows` that need it. Others get no mark, as it would put data that the journal protects in doubt.
-    async fn mark_needed(&self, rows: impl Iterator<Item = u64>) -> Result<Option<Mark<'_>>, DeviceError> {
+    pub(super) async fn mark_needed(&self, rows: impl Iterator<Item = u64>) -> Result<Option<Mark<'_>>, DeviceError> {
         let needed: Vec<u64> = rows.filter(|&row| self.needs_mark(row)).collect();
         match (needed.first(), needed.last()) {
             (Some(first), Some(last)) => self.mark(*first..last + 1).await,
@@ -321,11 +399,13 @@ impl Core {
             .iter()
             .flat_map(|plan| plan.reads.iter().map(|&member| (member, plan.row, plan.from, plan.sectors())))
             .collect();
-        let mut bufs = match self.read_units(&wanted).await {
-            Ok(bufs) => bufs.into_iter(),
+        let bufs = match self.read_units(&wanted).await {
+            Ok(bufs) => bufs,
             Err(ReadFailure::Member) => return Ok(None),
             Err(ReadFailure::Data(member, error)) => return Err(relocate(error, member, at, length)),
         };
+        // Parity is that of the units as they will be.
+        let mut bufs = wanted.iter().zip(bufs).map(|(&range, buf)| self.as_it_will_be(range, buf));
         Ok(Some(plans.iter().map(|plan| bufs.by_ref().take(plan.reads.len()).collect()).collect()))
     }
 
@@ -334,7 +414,7 @@ impl Core {
         &self,
         plans: &[RowPlan],
         fragments: &BTreeMap<u64, Vec<Fragment>>,
-        read: Vec<Vec<Buf>>,
+        read: &[Vec<Buf>],
     ) -> Vec<MemberWrite> {
         let mut writes = Vec::new();
         for (plan, read) in plans.iter().zip(read) {
@@ -357,14 +437,14 @@ impl Core {
             }
             let parity = self.shape.parity(plan.row);
             if self.holds(parity, plan.row) {
-                let data = plan.parity(&self.shape, fragments, &read);
+                let data = plan.parity(&self.shape, fragments, read);
                 writes.push(MemberWrite::new(parity, self.shape.at(plan.row, plan.from), data));
             }
         }
         writes
     }
 
-    /// Does all `writes` at once. Members that fail are dropped; writes that fail with `NoSpace` are kept for later.
+    /// Does all `writes` at once. Members that fail are dropped; writes that fail with `NoSpace` are deferred.
     pub(super) async fn perform(
         &self,
         writes: Vec<MemberWrite>,
@@ -373,6 +453,21 @@ impl Core {
         at: Sector,
         length: u64,
     ) -> Result<(), DeviceError> {
+        let (answer, lacking) = self.attempt(writes, flags, at, length).await;
+        if !lacking.is_empty() {
+            self.defer(lacking, record.map(super::journal::Open::keep));
+        }
+        answer
+    }
+
+    /// The same, and returns the writes that failed with `NoSpace`.
+    pub(super) async fn attempt(
+        &self,
+        writes: Vec<MemberWrite>,
+        flags: WriteFlags,
+        at: Sector,
+        length: u64,
+    ) -> (Result<(), DeviceError>, Vec<MemberWrite>) {
         debug_assert!(self.writes_under_way() > 0, "A2: nothing is written while the record may change");
         debug_assert!(
             writes.iter().all(|write| {
@@ -387,13 +482,14 @@ impl Core {
         }))
         .await;
         let mut answer = Ok(());
-        let mut postponed = Vec::new();
+        let mut lacking = Vec::new();
         for (write, result) in writes.into_iter().zip(results) {
             match result {
                 Ok(()) => {}
                 Err(DeviceError::NoSpace { .. }) => {
                     answer = Err(DeviceError::NoSpace { at, bytes: length });
-                    postponed.push(write);
+                    lacking.push(write);
+                    self.note_no_space();
                 }
                 Err(error) => {
                     if !self.fail(write.member, &error) {
@@ -402,95 +498,7 @@ impl Core {
                 }
             }
         }
-        if !postponed.is_empty() {
-            self.postpone(postponed, record.map(super::journal::Open::keep));
-        }
-        answer
-    }
-
-    /// Records writes that failed with `NoSpace`, under every row that they touch.
-    fn postpone(&self, writes: Vec<MemberWrite>, record: Option<u64>) {
-        let mut state = self.state.borrow_mut();
-        for write in writes {
-            let mut done = 0;
-            while done < write.sectors {
-                let within = write.at + done - self.shape.data_start;
-                let row = within / self.shape.unit;
-                let take = (self.shape.unit - within % self.shape.unit).min(write.sectors - done);
-                let part = match write.data() {
-                    Some(data) => MemberWrite::new(write.member, write.at + done, data.slice(bytes(done, take))),
-                    None => MemberWrite::zeroes(write.member, write.at + done, take),
-                };
-                let redo = state.redo.entry(row).or_insert(DeferredWrites { writes: Vec::new(), record });
-                debug_assert!(
-                    redo.record.is_none() || record.is_none() || redo.record == record,
-                    "J4: all that a row has to repeat is in one record"
-                );
-                redo.record = redo.record.max(record);
-                redo.writes.push(part);
-                done += take;
-            }
-        }
-    }
-
-    /// Repeats writes that failed with `NoSpace`; the row is held.
-    ///
-    /// # Errors
-    /// `NoSpace` when there is still no space; the writes then stay to be done.
-    pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
-        debug_assert!(self.locks.is_held(row), "a row has one writer at a time");
-        // The row stays listed until it is done: until then it cannot be used, and its bit cannot be cleared (B2).
-        if !self.state.borrow().redo.contains_key(&row) {
-            return Ok(());
-        }
-        // Until a flush covers what is written here, the bit stays (B2).
-        let _mark = match self.shape.level {
-            Level::Mirror => self.mark_copies(row..row + 1).await?,
-            Level::Parity => self.mark_needed(std::iter::once(row)).await?,
-        };
-        // So do its writes: this may be dropped while one is under way.
-        let listed = |redo: &DeferredWrites| (redo.writes.clone(), redo.record);
-        let Some((writes, record)) = self.state.borrow().redo.get(&row).map(listed) else { return Ok(()) };
-        let count = writes.len();
-        let writes = writes.into_iter().filter(|write| self.holds(write.member, row));
-        let (at, length) = (Sector(row * self.shape.row_sectors()), self.shape.unit * SECTOR_BYTES);
-        for write in writes {
-            // In sequence: later ones may be about the same place.
-            let result = write.apply(&self.device(write.member), WriteFlags::NONE).await;
-            match result {
-                Ok(()) => {}
-                Err(DeviceError::NoSpace { .. }) => return Err(DeviceError::NoSpace { at, bytes: length }),
-                Err(error) => {
-                    if !self.fail(write.member, &error) {
-                        self.state.borrow_mut().redo.remove(&row);
-                        return Err(relocate(error, write.member, at, length));
-                    }
-                }
-            }
-        }
-        // Writes postponed since then wait for the next time.
-        if let Some(redo) = self.state.borrow_mut().redo.get_mut(&row) {
-            redo.writes.drain(..count);
-        }
-        self.state.borrow_mut().redo.retain(|other, redo| *other != row || !redo.writes.is_empty());
-        let is_needed = |sequence: u64| self.state.borrow().redo.values().any(|redo| redo.record == Some(sequence));
-        if let Some(sequence) = record
-            && !is_needed(sequence)
-        {
-            self.journal.done(sequence);
-        }
-        Ok(())
-    }
-
-    /// Retries all writes that failed with `NoSpace`.
-    pub(super) async fn redo_all(&self) {
-        let rows: Vec<u64> = self.state.borrow().redo.keys().copied().collect();
-        for row in rows {
-            let _row = self.locks.hold(row).await;
-            if self.redo(row).await.is_err() {
-                return; // Next time.
-            }
-        }
+        (answer, lacking)
     }
 
     /// Declares that `sectors` from `at` hold nothing: they read as zeroes afterwards.
@@ -518,7 +526,14 @@ impl Core {
                 // A part of a row: the parity changes with it, as in any write.
                 let zeroes = Data::zeroes(bytes(0, to - sector).len());
                 let mut left = self.by_row(Sector(sector), &zeroes);
-                self.write_parity(&mut left, WriteFlags::NONE, Sector(sector), zeroes.len() as u64).await?;
+                let (was_tight, length) = (self.is_tight(), zeroes.len() as u64);
+                match self.write_parity(&mut left, WriteFlags::NONE, Sector(sector), length).await {
+                    // Once more, without writing zeroes where there are some.
+                    Err(error) if is_no_space(&error) && !was_tight => {
+                        self.write_parity(&mut left, WriteFlags::NONE, Sector(sector), length).await?;
+                    }
+                    written => written?,
+                }
                 if left.is_empty() { Written::All } else { Written::Nothing }
             };
             drop(token);
@@ -537,7 +552,11 @@ impl Core {
         self.check_running(at, sectors * SECTOR_BYTES)?;
         debug_assert!(self.writes_under_way() > 0, "A2: nothing is discarded while the record may change");
         for row in rows.clone() {
-            self.redo(row).await?; // Otherwise it would come back later.
+            match self.redo(row).await {
+                // What is discarded replaces it.
+                Err(error) if is_no_space(&error) => {}
+                done => done?,
+            }
         }
         let (journaled, _mark) = match self.shape.level {
             Level::Mirror => (Vec::new(), self.mark(rows.clone()).await?),
@@ -571,10 +590,36 @@ impl Core {
             self.shape.level == Level::Mirror || record.is_some() || rows.clone().all(|row| !self.needs_journal(row)),
             "J2: a row that lacks a data unit is written through the journal"
         );
-        self.perform(writes, WriteFlags::NONE, record, at, sectors * SECTOR_BYTES).await?;
         if self.shape.level == Level::Mirror {
-            return Ok(Written::All);
+            let discarded = self.perform(writes, WriteFlags::NONE, record, at, sectors * SECTOR_BYTES).await;
+            if discarded.as_ref().is_err_and(is_no_space) {
+                for row in rows {
+                    match self.redo(row).await {
+                        Err(error) if !is_no_space(&error) => return Err(error),
+                        _ => {}
+                    }
+                }
+            }
+            return discarded.map(|()| Written::All);
         }
+        let parts: Vec<MemberWrite> = writes.iter().flat_map(|write| self.by_rows(write)).collect();
+        let (answer, lacking) = self.attempt(writes, WriteFlags::NONE, at, sectors * SECTOR_BYTES).await;
+        parts.iter().for_each(|part| self.supersede(self.row_of(part), part));
+        if !lacking.is_empty() {
+            let lacking: Vec<MemberWrite> = lacking.iter().flat_map(|write| self.by_rows(write)).collect();
+            let is_recorded = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
+            let (recorded, lacking): (Vec<MemberWrite>, Vec<MemberWrite>) = lacking.into_iter().partition(is_recorded);
+            if !recorded.is_empty() {
+                self.defer(recorded, record.map(super::journal::Open::keep));
+            }
+            for row in lacking.iter().map(|write| self.row_of(write)).collect::<BTreeSet<u64>>() {
+                if !self.state.borrow().out_of_sync.contains(row) && !self.recompute(row, 0..self.shape.unit).await {
+                    let of_row = |write: &&MemberWrite| self.row_of(write) == row;
+                    self.defer(parts.iter().filter(of_row).cloned().collect(), None);
+                }
+            }
+        }
+        answer?;
         let out_of_sync: Vec<u64> = rows.filter(|&row| self.state.borrow().out_of_sync.contains(row)).collect();
         let (missing, whole): (Vec<u64>, Vec<u64>) = out_of_sync
             .into_iter()

@@ -11,73 +11,19 @@ use async_trait::async_trait;
 use super::{replay, some_scripts};
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
-use crate::device::{BlockDevice, Buf, Data, Device, DeviceError, Geometry, Guarantees, Memory, WriteFlags};
+use crate::device::{BlockDevice, Device, DeviceError, Memory};
 use crate::fs::client::Client;
 use crate::fs::{Fs, FsResult, lfs, vlfs};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
+use crate::testing::parts::parts;
 use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::{Lives, Manner};
 use crate::testing::{
     CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, SecondCut, Space,
 };
-use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
+use crate::units::{KIB, MIB, Nanos, Sector};
 use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level};
-
-/// A part of a device.
-struct Part {
-    whole: Device,
-    at: u64,
-    sectors: u64,
-}
-
-impl Part {
-    fn check(&self, at: Sector, bytes: u64) -> Result<Sector, DeviceError> {
-        self.geometry().check(at, bytes)?;
-        Ok(at + self.at)
-    }
-}
-
-#[async_trait(?Send)]
-impl BlockDevice for Part {
-    fn geometry(&self) -> Geometry {
-        Geometry { sectors: self.sectors, ..self.whole.geometry() }
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        self.whole.guarantees()
-    }
-
-    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
-        let at = self.check(at, buf.len() as u64)?;
-        self.whole.read(at, buf).await
-    }
-
-    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
-        let at = self.check(at, data.len() as u64)?;
-        self.whole.write(at, data, flags).await
-    }
-
-    async fn flush(&self) -> Result<(), DeviceError> {
-        self.whole.flush().await
-    }
-
-    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
-        let at = self.check(at, sectors * SECTOR_BYTES)?;
-        self.whole.discard(at, sectors).await
-    }
-
-    fn describe(&self) -> String {
-        "part".to_string()
-    }
-}
-
-/// `members` parts of the same size.
-pub(super) fn parts(whole: &Device, members: u64) -> Vec<Device> {
-    let sectors = whole.geometry().sectors / members / 8 * 8;
-    let part = |slot: u64| Rc::new(Part { whole: whole.clone(), at: slot * sectors, sectors }) as Device;
-    (0..members).map(part).collect()
-}
 
 /// What is on an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

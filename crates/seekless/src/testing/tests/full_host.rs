@@ -1,24 +1,93 @@
-//! Aim and method: as in `testing::volumes::full_host`, with a virtual log disk between file system and host.
+//! Aim and method: as in `testing::volumes::full_host`, with a virtual log disk between file system and host, or with an array
+//! whose members are parts of a file there.
 
 use async_trait::async_trait;
 
 use super::replay;
-use crate::device::Device;
+use crate::device::{Device, DeviceError};
 use crate::fs::ffs::{Cause, Metadata};
 use crate::fs::{Fs, FsResult, ffs, lfs};
 use crate::rng::Rng;
 use crate::rt::Rt;
+use crate::testing::parts::parts;
 use crate::testing::tests::vld::failed;
 use crate::testing::volumes::full_host::{self, cuts::FullLives};
 use crate::testing::volumes::simulate;
 use crate::testing::{FsUnderTest, Op, Promise, Strength};
-use crate::units::{KIB, MIB, Nanos};
+use crate::units::{KIB, MIB, Nanos, Sector};
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld};
+use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Level};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Above {
     Lfs,
     Ffs(Metadata),
+}
+
+/// Below the virtual log disk, or below the file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Below {
+    Host,
+    Array(Level),
+}
+
+impl Below {
+    fn options(self, level: Level) -> ArrayOptions {
+        ArrayOptions { region: Some(64 * KIB), ..ArrayOptions::new(level) }
+    }
+
+    fn members(self, device: &Device, level: Level) -> Vec<Device> {
+        parts(device, if level == Level::Mirror { 2 } else { 3 })
+    }
+
+    async fn create(self, rt: &Rt, device: Device) -> FsResult<Device> {
+        let Below::Array(level) = self else { return Ok(device) };
+        let members = self.members(&device, level);
+        let created = Array::create(rt, members, &self.options(level), [1; 16], Contents::Zeroes).await;
+        Ok(created.map_err(not_an_array)?)
+    }
+
+    async fn open(self, rt: &Rt, device: Device, read_only: bool) -> FsResult<Device> {
+        let Below::Array(level) = self else { return Ok(device) };
+        let members = self.members(&device, level).into_iter().map(Some).collect();
+        let options = ArrayOptions { read_only, ..self.options(level) };
+        Ok(Array::open(rt, members, &options).await.map_err(not_an_array)?)
+    }
+}
+
+fn not_an_array(error: ArrayError) -> DeviceError {
+    DeviceError::Io { operation: "open", at: Sector::ZERO, bytes: 0, cause: error.to_string() }
+}
+
+/// LFS on an array.
+struct OnArray {
+    below: Below,
+    lfs: lfs::Options,
+}
+
+#[async_trait(?Send)]
+impl FsUnderTest for OnArray {
+    fn name(&self) -> String {
+        format!("LFS on {:?}", self.below)
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        let device = self.below.create(rt, device).await?;
+        lfs::mkfs(rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await?;
+        device.flush().await?;
+        Ok(device.release().await?)
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        let device = self.below.open(rt, device, false).await?;
+        Ok(lfs::mount(rt.clone(), device, self.lfs).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        let device = self.below.open(rt, device, true).await?;
+        let options = lfs::FsckOptions { data: true, ..lfs::FsckOptions::default() };
+        Ok(lfs::fsck(rt.clone(), device, options).await?.errors)
+    }
 }
 
 /// A file system on a virtual log disk.
@@ -28,12 +97,13 @@ struct OnVld {
     map_log: MapLog,
     options: Options,
     lfs: lfs::Options,
+    below: Below,
 }
 
 impl OnVld {
     fn new(above: Above) -> OnVld {
         let options = Options { commit: CommitUse::Flush, window: MIB, ..Options::default() };
-        OnVld { above, map_log: MapLog::Tree, options, lfs: lfs::Options::default() }
+        OnVld { above, map_log: MapLog::Tree, options, lfs: lfs::Options::default(), below: Below::Host }
     }
 }
 
@@ -46,6 +116,7 @@ impl FsUnderTest for OnVld {
     async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
         let plan =
             Plan { block_bytes: 4096, reserve: 700, map_log: self.map_log, snapshots: 0, uuid: [1; 16], key: [2; 16] };
+        let device = self.below.create(rt, device).await?;
         let vld: Device = Vld::create(rt, device, &plan, self.options).await.map_err(failed)?;
         match self.above {
             Above::Lfs => lfs::mkfs(rt, &vld, &lfs::MkfsOptions::new([1, 2, 3, 4])).await?,
@@ -59,6 +130,7 @@ impl FsUnderTest for OnVld {
     }
 
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        let device = self.below.open(rt, device, false).await?;
         let vld: Device = Vld::open(rt, device, self.options).await.map_err(failed)?;
         match self.above {
             Above::Lfs => Ok(lfs::mount(rt.clone(), vld, self.lfs).await?),
@@ -76,6 +148,7 @@ impl FsUnderTest for OnVld {
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        let device = self.below.open(rt, device, true).await?;
         let mut errors = crate::vlog::check(&device).await.map_err(failed)?.errors;
         let vld: Device = Vld::open(rt, device, Options { read_only: true, ..self.options }).await.map_err(failed)?;
         match self.above {
@@ -104,7 +177,45 @@ impl FsUnderTest for OnVld {
 #[test]
 fn deleting_needs_no_room() {
     for above in [Above::Lfs, Above::Ffs(Metadata::Softdep), Above::Ffs(Metadata::Sync)] {
-        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &OnVld::new(above), 128 * MIB, false).await);
+        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &OnVld::new(above), 128 * MIB, 1, false).await);
+    }
+}
+
+#[test]
+fn deleting_on_arrays_needs_no_room() {
+    let mirror = Below::Array(Level::Mirror);
+    for above in [Above::Ffs(Metadata::Softdep), Above::Ffs(Metadata::Sync)] {
+        let subject = OnVld { below: mirror, ..OnVld::new(above) };
+        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, 256 * MIB, 2, false).await);
+    }
+    let subject = OnArray { below: mirror, lfs: lfs::Options::default() };
+    simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, 256 * MIB, 2, false).await);
+}
+
+#[test]
+fn killed_with_arrays_on_a_full_host() {
+    let replay = replay("testing::tests::full_host::killed_with_arrays_on_a_full_host");
+    for seed in replay.seeds(1..7) {
+        let again = replay.command(seed, None, None, None);
+        simulate(seed, async |rt| {
+            let mut rng = Rng::new(seed);
+            let lfs = lfs::Options {
+                dirty_bytes_max: KIB << rng.between(7, 13),
+                checkpoint_interval: Nanos::from_millis(rng.between(20, 20_000)),
+                ..lfs::Options::default()
+            };
+            let below = Below::Array(Level::Mirror);
+            let bytes = MIB << (5 + seed % 3);
+            let what = format!("seed {seed}; again: {again}");
+            match rng.chance(1, 2) {
+                true => full_host::lives(&rt, &OnArray { below, lfs }, bytes, &mut rng, &what).await,
+                false => {
+                    let above = *rng.pick(&[Above::Lfs, Above::Ffs(Metadata::Softdep), Above::Ffs(Metadata::Sync)]);
+                    let subject = OnVld { below, lfs, ..OnVld::new(above) };
+                    full_host::lives(&rt, &subject, bytes, &mut rng, &what).await;
+                }
+            }
+        });
     }
 }
 
@@ -170,4 +281,17 @@ fn cuts_of_soft_updates_on_a_full_host() {
     let test = "testing::tests::full_host::cuts_of_soft_updates_on_a_full_host";
     let promise = Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE };
     cuts_of_ffs(test, Metadata::Softdep, promise);
+}
+
+#[test]
+fn cuts_of_soft_updates_on_a_mirror_on_a_full_host() {
+    let lives = FullLives {
+        test: "testing::tests::full_host::cuts_of_soft_updates_on_a_mirror_on_a_full_host",
+        promise: Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE },
+        bytes: 16 * MIB,
+        capacity: 1900,
+        rounds: 12,
+        seeds: 2,
+    };
+    lives.live(|_| OnVld { below: Below::Array(Level::Mirror), ..OnVld::new(Above::Ffs(Metadata::Softdep)) });
 }

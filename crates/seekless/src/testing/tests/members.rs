@@ -4,12 +4,12 @@
 
 use async_trait::async_trait;
 
-use super::arrays::parts;
 use crate::device::Device;
 use crate::device::crash::CrashOptions;
 
 use crate::fs::{Fs, FsError, FsResult, ffs, lfs, vlfs};
 use crate::rt::Rt;
+use crate::testing::parts::parts;
 use crate::testing::volumes::life::{Lives, Manner};
 use crate::testing::{FsUnderTest, Op, Promise};
 use crate::units::{KIB, MIB, Nanos};

@@ -4,6 +4,7 @@ mod cuts;
 mod damage;
 mod doubt;
 mod faults;
+mod full;
 mod life;
 mod open;
 mod readings;

@@ -1,0 +1,294 @@
+//! Aim: a member without space costs what is being written, and nothing else: other sectors of the row can be written and
+//! discarded as on a plain file, what was synced survives a kill at any moment, and what waits for space in memory is
+//! bounded. Method: members on one host that is filled with any number of blocks left, and members behind fault rules.
+
+use super::faults::{Members, after_a_cut};
+use super::*;
+use crate::rng::Rng;
+use crate::testing::parts::parts;
+use crate::testing::volumes::full_host::Host;
+
+const BLOCK: u64 = 8;
+
+async fn write(array: &Array, at: u64, byte: u8) -> Result<(), DeviceError> {
+    array.write(Sector(at), Data::from_slice(&[byte; 4096]), WriteFlags::NONE).await
+}
+
+async fn is_there(array: &Array, at: u64, byte: u8) -> bool {
+    array.read(Sector(at), Buf::dirty(4096)).await.unwrap()[..] == [byte; 4096]
+}
+
+fn options(level: Level) -> ArrayOptions {
+    ArrayOptions { region: Some(64 * KIB), ..ArrayOptions::new(level).unit(64) }
+}
+
+/// The row of a refused write serves writes and discards of what it has space for, and a kill anywhere in between loses none
+/// of them. Method: two blocks synced in each of several rows; refused writes between them with any number of blocks left;
+/// then what has space is written again. Killed at a random write, the array is opened on a host as full as before.
+#[test]
+fn rows_of_refused_writes_are_used() {
+    let mut refused = 0;
+    for seed in 0..160 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let (level, members) =
+                *rng.pick(&[(Level::Mirror, 2), (Level::Mirror, 3), (Level::Parity, 3), (Level::Parity, 4)]);
+            let name = format!("seed {seed}: {level:?} of {members}");
+            let host = Host::new(members * 2 * MIB);
+            let whole: Device = host.clone();
+            let array =
+                Array::create(&rt, parts(&whole, members), &options(level), UUID, Contents::Zeroes).await.unwrap();
+            let row_sectors = array.core.shape.row_sectors();
+            let synced = |row: u64| [row * row_sectors, (row + 1) * row_sectors - BLOCK];
+            for row in 0..6 {
+                for at in synced(row) {
+                    write(&array, at, 1).await.unwrap();
+                }
+            }
+            array.flush().await.unwrap();
+            if rng.chance(1, 2) {
+                rt.sleep(Nanos::from_secs(3)).await; // The bits are cleared.
+                array.flush().await.unwrap();
+            }
+            host.fill();
+            host.room.set(rng.below(8));
+            host.kill_after(rng.below(100));
+            let mut at_kill = None;
+            let mut now: BTreeMap<u64, Vec<u8>> = (0..6).flat_map(synced).map(|at| (at, vec![1])).collect();
+            for step in 2..30 {
+                let row = rng.below(6);
+                // Refused, if there is no room: one block or all of the rest.
+                let from = rng.between(1, row_sectors / BLOCK - 2);
+                let blocks = if rng.chance(1, 2) { 1 } else { row_sectors / BLOCK - 1 - from };
+                let new = Data::from_slice(&vec![step; (blocks * BLOCK * SECTOR_BYTES) as usize]);
+                match array.write(Sector(row * row_sectors + from * BLOCK), new, WriteFlags::NONE).await {
+                    Ok(()) => {}
+                    Err(DeviceError::NoSpace { .. }) => refused += 1,
+                    Err(error) => panic!("{name}: {error}"),
+                }
+                if rng.chance(1, 4) {
+                    array.flush().await.unwrap();
+                }
+                let at = *rng.pick(&synced(row));
+                now.entry(at).or_default().push(step); // Being written: either may be there when it is killed.
+                let written = write(&array, at, step).await;
+                written.unwrap_or_else(|error| panic!("{name}, step {step}: a block that has space: {error}"));
+                if at_kill.is_none() && host.has_been_killed() {
+                    at_kill = Some(now.clone());
+                }
+                now.insert(at, vec![step]);
+                for (&at, bytes) in &now {
+                    assert!(is_there(&array, at, bytes[0]).await, "{name}, step {step}: sector {at}");
+                }
+                if rng.chance(1, 6) {
+                    array.discard(Sector(row * row_sectors + BLOCK), row_sectors - 2 * BLOCK).await.unwrap();
+                }
+            }
+            array.flush().await.unwrap();
+            array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
+            drop(array);
+            let is_full = host.room.get();
+            let host = host.killed();
+            let whole: Device = host.clone();
+            let given = parts(&whole, members).into_iter().map(Some).collect();
+            let opened = Array::open(&rt, given, &options(level)).await;
+            let array = opened.unwrap_or_else(|error| panic!("{name}: killed on a host with {is_full}: {error}"));
+            let then = at_kill.unwrap_or(now);
+            for (&at, bytes) in &then {
+                let read = array.read(Sector(at), Buf::dirty(4096)).await.unwrap();
+                // A write that was under way may be there in part.
+                assert!(read.iter().all(|byte| bytes.contains(byte)), "{name}: sector {at} after a kill: {}", read[0]);
+            }
+            for &at in then.keys() {
+                let written = write(&array, at, 99).await;
+                written.unwrap_or_else(|error| panic!("{name}: sector {at} after a kill: {error}"));
+            }
+            array.flush().await.unwrap();
+            for &at in then.keys() {
+                assert!(is_there(&array, at, 99).await, "{name}: sector {at}, written after a kill");
+            }
+            host.free(1 << 20);
+            array.resynced().await;
+            for row in 0..6 {
+                array.read(Sector(row * row_sectors), Buf::dirty((row_sectors * SECTOR_BYTES) as usize)).await.unwrap();
+            }
+            array.flush().await.unwrap();
+            assert_eq!(array.scrub().await, Ok(0), "{name}: once there is room");
+            array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
+            for (slot, state) in array.status().members.into_iter().enumerate() {
+                assert_eq!(state, MemberState::Active, "{name}: member {slot}");
+            }
+            // Each copy, and parity, is that of what was written.
+            for reading in 0..array.readings() {
+                for &at in then.keys() {
+                    let read = array.read_as(Sector(at), Buf::dirty(4096), reading).await.unwrap();
+                    assert!(read[..] == [99; 4096], "{name}: sector {at} in reading {reading}");
+                }
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+    assert!(refused > 1000, "{refused}");
+}
+
+/// Bytes that wait for space.
+fn waiting_bytes(array: &Array) -> u64 {
+    let state = array.core.state.borrow();
+    state.redo.values().flat_map(|deferred| &deferred.writes).map(|deferred| deferred.write.kept_bytes()).sum()
+}
+
+/// What is refused for lack of space takes no memory. Method: one member that is full all the time; rows are written once.
+#[test]
+fn refused_writes_take_no_memory() {
+    for level in [Level::Mirror, Level::Parity] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members: Vec<Rc<Memory>> = (0..3).map(|_| Rc::new(Memory::new(16 * MIB))).collect();
+            let members = Members::around(&rt, members, 1);
+            let array = Array::create(&rt, members.devices(), &options(level), UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            let data = Sector(shape.data_start)..Sector(shape.data_start + shape.rows * shape.unit);
+            members.faults[1].add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(data));
+            let row = Data::from_slice(&vec![7; (shape.row_sectors() * SECTOR_BYTES) as usize]);
+            for at in 0..100 {
+                for part in [row.clone(), row.slice(0..4096)] {
+                    let refused = array.write(Sector(at * shape.row_sectors()), part, WriteFlags::NONE).await;
+                    assert!(matches!(refused, Ok(()) | Err(DeviceError::NoSpace { .. })), "{level:?}: {refused:?}");
+                }
+                // Once all of it is written without the old data being read first.
+                if at % 16 == 0 {
+                    rt.sleep(Nanos::from_secs(2)).await;
+                }
+            }
+            let rows = array.core.state.borrow().redo.len() as u64;
+            assert!(rows < 8 && waiting_bytes(&array) <= 8 * shape.unit * SECTOR_BYTES, "{level:?}: {rows}");
+            array.check().await.unwrap_or_else(|what| panic!("{level:?}: {what}"));
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// Where a row cannot be made consistent without space, what is kept is bounded (S1), and the rest is resynchronised when there
+/// is space. Method: full stripes whose parity has no space, on an array for timing, which does not read the old data.
+#[test]
+fn what_waits_for_space_is_bounded() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let members: Vec<Rc<Memory>> = (0..3).map(|_| Rc::new(Memory::new(128 * MIB))).collect();
+        let members = Members::around(&rt, members, 1);
+        let array = Array::bare(&rt, Level::Parity, members.devices(), 128).unwrap();
+        let shape = array.core.shape;
+        let data = Sector(shape.data_start)..Sector(shape.data_start + shape.rows * shape.unit);
+        members.faults[2].add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(data));
+        let row_bytes = (shape.row_sectors() * SECTOR_BYTES) as usize;
+        let rows: Vec<u64> = (0..shape.rows).filter(|&row| shape.parity(row) == 2).take(600).collect();
+        let new = |row: u64| {
+            let mut new = vec![row as u8 | 1; row_bytes];
+            new[row_bytes / 2..].fill(0);
+            Data::from_slice(&new)
+        };
+        for &row in &rows {
+            let new = new(row);
+            array.write(Sector(row * shape.row_sectors()), new, WriteFlags::NONE).await.unwrap_err();
+        }
+        let (waiting, out_of_sync) = (waiting_bytes(&array), array.status().out_of_sync);
+        assert!((1 << 20..=super::super::deferred::DEFERRED_BYTES_MAX).contains(&waiting), "{waiting}");
+        assert!(out_of_sync > 20, "{out_of_sync}");
+        array.check().await.unwrap();
+        for &row in &rows {
+            let read = array.read(Sector(row * shape.row_sectors()), Buf::dirty(row_bytes)).await.unwrap();
+            assert!(read[..] == new(row)[..], "row {row}");
+        }
+        members.faults[2].clear();
+        for &row in &rows {
+            write(&array, row * shape.row_sectors(), 3).await.unwrap();
+        }
+        array.flush().await.unwrap();
+        assert_eq!((array.scrub().await, array.status().is_healthy()), (Ok(0), true));
+        array.check().await.unwrap();
+    };
+    executor.block_on(run).unwrap();
+}
+
+/// Rows that wait for space in a record of the journal serve writes and discards of other sectors, and what these replace does not
+/// come back. Method: an array that lacks a member, or journals everything; fault rules on single blocks of a member; after each
+/// step a copy is opened as after a power cut.
+#[test]
+fn rows_with_a_kept_record_are_used() {
+    let waited = Cell::new(0);
+    for seed in 0..60 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let members = Members::new(&rt, 3, seed);
+            let journal = if seed % 2 == 0 { JournalUse::Always } else { JournalUse::Degraded };
+            let options = ArrayOptions { journal, ..small(Level::Parity) };
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            if seed % 2 == 1 {
+                array.give_up(seed as usize / 2 % 3).await.unwrap();
+            }
+            // In each row, its last sectors have no space on one member.
+            let (rows, length) = (4, shape.row_sectors());
+            for (row, fault) in (0..rows).flat_map(|row| members.faults.iter().map(move |fault| (row, fault))) {
+                if rng.chance(1, 2) {
+                    let last = Sector(shape.at(row, 5))..Sector(shape.at(row, 0) + shape.unit);
+                    fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(last));
+                }
+            }
+            // For each sector, what it may hold.
+            let mut model: Vec<Vec<u8>> = vec![vec![0]; (rows * length) as usize];
+            for step in 1..40u8 {
+                let at = rng.below(rows * length);
+                let sectors = rng.between(1, 6).min(rows * length - at);
+                let range = at as usize..(at + sectors) as usize;
+                let written = match rng.chance(1, 6) {
+                    true => {
+                        let row = at / length;
+                        let range = (row * length) as usize..((row + 1) * length) as usize;
+                        let discarded = array.discard(Sector(row * length), length).await;
+                        model[range].iter_mut().for_each(|may| match &discarded {
+                            Ok(()) => *may = vec![0],
+                            Err(_) => may.push(0),
+                        });
+                        discarded
+                    }
+                    false => {
+                        let data = Data::from_slice(&vec![step; (sectors * SECTOR_BYTES) as usize]);
+                        let written = array.write(Sector(at), data, WriteFlags::FUA).await;
+                        model[range].iter_mut().for_each(|may| match &written {
+                            Ok(()) => *may = vec![step],
+                            Err(_) => may.push(step),
+                        });
+                        written
+                    }
+                };
+                assert!(matches!(written, Ok(()) | Err(DeviceError::NoSpace { .. })), "seed {seed}: {written:?}");
+                waited.set(waited.get() + array.core.state.borrow().redo.len());
+                let copy = match step % 4 {
+                    0 => after_a_cut(&rt, &members.memories, &options).await,
+                    _ => array.clone(),
+                };
+                let read = copy.read(Sector(0), Buf::dirty(model.len() * 512)).await.unwrap();
+                for (sector, (read, may)) in read.chunks(512).zip(&model).enumerate() {
+                    let is_allowed = may.iter().any(|byte| read == [*byte; 512]);
+                    assert!(is_allowed, "seed {seed}, step {step}: sector {sector} holds {}, not {may:?}", read[0]);
+                }
+            }
+            members.faults.iter().for_each(|fault| fault.clear());
+            array.flush().await.unwrap();
+            assert!(array.core.state.borrow().redo.is_empty(), "seed {seed}");
+            array.check().await.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            if seed % 2 == 0 {
+                assert_eq!(array.scrub().await, Ok(0), "seed {seed}");
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+    assert!(waited.get() > 500, "{waited:?}");
+}
