@@ -66,8 +66,8 @@ pub enum Effect {
     /// It fails with `Io`. Of a write, a part drawn from the seed may have reached the device, and a discard may have been
     /// done. A failed flush does not reach it.
     Error,
-    /// It fails with `NoSpace`; of a write, a part drawn from the seed may have reached the device. On requests that
-    /// need no space it acts as `Error`.
+    /// It fails with `NoSpace`; of a write, a part drawn from the seed may have reached the device. On reads and flushes it
+    /// acts as `Error`.
     NoSpace,
     ReadOnly,
     /// It fails with `Gone`, and so does every request after it. Of a write, a part drawn from the seed may have reached
@@ -258,7 +258,7 @@ impl FaultDevice {
         }
         let Some(effect) = error else { return Ok(()) };
         self.failed.set(self.failed.get() + 1);
-        let needs_space = matches!(kind, Kinds::WRITE | Kinds::PROVISION);
+        let needs_space = matches!(kind, Kinds::WRITE | Kinds::DISCARD | Kinds::PROVISION);
         Err(match effect {
             Effect::NoSpace if needs_space => DeviceError::NoSpace { at, bytes },
             Effect::ReadOnly => DeviceError::ReadOnly,

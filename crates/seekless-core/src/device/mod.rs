@@ -279,6 +279,10 @@ pub trait BlockDevice {
 
     /// Declares that `sectors` from `at` hold nothing of value, so that the storage below can reuse the space.
     /// [`Guarantees::discard`] says what a read then returns.
+    ///
+    /// # Errors
+    /// `NoSpace` when the storage has no space to note what is free: a part may have been discarded, and the device continues
+    /// working.
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError>;
 
     /// Makes sure that later writes to `sectors` from `at` will not fail with `NoSpace`, where storage below is

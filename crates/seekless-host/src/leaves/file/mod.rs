@@ -470,7 +470,11 @@ impl BlockDevice for FileDevice {
         if !shared.block_device {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let punched = shared.reactor.fallocate(&shared.file, mode, at.byte_offset(), bytes).await;
-            return punched.map_err(|cause| shared.io_error("discard", at, bytes, cause));
+            return punched.map_err(|cause| match cause {
+                // A hole in the middle of an extent takes a block of the host's metadata.
+                Errno::NOSPC | Errno::DQUOT => shared.no_space(at, bytes),
+                cause => shared.io_error("discard", at, bytes, cause),
+            });
         }
         let file = shared.file.clone();
         let discarded = shared.reactor.blocking(move || block_discard(&file, at.byte_offset(), bytes)).await;

@@ -545,7 +545,13 @@ impl BlockDevice for Array {
 
     async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.geometry.check(at, sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES)?;
-        self.core.provision(at, sectors).await
+        let provisioned = self.core.provision(at, sectors).await;
+        if self.core.is_unrecorded() {
+            let core = self.core();
+            let acknowledged = self.core.rt.spawn(async move { core.acknowledge().await }).await;
+            return provisioned.and(acknowledged);
+        }
+        provisioned
     }
 
     /// Clears the bits of all consistent regions: after a release, nothing needs a resync.

@@ -368,7 +368,7 @@ impl Core {
 }
 
 impl Core {
-    /// Provisions `sectors` from `at`, with their parity, on every member in use.
+    /// Provisions `sectors` from `at`, with their parity, on every member in use. A member that fails is dropped, as by a write.
     pub(super) async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         let (start, length) = match self.shape.level {
             Level::Mirror => (self.shape.data_start + at.0, sectors),
@@ -383,10 +383,15 @@ impl Core {
             async move { device.provision(Sector(start), length).await }
         }))
         .await;
+        let mut answer = Ok(());
         for (member, result) in members.into_iter().zip(results) {
-            result.map_err(|error| relocate(error, member, at, sectors * SECTOR_BYTES))?;
+            if let Err(error) = result
+                && (is_no_space(&error) || !self.fail(member, &error))
+            {
+                answer = Err(relocate(error, member, at, sectors * SECTOR_BYTES));
+            }
         }
-        Ok(())
+        answer
     }
 }
 

@@ -292,3 +292,68 @@ fn rows_with_a_kept_record_are_used() {
     }
     assert!(waited.get() > 500, "{waited:?}");
 }
+
+/// A member that has no space for a discard is not given up, and its rows stay consistent.
+#[test]
+fn a_discard_without_space_gives_no_member_up() {
+    for (level, seed) in
+        [Level::Mirror, Level::Parity].into_iter().flat_map(|level| (0..6).map(move |seed| (level, seed)))
+    {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, seed);
+            let journal = if seed % 2 == 0 { JournalUse::Always } else { JournalUse::Degraded };
+            let options = ArrayOptions { journal, ..small(level) };
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let sectors = 8 * array.core.shape.row_sectors();
+            let mut data = vec![0; (sectors * SECTOR_BYTES) as usize];
+            Rng::new(seed).fill(&mut data);
+            array.write(Sector(0), Data::from_slice(&data), WriteFlags::NONE).await.unwrap();
+            array.flush().await.unwrap();
+            members.faults[seed as usize % 3].add(Rule::new(Kinds::DISCARD, When::Always, Effect::NoSpace));
+            let discarded = array.discard(Sector(0), sectors).await;
+            assert!(matches!(discarded, Err(DeviceError::NoSpace { .. })), "{level:?}, seed {seed}: {discarded:?}");
+            assert!(array.status().is_healthy(), "{level:?}, seed {seed}");
+            let read = array.read(Sector(0), Buf::dirty(data.len())).await.unwrap();
+            for (sector, (read, old)) in read.chunks(512).zip(data.chunks(512)).enumerate() {
+                assert!(read == old || read == [0; 512], "{level:?}, seed {seed}: sector {sector}");
+            }
+            array.check().await.unwrap_or_else(|what| panic!("{level:?}, seed {seed}: {what}"));
+            if journal == JournalUse::Always {
+                members.faults.iter().for_each(|fault| fault.clear()); // What waits fills the journal.
+                array.flush().await.unwrap();
+            }
+            array.write(Sector(0), Data::from_slice(&data), WriteFlags::NONE).await.unwrap();
+            members.faults.iter().for_each(|fault| fault.clear());
+            array.flush().await.unwrap();
+            assert_eq!(array.scrub().await, Ok(0), "{level:?}, seed {seed}");
+            let read = array.read(Sector(0), Buf::dirty(data.len())).await.unwrap();
+            assert!(read[..] == data[..], "{level:?}, seed {seed}: written again");
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// A member that cannot provision is given up, as one that cannot be written; one without space is not.
+#[test]
+fn a_member_that_cannot_provision_is_given_up() {
+    for level in [Level::Mirror, Level::Parity] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, 1);
+            let array = Array::create(&rt, members.devices(), &small(level), UUID, Contents::Zeroes).await.unwrap();
+            members.faults[1].add(Rule::new(Kinds::PROVISION, When::Nth(1), Effect::NoSpace));
+            let provisioned = array.provision(Sector(0), 64).await;
+            assert!(matches!(provisioned, Err(DeviceError::NoSpace { .. })), "{level:?}: {provisioned:?}");
+            assert!(array.status().is_healthy(), "{level:?}");
+            members.faults[1].add(Rule::new(Kinds::PROVISION, When::Nth(1), Effect::Error));
+            array.provision(Sector(0), 64).await.unwrap();
+            assert_eq!(array.status().members[1], MemberState::Failed, "{level:?}");
+            array.check().await.unwrap(); // It is recorded.
+            array.provision(Sector(0), 64).await.unwrap();
+        };
+        executor.block_on(run).unwrap();
+    }
+}
