@@ -16,11 +16,19 @@ use seekless::units::{SECTOR_BYTES, Sector};
 pub(crate) struct Bytewise {
     device: Device,
     locks: Rc<Locks>,
+    /// What all requests write that zero something: a client can ask for zeroes without sending any.
+    zeroes: Data,
 }
+
+/// Zeroes that are written at once.
+const ZEROES_BYTES_MAX: u64 = 1 << 20;
 
 impl Bytewise {
     pub(crate) fn new(device: Device) -> Bytewise {
-        Bytewise { device, locks: Rc::default() }
+        let mut bytewise = Bytewise { device, locks: Rc::default(), zeroes: Data::empty() };
+        let length = (ZEROES_BYTES_MAX.min(bytewise.step()) / bytewise.block()).max(1) * bytewise.block();
+        bytewise.zeroes = Data::zeroes(length as usize);
+        bytewise
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -149,15 +157,24 @@ impl Bytewise {
     }
 
     async fn zero_bytes(&self, bytes: Range<u64>) -> Result<(), DeviceError> {
-        let mut at = bytes.start;
-        while at < bytes.end {
-            // Up to the next block where a step can begin.
-            let end = ((at + self.step()) / self.block() * self.block()).min(bytes.end);
-            let data = Data::zeroes((end - at) as usize);
-            let whole = self.around(at, end - at);
-            let data = self.complete(at, data, &whole).await?;
+        let inner = self.inside(bytes.start, bytes.end - bytes.start);
+        // Parts of blocks, at both ends or of a single one.
+        let edges = match inner.is_empty() {
+            true => [bytes.clone(), bytes.end..bytes.end],
+            false => [bytes.start..inner.start, inner.end..bytes.end],
+        };
+        for edge in edges.into_iter().filter(|edge| edge.start < edge.end) {
+            let whole = self.around(edge.start, edge.end - edge.start);
+            let zeroes = Data::zeroes((edge.end - edge.start) as usize);
+            let data = self.complete(edge.start, zeroes, &whole).await?;
             self.write_blocks(whole.start, &data, false).await?;
-            at = end;
+        }
+        let mut at = inner.start;
+        while at < inner.end {
+            let length = (inner.end - at).min(self.zeroes.len() as u64);
+            let zeroes = self.zeroes.slice(0..length as usize);
+            self.device.write(Sector(at / SECTOR_BYTES), zeroes, WriteFlags::NONE).await?;
+            at += length;
         }
         Ok(())
     }
@@ -167,5 +184,90 @@ impl Bytewise {
         let whole = self.around(offset, length);
         let sectors = (whole.end - whole.start) / SECTOR_BYTES;
         self.device.provision(Sector(whole.start / SECTOR_BYTES), sectors).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use async_trait::async_trait;
+    use futures_util::future::join_all;
+    use seekless::device::{BlockDevice, Geometry, Guarantees, Memory};
+    use seekless::rt::{Executor, HostProfile};
+    use seekless::units::MIB;
+
+    use super::*;
+
+    /// Memory that notes where the data of its writes was, and does not promise zeroes after discards.
+    struct Watched {
+        memory: Memory,
+        lowest: Cell<usize>,
+        highest: Cell<usize>,
+    }
+
+    #[async_trait(?Send)]
+    impl BlockDevice for Watched {
+        fn geometry(&self) -> Geometry {
+            Geometry { block_bytes: 4096, ..self.memory.geometry() }
+        }
+
+        fn guarantees(&self) -> Guarantees {
+            Guarantees { discard: Discard::Ignored, ..self.memory.guarantees() }
+        }
+
+        async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+            self.memory.read(at, buf).await
+        }
+
+        async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+            if data.len() > 8192 {
+                let start = data.as_ptr() as usize;
+                self.lowest.set(self.lowest.get().min(start));
+                self.highest.set(self.highest.get().max(start + data.len()));
+            }
+            self.memory.write(at, data, flags).await
+        }
+
+        async fn flush(&self) -> Result<(), DeviceError> {
+            self.memory.flush().await
+        }
+
+        async fn discard(&self, _: Sector, _: u64) -> Result<(), DeviceError> {
+            Ok(())
+        }
+
+        fn describe(&self) -> String {
+            "watched memory".to_owned()
+        }
+    }
+
+    /// Zeroing takes no memory for each request, and zeroes exactly what was asked for. Method: many requests at once of any
+    /// bytes; everything that they write but the blocks at their ends is the same megabyte.
+    #[test]
+    fn zeroes_are_shared() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let memory = Memory::new(40 * MIB);
+        let device = Rc::new(Watched { memory, lowest: Cell::new(usize::MAX), highest: Cell::new(0) });
+        let bytes = Bytewise::new(device.clone());
+        let run = async {
+            let ones = Data::from_slice(&vec![1; 40 * MIB as usize]);
+            bytes.device().write(Sector(0), ones, WriteFlags::NONE).await.unwrap();
+            device.lowest.set(usize::MAX);
+            device.highest.set(0);
+            let ranges: Vec<(u64, u64)> = (0..8)
+                .map(|at| (at * 5 * MIB + at * 700, [4 * MIB, 4 * MIB - 512, 100, 5000, 8192][at as usize % 5] + at))
+                .collect();
+            let zeroed = join_all(ranges.iter().map(|&(offset, length)| bytes.zero(offset, length, false))).await;
+            assert!(zeroed.into_iter().all(|zeroed| zeroed.is_ok()));
+            let span = device.highest.get() - device.lowest.get();
+            assert!(span as u64 <= ZEROES_BYTES_MAX, "{span} bytes of zeroes");
+            let all = device.read(Sector(0), Buf::dirty(40 * MIB as usize)).await.unwrap();
+            for (at, byte) in (0..).zip(&all[..]) {
+                let is_zero = ranges.iter().any(|&(offset, length)| (offset..offset + length).contains(&at));
+                assert_eq!(*byte, u8::from(!is_zero), "byte {at}");
+            }
+        };
+        executor.block_on(run).unwrap();
     }
 }

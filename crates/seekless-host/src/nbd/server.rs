@@ -5,7 +5,8 @@
 //!       other, each as a whole.
 //!   N2  A request that a client has sent completely is done, even if the client leaves before the reply; an incomplete
 //!       one is not started.
-//!   N3  A client can hold no more memory than [`IN_FLIGHT_BYTES_MAX`].
+//!   N3  A client can hold no more memory than [`IN_FLIGHT_BYTES_MAX`], apart from some blocks for each of its requests: what
+//!       zeroes a range writes the same zeroes for all clients.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
