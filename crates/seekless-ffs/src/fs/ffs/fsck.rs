@@ -137,6 +137,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         names: BTreeMap::new(),
         parents: BTreeMap::new(),
         directories: BTreeMap::new(),
+        erased: BTreeSet::new(),
         left: BTreeSet::new(),
         lost: lost::LostAndFoundCursor::default(),
         renamed: BTreeSet::new(),
@@ -195,6 +196,8 @@ struct Check<'a> {
     parents: BTreeMap<InodeNo, Name>,
     /// Entries of each directory.
     directories: BTreeMap<InodeNo, Vec<Name>>,
+    /// Names that directories had on the volume, and lose in the repair.
+    erased: BTreeSet<(InodeNo, Vec<u8>)>,
     /// Inodes that have no name and get none, and keep everything else.
     left: BTreeSet<InodeNo>,
     lost: lost::LostAndFoundCursor,

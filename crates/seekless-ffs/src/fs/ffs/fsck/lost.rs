@@ -1,7 +1,10 @@
 //! Reconnecting what has no name: `/lost+found`, and `/lost+found.1` and so on where that is no directory or cannot grow.
+//! Inode 57 becomes `#00000057`, or `#00000057.1` and so on where another inode has that name.
 //!
 //! A directory that lacks room grows by a block, and a short last block moves to a whole one, as in `fsck_ffs`. Where
 //! nothing can grow, the inode is left as it is: it keeps its content until there is room.
+
+use std::collections::BTreeSet;
 
 use super::super::format::*;
 use super::super::group;
@@ -20,6 +23,8 @@ pub(super) struct LostAndFoundCursor {
     number: u32,
     /// Its blocks that are full.
     full_blocks: usize,
+    /// Its names, once one was to be added.
+    names: Option<BTreeSet<Vec<u8>>>,
     /// Blocks of the volume before this one are claimed.
     claimed_blocks: u32,
 }
@@ -27,18 +32,19 @@ pub(super) struct LostAndFoundCursor {
 impl Check<'_> {
     /// Gives an inode a name in `/lost+found`. Returns false when there is no room.
     pub(super) async fn reconnect(&mut self, ino: InodeNo, kind: FileKind) -> FsResult<bool> {
-        let name = format!("#{ino:08}").into_bytes();
         while self.lost.number < DIRECTORIES_MAX {
             let title = match self.lost.number {
                 0 => "lost+found".to_string(),
                 number => format!("lost+found.{number}"),
             };
             if let Some(lost) = self.lost_and_found(title.as_bytes()).await?
+                && let name = self.unused_name(lost, ino)
                 && let Some((block, entry)) =
-                    self.enter(lost, self.lost.full_blocks, ino, dirent_type(kind), &name).await?
+                    self.enter(lost, self.lost.full_blocks, ino, dirent_type(kind), name.as_bytes()).await?
             {
                 self.lost.full_blocks = block;
-                self.problem(format!("inode {ino} has no name; it is /{title}/#{ino:08} now"), Cause::Leak);
+                self.lost.names.get_or_insert_default().insert(name.clone().into_bytes());
+                self.problem(format!("inode {ino} has no name; it is /{title}/{name} now"), Cause::Leak);
                 self.result.reconnected += 1;
                 if kind == FileKind::Directory {
                     self.parents.insert(ino, entry);
@@ -47,8 +53,28 @@ impl Check<'_> {
                 return Ok(true);
             }
             (self.lost.number, self.lost.full_blocks) = (self.lost.number.saturating_add(1), 0);
+            self.lost.names = None;
         }
         Ok(false)
+    }
+
+    /// A name for the inode that `lost` does not have, and did not have when the check began: a cut of the repair could leave
+    /// an erased one beside the new one.
+    fn unused_name(&mut self, lost: InodeNo, ino: InodeNo) -> String {
+        let names = self.lost.names.get_or_insert_with(|| {
+            let present = self.directories.get(&lost).into_iter().flatten().map(|name| &name.name);
+            let erased = self.erased.iter().filter(|(directory, _)| *directory == lost).map(|(_, name)| name);
+            present.chain(erased).cloned().collect()
+        });
+        let plain = format!("#{ino:08}");
+        let mut name = plain.clone();
+        for number in 1_u32.. {
+            if !names.contains(name.as_bytes()) {
+                break;
+            }
+            name = format!("{plain}.{number}");
+        }
+        name
     }
 
     /// Leaves an inode that has content, but no name, and for which there is no room.
@@ -60,6 +86,9 @@ impl Check<'_> {
 
     /// The directory `/title`, created if necessary. `None` when it is no directory, and when there is no room for one.
     async fn lost_and_found(&mut self, title: &[u8]) -> FsResult<Option<InodeNo>> {
+        if self.erased.contains(&(ROOT_INO, title.to_vec())) {
+            return Ok(None); // As in `unused_name`.
+        }
         let root = self.directories.get(&ROOT_INO).map_or(&[][..], |names| names);
         if let Some(name) = root.iter().find(|name| name.name == title) {
             return Ok(self.inodes.get(&name.ino).is_some_and(Inode::is_directory).then_some(name.ino));

@@ -272,6 +272,7 @@ impl Check<'_> {
         if let Some(names) = self.directories.get_mut(&name.directory) {
             names.retain(|other| (other.at, other.offset) != (name.at, name.offset));
         }
+        self.erased.insert((name.directory, name.name.clone()));
         let mut block = self.read(name.at, name.frags).await?;
         codec::put_at(&mut block, name.offset, InodeNo::NONE);
         self.write(name.at, block);

@@ -25,6 +25,10 @@ async fn lose_directory(rt: &Rt, device: &Device, files: usize, before: impl Asy
     before(&client).await;
     ffs.close().await.unwrap();
     assert_clean(rt, device).await;
+    clear_inode(device, ino).await;
+}
+
+async fn clear_inode(device: &Device, ino: InodeNo) {
     let layout = info(device).await.unwrap().layout;
     let (block, offset) = layout.inode_place(ino);
     let mut raw = device.read(layout.sector(block), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
@@ -97,6 +101,83 @@ fn lost_and_found_is_a_file() {
         session(&rt, &device, Options::default(), async |client| {
             assert_eq!(client.read_file(b"/lost+found").await.unwrap(), b"a file");
             found_again(&client, 30, &["/lost+found.1"]).await;
+        })
+        .await;
+    });
+}
+
+/// Other inodes have the names that lost files would get: one, two, or one that the same repair removes.
+#[test]
+fn names_that_are_taken() {
+    const FILES: usize = 30;
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 32 * MIB, &small_groups()).await;
+        let (mut names, mut gone) = (Vec::new(), Vec::new());
+        lose_directory(&rt, &device, FILES, async |client| {
+            client.mkdir(b"/lost+found").await.unwrap();
+            for number in 0..FILES {
+                let ino = inner(client.stat(format!("/d/f{number}").as_bytes()).await.unwrap().ino).unwrap();
+                let name = format!("/lost+found/#{ino:08}");
+                client.write_file(name.as_bytes(), name.as_bytes()).await.unwrap();
+                match number % 3 {
+                    0 => {}
+                    1 => client.write_file(format!("{name}.1").as_bytes(), b"another").await.unwrap(),
+                    _ => gone.push(inner(client.stat(name.as_bytes()).await.unwrap().ino).unwrap()),
+                }
+                names.push(name);
+            }
+        })
+        .await;
+        for ino in gone {
+            clear_inode(&device, ino).await;
+        }
+        fsck(&rt, &device, REPAIR).await.unwrap();
+        assert_clean(&rt, &device).await;
+        session(&rt, &device, Options::default(), async |client| {
+            for (number, name) in names.iter().enumerate() {
+                let (taken, found) = match number % 3 {
+                    0 => (Ok(name.as_bytes()), ".1"),
+                    1 => (Ok(name.as_bytes()), ".2"),
+                    _ => (Err(FsError::NotFound), ".1"),
+                };
+                assert_eq!(client.read_file(name.as_bytes()).await, taken.map(<[u8]>::to_vec));
+                assert!(client.read_file(format!("{name}{found}").as_bytes()).await.unwrap() == content(number));
+            }
+        })
+        .await;
+    });
+}
+
+/// `/lost+found` has a name twice, of which the later one is the only one of its inode: one repair gives that another name.
+#[test]
+fn a_name_that_is_there_twice() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 32 * MIB, &small_groups()).await;
+        let mut name = String::new();
+        let mut lost = None;
+        session(&rt, &device, Options::default(), async |client| {
+            client.mkdir(b"/lost+found").await.unwrap();
+            client.write_file(b"/found", b"found").await.unwrap();
+            name = format!("{:08}", inner(client.stat(b"/found").await.unwrap().ino).unwrap());
+            client.write_file(format!("/lost+found/#{name}").as_bytes(), b"other").await.unwrap();
+            client.rename(b"/found", format!("/lost+found/@{name}").as_bytes(), RenameMode::Replace).await.unwrap();
+            lost = inner(client.stat(b"/lost+found").await.unwrap().ino);
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let (at, offset) = layout.inode_place(lost.unwrap());
+        let raw = device.read(layout.sector(at), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+        let at = layout.sector(Inode::decode(&raw[offset..]).unwrap().db[0]);
+        let mut chunk = device.read(at, Buf::zeroed(DIR_CHUNK_BYTES)).await.unwrap();
+        let mark = chunk.iter().position(|&byte| byte == b'@').unwrap();
+        chunk[mark] = b'#';
+        device.write(at, chunk.freeze(), WriteFlags::NONE).await.unwrap();
+
+        fsck(&rt, &device, REPAIR).await.unwrap();
+        assert_clean(&rt, &device).await;
+        session(&rt, &device, Options::default(), async |client| {
+            assert_eq!(client.read_file(format!("/lost+found/#{name}").as_bytes()).await.unwrap(), b"other");
+            assert_eq!(client.read_file(format!("/lost+found/#{name}.1").as_bytes()).await.unwrap(), b"found");
         })
         .await;
     });
