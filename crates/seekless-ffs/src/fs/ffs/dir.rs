@@ -227,6 +227,40 @@ impl State {
         Ok(at)
     }
 
+    /// Puts an entry back where [`State::remove_entry`] has taken it from; nothing has used its place since.
+    pub(super) fn restore_entry(&mut self, dir: InodeNo, name: &[u8], found: &FoundName) -> Step<()> {
+        let start = found.offset / DIR_CHUNK_BYTES as u64 * DIR_CHUNK_BYTES as u64;
+        self.index(dir)?;
+        let (at, within) = self.dir_chunk(dir, start)?;
+        let offset = (found.offset - start) as usize;
+        let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
+        let damaged = |detail: String| FsError::corrupt("directory", format_args!("inode {dir}, byte {start}"), detail);
+        let entries = dirents(chunk).map_err(damaged)?;
+        // The one that got its bytes, or itself if it was the first of the chunk.
+        let holder = entries.iter().rfind(|entry| entry.offset <= offset);
+        let holder = holder.filter(|holder| holder.offset + holder.needed_bytes() <= offset);
+        let Some((first, end)) = holder.map(|holder| (holder.offset, holder.offset + holder.record_bytes)) else {
+            return fail(damaged("an entry's place is taken".into()));
+        };
+        if offset + dirent_bytes(name.len()) > end {
+            return fail(damaged("an entry's place is taken".into()));
+        }
+        if first < offset {
+            crate::codec::put_at(chunk, first + 4, (offset - first) as u16);
+        }
+        put_dirent(chunk, offset, found.ino, end - offset, found.kind, name);
+        let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
+        let index = self.index(dir)?;
+        let other = index.names.insert(name.to_vec(), found.clone());
+        debug_assert!(other.is_none(), "a name is in a directory once");
+        let other = index.by_offset.insert(found.offset, name.to_vec());
+        debug_assert!(other.is_none(), "one name is at a place of a directory");
+        if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
+            *gap = widest as u16;
+        }
+        Ok(())
+    }
+
     /// Makes an entry refer to another inode. Returns the block to write.
     pub(super) fn change_entry(&mut self, dir: InodeNo, name: &[u8], ino: InodeNo, kind: u8) -> Step<FragNo> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };

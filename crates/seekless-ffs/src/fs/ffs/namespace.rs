@@ -437,25 +437,19 @@ impl Ffs {
 
     /// Removes a name from a directory, on the volume too. If that finds no space below, the name is back. With soft
     /// updates, the volume counts `links` until the name is gone there.
-    async fn take_out(&self, dir: InodeNo, name: &[u8], ino: InodeNo, links: &[(InodeNo, u16)]) -> FsResult<()> {
+    async fn take_out(&self, dir: InodeNo, name: &[u8], links: &[(InodeNo, u16)]) -> FsResult<()> {
         let removed = self.step(|state| {
             state.keep_in_memory(links)?;
             let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
             let at = state.remove_entry(dir, name)?;
             state.note_removed(dir, found.offset, name, links.to_vec());
-            Ok(at)
+            Ok((at, found))
         });
-        let at = removed.await?;
+        let (at, found) = removed.await?;
         let written = self.write_in_order(at).await;
         if written.is_err() {
-            let returned = self.step(|state| {
-                let kind = dirent_type(state.kind(ino)?);
-                match state.index(dir)?.slot_for(name) {
-                    Slot::Chunk(start) => state.insert_entry(dir, start, name, ino, kind).map(drop),
-                    Slot::Append => Ok(()),
-                }
-            });
-            returned.await?;
+            // In the same place (D3): another block could be on the volume without this one, which has the name there too.
+            self.step(|state| state.restore_entry(dir, name, &found)).await?;
             return written;
         }
         self.step(|state| state.touch_directory(dir)).await
@@ -523,7 +517,7 @@ impl Ffs {
         let ino = ino.await?;
         let _inode = self.locks.alone(ino).await;
         self.settle_name(parent, name, false).await?;
-        self.take_out(parent, name, ino, &[(ino, 1)]).await?;
+        self.take_out(parent, name, &[(ino, 1)]).await?;
         self.step(|state| state.drop_links(ino, 1)).await?;
         self.free_if_unused(ino).await
     }
@@ -545,7 +539,7 @@ impl Ffs {
         self.wait_for_ghosts(ino).await?;
         self.wait_for_old_names(ino).await?;
         self.settle_name(parent, name, false).await?;
-        self.take_out(parent, name, ino, &[(ino, 2), (parent, 1)]).await?;
+        self.take_out(parent, name, &[(ino, 2), (parent, 1)]).await?;
         self.step(|state| state.drop_links(parent, 1)).await?;
         self.step(|state| state.drop_links(ino, 2)).await?;
         self.free_if_unused(ino).await

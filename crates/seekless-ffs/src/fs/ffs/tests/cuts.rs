@@ -7,6 +7,8 @@ use super::*;
 use crate::device::WriteFlags;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort};
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::ffs::state::inner;
 use crate::rng::Rng;
 use crate::testing::Replay;
 use crate::testing::environment::replay;
@@ -170,6 +172,66 @@ fn a_repair_that_reconnects() {
                         2,
                         "{again}: nothing is lost"
                     );
+                })
+                .await;
+            });
+        }
+    }
+}
+
+/// A removal finds no room below for the block with the name, while another block of the directory has a gap: the name
+/// stays where it was, and cuts of the next sync find it there.
+#[test]
+fn a_removal_that_finds_no_room() {
+    let replay = here("a_removal_that_finds_no_room");
+    let name = |index: usize| format!("/d/{index:02}{}", "n".repeat(200)).into_bytes();
+    for seed in replay.seeds(0..3) {
+        let again = replay.command(seed, None, None, None);
+        let (log, begun) = simulate(seed, async |rt| {
+            let recording = CrashOptions { seed, record: true, ..super::crash::devices()[seed as usize % 3].clone() };
+            let device = CrashDevice::new(&rt, Image::default(), recording);
+            mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+            let fault = FaultDevice::new(&rt, device.clone(), 1);
+            let ffs = mount(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            client.mkdir(b"/d").await.unwrap();
+            for index in 0..38 {
+                client.create(&name(index)).await.unwrap();
+            }
+            client.mkdir(&name(38)).await.unwrap();
+            client.write_file(&name(39), &[1; 5000]).await.unwrap();
+            for index in 3..7 {
+                client.unlink(&name(index)).await.unwrap();
+            }
+            client.sync().await.unwrap();
+            let dir = inner(client.stat(b"/d").await.unwrap().ino).unwrap();
+            let at = ffs.step(|state| state.block_at(dir, 1)).await.unwrap().expect("a second block");
+            let place = {
+                let layout = &ffs.state.borrow().layout;
+                layout.sector(at)..layout.sector(at + layout.frag)
+            };
+            let cookies = async || {
+                let names = [38, 39].map(|index| name(index)[3..].to_vec());
+                ffs.step(|state| Ok([state.find(dir, &names[0])?, state.find(dir, &names[1])?])).await.unwrap()
+            };
+            let before = cookies().await;
+            fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(place));
+            assert_eq!(client.rmdir(&name(38)).await, Err(FsError::NoSpace));
+            assert_eq!(client.unlink(&name(39)).await, Err(FsError::NoSpace));
+            assert_eq!(cookies().await, before, "the entries are where they were");
+            fault.clear();
+            let begun = device.position();
+            client.sync().await.unwrap();
+            assert_eq!(ffs.check().await.unwrap(), Vec::<String>::new());
+            (device.log(), begun)
+        });
+        for image in look(&log, begun, seed, &again) {
+            let device: Device = Rc::new(Memory::from_image(BYTES, image));
+            simulate(seed, async |rt| {
+                session(&rt, &device, Options::default(), async |client| {
+                    assert!(client.read_file(&name(39)).await.unwrap() == [1; 5000], "{again}");
+                    assert_eq!(client.stat(&name(38)).await.unwrap().kind, FileKind::Directory, "{again}");
+                    assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 36, "{again}");
                 })
                 .await;
             });
