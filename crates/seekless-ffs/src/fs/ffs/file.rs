@@ -516,14 +516,17 @@ impl Ffs {
         Ok(())
     }
 
-    /// Completes the growth of a file. When it has failed, indirect blocks behind the end point to nothing, and are
-    /// freed (F4).
-    async fn end_growth(&self, ino: InodeNo, grown: FsResult<()>) -> FsResult<()> {
+    /// Runs what makes a file longer. When that fails, the file is as long as before, as in 4.4BSD, and indirect blocks behind
+    /// its end, which point to nothing, are freed (F4). A directory keeps the empty chunks that it has got.
+    async fn growing(&self, ino: InodeNo, grow: impl Future<Output = FsResult<()>>) -> FsResult<()> {
+        let size = self.step(|state| Ok(state.inode(ino)?.inode.size)).await?;
+        let grown = grow.await;
         if grown.is_err() {
             let inode = self.step(|state| Ok(state.inode(ino)?.inode)).await?;
-            if inode.ib != [FragNo::NONE; INDIRECT] {
+            let size = if inode.is_directory() { inode.size } else { size.min(inode.size) };
+            if size < inode.size || inode.ib != [FragNo::NONE; INDIRECT] {
                 // What cannot be freed now is freed with the file.
-                let _ = self.truncate(ino, inode.size).await;
+                let _ = self.truncate(ino, size).await;
             }
         }
         grown
@@ -531,8 +534,7 @@ impl Ffs {
 
     /// Stores `data` at `offset`, which may be behind the end.
     pub(super) async fn write_data(&self, ino: InodeNo, offset: u64, data: &[u8]) -> FsResult<()> {
-        let written = self.write_blocks(ino, offset, data).await;
-        self.end_growth(ino, written).await
+        self.growing(ino, self.write_blocks(ino, offset, data)).await
     }
 
     async fn write_blocks(&self, ino: InodeNo, offset: u64, data: &[u8]) -> FsResult<()> {
@@ -560,8 +562,7 @@ impl Ffs {
     /// Makes the file `size` bytes long, with zeroes at its end.
     pub(super) async fn extend(&self, ino: InodeNo, size: u64) -> FsResult<()> {
         let last = (size - 1) / u64::from(self.state.borrow().layout.block_bytes);
-        let extended = self.allocate_blocks(ino, last..last + 1, size, false).await;
-        self.end_growth(ino, extended).await
+        self.growing(ino, self.allocate_blocks(ino, last..last + 1, size, false)).await
     }
 
     /// Allocates the blocks that are missing, in a file that then has at least `end` bytes. `fills`: a hole before its
@@ -629,8 +630,7 @@ impl Ffs {
                     return Err(FsError::Unsupported); // F4
                 }
                 let (first, last) = (range.offset / block, (end - 1) / block);
-                let allocated = self.allocate_blocks(ino, first..last + 1, end, true).await;
-                self.end_growth(ino, allocated).await?;
+                self.growing(ino, self.allocate_blocks(ino, first..last + 1, end, true)).await?;
                 match mode {
                     AllocateMode::Zero { .. } => self.zero_data(ino, range.offset..end.min(size)).await,
                     _ => Ok(()),

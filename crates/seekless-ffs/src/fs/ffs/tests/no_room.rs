@@ -264,3 +264,44 @@ fn deletions_are_durable_while_data_finds_no_room() {
         assert_clean(&rt, &(host.clone() as Device)).await;
     });
 }
+
+/// A write, a truncation upwards and an allocation that find no room below for an indirect block leave a file as long as it
+/// was.
+#[test]
+fn a_growth_that_finds_no_room_is_taken_back() {
+    simulate(1, async |rt| {
+        let host = Host::new(32 * MIB);
+        mkfs(&rt, &(host.clone() as Device), &small_groups()).await.unwrap();
+        let ffs = mount(rt.clone(), host.clone(), Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/small", &[1; 100]).await.unwrap();
+        client.write_file(b"/direct", &[1; 12 * 8192 - 100]).await.unwrap();
+        client.write_file(b"/empty", b"").await.unwrap();
+        client.sync().await.unwrap();
+        host.fill();
+        let paths: [(&[u8], usize); 3] = [(b"/small", 100), (b"/direct", 12 * 8192 - 100), (b"/empty", 0)];
+        for (path, size) in paths {
+            let shown = String::from_utf8_lossy(path);
+            let file = client.open(path, OpenFlags::READ_WRITE).await.unwrap();
+            for (offset, bytes) in [(12 * 8192, 10), (13 * 8192, 8192), (12 * 8192 - 50, 100)] {
+                let written = client.write(file, offset, &vec![2; bytes]).await;
+                assert_eq!(written, Err(FsError::NoSpace), "{shown} at {offset}");
+                assert_eq!(client.stat(path).await.unwrap().size, size as u64, "{shown} at {offset}");
+            }
+            assert_eq!(client.truncate(path, 13 * 8192).await, Err(FsError::NoSpace), "{shown}");
+            assert_eq!(client.stat(path).await.unwrap().size, size as u64, "{shown}: truncated");
+            let range = FileRange { offset: 0, bytes: 14 * 8192 };
+            let allocated = client.fallocate(path, range, AllocateMode::Allocate { keep_size: false }).await;
+            assert_eq!(allocated, Err(FsError::NoSpace), "{shown}");
+            assert_eq!(client.stat(path).await.unwrap().size, size as u64, "{shown}: allocated");
+            client.close(file).await.unwrap();
+        }
+        assert_eq!(ffs.check().await.unwrap(), Vec::<String>::new());
+        host.free(1000);
+        for (path, size) in paths {
+            assert!(client.read_file(path).await.unwrap() == vec![1; size]);
+        }
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &(host.clone() as Device)).await;
+    });
+}
