@@ -46,6 +46,9 @@ fn count_blocks(ino: InodeNo, left: &mut u64, blocks: usize) -> FsResult<()> {
 
 /// The end of blocks that nothing points to any more. One that cannot be freed keeps no other from being freed.
 struct Freeing {
+    /// What pointed to these blocks has found no space below: on the volume it still does. Then they are left behind, since
+    /// another file that got them would share them after a crash.
+    is_held: bool,
     /// Limit of further blocks.
     left: u64,
     /// The group that could not be changed last: it is not asked again for each block.
@@ -127,9 +130,14 @@ impl State {
         Ok(())
     }
 
-    /// Frees fragments of a file.
-    fn release(&mut self, ino: InodeNo, at: FragNo, frags: u32) -> Step<()> {
-        self.free_frags(at, frags)?;
+    /// Frees fragments of a file; with `is_held`, once nothing on the volume points to them any more.
+    fn release(&mut self, ino: InodeNo, at: FragNo, frags: u32, is_held: bool) -> Step<()> {
+        if is_held {
+            self.cache.forget(at, frags); // It needs no room below any more.
+            self.leave_behind(ino, at, frags);
+        } else {
+            self.free_frags(at, frags)?;
+        }
         // The inode may have left memory if the truncation failed.
         if self.inodes.contains_key(&ino) {
             self.count_frags(ino, -i64::from(frags))?;
@@ -250,7 +258,8 @@ impl State {
 impl Ffs {
     /// Truncates the file to `size`, which is before its end.
     ///
-    /// On the volume, the inode loses its pointers before another file can get the blocks; so does each indirect block.
+    /// On the volume, the inode loses its pointers before another file can get the blocks; so does each indirect block. This
+    /// succeeds without space below.
     pub(super) async fn truncate(&self, ino: InodeNo, size: u64) -> FsResult<()> {
         debug_assert!(self.locks.is_alone(ino), "F4: a file gets shorter while no other operation uses it");
         let block = u64::from(self.state.borrow().layout.block_bytes);
@@ -276,13 +285,17 @@ impl Ffs {
         let freed = self.step(|state| state.cut(ino, size)).await?;
         // The volume knows nothing of what an inode that is only here has had.
         let is_only_here = self.state.borrow().is_only_here(ino);
-        let written = if is_only_here { Ok(()) } else { self.write_inode_in_order_or_later(ino).await };
-        if let Err(error) = written {
-            // The inode on the volume may still have all of it.
-            self.state.borrow_mut().counters.unfreed += 1;
-            return Err(error);
-        }
-        let mut freeing = self.begin_freeing();
+        let written = if is_only_here { Ok(()) } else { self.write_inode_in_order(ino).await };
+        let is_held = match written {
+            Ok(()) => false,
+            Err(FsError::NoSpace) => true,
+            Err(error) => {
+                // The inode on the volume may still have all of it.
+                self.state.borrow_mut().counters.unfreed += 1;
+                return Err(error);
+            }
+        };
+        let mut freeing = self.begin_freeing(is_held);
         for (at, level, first) in freed.trees {
             self.free_tree(ino, at, level, first, keep, &mut freeing).await;
         }
@@ -292,8 +305,8 @@ impl Ffs {
         self.end_freeing(freeing)
     }
 
-    fn begin_freeing(&self) -> Freeing {
-        Freeing { left: self.state.borrow().layout.dsize.into(), lost: None, first_error: None }
+    fn begin_freeing(&self, is_held: bool) -> Freeing {
+        Freeing { is_held, left: self.state.borrow().layout.dsize.into(), lost: None, first_error: None }
     }
 
     /// What was not freed has no owner from now on: the volume is left to be checked.
@@ -310,10 +323,11 @@ impl Ffs {
     /// Frees fragments that nothing points to.
     async fn free_part(&self, ino: InodeNo, at: FragNo, frags: u32, freeing: &mut Freeing) {
         let group = self.state.borrow().layout.group_of(at);
-        if freeing.lost == Some(group) {
+        let is_held = freeing.is_held;
+        if freeing.lost == Some(group) && !is_held {
             return;
         }
-        if let Err(error) = self.step(|state| state.release(ino, at, frags)).await {
+        if let Err(error) = self.step(|state| state.release(ino, at, frags, is_held)).await {
             freeing.lost = Some(group);
             freeing.first_error.get_or_insert(error);
         }
@@ -323,14 +337,17 @@ impl Ffs {
     async fn free_tree(&self, ino: InodeNo, at: FragNo, level: usize, first: u64, keep: u64, freeing: &mut Freeing) {
         debug_assert!((1..=INDIRECT).contains(&level), "an indirect block is of one of three levels");
         cover_cut(level);
-        let children = match self.take_children(ino, at, level, first, keep, &mut freeing.left).await {
-            Ok(children) => children,
+        let (children, holds) = match self.take_children(ino, at, level, first, keep, &mut freeing.left).await {
+            Ok(taken) => taken,
             Err(error) => {
                 freeing.first_error.get_or_insert(error);
                 return; // With a damaged pointer, it may be another file's.
             }
         };
         let frag = self.state.borrow().layout.frag;
+        // Unless nothing on the volume leads to the indirect block itself.
+        let holds = holds && (freeing.is_held || first < keep);
+        let is_held = std::mem::replace(&mut freeing.is_held, holds);
         for (child, child_first) in children {
             if level > 1 {
                 Box::pin(self.free_tree(ino, child, level - 1, child_first, keep, freeing)).await;
@@ -338,13 +355,14 @@ impl Ffs {
                 self.free_part(ino, child, frag, freeing).await;
             }
         }
+        freeing.is_held = is_held;
         if first >= keep {
             self.free_part(ino, at, frag, freeing).await;
         }
     }
 
     /// Removes the pointers to blocks from `keep` on from an indirect block, on the volume too. Returns them, without those
-    /// that are left to the check.
+    /// that are left to the check; and whether the volume still has them for lack of space below.
     async fn take_children(
         &self,
         ino: InodeNo,
@@ -353,16 +371,19 @@ impl Ffs {
         first: u64,
         keep: u64,
         left: &mut u64,
-    ) -> FsResult<Vec<(FragNo, u64)>> {
+    ) -> FsResult<(Vec<(FragNo, u64)>, bool)> {
         let mut children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
         count_blocks(ino, left, children.len())?;
-        if !children.is_empty() {
-            self.write_in_order_or_later(at).await?;
-        }
+        let written = if children.is_empty() { Ok(()) } else { self.write_in_order(at).await };
+        let holds = match written {
+            Ok(()) => false,
+            Err(FsError::NoSpace) => true,
+            Err(error) => return Err(error),
+        };
         let state = self.state.borrow();
         let frag = state.layout.frag;
         children.retain(|&(child, child_first)| state.check_pointer(ino, child_first, child, frag).is_ok());
-        Ok(children)
+        Ok((children, holds))
     }
 
     /// All blocks of a file or directory that no longer has a name.
@@ -453,12 +474,12 @@ impl Ffs {
             let (held, holder, further) = unmapped.await?;
             let written = match holder {
                 _ if held.is_empty() => Ok(()),
-                Some((at, _)) => self.write_in_order_or_later(at).await,
-                None => self.write_inode_in_order_or_later(ino).await,
+                Some((at, _)) => self.write_in_order(at).await,
+                None => self.write_inode_in_order(ino).await,
             };
-            let mut freeing = self.begin_freeing();
+            let mut freeing = self.begin_freeing(written == Err(FsError::NoSpace));
             match written {
-                Ok(()) => {
+                Ok(()) | Err(FsError::NoSpace) => {
                     let frag = self.state.borrow().layout.frag;
                     for at in held {
                         self.free_part(ino, at, frag, &mut freeing).await;

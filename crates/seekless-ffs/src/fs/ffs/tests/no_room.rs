@@ -2,7 +2,9 @@
 //! up one request, and has no room for another one that begins later or earlier.
 
 use super::*;
+use crate::device::DeviceError;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::ffs::cache::BufferKind;
 use crate::fs::ffs::state::inner;
 use crate::testing::volumes::full_host::Host;
 
@@ -304,4 +306,103 @@ fn a_growth_that_finds_no_room_is_taken_back() {
         ffs.close().await.unwrap();
         assert_clean(&rt, &(host.clone() as Device)).await;
     });
+}
+
+/// What a file loses while the pointers to it find no room below belongs to no other file until the volume has lost the
+/// pointers, too. Method: a file of most of a volume loses blocks while its inode or an indirect block finds no room; other
+/// files are written and synced, and the power fails.
+#[test]
+fn what_is_lost_without_room_is_not_given_away() {
+    const FILE: u64 = 5 * MIB;
+    const KEPT: u64 = 100 * 1024;
+    #[derive(Clone, Copy, Debug)]
+    enum Loss {
+        Whole,
+        End,
+        Middle,
+        Name,
+    }
+    let mkfs_options = MkfsOptions { block_bytes: 4096, frag_bytes: 512, ..small_groups() };
+    for pointers in 0..4 {
+        for loss in [Loss::Whole, Loss::End, Loss::Middle, Loss::Name] {
+            simulate(1, async |rt| {
+                let memory = Rc::new(Memory::new(8 * MIB));
+                mkfs(&rt, &(memory.clone() as Device), &mkfs_options).await.unwrap();
+                let fault = FaultDevice::new(&rt, memory.clone(), 1);
+                let options = Options { use_reserve: true, ..Options::default() };
+                let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+                let client = Client::new(ffs.clone());
+                client.write_file(b"/large", &vec![1; FILE as usize]).await.unwrap();
+                let large = inner(client.stat(b"/large").await.unwrap().ino).unwrap();
+                // The inodes of the others are in another block.
+                let layout = ffs.state.borrow().layout.clone();
+                let mut others = String::new();
+                for number in 0..layout.groups {
+                    others = format!("/d{number}");
+                    client.mkdir(others.as_bytes()).await.unwrap();
+                    let dir = client.stat(others.as_bytes()).await.unwrap().ino;
+                    if layout.group_of_ino(inner(dir).unwrap()) != layout.group_of_ino(large) {
+                        break;
+                    }
+                }
+                client.sync().await.unwrap();
+                let at = ffs.step(|state| {
+                    let inode = state.inode(large)?.inode;
+                    let doubly = state.buffer(inode.ib[1], state.layout.frag, BufferKind::Indirect { ino: large })?;
+                    Ok([state.layout.inode_place(large).0, inode.ib[0], inode.ib[1], pointer_in(&doubly, 0)][pointers])
+                });
+                let at = at.await.unwrap();
+                fault.add(full(layout.sector(at)..layout.sector(at + layout.frag)));
+                match loss {
+                    Loss::Whole => client.truncate(b"/large", 0).await.unwrap(),
+                    Loss::End => client.truncate(b"/large", KEPT).await.unwrap(),
+                    Loss::Middle => {
+                        let range = FileRange { offset: 4096, bytes: FILE - 2 * 4096 };
+                        client.fallocate(b"/large", range, AllocateMode::PunchHole).await.unwrap();
+                    }
+                    Loss::Name => client.unlink(b"/large").await.unwrap(),
+                }
+                let mut written: Vec<Vec<u8>> = Vec::new();
+                for number in 0..150 {
+                    let path = format!("{others}/f{number}").into_bytes();
+                    let done = async {
+                        client.write_file(&path, &[2; 50_000]).await?;
+                        client.fsync_path(&path).await
+                    };
+                    match done.await {
+                        Ok(()) => written.push(path),
+                        // Another one may not need the place that has no room.
+                        Err(FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. })) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                assert!(written.len() >= 20, "pointers {pointers}, {loss:?}: {} files", written.len());
+                assert_eq!(ffs.check().await.unwrap(), Vec::<String>::new());
+                let left: Device = Rc::new(Memory::from_image(8 * MIB, memory.image()));
+                let found = fsck(&rt, &left, FsckOptions::default()).await.unwrap();
+                let shared = found.problems.iter().find(|problem| problem.text.contains("belongs to another inode"));
+                assert_eq!(shared, None);
+                session(&rt, &left, Options::default(), async |client| {
+                    for path in &written {
+                        assert!(client.read_file(path).await.unwrap() == [2; 50_000]);
+                    }
+                    if let Ok(large) = client.read_file(b"/large").await {
+                        assert!(large.iter().all(|byte| [0, 1].contains(byte)), "it has bytes of another file");
+                    }
+                })
+                .await;
+                // With room, all of it is free.
+                fault.clear();
+                client.sync().await.unwrap();
+                for path in &written {
+                    client.unlink(path).await.unwrap();
+                }
+                if matches!(loss, Loss::Whole | Loss::Name) {
+                    client.write_file(b"/again", &vec![3; 4 * MIB as usize]).await.unwrap();
+                }
+                ffs.close().await.unwrap();
+                assert_clean(&rt, &(memory.clone() as Device)).await;
+            });
+        }
+    }
 }
