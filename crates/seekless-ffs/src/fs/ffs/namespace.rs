@@ -71,10 +71,13 @@ impl State {
         if inode.nlink == 0 { fail(FsError::NotFound) } else { Ok(inode) }
     }
 
+    /// # Errors
+    /// `TooManyLinks`, also when the volume would count too many (U4); see [`Ffs::with_links`].
     pub(super) fn add_link(&mut self, ino: InodeNo) -> Step<()> {
         let now = self.now;
+        let held = self.held_links(ino);
         let inode = self.inode_mut(ino)?;
-        if inode.nlink >= LINKS_MAX {
+        if inode.nlink >= LINKS_MAX.saturating_sub(held) {
             return fail(FsError::TooManyLinks);
         }
         inode.nlink += 1;
@@ -357,7 +360,7 @@ impl Ffs {
                 .await?;
                 self.write_inode_in_order(ino).await?;
                 // The link of `..`, counted before the entry exists.
-                self.step(|state| state.add_link(parent)).await?;
+                self.with_links(parent, |state| state.add_link(parent)).await?;
                 let filled = self.fill_directory(parent, ino).await;
                 let entered = match filled {
                     Ok(()) => {
@@ -473,7 +476,7 @@ impl Ffs {
         });
         let kind = kind.await?;
         let _inode = self.locks.alone(ino).await;
-        let is_first = self.step(|state| {
+        let is_first = self.with_links(ino, |state| {
             // Its last name may have gone during the wait.
             let is_first = state.check_linkable(ino)?;
             state.add_link(ino)?;

@@ -145,10 +145,10 @@ impl Renaming<'_> {
 
     async fn add_links(&self) -> FsResult<()> {
         let Renaming { ffs, to, source, .. } = *self;
-        ffs.step(|state| state.add_link(source.ino)).await?;
+        ffs.with_links(source.ino, |state| state.add_link(source.ino)).await?;
         ffs.write_inode_in_order_or_later(source.ino).await?;
         if self.adds_to_parent() {
-            if let Err(error) = ffs.step(|state| state.add_link(to.dir)).await {
+            if let Err(error) = ffs.with_links(to.dir, |state| state.add_link(to.dir)).await {
                 ffs.step(|state| state.drop_links(source.ino, 1)).await?;
                 return Err(error);
             }
@@ -300,7 +300,7 @@ impl Ffs {
         // The directory that gets a directory in exchange for a file gains a link. The other one gets the file.
         let gets_link = one_moves && !two_moves;
         if gets_link {
-            self.step(|state| state.add_link(two_dir)).await?;
+            self.with_links(two_dir, |state| state.add_link(two_dir)).await?;
             self.write_inode_in_order_or_later(two_dir).await?;
         }
         let changed = self.step(|state| {

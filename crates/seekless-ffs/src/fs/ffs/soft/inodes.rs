@@ -157,9 +157,14 @@ impl State {
         }
     }
 
+    /// Links that the volume counts for names that are gone.
+    pub(in super::super) fn held_links(&self, ino: InodeNo) -> u16 {
+        self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).map_or(0, |own| own.held)
+    }
+
     /// Whether names on the volume may still lead to the inode.
     pub(in super::super) fn is_held(&self, ino: InodeNo) -> bool {
-        self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).is_some_and(|own| own.held > 0)
+        self.held_links(ino) > 0
     }
 
     /// Whether an image of the inode would probably be wasted: its names are gone, it is free when they are gone from

@@ -258,6 +258,21 @@ impl Ffs {
         result
     }
 
+    /// Attempts to add links to an inode, and again when the volume no longer counts those of its names that are gone.
+    pub(in super::super) async fn with_links<T>(
+        &self,
+        ino: InodeNo,
+        attempt: impl Fn(&mut State) -> Step<T>,
+    ) -> FsResult<T> {
+        let added = self.step(&attempt).await;
+        if !matches!(added, Err(FsError::TooManyLinks)) || !self.state.borrow().is_held(ino) {
+            return added;
+        }
+        // Where that has to wait for a place, there are too many.
+        put_off_here(&mut Ok(()), self.drain_until(|state| !state.is_held(ino)).await)?;
+        self.step(&attempt).await
+    }
+
     /// Writes back until `done` returns true.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Aim: a rename that is refused halfway has changed nothing. Method: counts and blocks that make it impossible.
+//! Aim: a rename or link that is refused has changed nothing. Method: counts and blocks that make it impossible.
 
 use super::super::format::*;
 use super::*;
@@ -48,6 +48,59 @@ fn a_parent_with_too_many_links() {
             });
         }
     }
+}
+
+/// With soft updates, the volume counts the links of names that are gone until their directory is written. Where that finds no
+/// room, further links are refused before the volume counts too many; with room, they wait for it.
+#[test]
+fn links_whose_names_stay_on_the_volume() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let fault = FaultDevice::new(&rt, device.clone(), 1);
+        let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+        let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/f", b"f").await.unwrap();
+        client.mkdir(b"/d").await.unwrap();
+        for name in 0..20 {
+            client.link(b"/f", format!("/d/{name}").as_bytes()).await.unwrap();
+        }
+        client.sync().await.unwrap();
+        let (f, d) = (number(&client, b"/f").await, number(&client, b"/d").await);
+        let at = ffs.step(|state| state.block_at(d, 0)).await.unwrap().unwrap();
+        let layout = ffs.state.borrow().layout.clone();
+        fault.add(
+            Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace)
+                .within(layout.sector(at)..layout.sector(at + layout.frag)),
+        );
+        let names = 21;
+        let count = async |links: fn(u16, u16) -> u16, by: u16| {
+            let set = |state: &mut State| {
+                let inode = state.inode_mut(f)?;
+                inode.nlink = links(inode.nlink, by);
+                Ok(())
+            };
+            ffs.step(set).await.unwrap();
+        };
+        count(|links, by| links + by, LINKS_MAX - 2 - names).await;
+        for name in 0..10 {
+            client.unlink(format!("/d/{name}").as_bytes()).await.unwrap();
+            let linked = client.link(b"/f", format!("/new{name}").as_bytes()).await;
+            assert_eq!(linked, if name < 2 { Ok(()) } else { Err(FsError::TooManyLinks) }, "{name}");
+        }
+        assert!(client.sync().await.is_err(), "the names are still there");
+        let (block, offset) = layout.inode_place(f);
+        let raw = device.read(layout.sector(block), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+        assert_eq!(Inode::decode(&raw[offset..]).unwrap().nlink, LINKS_MAX);
+        fault.clear();
+        for name in 2..10 {
+            client.link(b"/f", format!("/new{name}").as_bytes()).await.unwrap();
+        }
+        count(|links, by| links - by, LINKS_MAX - 2 - names).await;
+        ffs.close().await.unwrap();
+        drop((client, ffs));
+        assert_clean(&rt, &device).await;
+    });
 }
 
 /// A directory whose `..` cannot be read does not get another parent.
