@@ -345,6 +345,9 @@ fn parse_stack(argument: &str) -> Result<Stack, Failure> {
         Ok(_) if path.is_dir() => {
             failure.hint(format!("for this directory write: {}", quoted(&format!("hostdir:{}", as_value(argument)))))
         }
+        Ok(_) if path.extension().is_some_and(|extension| extension == "toml") => {
+            failure.hint(format!("for this drive file write: {}", quoted(&format!("disk:file={}", as_value(argument)))))
+        }
         Ok(_) => {
             failure.hint(format!("for this file write: {}", quoted(&format!("lfs / file:{}", as_value(argument)))))
         }

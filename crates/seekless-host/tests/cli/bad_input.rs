@@ -94,10 +94,13 @@ fn bad_stack_lines_are_pointed_at() {
 fn a_path_gets_the_obvious_stack() {
     let scratch = Scratch::new();
     scratch.write("a.img", "");
+    scratch.write("own.toml", "");
     scratch.make_directory("d");
-    for (name, hint) in
-        [("a.img", "for this file write: 'lfs / file:a.img'"), ("d", "for this directory write: 'hostdir:d'")]
-    {
+    for (name, hint) in [
+        ("a.img", "for this file write: 'lfs / file:a.img'"),
+        ("own.toml", "for this drive file write: 'disk:file=own.toml'"),
+        ("d", "for this directory write: 'hostdir:d'"),
+    ] {
         let ended = scratch.run(&["info", name]);
         assert_eq!((ended.code, ended.err.lines().last().unwrap()), (2, hint), "{}", ended.err);
     }

@@ -113,13 +113,24 @@ impl<F: Figures> Choice<F> {
                     false => list(&names),
                 };
                 let label = format!("These {condition}");
-                Card::new(
-                    &label,
-                    &all,
-                    "Which of them is cheapest, prices say: --price disk=85 --price ssd=140.".to_owned(),
-                )
+                Card::new(&label, &all, format!("Which of them is cheapest, prices say: {}.", self.example_of_prices()))
             }
         }
+    }
+
+    /// Options that give the drives of the candidates a price.
+    fn example_of_prices(&self) -> String {
+        const PRICES: [u32; 4] = [85, 140, 160, 300];
+        let mut drives: Vec<String> = Vec::new();
+        for Judged { candidate, .. } in &self.judged {
+            let drive = candidate.drive();
+            let word = drive.split(':').next().unwrap_or_default();
+            if !drives.iter().any(|known| known == word) {
+                drives.push(word.to_owned());
+            }
+        }
+        let prices = drives.iter().zip(PRICES.iter().cycle()).map(|(drive, price)| format!("--price {drive}={price}"));
+        prices.collect::<Vec<_>>().join(" ")
     }
 
     /// For programs: one object for each candidate, with its `figures`, and the answer.

@@ -53,7 +53,13 @@ impl Import {
         }
         if self.out_of_order > 0 {
             let back = time_text(Nanos(self.back_max_ns));
-            let _ = writeln!(text, "  out of order: {} requests, by up to {back}; sorted", self.out_of_order);
+            let sorted = match self.too_late {
+                0 => "sorted".to_owned(),
+                late => format!(
+                    "not sorted: {late} of them, which came too late; a larger --sort-window, in requests, sorts them"
+                ),
+            };
+            let _ = writeln!(text, "  out of order: {} requests, by up to {back}; {sorted}", self.out_of_order);
         }
         for note in &self.notes {
             let _ = writeln!(text, "  note: {note}");
