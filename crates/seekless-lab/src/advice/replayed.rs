@@ -494,7 +494,10 @@ mod tests {
         let hurried = advise(100_000, None, &[], LINES);
         let text = hurried.sentences().join("\n");
         assert!(text.starts_with("Fastest: flash"), "{text}");
-        assert!(text.contains("disk cannot keep up") && text.contains("prices say: --price disk=85 --price "), "{text}");
+        assert!(
+            text.contains("disk cannot keep up") && text.contains("prices say: --price disk=85 --price "),
+            "{text}"
+        );
         assert!(text.contains("Bottleneck of flash"), "{text}");
         // Which one depends on the figures of the drive.
         let is_of_flash = |part: &str| ["flash", "processor", "link", "channel"].iter().any(|word| part.contains(word));

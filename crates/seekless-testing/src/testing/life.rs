@@ -293,8 +293,10 @@ impl Life<'_> {
         let swept_ops = swept.len();
         let ops = swept.into_iter().chain(generator.filter(|op| self.cuts.subject.can(op)).take(self.ops));
         let mut has_failed = false;
+        // What names and slots refer to: unknown when an operation that may have changed it has failed.
+        let mut names_are_known = true;
         for (number, op) in ops.enumerate() {
-            if has_failed && !op.makes_durable() {
+            if has_failed && !(matches!(op, Op::Sync) || names_are_known && op.makes_durable()) {
                 continue;
             }
             recorder.issue(&op, device.position());
@@ -307,6 +309,7 @@ impl Life<'_> {
                 Judged::Answer if has_failed && outcome.error().is_some() => recorder.refused(),
                 Judged::Answer if outcome.error().is_some_and(is_no_space) => {
                     recorder.unanswered(&op).await;
+                    names_are_known &= op.keeps_names();
                     report.full += 1;
                     if !self.host_fills {
                         break;
@@ -326,6 +329,7 @@ impl Life<'_> {
                 }
                 Judged::Refused | Judged::Failed => {
                     recorder.unanswered(&op).await;
+                    names_are_known &= op.keeps_names();
                     has_failed = true;
                 }
             }

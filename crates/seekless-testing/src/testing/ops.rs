@@ -293,6 +293,12 @@ impl Op {
         matches!(self, Op::Sync | Op::Fsync { .. } | Op::FsyncDir { .. })
     }
 
+    /// Whether it leaves what names and slots refer to as it is.
+    pub fn keeps_names(&self) -> bool {
+        self.makes_durable()
+            || matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. } | Op::Allocate { .. })
+    }
+
     /// Whether UFS1 can do it: it has no extended attributes, no space behind the end of a file, and times of 32 bits.
     pub fn is_possible_on_ufs1(&self) -> bool {
         match self {
