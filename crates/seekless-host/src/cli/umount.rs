@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use seekless::stack::quoted_path;
+
 use super::exit::{FAILED, WRONG_USAGE};
 use super::sync::{told_or_refused, what_ends_with_the_daemon};
 use super::{Done, Failure, output, patience};
@@ -35,7 +37,12 @@ pub(super) fn run(args: &Args) -> Done {
             let _ = fuse::sync(&args.directory);
             Ok(what_ends_with_the_daemon(&args.directory))
         });
-        told_or_refused(&lost.unwrap_or_default(), &args.directory).map_err(|refused| refused.code(FAILED))?;
+        // It has not answered in time, and is not asked a second time.
+        let lost = lost.map_err(|failure| {
+            let lazy = format!("to detach it without waiting: seekless umount --lazy {}", quoted_path(&args.directory));
+            Failure::new(format!("not unmounted: {}", failure.text)).hint(lazy).code(FAILED)
+        })?;
+        told_or_refused(&lost, &args.directory).map_err(|refused| refused.code(FAILED))?;
     }
     let done = fuse::umount(&args.directory, args.lazy, Duration::from_secs(args.timeout), output::note);
     done.map(|()| 0).map_err(|error| {
