@@ -15,6 +15,7 @@ use futures_util::future::join_all;
 use super::bitmap::Mark;
 use super::core::{Core, MemberState, count};
 use super::deferred::is_no_space;
+use super::journal::Open;
 use super::plan::{Aim, Fragment, Method, RowPlan, plan};
 use super::request::{MemberWrite, QueuedWrite, Written, merge};
 use super::shape::Level;
@@ -275,12 +276,7 @@ impl Core {
             rows.iter().copied().filter(|row| self.state.borrow().redo.contains_key(row)).collect();
         writes.iter().for_each(|write| self.supersede(self.row_of(write), write));
         if !lacking.is_empty() {
-            let lacking: Vec<MemberWrite> = lacking.iter().flat_map(|write| self.by_rows(write)).collect();
-            let is_recorded = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
-            let (recorded, lacking): (Vec<MemberWrite>, Vec<MemberWrite>) = lacking.into_iter().partition(is_recorded);
-            if !recorded.is_empty() {
-                self.defer(recorded, record.map(super::journal::Open::keep));
-            }
+            let lacking = self.defer_recorded(&lacking, &journaled, record);
             for (plan, read) in plans.iter().zip(&read).filter(|(plan, _)| !unsynced.contains(&plan.row)) {
                 let of_row = |write: &&MemberWrite| self.row_of(write) == plan.row;
                 let lacking: Vec<MemberWrite> = lacking.iter().filter(of_row).cloned().collect();
@@ -349,6 +345,17 @@ impl Core {
 
     fn row_of(&self, write: &MemberWrite) -> u64 {
         (write.at - self.shape.data_start) / self.shape.unit
+    }
+
+    /// Defers those of `lacking` that are in `journaled` rows, with their record, and returns the others, by rows.
+    fn defer_recorded(&self, lacking: &[MemberWrite], journaled: &[u64], record: Option<Open<'_>>) -> Vec<MemberWrite> {
+        let by_rows = lacking.iter().flat_map(|write| self.by_rows(write));
+        let is_recorded = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
+        let (recorded, others): (Vec<MemberWrite>, Vec<MemberWrite>) = by_rows.partition(is_recorded);
+        if !recorded.is_empty() {
+            self.defer(recorded, record.map(Open::keep));
+        }
+        others
     }
 
     /// Its part in each row.
@@ -449,13 +456,13 @@ impl Core {
         &self,
         writes: Vec<MemberWrite>,
         flags: WriteFlags,
-        record: Option<super::journal::Open<'_>>,
+        record: Option<Open<'_>>,
         at: Sector,
         length: u64,
     ) -> Result<(), DeviceError> {
         let (answer, lacking) = self.attempt(writes, flags, at, length).await;
         if !lacking.is_empty() {
-            self.defer(lacking, record.map(super::journal::Open::keep));
+            self.defer(lacking, record.map(Open::keep));
         }
         answer
     }
@@ -606,12 +613,7 @@ impl Core {
         let (answer, lacking) = self.attempt(writes, WriteFlags::NONE, at, sectors * SECTOR_BYTES).await;
         parts.iter().for_each(|part| self.supersede(self.row_of(part), part));
         if !lacking.is_empty() {
-            let lacking: Vec<MemberWrite> = lacking.iter().flat_map(|write| self.by_rows(write)).collect();
-            let is_recorded = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
-            let (recorded, lacking): (Vec<MemberWrite>, Vec<MemberWrite>) = lacking.into_iter().partition(is_recorded);
-            if !recorded.is_empty() {
-                self.defer(recorded, record.map(super::journal::Open::keep));
-            }
+            let lacking = self.defer_recorded(&lacking, &journaled, record);
             for row in lacking.iter().map(|write| self.row_of(write)).collect::<BTreeSet<u64>>() {
                 if !self.state.borrow().out_of_sync.contains(row) && !self.recompute(row, 0..self.shape.unit).await {
                     let of_row = |write: &&MemberWrite| self.row_of(write) == row;
