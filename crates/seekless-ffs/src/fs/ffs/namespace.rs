@@ -77,7 +77,7 @@ impl State {
         let now = self.now;
         let held = self.held_links(ino);
         let inode = self.inode_mut(ino)?;
-        if inode.nlink >= LINKS_MAX.saturating_sub(held) {
+        if u32::from(inode.nlink) + u32::from(held) >= u32::from(LINKS_MAX) {
             return fail(FsError::TooManyLinks);
         }
         inode.nlink += 1;
