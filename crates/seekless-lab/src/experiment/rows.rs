@@ -103,6 +103,9 @@ fn comparison(value: &Value) -> Option<(Compare, f64)> {
     Some((compare, rest.trim().parse().ok()?))
 }
 
+/// Values that a sentence names.
+const NAMED_MAX: usize = 6;
+
 /// Conditions on dimensions, all of which must hold.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -137,7 +140,9 @@ impl Selection {
                 Condition::One(value) => value.to_string(),
                 Condition::Any(values) => values.iter().map(Value::to_string).collect::<Vec<_>>().join(", "),
             };
-            Some((wanted, values.iter().map(|value| value.to_string()).collect::<Vec<_>>().join(", ")))
+            let mut known: Vec<String> = values.iter().take(NAMED_MAX).map(|value| value.to_string()).collect();
+            known.extend((values.len() > NAMED_MAX).then(|| format!("and {} others", values.len() - NAMED_MAX)));
+            Some((wanted, known.join(", ")))
         };
         let named = |(name, condition)| unmet(name, condition).map(|(wanted, known)| (name.as_str(), wanted, known));
         self.0.iter().filter_map(named).collect()
