@@ -4,7 +4,7 @@
 //! its own spares: a track, a cylinder, a few cylinders, or the zone. Physical sectors are counted from the start of
 //! their zone, head by head and cylinder by cylinder.
 
-use super::drive::{Drive, Sparing, SurfaceOrder};
+use super::drive::{Drive, Sparing, SurfaceOrder, Zone};
 use super::rotation::{SectorTurn, TURN};
 
 /// An inconsistent drive record: what is wrong with it.
@@ -110,16 +110,11 @@ impl Layout {
                 || zone.last_cylinder < zone.first_cylinder
                 || zone.last_cylinder >= drive.cylinders
             {
-                return Err(fail(
-                    Part::Zone(index),
-                    format!(
-                        "zone {index} has cylinders {} to {}, but the one before ends at {next_cylinder} and there are {}",
-                        zone.first_cylinder, zone.last_cylinder, drive.cylinders
-                    ),
-                ));
+                return Err(fail(Part::Zone(index), misplaced(drive, index)));
             }
             next_cylinder = zone.last_cylinder + 1;
-            let table = ZoneTable::new(drive, index, first_lbn).map_err(|problem| fail(Part::Zone(index), problem))?;
+            let table = ZoneTable::new(drive, index, first_lbn)
+                .map_err(|problem| fail(Part::Zone(index), format!("{} {problem}", named(zone, index))))?;
             first_lbn += u64::from(table.lbns);
             zones.push(table);
         }
@@ -211,6 +206,29 @@ impl Layout {
     }
 }
 
+/// A zone as people count it: from 1 on, with its first cylinder, by which it is found in a file.
+fn named(zone: &Zone, index: usize) -> String {
+    format!("zone {}, from cylinder {} on,", index + 1, zone.first_cylinder)
+}
+
+/// What is wrong with the cylinders of a zone.
+fn misplaced(drive: &Drive, index: usize) -> String {
+    let Zone { first_cylinder, last_cylinder, .. } = drive.zones[index];
+    let number = index + 1;
+    let has = format!("zone {number} has cylinders {first_cylinder} to {last_cylinder}");
+    let before = index.checked_sub(1).map(|before| drive.zones[before].last_cylinder);
+    if last_cylinder < first_cylinder {
+        return format!("{has}: the last is below the first");
+    }
+    match before.filter(|before| first_cylinder <= *before) {
+        Some(before) => format!("{has}, but zone {index} ends at cylinder {before}: zones follow each other"),
+        None => {
+            let (count, last) = (drive.cylinders, drive.cylinders.saturating_sub(1));
+            format!("{has}, but the drive has {count} cylinders, 0 to {last}")
+        }
+    }
+}
+
 impl SurfaceOrder {
     /// Cylinder, counted from the zone's first, and head of the `track`th track of a zone of so many cylinders.
     #[inline]
@@ -234,19 +252,19 @@ impl SurfaceOrder {
 }
 
 impl ZoneTable {
+    /// # Errors
+    /// What the zone has or does that is wrong; the sentence lacks its subject.
     fn new(drive: &Drive, index: usize, first_lbn: u64) -> Result<ZoneTable, String> {
         let zone = &drive.zones[index];
         let spt = zone.sectors_per_track;
         let cylinder_sectors = u64::from(spt) * u64::from(drive.heads);
         let sectors = cylinder_sectors * u64::from(zone.cylinders());
         if spt == 0 {
-            return Err(format!("zone {index} has 0 sectors per track"));
+            return Err("has 0 sectors per track".to_owned());
         }
         if sectors >= u64::from(u32::MAX) {
             let most = u32::MAX - 1;
-            return Err(format!(
-                "zone {index} has {sectors} sectors, at most {most} are possible: cut it into several zones"
-            ));
+            return Err(format!("has {sectors} sectors, at most {most} are possible: cut it into several zones"));
         }
         let (sectors, cylinder_sectors) = (sectors as u32, cylinder_sectors as u32);
         let (slip_len, slips_turn) = match drive.sparing {
@@ -260,7 +278,7 @@ impl ZoneTable {
             let start = u64::from(slip) * u64::from(slip_len);
             let after = slips.last().map_or(0, |slip: &Slip| u64::from(slip.start + slip.len));
             if start < after || start + u64::from(slip_len) > u64::from(sectors) {
-                return Err(format!("zone {index} slips {slip}, which is out of order or outside"));
+                return Err(format!("slips {slip}, which is out of order or outside"));
             }
             slips.push(Slip { start: start as u32, len: slip_len, before: count as u32 * slip_len });
         }
@@ -280,14 +298,14 @@ impl ZoneTable {
         let lbns = (u64::from(units) * u64::from(unit_spares) + u64::from(zone.reserved)).try_into();
         let lbns = lbns.ok().and_then(|lost: u32| sectors.checked_sub(lost)).filter(|&lbns| lbns > 0);
         let (Some(lbns), true) = (lbns, unit_spares < unit_sectors) else {
-            return Err(format!("zone {index} has more spares than sectors"));
+            return Err("has more spares than sectors".to_owned());
         };
         for unit in slips.chunk_by(|a, b| a.start / unit_sectors == b.start / unit_sectors) {
             let used = unit.len() as u32 * slip_len;
             // A shorter unit at the end of the zone has no spares.
             let spares = if unit[0].start / unit_sectors < units { unit_spares } else { 0 };
             if used > spares {
-                return Err(format!("zone {index} slips {used} sectors where there are {spares} spares"));
+                return Err(format!("slips {used} sectors where there are {spares} spares"));
             }
         }
         Ok(ZoneTable {

@@ -4,9 +4,11 @@ use super::super::drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteBehind,
     WriteStart, Zone,
 };
-use super::super::layout::{Layout, Part as DrivePart};
+use super::super::layout::{DriveError, Layout, Part as DrivePart};
 use super::super::tables::Tables;
 use super::index::Index;
+use super::known::{disk_notes, missing_notes, model_notes, shown};
+use super::scheduler::scheduler;
 use super::syntax::{Block, Param, Part, Read, SourceLine, Spec, Value};
 use super::tracks::{self, Geometry};
 use super::{ImportError, Imported};
@@ -25,18 +27,19 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
     let whole = SourceLine { file: file.into(), line: 1 };
     // An instance in the topology has a name of its own.
     let instance = |name: &str| spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
-    let wanted = wanted.map(|name| instance(name).map_or(name, |(_, block)| block));
+    let wanted_block = wanted.map(|name| instance(name).map_or(name, |(_, block)| block));
+    let wanted = Wanted { name: wanted, block: wanted_block, instances: &spec.instances };
     let of_kind = |kind: &str| -> Vec<&Block> { spec.blocks.iter().filter(|block| block.kind == kind).collect() };
     let disks = of_kind("disksim_disk");
     let (name, model, disk) = if disks.is_empty() {
-        let model = choose(&of_kind("dm_disk"), wanted, &whole, "drive (a block disksim_disk or dm_disk)")?;
+        let model = choose(&of_kind("dm_disk"), &wanted, &whole, "drive (a block disksim_disk or dm_disk)")?;
         notes.push(
             "This is the mechanics alone: overheads, cache and bus are in the .diskspecs and .parv, and are as if there were none here."
                 .to_owned(),
         );
         (&model.name, model, None)
     } else {
-        let disk = choose(&disks, wanted, &whole, "drive")?;
+        let disk = choose(&disks, &wanted, &whole, "drive")?;
         let param = disk.need("Model")?;
         let model = match &param.value {
             Value::Text(name) => spec.blocks.iter().find(|block| block.kind == "dm_disk" && block.name == *name),
@@ -75,7 +78,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         heads,
         cylinders,
         sectors: model.need("Block count")?.whole()?.try_into().unwrap_or(0),
-        rpm: mechanics.need("Rotation speed (in rpms)")?.count(60, (1 << 20) - 1)?,
+        rpm: rpm(mechanics, &mut notes)?,
         surfaces,
         sparing,
         zones: zones.into(),
@@ -89,23 +92,48 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
     };
     mechanics_notes(mechanics, &mut notes)?;
     missing_notes(mechanics, layout, &mut notes)?;
+    model_notes(model, mechanics, layout, &mut notes)?;
+    let mut is_bus_known = true;
     if let Some(disk) = disk {
+        let way = way(disk, wanted.name, spec);
+        is_bus_known = !way.is_empty();
+        if way.is_empty() && !spec.topology.is_empty() {
+            notes.push(format!(
+                "The drive {} is not in the topology of {file}, which therefore says nothing of its bus.",
+                shown(wanted.name.unwrap_or(&disk.name))
+            ));
+        }
         drive.overhead = overhead(disk)?;
-        drive.bus = bus(disk, spec, &mut notes)?;
+        drive.bus = bus(disk, &way, &mut notes)?;
         drive.cache = cache(disk, &mut notes)?;
+        drive.scheduler = scheduler(disk, &way, &mut notes)?;
         disk_notes(disk, &mut notes)?;
     }
     fit_capacity(&mut drive, layout, &mut notes)?;
-    if disk.is_some() && spec.topology.is_empty() {
+    if !is_bus_known {
         unknown_bus(&mut drive, &mut notes);
     }
     Tables::new(&drive).map_err(|error| match (error.part, mechanics.get("Add. write settling delay")) {
         (DrivePart::WriteSettle, Some(param)) => param.error(&error.problem),
         (DrivePart::WriteSettle | DrivePart::Seek, _) => mechanics.place.error(error.problem),
-        _ => layout.place.error(error.problem),
+        _ => blamed(layout, error),
     })?;
     files.dedup();
     Ok(Imported { drive, notes, files })
+}
+
+/// An error of a layout, at the zone that it is about, where the layout lists them.
+fn blamed(layout: &Block, error: DriveError) -> ImportError {
+    let zone = match error.part {
+        DrivePart::Zone(index) if layout.kind == "dm_layout_g1" => {
+            layout.get("Zones").and_then(|param| param.list().ok()).and_then(|zones| zones.get(index))
+        }
+        _ => None,
+    };
+    match zone {
+        Some(Value::Block(zone)) => zone.place.error(error.problem),
+        _ => layout.place.error(error.problem),
+    }
 }
 
 /// In nanoseconds; negative in some models.
@@ -118,43 +146,54 @@ fn write_settle(mechanics: &Block) -> ImportResult<i64> {
     }
 }
 
+/// The drive that the user named.
+struct Wanted<'a> {
+    name: Option<&'a str>,
+    /// Of which it is an instance, or the name itself.
+    block: Option<&'a str>,
+    instances: &'a [(Vec<String>, String)],
+}
+
 /// The block that is wanted, or the only one.
-fn choose<'a>(blocks: &[&'a Block], wanted: Option<&str>, at: &SourceLine, what: &str) -> ImportResult<&'a Block> {
-    let names = || blocks.iter().map(|block| &*block.name).collect::<Vec<_>>().join(", ");
-    match (wanted, blocks) {
+fn choose<'a>(blocks: &[&'a Block], wanted: &Wanted<'_>, at: &SourceLine, what: &str) -> ImportResult<&'a Block> {
+    /// Instances that are listed for each block.
+    const INSTANCES_MAX: usize = 8;
+    let names = || {
+        let named = |block: &&Block| {
+            let of = wanted.instances.iter().filter(|(_, other)| *other == block.name);
+            let instances: Vec<String> = of.flat_map(|(names, _)| names).map(|name| shown(name)).collect();
+            let more = if instances.len() > INSTANCES_MAX { " .." } else { "" };
+            match instances.is_empty() {
+                true => shown(&block.name),
+                false => {
+                    let listed = &instances[..instances.len().min(INSTANCES_MAX)];
+                    format!("{} ({}{more})", shown(&block.name), listed.join(", "))
+                }
+            }
+        };
+        blocks.iter().map(named).collect::<Vec<_>>().join(", ")
+    };
+    match (wanted.block, blocks) {
         (_, []) => Err(at.error(format!("there is no {what} here"))),
         (None, [block]) => Ok(block),
-        (None, _) => Err(at.error(format!("there are several drives, say which: {}", names()))),
-        (Some(name), _) => {
-            let found = blocks.iter().find(|block| block.name == name);
+        (None, _) => Err(at.error(format!("there are several drives, say which with --drive: {}", names()))),
+        (Some(block), _) => {
+            let found = blocks.iter().find(|other| other.name == block);
+            let name = shown(wanted.name.unwrap_or(block));
             found.copied().ok_or_else(|| at.error(format!("there is no drive `{name}`; there are: {}", names())))
         }
     }
 }
 
-/// What is not given counts as none, which a misspelt name must not do in silence.
-fn missing_notes(mechanics: &Block, layout: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
-    let mut note = |key: &str, place: &SourceLine, of: &str| {
-        let SourceLine { file, line } = place;
-        notes.push(format!("{of} has no `{key}` ({file}, line {line}): it is taken as 0."));
-    };
-    if mechanics.get("Head switch time").is_none() {
-        note("Head switch time", &mechanics.place, "The mechanics");
+/// A drive file has whole revolutions a minute.
+fn rpm(mechanics: &Block, notes: &mut Vec<String>) -> ImportResult<u32> {
+    let param = mechanics.need("Rotation speed (in rpms)")?;
+    let (given, rounded) = (param.number()?, param.number()?.round());
+    if (given - rounded).abs() > 1e-6 {
+        let SourceLine { file, line } = &param.place;
+        notes.push(format!("`{}` {given} ({file}, line {line}) is rounded to {rounded}.", param.key));
     }
-    for key in ["Skew for track switch", "Skew for cylinder switch"] {
-        if layout.kind != "dm_layout_g1" {
-            continue;
-        }
-        let zones = layout.need("Zones")?.list()?;
-        let without = zones.iter().find_map(|zone| match zone {
-            Value::Block(zone) if zone.get(key).is_none() => Some(zone),
-            _ => None,
-        });
-        if let Some(zone) = without {
-            note(key, &zone.place, "A zone");
-        }
-    }
-    Ok(())
+    param.count_of(&Value::Text(rounded.to_string()), 60, (1 << 20) - 1)
 }
 
 /// Text for a drive file, which has no control characters in it; names of files may.
@@ -209,12 +248,14 @@ fn zones(layout: &Block, notes: &mut Vec<String>) -> ImportResult<Vec<Zone>> {
     let list = layout.need("Zones")?;
     let mut zones = Vec::new();
     let (mut rounded, mut remapped) = (false, 0);
+    let mut cut = CutSkews::default();
     for item in list.list()? {
         let Value::Block(block) = item else {
             return Err(list.error("a list of dm_layout_g1_zone blocks is expected"));
         };
         let sectors = block.need("Blocks per track")?.count(1, 1 << 20)?;
-        let in_turns = match block.get("Skew units").or(units).map(|param| (param, param.text())) {
+        let own_units = block.get("Skew units").or(units);
+        let in_turns = match own_units.map(|param| (param, param.text())) {
             None => false,
             Some((_, Ok("sectors"))) => false,
             Some((_, Ok("revolutions"))) => true,
@@ -223,9 +264,10 @@ fn zones(layout: &Block, notes: &mut Vec<String>) -> ImportResult<Vec<Zone>> {
         let mut angle = |key: &str| -> ImportResult<u32> {
             let Some(param) = block.get(key) else { return Ok(0) };
             let given = param.number()?;
+            cut.add(param, given, in_turns, own_units.is_some());
             // DiskSim cuts off fractions of a sector, but not of a revolution.
             let exact = if in_turns { given * f64::from(sectors) } else { given.trunc() };
-            rounded |= (exact - exact.round()).abs() > 1e-3;
+            rounded |= in_turns && (exact - exact.round()).abs() > 1e-3;
             Ok(exact.round().rem_euclid(f64::from(sectors)) as u32)
         };
         let (first_sector_angle, track_skew, cylinder_skew) =
@@ -256,10 +298,53 @@ fn zones(layout: &Block, notes: &mut Vec<String>) -> ImportResult<Vec<Zone>> {
     if rounded {
         notes.push("Skews in revolutions are rounded to whole sectors.".to_owned());
     }
+    cut.notes(notes);
     if remapped > 0 {
         notes.push(format!("{remapped} remapped sectors (`defects`) are read at their original places."));
     }
     Ok(zones)
+}
+
+/// Skews of which something is lost, as DiskSim loses it: the first of each kind, and how many there are.
+#[derive(Default)]
+struct CutSkews {
+    /// Fractions of sectors, without and with a unit; whole revolutions.
+    found: [Option<(String, u32)>; 3],
+}
+
+impl CutSkews {
+    fn add(&mut self, param: &Param, given: f64, in_turns: bool, has_unit: bool) {
+        let kind = match (in_turns, has_unit) {
+            (false, _) if given.fract() == 0.0 => return,
+            (false, false) => 0,
+            (false, true) => 1,
+            (true, _) if given.abs() < 1.0 => return,
+            (true, _) => 2,
+        };
+        let (_, count) = self.found[kind].get_or_insert_with(|| {
+            let SourceLine { file, line } = &param.place;
+            let used = if in_turns { given.fract() } else { given.trunc() };
+            (format!("`{}` {given} ({file}, line {line}) counts as {used}", param.key), 0)
+        });
+        *count += 1;
+    }
+
+    fn notes(&self, notes: &mut Vec<String>) {
+        for (found, why) in self.found.iter().zip([
+            "There are no `Skew units`, so skews are in sectors, and DiskSim cuts off their fractions. If they are parts of a revolution, \
+             write `Skew units = revolutions` before `Zones`.",
+            "DiskSim cuts off fractions of sectors.",
+            "Whole revolutions are no skew. If it is in sectors, write `Skew units = sectors`.",
+        ]) {
+            if let Some((first, count)) = found {
+                let more = match count {
+                    1 => String::new(),
+                    count => format!(", and {} more likewise", count - 1),
+                };
+                notes.push(format!("{first}{more}. {why}"));
+            }
+        }
+    }
 }
 
 fn surfaces(layout: &Block, zones: &[Zone], notes: &mut Vec<String>) -> ImportResult<SurfaceOrder> {
@@ -409,6 +494,9 @@ fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut
             stated = Some((line, count));
             continue;
         }
+        if let Some(problem) = decimal_comma(text, &fields) {
+            return Err(wrong(line, &problem));
+        }
         let number = |field: Option<&&str>| field.and_then(|field| field.parse::<f64>().ok());
         let (Some(distance), Some(millis)) = (number(fields.first()), number(fields.get(1))) else {
             return Err(wrong(line, "a distance in cylinders and a time in milliseconds are expected"));
@@ -451,6 +539,23 @@ fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut
     Ok(Seek::Table(table.into()))
 }
 
+/// What is wrong with a line of a seek curve whose decimals come after a comma: `10, 2,5` would be three columns, and 2 ms.
+fn decimal_comma(line: &str, fields: &[&str]) -> Option<String> {
+    let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    let is_between = |at: usize| is_digit(line[..at].chars().next_back()) && is_digit(line[at + 1..].chars().next());
+    let commas = line.match_indices(',').filter(|(at, _)| is_between(*at)).count();
+    // With points, commas are between columns; a comma alone is, too.
+    let has_others = fields.len() > 2 || line.contains(';');
+    (commas > 0 && has_others && !line.contains('.')).then(|| {
+        let line: String = line.chars().take(40).collect();
+        format!(
+            "`{}` has a comma inside a number, or a third column without decimals: write times with a decimal point, such as \
+             `10, 2.5`",
+            line.trim().escape_debug()
+        )
+    })
+}
+
 fn mechanics_notes(mechanics: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
     let access = mechanics.get("Access time type");
     match access.map(Param::text).transpose()? {
@@ -470,7 +575,7 @@ fn mechanics_notes(mechanics: &Block, notes: &mut Vec<String>) -> ImportResult<(
 }
 
 fn overhead(disk: &Block) -> ImportResult<Overhead> {
-    let scale = disk.number("Time scale for overheads", 1.0)?.clamp(0.0, 1000.0);
+    let scale = disk.between("Time scale for overheads", 1.0, 1000.0)?;
     let scaled = |time: Nanos| Nanos((time.0 as f64 * scale).round() as u64);
     let each = scaled(disk.time("Per-request overhead time")?);
     let time = |key: &str| disk.time(key).map(scaled);
@@ -494,7 +599,7 @@ fn overhead(disk: &Block) -> ImportResult<Overhead> {
     })
 }
 
-fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> ImportResult<Bus> {
+fn bus(disk: &Block, way: &[&Block], notes: &mut Vec<String>) -> ImportResult<Bus> {
     let own = match disk.number("Bulk sector transfer time", 0.0)? < 0.0 {
         true => {
             notes.push("The bulk sector transfer time is negative, and counts as none.".to_owned());
@@ -504,9 +609,15 @@ fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> ImportResult<Bus> 
     };
     let (mut read_sector, mut write_sector) = (own, own);
     // A transfer takes as long as the slowest component on its way.
-    for name in way(disk, spec) {
-        let Some(block) = spec.blocks.iter().find(|block| block.name == name) else { continue };
-        let slowest = |now: Nanos, key: &str| -> ImportResult<Nanos> { Ok(now.max(block.sector_time(key)?)) };
+    for block in way {
+        let mut slowest = |now: Nanos, key: &str| -> ImportResult<Nanos> {
+            if block.kind == "disksim_bus" && block.get(key).is_none() {
+                let SourceLine { file, line } = &block.place;
+                let name = shown(&block.name);
+                notes.push(format!("The bus {name} has no `{key}` ({file}, line {line}): it is taken as 0."));
+            }
+            Ok(now.max(block.sector_time(key)?))
+        };
         match &*block.kind {
             "disksim_bus" => {
                 read_sector = slowest(read_sector, "Read block transfer time")?;
@@ -519,7 +630,11 @@ fn bus(disk: &Block, spec: &Spec, notes: &mut Vec<String>) -> ImportResult<Bus> 
             _ => {}
         }
     }
-    let percent = (disk.number("High (read) water mark", 0.0)? * 100.0).round().clamp(0.0, 100.0) as u32;
+    let mark = disk.between("High (read) water mark", 0.0, 1.0)? * 100.0;
+    let percent = mark.round() as u32;
+    if (mark - mark.round()).abs() > 1e-6 {
+        notes.push(format!("`High (read) water mark` is rounded to {percent} % of a request."));
+    }
     if percent > 0 && !disk.flag("Set watermark by reqsize")? {
         notes.push("The high water mark is a part of the request, and not of the segment.".to_owned());
     }
@@ -553,8 +668,9 @@ fn unknown_bus(drive: &mut Drive, notes: &mut Vec<String>) {
     }
 }
 
-/// The blocks of the components from the top of the topology to the disk.
-fn way<'a>(disk: &Block, spec: &'a Spec) -> Vec<&'a str> {
+/// The blocks of the components from the top of the topology to the disk, or to the instance of it that is `wanted`; none if it is not
+/// there.
+fn way<'a>(disk: &Block, wanted: Option<&str>, spec: &'a Spec) -> Vec<&'a Block> {
     fn search<'a>(part: &'a Part, is_disk: &dyn Fn(&str) -> bool, way: &mut Vec<&'a str>) -> bool {
         way.push(&part.name);
         if is_disk(&part.name) || part.parts.iter().any(|part| search(part, is_disk, way)) {
@@ -563,24 +679,38 @@ fn way<'a>(disk: &Block, spec: &'a Spec) -> Vec<&'a str> {
         way.pop();
         false
     }
-    let instances = |name: &str| spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
-    let of = |name: &'a str| instances(name).map_or(name, |(_, block)| block);
-    let is_disk = |name: &str| name == disk.name || instances(name).is_some_and(|(_, block)| *block == disk.name);
+    let block_of = |name: &'a str| {
+        let instance = spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
+        let name = instance.map_or(name, |(_, block)| block);
+        spec.blocks.iter().find(|block| block.name == name)
+    };
+    let instances: Vec<&str> = match wanted.filter(|name| *name != disk.name) {
+        Some(name) => vec![name],
+        None => {
+            let of = spec.instances.iter().filter(|(_, block)| *block == disk.name);
+            of.flat_map(|(names, _)| names).map(String::as_str).chain([&*disk.name]).collect()
+        }
+    };
+    let is_disk = |name: &str| instances.contains(&name);
     let mut way = Vec::new();
     spec.topology.iter().any(|part| search(part, &is_disk, &mut way));
-    way.into_iter().map(of).collect()
+    way.into_iter().filter_map(block_of).collect()
 }
 
 fn cache(disk: &Block, notes: &mut Vec<String>) -> ImportResult<Cache> {
     let segment_sectors = disk.need("Segment size (in blks)")?.count(1, 1 << 22)?;
     let apart = disk.flag("Use separate write segment")?;
-    let segments = disk.need("Number of buffer segments")?.count(0, 4096)?.max(1 + u32::from(apart));
+    let given = disk.need("Number of buffer segments")?.count(0, 4096)?;
+    let segments = given.max(1 + u32::from(apart));
+    if segments > given {
+        notes.push(format!("The cache has {segments} segments, the fewest that it can have, and not {given}."));
+    }
     let sectors = match disk.get("Maximum read-ahead (blks)") {
         Some(param) => param.count(0, 1 << 22)?,
         None => segment_sectors,
     };
-    let ahead = disk.whole("Buffer continuous read", 0)?;
-    let level = disk.whole("Fast write level", 0)?;
+    let ahead = disk.level("Buffer continuous read", 4)?;
+    let level = disk.level("Fast write level", 2)?;
     let mut cache = Cache {
         segments,
         segment_sectors,
@@ -628,94 +758,9 @@ fn cache(disk: &Block, notes: &mut Vec<String>) -> ImportResult<Cache> {
     Ok(cache)
 }
 
-/// Parameters that change what DiskSim does and have no counterpart: the value at which they change nothing, and what is
-/// missing.
-const LEFT_OUT: &[(&str, f64, &str)] = &[
-    ("Allow almost read hits", 0.0, "a sector that is being read is always a hit"),
-    ("Allow sneaky full read hits", 0.0, "a read from the cache waits for the request before it"),
-    ("Allow sneaky partial read hits", 0.0, "a read from the cache waits for the request before it"),
-    ("Allow sneaky intermediate read hits", 0.0, "a read from the cache waits for the request before it"),
-    ("Allow write prebuffering", 0.0, "a write's data waits for the request before it"),
-    ("Preseeking level", 0.0, "the arm starts when the request before is complete"),
-    ("Minimum read-ahead (blks)", 0.0, "read-ahead ends when a request comes"),
-    ("Disconnect write if seek", 0.0, "the drive lets go of the bus after a write's data"),
-    ("Low (write) water mark", 0.0, "a write takes the bus once"),
-    ("Write hit stop prefetch", 1.0, "a write stops read-ahead"),
-    ("Read directly to buffer", 1.0, "sectors go straight into the cache"),
-    ("Immed transfer partial hit", 1.0, "what the cache has is sent at once"),
-    ("Combine seq writes", 1.0, "sequential writes share a segment"),
-    ("Other reselect overhead", 0.0, "the drive takes back the bus once for a request"),
-    ("Read disconnect afterread", 0.0, "it happens while the arm moves"),
-    ("Read disconnect afterwrite", 0.0, "it happens while the arm moves"),
-];
-
-/// Parameters that are used, that belong to one of those, or that change no time.
-const KNOWN: &[&str] = &[
-    "Model",
-    "Scheduler",
-    "Max queue length",
-    "Bulk sector transfer time",
-    "Segment size (in blks)",
-    "Number of buffer segments",
-    "Print stats",
-    "Per-request overhead time",
-    "Time scale for overheads",
-    "Hold bus entire read xfer",
-    "Hold bus entire write xfer",
-    "Allow read hits on write data",
-    "Never disconnect",
-    "Avg sectors per cylinder",
-    "Maximum number of write segments",
-    "Use separate write segment",
-    "High (read) water mark",
-    "Set watermark by reqsize",
-    "Calc sector by sector",
-    "Enable caching in buffer",
-    "Buffer continuous read",
-    "Maximum read-ahead (blks)",
-    "Read-ahead over requested",
-    "Read-ahead on idle hit",
-    "Read any free blocks",
-    "Fast write level",
-    "Immediate buffer read",
-    "Immediate buffer write",
-    "Stop prefetch in sector",
-    "Read completion overhead",
-    "Write completion overhead",
-    "Data preparation overhead",
-    "First reselect overhead",
-    "Write disconnect overhead",
-    "Extra write disconnect",
-    "Minimum seek delay",
-];
-
-fn disk_notes(disk: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
-    for (key, neutral, why) in LEFT_OUT {
-        if disk.number(key, *neutral)? != *neutral {
-            notes.push(format!("`{key}` is left out: {why}."));
-        }
-    }
-    if disk.whole("Max queue length", 1)? > 1 {
-        notes.push(
-            "The drive has no queue of its own: requests wait in front of it, and `scheduler` orders them.".to_owned(),
-        );
-    }
-    for Param { key, .. } in &disk.params {
-        let known = KNOWN.contains(&&**key)
-            || LEFT_OUT.iter().any(|(other, ..)| other == key)
-            || key.contains(" over. after ")
-            || key.starts_with("Extradisc ");
-        if !known {
-            notes.push(format!("`{}` is not known and left out.", key.chars().take(80).collect::<String>()));
-        }
-    }
-    Ok(())
-}
-
 /// Makes the capacity what the zones hold, if they hold less.
 fn fit_capacity(drive: &mut Drive, layout: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
-    let held =
-        Layout::new(&Drive { sectors: 1, ..drive.clone() }).map_err(|error| layout.place.error(error.problem))?.held();
+    let held = Layout::new(&Drive { sectors: 1, ..drive.clone() }).map_err(|error| blamed(layout, error))?.held();
     if drive.sectors == 0 || drive.sectors > held {
         notes.push(format!("The capacity is {held} sectors, which the zones hold, and not {}.", drive.sectors));
         drive.sectors = held;

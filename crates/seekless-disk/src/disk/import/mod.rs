@@ -6,6 +6,8 @@
 mod convert;
 pub mod fuzz;
 mod index;
+mod known;
+mod scheduler;
 mod syntax;
 mod tracks;
 mod values;

@@ -280,9 +280,13 @@ impl Reader<'_, '_> {
                     key.push(word.clone());
                     tokens.next += 1;
                 }
+                let key = key.join(" ");
+                if let Some(problem) = decimal_comma(&key, params.last()).filter(|_| !tokens.is('=')) {
+                    return Err(place.error(problem));
+                }
                 tokens.need('=')?;
                 let value = reader.value(tokens)?;
-                params.push(Param { key: key.join(" "), value, place });
+                params.push(Param { key, value, place });
                 tokens.take(',');
             }
             Ok(Block { kind, name, params, place })
@@ -328,6 +332,14 @@ impl Reader<'_, '_> {
         }
         Ok(list)
     }
+}
+
+/// What is wrong where a key should be, and digits are: `Head switch time = 0,8`.
+fn decimal_comma(key: &str, before: Option<&Param>) -> Option<String> {
+    let is_digits = |text: &str| !text.is_empty() && text.len() < 20 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Param { key: number, value: Value::Text(whole), .. } = before? else { return None };
+    let is_number = is_digits(whole.strip_prefix('-').unwrap_or(whole)) && is_digits(key);
+    is_number.then(|| format!("`{number}`: decimals come after a point, not after a comma: {whole}.{key}"))
 }
 
 /// Names of a list, of which an item can be a range: `disk0 .. disk3`.

@@ -2,6 +2,7 @@
 
 use super::super::file::SECTOR_MAX_MS;
 use super::ImportError;
+use super::known::{nearest, shown};
 use super::syntax::{Block, List, Param, Value};
 use crate::units::Nanos;
 
@@ -16,7 +17,10 @@ impl Block {
     pub(super) fn need(&self, key: &str) -> ImportResult<&Param> {
         self.get(key).ok_or_else(|| {
             let name = if self.name.is_empty() { &self.kind } else { &self.name };
-            self.place.error(format!("`{key}` of {name} is missing"))
+            let is_like = |param: &&Param| nearest(&param.key, std::iter::once(key)).is_some();
+            let like = self.params.iter().find(is_like);
+            let like = like.map(|param| format!("; line {} has `{}`", param.place.line, shown(&param.key)));
+            self.place.error(format!("`{key}` of {name} is missing{}", like.unwrap_or_default()))
         })
     }
 
@@ -31,6 +35,22 @@ impl Block {
 
     pub(super) fn number(&self, key: &str, default: f64) -> ImportResult<f64> {
         self.get(key).map_or(Ok(default), Param::number)
+    }
+
+    /// A number from 0 to `max`; `default` where there is none.
+    pub(super) fn between(&self, key: &str, default: f64, max: f64) -> ImportResult<f64> {
+        let number = self.number(key, default)?;
+        match self.get(key) {
+            Some(param) if !(0.0..=max).contains(&number) => {
+                Err(param.error(&format!("{number} is not from 0 to {max}")))
+            }
+            _ => Ok(number),
+        }
+    }
+
+    /// One of a few kinds, which are numbered from 0 on; 0 where there is none.
+    pub(super) fn level(&self, key: &str, max: u32) -> ImportResult<u32> {
+        self.get(key).map_or(Ok(0), |param| param.count(0, max))
     }
 
     /// A time in milliseconds; zero where there is none.
@@ -94,9 +114,17 @@ impl Param {
         number.filter(|number| number.abs() < 1e15).ok_or_else(|| self.error("a number is expected here"))
     }
 
-    /// A whole number. DiskSim's files write some of them with decimals.
+    /// A whole number. DiskSim's files write some of them with decimals, which are 0.
     pub(super) fn whole(&self) -> ImportResult<i64> {
-        Ok(self.number()?.round() as i64)
+        Ok(self.whole_of(&self.value)? as i64)
+    }
+
+    fn whole_of(&self, value: &Value) -> ImportResult<f64> {
+        let number = self.number_of(value)?;
+        match (number - number.round()).abs() < 1e-6 {
+            true => Ok(number.round()),
+            false => Err(self.error(&format!("{number} is not a whole number, which is expected here"))),
+        }
     }
 
     pub(super) fn count(&self, min: u32, max: u32) -> ImportResult<u32> {
@@ -104,7 +132,7 @@ impl Param {
     }
 
     pub(super) fn count_of(&self, value: &Value, min: u32, max: u32) -> ImportResult<u32> {
-        let number = self.number_of(value)?.round();
+        let number = self.whole_of(value)?;
         match (f64::from(min)..=f64::from(max)).contains(&number) {
             true => Ok(number as u32),
             false => Err(self.error(&format!("{number} is not from {min} to {max}"))),

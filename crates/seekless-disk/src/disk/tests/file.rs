@@ -196,9 +196,21 @@ fn mistakes_are_named() {
         ("read_ahead_sectors = 64", "", 39, "cache.read_ahead_sectors", "this key is missing"),
         ("\"track-end\"", "\"none\"", 43, "cache.read_ahead_sectors", "goes with a `read_ahead` of track-end"),
         ("cylinders = [50, 99]", "cylinders = [50, 100]", 59, "zone.cylinders", "100 is not from 0 to 99"),
-        ("cylinders = [50, 99]", "cylinders = [49, 99]", 58, "zone", "zone 1 has cylinders 49 to 99"),
+        (
+            "cylinders = [50, 99]",
+            "cylinders = [49, 99]",
+            58,
+            "zone",
+            "zone 2 has cylinders 49 to 99, but zone 1 ends at cylinder 49",
+        ),
         ("cylinders = [50, 99]", "cylinders = [50]", 59, "zone.cylinders", "the first and the last cylinder"),
-        ("slips = [5, 1_000]", "slips = [1_000, 5]", 48, "zone", "zone 0 slips 5, which is out of order or outside"),
+        (
+            "slips = [5, 1_000]",
+            "slips = [1_000, 5]",
+            48,
+            "zone",
+            "zone 1, from cylinder 0 on, slips 5, which is out of order or outside",
+        ),
         ("slips = [5, 1_000]", "slips = [5, []]", 56, "zone.slips", "a whole number from 0"),
         ("[bus]", "[bus.more]", 33, "bus.more", "there is no such key here"),
     ] {

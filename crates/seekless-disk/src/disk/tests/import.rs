@@ -174,12 +174,15 @@ fn a_drive_of_diskspecs() {
         "8950 sectors",
         "`Preseeking level` is left out",
         "no queue of its own",
-        "`Colour of the case` is not known",
+        "`scheduler` is sstf, for `Scheduling policy` 4 (shortest seek first by address; acme.diskspecs, line 11).",
+        "`Colour of the case` (acme.diskspecs, line 22) is not known and left out.",
+        "`Offset of first block` 3.9 (acme.model, line 12) counts as 3, and 1 more likewise. DiskSim cuts off fractions",
         "would be in the .parv",
     ] {
         assert!(notes.iter().any(|note| note.contains(part)), "{part}: {notes:#?}");
     }
-    assert_eq!(notes.len(), 7, "{notes:#?}");
+    assert_eq!(notes.len(), 9, "{notes:#?}");
+    assert_eq!(drive.scheduler, Some(Scheduler::Sstf));
 }
 
 /// A mark that some programs put in front of a text is no part of it, in any of the files, and the text may have it twice.
@@ -246,6 +249,207 @@ fn what_is_missing_is_said() {
     }
 }
 
+/// Aim: a misspelt name is noticed, with its place and the name that was meant; so is one that is given twice. Method: a name of each block
+/// misspelt, of those that have a value where they are not given.
+#[test]
+fn misspelt_names_are_said() {
+    for (name, misspelt, note) in [
+        (
+            "Head switch time",
+            "Head swich time",
+            "`Head swich time` (acme.model, line 23) is not known and left out; did you mean `Head switch time`?",
+        ),
+        ("Add. write settling delay", "Add write settling", "did you mean `Add. write settling delay`?"),
+        ("Empty space at zone front", "Empty space at zone's front", "did you mean `Empty space at zone front`?"),
+        (
+            "Number of spares = 20, slips = []",
+            "Spare sectors = 20, slips = []",
+            "`Spare sectors` (acme.model, line 13) is not known and left out.",
+        ),
+        ("Rangesize for sparing", "Range for sparing", "did you mean `Rangesize for sparing`?"),
+        (
+            "Percent error in rpms = 0.0",
+            "Head switch time = 0.9",
+            "`Head switch time` is given twice: line 23 of acme.model is left out, and line 24 counts",
+        ),
+    ] {
+        let imported = acme(|text| text.replace(name, misspelt)).unwrap_or_else(|error| panic!("{misspelt}: {error}"));
+        assert!(imported.notes.iter().any(|found| found.contains(note)), "{note}: {:#?}", imported.notes);
+    }
+    let error = acme(|text| text.replace("Seek type", "Seektype")).unwrap_err();
+    assert!(error.contains("`Seek type` of dm_mech_g1 is missing; line 18 has `Seektype`"), "{error}");
+    let model = MODEL.replace("{single}", "-1.0");
+    let specs = SPECS.replace("Read miss over. after read", "Read mis over. after read");
+    let imported = import(&[("acme.diskspecs", &specs), ("acme.model", &model)], None).unwrap();
+    assert!(imported.notes.iter().any(|note| note.contains("did you mean `Read miss over. after read`?")));
+    let odd: String = (0..20).map(|number| format!("Odd {number}x = 1, ")).collect();
+    let imported = acme(|text| text.replace("Head switch time", &format!("{odd} Head switch time"))).unwrap();
+    assert!(
+        imported.notes.iter().any(|note| note.contains("12 further parameters of dm_mech_g1 (acme.model, line 17)"))
+    );
+    assert!(imported.notes.len() < 20);
+}
+
+/// Aim: nothing is rounded or cut off in silence. Method: fractions where whole numbers belong, skews without units, and skews in
+/// the wrong ones.
+#[test]
+fn fractions_are_said_or_refused() {
+    for (from, to, problem) in [
+        (
+            "Number of cylinders = 100",
+            "Number of cylinders = 100.5",
+            "line 3: `Number of cylinders`: 100.5 is not a whole number",
+        ),
+        ("Block count = 9000", "Block count = 9000.5", "line 3: `Block count`: 9000.5 is not a whole number"),
+        ("Blocks per track = 50", "Blocks per track = 49.5", "line 8: `Blocks per track`: 49.5 is not a whole number"),
+        ("slips = [ 7, 5 ]", "slips = [ 7.5, 5 ]", "line 10: `slips`: 7.5 is not a whole number"),
+        ("mapping scheme = 1", "mapping scheme = 0.5", "`LBN-to-PBN mapping scheme`: 0.5 is not a whole number"),
+        (
+            "Head switch time = 0.8",
+            "Head switch time = 0,8",
+            "line 23: `Head switch time`: decimals come after a point, not after a comma: 0.8",
+        ),
+    ] {
+        let error = acme(|text| text.replacen(from, to, 1)).map(|_| ()).expect_err(to);
+        assert!(error.contains(problem), "{to}: {error}");
+    }
+    assert!(acme(|text| text.replace("= 9000,", "= 9000.000,")).is_ok());
+    for (from, to, note) in [
+        (
+            "(in rpms) = 7200",
+            "(in rpms) = 7200.4",
+            "`Rotation speed (in rpms)` 7200.4 (acme.model, line 23) is rounded to 7200.",
+        ),
+        (
+            "      Skew units = revolutions,\n",
+            "\n",
+            "`Skew for track switch` 0.1 (acme.model, line 9) counts as 0, and 1 more likewise. There are no `Skew units`",
+        ),
+        (
+            "Skew for track switch = 0.1",
+            "Skew for track switch = 5",
+            "`Skew for track switch` 5 (acme.model, line 9) counts as 0. Whole revolutions are no skew",
+        ),
+    ] {
+        let imported = acme(|text| text.replacen(from, to, 1)).unwrap_or_else(|error| panic!("{to}: {error}"));
+        assert!(imported.notes.iter().any(|found| found.contains(note)), "{note}: {:#?}", imported.notes);
+    }
+    // Of the drive's electronics.
+    let model = MODEL.replace("{single}", "-1.0");
+    let specs =
+        |from: &str, to: &str| import(&[("acme.diskspecs", &SPECS.replace(from, to)), ("acme.model", &model)], None);
+    for (from, to, problem) in [
+        (
+            "Time scale for overheads = 2.0",
+            "Time scale for overheads = -2",
+            "`Time scale for overheads`: -2 is not from 0 to 1000",
+        ),
+        ("water mark = 0.5", "water mark = 50", "`High (read) water mark`: 50 is not from 0 to 1"),
+        ("continuous read = 2", "continuous read = 7", "`Buffer continuous read`: 7 is not from 0 to 4"),
+        ("Fast write level = 2", "Fast write level = -1", "`Fast write level`: -1 is not from 0 to 2"),
+        ("policy = 4", "policy = 99", "`Scheduling policy`: 99 is not from 1 to 28"),
+    ] {
+        let error = specs(from, to).map(|_| ()).expect_err(to);
+        assert!(error.contains(problem), "{to}: {error}");
+    }
+    for (from, to, note) in [
+        ("water mark = 0.5", "water mark = 0.333", "is rounded to 33 % of a request"),
+        (
+            "buffer segments = 2",
+            "buffer segments = 1",
+            "The cache has 2 segments, the fewest that it can have, and not 1.",
+        ),
+    ] {
+        let notes = specs(from, to).unwrap().notes;
+        assert!(notes.iter().any(|found| found.contains(note)), "{note}: {notes:#?}");
+    }
+}
+
+/// Aim: the order of service is taken over, or it is said why not. Method: queues of one request and of several, in the drive, the driver
+/// and the controller.
+#[test]
+fn the_order_of_service_is_said() {
+    let model = MODEL.replace("{single}", "-1.0");
+    let of = |system: &str, specs: &str| {
+        let files = [("acme.parv", system), ("acme.diskspecs", specs), ("acme.model", &*model)];
+        let Imported { drive, notes, .. } = import(&files, None).unwrap();
+        (drive.scheduler, notes.join("\n"))
+    };
+    let policy = |number: u32| SPECS.replace("policy = 4", &format!("policy = {number}"));
+    for (number, scheduler) in [
+        (1, Some(Scheduler::Fcfs)),
+        (3, Some(Scheduler::CLook)),
+        (6, Some(Scheduler::CLook)),
+        (7, Some(Scheduler::Sstf)),
+        (8, Some(Scheduler::Sptf { age_micros: 0 })),
+        (2, None),
+        (28, None),
+    ] {
+        let (found, notes) = of(SYSTEM, &policy(number));
+        assert_eq!(found, scheduler, "{number}");
+        let verb = if scheduler.is_none() { " is left out: there is no such order here" } else { "`scheduler` is " };
+        assert!(notes.contains(&format!("`Scheduling policy` {number} (")) && notes.contains(verb), "{notes}");
+    }
+    // One request at a time: the driver in front of it orders, if there is one.
+    let one = SPECS.replace("Max queue length = 4", "Max queue length = 1");
+    let (found, notes) = of(SYSTEM, &one);
+    assert_eq!(found, None);
+    assert!(notes.contains("`Scheduler` (acme.diskspecs, line 11) is left out: it orders nothing while"), "{notes}");
+    let queue = "Scheduler = disksim_ioqueue { Scheduling policy = 3, Cylinder mapping strategy = 1, Write initiation delay = 0.5 }";
+    let system = SYSTEM.replace("DRIVER0 { type = 1,", &format!("DRIVER0 {{ type = 1, {queue},"));
+    let system = system.replace("CTLR0 { type = 1,", &format!("CTLR0 {{ type = 1, {queue},"));
+    let (found, notes) = of(&system, &one);
+    assert_eq!(found, Some(Scheduler::CLook));
+    for part in [
+        "line 2) of the driver, because the drive's own queue",
+        "`Write initiation delay` of the scheduler",
+        "of the controller CTLR0",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    assert_eq!(of(&system, SPECS).0, Some(Scheduler::Sstf));
+}
+
+/// Aim: the bus is that of the drive that was named, and one that is nowhere in the topology is said to be unknown. Method: two instances
+/// of one drive on two buses, and a drive without an instance.
+#[test]
+fn the_bus_is_that_of_the_named_drive() {
+    let model = MODEL.replace("{single}", "-1.0");
+    let system = SYSTEM
+        .replace("disksim_disk other []", "disksim_disk disk1 []")
+        .replace("disk0 [], disksim_disk disk1 []", "disk0 []");
+    let of = |wanted: Option<&str>| {
+        let two = [SPECS, &SPECS.replace("ACME_2000", "B")].concat();
+        import(&[("acme.parv", &system), ("acme.diskspecs", &two), ("acme.model", &model)], wanted)
+    };
+    let read = |wanted: &str| of(Some(wanted)).unwrap().drive.bus.read_sector;
+    assert_eq!(read("disk0"), Nanos(250_000));
+    assert_eq!(read("disk1"), Nanos(9_000_000));
+    assert_eq!(read("ACME_2000_validate"), Nanos(9_000_000), "the first in the topology");
+    let notes = of(Some("B_validate")).unwrap().notes;
+    for part in
+        ["The drive B_validate is not in the topology of acme.parv", "The bus is as fast as the drive's electronics"]
+    {
+        assert!(notes.iter().any(|note| note.contains(part)), "{part}: {notes:#?}");
+    }
+    let error = of(Some("disk7")).map(|_| ()).unwrap_err();
+    assert!(
+        error.ends_with("there is no drive `disk7`; there are: ACME_2000_validate (disk0, disk1), B_validate"),
+        "{error}"
+    );
+    let error = of(Some("bus0")).map(|_| ()).unwrap_err();
+    assert!(error.contains("there is no drive `bus0`; there are:"), "{error}");
+    // A bus that does not say how fast it is.
+    let vague = system.replace("BUS1 { type = 1, Read block transfer time = 0.01,", "BUS1 { type = 1,");
+    let notes = import(&[("acme.parv", &vague), ("acme.diskspecs", SPECS), ("acme.model", &model)], Some("disk0"))
+        .unwrap()
+        .notes;
+    assert!(
+        notes.iter().any(|note| note.starts_with("The bus BUS1 has no `Read block transfer time` (acme.parv, line 4)")),
+        "{notes:#?}"
+    );
+}
+
 #[test]
 fn every_way_of_sparing() {
     let of =
@@ -299,7 +503,11 @@ fn mistakes_in_parameters_are_named() {
         ("Number of data surfaces = 2,", "", "acme.model: line 2: `Number of data surfaces` of ACME_2000 is missing"),
         ("slips = [ 7, 5 ]", "slips = [ 7, 5 }", "acme.model: line 10: a value is expected here, not `}`"),
         ("slips = [ 7, 5 ]", "slips = 7", "acme.model: line 10: `slips`: a list in brackets"),
-        ("Last cylinder number = 49", "Last cylinder number = 50", "acme.model: line 4: zone 1 has cylinders 50 to 99"),
+        (
+            "Last cylinder number = 49",
+            "Last cylinder number = 50",
+            "acme.model: line 11: zone 2 has cylinders 50 to 99, but zone 1 ends at cylinder 50",
+        ),
         ("trackSwitchPlusRotation", "constant", "`constant` is no mechanical model"),
         ("dm_mech_g1 {", "dm_mech_mems {", "the mechanical model dm_mech_mems is not known"),
         ("dm_disk ACME_2000 {", "source acme.model dm_disk ACME_2000 {", "more than 32 levels"),
@@ -320,7 +528,10 @@ fn mistakes_in_parameters_are_named() {
     let two = [SPECS, &SPECS.replace("ACME_2000", "B")].concat();
     let model = MODEL.replace("{single}", "-1");
     let files = [("two", &*two), ("acme.model", &*model)];
-    assert_eq!(error(&files, None), "two: line 1: there are several drives, say which: ACME_2000_validate, B_validate");
+    assert_eq!(
+        error(&files, None),
+        "two: line 1: there are several drives, say which with --drive: ACME_2000_validate, B_validate"
+    );
     assert_eq!(
         error(&files, Some("C")),
         "two: line 1: there is no drive `C`; there are: ACME_2000_validate, B_validate"
@@ -346,6 +557,10 @@ fn mistakes_in_seek_curves_are_named() {
         ("99, 9.5", "98.5, 9.5", "line 5: a distance in whole cylinders"),
         ("99, 9.5", "99, 9.5\nSeek distances measured: 1\n", "line 6: a second seek curve begins here"),
         ("99, 9.5", "99, -9.5", "line 5: a distance in whole cylinders, and a time from 0 to 1000 ms"),
+        ("1, 1.5", "1, 1,5", "line 2: `1, 1,5` has a comma inside a number, or a third column"),
+        ("1, 1.5", "1;1,5", "line 2: `1;1,5` has a comma inside a number"),
+        ("1, 1.5", "1\t1,5", "line 2: `1\\t1,5` has a comma inside a number"),
+        ("1, 1.5", "1, 1,5, 1,75", "line 2: `1, 1,5, 1,75` has a comma inside a number"),
     ] {
         let error = read(&CURVE.replace(from, to)).map(|_| ()).expect_err(to);
         assert!(error.starts_with(&format!("acme.seek: {problem}")), "{to}: {error}");
@@ -354,6 +569,9 @@ fn mistakes_in_seek_curves_are_named() {
     let error = read(&CURVE.replace("9.5", "1.6")).map(|_| ()).unwrap_err();
     assert!(error.starts_with("acme.model: line 17: a seek over all cylinders, of 1.6 ms"), "{error}");
     assert!(read(&CURVE.replace("Seek distances measured: 3", "# without a count")).is_ok());
+    for good in ["1,1.5", "1,1.5,1.75", "1, 1, 2", "1,1", "1 1.5 1.75"] {
+        assert!(read(&CURVE.replace("1, 1.5", good)).is_ok(), "{good}");
+    }
 }
 
 /// Aim: what is imported can be read again. Method: a seek curve that is allowed, but makes a drive file that is too long.

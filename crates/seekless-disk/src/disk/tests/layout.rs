@@ -134,7 +134,7 @@ fn impossible_drives() {
     };
     check(&|drive| drive.heads = 0, "0 heads");
     check(&|drive| drive.zones = Vec::new().into(), "0 zones");
-    check(&|drive| drive.cylinders = 100, "there are 100");
+    check(&|drive| drive.cylinders = 100, "the drive has 100 cylinders, 0 to 99");
     check(&|drive| drive.sectors = 3_000_000, "its capacity is 3000000");
     check(&|drive| drive.zones.to_mut()[0].spares = 58, "more spares than sectors");
     check(&|drive| drive.zones.to_mut()[0].slips = vec![5, 6].into(), "slips 2 sectors where there are 1");
