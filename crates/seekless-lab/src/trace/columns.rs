@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! csv:time=1:us,op=2,offset=3:B,length=4:B,device=5,header=1
+//! csv:time=1:filetime,op=4,offset=5:B,length=6:B,latency=7:100ns
 //! csv:time=ts:s,offset=lba:sectors,length=size:4096,op=type,read=0,write=1,separator=;
 //! regex:^(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+)\+(?<length_B>\d+)
 //! ```
@@ -15,6 +16,7 @@ use regex::bytes::Regex;
 use seekless::units::{Nanos, SECTOR_BYTES};
 
 use super::names::{DeviceNames, SharedNames, device_of};
+use super::published::{FILE_TIME_OF_1970, FILE_TIME_UNIT};
 use super::request::{Op, Request};
 use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
@@ -79,8 +81,19 @@ impl Role {
     }
 
     /// Parses the unit of a column of this role; 1 for columns without units.
-    fn unit(self, unit: Option<&str>) -> Result<u64, String> {
+    fn unit(self, unit: Option<&str>) -> Result<Unit, String> {
+        if (self, unit) == (Role::Time, Some(FILE_TIME)) {
+            return Ok(Unit { factor: FILE_TIME_UNIT, zero: FILE_TIME_OF_1970 * FILE_TIME_UNIT });
+        }
+        self.factor(unit).map(|factor| Unit { factor, zero: 0 })
+    }
+
+    fn factor(self, unit: Option<&str>) -> Result<u64, String> {
         let name = self.name();
+        let times = match self {
+            Role::Time => "s, ms, us, 100ns or ns since any start, or filetime: 100 ns since 1601, as on Windows",
+            _ => "s, ms, us, 100ns or ns",
+        };
         match (unit, self.is_time(), self.is_size()) {
             (Some("s"), true, _) => Ok(SECOND),
             (Some("ms"), true, _) => Ok(MILLISECOND),
@@ -93,15 +106,49 @@ impl Role {
             (Some(count), _, true) if count.parse::<u64>().is_ok_and(|count| count > 0) => {
                 Ok(count.parse().unwrap_or(1))
             }
-            (Some(unit), true, _) => Err(format!("`{unit}` is no unit of time: s, ms, us, 100ns or ns")),
+            (Some(unit), true, _) => Err(format!("`{unit}` is no unit of `{name}`, which is a time: {times}")),
             (Some(unit), _, true) => Err(format!("`{unit}` is no unit of bytes: B, sectors, KiB or a number of bytes")),
             (Some(unit), false, false) => Err(format!("`{name}` has no unit, such as `{unit}`")),
-            (None, true, _) => Err(format!("`{name}` needs a unit: s, ms, us, 100ns or ns")),
+            (None, true, _) => Err(format!("`{name}` needs a unit: {times}")),
             (None, _, true) => Err(format!("`{name}` needs a unit: B, sectors, KiB or a number of bytes")),
             (None, false, false) => Ok(1),
         }
     }
 }
+
+/// The unit of file times.
+const FILE_TIME: &str = "filetime";
+
+/// What a number of a column means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Unit {
+    /// Nanoseconds or bytes of 1.
+    factor: u64,
+    /// Nanoseconds at which the time of a trace is 0.
+    zero: u64,
+}
+
+impl Unit {
+    /// The time of a trace.
+    #[inline]
+    fn since_zero(self, nanos: u64) -> Result<Nanos, Aside> {
+        match nanos.checked_sub(self.zero) {
+            // File times taken for ticks since some other start are beyond what a trace holds, and near its limit.
+            Some(nanos) if nanos > FILE_TIMES && self.factor == FILE_TIME_UNIT && self.zero == 0 => {
+                Err(MISTAKEN_FILE_TIME)
+            }
+            Some(nanos) => Ok(Nanos(nanos)),
+            None => Err(BEFORE_1970),
+        }
+    }
+}
+
+/// The year 1970 as a file time, in nanoseconds since 1601.
+const FILE_TIMES: u64 = FILE_TIME_OF_1970 * FILE_TIME_UNIT;
+
+const MISTAKEN_FILE_TIME: Aside =
+    Aside::Rejected("the time is beyond 2^63 ns; a file time, 100 ns since 1601, has the unit filetime");
+const BEFORE_1970: Aside = Aside::Rejected("the time is before 1970, so it is no file time: is its unit 100ns?");
 
 /// Words that mean an operation, besides the usual ones.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -131,7 +178,7 @@ struct Values {
 /// Parses one value into `values`; a device goes into `request`.
 fn take(
     role: Role,
-    unit: u64,
+    unit: Unit,
     text: &[u8],
     ops: &OpWords,
     names: &mut DeviceNames,
@@ -151,7 +198,7 @@ fn take(
         return take_number(role, unit, number, values, request);
     }
     match role {
-        Role::Time => values.time = Some(time(text, unit).ok_or(NO_TIME)?),
+        Role::Time => values.time = Some(unit.since_zero(time(text, unit.factor).ok_or(NO_TIME)?.0)?),
         Role::Offset if is_bare_hexadecimal(text) => {
             return Err(Aside::Rejected("the offset is not a number; a hexadecimal one begins with 0x"));
         }
@@ -162,7 +209,7 @@ fn take(
         Role::Length => return Err(Aside::Rejected("the length is not a number")),
         Role::Device => request.device = names.device(text)?,
         Role::Latency if text.is_empty() => {}
-        Role::Latency => values.latency = Some(time(text, unit).ok_or(NO_LATENCY)?),
+        Role::Latency => values.latency = Some(time(text, unit.factor).ok_or(NO_LATENCY)?),
         Role::Op | Role::Process | Role::Cpu => {}
     }
     Ok(())
@@ -170,13 +217,13 @@ fn take(
 
 /// As [`take`] for a plain number.
 #[inline]
-fn take_number(role: Role, unit: u64, number: u64, values: &mut Values, request: &mut Request) -> Result<(), Aside> {
-    let time = || number.checked_mul(unit).map(Nanos);
+fn take_number(role: Role, unit: Unit, number: u64, values: &mut Values, request: &mut Request) -> Result<(), Aside> {
+    let time = || number.checked_mul(unit.factor);
     match role {
-        Role::Time => values.time = Some(time().ok_or(NO_TIME)?),
-        Role::Latency => values.latency = Some(time().ok_or(NO_LATENCY)?),
-        Role::Offset => values.offset = Some(times(number, unit)?),
-        Role::Length => values.length = Some(times(number, unit)?),
+        Role::Time => values.time = Some(unit.since_zero(time().ok_or(TOO_LATE)?)?),
+        Role::Latency => values.latency = time().map(Nanos).ok_or(TOO_LONG).map(Some)?,
+        Role::Offset => values.offset = Some(times(number, unit.factor)?),
+        Role::Length => values.length = Some(times(number, unit.factor)?),
         Role::Device => request.device = device_of(number)?,
         Role::Process => values.process = u32::try_from(number).ok(),
         Role::Cpu => values.cpu = u32::try_from(number).ok(),
@@ -199,6 +246,8 @@ fn is_bare_hexadecimal(text: &[u8]) -> bool {
 }
 
 const NO_TIME: Aside = Aside::Rejected("the time is not a number");
+const TOO_LATE: Aside = Aside::Rejected("the time is beyond 2^63 ns");
+const TOO_LONG: Aside = Aside::Rejected("the latency is beyond 2^63 ns");
 const NO_LATENCY: Aside = Aside::Rejected("the latency is not a number");
 
 fn request(values: Values, mut request: Request, out: &mut Vec<Request>) -> Result<(), Aside> {
@@ -241,7 +290,7 @@ struct Columns {
 struct Column {
     role: Role,
     place: ColumnRef,
-    unit: u64,
+    unit: Unit,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -331,7 +380,7 @@ impl Described for Columns {
 struct ColumnsParser {
     description: Columns,
     /// Role and unit of each column, once the names have been looked up.
-    by_index: Option<Vec<Option<(Role, u64)>>>,
+    by_index: Option<Vec<Option<(Role, Unit)>>>,
     /// Header lines that are still to come.
     header_lines: u64,
     /// Lines before the first request that begin with `#`. The user may have counted them as header lines.
@@ -390,7 +439,7 @@ impl ColumnsParser {
     }
 }
 
-fn resolve(description: &Columns, header: &[&[u8]]) -> Option<Vec<Option<(Role, u64)>>> {
+fn resolve(description: &Columns, header: &[&[u8]]) -> Option<Vec<Option<(Role, Unit)>>> {
     let mut by_index = Vec::new();
     for column in &description.columns {
         let index = match &column.place {
@@ -470,7 +519,7 @@ fn unquote(field: &[u8]) -> &[u8] {
 struct Pattern {
     regex: Regex,
     /// Group, role and unit.
-    groups: Vec<(usize, Role, u64)>,
+    groups: Vec<(usize, Role, Unit)>,
 }
 
 impl Pattern {
@@ -546,7 +595,8 @@ mod tests {
         let problem = |text: &str| Columns::parse(text).expect_err(text);
         let rest = "op=2,offset=3:B,length=4:B";
         assert!(problem(&format!("time=1,{rest}")).contains("`time` needs a unit"));
-        assert!(problem(&format!("time=1:B,{rest}")).contains("no unit of time"));
+        assert!(problem(&format!("time=1:B,{rest}")).contains("no unit of `time`"));
+        assert!(problem(&format!("time=1:s,{rest},latency=5:filetime")).contains("no unit of `latency`"));
         assert!(problem(&format!("time=0:s,{rest}")).contains("from one"));
         assert!(problem("time=1:s,op=2,offset=3,length=4:B").contains("`offset` needs a unit"));
         assert!(problem("time=1:s,op=2,offset=3:0,length=4:B").contains("no unit of bytes"));

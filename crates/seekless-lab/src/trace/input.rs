@@ -34,6 +34,29 @@ impl Compression {
     }
 }
 
+/// Formats of compressed files that are recognised and not read: how each begins, its name, and what unpacks it to standard output.
+const FOREIGN: [(&[u8], &str, &str); 6] = [
+    (&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz", "xz -dc"),
+    (b"BZh", "bzip2", "bzip2 -dc"),
+    (&[0x04, 0x22, 0x4d, 0x18], "lz4", "lz4 -dc"),
+    (&[0x1f, 0x9d], "compress", "zcat"),
+    (b"PK\x03\x04", "zip", "funzip"),
+    (&[b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c], "7z", "bsdtar -xOf -"),
+];
+
+/// Bytes that tell how a file is compressed.
+const PREFIX_BYTES: usize = 6;
+
+/// Name and command of the compression, if it is one of those that are not read.
+fn foreign(prefix: &[u8]) -> Option<(&'static str, &'static str)> {
+    let is_digit = |at: usize| prefix.get(at).is_some_and(u8::is_ascii_digit);
+    let found = FOREIGN.iter().find(|(magic, ..)| prefix.starts_with(magic))?;
+    // Three letters are too few: a digit, and pi in decimal digits follow.
+    let is_certain =
+        found.1 != "bzip2" || (is_digit(3) && matches!(prefix.get(4..6), Some([0x31, 0x41] | [0x17, 0x72])));
+    is_certain.then_some((found.1, found.2))
+}
+
 /// How much of a trace's files has been read, before decompression.
 #[derive(Clone, Default, Debug)]
 pub struct Progress {
@@ -116,7 +139,7 @@ impl Input {
         let counted = Counted { read: Rc::default(), total };
         let mut read = Counting { inner: read, count: counted.read.clone() };
         let failed = |cause| TraceError::Io { name: name.clone(), cause };
-        let mut prefix = [0; 4];
+        let mut prefix = [0; PREFIX_BYTES];
         let mut filled = 0;
         while filled < prefix.len() {
             match read.read(&mut prefix[filled..]) {
@@ -125,6 +148,10 @@ impl Input {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(error)),
             }
+        }
+        if let Some((how, unpack)) = foreign(&prefix[..filled]) {
+            let from = if is_file { format!(" <{}", quoted_path(Path::new(&name))) } else { String::new() };
+            return Err(TraceError::Packed { command: format!("{unpack}{from} | seekless trace info -"), name, how });
         }
         let compression = Compression::of(&prefix[..filled]);
         let whole = Cursor::new(prefix[..filled].to_vec()).chain(read);

@@ -8,11 +8,12 @@
 //! | 16 | number of the next request to the same object, i64; -1, or 2^63 - 1, where there is none |
 //!
 //! It is made for caches: it says neither what is read nor what is written, and an object has no place. Objects of block
-//! traces are the addresses of the requests, in blocks. Where they are hashes, distances mean nothing.
+//! traces are the addresses of the requests, in blocks. Where they are hashes, distances mean nothing: `oracleGeneral:hash` gives each
+//! object a place of its own, spread over [`HASHED_BYTES`].
 
 use std::sync::Arc;
 
-use seekless::units::SECTOR_BYTES;
+use seekless::units::{SECTOR_BYTES, human_bytes};
 
 use super::input::Input;
 use super::line_writer::{Dropped, LineWriter, OneDevice, only_reads_and_writes, sectors};
@@ -29,30 +30,54 @@ pub(super) const ORACLE_GENERAL: FormatSpec = FormatSpec {
     time_unit: SECOND,
     note: Some(
         "the format has no operations, so all are reads; objects are taken for sectors of 512 bytes (another size: --format \
-         oracleGeneral:BYTES); the requests of each second are spread evenly over it, in order",
+         oracleGeneral:BYTES; hashes: oracleGeneral:hash); the requests of each second are spread evenly over it, in order",
     ),
     ..FormatSpec::records("oracleGeneral", is_oracle_general, |input, _| {
-        Box::new(RecordReader::new(input, OracleGeneral::new(SECTOR_BYTES)))
+        Box::new(RecordReader::new(input, OracleGeneral::new(Objects::Blocks(SECTOR_BYTES))))
     })
 };
 
 pub(super) const ORACLE_GENERAL_BYTES: FormatSpec = FormatSpec {
-    about: "the same, objects as blocks of another size",
+    about: "the same, objects as blocks of another size, or hash: as hashes",
     shape: "records of 24 bytes: second, object, bytes",
     time_unit: SECOND,
-    ..FormatSpec::described("oracleGeneral", "BYTES", "4096", |text| match text.parse() {
-        Ok(block_bytes) if block_bytes > 0 => Ok(Arc::new(Objects(block_bytes))),
-        _ => Err(format!("`{text}` is no block size in bytes")),
+    ..FormatSpec::described("oracleGeneral", "BYTES", "4096", |text| match (text, text.parse()) {
+        ("hash", _) => Ok(Arc::new(Objects::Hashes)),
+        (_, Ok(block_bytes)) if block_bytes > 0 => Ok(Arc::new(Objects::Blocks(block_bytes))),
+        _ => Err(format!("`{text}` is neither a block size in bytes nor hash")),
     })
 };
 
-/// Objects as blocks of this many bytes.
-#[derive(Debug)]
-struct Objects(u64);
+/// What objects are taken for.
+#[derive(Clone, Copy, Debug)]
+enum Objects {
+    /// Addresses, in blocks of this many bytes.
+    Blocks(u64),
+    /// Hashes, which have no order: each names one of the places of [`HASHED_BYTES`].
+    Hashes,
+}
+
+/// Hashed objects lie in this much, which drives of today have, at multiples of [`HASHED_PLACE_BYTES`].
+const HASHED_BYTES: u64 = 1 << 40;
+const HASHED_PLACE_BYTES: u64 = 4096;
+
+impl Objects {
+    fn offset(self, object: u64) -> Result<u64, Aside> {
+        match self {
+            Objects::Blocks(block_bytes) => times(object, block_bytes).map_err(|_| {
+                Aside::Rejected("the object is beyond 2^64 bytes; if objects are hashes: --format oracleGeneral:hash")
+            }),
+            Objects::Hashes => Ok(object % (HASHED_BYTES / HASHED_PLACE_BYTES) * HASHED_PLACE_BYTES),
+        }
+    }
+}
 
 impl Described for Objects {
     fn text(&self) -> String {
-        self.0.to_string()
+        match self {
+            Objects::Blocks(block_bytes) => block_bytes.to_string(),
+            Objects::Hashes => "hash".to_owned(),
+        }
     }
 
     fn parser(&self, _: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
@@ -60,14 +85,20 @@ impl Described for Objects {
     }
 
     fn reader(&self, input: Input) -> Box<dyn Reader> {
-        Box::new(RecordReader::new(input, OracleGeneral::new(self.0)))
+        Box::new(RecordReader::new(input, OracleGeneral::new(*self)))
     }
 
     fn note(&self) -> Option<String> {
+        let taken = match self {
+            Objects::Blocks(block_bytes) => format!("blocks of {block_bytes} bytes"),
+            Objects::Hashes => format!(
+                "hashes, so each has a place at random in {}: distances between requests mean nothing",
+                human_bytes(HASHED_BYTES)
+            ),
+        };
         Some(format!(
-            "the format has no operations, so all are reads; objects are taken for blocks of {} bytes; the requests of each \
-             second are spread evenly over it, in order",
-            self.0
+            "the format has no operations, so all are reads; objects are taken for {taken}; the requests of each second are \
+             spread evenly over it, in order"
         ))
     }
 }
@@ -96,37 +127,38 @@ impl Record {
 /// Records that are needed to recognise the format by what they say.
 const EVIDENCE: usize = 4;
 
-/// There is no magic number. But times do not fall, sizes are not absurd, and the next request to an object comes later,
-/// at least half of them within the numbers that a trace may have.
+/// There is no magic number. But times do not fall, sizes are not absurd and at most half of them 0, and the next request to an object
+/// comes later.
 fn is_oracle_general(sample: &[u8]) -> Option<String> {
     /// No request of a cache trace is larger.
     const BYTES_MAX: u32 = 1 << 30;
     /// Requests of the longest traces of the collection, and some.
     const REQUESTS_MAX: i64 = 1 << 40;
     let mut second = 0;
-    let mut seen = 0;
+    let (mut seen, mut empty) = (0, 0);
     for (number, record) in sample.chunks_exact(RECORD_BYTES).enumerate() {
         let record = Record::of(record)?;
         let is_last = record.next == -1 || record.next == i64::MAX;
         let is_later = (number as i64..REQUESTS_MAX).contains(&record.next) && record.next > 0;
-        if record.second < second || !(1..=BYTES_MAX).contains(&record.bytes) || !(is_last || is_later) {
+        if record.second < second || record.bytes > BYTES_MAX || !(is_last || is_later) {
             return None;
         }
         second = record.second;
         seen += 1;
+        empty += usize::from(record.bytes == 0);
     }
-    (seen >= EVIDENCE)
+    (seen >= EVIDENCE && empty * 2 <= seen)
         .then(|| "in its beginning, times do not fall, and each record names a later request or none".to_owned())
 }
 
 struct OracleGeneral {
-    block_bytes: u64,
+    objects: Objects,
     spread: Spread,
 }
 
 impl OracleGeneral {
-    fn new(block_bytes: u64) -> OracleGeneral {
-        OracleGeneral { block_bytes, spread: Spread::default() }
+    fn new(objects: Objects) -> OracleGeneral {
+        OracleGeneral { objects, spread: Spread::default() }
     }
 }
 
@@ -141,7 +173,7 @@ impl RecordParser for OracleGeneral {
         };
         let second = u64::from(second);
         let time = Spread::time(second).unwrap_or_default();
-        let offset = times(object, self.block_bytes)?;
+        let offset = self.objects.offset(object)?;
         let request = plausible(Request::new(time, Op::Read, offset, u64::from(bytes)))?;
         self.spread.add(second, request, out);
         Ok(())

@@ -106,6 +106,11 @@ pub enum TraceError {
          how it is read: {command}"
     )]
     CutOff { name: String, command: String },
+    #[error(
+        "cannot read {name}: it is compressed with {how}, and only gzip and zstd are read\nlet a pipe decompress it, with the options that \
+         say how it is read: {command}\na command that reads a trace twice needs the decompressed file"
+    )]
+    Packed { name: String, how: &'static str, command: String },
     #[error("cannot tell the format of {name}: {problem}")]
     Format { name: String, problem: String },
     /// Another reader of the same trace has the reason.

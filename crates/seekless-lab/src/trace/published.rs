@@ -44,8 +44,8 @@ struct Msr {
 }
 
 /// 100 ns between 1601-01-01 and 1970-01-01.
-const FILE_TIME_OF_1970: u64 = 116_444_736_000_000_000;
-const FILE_TIME_UNIT: u64 = 100;
+pub(super) const FILE_TIME_OF_1970: u64 = 116_444_736_000_000_000;
+pub(super) const FILE_TIME_UNIT: u64 = 100;
 
 impl Msr {
     fn new(names: SharedNames) -> Msr {

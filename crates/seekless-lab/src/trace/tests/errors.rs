@@ -36,6 +36,29 @@ fn nothing_usable() {
     assert!(trace.import().notes.iter().any(|note| note.contains("queued")));
 }
 
+/// Aim: what is compressed in a way that is not read is named, with a pipe that reads it. Method: the first bytes of each such file, and
+/// text that begins like one.
+#[test]
+fn compressed_in_another_way() {
+    let xz = [0xfd, b'7', b'z', b'X', b'Z', 0, 0, 4];
+    for (bytes, how, command) in [
+        (&xz[..], "xz", "xz -dc <'my trace.csv' | seekless trace info -"),
+        (b"BZh91AY&SY", "bzip2", "bzip2 -dc <'my trace.csv' | seekless"),
+        (&[4, 0x22, 0x4d, 0x18, 0x64, 0x40], "lz4", "lz4 -dc <'my trace.csv' | seekless"),
+        (b"PK\x03\x04\x14\x00\x00", "zip", "funzip <'my trace.csv' | seekless"),
+        (&[0x1f, 0x9d, 0x90, 0, 0, 0], "compress", "zcat <'my trace.csv' | seekless"),
+    ] {
+        let read = Box::new(std::io::Cursor::new(bytes.to_vec()));
+        let error = Trace::from_reader("my trace.csv", read, &Options::default()).map(|_| ()).expect_err(how);
+        let text = error.to_string();
+        assert!(text.contains(&format!("it is compressed with {how}, and")) && text.contains(command), "{text}");
+    }
+    let text = "BZhang,1,2,R,512\n";
+    let read = Box::new(std::io::Cursor::new(text.as_bytes().to_vec()));
+    let options = as_format("csv:device=1,time=2:s,offset=3:sectors,op=4,length=5:B");
+    assert!(Trace::from_reader("text", read, &options).is_ok());
+}
+
 /// Aim: text in an unusual dress is read, or the error says how to undress it, in words that work. Method: marks of UTF-8 and
 /// UTF-16, a header that is missing, columns between other separators, a compressed file that is cut off.
 #[test]

@@ -485,6 +485,29 @@ fn columns() {
         told("csv:time=1:100ns,op=2,offset=3:B,length=4:B,process=5,cpu=6,separator=space", b"  7  r   0  1 5\t2\n"),
         ["700 0 read 0+1 - -/5/2"]
     );
+    // File times of Windows, whose zero is in 1601; as mere ticks they are later than any trace.
+    let sample = b"128166372003061629,w,512,4096,38\n128166372016382155,r,0,512,\n";
+    let expected = ["1172163600306162900 0 write 512+4096 - 3800/-/-", "1172163601638215500 0 read 0+512 - -/-/-"];
+    let columns = "op=2,offset=3:B,length=4:B,latency=5:100ns";
+    assert_eq!(told(&format!("csv:time=1:filetime,{columns}"), sample), expected);
+    let pattern = r"regex:^(?<time_filetime>\d+),(?<op>\w+),(?<offset_B>\d+),(?<length_B>\d+),(?<latency_100ns>\d*)$";
+    assert_eq!(told(pattern, sample), expected);
+    for (unit, times, problem) in [
+        (
+            "100ns",
+            "128166372003061629",
+            "the time is beyond 2^63 ns; a file time, 100 ns since 1601, has the unit filetime",
+        ),
+        ("filetime", "100", "the time is before 1970, so it is no file time: is its unit 100ns?"),
+        ("s", "128166372003061629", "the time is beyond 2^63 ns"),
+    ] {
+        let sample = format!("{times},w,512,4096,38\n0,r,0,512,\n");
+        let options = as_format(&format!("csv:time=1:{unit},{columns}"));
+        let mut trace = trace(sample.as_bytes(), &options).expect("a trace");
+        while trace.next_batch(&mut Vec::new()).unwrap_or(false) {}
+        let rejected = trace.import().rejected[0].reason;
+        assert_eq!(rejected, problem, "{unit}");
+    }
     let pattern = r"regex:t=(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+)\+(?<length_B>\d+)(?: on (?<device>\w+))?";
     assert_eq!(
         told(pattern, b"t=1 read 2+3 on sda\nt=2 sync 0+0\n"),
@@ -813,8 +836,32 @@ fn oracle_general() {
     check("oracleGeneral:4096", false, &trace[..24], &["7000000000 0 read 32768+4096 - -/-/-"]);
     let torn = [&trace[..24], &record(8, u64::MAX, 512, -1), &record(9, 1, 0, -1), &trace[..5]].concat();
     let (_, rejected) = check("oracleGeneral", false, &torn, &expected[..1]);
-    let reasons = ["a length of zero", "a record cut off at the end", "the address is beyond 2^64 bytes"];
+    let reasons = [
+        "a length of zero",
+        "a record cut off at the end",
+        "the object is beyond 2^64 bytes; if objects are hashes: --format oracleGeneral:hash",
+    ];
     assert_eq!(rejected, reasons.map(|reason| (reason.to_owned(), 1)));
+    // Hashes have places, the same for the same object, and no length is still no request.
+    let hashed =
+        [record(7, u64::MAX, 512, 2), record(7, 1 << 40, 0, -1), record(7, u64::MAX, 512, -1), record(8, 3, 9, -1)];
+    let (_, rejected) = check(
+        "oracleGeneral:hash",
+        false,
+        &hashed.concat(),
+        &[
+            "7000000000 0 read 1099511623680+512 - -/-/-",
+            "7500000000 0 read 1099511623680+512 - -/-/-",
+            "8000000000 0 read 12288+9 - -/-/-",
+        ],
+    );
+    assert_eq!(rejected, [("a length of zero".to_owned(), 1)]);
+    // It is recognised with some lengths of 0, and not where most are.
+    let empty = |count: usize| -> Vec<u8> {
+        (0..20).flat_map(|n| record(7, 8 * n as u64, if n < count { 0 } else { 512 }, 30 + n as i64)).collect()
+    };
+    assert_eq!(super::trace(&empty(10), &Options::default()).expect("a trace").format().to_string(), "oracleGeneral");
+    assert!(super::trace(&empty(11), &Options::default()).is_err());
     // Random bytes, zeroes, and times that fall are not it.
     for other in [vec![0; 240], (0..240).map(|byte| (byte * 37 % 251) as u8).collect()] {
         assert!(super::trace(&other, &Options::default()).is_err());
