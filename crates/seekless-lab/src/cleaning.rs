@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use seekless::cleaning::outcome::shares;
 use seekless::cleaning::patterns::{DISCARD, Given};
@@ -13,7 +13,7 @@ use seekless::device::trace::{TraceEvent, TraceKind, TraceSink};
 use seekless::units::{FixedMap, SECTOR_BYTES};
 use serde::Deserialize;
 
-use crate::trace::{Format, Op, Options, Trace};
+use crate::trace::{Format, Import, Op, Options, Trace};
 
 /// What to simulate.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -81,6 +81,8 @@ pub struct Prepared {
     pattern: &'static PatternSpec,
     pattern_options: WordOptions,
     simulation: Simulation,
+    /// How the trace was read, once it was.
+    import: OnceLock<Import>,
 }
 
 impl Simulation {
@@ -109,7 +111,8 @@ impl Simulation {
         if self.segment_blocks == 0 {
             return Err("a segment has at least one block".into());
         }
-        Ok(Prepared { policy, policy_options, pattern, pattern_options, simulation: self.clone() })
+        let (simulation, import) = (self.clone(), OnceLock::new());
+        Ok(Prepared { policy, policy_options, pattern, pattern_options, simulation, import })
     }
 }
 
@@ -156,8 +159,18 @@ impl Prepared {
     /// The operations of the trace that the pattern names.
     fn recorded(&self, folder: &Path) -> Result<Option<Recorded>, String> {
         // Only this pattern has a format.
-        let read = |file: &str| writes_of(&folder.join(file), self.pattern_options.text("format"));
-        self.trace().map(read).transpose()
+        let Some(file) = self.trace() else { return Ok(None) };
+        let (recorded, import) = writes_of(&folder.join(file), self.pattern_options.text("format"));
+        if let Some(import) = import {
+            // A second run reads the same.
+            let _ = self.import.set(import);
+        }
+        recorded.map(Some)
+    }
+
+    /// How the lines of the trace were used, once it was read; `None` for other patterns.
+    pub fn import(&self) -> Option<&Import> {
+        self.import.get()
     }
 
     /// Simulates; the pattern is `recorded`, operations on so many blocks, or the pattern that the user asked for.
@@ -356,32 +369,42 @@ impl Recording {
     }
 }
 
-/// The writes and discards of a trace, and how many blocks there are.
-fn writes_of(path: &Path, format: &str) -> Result<(Arc<[u32]>, u32), String> {
+/// The writes and discards of a trace, and how many blocks there are; and how its lines were used, as far as it was read.
+fn writes_of(path: &Path, format: &str) -> (Result<Recorded, String>, Option<Import>) {
+    let format = if format.is_empty() { Ok(None) } else { Format::parse(format).map(Some) };
+    let opened = format.and_then(|format| {
+        let options = Options { format, ..Options::default() };
+        Trace::open(&[path.to_owned()], &options).map_err(|error| error.to_string())
+    });
+    match opened {
+        Ok(mut trace) => {
+            let operations = operations_of(&mut trace, path);
+            (operations, Some(trace.import()))
+        }
+        Err(problem) => (Err(problem), None),
+    }
+}
+
+fn operations_of(trace: &mut Trace, path: &Path) -> Result<Recorded, String> {
     let failed = |problem: &str| format!("{} {problem}", path.display());
     let mut operations = Operations::default();
-    let format = if format.is_empty() { None } else { Some(Format::parse(format)?) };
-    let options = Options { format, ..Options::default() };
-    let trace = Trace::open(&[path.to_owned()], &options).map_err(|error| error.to_string())?;
-    let mut devices = Vec::new();
-    for request in trace {
-        let request = request.map_err(|error| error.to_string())?;
-        if !matches!(request.op, Op::Write | Op::Discard) {
-            continue;
+    let (mut devices, mut batch) = (Vec::new(), Vec::new());
+    while trace.next_batch(&mut batch).map_err(|error| error.to_string())? {
+        for request in batch.drain(..).filter(|request| matches!(request.op, Op::Write | Op::Discard)) {
+            let device = match devices.iter().position(|device| *device == request.device) {
+                Some(device) => device,
+                None => {
+                    devices.push(request.device);
+                    devices.len() - 1
+                }
+            };
+            let (device, bytes) = (device as u64, request.offset..request.end());
+            let added = match request.op {
+                Op::Discard => operations.discard(device, bytes),
+                _ => operations.write(device, bytes),
+            };
+            added.map_err(failed)?;
         }
-        let device = match devices.iter().position(|device| *device == request.device) {
-            Some(device) => device,
-            None => {
-                devices.push(request.device);
-                devices.len() - 1
-            }
-        };
-        let (device, bytes) = (device as u64, request.offset..request.end());
-        let added = match request.op {
-            Op::Discard => operations.discard(device, bytes),
-            _ => operations.write(device, bytes),
-        };
-        added.map_err(failed)?;
     }
     operations.finish().map_err(failed)
 }
@@ -427,7 +450,7 @@ mod tests {
         let text = "0,W,8192,4096,1577808000000001\n0,R,0,40960,1577808000000002\n0,W,8191,4097,1577808000000003\n\
                     1,W,8192,1,1577808000000004\n0,W,409600,8192,1577808000000005\n";
         std::fs::write(&path, text).expect("a file");
-        let (operations, blocks) = writes_of(&path, "alibaba").expect("operations");
+        let (operations, blocks) = writes_of(&path, "alibaba").0.expect("operations");
         assert_eq!((&operations[..], blocks), (&[0, 1, 0, 2, 3, 4][..], 5));
         let simulation = Simulation {
             pattern: "trace:file=small.csv,format=alibaba,times=100".to_owned(),
@@ -441,6 +464,30 @@ mod tests {
             prepared.run(folder.path(), 1, &mut |_, _| ControlFlow::Continue(())).expect("an outcome");
         assert_eq!((setup.blocks, setup.warm_up, setup.writes), (5, 300, 300));
         assert_eq!(outcome.counts.user, 300);
+        assert_eq!(prepared.import().map(|import| (import.requests, import.rejected_count())), Some((5, 0)));
+    }
+
+    /// Aim: a trace of columns can be written by, and lines that it does not use are known. Method: a description with its commas, two bad
+    /// lines, and the line of the pattern read again.
+    #[test]
+    fn traces_of_columns() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let text = "w,0,4096,1\nw,4096,4096,2\nw,x,4096,3\nw,8192,0,4\n";
+        std::fs::write(folder.path().join("a, b.csv"), text).expect("a file");
+        let pattern = "trace:file=\"a, b.csv\",format=\"csv:time=4:us,op=1,offset=2:B,length=3:B\",times=100";
+        let simulation = Simulation {
+            pattern: pattern.to_owned(),
+            segment_blocks: 2,
+            utilisation_percent: 40.0,
+            ..Simulation::default()
+        };
+        let prepared = simulation.prepare().expect("a simulation");
+        assert!(prepared.import().is_none());
+        let (setup, _) = prepared.run(folder.path(), 1, &mut |_, _| ControlFlow::Continue(())).expect("an outcome");
+        assert_eq!((setup.blocks, setup.warm_up + setup.writes), (2, 200));
+        let import = prepared.import().expect("a trace was read");
+        assert_eq!((import.requests, import.rejected_count()), (2, 2));
+        assert_eq!(prepared.pattern(), pattern);
     }
 
     /// Aim: a discard covers the blocks that lie in it as a whole, and no others; one of any length costs no more than the

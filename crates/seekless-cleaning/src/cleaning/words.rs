@@ -1,4 +1,5 @@
-//! A word with options, `cost-benefit:age=root,sort=yes`, as policies and patterns are written.
+//! A word with options, `cost-benefit:age=root,sort=yes`, as policies and patterns are written. A value with a comma is in double
+//! quotes: `trace:file="a, b.csv",times=2`.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -60,7 +61,8 @@ impl Options {
 
     /// The word with all options, defaults too: it reproduces the result.
     pub fn line(&self) -> String {
-        let options: Vec<String> = self.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let options: Vec<String> =
+            self.values.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
         match options.is_empty() {
             true => self.word.to_owned(),
             false => format!("{}:{}", self.word, options.join(",")),
@@ -80,7 +82,8 @@ pub fn parse(line: &str, what: &str, table: &[(&'static str, &'static [Key])]) -
     let (word, keys) = table[index];
     let mut values: Vec<(&'static str, String)> = keys.iter().map(|key| (key.name, key.default.to_owned())).collect();
     let mut given = vec![false; keys.len()];
-    for option in rest.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+    let mut before = "";
+    for option in split(rest).map_err(|problem| format!("{word}: {problem}"))? {
         let Some((name, value)) = option.split_once('=') else {
             return Err(format!("{word}: `{option}`: write options as name=value"));
         };
@@ -88,15 +91,54 @@ pub fn parse(line: &str, what: &str, table: &[(&'static str, &'static [Key])]) -
         let place = names.iter().position(|other| *other == name);
         let place = place.ok_or_else(|| match names.is_empty() {
             true => format!("{word} has no options"),
+            // The rest of a value that is cut at a comma of its own, such as a description of columns.
+            false if before.contains(':') => {
+                format!("{word} has no option `{name}`; is it part of `{before}`? Put a value with commas in quotes: \"{before},...\"")
+            }
             false => format!("{word} has no option `{name}`; {}", nearest(name, &names)),
         })?;
         if given[place] {
             return Err(format!("{word}: {name} is given twice"));
         }
         given[place] = true;
-        values[place].1 = value.to_owned();
+        before = value;
+        values[place].1 = unquoted(value).to_owned();
     }
     Ok((index, Options { word, values }))
+}
+
+/// The options of a list, without the commas between them.
+///
+/// # Errors
+/// A quote that does not end.
+fn split(list: &str) -> Result<Vec<&str>, String> {
+    let (mut options, mut rest) = (Vec::new(), list);
+    while !rest.is_empty() {
+        let comma = rest.find(',').unwrap_or(rest.len());
+        // A value in quotes ends at the quote before the next comma or the end.
+        let quote = rest[..comma].find("=\"").map(|at| at + 2);
+        let end = match quote {
+            None => comma,
+            Some(start) => {
+                let is_end = |at: &usize| matches!(rest.as_bytes().get(at + 1), None | Some(b','));
+                let found = rest[start..].match_indices('"').map(|(at, _)| start + at).find(is_end);
+                found.ok_or_else(|| format!("the quote of `{}` does not end", &rest[..comma]))? + 1
+            }
+        };
+        options.push(rest[..end].trim());
+        rest = rest[end..].strip_prefix(',').unwrap_or("");
+    }
+    options.retain(|option| !option.is_empty());
+    Ok(options)
+}
+
+fn unquoted(value: &str) -> &str {
+    value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
+}
+
+/// A value as it is written in a list.
+fn quoted(value: &str) -> String {
+    if value.contains(',') || value.starts_with('"') { format!("\"{value}\"") } else { value.to_owned() }
 }
 
 /// The nearest of `words`, or all of them.

@@ -10,6 +10,7 @@ use seekless_lab::cleaning::{BINS, MakePolicy, Prepared, Simulation, distributio
 use serde_json::json;
 
 use super::caller::{Caller, Step, Terminal};
+use super::traces::describe;
 use super::{Done, Failure, WRONG_USAGE, output};
 
 /// Simulate how a log is cleaned, and compare policies
@@ -24,6 +25,7 @@ Examples:
   seekless clean greedy cost-benefit age-sort --pattern hot-and-cold --segment-blocks 512 --batch-blocks 2560
   seekless clean sepbit lifetime oracle --pattern zipf:skew=1 --utilisation 85 --histogram
   seekless clean greedy sepbit --pattern trace:file=sda.blktrace.0,times=5 --json
+  seekless clean greedy --pattern trace:file=my.csv --format csv:time=1:us,op=2,offset=3:B,length=4:B
 
 Exit codes: 0 simulated, 1 failed, 2 wrong usage"
 )]
@@ -35,6 +37,10 @@ pub(super) struct Args {
     /// In which order blocks are written, with options: zipf:skew=0.9
     #[arg(long, default_value = "uniform")]
     pattern: String,
+
+    /// The format of the trace of --pattern trace:file=..., if it cannot be detected; see `seekless trace formats`
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
 
     /// Blocks of data, 262144 if not given; not with a trace, which has its own
     #[arg(long, value_name = "COUNT")]
@@ -106,10 +112,17 @@ pub(super) fn run(args: &Args) -> Done {
         return Ok(0);
     }
     let mut results = Vec::new();
+    let mut is_described = false;
     for prepared in args.prepare()? {
         let terminal = Terminal::new(output::progress(0, "writes"), None);
         let result = args.simulate(&prepared, &terminal);
         terminal.clear();
+        // Every policy reads the same trace.
+        if let Some(import) = prepared.import()
+            && !std::mem::replace(&mut is_described, true)
+        {
+            describe(import);
+        }
         let (setup, outcome) = result?;
         match args.json {
             // At once, because the next may take long.
@@ -127,6 +140,10 @@ impl Args {
     /// The policies, parsed and checked.
     pub(super) fn prepare(&self) -> Result<Vec<Prepared>, Failure> {
         let wrong = |problem: String| Failure::new(problem).code(WRONG_USAGE);
+        if self.format.is_some() && self.pattern.split(':').next().is_none_or(|word| word.trim() != "trace") {
+            let problem = format!("--format is for --pattern trace:file=FILE, and the pattern is {}", self.pattern);
+            return Err(wrong(problem));
+        }
         let all = self.policies.iter().map(|policy| self.simulation(policy).prepare().map_err(wrong));
         let all: Vec<Prepared> = all.collect::<Result<_, _>>()?;
         if self.blocks.is_some() && all.iter().any(|prepared| prepared.trace().is_some()) {
@@ -158,7 +175,14 @@ impl Args {
     fn simulation(&self, policy: &str) -> Simulation {
         Simulation {
             policy: policy.to_owned(),
-            pattern: self.pattern.clone(),
+            pattern: match &self.format {
+                None => self.pattern.clone(),
+                // A list of options that may be empty.
+                Some(format) => match self.pattern.contains(':') {
+                    true => format!("{},format=\"{format}\"", self.pattern),
+                    false => format!("{}:format=\"{format}\"", self.pattern),
+                },
+            },
             blocks: self.blocks.unwrap_or(Simulation::default().blocks),
             segment_blocks: self.segment_blocks,
             utilisation_percent: self.utilisation,

@@ -69,3 +69,32 @@ fn errors_have_hints() {
         assert!(ended.err.contains(hint), "{arguments:?}: {}", ended.err);
     }
 }
+
+/// Aim: a trace of any format can be cleaned by, the lines that it does not use are said once, and each hint of an error works. Method: columns
+/// with a bad line, their description as an option and in the pattern.
+#[test]
+fn traces_are_described() {
+    let scratch = Scratch::new();
+    let mut text: String = (0..400).map(|n| format!("{n},w,{},4096\n", n * 37 % 64 * 4096)).collect();
+    text += "401,w,here,4096\n";
+    std::fs::write(scratch.path("a.csv"), text).expect("a file");
+    let run = |more: &[&str]| {
+        let words = [&["clean", "greedy", "cost-benefit", "--segment-blocks", "4", "--json"][..], more].concat();
+        scratch.run(&words)
+    };
+    let columns = "csv:time=1:us,op=2,offset=3:B,length=4:B";
+    let asked = run(&["--pattern", "trace:file=a.csv"]);
+    assert!(asked.code == 1 && asked.err.contains(&format!("--format '{columns}'")), "{}", asked.err);
+    let one = run(&["--pattern", "trace:file=a.csv", "--format", columns]);
+    assert_eq!(one.code, 0, "{}", one.err);
+    assert_eq!(one.err.matches("rejected: 1 x the offset is not a number, first line 401").count(), 1, "{}", one.err);
+    let pattern = format!("trace:file=a.csv,format=\"{columns}\"");
+    let other = run(&["--pattern", &pattern]);
+    assert_eq!((other.code, other.out), (0, one.out), "{}", other.err);
+    let bare = run(&["--pattern", &format!("trace:file=a.csv,format={columns}")]);
+    assert!(bare.code == 2 && bare.err.contains("Put a value with commas in quotes"), "{}", bare.err);
+    let none = run(&["--format", columns]);
+    assert!(none.code == 2 && none.err.contains("--format is for --pattern trace:file=FILE"), "{}", none.err);
+    let open = run(&["--pattern", "trace:file=\"a.csv"]);
+    assert!(open.code == 2 && open.err.contains("does not end"), "{}", open.err);
+}

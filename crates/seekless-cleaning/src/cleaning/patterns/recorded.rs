@@ -6,7 +6,7 @@ use super::{BATCH, Given, Key, Options, Pattern};
 
 pub(super) const KEYS: &[Key] = &[
     Key::new("file", "", "the trace, in any format of `seekless trace formats`"),
-    Key::new("format", "", "its format, if it cannot be detected"),
+    Key::new("format", "", "its format, if it cannot be detected; one with commas is in double quotes"),
     Key::new("times", "1", "how often it is repeated"),
 ];
 
