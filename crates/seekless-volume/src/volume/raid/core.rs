@@ -66,6 +66,13 @@ pub(super) struct Layout {
     pub(super) journal_always: bool,
 }
 
+impl Layout {
+    /// What describes the array lies in the sectors before it.
+    pub(super) fn metadata_end(&self) -> u64 {
+        self.journal_start + self.journal_sectors
+    }
+}
+
 /// State of the members.
 pub(super) struct State {
     pub(super) now: Vec<MemberState>,
@@ -148,6 +155,8 @@ pub(super) struct Core {
     pub(super) block_sectors: u64,
     /// Until then a member counts as short of space.
     pub(super) tight_until: Cell<Nanos>,
+    /// A member had no space for what it had provisioned.
+    pub(super) is_space_unproven: Cell<bool>,
     under_way: Cell<u64>,
     paused: Cell<bool>,
     resumed: Event,
@@ -227,6 +236,7 @@ impl Core {
             request_sectors_max,
             block_sectors,
             tight_until: Cell::new(Nanos::ZERO),
+            is_space_unproven: Cell::new(false),
             under_way: Cell::new(0),
             paused: Cell::new(false),
             resumed: Event::new(),
@@ -417,6 +427,23 @@ impl Core {
                 return Ok(());
             }
         }
+    }
+
+    /// At an opening: reading begins after all records but kept ones. For a host without space for the other copy of the bitmap,
+    /// which needs to be written only when members have changed.
+    pub(super) async fn begin_journal(&self) -> Result<(), DeviceError> {
+        debug_assert!(!self.is_unrecorded(), "A2: the members are as recorded");
+        self.flush_members().await?;
+        self.take_back().await?; // J5
+        self.write_superblocks(|_| self.journal.forget_all()).await
+    }
+
+    /// Gets space for what describes the array, where members have some: on a full host it can be used without that.
+    pub(super) async fn allocate_metadata(&self) {
+        let Some(layout) = &self.layout else { return };
+        let end = layout.metadata_end();
+        let members: Vec<Device> = self.in_use().into_iter().map(|member| self.device(member)).collect();
+        join_all(members.iter().map(|member| member.provision(Sector::ZERO, end))).await;
     }
 
     /// At an opening: raises the generation of all members in use by one more than a trusted member may be behind (A5).

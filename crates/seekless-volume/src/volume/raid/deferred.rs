@@ -15,6 +15,11 @@
 //! are kept, and whatever is computed from a unit is computed from the unit as it will be. A later write or discard of
 //! the same sectors replaces them.
 //!
+//! What goes through the journal cannot be taken back once there is a record of it. So it is refused before that: members provision
+//! the space first, and where one had no space for what it had provisioned, it is also tried by writing what is there. While there
+//! is little space, what does not change is in no record. What a record holds and a member lacks space for nevertheless, now or when
+//! the array is opened, is deferred with its record (J7).
+//!
 //! Invariants
 //!   S1  All deferred writes together have at most [`DEFERRED_BYTES_MAX`] bytes, apart from those that a record of the
 //!       journal holds: these have at most its size. Rows beyond the limit are out of sync instead: their parity is
@@ -28,8 +33,9 @@ use std::ops::Range;
 use futures_util::future::join_all;
 
 use super::core::Core;
+use super::journal::Open;
 use super::plan::{Method, RowPlan, xor};
-use super::request::{DeferredWrite, MemberWrite};
+use super::request::{DeferredWrite, MemberWrite, merge};
 use super::shape::Level;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector};
@@ -55,6 +61,95 @@ impl Core {
 
     pub(super) fn note_no_space(&self) {
         self.tight_until.set(self.rt.now() + TIGHT);
+    }
+
+    /// Gets space for `writes` before there is a record of them, as long as they can be refused (J7).
+    pub(super) async fn allocate(&self, writes: &[MemberWrite], at: Sector, length: u64) -> Result<(), DeviceError> {
+        let with_data: Vec<&MemberWrite> = writes.iter().filter(|write| write.data().is_some()).collect();
+        let results = join_all(with_data.iter().map(|write| {
+            let (device, at) = (self.device(write.member), Sector(write.at));
+            async move { device.provision(at, write.sectors).await }
+        }))
+        .await;
+        self.judge_allocation(with_data.iter().map(|write| write.member).zip(results), at, length)?;
+        if !self.is_space_unproven.get() || !self.is_tight() && !self.journal.has_kept() {
+            return Ok(());
+        }
+        let results = join_all(with_data.iter().map(|write| self.write_as_found(write))).await;
+        self.judge_allocation(with_data.iter().map(|write| write.member).zip(results), at, length)
+    }
+
+    /// Does the `writes` of a record, once more when the array is opened. What there is no space for is deferred.
+    pub(super) async fn replay(&self, writes: Vec<MemberWrite>, record: Open<'_>) -> Result<(), DeviceError> {
+        let rows: Vec<MemberWrite> = writes.iter().flat_map(|write| self.by_rows(write)).collect();
+        rows.iter().for_each(|part| self.supersede(self.row_of(part), part));
+        let (answer, lacking) = self.attempt(writes, WriteFlags::NONE, Sector::ZERO, 0).await;
+        let mut left = Vec::new();
+        for write in lacking {
+            left.extend(self.apply_in_part(write).await?);
+        }
+        if left.is_empty() {
+            return answer.or_else(|error| if is_no_space(&error) { Ok(()) } else { Err(error) });
+        }
+        self.defer(left, Some(record.keep()));
+        Ok(())
+    }
+
+    /// Does what there is space for of a write, where it changes something, and returns the rest.
+    async fn apply_in_part(&self, write: MemberWrite) -> Result<Vec<MemberWrite>, DeviceError> {
+        let block = self.block_sectors.max(BLOCK_SECTORS);
+        let mut left = Vec::new();
+        for part in self.changes_now(&write).await {
+            let end = part.at + part.sectors;
+            for from in (part.at..end).step_by(block as usize) {
+                let part = part.part(from..(from + block).min(end));
+                match part.apply(&self.device(write.member), WriteFlags::NONE).await {
+                    Ok(()) => {}
+                    Err(error) if is_no_space(&error) => left.push(part),
+                    Err(error) if self.fail(write.member, &error) => return Ok(Vec::new()),
+                    Err(error) => return Err(relocate(error, write.member, Sector::ZERO, 0)),
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// The parts of `write` that differ from what the member holds.
+    pub(super) async fn changes_now(&self, write: &MemberWrite) -> Vec<MemberWrite> {
+        let found = self.read_long(write.member, write.at, write.sectors).await;
+        match (found, write.data()) {
+            (Ok(found), Some(data)) => self.parts_that_differ(write, &found, data),
+            _ => vec![write.clone()],
+        }
+    }
+
+    /// Drops members that failed, and returns a lack of space.
+    fn judge_allocation(
+        &self,
+        results: impl Iterator<Item = (usize, Result<(), DeviceError>)>,
+        at: Sector,
+        length: u64,
+    ) -> Result<(), DeviceError> {
+        let mut answer = Ok(());
+        for (member, result) in results {
+            let Err(error) = result else { continue };
+            if is_no_space(&error) {
+                self.note_no_space();
+            } else if self.fail(member, &error) {
+                continue;
+            }
+            answer = Err(relocate(error, member, at, length));
+        }
+        answer
+    }
+
+    /// Writes what a member holds where `write` is to go: that shows whether there is space, and changes nothing.
+    async fn write_as_found(&self, write: &MemberWrite) -> Result<(), DeviceError> {
+        let Ok(found) = self.read_long(write.member, write.at, write.sectors).await else { return Ok(()) };
+        for part in merge(vec![MemberWrite::new(write.member, write.at, found.freeze())], self.request_sectors_max) {
+            part.apply(&self.device(write.member), WriteFlags::NONE).await?;
+        }
+        Ok(())
     }
 
     /// Defers writes that failed with `NoSpace`, under every row that they touch. `record` holds them.
@@ -212,8 +307,9 @@ impl Core {
                 }
             }
         }
-        self.state.borrow_mut().redo.remove(&row);
-        self.records_done(writes.iter().filter_map(|deferred| deferred.record).collect());
+        // A record may have got another number since (J7).
+        let done = self.state.borrow_mut().redo.remove(&row).unwrap_or_default();
+        self.records_done(done.writes.iter().filter_map(|deferred| deferred.record).collect());
         Ok(())
     }
 
@@ -371,11 +467,15 @@ impl Core {
         match (old, write.data()) {
             (Some(old), Some(data)) => {
                 let old = &old[bytes(write.at - self.shape.at(plan.row, plan.from), write.sectors)];
-                let parts = self.differences(old, data).into_iter();
-                parts.map(|part| write.part(write.at + part.start..write.at + part.end)).collect()
+                self.parts_that_differ(write, old, data)
             }
             _ => vec![write.clone()],
         }
+    }
+
+    fn parts_that_differ(&self, write: &MemberWrite, old: &[u8], data: &[u8]) -> Vec<MemberWrite> {
+        let parts = self.differences(old, data).into_iter();
+        parts.map(|part| write.part(write.at + part.start..write.at + part.end)).collect()
     }
 
     /// Makes the parity of a complete row, which is held, that of its data within a range of its units. False when it cannot.

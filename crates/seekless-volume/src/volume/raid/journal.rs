@@ -20,6 +20,11 @@
 //!   J6  A record is written, and reading begins later, only while the superblocks say what the members are. If the power
 //!       failed, a member whose failure is not recorded would be trusted: so what it may lack is in a record, with its
 //!       own units, and no number is used again that it may have for another record.
+//!   J7  Before a record is written, its members have space for its writes, as far as they can tell; without that, the caller is
+//!       refused instead. A record is kept when a member had no space nevertheless, and after a power cut that took what was
+//!       provisioned. A kept record does not hold up the ring: what is still to be done of it is written again as a newer one.
+//!   J8  What a record writes replaces what is deferred of the same sectors as soon as the record is durable. So what is written
+//!       again of a kept record is in no record in between.
 
 mod append;
 
@@ -138,6 +143,23 @@ impl Journal {
         }
     }
 
+    /// True while writes of a record wait for space.
+    pub(super) fn has_kept(&self) -> bool {
+        !self.state.borrow().kept.is_empty()
+    }
+
+    /// A record that was found when the array was opened is done again.
+    pub(super) fn reopen(&self, sequence: u64, position: u64) -> Open<'_> {
+        let mut state = self.state.borrow_mut();
+        debug_assert!(
+            state.tail.0 <= sequence && sequence < state.next.0,
+            "J3: what is found is not before the place where reading begins"
+        );
+        state.open.insert(sequence, position);
+        drop(state);
+        Open { journal: self, sequence }
+    }
+
     /// True while a record of other members than there are now may be read again (J4).
     pub(super) fn carries(&self) -> bool {
         self.state.borrow().carried > 0
@@ -150,21 +172,47 @@ impl JournalState {
         self.open.first_key_value().map_or(self.next, |(&sequence, &position)| (sequence, position))
     }
 
-    /// The place for `sectors` in a ring of `size`; `None` while they do not fit.
-    fn place(&self, sectors: u64, size: u64) -> Option<u64> {
+    /// Records that may be read are needed no more.
+    fn can_advance(&self) -> bool {
+        self.oldest().0 > self.tail.0
+    }
+
+    /// The oldest record, if it is kept.
+    fn oldest_kept(&self) -> Option<u64> {
+        let (sequence, _) = self.oldest();
+        self.kept.contains(&sequence).then_some(sequence)
+    }
+
+    /// The oldest record and those after it leave little of a ring of `size`: less than half, or too little for a copy of the
+    /// oldest, of `copy` sectors, behind another record of `sectors`.
+    fn is_held_up(&self, size: u64, copy: u64, sectors: u64) -> bool {
+        let (sequence, position) = self.oldest();
+        let to_end = if self.next.1 > position { 0 } else { size };
+        let then = |next, sectors| {
+            let then = JournalState { next, tail: (sequence, position), ..JournalState::default() };
+            then.place(sectors, size, false)
+        };
+        let other = then(self.next, sectors);
+        let has_room = other.and_then(|other| then((self.next.0 + 1, other + sectors), copy)).is_some();
+        !has_room || to_end + self.next.1 - position > size / 2
+    }
+
+    /// The place for `sectors` in a ring of `size`, or at its start alone; `None` while they do not fit.
+    fn place(&self, sectors: u64, size: u64, at_start: bool) -> Option<u64> {
         let (next, tail) = (self.next, self.tail);
-        let at_end = next.1 + sectors <= size;
+        let at_end = !at_start && next.1 + sectors <= size;
         if next.0 == tail.0 {
             return match at_end {
                 true => Some(next.1),
-                // J3: reading begins at the old place and continues at the start.
-                false => (sectors <= size).then_some(0),
+                // J3: reading begins at the old place and continues at the start. What is there is not longer than half of the
+                // ring, or ends before the old place.
+                false => (sectors <= size && (!at_start || sectors < next.1)).then_some(0),
             };
         }
         if next.1 > tail.1 {
             return if at_end { Some(next.1) } else { (sectors < tail.1).then_some(0) };
         }
-        (next.1 + sectors < tail.1).then_some(next.1)
+        (!at_start && next.1 + sectors < tail.1).then_some(next.1)
     }
 }
 
@@ -283,7 +331,7 @@ mod tests {
             let mut places: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
             for _ in 0..500 {
                 let sectors = 8 * rng.between(1, 4);
-                match state.place(sectors, SIZE) {
+                match state.place(sectors, SIZE, rng.chance(1, 4)) {
                     Some(position) => {
                         let sequence = state.next.0;
                         assert!(position + sectors <= SIZE);

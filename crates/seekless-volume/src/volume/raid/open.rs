@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::bitmap::{Bitmap, collect};
 use super::core::{Core, Layout, MemberState, MemberStateByte, State, still_known};
+use super::deferred::is_no_space;
 use super::journal::{FoundRecord, Journal, read_records};
 use super::rows::{Ranges, RowSet};
 use super::shape::{Level, Shape};
@@ -210,6 +211,7 @@ pub(super) async fn create(
     let array =
         build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0), (1, 0)), options);
     let core = array.core();
+    core.allocate_metadata().await;
     core.record(true).await.map_err(of_member(0))?;
     if core.in_use().len() < shape.members {
         return Err(ArrayError::Made);
@@ -561,13 +563,20 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
         // (B4): rows that may be inconsistent without them have been since before.
         core.outdate_copies(|state| state.recorded.clone_from(&state.now)).await.map_err(of_member(0))?;
     }
+    if !options.read_only {
+        core.allocate_metadata().await;
+    }
     for FoundRecord { position, image, holders, .. } in &records {
         let holders: Vec<usize> = holders.iter().map(|&holder| slots[holder]).collect();
         core.copy_record(*position, image, &holders).await.map_err(of_member(0))?;
     }
-    replay(&core, records).await?;
+    replay(&core, tail.0, records).await?;
     if changed || core.is_unrecorded() {
-        core.record(true).await.map_err(of_member(0))?;
+        match core.record(true).await {
+            Err(error) if is_no_space(&error) && !core.is_unrecorded() => core.begin_journal().await,
+            recorded => recorded,
+        }
+        .map_err(of_member(0))?;
     }
     Ok(array)
 }
@@ -669,10 +678,10 @@ async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape
     set
 }
 
-/// Replays the journal, in its order.
-async fn replay(core: &Rc<Core>, records: Vec<FoundRecord>) -> Result<(), ArrayError> {
+/// Replays the journal, whose first record has the number `first`, in its order. What has no space is deferred (J7).
+async fn replay(core: &Rc<Core>, first: u64, records: Vec<FoundRecord>) -> Result<(), ArrayError> {
     let end = core.shape.data_start + core.shape.rows * core.shape.unit;
-    for FoundRecord { writes, .. } in records {
+    for (sequence, FoundRecord { writes, position, .. }) in (first..).zip(records) {
         for write in &writes {
             let is_inside = write.member < core.shape.members
                 && write.at >= core.shape.data_start
@@ -685,8 +694,7 @@ async fn replay(core: &Rc<Core>, records: Vec<FoundRecord>) -> Result<(), ArrayE
         let in_use = core.in_use();
         let writes = writes.into_iter().filter(|write| in_use.contains(&write.member)).collect();
         let writes = super::request::merge(writes, core.request_sectors_max);
-        let done = core.perform(writes, WriteFlags::NONE, None, Sector::ZERO, 0).await;
-        done.map_err(of_member(0))?;
+        core.replay(writes, core.journal.reopen(sequence, position)).await.map_err(of_member(0))?;
     }
     Ok(())
 }

@@ -220,8 +220,9 @@ impl Core {
             .collect();
         // Decided once: while this waits, reading may begin behind what is carried.
         let journaled: Vec<u64> = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
+        let is_journaled = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
         let _mark = self.mark_needed(rows.iter().copied()).await?;
-        let (plans, read) = loop {
+        let (plans, read, writes, changed) = loop {
             let is_tight = self.is_tight();
             let plan_row = |(&row, fragments): (&u64, &Vec<Fragment>)| {
                 let aim = match self.layout.is_some() {
@@ -234,46 +235,45 @@ impl Core {
             };
             let plans: Vec<RowPlan> = fragments.iter().map(plan_row).collect();
             // A member may fail while it is read from; then a new plan is made.
-            if let Some(read) = self.read_plans(&plans, at, length).await? {
-                break (plans, read);
-            }
-        };
-        let writes = self.writes_of(&plans, &fragments, &read);
-        let record = match journaled.is_empty() {
-            false => {
-                let of_them = |write: &&MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
-                let recorded = writes.iter().filter(of_them).cloned().collect();
-                match self.append(&journaled, &merge(recorded, u64::from(u32::MAX))).await? {
-                    Some(record) => Some(record),
-                    None => return Ok(Written::Nothing),
+            let Some(read) = self.read_plans(&plans, at, length).await? else { continue };
+            let writes = self.writes_of(&plans, &fragments, &read);
+            let changed = match is_tight && !fua {
+                true => self.changed(&plans, &read, &writes).await,
+                false => writes.clone(),
+            };
+            let recorded: Vec<MemberWrite> = changed.iter().filter(|write| is_journaled(write)).cloned().collect();
+            match self.allocate(&recorded, at, length).await {
+                // Once more, without writing zeroes where there are some.
+                Err(error) if is_no_space(&error) && !is_tight => {}
+                done => {
+                    done?;
+                    break (plans, read, writes, changed);
                 }
             }
+        };
+        self.count_methods(&plans);
+        let recorded: Vec<MemberWrite> = changed.iter().filter(|write| is_journaled(write)).cloned().collect();
+        let record = match recorded.is_empty() {
+            false => match self.append(&journaled, &merge(recorded, u64::from(u32::MAX))).await? {
+                Some(record) => Some(record),
+                None => return Ok(Written::Nothing),
+            },
             true => None,
         };
         debug_assert!(
-            record.is_some() || rows.iter().all(|&row| !self.needs_journal(row)),
+            record.is_some() || !changed.iter().any(|write| self.needs_journal(self.row_of(write))),
             "J2: a row that lacks a data unit is written through the journal"
         );
         debug_assert!(
             rows.iter().all(|&row| !self.needs_mark(row) || self.is_marked(row)),
             "B1: the bit of a row's region is set until it is written"
         );
-        let flags = WriteFlags { fua };
-        let changed: Vec<MemberWrite> = match self.is_tight() && !fua {
-            true => {
-                let of_plan = |write: &MemberWrite| {
-                    let at = plans.iter().position(|plan| plan.row == self.row_of(write))?;
-                    let can_be_left = !self.state.borrow().redo.contains_key(&plans[at].row);
-                    can_be_left.then(|| self.changes(&plans[at], &read[at], write))
-                };
-                writes.iter().flat_map(|write| of_plan(write).unwrap_or_else(|| vec![write.clone()])).collect()
-            }
-            false => writes.clone(),
-        };
-        let merged = merge(changed, self.request_sectors_max);
-        let (answer, lacking) = self.attempt(merged, flags, at, length).await;
         let was_deferred: BTreeSet<u64> =
             rows.iter().copied().filter(|row| self.state.borrow().redo.contains_key(row)).collect();
+        let is_recorded = |write: &&MemberWrite| record.is_some() && is_journaled(write);
+        writes.iter().filter(is_recorded).for_each(|write| self.supersede(self.row_of(write), write)); // J8
+        let merged = merge(changed, self.request_sectors_max);
+        let (answer, lacking) = self.attempt(merged, WriteFlags { fua }, at, length).await;
         writes.iter().for_each(|write| self.supersede(self.row_of(write), write));
         if !lacking.is_empty() {
             let lacking = self.defer_recorded(&lacking, &journaled, record);
@@ -343,7 +343,27 @@ impl Core {
         self.write_superblocks(|_| ()).await
     }
 
-    fn row_of(&self, write: &MemberWrite) -> u64 {
+    /// Of `writes`, what differs from what was `read` before, or from what is read here. All of it in rows that are read as they will
+    /// be.
+    async fn changed(&self, plans: &[RowPlan], read: &[Vec<Buf>], writes: &[MemberWrite]) -> Vec<MemberWrite> {
+        let mut changed = Vec::new();
+        for write in writes {
+            let row = self.row_of(write);
+            let plan = plans.iter().zip(read).find(|(plan, _)| plan.row == row);
+            changed.extend(match plan {
+                Some((plan, read)) if !self.state.borrow().redo.contains_key(&row) => {
+                    match plan.reads.contains(&write.member) {
+                        true => self.changes(plan, read, write),
+                        false => self.changes_now(write).await,
+                    }
+                }
+                _ => vec![write.clone()],
+            });
+        }
+        changed
+    }
+
+    pub(super) fn row_of(&self, write: &MemberWrite) -> u64 {
         (write.at - self.shape.data_start) / self.shape.unit
     }
 
@@ -353,6 +373,7 @@ impl Core {
         let is_recorded = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
         let (recorded, others): (Vec<MemberWrite>, Vec<MemberWrite>) = by_rows.partition(is_recorded);
         if !recorded.is_empty() {
+            self.is_space_unproven.set(true);
             self.defer(recorded, record.map(Open::keep));
         }
         others
@@ -416,6 +437,17 @@ impl Core {
         Ok(Some(plans.iter().map(|plan| bufs.by_ref().take(plan.reads.len()).collect()).collect()))
     }
 
+    fn count_methods(&self, plans: &[RowPlan]) {
+        for plan in plans {
+            count(match plan.method {
+                Method::FullStripe => &self.counts.full_stripes,
+                Method::ReadModifyWrite => &self.counts.read_modify_writes,
+                Method::ReconstructWrite => &self.counts.reconstruct_writes,
+                Method::Bare | Method::Recover => &self.counts.degraded_writes,
+            });
+        }
+    }
+
     /// New data and new parity, for the usable members.
     fn writes_of(
         &self,
@@ -426,12 +458,6 @@ impl Core {
         let mut writes = Vec::new();
         for (plan, read) in plans.iter().zip(read) {
             let fragments = &fragments[&plan.row];
-            count(match plan.method {
-                Method::FullStripe => &self.counts.full_stripes,
-                Method::ReadModifyWrite => &self.counts.read_modify_writes,
-                Method::ReconstructWrite => &self.counts.reconstruct_writes,
-                Method::Bare | Method::Recover => &self.counts.degraded_writes,
-            });
             for fragment in fragments {
                 let member = self.shape.member(plan.row, fragment.index);
                 if self.holds(member, plan.row) {
@@ -610,6 +636,8 @@ impl Core {
             return discarded.map(|()| Written::All);
         }
         let parts: Vec<MemberWrite> = writes.iter().flat_map(|write| self.by_rows(write)).collect();
+        let is_recorded = |part: &&MemberWrite| journaled.binary_search(&self.row_of(part)).is_ok();
+        parts.iter().filter(is_recorded).for_each(|part| self.supersede(self.row_of(part), part)); // J8
         let (answer, lacking) = self.attempt(writes, WriteFlags::NONE, at, sectors * SECTOR_BYTES).await;
         parts.iter().for_each(|part| self.supersede(self.row_of(part), part));
         if !lacking.is_empty() {

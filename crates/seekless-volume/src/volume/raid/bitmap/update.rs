@@ -124,6 +124,9 @@ impl Core {
                 // Erases any superblock of an earlier array.
                 device.write(Sector(at), Data::zeroes(BLOCK_BYTES as usize), WriteFlags::FUA).await?;
             }
+            if let Some(layout) = &self.layout {
+                let _ = device.provision(Sector::ZERO, layout.metadata_end()).await; // As for the others.
+            }
             let (set, epoch) = (self.bitmap.state.borrow().set.clone(), self.bitmap.epoch());
             for (at, block) in self.bitmap_blocks(&set, epoch) {
                 device.write(Sector(at), block, WriteFlags::FUA).await?;

@@ -3,7 +3,8 @@
 use futures_util::future::join_all;
 
 use super::super::core::{Core, MemberState, count};
-use super::super::request::MemberWrite;
+use super::super::deferred::is_no_space;
+use super::super::request::{MemberWrite, merge};
 use super::Open;
 use crate::codec::crc32c_append;
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
@@ -20,22 +21,35 @@ impl Core {
         rows: &[u64],
         writes: &[MemberWrite],
     ) -> Result<Option<Open<'_>>, DeviceError> {
-        let Some(layout) = self.layout else { unreachable!("only arrays with metadata have a journal") };
         debug_assert!(!writes.is_empty(), "J2: a record has what it is written for");
         debug_assert!(self.writes_under_way() > 0, "A2: who appends a record counts as a write under way");
-        let entries: Vec<RecordEntry> = writes.iter().map(MemberWrite::entry).collect();
-        let head = head_sectors(entries.len());
-        let payload: Vec<&Data> = writes.iter().filter_map(MemberWrite::data).collect();
-        let payload_sectors = payload.iter().map(|data| data.len() as u64).sum::<u64>() / SECTOR_BYTES;
-        // Records begin at blocks, whatever their length, as members may have large ones.
-        let sectors = (head + payload_sectors).next_multiple_of(BLOCK_SECTORS);
         let _gate = self.journal.gate.enter().await;
         self.take_back().await?;
-        let Some(position) = self.room(sectors, layout.journal_sectors).await? else { return Ok(None) };
-        if rows.iter().any(|&row| !self.needs_journal(row)) {
-            return Ok(None); // While this waited, reading has begun behind all that was carried. It would not wait for this record.
+        let mut at_start = false;
+        loop {
+            let Some(position) = self.room(record_sectors(writes), at_start).await? else { return Ok(None) };
+            if rows.iter().any(|&row| !self.needs_journal(row)) {
+                return Ok(None); // While this waited, reading has begun behind all that was carried. It would not wait for this record.
+            }
+            debug_assert!(!self.is_unrecorded(), "J6: a record is of members whose state is recorded");
+            match self.write_record(position, writes).await {
+                // At its start, the ring has been written before: a sparse member may have space there alone.
+                Err(error) if is_no_space(&error) && record_sectors(writes) < position && !at_start => {
+                    self.take_back().await?;
+                    at_start = true;
+                }
+                written => return written.map(|sequence| Some(Open { journal: &self.journal, sequence })),
+            }
         }
-        debug_assert!(!self.is_unrecorded(), "J6: a record is of members whose state is recorded");
+    }
+
+    /// Writes a record of `writes` to this place of the ring, and returns its number.
+    async fn write_record(&self, position: u64, writes: &[MemberWrite]) -> Result<u64, DeviceError> {
+        let Some(layout) = self.layout else { unreachable!("only arrays with metadata have a journal") };
+        let entries: Vec<RecordEntry> = writes.iter().map(MemberWrite::entry).collect();
+        let (head, payload_sectors) = head_and_payload_sectors(writes);
+        let sectors = record_sectors(writes);
+        let payload: Vec<&Data> = writes.iter().filter_map(MemberWrite::data).collect();
         let sequence = self.journal.state.borrow().next.0;
         debug_assert!(
             position == 0 || position == self.journal.state.borrow().next.1,
@@ -78,7 +92,42 @@ impl Core {
         }
         let other = state.open.insert(sequence, position);
         debug_assert!(other.is_none(), "J1: a record has a number of its own");
-        Ok(Some(Open { journal: &self.journal, sequence }))
+        Ok(sequence)
+    }
+
+    /// The oldest record, where it is kept and in the way of another one of `sectors`, with what is still to be done of it.
+    fn in_the_way(&self, sectors: u64, size: u64) -> Option<(u64, Vec<MemberWrite>)> {
+        let oldest = self.journal.state.borrow().oldest_kept()?;
+        let state = self.state.borrow();
+        let deferred = state.redo.values().flat_map(|row| &row.writes).filter(|one| one.record == Some(oldest));
+        let writes = merge(deferred.map(|deferred| deferred.write.clone()).collect(), u64::from(u32::MAX));
+        let is_held_up = self.journal.state.borrow().is_held_up(size, record_sectors(&writes), sectors);
+        (is_held_up && !writes.is_empty()).then_some((oldest, writes)) // Nothing is left of it when the array has stopped.
+    }
+
+    /// Writes `writes`, which are still to be done of the kept record with the number `old`, again as a newer one at `position` (J7).
+    /// False when there is no space for that.
+    async fn write_again(&self, old: u64, writes: &[MemberWrite], position: u64) -> Result<bool, DeviceError> {
+        debug_assert!(self.journal.gate.is_held(), "J1: one record is written after the other");
+        let is_of_old = |record: Option<u64>| record == Some(old);
+        let new = match self.write_record(position, writes).await {
+            Err(error) if is_no_space(&error) => return self.take_back().await.map(|()| false),
+            written => written?,
+        };
+        self.journal.state.borrow_mut().kept.insert(new);
+        let mut state = self.state.borrow_mut();
+        let deferred = state.redo.values_mut().flat_map(|row| &mut row.writes);
+        let mut is_needed = false;
+        for deferred in deferred.filter(|deferred| is_of_old(deferred.record)) {
+            deferred.record = Some(new);
+            is_needed = true;
+        }
+        drop(state);
+        // In the meantime, all of it may have been done or replaced.
+        for done in if is_needed { vec![old] } else { vec![new] } {
+            self.journal.done(done);
+        }
+        Ok(true)
     }
 
     /// Writes the record to two members, or to one where the array tolerates no further failure.
@@ -204,22 +253,43 @@ impl Core {
             .collect()
     }
 
-    /// Waits until there is room for `sectors` and returns the place (J3); `None` when the state of the members must be
-    /// recorded first (J6).
-    async fn room(&self, sectors: u64, size: u64) -> Result<Option<u64>, DeviceError> {
+    /// Waits until there is room for `sectors`, anywhere or at the start of the ring, and returns the place (J3); `None` when the
+    /// state of the members must be recorded first (J6).
+    async fn room(&self, sectors: u64, at_start: bool) -> Result<Option<u64>, DeviceError> {
+        let size = self.layout.map_or(0, |layout| layout.journal_sectors);
+        // Each is written again once at most.
+        let mut to_be_written_again = self.journal.state.borrow().kept.len();
         loop {
             if self.is_unrecorded() {
                 return Ok(None);
             }
-            if let Some(position) = self.journal.state.borrow().place(sectors, size) {
-                return Ok(Some(position));
+            let in_the_way = if to_be_written_again > 0 { self.in_the_way(sectors, size) } else { None };
+            let position = {
+                let state = self.journal.state.borrow();
+                match &in_the_way {
+                    Some((_, writes)) => state.place(record_sectors(writes), size, false),
+                    None => state.place(sectors, size, at_start),
+                }
+            };
+            match (in_the_way, position) {
+                (Some((kept, writes)), Some(position)) => {
+                    let is_written = self.write_again(kept, &writes, position).await?;
+                    to_be_written_again = if is_written { to_be_written_again - 1 } else { 0 };
+                    continue;
+                }
+                (None, Some(position)) => return Ok(Some(position)),
+                (Some(_), None) if !self.journal.state.borrow().can_advance() => {
+                    to_be_written_again = 0;
+                    continue;
+                }
+                (_, None) => {}
             }
             let ended = self.journal.ended.wait();
-            let (oldest, tail, is_kept) = {
+            let (oldest, is_kept) = {
                 let state = self.journal.state.borrow();
-                (state.oldest(), state.tail, state.kept.contains(&state.oldest().0))
+                (state.oldest(), state.oldest_kept().is_some())
             };
-            if oldest.0 > tail.0 {
+            if self.journal.state.borrow().can_advance() {
                 // Everything before the oldest open record has been written, and now becomes durable.
                 self.flush_members().await?;
                 if self.is_unrecorded() {
@@ -235,6 +305,18 @@ impl Core {
             ended.await;
         }
     }
+}
+
+/// Sectors of the head of a record of `writes`, and of its payload.
+fn head_and_payload_sectors(writes: &[MemberWrite]) -> (u64, u64) {
+    let payload = writes.iter().filter_map(MemberWrite::data).map(|data| data.len() as u64).sum::<u64>();
+    (head_sectors(writes.len()), payload / SECTOR_BYTES)
+}
+
+/// Sectors of a record of `writes`. Records begin at blocks, whatever their length, as members may have large ones.
+fn record_sectors(writes: &[MemberWrite]) -> u64 {
+    let (head, payload) = head_and_payload_sectors(writes);
+    (head + payload).next_multiple_of(BLOCK_SECTORS)
 }
 
 /// Writes `data` with `fua`, in requests that the device takes.

@@ -8,6 +8,7 @@ mod full;
 mod life;
 mod open;
 mod readings;
+mod recorded;
 mod rewriting;
 mod unreadable;
 mod unrecorded;

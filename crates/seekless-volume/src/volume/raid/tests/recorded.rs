@@ -1,0 +1,376 @@
+//! Aim: on a full host the journal does not fill with what has no space, and an array with such a record can be opened and used.
+//! Method: members on one host that is filled, and members behind fault rules, which do not show a lack of space before
+//! something is written; many more requests than the journal has room for.
+
+use super::faults::{Members, SECTORS, after_a_cut};
+use super::*;
+use crate::rng::Rng;
+use crate::testing::parts::parts;
+use crate::testing::volumes::full_host::Host;
+use crate::volume::format::bitmap_start;
+
+const BLOCK: u64 = 8;
+
+/// Bytes that each sector of a block may hold.
+type Model = BTreeMap<u64, Vec<u8>>;
+
+async fn write(array: &Array, at: u64, byte: u8) -> Result<(), DeviceError> {
+    array.write(Sector(at), Data::from_slice(&[byte; 4096]), WriteFlags::NONE).await
+}
+
+async fn compare_blocks(array: &Array, model: &Model, what: &str) {
+    for (&at, may) in model {
+        let read = array.read(Sector(at), Buf::dirty(4096)).await;
+        let read = read.unwrap_or_else(|error| panic!("{what}: sector {at}: {error}"));
+        // A write that was refused or under way may be there in part.
+        assert!(read.iter().all(|byte| may.contains(byte)), "{what}: sector {at} holds {}, not {may:?}", read[0]);
+    }
+}
+
+/// What has space can be written as often as wanted while other writes are refused, and what is discarded makes room; killed at
+/// any moment, the array is opened on the full host.
+#[test]
+fn refused_writes_leave_the_journal_its_room() {
+    let refused = Cell::new(0);
+    for seed in 0..24 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let members = rng.between(3, 4);
+            let journal = if seed % 2 == 0 { JournalUse::Always } else { JournalUse::Degraded };
+            let name = format!("seed {seed}: {members} members, {journal:?}");
+            let options = ArrayOptions { journal, degraded: true, ..small(Level::Parity).unit(64) };
+            let mut host = Host::new(members * 4 * MIB);
+            let whole: Device = host.clone();
+            let created = Array::create(&rt, parts(&whole, members), &options, UUID, Contents::Zeroes).await;
+            let mut array = created.unwrap();
+            if seed % 2 == 1 {
+                array.give_up((seed / 2 % members) as usize).await.unwrap();
+            }
+            let row_sectors = array.core.shape.row_sectors();
+            let synced = |row: u64| [row * row_sectors, (row + 1) * row_sectors - BLOCK];
+            let mut now: Model = (0..6).flat_map(synced).map(|at| (at, vec![1])).collect();
+            for &at in now.keys() {
+                write(&array, at, 1).await.unwrap();
+            }
+            array.flush().await.unwrap();
+            host.fill();
+            for life in 0..2 {
+                host.room.set(rng.below(8));
+                host.kill_after(rng.below(2000));
+                let mut at_kill = None;
+                for step in 0..400u64 {
+                    let what = format!("{name}, life {life}, step {step}");
+                    let byte = (2 + step % 200) as u8;
+                    let row = rng.below(6);
+                    let from = rng.between(1, row_sectors / BLOCK - 2);
+                    let blocks = if rng.chance(1, 2) { 1 } else { row_sectors / BLOCK - 1 - from };
+                    let new = Data::from_slice(&vec![byte; (blocks * BLOCK * SECTOR_BYTES) as usize]);
+                    match array.write(Sector(row * row_sectors + from * BLOCK), new, WriteFlags::NONE).await {
+                        Ok(()) => {}
+                        Err(DeviceError::NoSpace { .. }) => refused.set(refused.get() + 1),
+                        Err(error) => panic!("{what}: {error}"),
+                    }
+                    let at = *rng.pick(&synced(row));
+                    now.entry(at).or_default().push(byte);
+                    write(&array, at, byte).await.unwrap_or_else(|error| panic!("{what}: what has space: {error}"));
+                    if at_kill.is_none() && host.has_been_killed() {
+                        at_kill = Some(now.clone());
+                    }
+                    now.insert(at, vec![byte]);
+                    match rng.below(24) {
+                        0 => {
+                            let discarded =
+                                array.discard(Sector(row * row_sectors + BLOCK), row_sectors - 2 * BLOCK).await;
+                            discarded.unwrap_or_else(|error| panic!("{what}: a discard: {error}"));
+                        }
+                        1 => array.flush().await.unwrap(),
+                        2 => compare_blocks(&array, &now, &what).await,
+                        _ => {}
+                    }
+                }
+                compare_blocks(&array, &now, &name).await;
+                array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
+                drop(array);
+                host = host.killed();
+                now = at_kill.unwrap_or(now);
+                let whole: Device = host.clone();
+                let given = parts(&whole, members).into_iter().map(Some).collect();
+                let opened = Array::open(&rt, given, &options).await;
+                array = opened.unwrap_or_else(|error| panic!("{name}: killed in life {life}: {error}"));
+                compare_blocks(&array, &now, &format!("{name}: after life {life}")).await;
+            }
+            host.free(1 << 20);
+            for (&at, may) in &mut now {
+                write(&array, at, 99).await.unwrap();
+                *may = vec![99];
+            }
+            array.flush().await.unwrap();
+            assert!(array.core.state.borrow().redo.is_empty(), "{name}: nothing waits any more");
+            array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
+            if journal == JournalUse::Always {
+                assert_eq!(array.scrub().await, Ok(0), "{name}");
+                assert!(array.status().is_healthy(), "{name}");
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+    assert!(refused.get() > 2000, "{refused:?}");
+}
+
+/// The same where a member shows a lack of space only when it is written to: a record can be kept then, and an array that has
+/// one is opened, used, closed and opened again as long as there is no space, and no write is done twice or forgotten.
+#[test]
+fn an_array_with_a_kept_record_is_opened() {
+    let (kept, refused) = (Cell::new(0), Cell::new(0));
+    for seed in 0..40 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let mut members = Members::new(&rt, 3, seed);
+            let journal = if seed % 2 == 0 { JournalUse::Always } else { JournalUse::Degraded };
+            let options = ArrayOptions { journal, degraded: true, ..small(Level::Parity) };
+            let name = format!("seed {seed}, {journal:?}");
+            let mut array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            if seed % 2 == 1 {
+                array.give_up(seed as usize / 2 % 3).await.unwrap();
+            }
+            let (rows, length) = (6, shape.row_sectors());
+            // In some rows, the last sectors have no space on a member.
+            let lacking: Vec<(u64, usize)> = (0..rows)
+                .flat_map(|row| (0..3).map(move |member| (row, member)))
+                .filter(|_| rng.chance(1, 3))
+                .collect();
+            let fill = |members: &Members| {
+                for &(row, member) in &lacking {
+                    let last = Sector(shape.at(row, 5))..Sector(shape.at(row, 0) + shape.unit);
+                    members.faults[member].add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(last));
+                }
+            };
+            fill(&members);
+            let mut model: Vec<Vec<u8>> = vec![vec![0]; (rows * length) as usize];
+            for life in 0..4 {
+                for step in 1..60u8 {
+                    let what = format!("{name}, life {life}, step {step}");
+                    let at = rng.below(rows * length);
+                    let sectors = rng.between(1, 6).min(rows * length - at);
+                    let range = at as usize..(at + sectors) as usize;
+                    let byte = life * 60 + step;
+                    let data = Data::from_slice(&vec![byte; (sectors * SECTOR_BYTES) as usize]);
+                    let written = array.write(Sector(at), data, WriteFlags::FUA).await;
+                    model[range].iter_mut().for_each(|may| match &written {
+                        Ok(()) => *may = vec![byte],
+                        Err(_) => may.push(byte),
+                    });
+                    match &written {
+                        Ok(()) => {}
+                        Err(DeviceError::NoSpace { .. }) => refused.set(refused.get() + 1),
+                        Err(error) => panic!("{what}: {error}"),
+                    }
+                    // The first sectors of each row have space.
+                    let at = rng.below(rows) * length;
+                    let byte = byte.wrapping_add(1);
+                    let written = array.write(Sector(at), Data::from_slice(&[byte; 512]), WriteFlags::FUA).await;
+                    written.unwrap_or_else(|error| panic!("{what}: what has space: {error}"));
+                    model[at as usize] = vec![byte];
+                    let copy = match step % 10 {
+                        0 => after_a_cut(&rt, &members.memories, &options).await,
+                        _ => array.clone(),
+                    };
+                    let read = copy.read(Sector(0), Buf::dirty(model.len() * 512)).await.unwrap();
+                    for (sector, (read, may)) in read.chunks(512).zip(&model).enumerate() {
+                        let is_allowed = may.iter().any(|byte| read == [*byte; 512]);
+                        assert!(is_allowed, "{what}: sector {sector} holds {}, not {may:?}", read[0]);
+                    }
+                }
+                let is_kept = !array.core.state.borrow().redo.is_empty();
+                kept.set(kept.get() + usize::from(is_kept));
+                // Closed or killed, and opened where there is still no space.
+                if rng.chance(1, 2) {
+                    array.flush().await.unwrap();
+                    array.release().await.unwrap();
+                }
+                drop(array);
+                let copies = members.memories.iter();
+                let copies =
+                    copies.map(|memory| Rc::new(Memory::from_image(memory.geometry().bytes(), memory.image())));
+                members = Members::around(&rt, copies.collect(), seed);
+                fill(&members);
+                let opened = Array::open(&rt, members.devices().into_iter().map(Some).collect(), &options).await;
+                array = opened.unwrap_or_else(|error| panic!("{name}: opened after life {life}: {error}"));
+            }
+            members.faults.iter().for_each(|fault| fault.clear());
+            array.flush().await.unwrap();
+            assert!(array.core.state.borrow().redo.is_empty(), "{name}");
+            array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
+            if journal == JournalUse::Always {
+                assert_eq!(array.scrub().await, Ok(0), "{name}");
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+    assert!(kept.get() > 20 && refused.get() > 200, "{kept:?} {refused:?}");
+}
+
+/// A kept record does not hold up the journal. Method: one record that is kept throughout; many more writes to other rows than
+/// the journal has room for, and power cuts.
+#[test]
+fn a_kept_record_does_not_fill_the_journal() {
+    for seed in 0..8 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, seed);
+            let options = ArrayOptions { journal: JournalUse::Always, ..small(Level::Parity) };
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            let length = shape.row_sectors();
+            let unit = Sector(shape.at(seed % 3, 0))..Sector(shape.at(seed % 3, 0) + shape.unit);
+            members.faults[1].add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(unit));
+            let row = Data::from_slice(&vec![9; (length * SECTOR_BYTES) as usize]);
+            array.write(Sector(seed % 3 * length), row, WriteFlags::NONE).await.unwrap_err();
+            assert_eq!(array.core.state.borrow().redo.len(), 1);
+            for step in 0..400u64 {
+                let at = (3 + step % 5) * length;
+                let byte = step as u8;
+                let data = Data::from_slice(&vec![byte; 6 * 512]);
+                let written = array.write(Sector(at + step % 7), data, WriteFlags::FUA).await;
+                written.unwrap_or_else(|error| panic!("seed {seed}, step {step}: {error}"));
+                if step % 20 == 0 {
+                    let reopened = after_a_cut(&rt, &members.memories, &options).await;
+                    let read = reopened.read(Sector(at + step % 7), Buf::dirty(6 * 512)).await.unwrap();
+                    assert!(read.iter().all(|found| *found == byte), "seed {seed}, step {step}");
+                    let read =
+                        reopened.read(Sector(seed % 3 * length), Buf::dirty(length as usize * 512)).await.unwrap();
+                    assert!(read.iter().all(|found| *found == 9), "seed {seed}, step {step}: the kept record");
+                    assert_eq!(reopened.scrub().await, Ok(0), "seed {seed}, step {step}");
+                }
+            }
+            assert_eq!(array.core.state.borrow().redo.len(), 1);
+            members.faults.iter().for_each(|fault| fault.clear());
+            array.flush().await.unwrap();
+            assert!(array.core.state.borrow().redo.is_empty());
+            assert_eq!(array.scrub().await, Ok(0), "seed {seed}");
+            array.check().await.unwrap();
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// What replaces a part of a kept record is not undone by it when that is written again. Method: writers of one row, of which a
+/// sector has no space, and of others, at the same time and on slow members; then there is space while they go on.
+#[test]
+fn what_replaces_a_kept_record_stays() {
+    for seed in 0..12 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Members::new(&rt, 3, seed);
+            let options = ArrayOptions { journal: JournalUse::Always, ..small(Level::Parity) };
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            let length = shape.row_sectors();
+            let slow = Effect::Delay(Nanos(1)..=Nanos(20_000));
+            let data = Sector(shape.data_start)..Sector(SECTORS);
+            let full = shape.member(0, 0);
+            let mut expected = [9; 8];
+            for round in 0..12u8 {
+                members.faults[full].add(
+                    Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace)
+                        .within(Sector(shape.at(0, 0))..Sector(shape.at(0, 1))),
+                );
+                members.faults.iter().for_each(|fault| {
+                    fault.add(Rule::new(Kinds::WRITE, When::Always, slow.clone()).within(data.clone()));
+                });
+                array.core.is_space_unproven.set(false); // Otherwise, the write is refused before there is a record.
+                let row = Data::from_slice(&vec![9; (length * SECTOR_BYTES) as usize]);
+                array.write(Sector(0), row, WriteFlags::NONE).await.unwrap_err();
+                assert!(array.core.journal.has_kept());
+                expected.fill(9);
+                let mut rng = Rng::new(u64::from(round));
+                let others: Vec<u64> = (0..60).map(|_| rng.between(1, 9)).collect();
+                let fill_the_ring = async {
+                    for (index, row) in others.iter().enumerate() {
+                        let data = Data::from_slice(&[round; 4 * 512]);
+                        array.write(Sector(row * length + index as u64 % 4), data, WriteFlags::NONE).await.unwrap();
+                    }
+                };
+                let replace = async {
+                    for step in 0..20u64 {
+                        let at = 1 + step % 7;
+                        let byte = 10 * round + step as u8;
+                        array.write(Sector(at), Data::from_slice(&[byte; 512]), WriteFlags::FUA).await.unwrap();
+                        expected[at as usize] = byte;
+                        if step % 5 == 4 {
+                            let reopened = after_a_cut(&rt, &members.memories, &options).await;
+                            let read = reopened.read(Sector(1), Buf::dirty(7 * 512)).await.unwrap();
+                            let found: Vec<u8> = read.chunks(512).map(|sector| sector[0]).collect();
+                            assert_eq!(found, expected[1..], "seed {seed}, round {round}, step {step}");
+                            assert_eq!(reopened.scrub().await, Ok(0), "seed {seed}, round {round}, step {step}");
+                        }
+                    }
+                };
+                let make_space = async {
+                    rt.sleep(Nanos(rng.below(400_000))).await;
+                    members.faults[full].clear();
+                    let late = Effect::Delay(Nanos(1)..=Nanos(200_000));
+                    members.faults[full].add(Rule::new(Kinds::WRITE, When::Always, late).within(data.clone()));
+                    array.flush().await.unwrap();
+                };
+                futures_util::future::join3(fill_the_ring, replace, make_space).await;
+                members.faults.iter().for_each(|fault| fault.clear());
+                array.flush().await.unwrap();
+                assert!(!array.core.journal.has_kept(), "seed {seed}, round {round}");
+            }
+            array.check().await.unwrap();
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// Where the ring has space at its start alone, it is used there; where the other copy of the bitmap has none, the array is opened.
+#[test]
+fn metadata_without_space_is_done_without() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let members = Members::new(&rt, 3, 1);
+        let options = ArrayOptions { journal: JournalUse::Always, ..small(Level::Parity) };
+        let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+        let (layout, length) = (array.core.layout.unwrap(), array.core.shape.row_sectors());
+        let end = Sector(layout.journal_start + layout.journal_sectors);
+        let middle = Sector(layout.journal_start + layout.journal_sectors / 2);
+        let next_copy = Sector(bitmap_start((array.core.bitmap.epoch() + 1) % 2, layout.bitmap_sectors));
+        let fill = |members: &Members| {
+            for (fault, range) in members
+                .faults
+                .iter()
+                .flat_map(|fault| [(fault, middle..end), (fault, next_copy..next_copy + layout.bitmap_sectors)])
+            {
+                fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(range.clone()));
+                fault.add(Rule::new(Kinds::PROVISION, When::Always, Effect::NoSpace).within(range));
+            }
+        };
+        fill(&members);
+        for step in 0..200u64 {
+            let data = Data::from_slice(&vec![step as u8; 3 * 512]);
+            array.write(Sector(step % 6 * length), data, WriteFlags::NONE).await.unwrap();
+        }
+        drop(array);
+        let copies = members.memories.iter();
+        let copies = copies.map(|memory| Rc::new(Memory::from_image(memory.geometry().bytes(), memory.image())));
+        let members = Members::around(&rt, copies.collect(), 1);
+        fill(&members);
+        for _ in 0..2 {
+            let given = members.devices().into_iter().map(Some).collect();
+            let array = Array::open(&rt, given, &options).await.unwrap();
+            array.check().await.unwrap();
+            assert_eq!(array.scrub().await, Ok(0));
+            array.write(Sector(0), Data::from_slice(&[1; 512]), WriteFlags::NONE).await.unwrap();
+        }
+    };
+    executor.block_on(run).unwrap();
+}
