@@ -149,7 +149,7 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
     }
     run(&mut check).await?;
     let counts = check_counts(&mut check);
-    let is_doubtful = !check.fs.state.borrow().log.exact && !check.result.errors.is_empty();
+    let is_doubtful = check.fs.doubts_tables() && !check.result.errors.is_empty();
     // When something cannot be read, an orphan only seems to be missing, and stays on the list.
     let orphans = check.orphans_differ && check.uncounted == 0;
     let repairable = counts || orphans || is_doubtful || !check.wrong.is_empty() || !check.overlong.is_empty();
@@ -160,6 +160,7 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
     let found = find::find_volume(&device).await?;
     let lfs = super::recovered(rt, device, Options::default(), &found).await?;
+    lfs.forget_unreachable_tables().await?;
     let mut check = Check::new(lfs.clone(), false, Segments::default());
     run(&mut check).await?;
     take_counts(&mut check)?;
@@ -225,17 +226,25 @@ impl Lfs {
         Ok(was != is)
     }
 
-    /// Recounts what the usage table counts, when the table cannot be trusted (V4).
+    /// Recounts what the usage table counts, and what the list of orphans names, when one of them cannot be trusted (V4).
     ///
     /// # Errors
     /// `Corrupt` when the volume is too damaged to be written to.
     pub(super) async fn count_if_doubtful(&self) -> FsResult<()> {
-        if self.state.borrow().log.exact {
+        if !self.doubts_tables() {
             return Ok(());
         }
+        self.forget_unreachable_tables().await?;
         let mut check = Check::new(self.this(), false, Segments::default());
         check_internal(&mut check).await?;
         check_inodes(&mut check).await?;
+        if !self.state.borrow().log.orphans_known && !check.look_for_names().await? {
+            self.warn(
+                "orphan list: not all names can be read, so files that were removed while they were in use may take space until fsck \
+                 repairs the volume"
+                    .to_string(),
+            );
+        }
         take_counts(&mut check)
     }
 }
@@ -292,6 +301,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
         }
         // Damage elsewhere casts no doubt on a table that was exact and that covers all that was found.
         state.log.exact = is_whole || !is_exceeded;
+        state.log.orphans_known = true;
     }
     if differing > 0 {
         let segments = counted(differing, "segment");

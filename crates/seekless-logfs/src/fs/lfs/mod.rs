@@ -39,6 +39,7 @@ mod segment_reader;
 mod segments;
 mod state;
 mod storage;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod victims;

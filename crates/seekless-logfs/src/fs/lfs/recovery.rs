@@ -133,7 +133,9 @@ impl Lfs {
             ));
         }
         if !self.state.borrow().end_is_plausible() {
-            self.doubt("segment usage table: the segment where the log continues has too many live bytes".to_string());
+            self.doubt_usage(
+                "segment usage table: the segment where the log continues has too many live bytes".to_string(),
+            );
         }
         let mut state = self.state.borrow_mut();
         state.log.written_sequence = state.log.end.sequence;
@@ -152,65 +154,6 @@ impl Lfs {
         }
         let released = state.log.segments.let_go(older);
         released.into_iter().for_each(|segment| state.log.segments.put_back(segment, false));
-        Ok(())
-    }
-
-    /// Records that the usage table cannot be trusted, and why.
-    fn doubt(&self, why: String) {
-        cover("lfs: a mount does not believe the usage table");
-        let was_exact = std::mem::replace(&mut self.state.borrow_mut().log.exact, false);
-        if was_exact {
-            self.warn(why);
-        }
-    }
-
-    pub(super) async fn load_tables(&self, expected_live: u64) -> FsResult<()> {
-        let blocks = self.state.borrow().log.segments.table_blocks();
-        let mut unread = Vec::new();
-        for block in 0..blocks {
-            let bytes = match self.run(|state| state.block(BlockId::data(USAGE_INO, block))).await {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => continue,
-                Err(error) if error.is_of_one_place() => {
-                    unread.push(block);
-                    self.doubt(format!("segment usage table: {error}"));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let loaded = self.state.borrow_mut().log.segments.load_block(block, &bytes);
-            if let Err(segment) = loaded {
-                unread.push(block);
-                self.doubt(format!("segment usage table: segment {segment}: it has more live bytes than it can hold"));
-            }
-        }
-        {
-            let mut state = self.state.borrow_mut();
-            let (segment, next_segment) = (state.log.end.segment, state.log.end.next_segment);
-            state.log.segments.loaded(&unread);
-            state.log.segments.take(segment);
-            state.log.segments.take(next_segment);
-        }
-        let live = self.state.borrow().log.segments.live_bytes;
-        if live != expected_live {
-            self.doubt(format!(
-                "segment usage table: its segments hold {live} live bytes, the checkpoint says {expected_live}"
-            ));
-        }
-        let slots = self.state.borrow().inodes.get(&ORPHAN_INO).map_or(0, |known| known.inode.size / 8) as usize;
-        if slots as u64 > self.state.borrow().log.layout.ino_end() {
-            return Err(FsError::corrupt("orphan list", "checkpoint", "it has more entries than there can be inodes"));
-        }
-        let mut orphans = Vec::with_capacity(slots);
-        for block in 0..slots.div_ceil(ORPHANS_PER_BLOCK) as u64 {
-            let bytes = self.run(|state| state.block(BlockId::data(ORPHAN_INO, block))).await?;
-            let bytes = bytes.unwrap_or_else(|| Buf::zeroed(BLOCK_BYTES).freeze());
-            orphans.extend(bytes.chunks_exact(8).map(|raw| Ino(crate::codec::get_at(raw, 0).unwrap_or(0))));
-        }
-        orphans.truncate(slots);
-        let orphans = Orphans::from_slots(orphans)
-            .map_err(|ino| FsError::corrupt("orphan list", "volume", format_args!("inode {ino} occurs twice")))?;
-        self.state.borrow_mut().log.orphans = orphans;
         Ok(())
     }
 
@@ -597,7 +540,7 @@ impl Lfs {
         state.log.end = end;
         drop(guard);
         if let Some(segment) = doubtful {
-            self.doubt(format!(
+            self.doubt_usage(format!(
                 "segment usage table: what the log adds to segment {segment} and frees in it is impossible"
             ));
         }

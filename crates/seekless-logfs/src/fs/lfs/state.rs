@@ -112,6 +112,8 @@ pub(super) struct Segmented {
     /// The usage table is exact (G2). False when a release that counted wrongly wrote the volume, or when the table is
     /// damaged.
     pub exact: bool,
+    /// The list of orphans is what was stored. False when part of it could not be read.
+    pub orphans_known: bool,
     pub in_flight_bytes: u64,
     /// Every partial segment before this one has been written to the device.
     pub written_sequence: u64,
@@ -159,6 +161,7 @@ impl Segmented {
             checkpoint_serial: 0,
             slots: [0; 2],
             exact: true,
+            orphans_known: true,
             in_flight_bytes: 0,
             written_sequence: end.sequence,
             durable_sequence: end.sequence,
@@ -260,20 +263,21 @@ impl Orphans {
         }
     }
 
-    /// Rebuilds the table from the blocks of the orphan file.
-    ///
-    /// # Errors
-    /// The inode number that occurs twice.
-    pub(super) fn from_slots(slots: Vec<Ino>) -> Result<Orphans, Ino> {
-        let mut orphans = Orphans { slots, ..Orphans::default() };
-        for (slot, &ino) in orphans.slots.iter().enumerate() {
-            if ino == Ino(0) {
-                orphans.free.push(Reverse(slot));
-            } else if orphans.index.insert(ino, slot).is_some() {
-                return Err(ino);
+    /// Rebuilds the table from the blocks of the orphan file. Also returns the inode numbers that occurred more than once;
+    /// their first places count.
+    pub(super) fn from_slots(slots: Vec<Ino>) -> (Orphans, Vec<Ino>) {
+        let (mut orphans, mut repeated) = (Orphans { slots, ..Orphans::default() }, Vec::new());
+        for (slot, entry) in orphans.slots.iter_mut().enumerate() {
+            if *entry != Ino(0) && orphans.index.contains_key(entry) {
+                repeated.push(std::mem::replace(entry, Ino(0)));
+                orphans.dirty_blocks.insert((slot / ORPHANS_PER_BLOCK) as u64);
+            }
+            match *entry {
+                Ino(0) => orphans.free.push(Reverse(slot)),
+                ino => drop(orphans.index.insert(ino, slot)),
             }
         }
-        Ok(orphans)
+        (orphans, repeated)
     }
 }
 

@@ -311,6 +311,18 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
         Ok(())
     }
 
+    /// Reads the directories for their names alone. Returns whether all names are known: what cannot be read casts no doubt on the
+    /// counts, and leaves the names unknown.
+    pub(in crate::fs) async fn look_for_names(&mut self) -> FsResult<bool> {
+        let before = self.uncounted;
+        if before == 0 {
+            self.check_directories().await?;
+        }
+        self.knows_names &= self.uncounted == 0;
+        self.uncounted = before;
+        Ok(self.knows_names)
+    }
+
     /// Every block of a directory must be the leaf that its number names (D1): the lookup by hash finds only leaves
     /// that no other leaf hides.
     async fn check_leaves(&mut self, ino: Ino) -> FsResult<()> {

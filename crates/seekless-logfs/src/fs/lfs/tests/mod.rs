@@ -15,6 +15,7 @@ mod model;
 mod read_ahead;
 mod space;
 mod stamps;
+mod tables;
 mod victims;
 
 use std::rc::Rc;
