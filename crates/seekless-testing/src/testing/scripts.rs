@@ -131,6 +131,12 @@ pub const SCRIPTS: &[Script] = &[
                fsyncdir /b; fsyncdir /a; rename-whiteout-noreplace /a/d /b/d; fsyncdir /a; sync",
     },
     Script {
+        name: "replace an empty directory and leave a whiteout",
+        setup: "mkdir /o 755; mkdir /n 755",
+        body: "unlink /o/d; mkdir /o/d 755; create /o/d/f 644; write /o/d/f 0+5000 #1; unlink /n/d/f; mkdir /n/d 755; unlink /x; \
+               mkdir /x 755; mkdir /y 755; sync; rename-whiteout /o/d /n/d; fsyncdir /n; fsyncdir /o; rename-whiteout /x /y; fsyncdir /",
+    },
+    Script {
         name: "link a file that had no name",
         setup: "create /keep 644",
         body: "unlink /t; fsyncdir /; tmpfile @0 / 600; write @0 0+9000 #1; fsync @0; tmpfile @1 / 600; write @1 0+70000 #2; fsync @1; \

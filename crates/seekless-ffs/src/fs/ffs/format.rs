@@ -4,7 +4,7 @@
 //! volumes are accepted; others are recognised and refused by name.
 
 pub use super::numbers::{FragNo, GroupNo, InodeNo};
-use crate::fs::{FileKind, FsError, FsResult};
+use crate::fs::{FileKind, FsError, FsResult, WHITEOUT};
 use crate::units::WallTime;
 
 /// Where the superblock of UFS1 is, and how long it can be.
@@ -279,6 +279,11 @@ impl Inode {
         self.kind() == Some(FileKind::Directory)
     }
 
+    /// Whether this is what a rename leaves for an overlay (`RENAME_WHITEOUT`).
+    pub fn is_whiteout(&self) -> bool {
+        self.kind() == Some(WHITEOUT.kind()) && self.device() == 0 && self.nlink > 0
+    }
+
     pub fn atime(&self) -> WallTime {
         get_time(self.atime, self.atime_nanos)
     }
@@ -358,6 +363,20 @@ pub fn dirent_type(kind: FileKind) -> u8 {
 /// Type of the new name of a directory while its old name still exists: if a crash leaves both, this one stays. It is
 /// 4.4BSD's `DT_WHT`, which is not the type of any inode.
 pub const DIRENT_MOVED: u8 = 14;
+
+/// Type of the old name of a directory that leaves a whiteout: if a crash leaves both names, the other one stays, and this
+/// one becomes the whiteout, whose inode is on the volume by then. It is not the type of any inode either.
+pub const DIRENT_LEFT: u8 = 15;
+
+/// Whether an entry of this type refers to a directory.
+pub fn is_directory_type(kind: u8) -> bool {
+    kind == dirent_type(FileKind::Directory) || is_rename_mark(kind)
+}
+
+/// Whether this type says how far the rename of a directory has come.
+pub fn is_rename_mark(kind: u8) -> bool {
+    kind == DIRENT_MOVED || kind == DIRENT_LEFT
+}
 
 pub fn kind_of_dirent(kind: u8) -> Option<FileKind> {
     FileKind::from_mode(u32::from(kind) << 12)

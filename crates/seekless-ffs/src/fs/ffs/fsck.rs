@@ -22,6 +22,7 @@ mod names;
 mod superblock;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 pub(super) use superblock::volume_of_copy;
 
@@ -407,10 +408,23 @@ impl Check<'_> {
         Ok(raw)
     }
 
-    /// Writes the repaired blocks that are new, or the others.
+    /// Writes the repaired blocks that are new, or what changed of the others: the rest of a block whose write was torn may
+    /// have no storage below.
     async fn write_changed(&self, fresh: bool) -> FsResult<()> {
         for (&at, bytes) in self.changed.iter().filter(|(at, _)| self.fresh.contains(at) == fresh) {
-            write_bytes(self.device, self.layout.sector(at), Data::from_slice(bytes), WriteFlags::NONE).await?;
+            let first = self.layout.sector(at);
+            let old = match fresh {
+                true => None,
+                false => Some(rescue(self.device, first, bytes.len() as u64 / SECTOR_BYTES).await?),
+            };
+            let is_same = |range: Range<usize>| {
+                old.as_ref().is_some_and(|old| old.lost.is_empty() && old.bytes[range.clone()] == bytes[range])
+            };
+            let data = Data::from_slice(bytes);
+            for range in differing(bytes.len(), self.device.geometry().block_bytes as usize, is_same) {
+                let at = first + range.start as u64 / SECTOR_BYTES;
+                write_bytes(self.device, at, data.slice(range), WriteFlags::NONE).await?;
+            }
         }
         Ok(())
     }
@@ -421,17 +435,17 @@ impl Check<'_> {
         if !marked.is_empty() {
             self.device.flush().await?;
         }
+        self.changed.clear(); // It is on the volume.
         for name in marked {
-            let is_there = |other: &Name| (other.at, other.offset) == (name.at, name.offset);
+            let is_there = |other: &Name| (other.at, other.offset, other.ino) == (name.at, name.offset, name.ino);
             if !self.directories.get(&name.directory).is_some_and(|names| names.iter().any(is_there)) {
-                continue; // It was the one that went.
+                continue; // It was the one that went, or became a whiteout.
             }
             let mut block = self.read(name.at, name.frags).await?;
             block[name.offset + 6] = dirent_type(FileKind::Directory);
-            write_bytes(self.device, self.layout.sector(name.at), Data::from_slice(&block), WriteFlags::NONE).await?;
             self.write(name.at, block);
         }
-        Ok(())
+        self.write_changed(false).await
     }
 
     /// Puts repaired inodes into their blocks.
@@ -447,4 +461,18 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+/// The longest runs of `bytes` in which no piece of `piece` bytes is the same.
+fn differing(bytes: usize, piece: usize, is_same: impl Fn(Range<usize>) -> bool) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for start in (0..bytes).step_by(piece) {
+        let range = start..bytes.min(start + piece);
+        match runs.last_mut() {
+            _ if is_same(range.clone()) => {}
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => runs.push(range),
+        }
+    }
+    runs
 }

@@ -65,7 +65,8 @@ impl Renaming<'_> {
         self.moves_up() && self.target.is_none()
     }
 
-    /// Of two names of a directory the marked one survives a crash: the new one, unless a whiteout replaces the old one.
+    /// Of two names of a directory the new one survives a crash. The new one is marked as moved, or the old one as one
+    /// that becomes a whiteout.
     fn marks_old(&self) -> bool {
         self.source.is_directory() && self.left.is_some()
     }
@@ -93,7 +94,7 @@ impl Renaming<'_> {
         }
         // 0. The mark.
         if self.marks_old()
-            && let Err(error) = ffs.mark_name(from.dir, from.name, source.ino, DIRENT_MOVED).await
+            && let Err(error) = ffs.mark_name(from.dir, from.name, source.ino, DIRENT_LEFT).await
         {
             self.take_mark_back().await?;
             return Err(error);
@@ -165,6 +166,8 @@ impl Renaming<'_> {
         if self.adds_to_parent() {
             needs.push(Need { ino: to.dir, complete: false });
         }
+        // A repair that finds both names needs the whiteout.
+        needs.extend(self.left.map(|left| Need::of(left, dirent_type(WHITEOUT.kind()))));
         let Some(target) = self.target else {
             return ffs.enter(to.dir, to.name, (source.ino, mark), &needs).await;
         };
@@ -243,7 +246,7 @@ impl Renaming<'_> {
     async fn leave(&self, left: InodeNo, record: u64, links: &[(InodeNo, u16)]) -> FsResult<()> {
         let Renaming { ffs, from, source, .. } = *self;
         let changed = ffs.step(|state| {
-            let old = (source.ino, if self.marks_old() { DIRENT_MOVED } else { dirent_type(source.kind) });
+            let old = (source.ino, if self.marks_old() { DIRENT_LEFT } else { dirent_type(source.kind) });
             let new = NamedInode { ino: left, kind: WHITEOUT.kind() }.entry();
             let needs = [Need::of(left, new.1)];
             let after = After { needs: &needs, records: &[record], ..After::default() };

@@ -10,8 +10,14 @@ use super::super::format::*;
 use super::super::group;
 use super::{Cause, Check, Name};
 use crate::codec;
+use crate::device::DeviceError;
 use crate::fs::{FileKind, FsResult};
 use crate::units::SECTOR_BYTES;
+
+/// Free blocks that a full host may refuse, which takes up to ten milliseconds for each, before only those with content are
+/// tried, and the number of those that are looked at.
+const REFUSED_MAX: u32 = 16;
+const BLOCKS_LOOKED_AT: u32 = 1 << 16;
 
 /// Directories tried.
 const DIRECTORIES_MAX: u32 = 100;
@@ -93,7 +99,7 @@ impl Check<'_> {
         if let Some(name) = root.iter().find(|name| name.name == title) {
             return Ok(self.inodes.get(&name.ino).is_some_and(Inode::is_directory).then_some(name.ino));
         }
-        let (Some(ino), Some(at)) = (self.free_inode(), self.free_block()) else {
+        let (Some(ino), Some(at)) = (self.free_inode(), self.free_block().await?) else {
             self.lost.number = DIRECTORIES_MAX; // None of the others could be created either.
             return Ok(None);
         };
@@ -164,7 +170,7 @@ impl Check<'_> {
             Some(&old) if (old == FragNo::NONE) == (used == 0) => old,
             _ => return Ok(None),
         };
-        let Some(new) = self.free_block() else { return Ok(None) };
+        let Some(new) = self.free_block().await? else { return Ok(None) };
         let mut block = if used > 0 { self.read(old, frags).await? } else { Vec::new() };
         block.truncate(used);
         block.resize(whole as usize, 0);
@@ -242,18 +248,39 @@ impl Check<'_> {
     }
 
     /// A block that no file uses; if possible one that nothing on the volume points to either, since such a pointer
-    /// would lead to the new content after a cut.
-    fn free_block(&mut self) -> Option<FragNo> {
+    /// would lead to the new content after a cut. Where the storage below is allocated on demand, the block has some.
+    async fn free_block(&mut self) -> FsResult<Option<FragNo>> {
+        let unclaimed = self.free_in(|check| &check.claimed, self.lost.claimed_blocks).await?;
+        self.lost.claimed_blocks = unclaimed.map_or(self.layout.size / self.layout.frag, |at| at.0 / self.layout.frag);
+        match unclaimed {
+            Some(at) => Ok(Some(at)),
+            None => self.free_in(|check| &check.used, 0).await,
+        }
+    }
+
+    /// The first block from `first` on of which a map has no fragment, and which can be written. On a full host, many may
+    /// have to be looked at; those with content have storage.
+    async fn free_in(&self, map: impl Fn(&Self) -> &[u8], mut first: u32) -> FsResult<Option<FragNo>> {
         let frag = self.layout.frag;
-        let without = |map: &[u8], first: u32| {
-            let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map, one.0));
+        let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map(self), one.0));
+        let mut refused = 0;
+        for _ in 0..BLOCKS_LOOKED_AT {
             let mut all = (first..self.layout.size / frag).map(|block| FragNo(block * frag));
-            all.find(|&at| self.layout.is_data(at, frag) && is_free(at))
-        };
-        let unclaimed = without(&self.claimed, self.lost.claimed_blocks);
-        let found = unclaimed.or_else(|| without(&self.used, 0));
-        self.lost.claimed_blocks = unclaimed.map_or(self.layout.size / frag, |at| at.0 / frag);
-        found
+            let Some(at) = all.find(|&at| self.layout.is_data(at, frag) && is_free(at)) else { return Ok(None) };
+            if !self.options.repair {
+                return Ok(Some(at));
+            }
+            let (sector, bytes) = (self.layout.sector(at), self.layout.block_bytes as usize);
+            if refused < REFUSED_MAX || self.read_derived(sector, bytes).await?.iter().any(|&byte| byte != 0) {
+                match self.device.provision(sector, bytes as u64 / SECTOR_BYTES).await {
+                    Ok(()) => return Ok(Some(at)),
+                    Err(DeviceError::NoSpace { .. }) => refused += 1,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            first = at.0 / frag + 1;
+        }
+        Ok(None)
     }
 
     /// Claims a whole block for new content. Repairs of what was there before are not written any more.

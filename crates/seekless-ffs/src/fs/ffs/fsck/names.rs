@@ -6,7 +6,7 @@ use super::super::format::*;
 use super::lost::add_entry;
 use super::{Cause, Check, Name};
 use crate::codec;
-use crate::fs::{FileKind, FsError, FsResult};
+use crate::fs::{FileKind, FsError, FsResult, WHITEOUT};
 
 impl Check<'_> {
     /// Addresses of the blocks of a directory, with their fragments, up to the first hole.
@@ -157,6 +157,7 @@ impl Check<'_> {
     /// Counts names, and removes those of inodes that do not exist.
     pub(super) async fn follow_names(&mut self) -> FsResult<()> {
         let all: Vec<Name> = self.directories.values().flatten().cloned().collect();
+        let mut leaving = Vec::new();
         for name in all {
             if name.name == b"." {
                 *self.names.entry(name.ino).or_insert(0) += 1;
@@ -186,7 +187,7 @@ impl Check<'_> {
                 continue;
             }
             if target.is_directory() {
-                if name.kind == DIRENT_MOVED {
+                if is_rename_mark(name.kind) {
                     // A rename had come this far; the inode with the old name no longer keeps it.
                     self.problem(format!("directory {directory}: {shown:?} is marked as moved; settled"), Cause::Leak);
                     self.marked.push(name.clone());
@@ -194,17 +195,16 @@ impl Check<'_> {
                 let earlier = self.parents.get(&ino).cloned();
                 if ino == ROOT_INO || earlier.is_some() {
                     // A crash while a directory is renamed leaves both names.
-                    let newer = name.kind == DIRENT_MOVED && ino != ROOT_INO;
                     let (gone, kept) = match earlier {
-                        Some(earlier) if newer => (earlier, Some(name)),
+                        Some(earlier) if ino != ROOT_INO && is_newer(&name, &earlier) => (earlier, Some(name)),
                         _ => (name, None),
                     };
-                    let shown = String::from_utf8_lossy(&gone.name).into_owned();
-                    let text =
-                        format!("directory {}: {shown:?} is a second name of directory {ino}; removed", gone.directory);
-                    self.problem(text, if ino == ROOT_INO { Cause::Damage } else { Cause::Leak });
                     self.renamed.insert(ino);
-                    self.erase(&gone).await?;
+                    if ino != ROOT_INO && gone.kind == DIRENT_LEFT {
+                        leaving.push(gone);
+                    } else {
+                        self.remove_second(&gone).await?;
+                    }
                     if let Some(kept) = kept {
                         self.parents.insert(ino, kept);
                     }
@@ -214,7 +214,43 @@ impl Check<'_> {
             }
             *self.names.entry(ino).or_insert(0) += 1;
         }
+        for name in leaving {
+            self.finish_leaving(name).await?;
+        }
         self.check_types().await
+    }
+
+    /// Removes the second name of a directory.
+    async fn remove_second(&mut self, name: &Name) -> FsResult<()> {
+        let (shown, ino) = (String::from_utf8_lossy(&name.name).into_owned(), name.ino);
+        let text = format!("directory {}: {shown:?} is a second name of directory {ino}; removed", name.directory);
+        self.problem(text, if ino == ROOT_INO { Cause::Damage } else { Cause::Leak });
+        self.erase(name).await
+    }
+
+    /// The old name of a directory that has its new one becomes the whiteout that the rename made. Any whiteout without a
+    /// name is as good as another.
+    async fn finish_leaving(&mut self, name: Name) -> FsResult<()> {
+        let named = |ino: &InodeNo| self.names.get(ino).is_some_and(|&names| names > 0);
+        let whiteout = self.inodes.iter().find(|(ino, inode)| inode.is_whiteout() && !named(ino)).map(|(&ino, _)| ino);
+        let Some(whiteout) = whiteout else { return self.remove_second(&name).await };
+        let (shown, ino) = (String::from_utf8_lossy(&name.name).into_owned(), name.ino);
+        let text = format!(
+            "directory {}: {shown:?} is a second name of directory {ino}, the old one; now it is the whiteout {whiteout}",
+            name.directory
+        );
+        self.problem(text, Cause::Leak);
+        let kind = dirent_type(WHITEOUT.kind());
+        let entries = self.directories.get_mut(&name.directory).into_iter().flatten();
+        for entry in entries.filter(|entry| (entry.at, entry.offset) == (name.at, name.offset)) {
+            (entry.ino, entry.kind) = (whiteout, kind);
+        }
+        *self.names.entry(whiteout).or_insert(0) += 1;
+        let mut block = self.read(name.at, name.frags).await?;
+        codec::put_at(&mut block, name.offset, whiteout);
+        block[name.offset + 6] = kind;
+        self.write(name.at, block);
+        Ok(())
     }
 
     /// What makes the target of a symbolic link impossible: it is empty, or cannot be a path, because writes in the
@@ -252,7 +288,7 @@ impl Check<'_> {
                 _ => self.inodes.get(&name.ino).and_then(Inode::kind),
             };
             let Some(kind) = kind.map(dirent_type) else { continue };
-            if name.kind != kind && name.kind != 0 && name.kind != DIRENT_MOVED {
+            if name.kind != kind && name.kind != 0 && !is_rename_mark(name.kind) {
                 let (shown, found) = (String::from_utf8_lossy(&name.name).into_owned(), name.kind);
                 let text = format!(
                     "directory {}: {shown:?} has type {found}, and its inode {kind}; corrected",
@@ -278,6 +314,11 @@ impl Check<'_> {
         self.write(name.at, block);
         Ok(())
     }
+}
+
+/// Whether of two names of a directory, `name` is the one that a rename made.
+fn is_newer(name: &Name, other: &Name) -> bool {
+    name.kind == DIRENT_MOVED || other.kind == DIRENT_LEFT && name.kind != DIRENT_LEFT
 }
 
 /// Keeps the entries of a chunk up to the first invalid one.

@@ -43,11 +43,6 @@ struct Earlier {
     moved: Vec<InodeNo>,
 }
 
-/// Whether an entry of this type is a directory's.
-fn is_directory_type(kind: u8) -> bool {
-    kind == dirent_type(FileKind::Directory) || kind == DIRENT_MOVED
-}
-
 fn chunk_of(offset: u64) -> u64 {
     offset / DIR_CHUNK_BYTES as u64
 }

@@ -1,7 +1,9 @@
 //! Aim and method: as in `testing::volumes::full_host`, with FFS in the file itself.
 
 use super::crash::Checked;
+use super::lost::{self, REPAIR};
 use super::*;
+use crate::device::WriteFlags;
 use crate::rng::Rng;
 use crate::testing::environment::replay;
 use crate::testing::volumes::full_host::{self, Host, cuts::FullLives};
@@ -164,4 +166,57 @@ fn cuts_on_a_full_host() {
 fn cuts_of_soft_updates_on_a_full_host() {
     let promise = Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE };
     cuts("cuts_of_soft_updates_on_a_full_host", Metadata::Softdep, promise);
+}
+
+/// Aim: a repair on a full host. Method: a directory inode that reached the volume alone, in a block of inodes whose other half
+/// never got storage, as a torn write leaves it.
+#[test]
+fn a_repair_writes_only_what_changes() {
+    simulate(1, async |rt| {
+        let host = Host::new(64 * MIB);
+        let device: Device = host.clone();
+        mkfs(&rt, &device, &MkfsOptions { frag_bytes: 4096, ..small_groups() }).await.unwrap();
+        let layout = info(&device).await.unwrap().layout;
+        let ino = InodeNo(layout.ino_end().0 - 1);
+        let (block, offset) = layout.inode_place(ino);
+        let sector = layout.sector(block) + offset as u64 / SECTOR_BYTES;
+        let mut raw = device.read(sector, Buf::zeroed(SECTOR_BYTES as usize)).await.unwrap();
+        let mode = FileKind::Directory.mode_bits() as u16 | 0o755;
+        Inode { mode, nlink: 2, ..Inode::FREE }.encode(&mut raw[offset % SECTOR_BYTES as usize..]);
+        device.write(sector, raw.freeze(), WriteFlags::NONE).await.unwrap();
+        let blocks = layout.sector(block).0 / 8..layout.sector(block).0 / 8 + 2;
+        assert_eq!(blocks.filter(|&block| host.has(block)).count(), 1, "the other half has no storage");
+        host.fill();
+        let found = fsck(&rt, &device, REPAIR).await.unwrap();
+        assert!(found.problems.iter().any(|problem| problem.text.contains("has no entries")), "{found:?}");
+        assert_clean(&rt, &device).await;
+    });
+}
+
+/// Aim: a repair on a full host gives files their names back where there is storage. Method: a directory that was lost; the
+/// blocks before its own have never been written.
+#[test]
+fn a_repair_finds_room_for_lost_and_found() {
+    const FILES: usize = 1500;
+    simulate(1, async |rt| {
+        let host = Host::new(64 * MIB);
+        let device: Device = host.clone();
+        mkfs(&rt, &device, &small_groups()).await.unwrap();
+        let layout = info(&device).await.unwrap().layout;
+        lost::lose_directory(&rt, &device, FILES, async |_| {}).await;
+        let is_hole = |block: u32| {
+            let at = FragNo(block * layout.frag);
+            layout.is_data(at, layout.frag) && !host.has(layout.sector(at).0 / 8)
+        };
+        assert!((0..layout.size / layout.frag).any(is_hole));
+        host.fill();
+        let found = fsck(&rt, &device, REPAIR).await.unwrap();
+        // The new names are longer than the old ones, and only what has been written before has storage.
+        let first = found.reconnected;
+        assert!(first > FILES as u64 / 2, "{first} of {FILES} files found their names");
+        host.free(100);
+        let found = fsck(&rt, &device, REPAIR).await.unwrap();
+        assert_eq!(first + found.reconnected, FILES as u64 + 1, "with the directory below");
+        assert_clean(&rt, &device).await;
+    });
 }

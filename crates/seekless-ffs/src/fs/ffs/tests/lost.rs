@@ -5,14 +5,15 @@ use super::*;
 use crate::device::WriteFlags;
 use crate::fs::ffs::state::inner;
 
-const REPAIR: FsckOptions = FsckOptions { repair: true, only_after_crash: false, reconnect: true, trust_order: false };
+pub(super) const REPAIR: FsckOptions =
+    FsckOptions { repair: true, only_after_crash: false, reconnect: true, trust_order: false };
 
 fn content(number: usize) -> Vec<u8> {
     format!("file {number} ").repeat(1 + number % 90).into_bytes()
 }
 
 /// Fills `/d` with files and a directory with a file, then clears the inode of `/d` on the volume.
-async fn lose_directory(rt: &Rt, device: &Device, files: usize, before: impl AsyncFnOnce(&Client)) {
+pub(super) async fn lose_directory(rt: &Rt, device: &Device, files: usize, before: impl AsyncFnOnce(&Client)) {
     let ffs = mount(rt.clone(), device.clone(), Options { use_reserve: true, ..Options::default() }).await.unwrap();
     let client = Client::new(ffs.clone());
     client.mkdir(b"/d").await.unwrap();
