@@ -420,6 +420,9 @@ impl ChunkedLayer {
 
     /// True when the file has neither a name nor a user, so that its changes in memory are useless.
     pub(super) async fn is_gone(&self, file: OpenFile<'_>) -> bool {
+        if file.borrow().has_no_link_count {
+            return false;
+        }
         let gone = file.by_inode().getattr().await.is_ok_and(|attr| attr.links == 0);
         if gone {
             let mut file = file.borrow_mut();

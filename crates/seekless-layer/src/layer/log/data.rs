@@ -353,7 +353,9 @@ impl ChunkedLayer {
             self.forget_chunks(&mut file, 0);
             file.drop_everything();
             file.touch(self.rt.wall());
-            file.is_rewritten |= file.size > 0;
+            if file.size > 0 {
+                file.rewriters.get_or_insert_default();
+            }
             file.size = 0;
             return Ok(());
         }

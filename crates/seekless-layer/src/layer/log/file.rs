@@ -10,14 +10,14 @@
 //!   L3  From before the layer's first write, `times` are those that the file must have; a commit restores them below.
 //!       They stay as long as the node does: attributes that were read below during the write may be shown later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::evidence::Evidence;
-use super::format::{Commit, Entry, FileRecord, RECORD_ALIGN, RECORDS_START, kinds};
+use super::format::{Commit, Entry, FileRecord, RECORD_ALIGN, RECORDS_START, UNCOMMITTED_GENERATION_MAX, kinds};
 use super::index::Index;
 use super::space::{Extent, Space};
-use crate::fs::{Attr, FsError, FsResult};
+use crate::fs::{Attr, FsError, FsResult, Handle};
 use crate::units::{SECTOR_BYTES, WallTime};
 
 /// What a lower file was found to be.
@@ -121,8 +121,9 @@ pub(super) struct File {
     /// The last commit is provisional: it was written without a sync before it, and a write-back confirms it. Once it is
     /// durable a provisional one can follow it.
     pub(super) is_provisional: bool,
-    /// The file was truncated to nothing and has not been closed since: the new content replaces the old as a whole.
-    pub(super) is_rewritten: bool,
+    /// The file was truncated to nothing: the new content replaces the old as a whole. These handles have truncated or
+    /// written it since; the close of the last of them ends that.
+    pub(super) rewriters: Option<BTreeSet<Handle>>,
     /// New records are placed behind this end of the lower file, if it is set.
     pub(super) behind: Option<u64>,
     /// Extents that the next commit no longer refers to.
@@ -136,6 +137,8 @@ pub(super) struct File {
     pub(super) marked_generation: Option<u64>,
     /// Whether the layer has changed the lower file since it was opened.
     pub(super) is_touched: bool,
+    /// The file system below does not count links: the file had a name, and a count of 0.
+    pub(super) has_no_link_count: bool,
     /// An error of unknown effect.
     pub(super) stopped: Option<FsError>,
 }
@@ -161,7 +164,7 @@ impl File {
             is_synced: false,
             live_bytes: 0,
             is_provisional: false,
-            is_rewritten: false,
+            rewriters: None,
             behind: None,
             dropped: Vec::new(),
             waiting: Vec::new(),
@@ -170,6 +173,7 @@ impl File {
             mark: Mark::None,
             marked_generation: None,
             is_touched: false,
+            has_no_link_count: false,
             stopped: None,
         }
     }
@@ -261,6 +265,10 @@ impl File {
     /// A record of this file with `body`.
     pub(super) fn record(&self, kind: u8, codec: u8, number: u64, raw_bytes: u32, body: Vec<u8>) -> FileRecord {
         debug_assert!(self.form == Form::Log, "records are written to files of this layer only");
+        debug_assert!(
+            self.durable_generation > 0 || self.next_generation() <= UNCOMMITTED_GENERATION_MAX,
+            "what a cut leaves of a first commit is recognised by its generations"
+        );
         FileRecord {
             kind,
             codec,

@@ -17,6 +17,10 @@ pub const VERSION: u16 = 1;
 /// A slot is a sector, the largest unit that storage is trusted to write atomically.
 pub const SLOT_BYTES: u64 = 512;
 
+/// Highest generation of records written before the first durable commit: that of a provisional commit, of a complete one, and of
+/// the one that is staged while the complete one waits for its sync.
+pub(super) const UNCOMMITTED_GENERATION_MAX: u64 = 4;
+
 /// First possible offset of a record: behind both slots.
 pub const RECORDS_START: u64 = 2 * SLOT_BYTES;
 

@@ -1,6 +1,7 @@
 //! The operations of the layer.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::file::{File, Form, Times};
@@ -78,6 +79,7 @@ impl ChunkedLayer {
         if let (Some(handle), None) = (handle, node.writer.get()) {
             node.writer.set(Some(Writer { handle, is_ours: false }));
         }
+        node.note_rewriter(handle);
         self.set_timer();
     }
 }
@@ -87,7 +89,7 @@ impl Layer for ChunkedLayer {
 
     const NAME: &'static str = "log";
 
-    async fn open_node(&self, lower: &Fs, attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<Node> {
+    async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<EntryName<'_>>) -> FsResult<Node> {
         let serial = self.next_serial.get();
         self.next_serial.set(serial + 1);
         if attr.kind != FileKind::Regular {
@@ -96,17 +98,18 @@ impl Layer for ChunkedLayer {
         let shift = self.options.chunk_shift;
         // Also for an empty lower file: another program may have truncated it.
         let (marked, mark) = self.marked(lower, attr).await;
+        let has_no_link_count = place.is_some() && attr.links == 0;
         if attr.size == 0 {
-            let file = File { mark, ..File::empty(shift, self.new_file_id(attr.ino)) };
+            let file = File { mark, has_no_link_count, ..File::empty(shift, self.new_file_id(attr.ino)) };
             return Ok(Node::regular(attr.ino, serial, file));
         }
         if let Some(found) = marked {
             count(&self.counts.sizes_from_marks, 1);
             let marked_generation = Some(found.generation);
-            let file = File { mark, marked_generation, ..File::unread(found.size, shift) };
+            let file = File { mark, marked_generation, has_no_link_count, ..File::unread(found.size, shift) };
             return Ok(Node::regular(attr.ino, serial, file));
         }
-        let file = RefCell::new(File { mark, ..File::unread(attr.size, shift) });
+        let file = RefCell::new(File { mark, has_no_link_count, ..File::unread(attr.size, shift) });
         self.load(lower, attr.ino, None, &file).await?;
         Ok(Node::regular(attr.ino, serial, file.into_inner()))
     }
@@ -116,7 +119,7 @@ impl Layer for ChunkedLayer {
         let lost = match node.file() {
             Some(file) => {
                 let mut file = file.borrow_mut();
-                let lost = file.has_changes() && file.form == Form::Log;
+                let lost = file.has_changes();
                 self.forget_chunks(&mut file, 0);
                 lost.then(|| file.stopped.clone().unwrap_or(FsError::NoSpace))
             }
@@ -179,10 +182,7 @@ impl Layer for ChunkedLayer {
 
     async fn release(&self, at: At<'_, Node>) -> FsResult<()> {
         let Some(handle) = at.handle else { return Ok(()) };
-        // A handle that the layer has taken over belonged to an earlier writer.
-        let writes = at.node.writer.get().is_some_and(|writer| writer.handle == handle || writer.is_ours);
-        if writes
-            && at.node.end_rewriting()
+        if at.node.end_rewriting(handle)
             && let Some(file) = at.node.open(at.lower)
         {
             // What could not be written waits in memory, and an fsync reports it.
@@ -217,7 +217,9 @@ impl Layer for ChunkedLayer {
                     // An empty file can become one of this layer.
                     let (_, mark) = self.marked(at.lower, &attr).await;
                     let empty = File::empty(self.options.chunk_shift, self.new_file_id(at.ino));
-                    *file.borrow_mut() = File { mark, ..empty };
+                    let has_no_link_count = file.borrow().has_no_link_count;
+                    *file.borrow_mut() = File { mark, rewriters: Some(BTreeSet::new()), has_no_link_count, ..empty };
+                    at.node.note_rewriter(at.handle);
                 }
                 Ok(attr)
             };
@@ -226,6 +228,7 @@ impl Layer for ChunkedLayer {
             }
         };
         self.resize_log(file, size).await?;
+        at.node.note_rewriter(at.handle);
         // Without the handle: for truncate(2) the kernel gives one that cannot write.
         self.changed(at.node, None);
         self.take_privileges(&at, changes.kill_privileges).await?;
@@ -238,9 +241,14 @@ impl Layer for ChunkedLayer {
     }
 
     async fn read(&self, at: At<'_, Node>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
-        match self.open_data(&at).await? {
-            Some(file) => self.read_log(file, offset, bytes).await,
-            None => at.lower.read(at.ino, at.handle, offset, bytes).await,
+        loop {
+            if let Some(file) = self.open_data(&at).await? {
+                return self.read_log(file, offset, bytes).await;
+            }
+            let read = at.lower.read(at.ino, at.handle, offset, bytes).await;
+            if at.node.is_passed_through() {
+                return read;
+            }
         }
     }
 
@@ -278,9 +286,14 @@ impl Layer for ChunkedLayer {
     }
 
     async fn lseek(&self, at: At<'_, Node>, offset: u64, seek: SeekTo) -> FsResult<u64> {
-        match self.open_data(&at).await? {
-            Some(file) => self.seek_log(file, offset, seek).await,
-            None => at.lower.lseek(at.ino, at.handle, offset, seek).await,
+        loop {
+            if let Some(file) = self.open_data(&at).await? {
+                return self.seek_log(file, offset, seek).await;
+            }
+            let found = at.lower.lseek(at.ino, at.handle, offset, seek).await;
+            if at.node.is_passed_through() {
+                return found;
+            }
         }
     }
 
@@ -344,6 +357,7 @@ impl Layer for ChunkedLayer {
     async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
         match self.open_data(&at).await {
             Ok(Some(file)) => self.sync_file(file, data_only).await,
+            Err(error) if at.node.has_changes() => Err(error),
             // An unreadable file still has attributes.
             _ => at.lower.fsync(at.ino, at.handle, data_only).await,
         }

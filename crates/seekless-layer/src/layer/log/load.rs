@@ -6,7 +6,8 @@ use std::ops::Range;
 use super::evidence::Evidence;
 use super::file::{File, Form, Tail};
 use super::format::{
-    Commit, Entry, FileRecord, Head, RECORD_ALIGN, RECORDS_START, SLOT_BYTES, SizeMark, SlotState, kinds,
+    Commit, Entry, FileRecord, Head, RECORD_ALIGN, RECORDS_START, SLOT_BYTES, SizeMark, SlotState,
+    UNCOMMITTED_GENERATION_MAX, kinds,
 };
 use super::index::{NodeAt, Step};
 use super::mark::{NAME, may_hide_a_mark};
@@ -34,10 +35,6 @@ pub(super) enum Content {
 /// Length of the search for the first record of ours in a file that begins with zeroes. Staging writes records from the
 /// start on, so that a power cut hardly ever loses more than that before a record that it keeps.
 const SEARCH_BYTES_MAX: u64 = 64 << 20;
-
-/// Highest generation of records written before the first commit: that of the first commit, and of the one that is
-/// staged while the first waits for its sync.
-const UNCOMMITTED_GENERATION_MAX: u64 = 3;
 
 /// Bytes of one read in long scans.
 pub(super) const PIECE_BYTES: u32 = 1 << 20;
@@ -392,7 +389,10 @@ impl ChunkedLayer {
                     self.set_timer();
                 }
             }
-            (Content::Empty, _) => *file = File { mark, ..File::empty(self.options.chunk_shift, file_id) },
+            (Content::Empty, _) => {
+                let has_no_link_count = file.has_no_link_count;
+                *file = File { mark, has_no_link_count, ..File::empty(self.options.chunk_shift, file_id) };
+            }
             (Content::Plain(evidence), _) if self.options.plain == Plain::Pass => file.form = Form::Plain(evidence),
             (Content::Plain(_), _) => {
                 file.form = Form::Broken(corrupt("it was not written by this layer, and `plain=error` refuses it"));

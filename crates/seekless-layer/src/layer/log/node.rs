@@ -3,7 +3,7 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
-use super::file::File;
+use super::file::{File, Form};
 use crate::device::Data;
 use crate::fs::{Attr, Fs, FsError, FsResult, Handle, SetAttr, WriteMode, XATTR_CAPABILITY};
 use crate::layer::change::Passage;
@@ -99,17 +99,34 @@ impl Node {
         self.file.as_ref().map(|state| OpenFile { lower, handle: None, node: self, state })
     }
 
+    /// Whether the lower file is what users see. One that is truncated to nothing becomes a file of the layer.
+    pub(super) fn is_passed_through(&self) -> bool {
+        self.file().is_none_or(|file| matches!(file.borrow().form, Form::Plain(_)))
+    }
+
     /// True when something is only in memory.
     pub(super) fn has_changes(&self) -> bool {
         self.file().is_some_and(|file| file.borrow().has_changes())
     }
 
-    /// The file is closed. Returns whether it was truncated to nothing before, and has changes that are only in memory.
-    pub(super) fn end_rewriting(&self) -> bool {
-        self.file().is_some_and(|file| {
-            let mut file = file.borrow_mut();
-            std::mem::take(&mut file.is_rewritten) && file.has_changes()
-        })
+    /// The file has been changed through this handle.
+    pub(super) fn note_rewriter(&self, handle: Option<Handle>) {
+        let Some(file) = self.file() else { return };
+        if let (Some(rewriters), Some(handle)) = (&mut file.borrow_mut().rewriters, handle) {
+            rewriters.insert(handle);
+        }
+    }
+
+    /// The handle is closed. Returns whether it is the last through which the file got new content after it was truncated to
+    /// nothing, and something is only in memory.
+    pub(super) fn end_rewriting(&self, handle: Handle) -> bool {
+        let Some(file) = self.file() else { return false };
+        let mut file = file.borrow_mut();
+        let is_last = file.rewriters.as_mut().is_some_and(|others| others.remove(&handle) && others.is_empty());
+        if is_last {
+            file.rewriters = None;
+        }
+        is_last && file.has_changes()
     }
 
     /// True when something has to be written below, now or to confirm it later.

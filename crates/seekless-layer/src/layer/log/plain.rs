@@ -32,6 +32,11 @@ impl ChunkedLayer {
             Form::Plain(evidence) => Some(evidence),
             _ => None,
         };
+        if let (Some(file), Some(_)) = (at.node.open(at.lower), evidence()) {
+            // Another program has replaced what the mark describes. Should the file become as long as that was, a mount would take
+            // it for a damaged one of ours.
+            self.unmark(file.through(at.handle)).await?;
+        }
         let together = at.node.plain_changes.together().await;
         match evidence() {
             None => return Ok(None),

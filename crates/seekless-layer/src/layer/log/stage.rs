@@ -304,8 +304,8 @@ impl ChunkedLayer {
             Err((one, two)) => {
                 let problem = format!("records at {} and {} overlap", one.offset, two.offset);
                 let error = FsError::corrupt("index", format_args!("inode {ino}"), problem);
-                file.form = Form::Broken(error.clone());
-                Err(error)
+                // What waits in memory has no place to go, and each sync reports that.
+                Err(file.stopped.get_or_insert(error).clone())
             }
         }
     }

@@ -186,3 +186,37 @@ fn a_lost_head_is_damage_once_there_was_a_commit() {
         assert!(client.read_file(b"/f").await.is_ok());
     });
 }
+
+/// Aim: a file of ours that another program has replaced is plain for good. Method: what `cat x > file` leaves on an unmounted
+/// directory, with the mark of what was there; through the layer it becomes as long as the mark says.
+#[test]
+fn a_replaced_file_stays_plain_whatever_its_length() {
+    for grows in [true, false] {
+        simulate(1, async |rt| {
+            let lower = model(&rt);
+            let below = Client::new(lower.clone() as Fs);
+            let content = [5; 5_000];
+            below.write_file(b"/f", &content).await.unwrap();
+            let length = if grows { 6_000 } else { 4_000 };
+            let mark = format::SizeMark::new(true, 20_000, 5, length as u64).to_bytes();
+            below.set_xattr(b"/f", mark::NAME, &mark).await.unwrap();
+            let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+            let client = Client::new(fs.clone());
+            assert!(client.read_file(b"/f").await.unwrap() == content);
+            match grows {
+                true => {
+                    let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+                    client.write(file, 5_000, &[6; 1_000]).await.unwrap();
+                    client.close(file).await.unwrap();
+                }
+                false => client.truncate(b"/f", length as u64).await.unwrap(),
+            }
+            let changed = client.read_file(b"/f").await.unwrap();
+            assert_eq!(changed.len(), length);
+            fs.close().await.unwrap();
+            let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+            assert!(Client::new(fs.clone()).read_file(b"/f").await.unwrap() == changed, "mounted again");
+            fs.close().await.unwrap();
+        });
+    }
+}

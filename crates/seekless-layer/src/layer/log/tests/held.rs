@@ -591,3 +591,33 @@ fn an_enormous_range_does_not_fit() {
         assert_eq!(bench.read_again(b"/f").await, b"here");
     });
 }
+
+/// Aim: a read of a plain file never shows how the layer stores it. Method: the read takes long below; until it ends, the file is
+/// truncated to nothing, rewritten and synced.
+#[test]
+fn a_read_of_a_plain_file_shows_no_encoded_bytes() {
+    simulate(1, async |rt| {
+        let bench = Bench::new(rt.clone(), patient(Arc::new(Zstd::default()))).await;
+        let (old, new) = (noise(1, 9_000), vec![7; 9_000]);
+        Client::new(bench.model.clone() as Fs).write_file(b"/f", &old).await.unwrap();
+        let fs = bench.stack().await;
+        let client = Client::new(fs.clone());
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        assert!(client.read(file, 0, 9_000).await.unwrap() == old);
+        let ino = bench.model.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
+        bench.held().hold(Call::Read, ino);
+        let (fs_too, at) = (fs.clone(), file);
+        let reads = rt.spawn(async move { Client::new(fs_too).read(at, 0, 9_000).await.unwrap() });
+        bench.held().until_held().await;
+        let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+        fs.setattr(file.ino, file.handle, cut).await.unwrap();
+        client.write(file, 0, &new).await.unwrap();
+        client.fsync(file).await.unwrap();
+        bench.held().go_on();
+        let read = reads.await;
+        assert!(read == new || read == old, "it begins with {:?}", String::from_utf8_lossy(&read[..8]));
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        assert!(bench.read_again(b"/f").await == new);
+    });
+}

@@ -311,3 +311,63 @@ fn space_waits_for_durable_commits() {
         });
     }
 }
+
+/// Aim: the close that ends a rewrite passes it down, whatever other handles there are, and whichever client wrote the file before. Method:
+/// a file of the layer and a plain one, rewritten beside readers and earlier writers; afterwards the daemon is killed.
+#[test]
+fn the_last_close_of_a_rewrite_passes_it_down() {
+    for plain in [false, true] {
+        for manner in ["alone", "a reader closes", "an earlier writer stays", "two of them"] {
+            simulate(1, async |rt| {
+                let what = format!("plain {plain}, {manner}");
+                let lower = weak_fs(&rt);
+                let options = Options { write_back_interval: Nanos::from_secs(5), ..tiny(Arc::new(Zstd::default())) };
+                let below = Client::new(lower.clone() as Fs);
+                let fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
+                let client = Client::new(fs.clone());
+                match plain {
+                    true => below.write_file(b"/config", &content(0, 20_000)).await.unwrap(),
+                    false => client.write_file(b"/config", &content(0, 20_000)).await.unwrap(),
+                }
+                client.sync().await.unwrap();
+                let (new, truncates) = (content(2, 30_000), OpenFlags { truncate: true, ..OpenFlags::READ_WRITE });
+                let earlier = match manner {
+                    "an earlier writer stays" => {
+                        let file = client.open(b"/config", OpenFlags::READ_WRITE).await.unwrap();
+                        client.write(file, 0, b"changed").await.unwrap();
+                        Some(file)
+                    }
+                    _ => {
+                        rewrite(&client, b"/config", &content(1, 20_000)).await;
+                        None
+                    }
+                };
+                let file = client.open(b"/config", truncates).await.unwrap();
+                client.write(file, 0, &new[..10_000]).await.unwrap();
+                match manner {
+                    "a reader closes" => {
+                        let reader = client.open(b"/config", OpenFlags::READ).await.unwrap();
+                        client.close(reader).await.unwrap();
+                    }
+                    "two of them" => {
+                        let other = client.open(b"/config", OpenFlags::READ_WRITE).await.unwrap();
+                        client.write(other, 10_000, &new[10_000..20_000]).await.unwrap();
+                        client.close(other).await.unwrap();
+                    }
+                    // The timer passes down what is there by then.
+                    _ => rt.sleep(Nanos::from_secs(6)).await,
+                }
+                client.write(file, 10_000, &new[10_000..]).await.unwrap();
+                client.close(file).await.unwrap();
+                let left = lower.cut(lower.position(), 0).await.unwrap();
+                let read = read_after(&rt, left, &options, b"/config").await.unwrap();
+                assert!(read == new, "{what}: {} of {} bytes are left", read.len(), new.len());
+                if let Some(earlier) = earlier {
+                    client.close(earlier).await.unwrap();
+                }
+                assert_eq!(check::books(&fs).await, Ok(()), "{what}");
+                fs.close().await.unwrap();
+            });
+        }
+    }
+}
