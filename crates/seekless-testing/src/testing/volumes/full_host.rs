@@ -299,7 +299,7 @@ const DELETED: u64 = 20;
 /// Killed there, the volume can be mounted, what was deleted is gone and everything else is there; and so on, three
 /// times. In the last life everything is deleted; if the subject `discards`, the host then has the space again. It stores so many
 /// `copies` of its data.
-pub async fn deleting_needs_no_room(rt: &Rt, subject: &dyn FsUnderTest, bytes: u64, copies: usize, discards: bool) {
+pub async fn deleting_needs_no_room(rt: &Rt, subject: &dyn FsUnderTest, bytes: u64, copies: f64, discards: bool) {
     let room = bytes / 4096 / 4;
     let mut host = Host::new(bytes);
     subject.mkfs(rt, host.clone()).await.expect("mkfs");
@@ -319,7 +319,7 @@ pub async fn deleting_needs_no_room(rt: &Rt, subject: &dyn FsUnderTest, bytes: u
         }
         if life == 0 {
             end = fill_synced(&client, 0).await;
-            assert!(end as usize * FILE_BYTES * copies > room as usize * 3072, "{end} files in {room} blocks");
+            assert!((end as usize * FILE_BYTES) as f64 * copies > (room * 3072) as f64, "{end} files in {room} blocks");
         }
         for round in 0..2 {
             host.fill();
@@ -358,6 +358,7 @@ pub async fn deleting_needs_no_room(rt: &Rt, subject: &dyn FsUnderTest, bytes: u
         }
         client.sync().await.unwrap();
         fs.close().await.unwrap();
+        println!("{} of {before} blocks are left when everything is deleted", host.blocks());
         assert!(!discards || host.blocks() < before / 2, "{} of {before} blocks are left", host.blocks());
     }
     let device: Device = host.clone();

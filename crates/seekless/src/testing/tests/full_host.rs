@@ -16,7 +16,7 @@ use crate::testing::volumes::simulate;
 use crate::testing::{FsUnderTest, Op, Promise, Strength};
 use crate::units::{KIB, MIB, Nanos, Sector};
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld};
-use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Level};
+use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, JournalUse, Level};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Above {
@@ -28,29 +28,47 @@ enum Above {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Below {
     Host,
-    Array(Level),
+    Mirror,
+    /// With parity on three members; all of them, or without the second one.
+    Parity(JournalUse),
+    Degraded,
 }
 
+/// All arrays with parity.
+const PARITY: [Below; 3] = [Below::Parity(JournalUse::Degraded), Below::Parity(JournalUse::Always), Below::Degraded];
+
 impl Below {
-    fn options(self, level: Level) -> ArrayOptions {
-        ArrayOptions { region: Some(64 * KIB), ..ArrayOptions::new(level) }
+    fn options(self) -> ArrayOptions {
+        let (level, journal) = match self {
+            Below::Host | Below::Mirror => (Level::Mirror, JournalUse::Degraded),
+            Below::Parity(journal) => (Level::Parity, journal),
+            Below::Degraded => (Level::Parity, JournalUse::Degraded),
+        };
+        ArrayOptions { region: Some(64 * KIB), journal, ..ArrayOptions::new(level) }
     }
 
-    fn members(self, device: &Device, level: Level) -> Vec<Device> {
-        parts(device, if level == Level::Mirror { 2 } else { 3 })
+    fn members(self, device: &Device) -> Vec<Device> {
+        parts(device, if self == Below::Mirror { 2 } else { 3 })
     }
 
     async fn create(self, rt: &Rt, device: Device) -> FsResult<Device> {
-        let Below::Array(level) = self else { return Ok(device) };
-        let members = self.members(&device, level);
-        let created = Array::create(rt, members, &self.options(level), [1; 16], Contents::Zeroes).await;
-        Ok(created.map_err(not_an_array)?)
+        if self == Below::Host {
+            return Ok(device);
+        }
+        let created = Array::create(rt, self.members(&device), &self.options(), [1; 16], Contents::Zeroes).await;
+        let array = created.map_err(not_an_array)?;
+        if self == Below::Degraded {
+            array.give_up(1).await.map_err(not_an_array)?;
+        }
+        Ok(array)
     }
 
     async fn open(self, rt: &Rt, device: Device, read_only: bool) -> FsResult<Device> {
-        let Below::Array(level) = self else { return Ok(device) };
-        let members = self.members(&device, level).into_iter().map(Some).collect();
-        let options = ArrayOptions { read_only, ..self.options(level) };
+        if self == Below::Host {
+            return Ok(device);
+        }
+        let members = self.members(&device).into_iter().map(Some).collect();
+        let options = ArrayOptions { read_only, ..self.options() };
         Ok(Array::open(rt, members, &options).await.map_err(not_an_array)?)
     }
 }
@@ -177,25 +195,33 @@ impl FsUnderTest for OnVld {
 #[test]
 fn deleting_needs_no_room() {
     for above in [Above::Lfs, Above::Ffs(Metadata::Softdep), Above::Ffs(Metadata::Sync)] {
-        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &OnVld::new(above), 128 * MIB, 1, false).await);
+        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &OnVld::new(above), 128 * MIB, 1.0, false).await);
     }
 }
 
 #[test]
 fn deleting_on_arrays_needs_no_room() {
-    let mirror = Below::Array(Level::Mirror);
     for above in [Above::Ffs(Metadata::Softdep), Above::Ffs(Metadata::Sync)] {
-        let subject = OnVld { below: mirror, ..OnVld::new(above) };
-        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, 256 * MIB, 2, false).await);
+        let subject = OnVld { below: Below::Mirror, ..OnVld::new(above) };
+        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, 256 * MIB, 2.0, false).await);
     }
-    let subject = OnArray { below: mirror, lfs: lfs::Options::default() };
-    simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, 256 * MIB, 2, false).await);
+    let subject = OnArray { below: Below::Mirror, lfs: lfs::Options::default() };
+    simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, 256 * MIB, 2.0, false).await);
+}
+
+#[test]
+fn deleting_on_raid5_needs_no_room() {
+    for below in PARITY {
+        let copies = if below == Below::Degraded { 1.0 } else { 1.5 };
+        let subject = OnVld { below, ..OnVld::new(Above::Ffs(Metadata::Softdep)) };
+        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, 192 * MIB, copies, false).await);
+    }
 }
 
 #[test]
 fn killed_with_arrays_on_a_full_host() {
     let replay = replay("testing::tests::full_host::killed_with_arrays_on_a_full_host");
-    for seed in replay.seeds(1..7) {
+    for seed in replay.seeds(1..13) {
         let again = replay.command(seed, None, None, None);
         simulate(seed, async |rt| {
             let mut rng = Rng::new(seed);
@@ -204,14 +230,17 @@ fn killed_with_arrays_on_a_full_host() {
                 checkpoint_interval: Nanos::from_millis(rng.between(20, 20_000)),
                 ..lfs::Options::default()
             };
-            let below = Below::Array(Level::Mirror);
+            let below = if seed % 2 == 0 { Below::Mirror } else { PARITY[(seed / 2 % 3) as usize] };
             let bytes = MIB << (5 + seed % 3);
-            let what = format!("seed {seed}; again: {again}");
+            let what = format!("seed {seed}, {below:?}; again: {again}");
             match rng.chance(1, 2) {
-                true => full_host::lives(&rt, &OnArray { below, lfs }, bytes, &mut rng, &what).await,
+                true => {
+                    full_host::lives(&rt, &OnArray { below, lfs }, bytes, &mut rng, &format!("{lfs:?} {what}")).await
+                }
                 false => {
                     let above = *rng.pick(&[Above::Lfs, Above::Ffs(Metadata::Softdep), Above::Ffs(Metadata::Sync)]);
                     let subject = OnVld { below, lfs, ..OnVld::new(above) };
+                    let what = format!("{subject:?} {what}");
                     full_host::lives(&rt, &subject, bytes, &mut rng, &what).await;
                 }
             }
@@ -293,5 +322,50 @@ fn cuts_of_soft_updates_on_a_mirror_on_a_full_host() {
         rounds: 12,
         seeds: 2,
     };
-    lives.live(|_| OnVld { below: Below::Array(Level::Mirror), ..OnVld::new(Above::Ffs(Metadata::Softdep)) });
+    lives.live(|_| OnVld { below: Below::Mirror, ..OnVld::new(Above::Ffs(Metadata::Softdep)) });
+}
+
+/// LFS for which little waits in memory, and which gives storage back at once or after a while.
+fn on_array(below: Below, seed: u64) -> OnArray {
+    let discard_after = Nanos::from_millis(seed % 3 * 2000);
+    OnArray { below, lfs: lfs::Options { dirty_bytes_max: MIB, discard_after, ..lfs::Options::default() } }
+}
+
+#[test]
+fn cuts_of_lfs_on_a_mirror_on_a_full_host() {
+    let lives = FullLives {
+        test: "testing::tests::full_host::cuts_of_lfs_on_a_mirror_on_a_full_host",
+        promise: Promise::NAMESPACE_PREFIX,
+        bytes: 20 * MIB,
+        capacity: 2000,
+        rounds: 12,
+        seeds: 3,
+    };
+    lives.live(|seed| on_array(Below::Mirror, seed));
+}
+
+#[test]
+fn cuts_of_lfs_on_raid5_on_a_full_host() {
+    let lives = FullLives {
+        test: "testing::tests::full_host::cuts_of_lfs_on_raid5_on_a_full_host",
+        promise: Promise::NAMESPACE_PREFIX,
+        bytes: 16 * MIB,
+        capacity: 2300,
+        rounds: 12,
+        seeds: 6,
+    };
+    lives.live(|seed| on_array(PARITY[(seed % 3) as usize], seed));
+}
+
+#[test]
+fn cuts_of_soft_updates_on_raid5_on_a_full_host() {
+    let lives = FullLives {
+        test: "testing::tests::full_host::cuts_of_soft_updates_on_raid5_on_a_full_host",
+        promise: Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE },
+        bytes: 16 * MIB,
+        capacity: 2300,
+        rounds: 12,
+        seeds: 3,
+    };
+    lives.live(|seed| OnVld { below: PARITY[(seed % 3) as usize], ..OnVld::new(Above::Ffs(Metadata::Softdep)) });
 }

@@ -55,7 +55,7 @@ fn deleting_needs_no_room() {
     for metadata in [Metadata::Sync, Metadata::Softdep] {
         for large in [false, true] {
             simulate(1, async |rt| {
-                full_host::deleting_needs_no_room(&rt, &subject(metadata, large), 128 * MIB, 1, false).await;
+                full_host::deleting_needs_no_room(&rt, &subject(metadata, large), 128 * MIB, 1.0, false).await;
             });
         }
     }

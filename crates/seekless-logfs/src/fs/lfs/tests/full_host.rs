@@ -65,7 +65,7 @@ fn storage_is_kept_for_a_while() {
 fn deleting_needs_no_room() {
     // What is freed last is given back by the next mount: its segments wait for two checkpoints.
     let discards = false;
-    simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &Small::default(), 128 * MIB, 1, discards).await);
+    simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &Small::default(), 128 * MIB, 1.0, discards).await);
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn deleting_needs_no_room() {
     for discard in [true, false] {
         let subject = Small { options: Options { discard, ..Options::default() } };
         let bytes = 128 * MIB;
-        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, bytes, 1, discard).await);
+        simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &subject, bytes, 1.0, discard).await);
     }
 }
 

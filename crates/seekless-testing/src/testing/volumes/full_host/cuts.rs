@@ -31,8 +31,9 @@ struct Seen {
 
 const BLOCK_BYTES: usize = (HOST_BLOCK_SECTORS * SECTOR_BYTES) as usize;
 
-/// Blocks of a file at most: as many as one sector has bits, so that a power cut does not tear the map.
-const BLOCKS_MAX: u64 = SECTOR_BYTES * 8;
+/// Blocks of a file at most: as many as the map has bits. Where a power cut tears it, each bit is that of one of the maps that were
+/// being written, and its block as if the cut had been then.
+const BLOCKS_MAX: u64 = BLOCK_BYTES as u64 * 8;
 
 /// A sparse file on a host with room for so many blocks of it.
 ///
@@ -55,7 +56,7 @@ impl FewBlocks {
     /// As after a power cut. Allocated are blocks that were written, and those that are not zero, also if a power cut has taken the discard.
     async fn new(file: Device, capacity: u64, seen: Rc<Seen>) -> Result<FewBlocks, DeviceError> {
         let bytes = file.geometry().bytes() - BLOCK_BYTES as u64;
-        assert!(bytes <= BLOCKS_MAX * BLOCK_BYTES as u64, "the map is one sector");
+        assert!(bytes <= BLOCKS_MAX * BLOCK_BYTES as u64, "the map is one block");
         let map = file.read(Sector(bytes / SECTOR_BYTES), Buf::dirty(BLOCK_BYTES)).await?;
         let is_written = |block: &u64| map[(block / 8) as usize] >> (block % 8) & 1 == 1;
         let written: BTreeSet<u64> = (0..BLOCKS_MAX).filter(is_written).collect();
