@@ -10,7 +10,7 @@ use super::drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, WriteBehind, Zone,
 };
 use super::layout::{DriveError, Part};
-use crate::units::{Nanos, SECTOR_BYTES, sectors_for};
+use crate::units::{Nanos, SECTOR_BYTES, human_bytes, sectors_for};
 
 /// The figures of a data sheet. Start with [`DataSheet::new`] and refine.
 #[derive(Clone, PartialEq, Debug)]
@@ -207,7 +207,14 @@ impl DataSheet {
         let cylinders = u32::try_from(zone_cylinders * u64::from(zone_count))
             .ok()
             .filter(|&cylinders| sectors > 0 && cylinders <= 1 << 24)
-            .ok_or_else(|| fail(format!("{} bytes do not fit tracks of {outer} sectors", self.bytes)))?;
+            .ok_or_else(|| {
+                let size = human_bytes(self.bytes);
+                fail(format!(
+                    "{size} do not fit on {} cylinders, with the {outer} sectors on a track that follow from rate and rpm: is the rate \
+                     too low?",
+                    1 << 24
+                ))
+            })?;
         let zone_cylinders = zone_cylinders as u32;
         let zones: Vec<Zone> = (0..zone_count)
             .map(|zone| {

@@ -17,6 +17,7 @@ pub mod import;
 mod layout;
 pub mod measure;
 mod mechanism;
+mod nearest;
 mod queue;
 mod read;
 mod rotation;

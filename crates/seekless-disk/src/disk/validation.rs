@@ -10,7 +10,60 @@ use super::drive::Drive;
 use super::layout::DriveError;
 use super::mechanism::{Hit, Mechanism, Request};
 use crate::device::DeviceError;
-use crate::units::{Nanos, Sector};
+use crate::units::{Nanos, Sector, counted};
+
+/// The unit of the times in a validation trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TimeUnit {
+    /// As in DiskSim's traces.
+    #[default]
+    Microseconds,
+    Milliseconds,
+    Seconds,
+}
+
+impl TimeUnit {
+    pub const ALL: [TimeUnit; 3] = [TimeUnit::Microseconds, TimeUnit::Milliseconds, TimeUnit::Seconds];
+
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            TimeUnit::Microseconds => "us",
+            TimeUnit::Milliseconds => "ms",
+            TimeUnit::Seconds => "s",
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            TimeUnit::Microseconds => "microseconds",
+            TimeUnit::Milliseconds => "milliseconds",
+            TimeUnit::Seconds => "seconds",
+        }
+    }
+
+    fn millis(self) -> f64 {
+        match self {
+            TimeUnit::Microseconds => 1e-3,
+            TimeUnit::Milliseconds => 1.0,
+            TimeUnit::Seconds => 1e3,
+        }
+    }
+
+    /// The unit in which times that were taken for `self`, with a mean of `measured_ms`, are nearest to those of a drive, if they are much
+    /// nearer in another one.
+    pub fn mistaken(self, measured_ms: f64, modelled_ms: f64) -> Option<TimeUnit> {
+        let is_likely = |unit: &TimeUnit| {
+            let ratio = measured_ms * (unit.millis() / self.millis()) / modelled_ms.max(1e-6);
+            (1.0 / MEAN_RATIO_MAX..MEAN_RATIO_MAX).contains(&ratio)
+        };
+        TimeUnit::ALL.into_iter().find(is_likely).filter(|unit| *unit != self && !is_likely(&self))
+    }
+}
+
+/// How far the measured mean may be from that of a drive; beyond, a unit is wrong. Real drives differ by less than 20 from the slowest of
+/// the catalogue to the fastest.
+pub const MEAN_RATIO_MAX: f64 = 30.0;
 
 /// One line of a validation trace in DiskSim's form:
 /// `R|W  buffer-action  LBN  sectors  service-time  think-time`, times in microseconds.
@@ -26,25 +79,33 @@ impl Measured {
     /// # Errors
     /// What is wrong with the line.
     pub fn parse(line: &str) -> Result<Measured, String> {
+        Measured::parse_in(TimeUnit::Microseconds, line)
+    }
+
+    /// A line whose times are in `unit`.
+    ///
+    /// # Errors
+    /// What is wrong with the line.
+    pub fn parse_in(unit: TimeUnit, line: &str) -> Result<Measured, String> {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let &[direction, _action, lbn, sectors, service, think] = &fields[..] else {
-            return Err(format!("{} fields instead of 6: {line:?}", fields.len()));
+            return Err(format!("{} instead of 6: {line:?}", counted(fields.len() as u64, "field")));
         };
         let write = match direction {
             "R" => false,
             "W" => true,
             other => return Err(format!("direction {other:?} is neither R nor W")),
         };
-        let micros = |text: &str| match text.parse::<f64>() {
-            Ok(micros) if (0.0..1e12).contains(&micros) => Ok(Nanos::from_millis_f64(micros / 1e3)),
-            _ => Err(format!("{text:?} is no time in microseconds")),
+        let time = |text: &str| match text.parse::<f64>().map(|time| time * unit.millis()) {
+            Ok(millis) if (0.0..1e9).contains(&millis) => Ok(Nanos::from_millis_f64(millis)),
+            _ => Err(format!("{text:?} is no time in {}", unit.words())),
         };
         let sector = Sector(lbn.parse().map_err(|_| format!("{lbn:?} is no sector number"))?);
         let sectors = sectors.parse().map_err(|_| format!("{sectors:?} is not a number of sectors"))?;
         Ok(Measured {
             request: Request { sector, sectors, write, fua: false },
-            service: micros(service)?,
-            think: micros(think)?,
+            service: time(service)?,
+            think: time(think)?,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The description of a flash drive. Values are in the catalogue, each with its source.
 
 use crate::device::Zones;
-use crate::units::{Nanos, SECTOR_BYTES};
+use crate::units::{Nanos, SECTOR_BYTES, counted};
 
 /// Bytes of a mapping unit: what the drive's table gives one entry, as nearly all drives of the last ten years do.
 pub const UNIT_BYTES: u64 = 4096;
@@ -260,7 +260,11 @@ impl Cells {
             return wrong("channels, dies, planes and pages are at least 1");
         }
         if !self.dies.is_multiple_of(self.channels) {
-            return wrong("the dies must spread evenly over the channels");
+            return wrong(&format!(
+                "{} dies do not spread evenly over {}: `dies` is a multiple of `channels`",
+                self.dies,
+                counted(self.channels.into(), "channel")
+            ));
         }
         if self.page_bytes == 0 || !u64::from(self.page_bytes).is_multiple_of(UNIT_BYTES) {
             return wrong("a page has a multiple of 4096 bytes");

@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 
 use super::caller::{Caller, Step, Terminal};
 use super::replay::{Source, devices, sources, without_times};
-use super::report::is_page;
+use super::report::is_page_of;
 use super::trace::TraceArgs;
 use super::traces::{duration, step, survey_for, unwritten_reads};
 use super::{Done, Failure, WRONG_USAGE, memory, output, read_stack};
-use crate::report;
+use crate::report::{self, Maker};
 
 /// Which storage suits a trace or a workload: run it on disks, arrays and flash, and make a page of the answer
 ///
@@ -34,6 +34,10 @@ use crate::report;
 /// trace runs that program on file systems on each storage, of one size where it fills them. The answer says what is fastest, what is cheapest for a
 /// wanted time, what the bottleneck is, and how sure that is.
 #[derive(clap::Args)]
+#[command(mut_arg("files", |argument| argument.help(
+    "The trace: a file (also .gz and .zst), or the directory or common name of blktrace's files; several files are one trace, merged by \
+     time. It is read several times, so standard input is not taken. Or a workload"
+).long_help(None)))]
 #[command(after_help = "Examples:
   seekless advise sda.blktrace.0
   seekless advise sda.blktrace.0 --within 20ms --price disk=85 --price ssd=140 -o storage.html
@@ -79,7 +83,7 @@ pub(super) struct Args {
     #[arg(short = 'o', long, default_value = "advice.html", value_name = "FILE")]
     output: PathBuf,
 
-    /// Replace an existing file that is no page of this program
+    /// Replace an existing file that `seekless advise` did not write
     #[arg(short, long)]
     force: bool,
 
@@ -128,13 +132,13 @@ impl Advised {
         let provenance = json!({
             "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": jiff::Timestamp::now().to_string(), "seed": 1,
         });
-        let page = report::page("Seekless: advice", &[stored(provenance)]).map_err(Failure::new)?;
+        let page = report::page("Seekless: advice", &[stored(provenance)], Maker::Advise).map_err(Failure::new)?;
         Ok(Advised { lines, text, page })
     }
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let replace = if args.force { Replace::Always } else { Replace::Own(is_page) };
+    let replace = if args.force { Replace::Always } else { Replace::Own(|file| is_page_of(Maker::Advise, file)) };
     let wish = Wish::new(replace).sources(sources(&args.trace.files, &args.on));
     files::check(&args.output, &wish)?;
     let bar = match workload(args, None)? {
@@ -207,7 +211,7 @@ fn advise_on_trace(args: &Args, source: &dyn Source, caller: &dyn Caller) -> Res
     if source.is_a_stream() {
         let failure =
             Failure::new("a stream can be read only once, and every candidate is replayed twice").code(WRONG_USAGE);
-        return Err(failure.hint("write it to a file"));
+        return Err(failure.hint("write it to a file first, such as cat >my.trace, and name that file"));
     }
     let mut spec = Spec { timing: Timing::Open { speed: 1.0 }, map: args.map, layout: None, seed: 1 };
     if needs_survey(args.map, &args.devices) {
@@ -350,9 +354,23 @@ fn program(args: &Args, spec: &'static WorkloadSpec) -> Result<Box<dyn Program>,
             return Err(format!("`{key}` is given twice"));
         }
     }
-    let program = spec.read(&keys, None)?;
+    let program = spec.read(&keys, None).map_err(|problem| wrong_type(&args.set, &problem).unwrap_or(problem))?;
     program.check().map_err(|error| error.to_string())?;
     Ok(program)
+}
+
+/// What is wrong with the value of a number, in words that name it: the parser's are about its types.
+fn wrong_type(set: &[(String, String)], problem: &str) -> Option<String> {
+    let (problem, key) = problem.split_once("\nin `")?;
+    let (key, value) = set.iter().find(|(name, _)| *name == key.trim_end_matches('`'))?;
+    let expected = match problem.split_once("expected ")?.1 {
+        "bool" | "a boolean" => "true or false",
+        "f64" | "f32" => "a number",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",
+        "i32" | "i64" => "a whole number",
+        other => other,
+    };
+    Some(format!("--set {key}={value}: {expected} is expected"))
 }
 
 fn candidates(args: &Args, otherwise: &[(&str, &str)]) -> Result<Vec<Candidate>, Failure> {

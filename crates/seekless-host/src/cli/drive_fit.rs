@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::disk::fit::{Effort, FitError, Fitted, fit_drive};
-use seekless::disk::validation::{Fit, Measured};
+use seekless::disk::validation::{Fit, Measured, TimeUnit};
 use seekless::disk::{Drive, DriveError, ReadAhead, WriteBehind};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::trace::contents;
@@ -23,7 +23,8 @@ use crate::reactor::Signals;
 #[derive(clap::Args)]
 #[command(
     after_help = "The trace is that of `seekless disk validate`: R|W BUFFER-ACTION SECTOR SECTORS SERVICE-TIME THINK-TIME, \
-                        times in microseconds. At least 200 requests are needed, some thousands are better.
+                        times in microseconds, or in the unit of --unit. A size that a data sheet rounds may be up to 5 % less than \
+                        the trace needs. At least 200 requests are needed, some thousands are better.
 
 Examples:
   seekless disk fit mine.trace --from disk:size=9.1GB,rpm=10000,seek=5.4ms,rate=21MB -o mine.toml
@@ -36,6 +37,10 @@ pub(super) struct Args {
     /// Requests with the service times that were measured; .gz and .zst will do, and - is standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
+
+    /// Unit of the times in the trace: us if not given, after a look at whether that makes sense
+    #[arg(long, value_name = "UNIT", value_parser = validate::unit)]
+    unit: Option<TimeUnit>,
 
     /// The drive to begin with: a drive file, the nearest of the catalogue, or disk:size=...,rpm=...,seek=...,rate=...
     #[arg(long, value_name = "DRIVE")]
@@ -70,7 +75,8 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
     let trace = validate::trace_name(&args.trace);
-    let (lines, requests) = validate::read_trace(&trace, &contents(&args.trace)?)?;
+    let (lines, requests) = validate::read_trace(&trace, &contents(&args.trace)?, args.unit.unwrap_or_default())?;
+    let start = validate::large_enough(&args.from, start, &requests)?;
     let bar = output::progress(args.replays.into(), "replays");
     let mut interrupted = false;
     let fitted = fit_drive(&start, &requests, Effort { replays_max: args.replays }, &mut |replays, error_ms| {
@@ -82,7 +88,7 @@ pub(super) fn run(args: &Args) -> Done {
         if interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
-    let mut fitted = fitted.map_err(|error| failure(error, &args.from, &start, &trace, &lines, &requests))?;
+    let mut fitted = fitted.map_err(|error| failure(error, args, &start, &trace, &lines, &requests))?;
     if interrupted {
         return Ok(INTERRUPTED);
     }
@@ -125,11 +131,24 @@ fn source(args: &Args, trace: &str, start: &Drive, requests: &[Measured]) -> Str
     text.chars().take(500).collect()
 }
 
-fn failure(error: FitError, from: &str, start: &Drive, trace: &str, lines: &[usize], requests: &[Measured]) -> Failure {
+fn failure(
+    error: FitError,
+    args: &Args,
+    start: &Drive,
+    trace: &str,
+    lines: &[usize],
+    requests: &[Measured],
+) -> Failure {
     match error {
-        FitError::Replay(error) => validate::replay_failure(error, from, start, trace, lines, requests),
-        FitError::Units { .. } | FitError::NoTimes => {
-            Failure::new(format!("{trace}: {error}")).hint("service and think times are in microseconds")
+        FitError::Replay(error) => validate::replay_failure(error, &args.from, start, trace, lines, requests),
+        FitError::Units { measured_ms, modelled_ms } => {
+            match validate::check_unit(trace, args.unit, measured_ms, modelled_ms) {
+                Err(failure) => failure,
+                Ok(()) => Failure::new(format!("{trace}: {error}")).hint(validate::UNITS),
+            }
+        }
+        FitError::NoTimes => {
+            Failure::new(format!("{trace}: {error}")).hint("the fifth column is the measured service time")
         }
         FitError::TooFew { .. } => Failure::new(format!("{trace}: {error}")),
     }
@@ -230,7 +249,7 @@ fn to_json(args: &Args, trace: &str, start: &Drive, fitted: &Fitted) -> Value {
 }
 
 /// As a drive file has it.
-fn read_ahead(ahead: ReadAhead) -> String {
+pub(super) fn read_ahead(ahead: ReadAhead) -> String {
     match ahead {
         ReadAhead::None => "none".to_owned(),
         ReadAhead::TrackEnd { sectors } => format!("track-end, {sectors} sectors"),

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use seekless::disk::import::Imported;
+use seekless::disk::Drive;
+use seekless::disk::import::{ImportError, Imported};
+use seekless::stack::quoted_path;
 use seekless_lab::output as files;
 use seekless_lab::output::{Replace, Sources, Wish};
 
@@ -54,7 +56,8 @@ pub(super) fn run(args: &Args) -> Done {
         read_files.borrow_mut().push(path);
         text
     };
-    let imported = Imported::read(&name, args.drive.as_deref(), &read).map_err(Failure::new)?;
+    let imported =
+        Imported::read(&name, args.drive.as_deref(), &read).map_err(|error| failure(&error, &args.file, &name))?;
     for note in &imported.notes {
         output::note(&format!("note: {note}"));
     }
@@ -67,6 +70,27 @@ pub(super) fn run(args: &Args) -> Done {
         }
     }
     Ok(0)
+}
+
+/// What is wrong, and what to do if the file is none of DiskSim's.
+fn failure(error: &ImportError, path: &Path, name: &str) -> Failure {
+    let text = match read_text(path) {
+        Ok(text) => text,
+        Err(problem) => return Failure::new(format!("cannot read {}: {problem}", path.display())),
+    };
+    let failure = Failure::new(error);
+    if Drive::from_toml(&text).is_ok() {
+        return failure.hint(format!("it is a drive file already: seekless disk info {}", quoted_path(path)));
+    }
+    // Every file of DiskSim that has a drive names one of its kinds of blocks, or includes a file that does.
+    let begins = ["disksim_", "dm_", "source ", "topology "];
+    let is_of_disksim = text.lines().any(|line| begins.iter().any(|word| line.trim_start().starts_with(word)));
+    match is_of_disksim || error.file != name {
+        true => failure,
+        false => failure.hint(format!(
+            "{name} does not look like a file of DiskSim: a .diskspecs, a .parv or a .model is read here; see `seekless disk import --help`"
+        )),
+    }
 }
 
 /// Text in UTF-8; other bytes are in comments of old files, if at all.

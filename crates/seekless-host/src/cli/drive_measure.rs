@@ -10,6 +10,7 @@ use seekless::units::{Nanos, human_bytes};
 use seekless_lab::output::{self as files, Replace, Wish};
 use serde_json::json;
 
+use super::drive_fit::read_ahead;
 use super::sweep::INTERRUPTED;
 use super::world::World;
 use super::{Done, Failure, WRONG_USAGE, drives, output};
@@ -129,7 +130,8 @@ fn open(args: &Args, world: &World) -> Result<Device, Failure> {
     }
     let options = FileOptions { direct: DirectIo::On, read_only: true };
     let device = FileDevice::open(&world.rt, &world.reactor, Path::new(&args.device), options);
-    Ok(Rc::new(device.map_err(Failure::new)?))
+    let hint = "a device is a disk such as /dev/sdb, an image file, or a server by nbd://host/export";
+    Ok(Rc::new(device.map_err(|error| Failure::new(error).hint(hint))?))
 }
 
 fn failure(device: &str, error: MeasureError) -> Failure {
@@ -160,7 +162,7 @@ fn to_text(found: &Measurement) -> Result<String, Failure> {
          seeks          {} to the next cylinder, {} on average, {} over all\n\
          head switch    {}\n\
          overhead       {} for a read, {} from the cache, {} for each sector\n\
-         cache          {} segments or more, read-ahead {:?}\n\
+         cache          {} segments or more, read-ahead {}\n\
          reads          {}\n",
         drive.rpm,
         ms(found.revolution),
@@ -178,7 +180,7 @@ fn to_text(found: &Measurement) -> Result<String, Failure> {
         ms(drive.overhead.read_hit.after_read),
         ms(drive.bus.read_sector),
         drive.cache.segments,
-        drive.cache.read_ahead,
+        read_ahead(drive.cache.read_ahead),
         found.reads,
     ))
 }

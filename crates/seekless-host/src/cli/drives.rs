@@ -17,7 +17,8 @@ pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
     if text.ends_with(".toml") && !text.starts_with('@') && !text.contains(':') {
         let wrong = |problem: String| Failure::new(problem).code(WRONG_USAGE);
         let drive = read_text(text).map_err(wrong)?;
-        return Drive::from_toml(&drive).map(Cow::Owned).map_err(|error| wrong(format!("{text}: {error}")));
+        let failure = |error| wrong(format!("{text}: {error}")).hint(HOW_FILES_LOOK);
+        return Drive::from_toml(&drive).map(Cow::Owned).map_err(failure);
     }
     let is_word = |text: &str| WORDS.iter().any(|word| word.name == text);
     let is_stack = text.starts_with('@') || text.contains([':', '/']) || is_word(text);
@@ -42,6 +43,9 @@ pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
     };
     stack.drive().map_err(|error| Failure::new(error).code(WRONG_USAGE))
 }
+
+/// What helps with a mistake in a drive file.
+const HOW_FILES_LOOK: &str = "a whole drive file, to compare: seekless disk info cheetah9lp --toml";
 
 /// The text of a drive file.
 ///

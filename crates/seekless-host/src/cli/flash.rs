@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::flash::validation::{
-    Answer, Effort, FIGURES, Figure, FioRun, Half, MEASURED, Operation, Region, Share, fit_figures, parse, predict,
-    regions, round_figures,
+    Answer, Effort, FIGURES, Figure, FioRun, Half, MEASURED, OPERATIONS, Operation, Region, Share, fit_figures, parse,
+    predict, regions, round_figures,
 };
 use seekless::flash::{Known, Model, Ssd, Zns};
 use seekless::stack::Stack;
@@ -111,7 +111,7 @@ pub(super) struct FitArgs {
     #[arg(long, value_name = "FIGURE", value_delimiter = ',', value_parser = PossibleValuesParser::new(FIGURES.iter().map(|figure| figure.option)))]
     keep: Vec<String>,
 
-    /// Drives that are tried at most
+    /// Drives that are tried at most; a note says when the search ended at this limit
     #[arg(long, default_value_t = Effort::default().drives_max, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     drives: u32,
 
@@ -138,6 +138,12 @@ pub(super) fn fit(args: &FitArgs) -> Done {
     });
     bar.finish_and_clear();
     let mut fitted = fitted.map_err(Failure::new)?;
+    if fitted.drives >= args.drives {
+        output::note(&format!(
+            "note: the search ended at its limit of {}; --drives allows more",
+            counted(args.drives.into(), "drive")
+        ));
+    }
     // Nothing is known of the others, and what the drive had for them may be right.
     for figure in FIGURES.iter().filter(|figure| !fitted.with_effect.contains(figure.option)) {
         figure.copy(&model, &mut fitted.model);
@@ -237,7 +243,12 @@ pub(super) fn validate(args: &ValidateArgs) -> Done {
     }
     let (answers, others) = answers(&model, &cases(&model, args.file.as_deref())?)?;
     if answers.is_empty() {
-        return Err(Failure::new(format!("there is no case that {} can answer", args.drive)));
+        let names: Vec<&str> = OPERATIONS.iter().map(|(name, _)| *name).collect();
+        let failure = Failure::new(format!("there is no case that {} can answer", args.drive));
+        return Err(failure.hint(format!(
+            "a case is operation/block size/zones, such as write/4096bs/1zone; operations: {}",
+            names.join(", ")
+        )));
     }
     if let Some(path) = &args.svg {
         files::write(path, output::signed(&plot::loops(&panels(&answers))?).as_bytes(), &wish)?;

@@ -276,8 +276,12 @@ fn without_help_for_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 /// Prints clap's text. Requested help is a success.
 fn wrong_usage(error: &clap::Error, arguments: &[OsString]) -> Done {
-    // With a closed pipe, the message is lost.
-    let _ = error.print();
+    let plain = error.render().to_string();
+    match in_words(&plain) {
+        Some(text) => output::warn(text.trim_end()),
+        // With a closed pipe, the message is lost.
+        None => drop(error.print()),
+    }
     if !error.use_stderr() {
         return Ok(0);
     }
@@ -290,6 +294,36 @@ fn wrong_usage(error: &clap::Error, arguments: &[OsString]) -> Done {
         Some("fsck" | "scrub") => fsck::WRONG_USAGE,
         _ => WRONG_USAGE,
     })
+}
+
+/// A message about a number, in the words of people; `None` where it has none of another kind. Those of Rust's parsers and ranges are for
+/// programmers: "invalid digit found in string", "0 is not in 1..=4294967295".
+fn in_words(text: &str) -> Option<String> {
+    const PLAIN: [(&str, &str); 5] = [
+        ("invalid digit found in string", "a whole number is expected"),
+        ("cannot parse integer from empty string", "a whole number is expected"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("invalid float literal", "a number is expected"),
+        ("cannot parse float from empty string", "a number is expected"),
+    ];
+    /// Limits of types, which are none of the option.
+    const NO_LIMIT: [&str; 3] = ["", "4294967295", "18446744073709551615"];
+    if let Some((said, plain)) = PLAIN.iter().find(|(said, _)| text.contains(said)) {
+        return Some(text.replacen(said, plain, 1));
+    }
+    let (before, range) = text.split_once(" is not in ")?;
+    let end = range.find('\n').unwrap_or(range.len());
+    let (least, most) = range[..end].split_once("..")?;
+    let most = match most {
+        most if NO_LIMIT.contains(&most) => most,
+        most => most.strip_prefix('=')?,
+    };
+    let number = before.rsplit(' ').next()?.parse::<i128>().ok()?;
+    let plain = match NO_LIMIT.contains(&most) && number < least.parse().ok()? {
+        true => format!("{before} is less than {least}"),
+        false => format!("{before} is not from {least} to {most}"),
+    };
+    Some(plain + &range[end..])
 }
 
 /// Parses an argument that must be a stack with a file system on a device, or with a device with its own format at its
@@ -351,6 +385,10 @@ fn parse_stack(argument: &str) -> Result<Stack, Failure> {
         Ok(_) => {
             failure.hint(format!("for this file write: {}", quoted(&format!("lfs / file:{}", as_value(argument)))))
         }
+        Err(_) if path.extension().is_some_and(|extension| extension == "toml") => {
+            Failure::new(format!("there is no drive file {argument}"))
+                .hint("a stack has a drive file as disk:file=my-drive.toml")
+        }
         Err(_) => failure,
     })
 }
@@ -377,6 +415,25 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Messages about numbers are in words; others stay as they are.
+    #[test]
+    fn numbers_are_explained() {
+        let said = |words: &[&str]| {
+            let words = ["seekless"].iter().chain(words).map(OsString::from);
+            let error = Cli::try_parse_from(words).err().expect("an error");
+            in_words(&error.render().to_string())
+        };
+        let line = |words: &[&str]| said(words).expect("words").lines().next().unwrap_or_default().to_owned();
+        assert!(
+            line(&["trace", "head", "-n", "x", "a"])
+                .ends_with("'x' for '--requests <COUNT>': a whole number is expected")
+        );
+        assert!(line(&["flash", "fit", "nvme-a", "--drives", "0"]).ends_with("'--drives <COUNT>': 0 is less than 1"));
+        assert!(line(&["run", "sweep", "--jobs", "0"]).ends_with("'--jobs <COUNT>': 0 is not from 1 to 1024"));
+        assert!(line(&["clean", "greedy", "--writes", "many"]).ends_with("a number is expected"));
+        assert_eq!(said(&["trace", "info"]), None);
     }
 
     /// `help help` shows what `help` shows; a command's own argument called help is left alone.

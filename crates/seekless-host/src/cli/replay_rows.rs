@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use seekless::units::counted;
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::replay::{HEADER, Listener};
 use seekless_lab::trace::Output;
@@ -20,7 +21,11 @@ impl Rows {
     /// Begins a file for each of so many stacks, or none. The sources are not to be replaced.
     pub(super) fn begin(rows: &[PathBuf], stacks: usize, sources: Sources, force: bool) -> Result<Rows, Failure> {
         if !rows.is_empty() && rows.len() != stacks {
-            let problem = format!("--rows is given {} times for {stacks} stacks", rows.len());
+            let problem = format!(
+                "--rows is given {} for {}",
+                counted(rows.len() as u64, "time"),
+                counted(stacks as u64, "stack")
+            );
             return Err(Failure::new(problem).hint("give it once for each --on, in the same order").code(WRONG_USAGE));
         }
         if let Some(twice) = rows

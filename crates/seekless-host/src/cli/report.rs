@@ -10,7 +10,7 @@ use seekless_lab::output::{self as files, Replace, Sources, Wish};
 
 use super::run::which_was_meant;
 use super::{Done, Failure, output};
-use crate::report;
+use crate::report::{self, Maker};
 
 /// Make a page of results: one file with interactive figures, which needs no network
 ///
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Done {
         })
     };
     let results: Vec<Stored> = args.results.iter().map(read).collect::<Result<_, _>>()?;
-    let page = report::page(&args.title, &results).map_err(Failure::new)?;
+    let page = report::page(&args.title, &results, Maker::Report).map_err(Failure::new)?;
     files::write(&args.output, page.as_bytes(), &wish(is_page))?;
     let mut pictures: BTreeSet<String> = BTreeSet::new();
     if let Some(folder) = &args.svg {
@@ -109,11 +109,17 @@ fn folders_in(folder: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// Accepts a page made by a report of any version; each names its constructor at its beginning.
-pub(super) fn is_page(file: &File) -> Result<(), String> {
+fn is_page(file: &File) -> Result<(), String> {
+    is_page_of(Maker::Report, file)
+}
+
+pub(super) fn is_page_of(maker: Maker, file: &File) -> Result<(), String> {
     let beginning = files::beginning(file, 4096)?;
-    let beginning = String::from_utf8_lossy(&beginning);
-    match beginning.contains("<meta name=\"generator\" content=\"seekless ") {
-        true => Ok(()),
-        false => Err(format!(", and is not a page made by `seekless report`{}", files::FORCE)),
+    match Maker::of(&String::from_utf8_lossy(&beginning)) {
+        Some(found) if found == maker => Ok(()),
+        _ => {
+            let name = if maker == Maker::Report { "report" } else { "advise" };
+            Err(format!(", and is not a page made by `seekless {name}`{}", files::FORCE))
+        }
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::device::DeviceError;
 use seekless::disk::Drive;
-use seekless::disk::validation::{Answer, Fit, Measured, Published, ReplayError, fit, published, replay};
-use seekless::units::counted;
+use seekless::disk::validation::{Answer, Fit, Measured, Published, ReplayError, TimeUnit, fit, published, replay};
+use seekless::units::{SECTOR_BYTES, counted};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::trace::contents;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use super::{Done, Failure, WRONG_USAGE, drives, list, output};
 #[derive(clap::Args)]
 #[command(after_help = "A trace has a line for each request, as DiskSim's validation traces have:
   R|W  BUFFER-ACTION  SECTOR  SECTORS  SERVICE-TIME  THINK-TIME
-Sectors have 512 bytes. Times are in microseconds: what the real drive took, and the pause until the next request. \
+Sectors have 512 bytes. Times are in microseconds, or in the unit of --unit: what the real drive took, and the pause until the next request. \
                         Nothing queues, so pure service times are compared. The buffer action is not used. Files that \
                         end in .gz or .zst will do, and - is standard input.
 
@@ -39,6 +39,10 @@ pub(super) struct Args {
     /// measured on the real one; more such pairs may follow
     #[arg(required = true, num_args = 2.., value_names = ["DRIVE", "TRACE"])]
     pairs: Vec<OsString>,
+
+    /// Unit of the times in the traces: us if not given, after a look at whether that makes sense
+    #[arg(long, value_name = "UNIT", value_parser = unit)]
+    unit: Option<TimeUnit>,
 
     /// Draw the measured and the modelled distribution of service times into this file
     #[arg(long, value_name = "FILE")]
@@ -85,30 +89,66 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let mut comparisons = Vec::new();
     for (name, drive, trace) in pairs {
-        comparisons.push(compare(name, drive, trace)?);
+        comparisons.push(compare(name, drive, trace, args.unit)?);
     }
     if let Some(path) = &args.svg {
         let panels: Vec<Panel> = comparisons.iter().map(Comparison::panel).collect();
         files::write(path, output::signed(&plot::distributions(&panels)?).as_bytes(), &wish)?;
     }
     match args.json {
-        true => output::print_json(&to_json(&comparisons))?,
-        false => output::print(&to_text(&comparisons))?,
+        true => output::print_json(&to_json(&comparisons, args.unit.unwrap_or_default()))?,
+        false => output::print(&to_text(&comparisons, args.unit.unwrap_or_default()))?,
     }
     Ok(0)
 }
 
-fn compare(name: String, drive: Cow<'static, Drive>, path: &Path) -> Result<Comparison, Failure> {
+/// The unit of a validation trace, as an argument.
+pub(super) fn unit(text: &str) -> Result<TimeUnit, String> {
+    let found = TimeUnit::ALL.into_iter().find(|unit| unit.name() == text);
+    found.ok_or_else(|| "units of time are us, ms and s".to_owned())
+}
+
+/// Refuses times that make no sense in microseconds, unless the user said that they are; they do in another unit, or none is known.
+pub(super) fn check_unit(
+    trace: &str,
+    given: Option<TimeUnit>,
+    measured_ms: f64,
+    modelled_ms: f64,
+) -> Result<(), Failure> {
+    let Some(meant) = TimeUnit::default().mistaken(measured_ms, modelled_ms).filter(|_| given.is_none()) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "{trace}: in microseconds, its service times have a mean of {:.3} us, and those of the drive one of {:.0} us",
+        measured_ms * 1e3,
+        modelled_ms * 1e3
+    );
+    let hint = format!(
+        "they look like {0}: --unit {1}; if they are microseconds all the same: --unit us",
+        meant.words(),
+        meant.name()
+    );
+    Err(Failure::new(problem).hint(hint))
+}
+
+fn compare(
+    name: String,
+    drive: Cow<'static, Drive>,
+    path: &Path,
+    unit: Option<TimeUnit>,
+) -> Result<Comparison, Failure> {
     let trace = trace_name(path);
-    let (lines, requests) = read_trace(&trace, &contents(path)?)?;
+    let (lines, requests) = read_trace(&trace, &contents(path)?, unit.unwrap_or_default())?;
+    let drive = large_enough(&name, drive, &requests)?;
     let answers =
         replay(&drive, &requests).map_err(|error| replay_failure(error, &name, &drive, &trace, &lines, &requests))?;
     let nothing = || Failure::new(format!("there is no request in {trace}"));
     let fit = fit(&answers).ok_or_else(nothing)?;
     if fit.measured_mean_ms == 0.0 {
         let failure = Failure::new(format!("in {trace}, no request took any time"));
-        return Err(failure.hint("the fifth column is the measured service time in microseconds"));
+        return Err(failure.hint("the fifth column is the measured service time"));
     }
+    check_unit(&trace, unit, fit.measured_mean_ms, fit.modelled_mean_ms)?;
     // The figure is for a drive of the catalogue, even if it is called generic.
     let disksim = published(&drive.name, &fit);
     Ok(Comparison { name, drive, trace, answers, fit, disksim })
@@ -120,6 +160,27 @@ pub(super) fn trace_name(path: &Path) -> String {
         Some("-") => "standard input".to_owned(),
         _ => path.display().to_string(),
     }
+}
+
+/// The drive, or if its data sheet's size is rounded, one that holds the trace: 9.1 GB are 9,105,018,880 bytes on one that is sold as such.
+pub(super) fn large_enough(
+    name: &str,
+    drive: Cow<'static, Drive>,
+    requests: &[Measured],
+) -> Result<Cow<'static, Drive>, Failure> {
+    /// A size of two digits is rounded by less.
+    const ROUNDED: f64 = 0.05;
+    let end = end(requests);
+    let is_rounded = end > drive.sectors && end as f64 <= drive.sectors as f64 * (1.0 + ROUNDED);
+    let Some((before, rest)) = name.split_once("size=").filter(|_| is_rounded) else { return Ok(drive) };
+    let after = rest.find([',', ' ']).map_or("", |at| &rest[at..]);
+    let larger = format!("{before}size={}{after}", end * SECTOR_BYTES);
+    let found = drives::read_drive(&larger)?;
+    output::note(&format!(
+        "note: the trace ends at sector {end}, and {name} at {}: its size is taken to be rounded, and the drive for {larger}",
+        drive.sectors
+    ));
+    Ok(found)
 }
 
 /// Why `drive`, which the user calls `name`, cannot replay the requests of those lines.
@@ -147,10 +208,13 @@ pub(super) fn replay_failure(
         }
         ReplayError::TooLong { index } => {
             let failure = Failure::new(format!("{trace}, line {}: the times add up to a century", lines[index]));
-            failure.hint("service and think times are in microseconds")
+            failure.hint(UNITS)
         }
     }
 }
+
+/// What to do about impossible times.
+pub(super) const UNITS: &str = "service and think times are in microseconds; other units: --unit ms, --unit s";
 
 /// One past the last sector requested.
 fn end(requests: &[Measured]) -> u64 {
@@ -160,7 +224,7 @@ fn end(requests: &[Measured]) -> u64 {
 
 /// The requests and their line numbers. Every line must be valid: leaving some out would compare other requests, as the
 /// cache sees them all. Only blank lines are skipped.
-pub(super) fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Measured>), Failure> {
+pub(super) fn read_trace(name: &str, bytes: &[u8], unit: TimeUnit) -> Result<(Vec<usize>, Vec<Measured>), Failure> {
     let (mut lines, mut requests) = (Vec::new(), Vec::new());
     let mut bad: Option<(usize, String, usize)> = None;
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
@@ -168,7 +232,7 @@ pub(super) fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Me
         if line.trim().is_empty() {
             continue;
         }
-        match (Measured::parse(&line), &mut bad) {
+        match (Measured::parse_in(unit, &line), &mut bad) {
             (Ok(measured), _) => {
                 lines.push(index + 1);
                 requests.push(measured);
@@ -182,10 +246,10 @@ pub(super) fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Me
     };
     let also = if more > 0 { format!(" (and {} like it)", counted(more as u64, "more line")) } else { String::new() };
     let failure = Failure::new(format!("{name}, line {line}: {problem}{also}"));
-    Err(failure.hint(
-        "a line is: R|W BUFFER-ACTION SECTOR SECTORS SERVICE-TIME THINK-TIME, times in microseconds; see `seekless disk \
-         validate --help`",
-    ))
+    Err(failure.hint(format!(
+        "a line is: R|W BUFFER-ACTION SECTOR SECTORS SERVICE-TIME THINK-TIME, times in {}; see `seekless disk validate --help`",
+        unit.words()
+    )))
 }
 
 /// Enough of a message to recognise its subject: a line of another kind of file may be as long as the file.
@@ -235,8 +299,9 @@ impl Comparison {
     }
 }
 
-fn to_json(comparisons: &[Comparison]) -> Value {
+fn to_json(comparisons: &[Comparison], unit: TimeUnit) -> Value {
     json!({
+        "unit": unit.name(),
         "seekless": env!("CARGO_PKG_VERSION"),
         "disksim_source": DISKSIM_SOURCE,
         "comparisons": comparisons.iter().map(Comparison::to_json).collect::<Vec<_>>(),
@@ -259,7 +324,7 @@ const COLUMNS: [&str; 10] = [
     "within 0.5 ms",
 ];
 
-fn to_text(comparisons: &[Comparison]) -> String {
+fn to_text(comparisons: &[Comparison], unit: TimeUnit) -> String {
     let mut grid = Table::new();
     grid.load_style(presets::ASCII_MARKDOWN).set_header(COLUMNS);
     for Comparison { name, fit, disksim, .. } in comparisons {
@@ -280,7 +345,9 @@ fn to_text(comparisons: &[Comparison]) -> String {
     }
     let mut text = format!(
         "{grid}\n\ndemerit: root mean square distance of the two distributions, also as a part of the measured mean\n\
-         per request: root mean square difference of the two times of a request\n"
+         per request: root mean square difference of the two times of a request\n\
+         times of the traces: taken for {}\n",
+        unit.words()
     );
     let known: Vec<_> = comparisons.iter().filter_map(|one| Some((one.disksim?, one.fit.demerit_ms))).collect();
     if !known.is_empty() {
@@ -305,11 +372,12 @@ mod tests {
     /// Blank lines are skipped, but counted; of bad lines the first is shown, shortened.
     #[test]
     fn lines_have_numbers() {
-        let (lines, requests) = read_trace("t", b"R Hit 1 2 3 4\n\n \r\nW Hit 1 2 3 4\r\n").unwrap();
+        let (lines, requests) =
+            read_trace("t", b"R Hit 1 2 3 4\n\n \r\nW Hit 1 2 3 4\r\n", TimeUnit::default()).unwrap();
         assert_eq!((lines, requests.len()), (vec![1, 4], 2));
-        let failure = read_trace("t", b"\nR Hit 1 2 3 4\nX Hit 1 2 3 4\nR\n").unwrap_err();
+        let failure = read_trace("t", b"\nR Hit 1 2 3 4\nX Hit 1 2 3 4\nR\n", TimeUnit::default()).unwrap_err();
         assert!(failure.text.starts_with("t, line 3: ") && failure.text.contains("and 1 more"), "{}", failure.text);
-        let failure = read_trace("t", &[0xff; 1 << 16]).unwrap_err();
+        let failure = read_trace("t", &[0xff; 1 << 16], TimeUnit::default()).unwrap_err();
         assert!(failure.text.len() < 2000, "{}", failure.text.len());
     }
 }

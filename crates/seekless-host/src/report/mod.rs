@@ -26,11 +26,35 @@ const EXPLORE: &str = include_str!("../../assets/report/explore.js");
 const D3: &str = include_str!("../../assets/report/vendor/d3.min.js");
 const PLOT: &str = include_str!("../../assets/report/vendor/plot.umd.min.js");
 
+/// The command that makes a page, and that may replace it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Maker {
+    Report,
+    Advise,
+}
+
+impl Maker {
+    /// Behind the program's version.
+    fn mark(self) -> &'static str {
+        match self {
+            Maker::Report => "",
+            Maker::Advise => ", advise",
+        }
+    }
+
+    /// What made a page, by its beginning; `None` if it is no page of this program, of whatever version.
+    pub fn of(beginning: &str) -> Option<Maker> {
+        let (_, rest) = beginning.split_once("<meta name=\"generator\" content=\"seekless ")?;
+        let made_by = rest.split('"').next()?;
+        Some(if made_by.ends_with(Maker::Advise.mark()) { Maker::Advise } else { Maker::Report })
+    }
+}
+
 /// A page with all `results`.
 ///
 /// # Errors
 /// When a figure cannot be drawn.
-pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
+pub fn page(title: &str, results: &[Stored], maker: Maker) -> Result<String, String> {
     let experiments: Vec<Value> = results.iter().map(experiment).collect();
     let data = json!({ "title": title, "experiments": experiments }).to_string();
     let hashes: Vec<String> =
@@ -40,6 +64,7 @@ pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
     let marks = [
         ("@HASHES@", hashes.join(" ")),
         ("@VERSION@", env!("CARGO_PKG_VERSION").to_owned()),
+        ("@MAKER@", maker.mark().to_owned()),
         ("@TITLE@", escape(title)),
         ("@STYLE@", STYLE.to_owned()),
         ("@STATIC@", text),

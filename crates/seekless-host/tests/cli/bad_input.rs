@@ -39,7 +39,7 @@ fn bad_stack_lines_are_pointed_at() {
             (
                 &["mkfs", "lfs / file:a.img,size=1GX"],
                 2,
-                "seekless: `size` of `file`: there is no unit `GX`; one of: B, KiB, MiB, GiB, TiB\n  lfs / \
+                "seekless: `size` of `file`: there is no unit `GX`; one of: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB\n  lfs / \
                  file:a.img,size=1GX\n                        ^^^\nexpected a size such as 512KiB",
             ),
             (

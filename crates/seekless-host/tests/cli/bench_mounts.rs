@@ -226,7 +226,7 @@ fn nonsense_is_refused() {
     for (arguments, wanted) in [
         (["--contestants", "ext5"], "ext5"),
         (["--phases", "sleep"], "sleep"),
-        (["--rounds", "0"], "0 is not in"),
+        (["--rounds", "0"], "0 is not from 1 to 1000"),
         (["--of", "nothing"], "nothing/resolved.toml"),
     ] {
         let ended = scratch.run(&[&["bench", "mount"][..], &arguments].concat());

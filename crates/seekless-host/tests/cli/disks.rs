@@ -230,7 +230,7 @@ fn troubles_are_explained() {
             "short, line 3: 5 fields instead of 6: \"R Hit 1 2 3000\" (and 1 more line like it)",
         ),
         (&["cheetah9lp", "seconds"], 1, "seconds, line 1: \"3e99\" is no time in microseconds"),
-        (&["cheetah9lp", "binary"], 1, "binary, line 1: 1 fields instead of 6"),
+        (&["cheetah9lp", "binary"], 1, "binary, line 1: 1 field instead of 6"),
         (
             &["cheetah9lp", "far"],
             1,
@@ -251,6 +251,118 @@ fn troubles_are_explained() {
     assert!(!scratch.path("x.svg").exists());
     let ended = scratch.run(&["disk", "info", "hp97650"]);
     assert_eq!((ended.code, ended.err.contains("did you mean `hp97560`?")), (2, true), "{}", ended.err);
+}
+
+/// Aim: times in another unit are noticed and read. Method: the times of a modelled drive in each unit, with and without the unit's name; the
+/// hint is used as it is.
+#[test]
+fn units_of_times_are_noticed() {
+    let scratch = Scratch::new();
+    let rz26 = Drive::named("dec-rz26").unwrap();
+    let lines = trace(rz26, 600, Nanos::from_micros(100));
+    scratch.write("us", &lines);
+    let plain = json(&scratch, &["disk", "validate", "dec-rz26", "us", "--json"]);
+    assert_eq!(plain["unit"], "us");
+    for (name, factor) in [("ms", 1e3), ("s", 1e6)] {
+        let scaled = |line: &str| {
+            let mut fields: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            for field in &mut fields[4..] {
+                *field = format!("{:.9}", field.parse::<f64>().unwrap() / factor);
+            }
+            fields.join(" ") + "\n"
+        };
+        scratch.write(name, lines.lines().map(scaled).collect::<String>());
+        for command in
+            [&["disk", "validate", "dec-rz26", name][..], &["disk", "fit", name, "--from", "dec-rz26", "-o", "x.toml"]]
+        {
+            let ended = scratch.run(command);
+            assert_eq!(ended.code, 1, "{command:?}: {}", ended.out);
+            assert!(ended.err.contains(&format!("seconds: --unit {name}; if they are")), "{command:?}: {}", ended.err);
+        }
+        let told = json(&scratch, &["disk", "validate", "dec-rz26", name, "--unit", name, "--json"]);
+        near(&told["comparisons"][0]["demerit_ms"], plain["comparisons"][0]["demerit_ms"].as_f64().unwrap());
+        assert_eq!(told["unit"], name);
+        let text = scratch.good(&["disk", "validate", "dec-rz26", name, "--unit", "us"]);
+        assert!(text.contains("times of the traces: taken for microseconds"), "{text}");
+        let output = format!("{name}.toml");
+        let fit = ["disk", "fit", name, "--from", "dec-rz26", "--unit", name, "-o", &output, "--replays", "1"];
+        assert_eq!(scratch.run(&fit).code, 0);
+    }
+    let ended = scratch.run(&["disk", "validate", "dec-rz26", "us", "--unit", "min"]);
+    assert!(ended.code == 2 && ended.err.contains("units of time are us, ms and s"), "{}", ended.err);
+}
+
+/// Aim: the size on a data sheet is rounded, which the trace of the drive must not fail for, and another drive's still does. Method: the example of
+/// `disk fit --help` with a trace that reaches to the last sector of such a drive, and one that reaches far beyond.
+#[test]
+fn a_rounded_size_holds_its_trace() {
+    let scratch = Scratch::new();
+    let help = scratch.good(&["disk", "fit", "--help"]);
+    let sheet = help.split_whitespace().find(|word| word.starts_with("disk:size=9")).unwrap();
+    assert!(sheet.starts_with("disk:size=9.1GB,"), "{sheet}");
+    let lines = trace(Drive::named("dec-rz26").unwrap(), 400, Nanos::from_millis(1));
+    // The last sector of a drive that is sold with 9.1 GB.
+    scratch.write("mine.trace", format!("{lines}R Hit 17783239 1 9000 1000\n"));
+    let ended = scratch.run(&["disk", "fit", "mine.trace", "--from", sheet, "-o", "mine.toml", "--replays", "20"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(
+        ended.err.contains("its size is taken to be rounded") && ended.err.contains("size=9105018880,"),
+        "{}",
+        ended.err
+    );
+    assert!(scratch.good(&["disk", "info", "mine.toml"]).contains("17783240 sectors"));
+    assert_eq!(scratch.run(&["disk", "validate", sheet, "mine.trace"]).code, 0);
+    scratch.write("far.trace", "R Hit 37783239 1 9000 1000\n");
+    let ended = scratch.run(&["disk", "validate", sheet, "far.trace"]);
+    assert!(ended.code == 1 && ended.err.contains("was it measured on another drive?"), "{}", ended.err);
+}
+
+/// Aim: what is wrong with a drive, a trace or a measurement comes with what to do next. Method: wrong words and files of a first-time user, one
+/// at a time.
+#[test]
+fn wrong_words_come_with_a_remedy() {
+    let scratch = Scratch::new();
+    let rz26 = Drive::file_text("dec-rz26").unwrap();
+    scratch.write("key.toml", rz26.replace("\nrpm = ", "\nrmp = "));
+    scratch.write("type.toml", rz26.replacen("\nheads = ", "\nheads = 0.5 # ", 1));
+    scratch.write("drive.toml", rz26);
+    scratch.write("in.csv", "1;2;R;3\n");
+    let head = "engine,format,case,block_size,iodepth,iops";
+    scratch.write("columns.csv", format!("# measured\n{head}\n"));
+    scratch.write("case.csv", format!("{head},latency_mean_us\nio_uring,lbaf3,wrte/4096bs/1zone,4096,16,300000,53\n"));
+    scratch.write("value.csv", format!("{head},latency_mean_us\nio_uring,lbaf3,write/4096bs/1zone,4096,16,-3,53\n"));
+    for (arguments, said) in [
+        (&["disk", "info", "key.toml"][..], "did you mean `rpm`?\na whole drive file, to compare: seekless disk info"),
+        (&["disk", "info", "type.toml"], "is expected here, not a number with a fraction"),
+        (&["disk", "info", "disk:size=4TB,rpm=7200,seek=8ms,rate=180MB/s"], "write it without `/s`"),
+        (&["disk", "info", "disk:size=4XB,rpm=7200,seek=8ms,rate=180MB"], "TiB, kB, MB, GB, TB"),
+        (&["disk", "info", "disk:size=1TiB,rpm=60,seek=1ms,rate=1KiB"], "1 TiB do not fit on 16777216 cylinders"),
+        (&["disk", "import", "drive.toml"], "it is a drive file already: seekless disk info drive.toml"),
+        (&["disk", "import", "in.csv"], "in.csv does not look like a file of DiskSim"),
+        (&["disk", "measure", "gone"], "a device is a disk such as /dev/sdb"),
+        (&["trace", "info", "in.csv", "--format", "mrs"], "did you mean `msr`?"),
+        (&["trace", "info", "in.csv", "--format", "msr"], "is it of another format?"),
+        (&["trace", "info", "in.csv", "--format", "csv:time=1:us"], "for example csv:time=1:us,op=2"),
+        (&["replay", "in.csv", "--on", "lfs / disk:dec-rz26"], "without it: --on 'disk:dec-rz26'"),
+        (&["replay", "in.csv", "--on", "gone.toml"], "there is no drive file gone.toml\na stack has a drive file as"),
+        (&["advise", "smallfile", "--set", "files=many"], "--set files=many: a whole number from 0 on is expected"),
+        (
+            &["flash", "validate", "nvme-a", "columns.csv"],
+            "line 2: there is no column `latency_mean_us`\nthe first line names",
+        ),
+        (&["flash", "validate", "nvme-a", "case.csv"], "a case is operation/block size/zones"),
+        (&["flash", "validate", "nvme-a", "value.csv"], "line 2: iops \"-3\" is no number from 0"),
+        (&["flash", "validate", "ssd:nvme-a,dies=63"], "63 dies do not spread evenly over"),
+        (&["clean", "greedy", "--pattern", "trace"], "which one? For example trace:file=my.trace"),
+    ] {
+        let ended = scratch.run(arguments);
+        assert!(matches!(ended.code, 1 | 2) && ended.err.contains(said), "{arguments:?}: {}", ended.err);
+    }
+    // Of a stack that cannot be opened, the line is that of the user.
+    scratch.write("a.trace", "time_ns,device,op,offset,bytes,flags,latency_ns,process,cpu\n1,0,read,0,512,,,,\n");
+    let ended = scratch.run(&["replay", "a.trace", "--on", "raid5:n=2 / disk:dec-rz26"]);
+    assert!(ended.code == 1 && ended.err.contains("raid5:n=2 / disk:dec-rz26\n"), "{}", ended.err);
+    assert!(!ended.err.contains("keep"), "{}", ended.err);
 }
 
 /// Aim: a drive file by another name than `*.toml` is recognised, and the name that the hint gives works. Method: here and in a folder.
@@ -293,6 +405,13 @@ fn flash_drives_are_compared() {
         scratch
             .good(&["flash", "validate", "nvme-a", "mine.csv"])
             .contains("1 case has an operation that this drive lacks")
+    );
+    // A search that ends too early says so.
+    let ended = scratch.run(&["flash", "fit", "nvme-a", "--drives", "2"]);
+    assert!(
+        ended.code == 0 && ended.err.contains("ended at its limit of 2 drives; --drives allows more"),
+        "{}",
+        ended.err
     );
     scratch.write("bad.csv", format!("{head}io_uring,lbaf3,write/4096bs/1zone,4096,zero,1,1\n"));
     for (arguments, problem) in [
@@ -394,7 +513,7 @@ fn what_cannot_be_fitted_or_measured_is_refused() {
         (&["measure", "nbd+unix:///?socket=missing"], 1, "cannot connect"),
         (&["measure", "nbd+unix:///"], 2, "socket=PATH"),
         (&["measure", "image", "--places", "2"], 2, "at least 8"),
-        (&["measure", "image", "--time", "0"], 2, "0 is not in 1.."),
+        (&["measure", "image", "--time", "0"], 2, "0 is less than 1"),
     ] {
         let run = scratch.run(&[&["disk"], arguments].concat());
         assert!(run.code == code && run.err.contains(problem), "{arguments:?}: {} {}", run.code, run.err);
@@ -448,7 +567,7 @@ fn a_flash_drive_is_fitted() {
     scratch.write("none.csv", "engine,format,case,block_size,iodepth,iops,latency_mean_us\n");
     for option in ["--cases", "--drives"] {
         let ended = scratch.run(&[&fit[..4], &[option, "0"]].concat());
-        assert!(ended.code == 2 && ended.err.contains("0 is not in 1.."), "{option}: {}", ended.err);
+        assert!(ended.code == 2 && ended.err.contains("0 is less than 1"), "{option}: {}", ended.err);
     }
     for (file, code) in [("none.csv", 1), ("gone.csv", 1)] {
         let ended = scratch.run(&["flash", "fit", "nvme-a", file]);

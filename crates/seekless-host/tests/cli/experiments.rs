@@ -532,7 +532,7 @@ fn troubles_are_explained() {
         (&["run", "sweep/published.csv"], 2, "an experiment is a folder with a file experiment.toml"),
         (&["run", "typo"], 2, "unknown field `patern`"),
         (&["run", "failing", "--quick"], 1, "--map wrap"),
-        (&["run", "sweep", "--jobs", "0"], 2, "0 is not in 1..=1024"),
+        (&["run", "sweep", "--jobs", "0"], 2, "0 is not from 1 to 1024"),
         (&["run", "sweep", "--out", "torn"], 1, "torn/points.jsonl, line 1: this is no measured point"),
         (&["run", "sweep", "--out", "sweep/experiment.toml"], 1, "cannot make sweep/experiment.toml"),
         (&["report", "empty"], 1, "`seekless run` makes one"),

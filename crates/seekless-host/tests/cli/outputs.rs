@@ -102,6 +102,32 @@ fn a_page_does_not_replace_what_it_is_made_of() {
     assert_eq!(std::fs::read_to_string(scratch.path("my.toml")).unwrap(), drive);
 }
 
+/// Aim: a page is replaced by the command that made it, and by no other without --force. Method: advice where a report is, and the other way
+/// round; pages of another version.
+#[test]
+fn a_page_belongs_to_its_command() {
+    let scratch = Scratch::new();
+    scratch.write("in.csv", trace(20));
+    let page = |made_by: &str| format!("<!doctype html>\n<meta name=\"generator\" content=\"seekless {made_by}\">\n");
+    let advise = ["advise", "in.csv", "--on", "disk:dec-rz26", "-o", "a.html"];
+    scratch.write("a.html", page("0.0.9"));
+    let refused = scratch.run(&advise);
+    assert!(refused.code == 1 && refused.err.contains("is not a page made by `seekless advise`"), "{}", refused.err);
+    assert_eq!(std::fs::read_to_string(scratch.path("a.html")).unwrap(), page("0.0.9"));
+    assert_eq!(scratch.run(&[&advise[..], &["--force"]].concat()).code, 0);
+    assert_eq!(scratch.run(&advise).code, 0);
+    scratch.write("a.html", page("0.0.9, advise"));
+    assert_eq!(scratch.run(&advise).code, 0);
+    let refused = scratch.run(&["report", "no-results", "-o", "a.html"]);
+    assert!(refused.code == 1 && refused.err.contains("is not a page made by `seekless report`"), "{}", refused.err);
+    // A stream cannot be read twice, which the help does not promise.
+    let help = scratch.good(&["advise", "--help"]);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("standard input is not taken") && !help.contains("- for standard input"), "{help}");
+    let stream = scratch.run(&["advise", "-", "-o", "b.html"]);
+    assert!(stream.code == 2 && stream.err.contains("write it to a file first"), "{}", stream.err);
+}
+
 /// Devices, pipes, links and directories are refused by every option that names a file, and stay what they are.
 #[test]
 fn only_regular_files_are_written() {

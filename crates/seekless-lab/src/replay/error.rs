@@ -24,8 +24,9 @@ pub enum ReplayError {
     )]
     SeveralDevices { count: usize, first: String },
     #[error(
-        "{outstanding} requests wait at {at:?} of the trace: they arrive faster than the storage answers\n\
-             use --timing think or window:N, or a slower --timing open:0.5"
+        "{outstanding} requests wait at {} of the trace: they arrive faster than the storage answers\n\
+             use --timing think or window:N, or a slower --timing open:0.5",
+        crate::trace::time_text(*at)
     )]
     Overload { outstanding: u64, at: Nanos },
     #[error(

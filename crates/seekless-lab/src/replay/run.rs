@@ -220,11 +220,16 @@ pub fn simulate_heard(
     listener: Option<Listener>,
 ) -> Result<Outcome, ReplayError> {
     check_stack(stack)?;
-    let (asked, stack) = (stack.to_string(), timing_only(stack)?);
+    let (given, stack) = (stack.clone(), timing_only(stack)?);
+    let asked = given.to_string();
     let executor = Executor::simulated(spec.seed, HostProfile::NONE);
     let rt = executor.rt().clone();
     executor.block_on(async {
-        let opened = stack.open(&rt, &NoLeaves, Purpose::Use).await?;
+        let opened = match stack.open(&rt, &NoLeaves, Purpose::Use).await {
+            Ok(opened) => opened,
+            // The error of the line as the user wrote it, without options that were added here.
+            Err(error) => return Err(given.open(&rt, &NoLeaves, Purpose::Use).await.err().unwrap_or(error).into()),
+        };
         let Some(device) = opened.device().cloned() else { unreachable!("`check_stack` found a device") };
         // Only the members of an array know how busy they were. What opening took, such as making a virtual log disk, does
         // not count.
@@ -245,8 +250,16 @@ pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
     match stack.is() {
         Interface::Device => Ok(()),
         Interface::FileSystem => {
-            let problem = format!("a block trace is replayed on devices, and `{stack}` is a file system");
-            Err(ReplayError::Spec(problem))
+            let words: Vec<String> = stack.words().iter().map(ToString::to_string).collect();
+            let is_device = |from: &usize| {
+                let line = words[*from..].join(" / ");
+                stack.with_line(&line).is_ok_and(|stack| stack.is() == Interface::Device)
+            };
+            let below = (1..words.len()).find(is_device).map(|from| words[from..].join(" / "));
+            let hint = below.map_or_else(String::new, |line| format!("\nwithout it: --on '{line}'"));
+            Err(ReplayError::Spec(format!(
+                "a block trace is replayed on devices, and `{stack}` is a file system{hint}"
+            )))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::detect::{self, Detected};
 use super::format::Format;
+use super::import::AS_ASKED;
 use super::input::{Compression, Input, SAMPLE_BYTES};
 use super::kernel::Wanted;
 use super::published::NATIVE;
@@ -42,7 +43,7 @@ impl Beginning {
         let Some(first) = inputs.first() else { return Err(TraceError::Files("no trace was named".into())) };
         let first_name = first.name.clone();
         let mut found: Option<Detected> =
-            options.format.clone().map(|format| Detected { format, why: "as asked".into() });
+            options.format.clone().map(|format| Detected { format, why: AS_ASKED.into() });
         let mut variant: Option<(String, Detected)> = None;
         let mut events = [false; 3];
         for input in inputs {

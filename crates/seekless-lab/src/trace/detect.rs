@@ -52,7 +52,11 @@ pub(super) fn detect(sample: &[u8], whole: bool) -> Result<Detected, String> {
     if sample.contains(&0) {
         let binary = FORMATS.iter().filter(|spec| matches!(spec.reads, Reads::Records(_)));
         let names: Vec<&str> = binary.map(|spec| spec.name).collect();
-        return Err(format!("it is binary, and none of {}", names.join(", ")));
+        return Err(format!(
+            "it is binary, and none of {}\na format that its beginning does not tell is named with --format; `seekless trace formats` \
+             has them all",
+            names.join(", ")
+        ));
     }
     let lines = lines(sample, whole);
     let candidates = FORMATS.iter().filter(|spec| matches!(spec.recognised, Recognised::ByLines));

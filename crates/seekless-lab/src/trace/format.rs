@@ -6,6 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use seekless::stack::nearest;
+
 use super::input::Input;
 use super::line_writer::LineWriter;
 use super::spec::{Described, FormatSpec, ReaderOptions, Reads, Variants};
@@ -70,13 +72,16 @@ impl Format {
             return match (spec.reads, description) {
                 (Reads::Described(parse), Some(description)) => match parse(description) {
                     Ok(described) => Ok(Format { spec, described: Some(described) }),
-                    Err(problem) => Err(format!("{}: {problem}", spec.usage())),
+                    Err(problem) => Err(format!("{}: {problem}\nfor example {}", spec.usage(), spec.example())),
                 },
                 _ => Ok(Format::of(spec)),
             };
         }
         if let Some((spec, (_, example))) = rows().find_map(|spec| spec.parameter.map(|parameter| (spec, parameter))) {
             return Err(format!("`{name}` needs a description, {}: for example {name}:{example}", spec.usage()));
+        }
+        if let Some(near) = nearest(name, FORMATS.iter().map(|spec| spec.name)) {
+            return Err(format!("there is no trace format `{text}`; did you mean `{near}`?"));
         }
         let names: Vec<String> = FORMATS.iter().map(|spec| spec.usage()).collect();
         Err(format!("there is no trace format `{text}`; there are {}", names.join(", ")))

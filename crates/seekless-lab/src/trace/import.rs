@@ -3,6 +3,9 @@
 use super::request::Event;
 use super::tally::{Tallies, Tally};
 
+/// Why a format was chosen that the user named.
+pub(super) const AS_ASKED: &str = "as asked";
+
 /// How a trace's lines or records were used.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Import {
@@ -86,6 +89,9 @@ impl Import {
         }
         for note in &self.notes {
             text += &format!("\n{note}");
+        }
+        if self.why == AS_ASKED && self.rejected_count() > 0 {
+            text += "\nis it of another format? Without --format it is looked for, and `seekless trace formats` has them all";
         }
         text
     }

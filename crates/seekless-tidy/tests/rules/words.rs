@@ -45,6 +45,24 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("scripts/pjdfstest.sh", "nobody", "a user of the system"),
 ];
 
+/// Aim: messages of commands show values as users write them, and not as the program holds them (`Sectors { sectors: 64 }`). Method:
+/// no `{:?}` in the sources of commands, but in tests and asserts.
+#[test]
+fn messages_of_commands_have_no_debug_output() {
+    let mut found = Vec::new();
+    for path in files_under(&root().join("crates/seekless-host/src/cli"), &["rs"]) {
+        let text = read(&path);
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (line, number) in text.lines().zip(1..) {
+            let is_message = !["assert", "panic!", "unreachable!"].iter().any(|word| line.contains(word));
+            if is_message && (line.contains(":?}") || line.contains(":#?}")) {
+                found.push(format!("{}:{number}: {}", short(&path), line.trim()));
+            }
+        }
+    }
+    report(&found, "write values in messages as users write them, without {:?}");
+}
+
 /// The comments of a source as paragraphs, each with the number of its first line. Code in backticks is left out.
 fn comments(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();

@@ -100,7 +100,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "lfs:segment=512 KiBi / memory:1MiB",
-            "`segment` of `lfs`: there is no unit `KiBi`; one of: B, KiB, MiB, GiB, TiB\n  lfs:segment=512 KiBi / \
+            "`segment` of `lfs`: there is no unit `KiBi`; one of: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB\n  lfs:segment=512 KiBi / \
              memory:1MiB\n              ^^^^^^^^\nexpected a size such as 512KiB",
         ),
         (

@@ -126,6 +126,9 @@ const TIME_UNITS: &[(&str, u64)] = &[
 /// Units in which values are written, largest first.
 const BYTE_UNITS_WRITTEN: &[(&str, u64)] = &[("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
 
+/// Those that data sheets have, as messages list them.
+const BYTE_UNITS_DECIMAL: [&str; 4] = ["kB", "MB", "GB", "TB"];
+
 impl ParamKind {
     /// Parses `text`.
     pub(super) fn read(&self, text: &str) -> Result<Value, BadValue> {
@@ -250,6 +253,9 @@ impl BadMeasure {
             BadMeasure::Unit { unit, known } if known.is_empty() => {
                 format!("there is no unit here, but `{unit}` follows the number")
             }
+            BadMeasure::Unit { unit, .. } if unit.ends_with("/s") => {
+                format!("there is no unit `{unit}`; write it without `/s`: a rate is always for a second")
+            }
             BadMeasure::Unit { unit, known } => format!("there is no unit `{unit}`; one of: {}", known.join(", ")),
             BadMeasure::TooLarge => "the number is too large".into(),
             BadMeasure::NotWhole => "the number is more precise than can be stored".into(),
@@ -272,7 +278,9 @@ fn read_measure(text: &str, units: &'static [(&'static str, u64)]) -> Result<u64
     let Some(factor) = factor else {
         // Help shows the units as they are written, each only once.
         let known = match units[0].0 {
-            "" if units.len() > 1 => BYTE_UNITS_WRITTEN.iter().rev().map(|&(name, _)| name).collect(),
+            "" if units.len() > 1 => {
+                BYTE_UNITS_WRITTEN.iter().rev().map(|&(name, _)| name).chain(BYTE_UNITS_DECIMAL).collect()
+            }
             _ => units.iter().map(|&(name, _)| name).filter(|name| !name.is_empty()).collect(),
         };
         return Err(BadMeasure::Unit { unit: unit.to_owned(), known });

@@ -19,6 +19,9 @@ pub(super) struct Recorded {
 impl Recorded {
     pub(super) fn new(options: &Options, given: &Given) -> Result<Recorded, String> {
         let times = options.number("times", 1, 1_000_000)?;
+        if given.recorded.is_none() {
+            return Err("trace: which one? For example trace:file=my.trace".to_owned());
+        }
         let operations = given.recorded.clone().filter(|operations| !operations.is_empty());
         let operations = operations.ok_or("trace: there are no writes in it")?;
         Ok(Recorded { operations, next: 0, times })

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::super::nearest::nearest;
 use super::{BYTES_MAX, DriveFileError};
 use crate::units::Nanos;
 
@@ -63,7 +64,10 @@ impl<'a> Section<'a> {
         match self.table.keys().find(|key| !keys.contains(&&**key.get_ref())) {
             None => Ok(()),
             Some(key) => {
-                let problem = format!("there is no such key here; the keys are: {}", keys.join(", "));
+                let problem = match nearest(key.get_ref(), keys.iter().copied()) {
+                    Some(near) => format!("there is no such key here; did you mean `{near}`?"),
+                    None => format!("there is no such key here; the keys are: {}", keys.join(", ")),
+                };
                 Err(self.source.error(key.span().start, &format!("{}{}", self.prefix, shown(key.get_ref())), problem))
             }
         }
@@ -93,7 +97,16 @@ impl<'a> Field<'a> {
     }
 
     fn wrong_type(&self, wanted: &str) -> DriveFileError {
-        self.error(format!("{wanted} is expected here, not a TOML {}", self.value.get_ref().type_str()))
+        let found = match self.value.get_ref() {
+            DeValue::String(_) => "text in quotes",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a number with a fraction",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list in brackets",
+            DeValue::Table(_) => "a table",
+        };
+        self.error(format!("{wanted} is expected here, not {found}"))
     }
 
     /// A whole number.

@@ -28,16 +28,12 @@ mod search;
 use std::ops::ControlFlow;
 
 use super::drive::{Drive, Evidence};
-use super::validation::{Answer, Fit, Measured, ReplayError, fit, replay};
+use super::validation::{Answer, Fit, MEAN_RATIO_MAX, Measured, ReplayError, fit, replay};
 use groups::Groups;
 use knobs::Point;
 
 /// Fewer requests in the fitted half determine nothing.
 pub const REQUESTS_MIN: usize = 100;
-
-/// How far the measured mean may be from that of the drive to begin with; beyond, a unit is wrong. Real drives differ by less
-/// than 20 from the slowest of the catalogue to the fastest.
-const MEAN_RATIO_MAX: f64 = 30.0;
 
 /// How well a drive describes the two halves of a trace.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -1,6 +1,7 @@
 //! What the parameters of each block are called. A name that is not among them was misspelt, or means something that is not
 //! simulated: either way, the note says where it is, and which name is near.
 
+use super::super::nearest::nearest;
 use super::ImportError;
 use super::syntax::{Block, Param, SourceLine, Value};
 
@@ -213,17 +214,4 @@ fn block_notes(block: &Block, known: &[&[&str]], notes: &mut Vec<String>) {
 /// Enough of a name to find it, without characters that a terminal acts on.
 pub(super) fn shown(key: &str) -> String {
     key.chars().take(80).collect::<String>().escape_debug().to_string()
-}
-
-/// The name that was probably meant: about one character in three may be wrong.
-pub(super) fn nearest<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // The comparison takes time in proportion to both lengths, and no name is as long.
-    const CHARS_MAX: usize = 64;
-    if key.chars().count() > CHARS_MAX {
-        return None;
-    }
-    let key = key.to_ascii_lowercase();
-    let distances = names.map(|name| (strsim::damerau_levenshtein(&key, &name.to_ascii_lowercase()), name));
-    let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= name.chars().count().max(key.chars().count()) / 3).then_some(name)
 }

@@ -1,8 +1,9 @@
 //! Typed access to the parameters of a block.
 
 use super::super::file::SECTOR_MAX_MS;
+use super::super::nearest::nearest;
 use super::ImportError;
-use super::known::{nearest, shown};
+use super::known::shown;
 use super::syntax::{Block, List, Param, Value};
 use crate::units::Nanos;
 

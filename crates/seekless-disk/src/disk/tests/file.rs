@@ -160,7 +160,8 @@ fn mistakes_are_named() {
     for (from, to, line, key, problem) in [
         ("heads = 2", "heads = ", 6, "", "this is not TOML"),
         ("heads = 2", "", 1, "heads", "this key is missing"),
-        ("heads = 2", "heads = 2\nhead = 3", 7, "head", "there is no such key here; the keys are: name, product"),
+        ("heads = 2", "heads = 2\nhead = 3", 7, "head", "there is no such key here; did you mean `heads`?"),
+        ("heads = 2", "heads = 2\ncolour = 3", 7, "colour", "there is no such key here; the keys are: name, product"),
         ("heads = 2", "heads = 0", 6, "heads", "0 is not from 1 to 255"),
         ("heads = 2", "heads = -1", 6, "heads", "-1 is not from 1 to 255"),
         (
@@ -168,9 +169,9 @@ fn mistakes_are_named() {
             "heads = \"two\"",
             6,
             "heads",
-            "a whole number from 1 to 255 is expected here, not a TOML string",
+            "a whole number from 1 to 255 is expected here, not text in quotes",
         ),
-        ("heads = 2", "heads = 2.0", 6, "heads", "not a TOML float"),
+        ("heads = 2", "heads = 2.0", 6, "heads", "not a number with a fraction"),
         ("heads = 2", "heads = 999999999999999999999999999999999999999999", 6, "heads", "is not from 1 to 255"),
         ("name = \"my-drive\"", "name = \"My drive\"", 2, "name", "lower case letters, digits and dashes"),
         ("source = \"measured, 2026\"", "source = \"a\\u001bb\"", 4, "source", "on one line"),

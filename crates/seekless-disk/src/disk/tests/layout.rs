@@ -159,7 +159,7 @@ fn impossible_drives() {
     ranges(&mut whole, 6);
     assert!(Mechanism::new(&whole).is_ok(), "the second range has a spare");
     let sheet = DataSheet::new(7200, Nanos::from_millis(8), 0, 100_000_000);
-    assert!(sheet.drive().unwrap_err().to_string().contains("0 bytes"));
+    assert!(sheet.drive().unwrap_err().to_string().contains("0 B do not fit"));
     let sheet = DataSheet::new(0, Nanos::from_millis(8), 1 << 40, 100_000_000);
     assert!(sheet.drive().is_err());
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::disk::validation::{DISKSIM, Fit, Measured, Published, ReplayError, fit, published, replay};
+use crate::disk::validation::{DISKSIM, Fit, Measured, Published, ReplayError, TimeUnit, fit, published, replay};
 
 #[allow(clippy::disallowed_methods)] // Tests may look at their environment.
 pub(super) fn data() -> Option<PathBuf> {
@@ -85,6 +85,35 @@ fn trace_lines() {
     let error = replay(drive("hp97560"), &[measured, outside]).unwrap_err().to_string();
     assert!(error.contains("request 1 of the trace"), "{error}");
     assert_eq!(fit(&[]), None);
+}
+
+/// Times are read in each unit, to the nanosecond, and the unit that was meant is found where another one makes no sense.
+#[test]
+fn units_of_times() {
+    for (unit, service, think) in [
+        (TimeUnit::Microseconds, "17221.001", "21894.38"),
+        (TimeUnit::Milliseconds, "17.221001", "21.89438"),
+        (TimeUnit::Seconds, "0.017221001", "0.02189438"),
+    ] {
+        let measured = Measured::parse_in(unit, &format!("W Hit 1 15 {service} {think}")).unwrap();
+        assert_eq!((measured.service, measured.think), (Nanos(17_221_001), Nanos(21_894_380)), "{unit:?}");
+        let error = Measured::parse_in(unit, "W Hit 1 15 1e15 1").unwrap_err();
+        assert!(error.contains(&format!("no time in {}", unit.words())), "{error}");
+    }
+    let us = TimeUnit::Microseconds;
+    // Drives are between a sixth and six times as fast as others.
+    for (measured_ms, mistaken) in [
+        (1.0, None),
+        (40.0, None),
+        (0.006, Some(TimeUnit::Milliseconds)),
+        (0.036, Some(TimeUnit::Milliseconds)),
+        (6e-6, Some(TimeUnit::Seconds)),
+        (1e-9, None),
+        (0.0, None),
+    ] {
+        assert_eq!(us.mistaken(measured_ms, 6.0), mistaken, "{measured_ms}");
+    }
+    assert_eq!(TimeUnit::Milliseconds.mistaken(6000.0, 6.0), Some(us));
 }
 
 /// The demerit figure on samples whose result is known.

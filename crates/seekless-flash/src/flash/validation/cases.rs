@@ -75,6 +75,22 @@ impl FioRun {
     }
 }
 
+/// Columns that measurements need.
+const COLUMNS: [&str; 7] = ["engine", "format", "case", "block_size", "iodepth", "iops", "latency_mean_us"];
+
+/// Operations as the names of cases have them, before the first slash.
+pub const OPERATIONS: [(&str, Operation); 9] = [
+    ("write", Operation::Write),
+    ("writerand", Operation::WriteRandom),
+    ("randwrite", Operation::WriteRandom),
+    ("writemq", Operation::WriteScheduled),
+    ("append", Operation::Append),
+    ("read", Operation::Read),
+    ("readmq", Operation::Read),
+    ("randread", Operation::ReadRandom),
+    ("randreadmq", Operation::ReadRandom),
+];
+
 /// Reads measurements: comma-separated values whose first line names the columns. Lines of other operations, such as
 /// mixtures, and those without a result are left out.
 ///
@@ -82,13 +98,14 @@ impl FioRun {
 /// The number of a line that is not understood, and why.
 pub fn parse(text: &str) -> Result<Vec<FioRun>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    let (_, header) = lines.next().ok_or("there are no lines")?;
+    let needed = || format!("the first line names the columns; needed are {}", COLUMNS.join(", "));
+    let (header_index, header) = lines.next().ok_or_else(|| format!("there are no lines\n{}", needed()))?;
     let names: Vec<&str> = header.split(',').map(str::trim).collect();
     let column = |name: &str| {
-        names.iter().position(|other| *other == name).ok_or_else(|| format!("line 1: there is no column `{name}`"))
+        let found = names.iter().position(|other| *other == name);
+        found.ok_or_else(|| format!("line {}: there is no column `{name}`\n{}", header_index + 1, needed()))
     };
-    let [engine, format, name, size, depth, iops, latency] =
-        ["engine", "format", "case", "block_size", "iodepth", "iops", "latency_mean_us"].map(column);
+    let [engine, format, name, size, depth, iops, latency] = COLUMNS.map(column);
     let (engine, format, name, size) = (engine?, format?, name?, size?);
     let (depth, iops, latency) = (depth?, iops?, latency?);
     let mut cases = Vec::new();
@@ -100,7 +117,8 @@ pub fn parse(text: &str) -> Result<Vec<FioRun>, String> {
         let number = |column: usize| {
             let text = text(column)?;
             let number = text.parse::<f64>().ok().filter(|number| (0.0..1e12).contains(number));
-            number.ok_or_else(|| format!("line {}: {text:?} is not a number", index + 1))
+            let name = names.get(column).copied().unwrap_or_default();
+            number.ok_or_else(|| format!("line {}: {name} {text:?} is no number from 0 to 1e12", index + 1))
         };
         let name = text(name)?;
         let mut parts = name.split('/');
@@ -116,7 +134,10 @@ pub fn parse(text: &str) -> Result<Vec<FioRun>, String> {
             let number = number(column)?;
             match number.fract() == 0.0 && (1.0..=most).contains(&number) {
                 true => Ok(number as u64),
-                false => Err(format!("line {}: {number} is no whole number from 1 to {most}", index + 1)),
+                false => {
+                    let name = names.get(column).copied().unwrap_or_default();
+                    Err(format!("line {}: {name} {number} is no whole number from 1 to {most}", index + 1))
+                }
             }
         };
         cases.push(FioRun {
@@ -135,13 +156,5 @@ pub fn parse(text: &str) -> Result<Vec<FioRun>, String> {
 }
 
 fn operation(word: &str) -> Option<Operation> {
-    match word {
-        "write" => Some(Operation::Write),
-        "writerand" | "randwrite" => Some(Operation::WriteRandom),
-        "writemq" => Some(Operation::WriteScheduled),
-        "append" => Some(Operation::Append),
-        "read" | "readmq" => Some(Operation::Read),
-        "randread" | "randreadmq" => Some(Operation::ReadRandom),
-        _ => None,
-    }
+    OPERATIONS.iter().find(|(name, _)| *name == word).map(|(_, operation)| *operation)
 }

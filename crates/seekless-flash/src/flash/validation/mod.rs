@@ -10,7 +10,7 @@ mod fit;
 mod least_squares;
 mod report;
 
-pub use cases::{FioRun, Half, Operation, parse};
+pub use cases::{FioRun, Half, OPERATIONS, Operation, parse};
 pub use closed_loop::{Host, Predicted, predict};
 pub use figures::{FIGURES, Figure, round_figures};
 pub use fit::{Effort, Fitted, fit_figures};
