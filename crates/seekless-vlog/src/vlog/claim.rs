@@ -9,6 +9,8 @@ pub(super) enum Claim {
     Move { blocks: u64 },
     /// Of a label, in a transaction with the map of a snapshot.
     Label,
+    /// Of the map of the whole disk, in one transaction.
+    Map,
     /// That logical blocks will have room.
     Promise { first: u32, blocks: u32 },
 }

@@ -10,6 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
@@ -600,24 +601,34 @@ impl Core {
         if fua { self.commit_with(CommitScope::Promised, &BTreeSet::new()).await } else { Ok(()) }
     }
 
-    /// Unmaps blocks: they read as zeroes.
+    /// Unmaps blocks: they read as zeroes. In several transactions if there are many: the pieces of one have room on a full host.
     pub(super) async fn forget(self: Rc<Self>, logical: u32, blocks: u32) -> Result<(), DeviceError> {
-        self.check_writable()?;
-        self.stock_for_frees().await?;
-        {
-            let mut state = self.state.borrow_mut();
-            state.promises.end(logical..logical + blocks);
-            for logical in logical..logical + blocks {
-                if state.map[logical as usize] != 0 {
-                    state.set(logical, 0);
-                    count(&self.counts.blocks_discarded, 1);
-                }
+        let (mut at, end) = (logical, logical + blocks);
+        while at < end {
+            self.check_writable()?;
+            self.stock_for_frees().await?;
+            at = self.forget_some(at..end);
+            if self.commit_each_write || self.has_much_pending() {
+                self.commit_with(CommitScope::Promised, &BTreeSet::new()).await?;
             }
         }
-        match self.commit_each_write || self.has_much_pending() {
-            true => self.commit_with(CommitScope::Promised, &BTreeSet::new()).await,
-            false => Ok(()),
+        Ok(())
+    }
+
+    /// Unmaps blocks until many changes wait for a transaction. Returns the end of those that were.
+    fn forget_some(&self, range: Range<u32>) -> u32 {
+        let most = self.log.pending_max(&self.layout);
+        let mut state = self.state.borrow_mut();
+        let mut end = range.start;
+        while end < range.end && (end == range.start || state.pending.len() < most) {
+            if state.map[end as usize] != 0 {
+                state.set(end, 0);
+                count(&self.counts.blocks_discarded, 1);
+            }
+            end += 1;
         }
+        state.promises.end(range.start..end);
+        end
     }
 
     fn has_much_pending(&self) -> bool {

@@ -125,12 +125,15 @@ impl Core {
         match claim {
             Claim::Write { first, blocks } => Demand { blocks: blocks.into(), growth: unsure(first, blocks) },
             Claim::Move { blocks } => Demand { blocks, growth: blocks },
-            Claim::Label => {
-                let pieces = u64::from(self.layout.span.div_ceil(self.layout.entries_per_piece)) + 1;
-                Demand { blocks: 1, growth: 1 + self.blocks_of_pieces(state, pieces) }
-            }
+            Claim::Label => Demand { blocks: 1, growth: 1 + self.blocks_of_map(state) },
+            Claim::Map => Demand { blocks: 0, growth: self.blocks_of_map(state) },
             Claim::Promise { first, blocks } => Demand { blocks: 0, growth: unsure(first, blocks) },
         }
+    }
+
+    /// Blocks for the pieces of a transaction that changes the map of the disk, or of a snapshot.
+    fn blocks_of_map(&self, state: &State) -> u64 {
+        self.blocks_of_pieces(state, u64::from(self.layout.span.div_ceil(self.layout.entries_per_piece)) + 1)
     }
 
     /// Whether a change may be admitted.

@@ -98,6 +98,7 @@ impl Core {
         let _turn = self.snapshot_gate.enter().await;
         self.check_writable()?;
         let number = self.existing(&name).await?;
+        self.stock_for_frees().await?;
         self.clear_map(number);
         Ok(self.commit().await?)
     }
@@ -106,6 +107,8 @@ impl Core {
         let _turn = self.snapshot_gate.enter().await;
         self.check_writable()?;
         let number = self.existing(&name).await?;
+        // What follows is not undone.
+        self.admit(Claim::Map).await?;
         self.copy_map(number, 0);
         Ok(self.commit().await?)
     }

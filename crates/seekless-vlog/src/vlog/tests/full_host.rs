@@ -470,3 +470,36 @@ fn what_is_being_read_keeps_its_storage() {
         });
     }
 }
+
+/// Aim: a discard that changes more pieces of the map than one transaction has room for works on a full host, also beside others.
+/// Method: single blocks all over a large disk, each in a piece of its own; all are discarded, by several requests at once.
+#[test]
+fn many_pieces_are_discarded_on_a_full_host() {
+    const STEP: u64 = 100;
+    const WRITTEN: u64 = 44_000;
+    run(1, async |rt: Rt| {
+        let host = Host::new(20 << 30);
+        let plan = Plan { reserve: 0, ..plan() };
+        Vld::create(&rt, host.clone(), &plan, Options::default()).await.expect("made");
+        host.free(200_000);
+        let vld = Vld::open(&rt, host.clone(), Options::default()).await.expect("opened");
+        for number in 0..WRITTEN {
+            try_write(&vld, number * STEP, 1, 1).await.expect("there is room");
+        }
+        vld.flush().await.expect("there is room");
+        host.fill();
+        fill(&vld, 1).await;
+        let discards = [0, WRITTEN * STEP / 2].map(|first| {
+            let vld = vld.clone();
+            rt.spawn(async move { vld.discard(Sector(first * SECTORS), (WRITTEN * STEP - first) * SECTORS).await })
+        });
+        for discard in discards {
+            discard.await.expect("a discard needs no room");
+        }
+        vld.flush().await.expect("pieces have room");
+        check_ready(&vld, &host, "discarded");
+        assert_eq!(number_of(&vld, STEP).await, 0);
+        try_write(&vld, 0, 100, 4).await.expect("there is room again");
+        vld.flush().await.expect("there is room");
+    });
+}

@@ -90,6 +90,8 @@ pub(super) struct State {
     pub(super) failed_at: u64,
     /// A3.
     pub(super) stopped: bool,
+    /// Why a flush of the last member of a mirror failed: what it has lost is unknown, so nothing written later is acknowledged.
+    pub(super) unflushed: Option<DeviceError>,
     /// Rows that a power cut may have left inconsistent. They are resynchronised before use.
     pub(super) out_of_sync: RowSet,
     /// In the units of a missing member: the sectors, counted from the first row, that have been written since the row
@@ -289,7 +291,12 @@ impl Core {
     }
 
     pub(super) fn check_running(&self, at: Sector, bytes: u64) -> Result<(), DeviceError> {
-        if self.state.borrow().stopped { Err(stopped(at, bytes)) } else { Ok(()) }
+        let state = self.state.borrow();
+        match &state.unflushed {
+            _ if state.stopped => Err(stopped(at, bytes)),
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Waits while the record changes, then counts as a write under way.
@@ -466,7 +473,8 @@ impl Core {
             if let Err(error) = result
                 && !self.fail(member, &error)
             {
-                return Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
+                let error = crate::volume::members::relocate(error, member, Sector::ZERO, 0);
+                self.state.borrow_mut().unflushed.get_or_insert(error);
             }
         }
         self.check_running(Sector::ZERO, 0)

@@ -242,7 +242,7 @@ impl Core {
     }
 
     /// Makes the rows usable for a write, which are held. Returns those that stay out of sync, because a member has no space for
-    /// their parity.
+    /// their parity, or because data that it needs cannot be read.
     pub(super) async fn prepare(&self, rows: &BTreeSet<u64>) -> Result<BTreeSet<u64>, DeviceError> {
         let mut out_of_sync = BTreeSet::new();
         if self.state.borrow().redo.is_empty() && self.state.borrow().out_of_sync.is_empty() {
@@ -250,7 +250,7 @@ impl Core {
         }
         for &row in rows {
             match self.resync_held(&BTreeSet::from([row])).await {
-                Err(error) if is_no_space(&error) => {
+                Err(error) if is_no_space(&error) || error.is_of_medium() => {
                     let state = self.state.borrow();
                     if state.out_of_sync.contains(row) {
                         if self.absent(row).is_some() || state.redo.contains_key(&row) {

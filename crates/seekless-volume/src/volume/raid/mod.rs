@@ -545,6 +545,9 @@ impl BlockDevice for Array {
 
     async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.geometry.check(at, sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES)?;
+        if sectors == 0 {
+            return Ok(());
+        }
         let provisioned = self.core.provision(at, sectors).await;
         if self.core.is_unrecorded() {
             let core = self.core();

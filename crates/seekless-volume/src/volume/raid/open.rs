@@ -65,6 +65,7 @@ fn new_state(members: usize, out_of_sync: RowSet) -> State {
         behind: None,
         failed_at: 0,
         stopped: false,
+        unflushed: None,
         out_of_sync,
         known: Ranges::default(),
         redo: BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! How a row with parity is written: what must be read first, and how the new parity is computed.
 //!
-//! 1) Where the row's parity is on an absent member, no parity is written, and nothing is read.
+//! 1) Where the row's parity is on an absent member, no parity is written, and nothing is read; nor where parity does not
+//!    match and the data for it cannot be read.
 //! 2) Where the new data covers all units, nothing is read: a full-stripe write.
 //! 3) Otherwise either the old data and the old parity are read (read-modify-write), or the data that stays
 //!    (reconstruct-write). On a complete row, an array with metadata takes the first: if a member silently returns
@@ -76,6 +77,8 @@ pub(super) enum Aim {
     Undo,
     /// Parity becomes right within the range, whatever it is now.
     Resync,
+    /// Only data is written: the row is out of sync, and its parity cannot be computed.
+    Data,
 }
 
 /// Plans writing `fragments`, which do not overlap, to `row` while `absent` cannot be used.
@@ -96,7 +99,7 @@ pub(super) fn plan(shape: &Shape, row: u64, fragments: &[Fragment], absent: Opti
         "the parts of a row that are written together do not overlap"
     );
     let parity = shape.parity(row);
-    if absent == Some(parity) {
+    if absent == Some(parity) || aim == Aim::Data {
         return with(Method::Bare, Vec::new());
     }
     let new = |index: usize| fragments.iter().filter(move |fragment| fragment.index == index);
@@ -243,7 +246,7 @@ mod tests {
                 }
             }
             let absent = rng.chance(1, 2).then(|| rng.below(shape.members as u64) as usize);
-            let aim = *rng.pick(&[Aim::Speed, Aim::Redundancy, Aim::Undo, Aim::Resync]);
+            let aim = *rng.pick(&[Aim::Speed, Aim::Redundancy, Aim::Undo, Aim::Resync, Aim::Data]);
             let plan = plan(&shape, row, &fragments, absent, aim);
             let allowed: &[Method] = match aim {
                 _ if absent.is_some() => &[],
@@ -251,6 +254,7 @@ mod tests {
                 Aim::Redundancy => &[Method::ReadModifyWrite, Method::FullStripe],
                 Aim::Undo => &[Method::ReadModifyWrite],
                 Aim::Resync => &[Method::ReconstructWrite, Method::FullStripe],
+                Aim::Data => &[Method::Bare],
             };
             assert!(allowed.is_empty() || allowed.contains(&plan.method), "step {step}: {aim:?} {plan:?}");
             *seen.entry(format!("{:?}", plan.method)).or_insert(0) += 1;

@@ -15,6 +15,7 @@ use super::deferred::is_no_space;
 use super::plan::xor;
 use super::request::MemberWrite;
 use super::shape::Level;
+use crate::device::rescue::{Rescued, rescue};
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{bytes, relocate};
@@ -103,6 +104,11 @@ impl Core {
         let (at, sectors) = (self.shape.at(rows.start, 0), count * self.shape.unit);
         let members: Vec<usize> =
             self.in_use().into_iter().filter(|&member| self.holds(member, rows.end - 1)).collect();
+        if self.shape.level == Level::Mirror && members.len() < 2 {
+            // A single copy agrees with itself, whatever of it can be read.
+            rows.for_each(|row| self.state.borrow_mut().out_of_sync.remove(row));
+            return Ok(());
+        }
         let results = join_all(members.iter().map(|&member| self.read_long(member, at, sectors))).await;
         let start = Sector(rows.start * self.shape.row_sectors());
         let mut read: Vec<Option<Buf>> = Vec::new();
@@ -124,11 +130,20 @@ impl Core {
         };
         let mut writes = Vec::new();
         match (self.shape.level, error) {
-            (Level::Mirror, error) => {
+            // A member has just failed: what is left is looked at anew.
+            (Level::Mirror, Some(_)) if members.iter().any(|&member| !self.holds(member, rows.end - 1)) => {
+                return Ok(());
+            }
+            (Level::Mirror, Some(_)) => {
+                let copies = join_all(members.iter().map(|&member| {
+                    let device = self.device(member);
+                    async move { rescue(&device, Sector(at), sectors).await }
+                }));
+                let copies = copies.await.into_iter().collect::<Result<Vec<_>, _>>()?;
+                writes = self.block_corrections(&members, &copies, at);
+            }
+            (Level::Mirror, None) => {
                 let copies: Vec<&Buf> = read.iter().flatten().collect();
-                if copies.is_empty() {
-                    return error.map_or(Ok(()), Err);
-                }
                 for row in rows.clone() {
                     let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
                     let right = agreed(&copies, range.clone());
@@ -195,6 +210,26 @@ impl Core {
         };
         let data = |part: &Range<u64>| Data::from_slice(&right[bytes(part.start, part.end - part.start)]);
         parts.into_iter().map(|part| MemberWrite::new(member, at + part.start, data(&part))).collect()
+    }
+
+    /// What makes `copies` of the same sectors equal, block by block, where some of them cannot be read as a whole: a block becomes
+    /// what the first copy holds that has it. One that none has stays as it is.
+    fn block_corrections(&self, members: &[usize], copies: &[Rescued], at: u64) -> Vec<MemberWrite> {
+        let block = self.block_sectors;
+        let mut writes = Vec::new();
+        let end = at + copies.first().map_or(0, |copy| copy.bytes.len() as u64 / SECTOR_BYTES);
+        for start in (at..end).step_by(block as usize) {
+            let sectors = block.min(end - start);
+            let range = bytes(start - at, sectors);
+            let has_it = |copy: &&Rescued| copy.lost_in(Sector(start), sectors).is_none();
+            let Some(right) = copies.iter().find(has_it).map(|copy| &copy.bytes[range.clone()]) else { continue };
+            for (&member, copy) in members.iter().zip(copies) {
+                if !has_it(&copy) || copy.bytes[range.clone()] != *right {
+                    writes.push(MemberWrite::new(member, start, Data::from_slice(right)));
+                }
+            }
+        }
+        writes
     }
 
     /// Reads any number of sectors of one member.

@@ -52,12 +52,13 @@ impl Core {
     }
 
     async fn write_mirror(&self, at: Sector, data: &Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.check_running(at, data.len() as u64)?;
         let sectors = data.len() as u64 / SECTOR_BYTES;
         let rows = self.shape.rows_of(at, sectors);
         loop {
             // Copies for which a member has no space differ elsewhere, if at all: what is written here is equal on all.
             let still_differ = match self.touch(rows.clone()).await {
-                Err(error) if is_no_space(&error) => true,
+                Err(error) if is_no_space(&error) || error.is_of_medium() => true,
                 done => done.map(|()| false)?,
             };
             let shared = self.locks.share_all(rows.clone()).await;
@@ -152,8 +153,8 @@ impl Core {
         if !taken.is_empty() {
             let result = self.write_rows(&taken, at, length).await;
             let is_joint = taken.values().any(|queued_writes| queued_writes.len() > 1);
-            if is_joint && result.as_ref().is_err_and(is_no_space) {
-                // There may be space for some of them.
+            if is_joint && result.as_ref().is_err_and(|error| is_no_space(error) || error.is_of_medium()) {
+                // There may be space for some of them, and only one of them may need what cannot be read.
                 for (row, queued) in
                     taken.into_iter().flat_map(|(row, queued)| queued.into_iter().map(move |one| (row, one)))
                 {
@@ -222,10 +223,12 @@ impl Core {
         let journaled: Vec<u64> = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
         let is_journaled = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
         let _mark = self.mark_needed(rows.iter().copied()).await?;
+        let mut is_unreadable = false;
         let (plans, read, writes, changed) = loop {
             let is_tight = self.is_tight();
             let plan_row = |(&row, fragments): (&u64, &Vec<Fragment>)| {
                 let aim = match self.layout.is_some() {
+                    _ if is_unreadable && unsynced.contains(&row) && self.absent(row).is_none() => Aim::Data,
                     _ if unsynced.contains(&row) => Aim::Resync,
                     true if is_tight => Aim::Undo,
                     true => Aim::Redundancy,
@@ -234,8 +237,16 @@ impl Core {
                 plan(&self.shape, row, fragments, self.absent(row), aim)
             };
             let plans: Vec<RowPlan> = fragments.iter().map(plan_row).collect();
-            // A member may fail while it is read from; then a new plan is made.
-            let Some(read) = self.read_plans(&plans, at, length).await? else { continue };
+            let read = match self.read_plans(&plans, at, length).await {
+                // A member may fail while it is read from; then a new plan is made.
+                Ok(None) => continue,
+                // Rows that stay out of sync need no parity.
+                Err(error) if error.is_of_medium() && !is_unreadable && !unsynced.is_empty() => {
+                    is_unreadable = true;
+                    continue;
+                }
+                read => read?.unwrap_or_default(),
+            };
             let writes = self.writes_of(&plans, &fragments, &read);
             let changed = match is_tight && !fua {
                 true => self.changed(&plans, &read, &writes).await,
@@ -469,7 +480,7 @@ impl Core {
                 }
             }
             let parity = self.shape.parity(plan.row);
-            if self.holds(parity, plan.row) {
+            if self.holds(parity, plan.row) && plan.method != Method::Bare {
                 let data = plan.parity(&self.shape, fragments, read);
                 writes.push(MemberWrite::new(parity, self.shape.at(plan.row, plan.from), data));
             }

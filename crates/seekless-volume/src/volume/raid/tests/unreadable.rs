@@ -22,10 +22,15 @@ async fn open(rt: &Rt, members: &Members, options: &ArrayOptions) -> Rc<Array> {
 }
 
 fn run(body: impl AsyncFnOnce(Rt, ArrayOptions, Vec<u8>)) {
+    run_on(Level::Parity, body);
+}
+
+fn run_on(level: Level, body: impl AsyncFnOnce(Rt, ArrayOptions, Vec<u8>)) {
     let executor = Executor::simulated(1, HostProfile::NONE);
     let rt = executor.rt().clone();
-    let options = small(Level::Parity);
-    let mut data = vec![0; (ROWS * 2 * options.unit * SECTOR_BYTES) as usize];
+    let options = small(level);
+    let units = if level == Level::Parity { 2 } else { 1 };
+    let mut data = vec![0; (ROWS * units * options.unit * SECTOR_BYTES) as usize];
     crate::rng::Rng::new(3).fill(&mut data);
     executor.block_on(body(rt, options, data)).unwrap();
 }
@@ -111,5 +116,83 @@ fn unreadable_data_costs_itself() {
             assert_eq!(array.scrub().await, Ok(0));
             compare(&(array as Device), &data).await.unwrap();
         });
+    }
+}
+
+/// Aim: a row that a power cut left out of sync, with data that cannot be read, can be written, and a write of what is lost heals it.
+/// Method: sectors of another column and of the same one, then the lost sector; or the whole row at once.
+#[test]
+fn a_row_with_unreadable_data_can_be_written() {
+    for (row, index, whole) in (0..ROWS).flat_map(|row| [(row, 0, false), (row, 1, false), (row, 0, true)]) {
+        run(async |rt, options, mut data| {
+            let what = format!("row {row}, unit {index}, as a whole {whole}");
+            let members = written(&rt, &options, &data).await;
+            let array = open(&rt, &members, &options).await;
+            let shape = array.core.shape;
+            members.faults[shape.member(row, index)].lose(Sector(shape.at(row, 5))..Sector(shape.at(row, 6)));
+            let first = row * shape.row_sectors();
+            let (lost, beside) = (first + index as u64 * shape.unit + 5, first + (1 - index as u64) * shape.unit + 5);
+            let mut write = async |sector: u64, sectors: u64, byte: u8| {
+                let new = vec![byte; (sectors * SECTOR_BYTES) as usize];
+                let written = array.write(Sector(sector), Data::from_slice(&new), WriteFlags::NONE).await;
+                written.unwrap_or_else(|error| panic!("{what}, sector {sector}: {error}"));
+                data[(sector * SECTOR_BYTES) as usize..][..new.len()].copy_from_slice(&new);
+            };
+            match whole {
+                true => write(first, shape.row_sectors(), 7).await,
+                false => {
+                    write(lost + 2, 1, 1).await;
+                    write(beside, 1, 2).await;
+                    write(lost, 1, 3).await;
+                }
+            }
+            array.flush().await.unwrap();
+            array.resynced().await;
+            array.scrub().await.unwrap();
+            assert!(array.status().out_of_sync == 0, "{what}: {:?}", array.status());
+            assert_eq!(array.scrub().await, Ok(0), "{what}");
+            compare(&(array as Device), &data).await.unwrap();
+        });
+    }
+}
+
+/// Aim: sectors that cannot be read cost a mirror nothing as long as one copy has them. Method: a different one on each of three
+/// copies, in each row that a power cut left out of sync; and a single copy, of which only the lost sector cannot be read.
+#[test]
+fn unreadable_sectors_of_mirrors_cost_themselves() {
+    for row in 0..ROWS {
+        for alone in [false, true] {
+            run_on(Level::Mirror, async |rt, options, mut data| {
+                let what = format!("row {row}, alone {alone}");
+                let members = written(&rt, &options, &data).await;
+                let options = ArrayOptions { degraded: alone, ..options };
+                let shape_at = |array: &Array, sector: u64| array.core.shape.data_start + sector;
+                let devices = members.devices().into_iter().enumerate();
+                let devices = devices.map(|(member, device)| (member == 0 || !alone).then_some(device)).collect();
+                let array = Array::open(&rt, devices, &options).await.unwrap();
+                let unit = array.core.shape.unit;
+                let lost = row * unit + 3;
+                for (member, fault) in members.faults.iter().enumerate() {
+                    let at = shape_at(&array, row * unit + [3, 4, 5][member]);
+                    fault.lose(Sector(at)..Sector(at + 1));
+                }
+                for sector in 0..ROWS * unit {
+                    let read = array.read(Sector(sector), Buf::dirty(512)).await;
+                    match read {
+                        Ok(read) => assert!(read[..] == data[(sector * 512) as usize..][..512], "{what}, {sector}"),
+                        Err(error) => {
+                            assert!(error.is_of_medium(), "{what}, {sector}: {error}");
+                            assert!(alone && sector == lost, "{what}, {sector}: {error}");
+                        }
+                    }
+                }
+                array.write(Sector(row * unit), Data::from_slice(&[7; 512]), WriteFlags::NONE).await.unwrap();
+                array.write(Sector(lost), Data::from_slice(&[8; 4 * 512]), WriteFlags::NONE).await.unwrap();
+                data[(row * unit * 512) as usize..][..512].fill(7);
+                data[(lost * 512) as usize..][..4 * 512].fill(8);
+                array.flush().await.unwrap();
+                compare(&(array as Device), &data).await.unwrap();
+            });
+        }
     }
 }
