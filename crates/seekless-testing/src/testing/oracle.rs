@@ -231,7 +231,7 @@ impl<'a> Question<'a> {
         found: &NodeState,
         what: &str,
     ) -> String {
-        let mut text = format!("{path}: {what} of no moment that is possible (found here, expected there)");
+        let mut text = format!("{path}: {what} matches no possible state (found here, expected there)");
         if found.is_unreadable {
             text += "\n    it cannot be read";
         }

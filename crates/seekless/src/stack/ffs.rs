@@ -72,7 +72,7 @@ pub(super) const FFS: WordSpec = WordSpec {
         Param::new(
             "moved",
             ParamKind::Choice(&["kept", "4.4bsd"]),
-            "whether a crash leaves synced data that was moving, as the end of a file does that grows (default kept, and \
+            "whether synced data survives a crash while it is being moved, such as the tail of a growing file (default kept, and \
              4.4bsd with a profile other than plain)",
         ),
         Param::new("update", ParamKind::Duration { min: Nanos::from_millis(1), max: DAY }, "time between updates")

@@ -12,7 +12,7 @@ pub(super) const KEYS: &[Key] = &[BLOCKS, WRITES];
 pub(super) const SHIFTING_KEYS: &[Key] = &[
     BLOCKS,
     WRITES,
-    Key::new("every", "1", "writes until the hot blocks are others, in multiples of all blocks"),
+    Key::new("every", "1", "writes until another set of blocks becomes hot, in multiples of all blocks"),
     Key::new("step", "100", "share of the hot blocks that changes then, in %"),
 ];
 
