@@ -130,7 +130,7 @@ impl Core {
         };
         let mut writes = Vec::new();
         match (self.shape.level, error) {
-            // A member has just failed: what is left is looked at anew.
+            // A member has just failed: the caller looks at what is left.
             (Level::Mirror, Some(_)) if members.iter().any(|&member| !self.holds(member, rows.end - 1)) => {
                 return Ok(());
             }

@@ -3,6 +3,7 @@
 
 use super::faults::{Members, SECTORS};
 use super::*;
+use crate::device::fault::{Effect, Kinds, Rule, When};
 
 const ROWS: u64 = 12;
 
@@ -195,4 +196,40 @@ fn unreadable_sectors_of_mirrors_cost_themselves() {
             });
         }
     }
+}
+
+/// Aim: a write that is served together with another does not fail for it. Method: of two at once, one also needs a row whose data is
+/// lost, on an array without a member.
+#[test]
+fn a_joint_write_does_not_fail_for_another() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let members = Members::new(&rt, 3, 1);
+        let array = Array::create(&rt, members.devices(), &small(Level::Parity), UUID, Contents::Zeroes).await.unwrap();
+        let shape = array.core.shape;
+        let row = |row: u64| Sector(row * shape.row_sectors());
+        array.write(Sector(0), Data::from_slice(&[1; 16 * 4096]), WriteFlags::NONE).await.unwrap();
+        array.flush().await.unwrap();
+        array.give_up(shape.member(3, 0)).await.unwrap();
+        members.faults[shape.member(3, 1)].lose(Sector(shape.at(3, 0))..Sector(shape.at(3, 0) + 8));
+        // The first holds row 2 while the others come.
+        for fault in &members.faults {
+            fault.add(Rule::new(Kinds::WRITE, When::From(1), Effect::Delay(Nanos(10_000)..=Nanos(10_000))));
+        }
+        let writes = [(row(2), 1, 0), (row(2) + 8, 10, 1000), (row(2) + 3, 2, 2000)].map(|(at, sectors, later)| {
+            let (array, inner) = (array.clone(), rt.clone());
+            rt.spawn(async move {
+                inner.sleep(Nanos(later)).await;
+                let data = Data::from_slice(&vec![2; sectors * 512]);
+                array.write(at, data, WriteFlags::NONE).await
+            })
+        });
+        let mut results = Vec::new();
+        for write in writes {
+            results.push(write.await.is_ok());
+        }
+        assert_eq!(results, [true, false, true], "only the one that reaches row 3 needs what is lost");
+    };
+    executor.block_on(run).unwrap();
 }
