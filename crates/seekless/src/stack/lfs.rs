@@ -47,8 +47,12 @@ pub(super) const LFS: WordSpec = WordSpec {
         WRITE_BACK,
         CACHE,
         DIRTY,
-        Param::new("discard", ParamKind::Switch, "discard cleaned segments on the storage below; a mount does so after 30 s, unless it has reused them by then")
-            .default("on"),
+        Param::new("discard", ParamKind::Switch, "discard cleaned segments on the storage below").default("on"),
+        Param::new(
+            "discard-after",
+            ParamKind::Duration { min: Nanos::ZERO, max: DAY },
+            "how long a cleaned segment waits to be reused before it is discarded (default 0s; a mount: 30s)",
+        ),
         Param::new(
             "indirect",
             ParamKind::Choice(&["checkpoint", "log"]),
@@ -62,6 +66,11 @@ pub(super) const LFS: WordSpec = WordSpec {
         )
         .default("on"),
         Param::new("readahead", ParamKind::Switch, "read ahead for sequential readers").default("on"),
+        Param::new(
+            "read-around",
+            ParamKind::Bytes { min: 0, max: READ_AROUND_BYTES },
+            "inodes near a wanted one are read with it, up to this size (default 0, only its group; a mount with read-ahead: 128KiB)",
+        ),
         READ_ONLY,
     ],
     constructor: Constructor::FileSystem(&Lfs),
@@ -98,15 +107,26 @@ fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// On a mount a read of so much takes little longer than one of a group of inodes, on a drive without moving parts or with
-/// them. A modelled drive shows what the published system does.
+/// Default of a mount. A read of so much takes little longer than one of a group of inodes, on a drive without moving parts or
+/// with them. A modelled drive shows what the published system does.
 const READ_AROUND_BYTES: u64 = 128 << 10;
 
-/// On ext4 a write of 512 KiB and fdatasync take 200 us where the file has been written before, and 340 us where it has only been allocated;
+/// Default of a mount. On ext4 a write of 512 KiB and fdatasync take 200 us where the file has been written before, and 340 us where it has only been allocated;
 /// one of 8 KiB takes 104 and 163 us.
 const DISCARD_AFTER: Nanos = Nanos::from_secs(30);
 
 fn mount_options(word: &Word, usage: Usage) -> Options {
+    let is_mount = usage.data_cached_above;
+    let discard_after = match word.given("discard-after") {
+        Some(&Value::Duration(given)) => given,
+        _ if is_mount => DISCARD_AFTER,
+        _ => Nanos::ZERO,
+    };
+    let read_around_bytes = match word.given("read-around") {
+        Some(&Value::Bytes(given)) => given,
+        _ if is_mount && word.switch("readahead") => READ_AROUND_BYTES,
+        _ => 0,
+    };
     Options {
         read_only: usage.read_only || word.switch("ro"),
         cleaner: CleanerPolicy::named(word.choice("cleaner")).unwrap_or_default(),
@@ -115,12 +135,12 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
         cache_bytes: word.bytes("cache"),
         dirty_bytes_max: word.bytes("dirty"),
         discard: word.switch("discard"),
-        discard_after: if usage.data_cached_above { DISCARD_AFTER } else { Nanos::ZERO },
+        discard_after,
         indirect_in_log: word.choice("indirect") == "log",
         overlap: word.switch("overlap"),
         read_ahead: word.switch("readahead"),
-        cache_data: !usage.data_cached_above,
-        read_around_bytes: if usage.data_cached_above && word.switch("readahead") { READ_AROUND_BYTES } else { 0 },
+        cache_data: !is_mount,
+        read_around_bytes,
     }
 }
 
@@ -211,5 +231,30 @@ impl FileSystemKind for Lfs {
                 ("checkpoint_time", Fact::Time(info.checkpoint_time)),
             ],
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::Stack;
+
+    /// What a mount does by default can be given for a simulation, and the other way round.
+    #[test]
+    fn both_uses_take_the_options_of_the_line() {
+        let options = |line: &str, is_mount: bool| {
+            let stack = Stack::parse(line).unwrap();
+            let usage = Usage { read_only: false, data_cached_above: is_mount };
+            let Options { discard_after, read_around_bytes, .. } = mount_options(&stack.words[0], usage);
+            (discard_after, read_around_bytes)
+        };
+        assert_eq!(options("lfs / memory:64MiB", false), (Nanos::ZERO, 0));
+        assert_eq!(options("lfs / memory:64MiB", true), (Nanos::from_secs(30), 128 << 10));
+        for is_mount in [false, true] {
+            let given = options("lfs:discard-after=7s,read-around=64KiB / memory:64MiB", is_mount);
+            assert_eq!(given, (Nanos::from_secs(7), 64 << 10));
+            let given = options("lfs:discard-after=0s,read-around=0 / memory:64MiB", is_mount);
+            assert_eq!(given, (Nanos::ZERO, 0));
+        }
     }
 }
