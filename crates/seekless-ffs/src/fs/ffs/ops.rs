@@ -265,22 +265,29 @@ impl FileSystem for Ffs {
         // The cookie of an entry is one more than its offset (D3).
         let mut from = cookie;
         loop {
-            let found = self.step(|state| {
-                let Some((name, found)) = state.index(dir)?.from(from) else { return Ok(None) };
-                let (name, found) = (name.to_vec(), found.clone());
-                let dots = name == b"." || name == b"..";
-                let entry = if attributes && !dots { Some(state.entry(found.ino)?) } else { None };
-                if let Some(entry) = &entry {
-                    state.check_way_up(dir, entry)?;
-                }
-                let kind = match (entry, kind_of_dirent(found.kind)) {
-                    (Some(entry), _) => entry.attr.kind,
-                    (None, Some(kind)) => kind,
-                    (None, None) => state.kind(found.ino)?,
-                };
-                Ok(Some((name, found, kind, entry)))
-            });
-            let Some((name, found, kind, entry)) = found.await? else { return Ok(()) };
+            let listed = |attributes: bool| {
+                self.step(move |state| {
+                    let Some((name, found)) = state.index(dir)?.from(from) else { return Ok(None) };
+                    let (name, found) = (name.to_vec(), found.clone());
+                    let dots = name == b"." || name == b"..";
+                    let entry = if attributes && !dots { Some(state.entry(found.ino)?) } else { None };
+                    if let Some(entry) = &entry {
+                        state.check_way_up(dir, entry)?;
+                    }
+                    let kind = match (entry, kind_of_dirent(found.kind)) {
+                        (Some(entry), _) => entry.attr.kind,
+                        (None, Some(kind)) => kind,
+                        (None, None) => state.kind(found.ino)?,
+                    };
+                    Ok(Some((name, found, kind, entry)))
+                })
+            };
+            let found = match listed(attributes).await {
+                // The name is listed without attributes, and a lookup of it reports why.
+                Err(error) if attributes && error.is_of_one_place() => listed(false).await?,
+                found => found?,
+            };
+            let Some((name, found, kind, entry)) = found else { return Ok(()) };
             let cookie = found.offset + 1;
             let taken = sink.add(&DirEntry { ino: outer(found.ino), kind, name: &name, cookie, entry });
             if !taken {

@@ -1,5 +1,6 @@
 //! The [`FileSystem`] interface: each operation is one step or a few.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use async_trait::async_trait;
@@ -465,37 +466,46 @@ impl<L: LogBackend> LogFs<L> {
     /// Passes entries to `sink`. Returns false when the sink is full.
     async fn list_entries(&self, listed: &Listed, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
         self.count_operation();
-        let mut done = 0;
+        let done = Cell::new(0);
+        // The entry whose inode could not be read: its name is listed without attributes, and a lookup of it reports why.
+        let bare = Cell::new(None);
         // A lookup is a change. So a step that has passed something on ends before it needs something for the next entry, and
         // another one goes on from there (S1).
         let mut step = |state: &mut State<L>| {
-            let first = done;
-            for found in listed.entries().skip(first) {
-                let entry = match attributes.then(|| state.entry(found.ino)) {
+            let first = done.get();
+            for (number, found) in listed.entries().enumerate().skip(first) {
+                let has_attributes = attributes && bare.get() != Some(number);
+                let entry = match has_attributes.then(|| state.entry(found.ino)) {
                     None => None,
                     Some(Ok(entry)) => Some(entry),
                     // Removed since the leaf was read.
                     Some(Err(Stop::Fail(FsError::Stale))) => {
-                        done += 1;
+                        done.set(number + 1);
                         continue;
                     }
-                    Some(Err(Stop::Need(_))) if done > first => return Ok(None),
+                    Some(Err(Stop::Fail(error))) if error.is_of_one_place() => None,
+                    Some(Err(Stop::Need(_))) if number > first => return Ok(None),
                     Some(Err(stop)) => return Err(stop),
                 };
                 let (ino, kind, name, cookie) = (found.ino, found.kind, found.name, found.hash + COOKIES_BEFORE);
                 if !sink.add(&DirEntry { ino, kind, name, cookie, entry }) {
                     return Ok(Some(false));
                 }
-                done += 1;
-                if attributes {
+                done.set(number + 1);
+                if entry.is_some() {
                     state.count_lookup(ino);
                 }
             }
             Ok(Some(true))
         };
         let has_room = loop {
-            if let Some(has_room) = self.run(&mut step).await? {
-                break has_room;
+            match self.run(&mut step).await {
+                Ok(Some(has_room)) => break has_room,
+                Ok(None) => {}
+                Err(error) if attributes && error.is_of_one_place() && bare.get() != Some(done.get()) => {
+                    bare.set(Some(done.get()));
+                }
+                Err(error) => return Err(error),
             }
         };
         self.write_back_if_due()?;

@@ -6,6 +6,7 @@ use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::ffs::numbers::GroupNo;
 use crate::fs::ffs::state::inner;
+use crate::units::Ino;
 
 const BYTES: u64 = 16 * MIB;
 
@@ -184,6 +185,50 @@ fn one_bad_block_of_inodes_does_not_keep_the_rest_from_the_volume() {
                 }
             })
             .await;
+        });
+    }
+}
+
+/// What a listing has passed on: names, and whether attributes came with them.
+#[derive(Default)]
+struct Names(Vec<(Vec<u8>, bool)>);
+
+impl DirSink for Names {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        self.0.push((entry.name.to_vec(), entry.entry.is_some()));
+        true
+    }
+}
+
+/// A directory with inodes that cannot be read is listed, with attributes where there are some. Method: directories, whose inodes
+/// are in different groups.
+#[test]
+fn inodes_of_a_directory() {
+    for lost in [vec![0], vec![2], vec![0, 1], vec![0, 1, 2]] {
+        simulate(1, async |rt| {
+            let (_, fault, ffs, client) = begin(&rt, Options::default()).await;
+            let names = ["a", "b", "c"];
+            let mut places = Vec::new();
+            for name in names {
+                client.mkdir(format!("/{name}").as_bytes()).await.unwrap();
+                let ino = inner(client.stat(format!("/{name}").as_bytes()).await.unwrap().ino).unwrap();
+                places.push(ffs.state.borrow().layout.inode_place(ino).0);
+            }
+            assert!(places.is_sorted_by(|one, two| one != two), "{places:?}");
+            client.sync().await.unwrap();
+            lost.iter().for_each(|&name: &usize| fault.add(unreadable(&ffs, places[name])));
+            for attributes in [true, false, true] {
+                client.fs().drop_caches().await.unwrap();
+                let mut listed = Names::default();
+                ffs.readdir(Ino::ROOT, None, 0, attributes, &mut listed).await.unwrap();
+                let found: Vec<(Vec<u8>, bool)> =
+                    listed.0.into_iter().filter(|(name, _)| !name.starts_with(b".")).collect();
+                let whole = |number: usize| attributes && !lost.contains(&number);
+                let expected = names.iter().enumerate().map(|(number, name)| (name.as_bytes().to_vec(), whole(number)));
+                assert_eq!(found, expected.collect::<Vec<_>>(), "{lost:?}");
+            }
+            fault.clear();
+            ffs.close().await.unwrap();
         });
     }
 }
