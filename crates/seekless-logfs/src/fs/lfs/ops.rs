@@ -40,6 +40,11 @@ impl InodeMap for Segmented {
         Ok(slot)
     }
 
+    fn numbers_in(id: BlockId) -> Range<u64> {
+        let (first, end) = if id.ino == IMAP_INO { id.key.span() } else { (0, 0) };
+        first.saturating_mul(IMAP_ENTRIES_PER_BLOCK)..end.saturating_mul(IMAP_ENTRIES_PER_BLOCK)
+    }
+
     fn known_slots(state: &State, numbers: Range<u64>) -> Vec<(Ino, InodeSlot)> {
         let numbers = numbers.start.max(FIRST_FREE_INO)..numbers.end.min(state.volume.ino_end);
         let mut slots = Vec::new();

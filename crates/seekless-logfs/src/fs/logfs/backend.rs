@@ -13,7 +13,7 @@ use super::LogFs;
 use super::change::{Change, Demand, Hole, ReserveAccess};
 use super::format::Pointer;
 use super::state::{InodeMem, State, Step, Wait};
-use super::tree::InodeSlot;
+use super::tree::{BlockId, InodeSlot};
 use crate::device::{Buf, Counter};
 use crate::fs::{FsResult, LogUsage};
 use crate::units::{Ino, Nanos, Sector};
@@ -39,6 +39,11 @@ pub(in crate::fs) trait InodeMap: LogTypes {
     /// The entry of the inode map; none where the number is free. Any other entry is an address that
     /// [`SpaceAccounts::holds`] accepts.
     fn imap_entry(state: &mut State<Self>, ino: Ino) -> Step<InodeSlot>;
+
+    /// The inode numbers whose entries are in this block of the map, or below it.
+    fn numbers_in(_: BlockId) -> Range<u64> {
+        0..0
+    }
 
     /// The addresses of these inodes, as far as the map is in memory. None where inodes are not written beside each
     /// other.
@@ -76,6 +81,11 @@ pub(in crate::fs) trait SpaceAccounts: LogTypes {
     /// # Errors
     /// `Fail(NoSpace)`, or a wait after which to try again.
     fn check_room(state: &State<Self>, demand: &Demand, access: ReserveAccess) -> Step<()>;
+
+    /// Whether all places of the attributes that `pointer` leads to are known, so that they can be freed unread.
+    fn knows_attribute_places(_: &State<Self>, _: Pointer) -> bool {
+        true
+    }
 
     /// The next version of an inode no longer needs the addresses `freed`, and has these holes.
     fn defer_free(state: &mut State<Self>, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>);

@@ -352,8 +352,21 @@ impl<'a, L: LogBackend> Change<'a, L> {
             data.as_ref().is_none_or(|data| !data.is_empty() && (data.len() as u64).is_multiple_of(SECTOR_BYTES)),
             "attributes fill whole sectors"
         );
-        self.xattr(ino)?; // Its old address must be known, to be freed.
+        self.xattr(ino)?; // Its old places must be known, to be freed.
         self.change_of(ino, InodeDirt::Own)?.xattr = Some(data);
+        Ok(())
+    }
+
+    /// Removes the stored attributes, which need not be readable.
+    fn drop_xattr(&mut self, ino: Ino) -> Step<()> {
+        match self.inode(ino)?.xattr_pointer() {
+            Some(pointer @ Pointer::Mapped { .. }) if !L::knows_attribute_places(self.state, pointer) => {
+                return need(Load::Xattr(ino));
+            }
+            Some(Pointer::Hole | Pointer::Mapped { .. }) => {}
+            _ => return fail(FsError::corrupt("inode", ino, "its pointer to extended attributes makes no sense")),
+        }
+        self.change_of(ino, InodeDirt::Own)?.xattr = Some(None);
         Ok(())
     }
 
@@ -371,6 +384,10 @@ impl<'a, L: LogBackend> Change<'a, L> {
             if !(FIRST_FREE_INO..end).contains(&number) {
                 number = FIRST_FREE_INO;
             }
+            if let Some(end) = self.state.unusable_until(number) {
+                number = end;
+                continue;
+            }
             let ino = Ino(number);
             number += 1;
             if self.inodes.contains(ino) || self.state.inodes.contains_key(&ino) || self.state.in_use(ino) {
@@ -383,6 +400,8 @@ impl<'a, L: LogBackend> Change<'a, L> {
                     return Ok(ino);
                 }
                 Ok(_) => {}
+                // What a damaged entry is about may still exist.
+                Err(Stop::Fail(error)) if error.is_of_one_place() => {}
                 Err(stop) => {
                     // The step is repeated once this block of the map is in memory, and continues here: all numbers before are
                     // taken, and by the end of the map their blocks may not be in memory any more.
@@ -468,7 +487,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// Removes an inode whose blocks have all been unmapped.
     pub(in crate::fs) fn free_inode(&mut self, ino: Ino) -> Step<()> {
-        self.set_xattr(ino, None)?;
+        self.drop_xattr(ino)?;
         debug_assert!(!self.freed_inodes.contains(&ino), "an inode is freed once");
         debug_assert!(!is_internal(ino), "the inodes of the log itself are not freed");
         self.freed_inodes.push(ino);

@@ -247,6 +247,7 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
             Some(Pointer::Hole) => Ok(0),
             Some(pointer @ Pointer::Mapped { .. }) => {
                 let fs = self.fs.clone();
+                let before = self.uncounted;
                 let blob = fs.run(|state| Change::new(state).xattr(ino)).await;
                 if let Some(Some(blob)) = self.noted(blob)? {
                     match xattr::decode(&blob) {
@@ -257,6 +258,9 @@ impl<L: LogBackend, C: Claims<L>> Check<L, C> {
                             }
                         }
                     }
+                }
+                if L::knows_attribute_places(&self.fs.state.borrow(), pointer) {
+                    self.uncounted = before; // Where they are is counted, whatever they are.
                 }
                 let places = C::attribute_places(&self.fs.state.borrow(), pointer);
                 for (from, bytes) in places {

@@ -37,7 +37,7 @@ impl<L: LogBackend> LogFs<L> {
         let mut waits_for_last_room = 0;
         // All of these are boxed, so that operations that find everything in memory are small, and loading is compiled once.
         step::complete(attempt, async |need| match need {
-            Need::Load(load) => self.load(load).await,
+            Need::Load(load) => self.load(load).await.or_else(|error| self.look_elsewhere(load, error)),
             Need::Wait(Wait::LastRoom) if waits_for_last_room == WAITS_FOR_LAST_ROOM_MAX => Err(FsError::NoSpace),
             Need::Wait(Wait::LastRoom) => {
                 waits_for_last_room += 1;
@@ -47,6 +47,22 @@ impl<L: LogBackend> LogFs<L> {
             Need::Wait(wait) => L::wait(self, wait).await,
         })
         .await
+    }
+
+    /// What could not be loaded is passed over when it is a part of the inode map: a step that looks for a free number finds one
+    /// in another part, and any other step asks for it again.
+    ///
+    /// # Errors
+    /// `error`, if it is of anything else, or the part was passed over before.
+    fn look_elsewhere(&self, load: Load, error: FsError) -> FsResult<()> {
+        match load {
+            Load::Block(id)
+                if error.is_of_one_place() && self.state.borrow_mut().note_unusable_numbers(L::numbers_in(id)) =>
+            {
+                Ok(())
+            }
+            _ => Err(error),
+        }
     }
 
     /// As [`LogFs::run`], for operations of users: also starts writing back what they have made dirty.

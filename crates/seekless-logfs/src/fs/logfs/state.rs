@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::{AddAssign, RangeInclusive, SubAssign};
+use std::ops::{AddAssign, Range, RangeInclusive, SubAssign};
 
 use super::cache::Blocks;
 use super::format::*;
@@ -235,6 +235,9 @@ pub(in crate::fs) struct State<L: LogTypes> {
     pub ino_cursor: u64,
     /// Numbers that steps have tried since one was found last.
     pub ino_tried: u64,
+    /// Inode numbers that are not given out because their blocks of the map cannot be read: the end of each range, by its
+    /// start. Ranges do not overlap.
+    unusable_numbers: BTreeMap<u64, u64>,
     pub inode_count: u64,
     /// Counts created inodes.
     pub generation: u64,
@@ -308,6 +311,7 @@ impl<L: LogBackend> State<L> {
             blocks: Blocks::new(volume.cache_bytes),
             ino_cursor: FIRST_FREE_INO,
             ino_tried: 0,
+            unusable_numbers: BTreeMap::new(),
             inode_count: 0,
             generation: 0,
             unwritten_bytes: 0,
@@ -365,6 +369,23 @@ impl<L: LogBackend> State<L> {
     /// Leaves those that are not in memory.
     pub(in crate::fs) fn retain_missing(&self, inos: &mut Vec<Ino>) {
         inos.retain(|ino| !self.inodes.contains_key(ino));
+    }
+
+    /// Notes inode numbers whose entries in the map cannot be read, until the volume is mounted again. Returns false when all of
+    /// them were noted before. Two ranges are nested or apart, as the blocks of the map are.
+    pub(in crate::fs) fn note_unusable_numbers(&mut self, numbers: Range<u64>) -> bool {
+        if numbers.is_empty() || self.unusable_until(numbers.start).is_some_and(|end| end >= numbers.end) {
+            return false;
+        }
+        self.unusable_numbers.retain(|start, _| !numbers.contains(start));
+        self.unusable_numbers.insert(numbers.start, numbers.end);
+        true
+    }
+
+    /// Where the numbers end that are not given out, if `number` is among them.
+    pub(in crate::fs) fn unusable_until(&self, number: u64) -> Option<u64> {
+        let (_, &end) = self.unusable_numbers.range(..=number).next_back()?;
+        (number < end).then_some(end)
     }
 
     /// Address of the inode in the inode map.

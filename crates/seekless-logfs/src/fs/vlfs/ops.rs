@@ -82,6 +82,15 @@ impl SpaceAccounts for Virtual {
         end <= u64::from(layout.blocks) && (first..end).all(|block| !layout.is_reserved(block as u32))
     }
 
+    fn knows_attribute_places(state: &State, pointer: Pointer) -> bool {
+        match pointer {
+            Pointer::Mapped { at, sectors, .. } => {
+                u64::from(sectors) <= BLOCK_SECTORS || state.log.parts.contains_key(&at)
+            }
+            _ => true,
+        }
+    }
+
     fn used_bytes(state: &State) -> u64 {
         let inodes = (state.dirty_inodes.len() * Inode::BYTES) as u64;
         debug_assert!(
@@ -200,29 +209,33 @@ impl LogBackend for Virtual {
         let Some(parts) = parts_from_block(&stored) else {
             return Err(FsError::corrupt("extended attributes", at, "their list of parts makes no sense"));
         };
-        let mut whole = Vec::new();
         let mut blocks = Vec::new();
-        for part in parts {
-            let Pointer::Mapped { at: part_at, sectors, crc } = part else { continue };
+        for part in &parts {
+            let &Pointer::Mapped { at: part_at, sectors, .. } = part else { continue };
             if !holds(part_at, sectors.into()) {
                 return Err(outside(part_at));
             }
+            blocks.push((part_at.0 / BLOCK_SECTORS) as u32);
+        }
+        {
+            let mut state = fs.state.borrow_mut();
+            // While the list was read, the file may have left this place, and another one may have come there.
+            if state.inodes.get(&ino).is_some_and(|known| known.inode.xattr_pointer() == Some(pointer)) {
+                state.log.parts.insert(at, blocks);
+            }
+        }
+        let mut whole = Vec::new();
+        for part in parts {
+            let Pointer::Mapped { at: part_at, sectors, crc } = part else { continue };
             let bytes = fs.read_log_right(part_at, sectors.into(), crc).await?;
             if codec::crc32c(&bytes) != crc {
                 return Ok(None);
             }
             whole.extend_from_slice(&bytes);
-            blocks.push((part_at.0 / BLOCK_SECTORS) as u32);
         }
         if whole.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
             return Err(FsError::corrupt("extended attributes", at, "their parts do not make up the whole"));
         }
-        let mut state = fs.state.borrow_mut();
-        // While the parts were read, the file may have left this place, and another one may have come there.
-        if state.inodes.get(&ino).is_some_and(|known| known.inode.xattr_pointer() == Some(pointer)) {
-            state.log.parts.insert(at, blocks);
-        }
-        drop(state);
         Ok(Some(Buf::from_slice(&whole)))
     }
 

@@ -16,6 +16,7 @@ mod read_ahead;
 mod space;
 mod stamps;
 mod tables;
+mod unreadable;
 mod victims;
 
 use std::rc::Rc;

@@ -3,11 +3,15 @@
 
 use std::cell::Cell;
 
+use super::format::BLOCK_SECTORS;
 use super::*;
 use crate::device::crash::CrashOptions;
+use crate::device::fault::FaultDevice;
+use crate::fs::logfs::format::Pointer;
 use crate::testing::volumes::copies::{Copies, Repairable};
 use crate::testing::volumes::cuts::Cuts;
 use crate::testing::{DamageTest, Generator, Op, OpMix, Space};
+use crate::units::Sector;
 
 const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::damage", bytes: 4 * MIB };
 
@@ -116,4 +120,45 @@ fn gone_is_no_damage() {
 #[test]
 fn failing_requests() {
     CUTS.failing_requests(&Small::default(), 0..2);
+}
+
+/// A file whose attributes cannot be read can be removed, and all that it had is freed. Method: attributes of one block, and of
+/// several, of which the first one is lost; where they are is known, or has to be read again.
+#[test]
+fn attributes() {
+    simulate(1, async |rt| {
+        for (bytes, is_known) in [(100, true), (9_000, true), (9_000, false)] {
+            let (_, device) = fresh(&rt, CUTS.bytes).await;
+            let fault = FaultDevice::new(&rt, device, 1);
+            let device: Device = fault.clone();
+            let vlfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let client = Client::new(vlfs.clone());
+            client.sync().await.unwrap();
+            let free = vlfs.statfs().await.unwrap().blocks_free;
+            client.write_file(b"/f", &[1; 100_000]).await.unwrap();
+            client.set_xattr(b"/f", b"user.a", &vec![7; bytes]).await.unwrap();
+            client.sync().await.unwrap();
+            let ino = client.stat(b"/f").await.unwrap().ino;
+            let lost = {
+                let mut state = vlfs.state.borrow_mut();
+                let pointer = state.inodes.get(&ino).unwrap().inode.xattr_pointer();
+                let Some(Pointer::Mapped { at, .. }) = pointer else { panic!("it has attributes") };
+                let parts = state.log.parts.get(&at).cloned();
+                if !is_known {
+                    state.log.parts.clear();
+                }
+                parts.map_or(at, |parts| Sector(u64::from(parts[0]) * BLOCK_SECTORS))
+            };
+            fault.lose(lost..lost + BLOCK_SECTORS);
+            vlfs.drop_caches().await.unwrap();
+            assert!(client.get_xattr(b"/f", b"user.a").await.is_err());
+            client.unlink(b"/f").await.unwrap_or_else(|error| panic!("{bytes} bytes, known: {is_known}: {error}"));
+            client.sync().await.unwrap();
+            let left = free - vlfs.statfs().await.unwrap().blocks_free;
+            assert!(left < 3, "{bytes} bytes, known: {is_known}: {left} blocks are left");
+            assert_eq!(vlfs.check().await.unwrap(), Vec::<String>::new());
+            vlfs.close().await.unwrap();
+            volumes::assert_clean(&rt, &Small::default(), &device).await;
+        }
+    });
 }
