@@ -152,8 +152,10 @@ fn has_magic(block: &[u8]) -> bool {
 impl FileSystemKind for Lfs {
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
         let drawn = MkfsOptions::new(identity.random);
+        let given = given_uuid(word, identity);
         let options = MkfsOptions {
-            uuid: given_uuid(word, identity).unwrap_or(drawn.uuid),
+            uuid: given.unwrap_or(drawn.uuid),
+            uuid_is_given: given.is_some(),
             label: given_label(word, identity),
             segment_bytes: word.given("segment").map(|_| word.bytes("segment")),
             reserve_permille: reserve_permille(word)?,

@@ -10,6 +10,7 @@ use super::state::*;
 use super::{Options, default_segment_bytes};
 use crate::device::{Buf, Data, Device, Discard, Spans, WriteFlags};
 use crate::fs::logfs::change::{Change, ReserveAccess};
+use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
@@ -18,6 +19,8 @@ use crate::units::{Ino, SECTOR_BYTES, Sector};
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
     pub uuid: uuid::Uuid,
+    /// The UUID was not drawn at random, so that an earlier volume on the device may have had it.
+    pub uuid_is_given: bool,
     /// At most 63 bytes of UTF-8.
     pub label: String,
     /// Bytes of a segment; the default is [`default_segment_bytes`].
@@ -42,6 +45,7 @@ impl MkfsOptions {
         .into_uuid();
         MkfsOptions {
             uuid,
+            uuid_is_given: false,
             label: String::new(),
             segment_bytes: None,
             reserve_permille: 50,
@@ -163,6 +167,7 @@ async fn write_volume(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResu
     let superblock = Superblock { arrangement: device.arrangement(), ..superblock };
     let layout = Layout::new(superblock, geometry.sectors)?;
 
+    let sequence = if options.uuid_is_given { sequence_after_earlier(rt, device, options.uuid).await? } else { 1 };
     // Nothing of an earlier volume may be mistaken for this one's: first remove all superblocks, write them last.
     let places = SUPERBLOCK_SECTORS.into_iter().chain([layout.superblock_backup()]);
     for place in places.clone() {
@@ -178,7 +183,7 @@ async fn write_volume(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResu
         device.discard(layout.segment_start(0), sectors).await?;
     }
 
-    let (partials, checkpoint) = first_checkpoint(rt, layout, options)?;
+    let (partials, checkpoint) = first_checkpoint(rt, layout, options, sequence)?;
     for PartialWrite { at, data, .. } in partials {
         device.write(at, data, WriteFlags::NONE).await?;
     }
@@ -196,11 +201,39 @@ async fn write_volume(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResu
     Ok(())
 }
 
-/// The log of an empty volume: a root directory and the tables.
-fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<(Vec<PartialWrite>, SlotWrite)> {
+/// More partial segments than follow a checkpoint.
+const SEQUENCES_AFTER_CHECKPOINT: u64 = 1 << 32;
+
+/// A number above those of all partial segments that an earlier volume with this UUID may have left on the device. Otherwise a mount
+/// would find partial segments there that say that the end of the new log is missing. A log without a slot has smaller numbers
+/// than the time in nanoseconds: it began with 1, or with the time, and wrote less than one partial segment each nanosecond.
+async fn sequence_after_earlier(rt: &Rt, device: &Device, uuid: uuid::Uuid) -> FsResult<u64> {
+    let mut sequence = u64::try_from(rt.wall().nanos_since_epoch()).unwrap_or(0).max(1);
+    for place in CHECKPOINT_SECTORS.into_iter().flat_map(|slot| [slot, slot + BLOCK_SECTORS]) {
+        let read = match read_sectors(device, place, BLOCK_SECTORS).await {
+            Err(FsError::Device(error)) if error.is_of_medium() => continue,
+            read => read?,
+        };
+        if let Some(earlier) = Checkpoint::from_block(&read).filter(|earlier| earlier.uuid == *uuid.as_bytes()) {
+            sequence = sequence.max(earlier.log_sequence.saturating_add(SEQUENCES_AFTER_CHECKPOINT));
+        }
+    }
+    Ok(sequence.min(SEQUENCE_MAX))
+}
+
+/// Leaves numbers for all that a volume can write.
+const SEQUENCE_MAX: u64 = 1 << 63;
+
+/// The log of an empty volume: a root directory and the tables. Its first partial segment has number `sequence`.
+fn first_checkpoint(
+    rt: &Rt,
+    layout: Layout,
+    options: &MkfsOptions,
+    sequence: u64,
+) -> FsResult<(Vec<PartialWrite>, SlotWrite)> {
     let mut segments = Segments::new(&layout);
     segments.ready.extend(2..layout.segment_count());
-    let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence: 1, chain: 0 };
+    let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence, chain: 0 };
     let mut state = Segmented::state(layout, Options::default(), segments, log);
     state.now = rt.wall();
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {

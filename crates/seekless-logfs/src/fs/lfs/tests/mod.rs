@@ -10,6 +10,7 @@ mod full_host;
 mod group_commit;
 mod large_writes;
 mod log;
+mod made_again;
 mod metadata_ahead;
 mod model;
 mod read_ahead;
