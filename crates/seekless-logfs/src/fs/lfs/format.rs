@@ -245,6 +245,20 @@ impl Item {
     const RESERVED: u8 = 20;
     const SEGMENT_FREED: u8 = 21;
 
+    /// The inode that the item is about, if it is about one.
+    pub fn ino(self) -> Option<Ino> {
+        match self {
+            Item::Block { ino, .. }
+            | Item::Xattr { ino, .. }
+            | Item::InodeFreed { ino }
+            | Item::OrphanAdded { ino }
+            | Item::OrphanRemoved { ino }
+            | Item::Unmapped { ino, .. }
+            | Item::Reserved { ino, .. } => Some(ino),
+            Item::Inodes { .. } | Item::Checkpoint { .. } | Item::SegmentFreed { .. } => None,
+        }
+    }
+
     /// Sectors of payload.
     pub fn sectors(self) -> u64 {
         match self {

@@ -39,6 +39,9 @@ use crate::units::{Ino, SECTOR_BYTES, Sector};
 /// Bytes of blocks in memory while the log is replayed, for each byte of the volume (V5): twice what can exist.
 const MEMORY_PER_VOLUME: u64 = 2;
 
+/// Indirect blocks that replay visits in one turn.
+const VISITS_PER_TURN: u64 = 1 << 10;
+
 /// The volume in memory at `checkpoint`, with the tables not loaded yet.
 ///
 /// # Errors
@@ -226,6 +229,13 @@ impl Lfs {
             return self.adopt_checkpoint(last, last_bytes, end).await;
         }
         let items = || transaction.iter().flat_map(|(partial, bytes)| located(partial, bytes));
+        let end_of_inodes = self.state.borrow().log.layout.ino_end();
+        // Internal files change in checkpoints alone.
+        let can_be = |ino: Ino| ino.0 > 0 && ino.0 < end_of_inodes && !is_internal(ino);
+        if let Some(bad) = items().find(|located| located.item.ino().is_some_and(|ino| !can_be(ino))) {
+            let detail = format_args!("it is about an inode that no file can have: {:?}", bad.item);
+            return Err(FsError::corrupt("log record", bad.at, detail));
+        }
         for located in items() {
             if let Item::InodeFreed { ino } = located.item {
                 self.replay_freed(ino).await?;
@@ -340,12 +350,27 @@ impl Lfs {
             return bad("more is set aside than the volume can hold");
         }
         let mut visits = Visits::new(self);
-        for index in first.max(DIRECT_POINTERS as u64)..end {
-            let id = BlockId::data(ino, index);
-            if let Holder::Node(node, _) = id.key.holder() {
-                visits.count(self, BlockId { ino, key: node })?;
+        let mut index = first.max(DIRECT_POINTERS as u64);
+        while index < end {
+            let Holder::Node(node, _) = BlockKey::data(index).holder() else {
+                index += 1;
+                continue;
+            };
+            visits.count(self, BlockId { ino, key: node }).await?;
+            let next = end.min(node.span().1);
+            let set = self.run(|state| {
+                let mut change = Change::new(state);
+                for index in index..next {
+                    change.set_pointer(BlockId::data(ino, index), Pointer::Unwritten)?;
+                }
+                change.commit(ReserveAccess::Internal)
+            });
+            match set.await {
+                Ok(()) => index = next,
+                // The file was removed later on.
+                Err(FsError::Stale) => return Ok(()),
+                Err(error) => return Err(error),
             }
-            self.replay_pointer(id, Pointer::Unwritten).await?;
         }
         Ok(())
     }
@@ -364,7 +389,7 @@ impl Lfs {
                 index += 1;
                 continue;
             };
-            visits.count(self, BlockId { ino, key: node })?;
+            visits.count(self, BlockId { ino, key: node }).await?;
             let step = self.run(|state| {
                 let mut change = Change::new(state);
                 let (exists, next) = file::exists_or_skip(&mut change, BlockId { ino, key: node })?;
@@ -417,7 +442,7 @@ impl Lfs {
                 continue;
             }
             let id = BlockId { ino, key };
-            visits.count(self, id)?;
+            visits.count(self, id).await?;
             let step = self.run(|state| {
                 let mut change = Change::new(state);
                 let (exists, next) = file::exists_or_skip(&mut change, id)?;
@@ -466,6 +491,9 @@ impl Lfs {
     async fn replay_block(&self, ino: Ino, key: BlockKey, located: &Located<'_>) -> FsResult<()> {
         if !key.is_valid() || located.payload.len() > BLOCK_BYTES {
             return Err(FsError::corrupt("log", located.at, "a block with an impossible place in its file"));
+        }
+        if !key.is_data() && located.payload.len() < BLOCK_BYTES {
+            return Err(FsError::corrupt("log", located.at, "a part of an indirect block"));
         }
         let id = BlockId { ino, key };
         self.check_memory()?;
@@ -578,10 +606,18 @@ impl Visits {
         Visits { left: (1 + MEMORY_PER_VOLUME) * sectors / BLOCK_SECTORS, last: None }
     }
 
-    /// Counts `node`, unless it is the same as the last one.
-    fn count(&mut self, lfs: &Lfs, node: BlockId) -> FsResult<()> {
+    /// Counts `node`, unless it is the same as the last one. Other tasks get their turn now and then.
+    async fn count(&mut self, lfs: &Lfs, node: BlockId) -> FsResult<()> {
         if self.last.replace(node) == Some(node) {
             return Ok(());
+        }
+        let all = {
+            let mut state = lfs.state.borrow_mut();
+            state.log.replay_visits += 1;
+            state.log.replay_visits
+        };
+        if all.is_multiple_of(VISITS_PER_TURN) {
+            lfs.rt.yield_now().await;
         }
         let Some(left) = self.left.checked_sub(1) else {
             let detail = "the file's indirect blocks form a cycle";

@@ -45,7 +45,7 @@ impl DeferredFree {
             add_hole(&mut self.holes, hole);
             return;
         }
-        let (mut below, mut count) = (key, 1);
+        let (mut below, mut count) = (key, u64::from(hole.count));
         while !below.is_data() {
             cut_holes(&mut self.nodes, below.0, below.0 + count);
             below = below.child(0);
@@ -114,6 +114,8 @@ pub(super) struct Segmented {
     pub exact: bool,
     /// The list of orphans is what was stored. False when part of it could not be read.
     pub orphans_known: bool,
+    /// Indirect blocks that replay has visited.
+    pub replay_visits: u64,
     pub in_flight_bytes: u64,
     /// Every partial segment before this one has been written to the device.
     pub written_sequence: u64,
@@ -162,6 +164,7 @@ impl Segmented {
             slots: [0; 2],
             exact: true,
             orphans_known: true,
+            replay_visits: 0,
             in_flight_bytes: 0,
             written_sequence: end.sequence,
             durable_sequence: end.sequence,

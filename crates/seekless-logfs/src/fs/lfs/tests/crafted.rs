@@ -83,18 +83,131 @@ fn with_a_hole() -> (Image, Sector, Vec<u8>) {
 
 /// The record of the hole, with these numbers instead.
 fn with_record(kind: u8, first: u64, count: u32) -> Image {
+    with_entries(|item, entry| match item {
+        Item::Unmapped { .. } => SummaryEntry { kind, count, detail: first, ..entry },
+        _ => entry,
+    })
+}
+
+/// The same image with the record of the hole, and with what `change` makes of each entry of its partial segment.
+fn with_entries(change: impl Fn(Item, SummaryEntry) -> SummaryEntry) -> Image {
     let (mut image, at, mut partial) = with_a_hole();
     let summary = Summary::decode(&partial).unwrap();
     for index in 0..summary.entry_count as usize {
         let place = Summary::BYTES + index * SummaryEntry::BYTES;
         let entry = SummaryEntry::decode(&partial[place..]).unwrap();
-        if matches!(Item::from_entry(&entry), Some(Item::Unmapped { .. })) {
-            SummaryEntry { kind, count, detail: first, ..entry }.encode(&mut partial[place..]);
-        }
+        change(Item::from_entry(&entry).unwrap(), entry).encode(&mut partial[place..]);
     }
     seal_partial(&mut partial);
     image.write(at, &partial);
     image
+}
+
+/// A record of an inode that no file can have is refused, whatever it says.
+#[test]
+fn inodes_that_cannot_be() {
+    const KINDS: [u8; 5] = [16, 17, 18, 19, 20];
+    for kind in KINDS {
+        for subject in [0, 2, 3, 4, 1 << 40, u64::MAX] {
+            let said = bounded(&with_entries(|item, entry| match item {
+                Item::Unmapped { .. } => {
+                    SummaryEntry { kind, subject, count: u32::from(kind >= 19), detail: 0, ..entry }
+                }
+                _ => entry,
+            }));
+            let is_refused = |said: &String| said.contains("an inode that no file can have");
+            assert!(said.iter().all(is_refused), "kind {kind} of {subject}: {said:?}");
+        }
+    }
+}
+
+/// An indirect block in the log that is shorter than a block is refused. Method: two blocks of data become one, and a block below
+/// it.
+#[test]
+fn a_part_of_an_indirect_block() {
+    const BLOCK: u8 = 1;
+    let file = |place: usize| layout::BlockKey::node(1, 1, 0).0 * u64::from(place == 0) + 60 * u64::from(place > 0);
+    let (mut image, at, _) = with_a_hole();
+    // A partial segment with two items of a sector each in place of the last one.
+    let mut sectors = vec![0; 4096];
+    image.read(at, &mut sectors);
+    let old = Summary::decode(&sectors).unwrap();
+    let count = u64::from(old.summary_sectors) + 2;
+    let mut partial = vec![0; (count * SECTOR_BYTES) as usize];
+    Summary { sectors: count as u32, entry_count: 2, ..old }.encode(&mut partial);
+    let ino = simulate(1, async |rt| {
+        let device: Device = Rc::new(Memory::from_image(BYTES, image.clone()));
+        let fs = mount(rt.clone(), device, Options { read_only: true, ..Options::default() }).await.unwrap();
+        Client::new(fs).stat(b"/f").await.unwrap().ino
+    });
+    for place in 0..2 {
+        let none = SummaryEntry::decode(&[0; SummaryEntry::BYTES]).unwrap();
+        let entry = SummaryEntry { kind: BLOCK, sectors: 1, subject: ino.0, detail: file(place), ..none };
+        entry.encode(&mut partial[Summary::BYTES + place * SummaryEntry::BYTES..]);
+    }
+    seal_partial(&mut partial);
+    image.write(at, &partial);
+    let said = bounded(&image);
+    assert!(said.iter().all(|said| said.contains("a part of an indirect block")), "{said:?}");
+}
+
+/// Aim: many records that reserve all of the volume cost no more than so many visits of its indirect blocks, and other tasks get
+/// their turn. Method: one partial segment with only these; what replay changes is counted, and the turns of another task.
+#[test]
+fn reserved_again_and_again() {
+    let (few, many) = (reserve_all(1), reserve_all(500));
+    assert!(many >= few + 4, "{many} turns, and {few} with one record");
+}
+
+fn reserve_all(entries: usize) -> u64 {
+    const RESERVED: u8 = 20;
+    let (mut image, at, _) = with_a_hole();
+    let superblock = {
+        let mut block = vec![0; BLOCK_BYTES];
+        image.read(SUPERBLOCK_SECTORS[0], &mut block);
+        Superblock::from_block(&block).unwrap()
+    };
+    let layout = layout::Layout::new(superblock, BYTES / SECTOR_BYTES).unwrap();
+    let mut sectors = vec![0; 4096];
+    image.read(at, &mut sectors);
+    let old = Summary::decode(&sectors).unwrap();
+    let count = (Summary::BYTES + entries * SummaryEntry::BYTES).div_ceil(SECTOR_BYTES as usize) as u32;
+    let mut partial = vec![0; count as usize * SECTOR_BYTES as usize];
+    Summary { sectors: count, summary_sectors: count, entry_count: entries as u32, ..old }.encode(&mut partial);
+    let blocks = layout.capacity_bytes() / BLOCK_BYTES as u64;
+    let nodes = blocks.div_ceil(POINTERS_PER_BLOCK as u64) + 2;
+    simulate(1, async |rt| {
+        let device: Device = Rc::new(Memory::from_image(BYTES, image.clone()));
+        let fs = mount(rt.clone(), device, Options { read_only: true, ..Options::default() }).await.unwrap();
+        let ino = Client::new(fs).stat(b"/f").await.unwrap().ino;
+        for place in 0..entries {
+            let none = SummaryEntry::decode(&[0; SummaryEntry::BYTES]).unwrap();
+            let entry = SummaryEntry { kind: RESERVED, subject: ino.0, detail: 7, count: blocks as u32, ..none };
+            entry.encode(&mut partial[Summary::BYTES + place * SummaryEntry::BYTES..]);
+        }
+        seal_partial(&mut partial);
+        image.write(at, &partial);
+        let device: Device = Rc::new(Memory::from_image(BYTES, image.clone()));
+        let turns = Rc::new(std::cell::Cell::new(0));
+        let (counted, other) = (turns.clone(), rt.clone());
+        let counting = async move {
+            loop {
+                counted.set(counted.get() + 1);
+                other.yield_now().await;
+            }
+        };
+        let opening = open(rt.clone(), device, Options { read_only: true, ..Options::default() });
+        let counting = std::pin::pin!(counting);
+        let futures_util::future::Either::Left((lfs, _)) = futures_util::future::select(opening, counting).await;
+        let lfs = lfs.unwrap();
+        assert!(lfs.state.borrow().blocks.dirty_count() >= nodes - 4, "they are replayed: {:?}", lfs.warnings());
+        let changes = crate::fs::step::CountsChanges::changes(&*lfs.state.borrow());
+        assert!(
+            changes < 10 * (entries as u64 + 10) * nodes,
+            "{changes} changes for {entries} records, {nodes} indirect blocks each"
+        );
+        turns.get()
+    })
 }
 
 /// A hole of four thousand million blocks frees only the blocks that existed; as many blocks cannot be reserved.

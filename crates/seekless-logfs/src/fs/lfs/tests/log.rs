@@ -500,3 +500,40 @@ fn a_volume_closed_while_storage_is_given_back_is_clean() {
         });
     }
 }
+
+/// Records of blocks below indirect blocks that were dropped are dropped with them: after a power cut, a mount does not create these
+/// indirect blocks again. Method: two neighbours are filled, emptied and dropped in one transaction, while what leads to them stays.
+#[test]
+fn nothing_is_left_below_dropped_indirect_blocks() {
+    const BYTES: u64 = 16 * MIB;
+    let node = |number| layout::BlockKey::node(2, 1, number);
+    let block = BLOCK_BYTES as u64;
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        let options = Options { checkpoint_interval: Nanos::from_secs(3600), ..Options::default() };
+        let lfs = open(rt.clone(), device, options).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        let kept = node(0).span().0 * block;
+        client.write(file, kept, &[1; BLOCK_BYTES]).await.unwrap();
+        let (first, end) = (node(1).span().0, node(2).span().1);
+        let range = FileRange { offset: first * block, bytes: (end - first) * block };
+        client.fallocate(b"/f", range, AllocateMode::Allocate { keep_size: false }).await.unwrap();
+        client.fallocate(b"/f", range, AllocateMode::PunchHole).await.unwrap();
+        client.truncate(b"/f", kept + block).await.unwrap();
+        client.fsync(file).await.unwrap();
+        client.fsync_path(b"/").await.unwrap();
+        let ino = client.stat(b"/f").await.unwrap().ino;
+        let device: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+        let lfs = open(rt.clone(), device.clone(), Options { read_only: true, ..options }).await.unwrap();
+        let is_there = |number| lfs.state.borrow().blocks.peek(layout::BlockId { ino, key: node(number) }).is_some();
+        assert_eq!([0, 1, 2].map(is_there), [true, false, false]);
+        drop(lfs);
+        session(&rt, &device, async |client| {
+            let file = client.open(b"/f", OpenFlags::READ).await.unwrap();
+            assert_eq!(client.read(file, kept, BLOCK_BYTES as u32).await.unwrap(), [1; BLOCK_BYTES]);
+            client.close(file).await.unwrap();
+        })
+        .await;
+    });
+}
