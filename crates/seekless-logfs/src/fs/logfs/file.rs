@@ -410,6 +410,9 @@ pub(in crate::fs) fn reclaim_step<L: LogBackend>(state: &mut State<L>, ino: Ino)
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     let gone = inode.links == 0 && !change.state.in_use(ino);
+    if !gone && !change.state.inodes.get(&ino).is_some_and(|known| known.reclaiming) {
+        return Ok(true); // Another task has done it, and what is past the end now is what a user has allocated since.
+    }
     let keep = if gone { 0 } else { inode.size.div_ceil(BLOCK) };
     let is_inline = inode.is_inline();
     let mut budget = BLOCKS_PER_STEP;

@@ -553,3 +553,27 @@ fn what_had_no_room_is_freed_later() {
         assert_clean(&rt, &device).await;
     });
 }
+
+/// A task that comes late to free what was cut off a file frees nothing that was allocated since. Method: a truncation, whose blocks
+/// another task frees first; space past the end is allocated before the first task goes on.
+#[test]
+fn a_late_reclaim_frees_nothing_new() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 16 * MIB).await;
+        let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/f", &[1; 100_000]).await.unwrap();
+        let ino = client.stat(b"/f").await.unwrap().ino;
+        let shorter = SetAttr { size: Some(1000), ..SetAttr::default() };
+        let changed = lfs.run(|state| crate::fs::logfs::file::setattr(state, ino, &shorter)).await.unwrap();
+        assert!(changed.must_reclaim);
+        lfs.reclaim(ino).await.unwrap();
+        let range = FileRange { offset: 50_000, bytes: 200_000 };
+        client.fallocate(b"/f", range, AllocateMode::Allocate { keep_size: true }).await.unwrap();
+        let allocated = client.stat(b"/f").await.unwrap().sectors;
+        lfs.free_left(ino).await.unwrap();
+        assert_eq!(client.stat(b"/f").await.unwrap().sectors, allocated);
+        lfs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
