@@ -67,6 +67,9 @@ impl Segment {
     }
 }
 
+/// Represents a serial that the table has no room for.
+const SERIAL_TOO_LARGE: u32 = u32::MAX;
+
 /// More bytes than a segment has.
 const TREE_UNKNOWN: u64 = 1 << 40;
 
@@ -166,7 +169,11 @@ impl Segments {
             *segment = Segment {
                 live_bytes: usage.live_bytes.into(),
                 youngest: usage.youngest,
-                empty_since: usage.empty_since.into(),
+                // The newest serial that it can mean: no slot lets go of the segment too early.
+                empty_since: match usage.empty_since {
+                    SERIAL_TOO_LARGE => self.serial,
+                    serial => serial.into(),
+                },
                 passed_after: self.serial,
                 tree_bytes: TREE_UNKNOWN,
                 tree_until: self.serial,
@@ -225,12 +232,16 @@ impl Segments {
         for (segment, raw) in self.segments[first..].iter().zip(bytes.chunks_exact_mut(Usage::BYTES)) {
             let usage = Usage {
                 live_bytes: segment.live_bytes as u32,
-                // Serials are compared only while they are young; 32 bits count checkpoints for centuries.
-                empty_since: segment.empty_since as u32,
+                empty_since: u32::try_from(segment.empty_since).unwrap_or(SERIAL_TOO_LARGE),
                 youngest: segment.youngest,
             };
             usage.encode(raw);
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_empty_since(&mut self, segment: SegmentNo, serial: u64) {
+        self.segments[segment as usize].empty_since = serial;
     }
 
     /// Has the next checkpoint update and write the entry of `segment`.

@@ -52,11 +52,11 @@ pub(super) fn assemble(state: &mut State, scope: Scope<'_>, purpose: AllocPurpos
         lay_file(state, ino, &mut places, &mut laid)?;
     }
     lay_inodes(state, &inodes, &places.cells, &mut laid);
-    let mut entries: Vec<(Ino, InodeSlot)> =
-        std::mem::take(&mut state.log.removed).into_iter().map(|ino| (ino, InodeSlot::NONE)).collect();
+    debug_assert!(inodes.is_sorted(), "dirty inodes come in order");
     // A number that was freed may already belong to another file.
+    let removed = std::mem::take(&mut state.log.removed).into_iter().filter(|ino| inodes.binary_search(ino).is_err());
+    let mut entries: Vec<(Ino, InodeSlot)> = removed.map(|ino| (ino, InodeSlot::NONE)).collect();
     for &ino in &inodes {
-        entries.retain(|&(removed, _)| removed != ino);
         entries.push((ino, state.inodes.get(&ino).map_or(InodeSlot::NONE, |known| known.slot)));
     }
     for &(ino, slot) in &entries {

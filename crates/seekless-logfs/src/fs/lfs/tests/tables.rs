@@ -276,3 +276,25 @@ fn free_inodes(cut: &Cut) -> u64 {
         fs.statfs().await.unwrap().inodes_free
     })
 }
+
+/// A serial that the usage table has no room for is read as the newest one that it can mean.
+#[test]
+fn serials_of_more_than_32_bits() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        let lfs = open(rt.clone(), device, by_hand()).await.unwrap();
+        let layout = lfs.state.borrow().log.layout;
+        let newest = (1 << 32) + 7;
+        let mut stored = vec![0; format::BLOCK_BYTES];
+        let mut written = segments::Segments::new(&layout);
+        for (segment, since) in [(3, 5), (4, (1 << 32) - 2), (5, (1 << 32) - 1), (6, newest)] {
+            written.set_empty_since(segment, since);
+        }
+        written.store_block(0, &mut stored);
+        let mut read = segments::Segments::new(&layout);
+        read.serial = newest;
+        read.load_block(0, &stored).unwrap();
+        let since = [3, 4, 5, 6].map(|segment| read.get(segment).empty_since);
+        assert_eq!(since, [5, (1 << 32) - 2, newest, newest]);
+    });
+}
