@@ -65,7 +65,8 @@ mod tests {
         let read = seek + rotation + transfer + copies;
         let megabyte_read = seek + rotation + 1000.0 / 2.3;
         let megabyte_written = seek + rotation + 1000.0 / 1.7;
-        let (db, disk) = (256.0, 512.0);
+        let (db, disk, segment) = (256.0, 512.0, 1.0);
+        let (cluster, revolution) = (64.0 / 1024.0 / 2.5 * 1000.0, 60_000.0 / 5400.0);
         let transactions = db * 168.0;
         let cleaning = 0.450 * 2.0 + 0.603;
         for (what, found, printed, half_a_digit) in [
@@ -79,9 +80,12 @@ mod tests {
             ("transactions in a segment", 115.0 * 1024.0 / 700.0, 168.0, 0.5),
             ("transactions until the disk is full", transactions, 43_000.0, 500.0),
             ("s for these, which are rounded up", transactions / tpcb::lfs_without_cleaning(), 1000.0, 50.0),
+            ("segments to read", disk / segment, 512.0, 0.5),
+            ("segments to write", db / segment, 256.0, 0.5),
             ("s to read all", disk / 2.3, 223.0, 0.5),
             ("s to write half", db / 1.7, 151.0, 0.5),
             ("MB/s, two thirds of the disk's", 2.5 * 2.0 / 3.0, 1.7, 0.05),
+            ("share of the bandwidth, rotations missed", cluster / (cluster + revolution), 2.0 / 3.0, 0.0667),
             ("s to clean, of the rounded parts", 223.0 + 151.0, 374.0, 0.5),
             ("minutes to clean", 374.0 / 60.0, 6.0, 0.5),
             ("transactions a second at best", 43_000.0 / (1000.0 + 374.0), 31.3, 0.05),
