@@ -78,6 +78,23 @@ pub(super) struct BelowState {
     pub(super) refused_last: u32,
     /// Blocks in which a piece of the map has found no room: holes of a sparse copy.
     pub(super) holes: BTreeSet<u32>,
-    /// What earlier lives have left has been looked for.
-    pub(super) is_searched: bool,
+    /// `None` until a disk first needs what earlier lives have left.
+    pub(super) search: Option<Search>,
+}
+
+impl BelowState {
+    /// What earlier lives have left has been looked for everywhere.
+    pub(super) fn is_searched(&self) -> bool {
+        self.search.as_ref().is_some_and(|search| search.tracks.is_empty() && search.run_blocks_min == 1)
+    }
+}
+
+/// The search of a disk for storage that earlier lives have left: it visits each track twice, and goes on where it ended.
+pub(super) struct Search {
+    /// Tracks that this visit has not reached, the next one last.
+    pub(super) tracks: Vec<u32>,
+    /// Shorter runs without storage as a whole are not halved: first long ones, then 1.
+    pub(super) run_blocks_min: u32,
+    /// Attempts of this visit that may still fail.
+    pub(super) refusals_left: u32,
 }

@@ -9,9 +9,13 @@
 //!
 //! Space provisioned is bounded by what its owner asks for. Candidates come in the order in which eager writing would use
 //! them; once the storage below is full, partly used tracks come first, since an earlier life may have left some there.
+//!
+//! A disk searches all of that once in a life, and only as far as it needs ([`Core::search`]): what earlier lives kept for
+//! promises is all found when the same is promised again, one request after the other.
 
 use std::rc::Rc;
 
+use super::backing::Search;
 use super::commit::DISCARD_BLOCKS_MIN;
 use super::core::Core;
 use super::format::FIXED_BYTES;
@@ -22,6 +26,9 @@ use crate::units::{SECTOR_BYTES, Sector};
 /// A run of free blocks that finds no storage as a whole is halved down to this: what an earlier life discarded was at least
 /// as long, and may be beside blocks that it kept.
 const RUN_BLOCKS_MIN: u32 = DISCARD_BLOCKS_MIN;
+
+/// Attempts that may fail in a visit to all tracks, to find what earlier lives have left.
+const SEARCH_REFUSED_MAX: u32 = 1 << 16;
 
 impl Core {
     /// Has storage below allocated before blocks are written, where it may have to be (S3 of the space); returns whether it
@@ -38,8 +45,8 @@ impl Core {
     }
 
     /// Allocates storage below until `target` blocks are ready. On full storage, an owner above keeps `keep` of them, and a disk
-    /// looks for so many everywhere, once. Gives up after `refused_max` failures. Returns true if more is ready now than at the
-    /// time of the call.
+    /// looks for so many everywhere, as long as it has not done so. Gives up after `refused_max` failures besides. Returns true if
+    /// more is ready now than at the time of the call.
     ///
     /// # Errors
     /// Those of the device, except for a lack of space.
@@ -51,7 +58,6 @@ impl Core {
     ) -> Result<bool, DeviceError> {
         let before = self.state.borrow().space.ready_blocks();
         let _pass = self.provision_gate.enter().await;
-        let mut refused = 0;
         {
             let mut state = self.state.borrow_mut();
             state.below.keep = keep;
@@ -63,19 +69,16 @@ impl Core {
         if let Some(track) = tried {
             if !self.layout.superblock.is_above() {
                 self.provision_beginning(track).await?;
+                self.search(track, target, keep).await?;
             }
-            refused = 1 + self.provision_anywhere(track, target, refused_max, RUN_BLOCKS_MIN).await?;
-            // What was kept ready may be shorter.
-            let is_missing = self.state.borrow().space.ready_blocks() < keep;
-            if is_missing && !self.layout.superblock.is_above() && !self.state.borrow().below.is_searched {
-                refused += self.provision_anywhere(track, keep, refused_max, 1).await?;
+            if self.layout.superblock.is_above() || self.state.borrow().below.is_searched() {
+                self.provision_anywhere(track, target, refused_max).await?;
             }
         }
         let mut state = self.state.borrow_mut();
-        state.below.is_full = refused > 0;
-        state.below.is_searched |= refused > 0;
+        state.below.is_full = tried.is_some();
         if !self.layout.superblock.is_above() {
-            state.space.restrict(refused > 0);
+            state.space.restrict(tried.is_some());
         }
         let has_more = state.space.ready_blocks() > before;
         drop(state);
@@ -139,25 +142,52 @@ impl Core {
         Ok(())
     }
 
-    /// Looks for storage that an earlier life has left, when there is no new one: in partly used tracks, then in empty
-    /// ones, from where the last search ended. Returns how many attempts failed.
-    async fn provision_anywhere(
-        &self,
-        refused: u32,
-        target: u64,
-        refused_max: u32,
-        run_blocks_min: u32,
-    ) -> Result<u32, DeviceError> {
-        let (partly, empty) = {
-            let state = self.state.borrow();
-            let last = if state.below.is_full { state.below.refused_last } else { refused };
-            let wanted = |track: &u32| is_wanted(&state.space, *track);
-            let partly: Vec<u32> = state.space.partly_used().filter(wanted).collect();
-            let tracks = state.space.tracks.count();
-            let after = state.space.empty_in(last + 1..tracks).chain(state.space.empty_in(0..last.min(tracks - 1) + 1));
-            let empty: Vec<u32> = after.filter(wanted).take(refused_max as usize).collect();
-            (partly, empty)
+    /// Goes on with the search of this life for storage that earlier ones have left: for long runs of it until `target` blocks are
+    /// ready, then, as what was kept ready may be shorter, for any until there are `keep`.
+    async fn search(&self, refused: u32, target: u64, keep: u64) -> Result<(), DeviceError> {
+        let begin = |run_blocks_min| {
+            let (partly, empty) = self.candidates(refused, SEARCH_REFUSED_MAX);
+            let tracks = partly.into_iter().chain(empty).rev().collect();
+            Search { tracks, run_blocks_min, refusals_left: SEARCH_REFUSED_MAX }
         };
+        loop {
+            let ready = self.state.borrow().space.ready_blocks();
+            let search = self.state.borrow_mut().below.search.take();
+            let mut search = search.unwrap_or_else(|| begin(RUN_BLOCKS_MIN));
+            if search.tracks.is_empty() && search.run_blocks_min > 1 {
+                search = begin(1);
+            }
+            let is_enough = ready >= if search.run_blocks_min > 1 { target } else { keep };
+            let next = if is_enough { None } else { search.tracks.pop() };
+            let (run_blocks_min, refusals_left) = (search.run_blocks_min, search.refusals_left);
+            self.state.borrow_mut().below.search = Some(search);
+            let Some(track) = next else { return Ok(()) };
+            let failures = self.search_track(track, refusals_left, run_blocks_min).await?;
+            if let Some(search) = &mut self.state.borrow_mut().below.search {
+                search.refusals_left -= failures;
+                if search.refusals_left == 0 {
+                    search.tracks.clear();
+                }
+            }
+        }
+    }
+
+    /// Tracks with free blocks that are not ready: partly used ones, and so many empty ones behind the last that was tried.
+    fn candidates(&self, refused: u32, empty_max: u32) -> (Vec<u32>, Vec<u32>) {
+        let state = self.state.borrow();
+        let last = if state.below.is_full { state.below.refused_last } else { refused };
+        let wanted = |track: &u32| is_wanted(&state.space, *track);
+        let partly: Vec<u32> = state.space.partly_used().filter(wanted).collect();
+        let tracks = state.space.tracks.count();
+        let after = state.space.empty_in(last + 1..tracks).chain(state.space.empty_in(0..last.min(tracks - 1) + 1));
+        let empty: Vec<u32> = after.filter(wanted).take(empty_max as usize).collect();
+        (partly, empty)
+    }
+
+    /// Looks for storage that is there, when there is no new one: in partly used tracks, then in empty ones, from where the last
+    /// call ended.
+    async fn provision_anywhere(&self, refused: u32, target: u64, refused_max: u32) -> Result<(), DeviceError> {
+        let (partly, empty) = self.candidates(refused, refused_max);
         let mut failures = 0;
         for (track, is_empty) in
             partly.into_iter().map(|track| (track, false)).chain(empty.into_iter().map(|track| (track, true)))
@@ -165,22 +195,28 @@ impl Core {
             if failures >= refused_max || self.state.borrow().space.ready_blocks() >= target {
                 break;
             }
-            let mut runs = self.state.borrow().space.unready_runs(track);
-            while let Some((first, length)) = runs.pop() {
-                if self.provision_run(first, length).await? {
-                    continue;
-                }
-                failures += 1;
-                if length >= 2 * run_blocks_min {
-                    runs.push((first + length / 2, length - length / 2));
-                    runs.push((first, length / 2));
-                }
-                if failures >= refused_max {
-                    break;
-                }
-            }
+            failures += self.search_track(track, refused_max - failures, RUN_BLOCKS_MIN).await?;
             if is_empty {
                 self.state.borrow_mut().below.refused_last = track;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for storage that is there in one track. Returns how many attempts failed, at most `refused_max`.
+    async fn search_track(&self, track: u32, refused_max: u32, run_blocks_min: u32) -> Result<u32, DeviceError> {
+        let mut failures = 0;
+        let mut runs = self.state.borrow().space.unready_runs(track);
+        while failures < refused_max
+            && let Some((first, length)) = runs.pop()
+        {
+            if self.provision_run(first, length).await? {
+                continue;
+            }
+            failures += 1;
+            if length >= 2 * run_blocks_min {
+                runs.push((first + length / 2, length - length / 2));
+                runs.push((first, length / 2));
             }
         }
         Ok(failures)

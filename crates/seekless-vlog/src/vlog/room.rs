@@ -27,8 +27,7 @@ use crate::units::Sector;
 /// Blocks that are provisioned beyond those that are needed, so that few writes wait for that: 1 MiB with blocks of 4 KiB.
 const AHEAD_BLOCKS: u64 = 256;
 
-/// Attempts to find storage when there is no new one. The first search of a life looks for what earlier ones have left.
-const REFUSED_FIRST_MAX: u32 = 1 << 16;
+/// Attempts to find storage when there is no new one, besides the search of a life for what earlier ones have left.
 const REFUSED_MAX: u32 = 8;
 
 /// Cells that a transaction writes at most beyond those of two pieces for each that has changed: it displaces no more.
@@ -219,7 +218,7 @@ impl Core {
     /// # Errors
     /// Those of the device, except for a lack of space.
     async fn stock(self: &Rc<Self>, demand: Demand) -> Result<(), DeviceError> {
-        let (needed, refused_max) = {
+        let needed = {
             let state = self.state.borrow();
             if !self.is_thin(&state) {
                 return Ok(());
@@ -232,9 +231,9 @@ impl Core {
             if is_enough {
                 return Ok(());
             }
-            (needed, if state.below.is_searched { REFUSED_MAX } else { REFUSED_FIRST_MAX })
+            needed
         };
-        self.provision(needed + AHEAD_BLOCKS, needed, refused_max).await?;
+        self.provision(needed + AHEAD_BLOCKS, needed, REFUSED_MAX).await?;
         Ok(())
     }
 

@@ -404,6 +404,41 @@ fn a_promise_is_kept() {
     });
 }
 
+/// Aim: what was promised in a life is found in the next, one request after the other, though its storage is in runs that are
+/// too short to be discarded, between others that were, and the first request needs less. Method: both are freed on a full host.
+#[test]
+fn promises_can_be_made_again_after_a_kill() {
+    run(1, async |rt: Rt| {
+        let (host, vld) = begin(&rt, 3000, 1024).await;
+        host.fill();
+        fill(&vld, 2000).await;
+        for (from, blocks) in [(0, 24), (24, 8)] {
+            for first in (from..1024).step_by(32) {
+                vld.discard(Sector(first * SECTORS), blocks * SECTORS).await.expect("a discard needs no room");
+            }
+            vld.flush().await.expect("pieces have room");
+        }
+        let promise = async |vld: &Vld| {
+            for first in (4000..4224).step_by(32) {
+                let promised = vld.provision(Sector(first * SECTORS), 32 * SECTORS).await;
+                promised.unwrap_or_else(|error| panic!("from block {first} on: {error}"));
+            }
+        };
+        promise(&vld).await;
+        drop(vld);
+        let host = host.killed();
+        host.fill();
+        let vld = Vld::open(&rt, host.clone(), Options::default()).await.expect("opened");
+        vld.discard(Sector(2000 * SECTORS), SECTORS).await.expect("a discard needs no room");
+        promise(&vld).await;
+        for block in 4000..4224 {
+            try_write(&vld, block, 1, 3).await.unwrap_or_else(|error| panic!("block {block}: {error}"));
+        }
+        vld.flush().await.expect("pieces have room");
+        check_ready(&vld, &host, "used");
+    });
+}
+
 /// Aim: where a snapshot keeps what is written over, a write over it needs room as any other, which can be provisioned; without
 /// room, a snapshot is refused and changes nothing.
 #[test]
