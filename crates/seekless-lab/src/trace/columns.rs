@@ -264,16 +264,21 @@ fn request(values: Values, mut request: Request, out: &mut Vec<Request>) -> Resu
     Ok(())
 }
 
+/// Every role occurs at most once, and some have to.
 fn check_roles(found: &[Role]) -> Result<(), String> {
-    for needed in [Role::Time, Role::Op, Role::Offset, Role::Length] {
-        match found.iter().filter(|role| **role == needed).count() {
-            1 => {}
-            0 => return Err(format!("`{}` is missing", needed.name())),
-            _ => return Err(format!("`{}` occurs twice", needed.name())),
+    for (name, role) in ROLES {
+        let is_needed = matches!(role, Role::Time | Role::Op | Role::Offset | Role::Length);
+        match found.iter().filter(|found| **found == role).count() {
+            0 if is_needed => return Err(format!("`{name}` is missing")),
+            0 | 1 => {}
+            _ => return Err(format!("`{name}` occurs twice")),
         }
     }
     Ok(())
 }
+
+const NAME_MISSING: &str = "the header lacks a column that is named";
+const COLUMN_TWICE: &str = "a column has two roles: by its number and by its name";
 
 /// Which column holds what.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -298,6 +303,17 @@ enum ColumnRef {
     /// From zero.
     Index(usize),
     Name(String),
+}
+
+impl ColumnRef {
+    fn is_same(&self, other: &ColumnRef) -> bool {
+        match (self, other) {
+            (ColumnRef::Index(one), ColumnRef::Index(other)) => one == other,
+            (ColumnRef::Name(one), ColumnRef::Name(other)) => one.eq_ignore_ascii_case(other),
+            // Only the header can say.
+            _ => false,
+        }
+    }
 }
 
 impl Columns {
@@ -358,6 +374,11 @@ impl Columns {
             ops.0.push((op, value.as_bytes().to_vec()));
         }
         check_roles(&columns.iter().map(|column| column.role).collect::<Vec<_>>())?;
+        for (index, column) in columns.iter().enumerate() {
+            if let Some(other) = columns[..index].iter().find(|other| other.place.is_same(&column.place)) {
+                return Err(format!("`{}` and `{}` are the same column", other.role.name(), column.role.name()));
+            }
+        }
         let by_name = columns.iter().any(|column| matches!(column.place, ColumnRef::Name(_)));
         let header_lines = header_lines.unwrap_or(u64::from(by_name));
         if by_name && header_lines == 0 {
@@ -379,8 +400,8 @@ impl Described for Columns {
 
 struct ColumnsParser {
     description: Columns,
-    /// Role and unit of each column, once the names have been looked up.
-    by_index: Option<Vec<Option<(Role, Unit)>>>,
+    /// Role and unit of each column, once the names have been looked up; until then, why not.
+    by_index: Result<Vec<Option<(Role, Unit)>>, &'static str>,
     /// Header lines that are still to come.
     header_lines: u64,
     /// Lines before the first request that begin with `#`. The user may have counted them as header lines.
@@ -390,6 +411,7 @@ struct ColumnsParser {
 
 /// Limit of columns. A larger number is a mistake.
 const COLUMNS_MAX: usize = 4096;
+const TOO_MANY_COLUMNS: &str = "a column has a number beyond 4096";
 
 impl ColumnsParser {
     fn new(description: &Columns, names: SharedNames) -> ColumnsParser {
@@ -414,12 +436,12 @@ impl ColumnsParser {
     fn resolve(&mut self, line: &[u8]) -> bool {
         let header: Vec<&[u8]> = self.fields(line).map(unquote).collect();
         self.by_index = resolve(&self.description, &header);
-        self.by_index.is_some()
+        self.by_index.is_ok()
     }
 
     fn request(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
         let mut fields = self.fields(line);
-        let by_index = self.by_index.as_ref().ok_or(Aside::Rejected("the header lacks a column that is named"))?;
+        let by_index = self.by_index.as_ref().map_err(|why| Aside::Rejected(why))?;
         let (mut values, mut base) = (Values::default(), Request::new(Nanos::ZERO, Op::Read, 0, 0));
         for column in by_index {
             if let (Some((role, unit)), Either::Fields(fields)) = (column, &mut fields)
@@ -439,22 +461,27 @@ impl ColumnsParser {
     }
 }
 
-fn resolve(description: &Columns, header: &[&[u8]]) -> Option<Vec<Option<(Role, Unit)>>> {
+fn resolve(description: &Columns, header: &[&[u8]]) -> Result<Vec<Option<(Role, Unit)>>, &'static str> {
     let mut by_index = Vec::new();
     for column in &description.columns {
         let index = match &column.place {
             ColumnRef::Index(index) => *index,
-            ColumnRef::Name(name) => header.iter().position(|field| field.eq_ignore_ascii_case(name.as_bytes()))?,
+            ColumnRef::Name(name) => {
+                let is_it = |field: &&[u8]| field.eq_ignore_ascii_case(name.as_bytes());
+                header.iter().position(is_it).ok_or(NAME_MISSING)?
+            }
         };
         if index >= COLUMNS_MAX {
-            return None;
+            return Err(TOO_MANY_COLUMNS);
         }
         if by_index.len() <= index {
             by_index.resize(index + 1, None);
         }
-        by_index[index] = Some((column.role, column.unit));
+        if by_index[index].replace((column.role, column.unit)).is_some() {
+            return Err(COLUMN_TWICE);
+        }
     }
-    Some(by_index)
+    Ok(by_index)
 }
 
 impl LineParser for ColumnsParser {
@@ -463,11 +490,11 @@ impl LineParser for ColumnsParser {
             return self.request(line, out);
         }
         // With `#` before the header, the first line without may be a request already.
-        if self.by_index.is_some() && self.comments >= self.header_lines && self.request(line, out).is_ok() {
+        if self.by_index.is_ok() && self.comments >= self.header_lines && self.request(line, out).is_ok() {
             self.header_lines = 0;
             return Ok(());
         }
-        if self.by_index.is_none() && self.header_lines == self.description.header_lines {
+        if self.by_index.is_err() && self.header_lines == self.description.header_lines {
             self.resolve(line);
         }
         self.header_lines -= 1;
@@ -480,7 +507,7 @@ impl LineParser for ColumnsParser {
         }
         let text = line.iter().position(|byte| *byte != b'#').map_or(&[][..], |start| &line[start..]);
         // Comments may come before the header, with or without `#` before it; names may have one, too.
-        let is_header = self.by_index.is_none()
+        let is_header = self.by_index.is_err()
             && self.header_lines == self.description.header_lines
             && (self.resolve(line) || self.resolve(text));
         match is_header {
@@ -602,6 +629,13 @@ mod tests {
         assert!(problem("time=1:s,op=2,offset=3:0,length=4:B").contains("no unit of bytes"));
         assert!(problem("time=1:s,op=2,offset=3:B").contains("`length` is missing"));
         assert!(problem(&format!("time=1:s,time=2:s,{rest}")).contains("twice"));
+        assert!(problem(&format!("time=1:s,device=5,device=6,{rest}")).contains("`device` occurs twice"));
+        assert!(problem(&format!("time=1:s,cpu=3,{rest}")).contains("`cpu` and `offset` are the same column"));
+        let named = "time=a:s,device=A,op=b,offset=c:B,length=d:B";
+        assert!(problem(named).contains("`time` and `device` are the same column"));
+        let mixed = Columns::parse("time=1:s,device=When,op=2,offset=3:B,length=4:B").expect("the header decides");
+        assert_eq!(resolve(&mixed, &[b"when", b"op", b"offset", b"length"]), Err(COLUMN_TWICE));
+        assert!(resolve(&mixed, &[b"t", b"op", b"offset", b"length", b"when"]).is_ok());
         assert!(problem(&format!("time=1:s,{rest},colour=3")).contains("`colour` is unknown"));
         assert!(problem(&format!("time=when:s,{rest},header=0")).contains("need a header"));
         assert!(problem("").contains("KEY=VALUE"));
