@@ -32,7 +32,7 @@ pub struct DeviceSummary {
     /// The end of the last request: the minimum size of the device.
     pub end: u64,
     #[serde(skip)]
-    next: u64,
+    next: Option<u64>,
 }
 
 /// A trace in numbers.
@@ -98,10 +98,10 @@ impl Summary {
             Some(counted) => {
                 counted.requests += 1;
                 if op != Op::Flush {
-                    counts.sequential += u64::from(counted.requests > 1 && counted.next == offset);
+                    counts.sequential += u64::from(counted.next == Some(offset));
                     counted.bytes = counted.bytes.saturating_add(bytes);
                     counted.end = counted.end.max(offset + bytes);
-                    counted.next = offset + bytes;
+                    counted.next = Some(offset + bytes);
                 }
             }
             None => self.devices_lost += 1,
@@ -244,5 +244,25 @@ impl Summary {
             "lengths_from": lengths,
             "recorded_latency": latencies,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request is sequential where the previous one on its device ended; a flush has no end.
+    #[test]
+    fn a_flush_is_no_predecessor() {
+        let mut summary = Summary::default();
+        let read = |offset| Request::new(Nanos(0), Op::Read, offset, 512);
+        for request in [Request::new(Nanos(0), Op::Flush, 0, 0), read(0)] {
+            summary.add(&request);
+        }
+        assert_eq!(summary.ops[Op::Read.index()].sequential, 0);
+        for request in [read(512), Request::new(Nanos(0), Op::Flush, 0, 0), read(1024), read(0)] {
+            summary.add(&request);
+        }
+        assert_eq!(summary.ops[Op::Read.index()].sequential, 2);
     }
 }
