@@ -217,7 +217,7 @@ pub(super) struct ConvertArgs {
 /// Write a part of a trace
 #[derive(clap::Args)]
 #[command(
-    after_help = "Times count from the first request. The output file gets its name only once it is whole and durable.
+    after_help = "Times count from the first request of the trace, with --device too. The output file gets its name only once it is whole and durable.
 
 Examples:
   seekless trace slice --from 10s --until 20s -o part.csv hm_0.csv.gz
@@ -259,7 +259,7 @@ pub(super) fn slice(args: &SliceArgs) -> Done {
     if let Some(until) = args.until.filter(|&until| until <= from) {
         let (from, until) = (trace::time_text(from), trace::time_text(until));
         let problem = format!("--until {until} is not after --from {from}: there is no request between them");
-        return Err(Failure::new(problem).hint("both count from the first request").code(WRONG_USAGE));
+        return Err(Failure::new(problem).hint("both count from the first request of the trace").code(WRONG_USAGE));
     }
     let format = match &args.to {
         Some(to) => Some(Format::parse(to).map_err(|problem| Failure::new(problem).code(WRONG_USAGE))?),
@@ -299,10 +299,11 @@ fn write(
     };
     let mut writer = TraceWriter::new(&format, out).ok_or_else(readable_only)?;
     let bar = output::counter("writing");
-    let (mut first, mut kept, mut batch) = (None, 0, Vec::new());
+    let (mut kept, mut batch) = (0, Vec::new());
     'all: while trace.next_batch(&mut batch)? {
+        let first = trace.first().unwrap_or_default();
         for request in batch.drain(..) {
-            let since = request.time.saturating_sub(*first.get_or_insert(request.time));
+            let since = request.time.saturating_sub(first);
             // The trace is sorted, as far as the window allows.
             if until.is_some_and(|until| since >= until) || count.is_some_and(|count| kept >= count) {
                 break 'all;
@@ -339,16 +340,26 @@ fn write(
         let times = counted(written.latencies_unknown, "response time");
         output::note(&format!("  unknown, written as 0: {times}"));
     }
+    if from.or(until).is_some()
+        && let Some(first) = trace.first()
+    {
+        let moment = seconds(first.0);
+        output::note(&format!("  --from and --until count from the first request of the trace, which is at {moment}"));
+    }
     if let Some(from) = written.from_ns.filter(|from| *from > 0) {
-        let (seconds, rest) = (from / 1_000_000_000, from % 1_000_000_000);
         output::note(&format!(
-            "  times count from the first request, which is at {seconds}.{rest:09} s: {format} records only waits"
+            "  times count from the first request, which is at {}: {format} records only waits",
+            seconds(from)
         ));
     }
     match written.requests {
         0 => Err(Failure::new("nothing was written: no request in this part of the trace fits the format")),
         _ => Ok(0),
     }
+}
+
+fn seconds(nanos: u64) -> String {
+    format!("{}.{:09} s", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
 /// Show the trace formats

@@ -53,6 +53,15 @@ fn traces_are_looked_at_and_converted() {
     assert_eq!(back, msr());
     let part = out(&scratch, &["trace", "slice", "--from", "1s", "--until", "2s", "hm.csv"]);
     assert_eq!(part.lines().count(), 50);
+    // The moments are those of the trace, whatever devices are asked for. The second device has its first request at 20 ms.
+    let first = |device: &str| {
+        let part = ["trace", "slice", "--from", "10ms", "--until", "1s", "--device", device, "hm.csv"];
+        let part = scratch.run(&part);
+        assert!(part.err.contains("count from the first request of the trace, which is at "), "{}", part.err);
+        part.out.lines().count()
+    };
+    let whole = out(&scratch, &["trace", "slice", "--from", "10ms", "--until", "1s", "hm.csv"]);
+    assert_eq!(first("hm_0") + first("hm_1"), whole.lines().count());
     assert!(out(&scratch, &["trace", "formats"]).contains("blktrace"));
     // A text whose unit its beginning tells is written with that of the format.
     for (name, unit) in [("s.csv", 1_u64), ("us.csv", 40_000_000_000)] {

@@ -84,6 +84,8 @@ pub use summary::{DeviceSummary, OpSummary, Summary};
 pub use tally::Tally;
 pub use write::{TraceWriter, Written};
 
+use seekless::units::Nanos;
+
 use beginning::Beginning;
 use complete::Matcher;
 use input::Input;
@@ -158,6 +160,8 @@ pub struct Trace {
     stages: Vec<Box<dyn Stage>>,
     /// Requests delivered so far.
     requests: u64,
+    /// The time of the first request, of any device.
+    first: Option<Nanos>,
     phase: Phase,
     /// A buffer for requests on their way through the stages, empty in between.
     batch: Vec<Request>,
@@ -251,7 +255,7 @@ impl Trace {
             stages.push(Box::new(Matcher::default()));
         }
         let (requests, phase, batch) = (0, Phase::Reading, Vec::new());
-        Trace { beginning, names, progress, merge, stages, requests, phase, batch }
+        Trace { beginning, names, progress, merge, stages, requests, first: None, phase, batch }
     }
 
     pub fn format(&self) -> &Format {
@@ -261,6 +265,12 @@ impl Trace {
     /// The names of the devices so far.
     pub fn names(&self) -> std::cell::Ref<'_, Names> {
         self.names.borrow()
+    }
+
+    /// The time of the first request of the trace, also where it is of a device that the user did not ask for. `None` before
+    /// the first batch.
+    pub fn first(&self) -> Option<Nanos> {
+        self.first
     }
 
     /// How much of the files has been read, before decompression.
@@ -276,7 +286,14 @@ impl Trace {
         let before = out.len();
         let result = self.read_batch(out);
         match result {
-            Ok(()) => self.requests += (out.len() - before) as u64,
+            Ok(()) => {
+                self.requests += (out.len() - before) as u64;
+                if self.first.is_none()
+                    && let Some(request) = out.get(before)
+                {
+                    self.first = self.stages.iter().find_map(|stage| stage.first()).or(Some(request.time));
+                }
+            }
             Err(_) => self.phase = Phase::Failed,
         }
         if self.phase == Phase::Ended && self.requests == 0 {

@@ -1,6 +1,6 @@
 //! The stage that passes on the requests of some devices alone.
 
-use seekless::units::FixedMap;
+use seekless::units::{FixedMap, Nanos};
 
 use super::import::Import;
 use super::names::SharedNames;
@@ -28,6 +28,8 @@ pub(super) struct Select {
     event: Option<Event>,
     known: FixedMap<DeviceId, bool>,
     last: Option<(DeviceId, bool)>,
+    /// The earliest request so far, of any device.
+    first: Option<Nanos>,
     passed: u64,
     others: u64,
     /// Events that say something about requests of other devices, and are none.
@@ -51,6 +53,7 @@ impl Select {
             event,
             known: FixedMap::default(),
             last: None,
+            first: None,
             passed: 0,
             others: 0,
             other_completions: 0,
@@ -72,6 +75,9 @@ impl Select {
         };
         self.last = Some((device, passes));
         let is_request = self.event.is_none_or(|event| request.event == event);
+        if is_request {
+            self.first = Some(self.first.map_or(request.time, |first| first.min(request.time)));
+        }
         match (passes, request.event) {
             (true, _) => self.passed += u64::from(is_request),
             (false, _) if is_request => self.others += 1,
@@ -85,6 +91,10 @@ impl Select {
 impl Stage for Select {
     fn pass(&mut self, batch: &mut Vec<Request>, _is_last: bool) {
         batch.retain(|request| self.passes(request));
+    }
+
+    fn first(&self) -> Option<Nanos> {
+        self.first
     }
 
     fn report(&self, import: &mut Import) {

@@ -1,5 +1,7 @@
 //! What the stages behind the readers have in common.
 
+use seekless::units::Nanos;
+
 use super::import::Import;
 use super::request::Request;
 
@@ -10,6 +12,11 @@ pub(super) trait Stage {
     /// Replaces the requests in `batch` with those that go on to the next stage. With the last batch, nothing is held
     /// back any more.
     fn pass(&mut self, batch: &mut Vec<Request>, is_last: bool);
+
+    /// The time of the first request that came in, where the stage passes only some on and others follow it.
+    fn first(&self) -> Option<Nanos> {
+        None
+    }
 
     /// Reports what the stage has done so far.
     fn report(&self, import: &mut Import);
