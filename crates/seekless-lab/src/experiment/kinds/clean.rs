@@ -136,6 +136,19 @@ impl Clean {
         }
     }
 
+    /// Of all segments together: what is asked for, or what follows from their number.
+    fn utilisation(&self) -> Result<f64, String> {
+        let Simulation { blocks, segments, segment_blocks, utilisation_percent, .. } = self.simulation;
+        if segments == 0 {
+            return Ok(utilisation_percent / 100.0);
+        }
+        let places = u64::from(segments) * u64::from(segment_blocks);
+        match u64::from(blocks) < places {
+            true => Ok(f64::from(blocks) / places as f64),
+            false => Err(format!("[workload]: {blocks} blocks leave nothing of {segments} segments to clean")),
+        }
+    }
+
     fn simulate(&self, prepared: &Prepared, context: &Context<'_>) -> Result<Outcome, String> {
         let stop = context.outside.stop();
         let watch = &mut |_, _| stop.flow();
@@ -160,15 +173,21 @@ impl Workload for Clean {
     }
 
     fn check(&self, on: &RunTarget) -> Result<(), String> {
-        self.prepared(on).map(|_| ())
+        let prepared = self.prepared(on)?;
+        if self.method == Method::Simulate {
+            return Ok(());
+        }
+        if prepared.trace().is_some() || prepared.needs_recording() {
+            return Err("[workload]: the formulas are those of random writes, and know no trace".into());
+        }
+        self.utilisation().map(|_| ())
     }
 
     fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let prepared = self.prepared(on)?;
-        let utilisation = self.simulation.utilisation_percent / 100.0;
         let cleaned = match self.method {
-            Method::Formula => utilisation,
-            Method::Greedy => model::greedy_utilisation(utilisation, self.simulation.segment_blocks),
+            Method::Formula => self.utilisation()?,
+            Method::Greedy => model::greedy_utilisation(self.utilisation()?, self.simulation.segment_blocks),
             Method::Simulate => {
                 return Ok(vec![Measure::new(metrics(&self.simulate(&prepared, context)?))]);
             }
@@ -209,5 +228,28 @@ impl Workload for Utilisations {
             measure
         };
         Ok(segments.iter().zip(&cleaned).enumerate().map(measure).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(text: &str) -> Clean {
+        Clean::read(&text.parse().expect("a table")).expect("a description")
+    }
+
+    /// The formulas count the segments that are given, as a simulation does, and refuse what they know nothing about.
+    #[test]
+    fn formulas_take_the_given_segments() {
+        for method in ["formula", "greedy"] {
+            let of = |rest: &str| clean(&format!("method = '{method}'\nblocks = 4096\nsegment_blocks = 128\n{rest}"));
+            let check = |rest: &str| of(rest).check(&RunTarget::Nothing);
+            assert_eq!(of("segments = 64").utilisation(), Ok(0.5));
+            assert_eq!(of("utilisation_percent = 60").utilisation(), Ok(0.6));
+            assert_eq!(check("segments = 64"), Ok(()));
+            assert!(check("segments = 32").unwrap_err().contains("nothing of 32 segments"));
+            assert!(check("pattern = 'trace:file=a.csv'").unwrap_err().contains("know no trace"));
+        }
     }
 }
