@@ -336,6 +336,14 @@ fn write(
     if written.times_cut > 0 {
         output::note(&format!("  times truncated to the format's unit: {}", written.times_cut));
     }
+    if written.latencies_cut > 0 {
+        let times = counted(written.latencies_cut, "response time");
+        output::note(&format!("  truncated to the format's unit: {times}"));
+    }
+    if written.latencies_lost > 0 {
+        let times = counted(written.latencies_lost, "response time");
+        output::note(&format!("  not written, because the format has no place for them: {times}"));
+    }
     if written.latencies_unknown > 0 {
         let times = counted(written.latencies_unknown, "response time");
         output::note(&format!("  unknown, written as 0: {times}"));

@@ -8,7 +8,7 @@ use std::io::Write;
 
 use seekless::units::Nanos;
 
-use super::line_writer::{Dropped, LineWriter};
+use super::line_writer::{DeviceTexts, Dropped, LineWriter};
 use super::names::{DeviceNames, SharedNames};
 use super::request::{DeviceId, Names, Op, Request};
 use super::spec::{FormatSpec, Recognised};
@@ -111,6 +111,7 @@ impl LineParser for Iolog {
 struct IologWriter {
     version: u8,
     opened: Vec<DeviceId>,
+    devices: DeviceTexts,
     /// Version 2: the time up to which waits have been written, from that of the first request on. Dates would begin with
     /// a wait of decades.
     waited: Option<Nanos>,
@@ -119,7 +120,7 @@ struct IologWriter {
 impl IologWriter {
     fn new(version: u8) -> IologWriter {
         assert!(matches!(version, 2 | 3));
-        IologWriter { version, opened: Vec::new(), waited: None }
+        IologWriter { version, opened: Vec::new(), devices: DeviceTexts::default(), waited: None }
     }
 }
 
@@ -144,6 +145,7 @@ impl LineWriter for IologWriter {
         if name.len() > NAME_BYTES_MAX {
             return Err(Dropped::Reason("is of a device whose name is too long"));
         }
+        self.devices.check(&name, device)?;
         let micros = time.0 / MICROSECOND;
         let stamp = if self.version == 3 { format!("{micros} ") } else { String::new() };
         if !self.opened.contains(&device) {

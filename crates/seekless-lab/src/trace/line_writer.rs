@@ -68,6 +68,26 @@ impl DeviceNumbers {
     }
 }
 
+/// Names of devices, as a format writes them. Some characters of a name are replaced, so that two devices could have the same:
+/// it is that of the first, and two devices never become one.
+#[derive(Default)]
+pub(super) struct DeviceTexts(BTreeMap<String, DeviceId>);
+
+impl DeviceTexts {
+    pub(super) fn check(&mut self, text: &str, device: DeviceId) -> Result<(), Dropped> {
+        let first = match self.0.get(text) {
+            Some(first) => *first,
+            None => *self.0.entry(text.to_owned()).or_insert(device),
+        };
+        match first == device {
+            true => Ok(()),
+            false => Err(Dropped::Reason(
+                "is of a device whose name, as the format writes it, another one has; choose one with --device",
+            )),
+        }
+    }
+}
+
 /// The device of a format that has one: that of the first request written.
 #[derive(Default)]
 pub(super) struct OneDevice(Option<DeviceId>);

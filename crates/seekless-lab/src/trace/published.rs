@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::line_writer::{DeviceNumbers, Dropped, LineWriter, only_reads_and_writes, sectors};
+use super::line_writer::{DeviceNumbers, DeviceTexts, Dropped, LineWriter, only_reads_and_writes, sectors};
 use super::names::{DeviceNames, SharedNames, device_of};
 use super::request::{DeviceId, Event, Flags, Names, Op, Request};
 use super::seconds::Spread;
@@ -25,7 +25,7 @@ const NO_DEVICE: &str = "the device is not a number";
 pub(super) const MSR: FormatSpec = FormatSpec {
     about: "MSR Cambridge, FAST '08",
     shape: "time-100ns,host,disk,Read|Write,bytes,bytes,response-100ns",
-    writes: Some(|| Box::new(MsrWriter)),
+    writes: Some(|| Box::<MsrWriter>::default()),
     has_latency: true,
     latency_required: true,
     time_unit: FILE_TIME_UNIT,
@@ -89,7 +89,10 @@ impl LineParser for Msr {
 
 /// In the form that [`Msr`] reads. A device without a name is disk `n` of host `disk`; an unknown response time is
 /// zero.
-struct MsrWriter;
+#[derive(Default)]
+struct MsrWriter {
+    devices: DeviceTexts,
+}
 
 impl LineWriter for MsrWriter {
     fn request(&mut self, request: &Request, names: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
@@ -101,6 +104,7 @@ impl LineWriter for MsrWriter {
             (DeviceId::Named(_), None) => (&text[..], "0"),
             _ => ("disk", &text[..]),
         };
+        self.devices.check(&format!("{host},{disk}"), request.device)?;
         let ticks = request.time.0 / FILE_TIME_UNIT + FILE_TIME_OF_1970;
         let response = request.latency.unwrap_or_default().0 / FILE_TIME_UNIT;
         writeln!(out, "{ticks},{host},{disk},{word},{},{},{response}", request.offset, request.bytes)?;
@@ -415,7 +419,7 @@ impl LineParser for Fiu {
 pub(super) const NATIVE: FormatSpec = FormatSpec {
     about: "every field of a request, as text",
     shape: "time_ns,device,op,offset,bytes,flags,latency_ns,process,cpu",
-    writes: Some(|| Box::new(NativeWriter)),
+    writes: Some(|| Box::<NativeWriter>::default()),
     has_latency: true,
     ..FormatSpec::lines("seekless", |options| Box::new(Native::new(options.names.clone())))
 };
@@ -487,7 +491,10 @@ impl LineParser for Native {
     }
 }
 
-struct NativeWriter;
+#[derive(Default)]
+struct NativeWriter {
+    devices: DeviceTexts,
+}
 
 impl LineWriter for NativeWriter {
     fn header(&mut self, out: &mut Vec<u8>) {
@@ -498,15 +505,16 @@ impl LineWriter for NativeWriter {
     fn request(&mut self, request: &Request, names: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
         let Request { time, device, op, flags, offset, bytes, .. } = *request;
         let optional = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-        let device = match device {
+        let text = match device {
             DeviceId::Number(number) => number.to_string(),
             DeviceId::Block(number) => format!("{}:{}", number >> 20, number & 0xf_ffff),
             DeviceId::Named(_) => format!("\"{}\"", names.text(device).replace([',', '"', '\n', '\r'], "_")),
         };
+        self.devices.check(&text, device)?;
         let (latency, process) =
             (optional(request.latency.map(|time| time.0)), optional(request.process.map(u64::from)));
         let cpu = optional(request.cpu.map(u64::from));
-        writeln!(out, "{},{device},{op},{offset},{bytes},{},{latency},{process},{cpu}", time.0, flags.letters())?;
+        writeln!(out, "{},{text},{op},{offset},{bytes},{},{latency},{process},{cpu}", time.0, flags.letters())?;
         Ok(())
     }
 }

@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
+use seekless::units::Nanos;
+
 use super::format::Format;
 use super::line_writer::{Dropped, LineWriter};
-use super::request::{Names, Request};
+use super::request::{Event, Names, Request};
 use super::spec::FormatSpec;
 
 /// Result of writing.
@@ -17,6 +19,10 @@ pub struct Written {
     pub times_cut: u64,
     /// Requests of which the response time is not known, in a format that has a number for it always: zero, which reads as unknown.
     pub latencies_unknown: u64,
+    /// Response times that were cut to the format's unit.
+    pub latencies_cut: u64,
+    /// Response times that were not written: the format has none, or has no number for one so short.
+    pub latencies_lost: u64,
     /// The time of the first request, where the format counts from it on.
     pub from_ns: Option<u64>,
     pub bytes: u64,
@@ -28,6 +34,8 @@ pub struct TraceWriter<W: Write> {
     time_unit: u64,
     relative_times: bool,
     latency_required: bool,
+    has_latency: bool,
+    has_events: bool,
     out: W,
     buffer: Vec<u8>,
     written: Written,
@@ -42,9 +50,19 @@ impl<W: Write> TraceWriter<W> {
         let mut writer = format.writer()?;
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
         writer.header(&mut buffer);
-        let FormatSpec { time_unit, relative_times, latency_required, .. } = *format.spec();
+        let FormatSpec { time_unit, relative_times, latency_required, has_latency, has_events, .. } = *format.spec();
         let written = Written::default();
-        Some(TraceWriter { writer, time_unit, relative_times, latency_required, out, buffer, written })
+        Some(TraceWriter {
+            writer,
+            time_unit,
+            relative_times,
+            latency_required,
+            has_latency,
+            has_events,
+            out,
+            buffer,
+            written,
+        })
     }
 
     /// Writes a request, unless the format cannot hold it.
@@ -61,6 +79,12 @@ impl<W: Write> TraceWriter<W> {
                 }
                 let is_unknown = self.latency_required && request.latency.is_none();
                 self.written.latencies_unknown += u64::from(is_unknown);
+                if let Some(latency) = request.latency {
+                    match self.kept(request, latency) {
+                        None => self.written.latencies_lost += 1,
+                        Some(kept) => self.written.latencies_cut += u64::from(kept != latency),
+                    }
+                }
                 self.written.times_cut += u64::from(!request.time.0.is_multiple_of(self.time_unit));
             }
             Err(Dropped::Io(error)) => return Err(error),
@@ -76,6 +100,18 @@ impl<W: Write> TraceWriter<W> {
             self.pour()?;
         }
         Ok(())
+    }
+
+    /// What a reader of the format finds of a response time.
+    fn kept(&self, request: &Request, latency: Nanos) -> Option<Nanos> {
+        let cut = |time: Nanos| Nanos(time.0 / self.time_unit * self.time_unit);
+        if self.has_events {
+            // It is the difference of two times. A request that is known by its completion has no other event.
+            let done = Nanos(request.time.0.saturating_add(latency.0));
+            return (request.event != Event::Complete).then(|| cut(done) - cut(request.time));
+        }
+        let is_unknown = self.latency_required && cut(latency) == Nanos::ZERO;
+        (self.has_latency && !is_unknown).then(|| cut(latency))
     }
 
     fn pour(&mut self) -> io::Result<()> {

@@ -339,3 +339,46 @@ fn writers_bend_nothing() {
     let waits: Vec<&str> = text.lines().filter(|line| line.contains("wait")).collect();
     assert_eq!(waits, ["disk-0 wait 2 0", "disk-0 wait 3 0"]);
 }
+
+/// Response times that a format shortens or has no place for are counted.
+#[test]
+fn shortened_latencies_are_counted() {
+    let counts = |format: &str, time: u64, latency: u64| {
+        let mut writer = TraceWriter::new(&Format::parse(format).expect(format), Vec::new()).expect(format);
+        let request = Request { latency: Some(Nanos(latency)), ..Request::new(Nanos(time), Op::Read, 0, 4096) };
+        writer.write(&request, &Names::default()).expect("memory takes everything");
+        let written = writer.finish().expect("memory takes everything").0;
+        (written.requests, written.latencies_cut, written.latencies_lost)
+    };
+    for (format, time, latency, cut, lost) in [
+        ("msr", 5000, 1_234_567, 1, 0),
+        ("msr", 5000, 1_234_500, 0, 0),
+        ("msr", 5000, 50, 0, 1),
+        ("seekless", 5000, 1_234_567, 0, 0),
+        ("systor17", 5000, 1_234_567, 0, 0),
+        ("alibaba", 5000, 1_000_000, 0, 1),
+        ("spc", 5000, 1_000_000, 0, 1),
+        ("vscsi1", 5000, 1_000_000, 0, 1),
+        ("tracefs", 5500, 1000, 0, 0),
+        ("tracefs", 5500, 1400, 1, 0),
+        ("blkparse", 5500, 1400, 0, 0),
+    ] {
+        assert_eq!(counts(format, time, latency), (1, cut, lost), "{format}, {latency}");
+    }
+}
+
+/// Two devices never become one, though their names are the same once a format has replaced characters of them.
+#[test]
+fn devices_stay_apart() {
+    for (format, one, two) in [("iolog3", "a b", "a_b"), ("seekless", "x\"y", "x_y"), ("msr", "sda", "sda_0")] {
+        let mut names = Names::default();
+        let devices = [one, two].map(|name| names.intern(name.as_bytes()).expect("two names"));
+        let mut writer = TraceWriter::new(&Format::parse(format).expect(format), Vec::new()).expect(format);
+        for device in [devices[0], devices[1], devices[0]] {
+            let request = Request { device, ..Request::new(Nanos(0), Op::Read, 0, 4096) };
+            writer.write(&request, &names).expect("memory takes everything");
+        }
+        let written = writer.finish().expect("memory takes everything").0;
+        assert_eq!((written.requests, written.dropped.len()), (2, 1), "{format}: {:?}", written.dropped);
+    }
+}
