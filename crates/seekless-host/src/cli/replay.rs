@@ -277,6 +277,7 @@ pub(super) fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> 
         );
         for (count, what) in [
             (outcome.widened, "widened to whole blocks"),
+            (outcome.narrowed, "discards narrowed to whole blocks"),
             (outcome.moved, "moved into the storage"),
             (outcome.without_latency, "without recorded latency, treated as completed at once"),
         ] {

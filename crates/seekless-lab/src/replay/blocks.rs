@@ -9,6 +9,7 @@ use crate::trace::{Op, Request, TraceError};
 ///
 /// Invariants
 ///   B1  The pieces of a request follow each other, in ascending order before the permutation.
+///       A discard has only the blocks that it covers: what is beside it in a block still holds data.
 ///   B2  Blocks of the permuted part stay in it; those behind it are not moved.
 pub struct Blocks<I> {
     inner: I,
@@ -37,6 +38,16 @@ impl<I: Iterator<Item = Result<Request, TraceError>>> Blocks<I> {
         Ok(Blocks { inner, block: block.unwrap_or(0), permutation, rest: None })
     }
 
+    /// What is to be cut of `request`: of a discard, the blocks that it covers, if there are any.
+    fn covered(&self, request: Request) -> Option<Request> {
+        if self.block == 0 || request.op != Op::Discard {
+            return Some(request);
+        }
+        let offset = request.offset.checked_next_multiple_of(self.block)?;
+        let bytes = (request.end() / self.block * self.block).checked_sub(offset).filter(|bytes| *bytes > 0)?;
+        Some(Request { offset, bytes, ..request })
+    }
+
     /// Takes the first block off `request`, of which the rest is kept.
     fn cut(&mut self, request: Request) -> Request {
         let start = request.offset / self.block * self.block;
@@ -59,9 +70,15 @@ impl<I: Iterator<Item = Result<Request, TraceError>>> Iterator for Blocks<I> {
     fn next(&mut self) -> Option<Self::Item> {
         let request = match self.rest.take() {
             Some(rest) => rest,
-            None => match self.inner.next()? {
-                Ok(request) => request,
-                error => return Some(error),
+            None => loop {
+                match self.inner.next()? {
+                    Ok(request) => {
+                        if let Some(request) = self.covered(request) {
+                            break request;
+                        }
+                    }
+                    error => return Some(error),
+                }
             },
         };
         let is_whole = self.block == 0 || request.op == Op::Flush;
@@ -98,6 +115,16 @@ mod tests {
             assert!(if is_inside { other.offset / 4096 < size / 4096 } else { one == other });
         }
         assert!(plain.iter().zip(&permuted).any(|(one, other)| one != other));
+    }
+
+    /// A discard has only the blocks that it covers, and may have none.
+    #[test]
+    fn discards_are_cut_inwards() {
+        let discards = [(512, 512), (512, 12_288), (4096, 8192), (0, 4095)];
+        let discards = discards.map(|(offset, bytes)| Ok(Request::new(Nanos(0), Op::Discard, offset, bytes)));
+        let pieces = Blocks::new(discards.into_iter(), Some(4096), None).unwrap().map(Result::unwrap);
+        let pieces: Vec<(u64, u64)> = pieces.map(|piece| (piece.offset, piece.bytes)).collect();
+        assert_eq!(pieces, [(4096, 4096), (8192, 4096), (4096, 4096), (8192, 4096)]);
     }
 
     /// Whole requests pass unchanged, and contradictions are refused.

@@ -114,8 +114,9 @@ pub(super) struct Placer {
     block: u64,
     /// Of storage with gaps behind what its zones hold: bytes that a zone holds, and from one zone to the next.
     gaps: Option<(u64, u64)>,
-    /// Counts of requests that were widened to whole blocks, and that were moved.
+    /// Counts of requests that were widened to whole blocks, discards that were narrowed to them, and requests that were moved.
     pub(super) widened: u64,
+    pub(super) narrowed: u64,
     pub(super) moved: u64,
 }
 
@@ -132,7 +133,7 @@ impl Placer {
             Some((held, distance, count)) => (held * u64::from(count), Some((held, distance))),
             None => (geometry.bytes() / block * block, None),
         };
-        Ok(Placer { map, layout, only: None, capacity, block, gaps, widened: 0, moved: 0 })
+        Ok(Placer { map, layout, only: None, capacity, block, gaps, widened: 0, narrowed: 0, moved: 0 })
     }
 
     pub(super) fn place(&mut self, request: &Request) -> Result<Placed, ReplayError> {
@@ -146,11 +147,18 @@ impl Placer {
         }
         let too_far = || ReplayError::TooFar { needed: u64::MAX, capacity: self.capacity };
         let offset = start.checked_add(request.offset).ok_or_else(too_far)?;
-        let end = offset.checked_add(request.bytes).and_then(|end| end.checked_next_multiple_of(self.block));
-        let end = end.ok_or_else(too_far)?;
-        let mut at = offset / self.block * self.block;
+        let end = offset.checked_add(request.bytes).ok_or_else(too_far)?;
+        // What is read or written covers every block that it touches. A discard drops only blocks that it covers: what is beside
+        // it in a block still holds data.
+        let (at, end) = match request.op {
+            Op::Discard => (offset.checked_next_multiple_of(self.block), Some(end / self.block * self.block)),
+            _ => (Some(offset / self.block * self.block), end.checked_next_multiple_of(self.block)),
+        };
+        let (mut at, end) = at.zip(end).ok_or_else(too_far)?;
+        let end = end.max(at);
         let mut bytes = end - at;
-        self.widened += u64::from(bytes != request.bytes);
+        self.widened += u64::from(bytes > request.bytes);
+        self.narrowed += u64::from(bytes < request.bytes);
         match (self.map, &self.layout) {
             (Map::Error, layout) if end > self.capacity => {
                 let needed = layout.as_ref().map_or(end, |layout| layout.end.max(end));

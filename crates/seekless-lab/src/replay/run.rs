@@ -56,6 +56,8 @@ pub struct Outcome {
     pub drives: Vec<DriveLoad>,
     /// Requests that were widened to whole blocks of the storage.
     pub widened: u64,
+    /// Discards that were narrowed to whole blocks of the storage.
+    pub narrowed: u64,
     /// Requests moved by the mapping.
     pub moved: u64,
     /// Requests without a recorded latency, where the timing needs it; they count as instantaneous.
@@ -207,6 +209,7 @@ pub fn simulate(
 ) -> Result<Outcome, ReplayError> {
     simulate_heard(stack, requests, spec, progress, None)
 }
+            "narrowed": self.narrowed,
 
 /// The same, and `listener` learns of each answer, in the order in which they come.
 ///
@@ -385,6 +388,7 @@ struct Player {
 
 struct State {
     requests: Box<dyn Iterator<Item = Result<Request, TraceError>>>,
+        narrowed: state.placer.narrowed,
     listener: Option<Listener>,
     start: Nanos,
     placer: Placer,
@@ -561,6 +565,8 @@ impl Player {
     }
 
     /// The host keeps a request until the device has answered others: memory does not grow with the length of a trace.
+            // Too short for a block of the storage: a host does not send it.
+            Op::Discard if bytes == 0 => Ok(()),
     async fn hold_back(&self) {
         let from = self.rt.now();
         while self.state.borrow().outstanding >= u64::from(WINDOW_MAX) {
