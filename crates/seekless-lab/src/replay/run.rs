@@ -62,7 +62,8 @@ pub struct Outcome {
     pub moved: u64,
     /// Requests without a recorded latency, where the timing needs it; they count as instantaneous.
     pub without_latency: u64,
-    /// Counters of each device of the stack, top first, by its description.
+    /// Counters of each device of the stack, top first, by its description: what the replay counted, without what opening the
+    /// stack took.
     pub counters: Vec<(String, Vec<Counter>)>,
 }
 
@@ -240,7 +241,9 @@ pub fn simulate_heard(
         let meter = Meter::new(leaves);
         let outcome = play(&rt, device, requests, spec, progress, listener).await?;
         let drives = Some(meter.since()).filter(|drives| !drives.is_empty()).unwrap_or(outcome.drives);
-        let counters = opened.parts().iter().map(|part| (part.describe(), part.counters())).collect();
+        let since = |(part, before): (_, &Vec<Counter>)| counters_since(part, before);
+        let counters = parts.iter().map(|part| part.counters()).zip(&before).map(since);
+        let counters = parts.iter().map(|part| part.describe()).zip(counters).collect();
         Ok(Outcome { stack: asked, counters, drives, ..outcome })
     })?
 }
@@ -256,6 +259,8 @@ pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
             let words: Vec<String> = stack.words().iter().map(ToString::to_string).collect();
             let is_device = |from: &usize| {
                 let line = words[*from..].join(" / ");
+        let parts = opened.parts();
+        let before: Vec<Vec<Counter>> = parts.iter().map(|part| part.counters()).collect();
                 stack.with_line(&line).is_ok_and(|stack| stack.is() == Interface::Device)
             };
             let below = (1..words.len()).find(is_device).map(|from| words[from..].join(" / "));
@@ -352,6 +357,7 @@ async fn play(
     Ok(Outcome {
         stack: device.describe(),
         describes: device.describe(),
+    let before = device.counters();
         timing: spec.timing,
         map: spec.map,
         seed: spec.seed,
@@ -366,7 +372,7 @@ async fn play(
         widened: state.placer.widened,
         moved: state.placer.moved,
         without_latency: if spec.timing == Timing::Think { state.without_latency } else { 0 },
-        counters: vec![(device.describe(), device.counters())],
+        counters: vec![(device.describe(), counters_since(device.counters(), &before))],
     })
 }
 
@@ -389,6 +395,50 @@ struct Player {
 struct State {
     requests: Box<dyn Iterator<Item = Result<Request, TraceError>>>,
         narrowed: state.placer.narrowed,
+/// Counters that say what a device is or holds, and count nothing; with those that end in `_max`.
+const STATES: [&str; 13] = [
+    "allocated_bytes",
+    "blocks_mapped",
+    "channels",
+    "dies",
+    "own_sectors",
+    "recovery_blocks_scanned",
+    "recovery_ns",
+    "recovery_pieces_read",
+    "tables_bytes",
+    "tracks_empty",
+    "unit_places",
+    "units",
+    "snapshots",
+];
+
+/// What was counted since `before`, an earlier reading of the same counters.
+fn counters_since(counters: Vec<Counter>, before: &[Counter]) -> Vec<Counter> {
+    let since = |(name, now): Counter| {
+        let is_state = STATES.contains(&name) || name.ends_with("_max");
+        let before = before.iter().find(|(known, _)| *known == name && !is_state).map_or(0, |(_, before)| *before);
+        (name, now.checked_sub(before).unwrap_or(now))
+    };
+    counters.into_iter().map(since).collect()
+}
+
+/// A time of the trace, replayed `speed` times as fast.
+fn at_speed(since: Nanos, speed: f64) -> Result<Nanos, ReplayError> {
+    /// Virtual time has 64 bits, and answers come after the last request.
+    const LATEST: f64 = (1_u64 << 63) as f64;
+    if speed == 1.0 {
+        return Ok(since);
+    }
+    let slowed = since.0 as f64 / speed;
+    match slowed <= LATEST {
+        true => Ok(Nanos(slowed as u64)),
+        false => Err(ReplayError::Spec(format!(
+            "with --timing open:{speed}, the request at {} of the trace would be made after more than 292 years; give a larger number",
+            time_text(since)
+        ))),
+    }
+}
+
     listener: Option<Listener>,
     start: Nanos,
     placer: Placer,
