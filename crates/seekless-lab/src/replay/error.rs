@@ -30,6 +30,12 @@ pub enum ReplayError {
     )]
     Overload { outstanding: u64, at: Nanos },
     #[error(
+        "at {} of the trace, {count} requests are under way at once, if they took as long as it says: is its unit of latencies right?\n\
+             use --timing window:N or open, which need no latencies",
+        crate::trace::time_text(*at)
+    )]
+    LongLatencies { count: usize, at: Nanos },
+    #[error(
         "the trace does not say how long requests took, which `think` needs; use --timing open, closed or window:N"
     )]
     NoLatencies,

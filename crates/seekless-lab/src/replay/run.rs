@@ -701,3 +701,7 @@ impl Player {
         Ok(())
     }
 }
+            // Answered ones stay until their recorded completion, which a wrong unit of latencies puts far away.
+            if under_way.len() > WINDOW_MAX as usize {
+                return Err(ReplayError::LongLatencies { count: under_way.len(), at: time });
+            }
