@@ -17,7 +17,7 @@ use super::over_time::OverTime;
 use super::place::{Map, Placed, Placer, TraceLayout};
 use super::stats::OpStats;
 use super::timing::{Timing, WINDOW_MAX};
-use crate::trace::{Flags, Op, Request, TraceError};
+use crate::trace::{Flags, Op, Request, TraceError, time_text};
 
 /// How to replay.
 #[derive(Clone, PartialEq, Debug)]
@@ -636,7 +636,7 @@ impl Player {
             let first = *first.get_or_insert(taken.request.time);
             has_times |= taken.request.time != first;
             let since = taken.request.time.saturating_sub(first);
-            let since = if speed == 1.0 { since } else { Nanos((since.0 as f64 / speed) as u64) };
+            let since = at_speed(since, speed)?;
             // Requests are made in the order of the trace, also where its times fall.
             latest = latest.max(Nanos(start.0.saturating_add(since.0)));
             let made = latest;
