@@ -62,7 +62,7 @@ impl Figures for TraceFigures {
 
 impl TraceFigures {
     fn of(recorded: &Outcome, full_speed: &Outcome) -> TraceFigures {
-        let (all, arrivals) = (recorded.total(), recorded.arrivals.as_ref());
+        let (all, arrivals) = (recorded.reads_and_writes(), recorded.arrivals.as_ref());
         let span = arrivals.map_or(Nanos::ZERO, |arrivals| arrivals.span);
         let elapsed = full_speed.elapsed.as_secs_f64();
         TraceFigures {
@@ -426,7 +426,10 @@ fn about(summary: &Summary) -> String {
     };
     let touched =
         summary.footprint().map_or_else(String::new, |bytes| format!(", on {} of storage", human_bytes(bytes)));
-    let bytes = summary.bytes() as f64 / (requests as f64).max(1.0);
+    // A discard may be as long as the device, and moves nothing.
+    let moved = [Op::Read, Op::Write].map(|op| summary.ops[op.index()]);
+    let bytes = moved.iter().map(|op| op.bytes as f64).sum::<f64>()
+        / (moved.iter().map(|op| op.requests as f64).sum::<f64>()).max(1.0);
     format!(
         "The trace has {}{rate}: {} reads, {} writes, {} each on average, {} of them in order{touched}.",
         counted(requests, "request"),

@@ -8,7 +8,7 @@ use crate::trace::{Op, time_text};
 /// The answer to "which is better for this trace".
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Comparison {
-    /// The compared quantity: the time for the whole trace, or the mean response time.
+    /// The compared quantity: the time for the whole trace, or the mean response time of reads and writes.
     pub quantity: &'static str,
     /// Place of the best outcome in the list.
     pub best: usize,
@@ -24,7 +24,7 @@ const ALIKE: f64 = 1.01;
 pub fn compare(outcomes: &[Outcome]) -> Option<Comparison> {
     let fast = outcomes.first()?.timing.is_as_fast_as_possible();
     let quantity = if fast { "time" } else { "mean response time" };
-    let value = |outcome: &Outcome| if fast { outcome.elapsed } else { outcome.total().mean() };
+    let value = |outcome: &Outcome| if fast { outcome.elapsed } else { outcome.reads_and_writes().mean() };
     let (best, winner) = outcomes.iter().enumerate().min_by_key(|(_, outcome)| value(outcome))?;
     // Storage without cost takes no time at all.
     let floor = |time: Nanos| time.0.max(1) as f64;
@@ -46,7 +46,7 @@ fn alone(outcome: &Outcome) -> String {
         outcome.stack,
         counted(total.requests, "request"),
         time_text(outcome.elapsed),
-        time_text(total.mean()),
+        time_text(outcome.reads_and_writes().mean()),
         tail(outcome).map_or(String::new(), |(what, time)| format!(" ({what} {})", time_text(time))),
     )
 }

@@ -76,7 +76,7 @@ pub struct Arrivals {
     pub behind: Nanos,
     /// For how long more requests waited than a host lets a device see at once: the others waited in front of it.
     pub held_back: Nanos,
-    /// Response times by when requests arrived.
+    /// Response times of reads and writes by when they arrived.
     pub over_time: OverTime,
 }
 
@@ -130,13 +130,30 @@ impl Outcome {
         (count > 0.0).then(|| Each { sum, mean, deviation: variance.sqrt() })
     }
 
-    /// All operations together.
+    /// All operations together. The bytes are those that were read or written: a discard moves none, however long it is.
     pub fn total(&self) -> OpStats {
-        let mut total = OpStats::default();
-        for op in &self.ops {
-            total.join(op);
-        }
+        let mut total = self.together(&Op::ALL);
+        total.bytes = self.bytes_moved();
         total
+    }
+
+    /// Reads and writes together, by which storage is judged; of a trace without either, all operations. Flushes and discards
+    /// have their own rows: a modelled disk answers most of them at once, and would look the faster the more of them a
+    /// trace has.
+    pub fn reads_and_writes(&self) -> OpStats {
+        let both = self.together(&[Op::Read, Op::Write]);
+        if both.requests > 0 { both } else { self.total() }
+    }
+
+    fn together(&self, ops: &[Op]) -> OpStats {
+        let mut together = OpStats::default();
+        ops.iter().for_each(|op| together.join(&self.ops[op.index()]));
+        together
+    }
+
+    fn bytes_moved(&self) -> u64 {
+        let [read, written] = [Op::Read, Op::Write].map(|op| self.ops[op.index()].bytes);
+        read.saturating_add(written)
     }
 
     pub fn requests_per_second(&self) -> Option<f64> {
@@ -144,9 +161,9 @@ impl Outcome {
         (self.elapsed > Nanos::ZERO).then(|| requests as f64 / self.elapsed.as_secs_f64())
     }
 
+    /// Bytes that were read or written.
     pub fn bytes_per_second(&self) -> Option<f64> {
-        let bytes: u64 = self.ops.iter().map(|op| op.bytes).sum();
-        (self.elapsed > Nanos::ZERO).then(|| bytes as f64 / self.elapsed.as_secs_f64())
+        (self.elapsed > Nanos::ZERO).then(|| self.bytes_moved() as f64 / self.elapsed.as_secs_f64())
     }
 
     /// Time during which drives served requests, all drives together; `None` when there are no drives.
@@ -182,6 +199,7 @@ impl Outcome {
             "requests_per_second": self.requests_per_second(),
             "bytes_per_second": self.bytes_per_second(),
             "all": self.total().to_json(),
+            "reads_and_writes": self.reads_and_writes().to_json(),
             "operations": ops,
             "outstanding_max": self.outstanding_max,
             "arrivals": self.arrivals.as_ref().map(Arrivals::to_json),
@@ -191,6 +209,7 @@ impl Outcome {
             "disk_busy": self.disk_busy(),
             "drives": self.drives.iter().map(|drive| drive.to_json(self.elapsed)).collect::<Vec<_>>(),
             "widened": self.widened,
+            "narrowed": self.narrowed,
             "moved": self.moved,
             "without_latency": self.without_latency,
             "counters": counters,
@@ -210,7 +229,6 @@ pub fn simulate(
 ) -> Result<Outcome, ReplayError> {
     simulate_heard(stack, requests, spec, progress, None)
 }
-            "narrowed": self.narrowed,
 
 /// The same, and `listener` learns of each answer, in the order in which they come.
 ///
@@ -239,6 +257,8 @@ pub fn simulate_heard(
         // not count.
         let leaves = opened.instances().last().map(Vec::as_slice).unwrap_or_default();
         let meter = Meter::new(leaves);
+        let parts = opened.parts();
+        let before: Vec<Vec<Counter>> = parts.iter().map(|part| part.counters()).collect();
         let outcome = play(&rt, device, requests, spec, progress, listener).await?;
         let drives = Some(meter.since()).filter(|drives| !drives.is_empty()).unwrap_or(outcome.drives);
         let since = |(part, before): (_, &Vec<Counter>)| counters_since(part, before);
@@ -259,8 +279,6 @@ pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
             let words: Vec<String> = stack.words().iter().map(ToString::to_string).collect();
             let is_device = |from: &usize| {
                 let line = words[*from..].join(" / ");
-        let parts = opened.parts();
-        let before: Vec<Vec<Counter>> = parts.iter().map(|part| part.counters()).collect();
                 stack.with_line(&line).is_ok_and(|stack| stack.is() == Interface::Device)
             };
             let below = (1..words.len()).find(is_device).map(|from| words[from..].join(" / "));
@@ -339,6 +357,7 @@ async fn play(
     });
     let one = [device.clone()];
     let meter = Meter::new(&one);
+    let before = device.counters();
     let start = rt.now();
     match spec.timing {
         Timing::Window(count) => player.window(count, progress).await,
@@ -357,7 +376,6 @@ async fn play(
     Ok(Outcome {
         stack: device.describe(),
         describes: device.describe(),
-    let before = device.counters();
         timing: spec.timing,
         map: spec.map,
         seed: spec.seed,
@@ -370,31 +388,13 @@ async fn play(
             .map(|arrivals| Arrivals { behind: elapsed.saturating_sub(arrivals.span), ..arrivals }),
         drives: meter.since(),
         widened: state.placer.widened,
+        narrowed: state.placer.narrowed,
         moved: state.placer.moved,
         without_latency: if spec.timing == Timing::Think { state.without_latency } else { 0 },
         counters: vec![(device.describe(), counters_since(device.counters(), &before))],
     })
 }
 
-/// Requests between two reports of progress.
-const PROGRESS_EVERY: u64 = 4096;
-
-/// Pieces of a request that are on their way at once, in bytes: more than the largest request of a real host.
-const PIECES_BYTES_MAX: u64 = 64 << 20;
-
-struct Player {
-    rt: Rt,
-    device: Device,
-    state: RefCell<State>,
-    /// Nothing is under way any more.
-    idle: Event,
-    /// An answer has come while a request was held back.
-    room: Event,
-}
-
-struct State {
-    requests: Box<dyn Iterator<Item = Result<Request, TraceError>>>,
-        narrowed: state.placer.narrowed,
 /// Counters that say what a device is or holds, and count nothing; with those that end in `_max`.
 const STATES: [&str; 13] = [
     "allocated_bytes",
@@ -439,6 +439,24 @@ fn at_speed(since: Nanos, speed: f64) -> Result<Nanos, ReplayError> {
     }
 }
 
+/// Requests between two reports of progress.
+const PROGRESS_EVERY: u64 = 4096;
+
+/// Pieces of a request that are on their way at once, in bytes: more than the largest request of a real host.
+const PIECES_BYTES_MAX: u64 = 64 << 20;
+
+struct Player {
+    rt: Rt,
+    device: Device,
+    state: RefCell<State>,
+    /// Nothing is under way any more.
+    idle: Event,
+    /// An answer has come while a request was held back.
+    room: Event,
+}
+
+struct State {
+    requests: Box<dyn Iterator<Item = Result<Request, TraceError>>>,
     listener: Option<Listener>,
     start: Nanos,
     placer: Placer,
@@ -521,7 +539,9 @@ impl Player {
         match result {
             Ok(()) => {
                 state.ops[taken.request.op.index()].add(taken.placed.bytes, now - start);
-                if let (Some(arrivals), Some(arrived)) = (&mut state.arrivals, arrived) {
+                if let (Some(arrivals), Some(arrived)) = (&mut state.arrivals, arrived)
+                    && matches!(taken.request.op, Op::Read | Op::Write)
+                {
                     arrivals.over_time.add(arrived, now - start);
                 }
                 state.tell(&taken, start, now);
@@ -545,6 +565,8 @@ impl Player {
         let most = u64::from(self.device.geometry().request_bytes_max).min(PIECES_BYTES_MAX);
         match request.op {
             Op::Flush => self.device.flush().await,
+            // Too short for a block of the storage: a host does not send it.
+            Op::Discard if bytes == 0 => Ok(()),
             Op::Discard => self.device.discard(at, bytes / SECTOR_BYTES).await,
             Op::Read | Op::Write if bytes <= most => self.piece(&request, at, bytes).await,
             Op::Read | Op::Write => {
@@ -615,8 +637,6 @@ impl Player {
     }
 
     /// The host keeps a request until the device has answered others: memory does not grow with the length of a trace.
-            // Too short for a block of the storage: a host does not send it.
-            Op::Discard if bytes == 0 => Ok(()),
     async fn hold_back(&self) {
         let from = self.rt.now();
         while self.state.borrow().outstanding >= u64::from(WINDOW_MAX) {
@@ -687,6 +707,10 @@ impl Player {
                 self.rt.sleep_until(Nanos(now.0.saturating_add(pause.0))).await;
             }
             self.overload(time)?;
+            // Answered ones stay until their recorded completion, which a wrong unit of latencies puts far away.
+            if under_way.len() > WINDOW_MAX as usize {
+                return Err(ReplayError::LongLatencies { count: under_way.len(), at: time });
+            }
             self.report(taken.number, progress);
             anchor = Some((time, self.rt.now()));
             let player = self.clone();
@@ -701,7 +725,3 @@ impl Player {
         Ok(())
     }
 }
-            // Answered ones stay until their recorded completion, which a wrong unit of latencies puts far away.
-            if under_way.len() > WINDOW_MAX as usize {
-                return Err(ReplayError::LongLatencies { count: under_way.len(), at: time });
-            }

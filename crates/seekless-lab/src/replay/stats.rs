@@ -33,7 +33,7 @@ impl Default for OpStats {
 impl OpStats {
     pub(super) fn add(&mut self, bytes: u64, response: Nanos) {
         self.requests += 1;
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
         self.sum_ns += u128::from(response.0);
         self.max = self.max.max(response);
         self.histogram.get_or_insert_with(new_histogram).saturating_record(response.0);
@@ -41,7 +41,7 @@ impl OpStats {
 
     pub(super) fn join(&mut self, other: &OpStats) {
         self.requests += other.requests;
-        self.bytes += other.bytes;
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.sum_ns += other.sum_ns;
         self.max = self.max.max(other.max);
         if let Some(more) = &other.histogram {

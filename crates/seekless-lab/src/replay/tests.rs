@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use seekless::device::trace::{TraceDevice, TraceEvent};
-use seekless::device::{Device, Memory};
+use seekless::device::{BlockDevice, Device, Memory};
 use seekless::rt::{Executor, HostProfile};
 use seekless::stack::Stack;
 use seekless::units::{MIB, Nanos};
@@ -88,6 +88,10 @@ fn open() {
     assert_eq!((outcome.elapsed.0, outcome.outstanding_max), (400, 2));
     let (_, log) = on_memory(100, &requests, &spec(Timing::Open { speed: 0.5 }));
     assert_eq!(starts(&log), [0, 100, 600]);
+    // Virtual time ends: 213 days, a thousand times as slow, are 584 years.
+    let far = [read(0, 0), read(213 * 86_400_000_000_000, 512)];
+    let (outcome, _) = on_memory(100, &far, &spec(Timing::Open { speed: 0.001 }));
+    assert!(failure(outcome).contains("give a larger number"));
 }
 
 /// Think: a request waits for those that had completed before it in the recording, and then for the recorded pause;
@@ -133,6 +137,94 @@ fn every_operation() {
     assert_eq!(outcome.stack, stack.to_string());
     assert!(outcome.total().mean() <= outcome.total().max());
     assert_eq!(outcome.to_json()["operations"]["read"]["requests"], 1);
+}
+
+/// Aim: flushes and discards, which cost a modelled disk nothing, change no figure by which storage is judged. Method: one read
+/// alone; the same with a hundred flushes and a discard longer than anything read; and flushes alone.
+#[test]
+fn what_costs_nothing_does_not_count() {
+    let stack = Stack::parse("disk:nearline-4tb").expect("a stack");
+    let run = |requests: &[Request]| {
+        let open = spec(Timing::Open { speed: 1.0 });
+        simulate(&stack, trace(requests).into_iter(), &open, &|_| {}).expect("an outcome")
+    };
+    let one = Request::new(Nanos(0), Op::Read, 1 << 30, 4096);
+    let idle = (1..101).map(|n| Request::new(Nanos(n), Op::Flush, 0, 0));
+    let discard = Request::new(Nanos(200), Op::Discard, 0, 100 << 30);
+    let alone = run(&[one, Request::new(Nanos(200), Op::Flush, 0, 0)]);
+    let diluted = run(&[&[one], &idle.clone().collect::<Vec<_>>()[..], &[discard]].concat());
+    assert_eq!((diluted.total().requests, diluted.total().bytes, diluted.reads_and_writes().requests), (102, 4096, 1));
+    assert_eq!(diluted.ops[Op::Discard.index()].bytes, 100 << 30);
+    assert_eq!(alone.elapsed, diluted.elapsed);
+    assert_eq!(alone.bytes_per_second(), diluted.bytes_per_second());
+    let mean = alone.reads_and_writes().mean();
+    assert!(mean > Nanos::from_millis(1) && diluted.total().mean() < Nanos(mean.0 / 50), "{mean:?}");
+    assert_eq!((diluted.reads_and_writes().mean(), diluted.reads_and_writes().quantile(0.5)), (mean, mean));
+    let over_time = |outcome: &Outcome| outcome.arrivals.as_ref().expect("arrivals").over_time.clone();
+    assert_eq!(over_time(&alone), over_time(&diluted));
+    let json = diluted.to_json();
+    assert_eq!((&json["reads_and_writes"]["mean_ns"], &json["all"]["requests"]), (&mean.0.into(), &102.into()));
+    let sentence = compare(&[diluted]).expect("an answer").sentence;
+    assert!(sentence.contains(&format!("{} each", crate::trace::time_text(mean))), "{sentence}");
+    // Without reads and writes, all that there is.
+    assert_eq!(run(&idle.collect::<Vec<_>>()).reads_and_writes().requests, 100);
+}
+
+/// Aim: a discard drops no block of which it covers only a part. Method: on flash with blocks of 4 KiB, data is written, a part of its
+/// first block discarded, and the block read again from the flash; the places of discards of all alignments.
+#[test]
+fn discards_keep_what_is_beside_them() {
+    let stack = Stack::parse("ssd:nvme-a,block=4KiB").expect("a stack");
+    let discard = |offset, bytes| Request::new(Nanos(0), Op::Discard, offset, bytes);
+    let pages_read = |discarded: Request| {
+        let mut requests = vec![Request::new(Nanos(0), Op::Write, 0, 8192), discarded];
+        requests.extend((1..65).map(|n| Request::new(Nanos(0), Op::Write, n * MIB, MIB)));
+        requests.push(Request::new(Nanos(0), Op::Flush, 0, 0));
+        requests.push(Request::new(Nanos(0), Op::Read, 0, 4096));
+        let outcome = simulate(&stack, trace(&requests).into_iter(), &spec(Timing::Closed), &|_| {}).expect("one");
+        let reads = &outcome.ops[Op::Read.index()];
+        ((reads.mean() > Nanos(20_000)), outcome.narrowed)
+    };
+    assert_eq!(pages_read(discard(512, 512)), (true, 1), "its page holds data, and is read from the flash");
+    assert_eq!(pages_read(discard(0, 4096)), (false, 0), "nothing is left of it");
+
+    let geometry = seekless::device::Geometry { block_bytes: 4096, ..Memory::new(MIB).geometry() };
+    let place = |request: Request| {
+        let mut placer = super::place::Placer::new(Map::Error, None, geometry).expect("a placer");
+        let placed = placer.place(&request).expect("it fits");
+        (placed.at.0 * 512, placed.bytes)
+    };
+    assert_eq!(place(discard(512, 512)), (4096, 0));
+    assert_eq!(place(discard(512, 8192)), (4096, 4096));
+    assert_eq!(place(discard(4096, 8192)), (4096, 8192));
+    assert_eq!(place(discard(0, 4095)).1, 0);
+    assert_eq!(place(discard(MIB - 512, 512)), (MIB, 0));
+    assert_eq!(place(Request::new(Nanos(0), Op::Write, 512, 8192)), (0, 12_288));
+}
+
+/// Aim: counters are those of the replay, and opening a stack does not count. Method: one write on storage that formats itself, whose
+/// disk is asked only for what the write takes; sizes stay.
+#[test]
+fn opening_is_not_counted() {
+    let stack = Stack::parse("vld / disk:hp97560").expect("a stack");
+    let write = [Request::new(Nanos(0), Op::Write, 0, 4096)];
+    let outcome = simulate(&stack, trace(&write).into_iter(), &spec(Timing::Closed), &|_| {}).expect("an outcome");
+    let (_, disk) = outcome.counters.last().expect("two devices");
+    let counted = |name: &str| disk.iter().find(|(known, _)| *known == name).expect("a counter").1;
+    assert_eq!(counted("requests"), outcome.drives[0].requests);
+    assert_eq!(counted("busy_ns"), outcome.drives[0].busy.0);
+    let flash = Stack::parse("ssd:nvme-a").expect("a stack");
+    let outcome = simulate(&flash, trace(&write).into_iter(), &spec(Timing::Closed), &|_| {}).expect("an outcome");
+    let of = |name: &str| outcome.counters[0].1.iter().find(|(known, _)| *known == name).expect("a counter").1;
+    assert!(of("dies") > 0 && of("units") > 0 && of("superblock_units_max") > 0);
+}
+
+/// Latencies in a wrong unit end a replay with `think`, in bounded memory.
+#[test]
+fn think_with_latencies_of_years() {
+    let requests: Vec<Request> = (0..20_000).map(|n| took(read(n * 1000, 0), 1 << 60)).collect();
+    let (outcome, _) = on_memory(0, &requests, &spec(Timing::Think));
+    assert!(failure(outcome).contains("is its unit of latencies right?"));
 }
 
 /// A request beyond the storage fails with a hint, wraps, or is scaled; none goes beyond the end.

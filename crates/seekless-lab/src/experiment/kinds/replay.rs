@@ -23,10 +23,10 @@ pub(super) const METRICS: &[(&str, &str)] = &[
     ("elapsed_s", "from the first request to the last answer"),
     ("requests", "requests of the trace"),
     ("requests_per_s", "of the trace"),
-    ("bytes_per_s", "of the trace"),
-    ("response_mean_ms", "mean response time"),
-    ("response_p50_ms", "median response time"),
-    ("response_p99_ms", "99th percentile of response times"),
+    ("bytes_per_s", "of reads and writes of the trace"),
+    ("response_mean_ms", "mean response time of reads and writes"),
+    ("response_p50_ms", "median response time of reads and writes"),
+    ("response_p99_ms", "99th percentile of response times of reads and writes"),
     ("read_p99_ms", "the same, of reads"),
     ("write_p99_ms", "the same, of writes"),
     ("disk_busy", "share of the time during which a drive was busy, on average"),
@@ -160,7 +160,7 @@ pub(super) fn check_device(on: &RunTarget) -> Result<(), String> {
 
 /// The outcome of a replay as a row.
 pub(super) fn measure(outcome: &Outcome) -> Measure {
-    let total = outcome.total();
+    let judged = outcome.reads_and_writes();
     let p99 = |op: Op| {
         let stats = &outcome.ops[op.index()];
         (stats.requests > 0).then(|| stats.quantile(0.99).as_millis_f64())
@@ -170,12 +170,12 @@ pub(super) fn measure(outcome: &Outcome) -> Measure {
     let drives = outcome.drives.len() as u64;
     Measure::new([
         ("elapsed_s", Some(outcome.elapsed.as_secs_f64())),
-        ("requests", Some(total.requests as f64)),
+        ("requests", Some(outcome.total().requests as f64)),
         ("requests_per_s", outcome.requests_per_second()),
         ("bytes_per_s", outcome.bytes_per_second()),
-        ("response_mean_ms", Some(total.mean().as_millis_f64())),
-        ("response_p50_ms", Some(total.quantile(0.5).as_millis_f64())),
-        ("response_p99_ms", Some(total.quantile(0.99).as_millis_f64())),
+        ("response_mean_ms", Some(judged.mean().as_millis_f64())),
+        ("response_p50_ms", Some(judged.quantile(0.5).as_millis_f64())),
+        ("response_p99_ms", Some(judged.quantile(0.99).as_millis_f64())),
         ("read_p99_ms", p99(Op::Read)),
         ("write_p99_ms", p99(Op::Write)),
         ("disk_busy", outcome.disk_busy()),
@@ -239,5 +239,31 @@ impl FlashCounts {
         let superblock = u32::try_from(self.superblock).ok()?;
         let cleaned = model::greedy_utilisation(self.units as f64 / places as f64, superblock);
         Some(model::write_amplification(cleaned))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::stack::Stack;
+    use seekless::units::Nanos;
+
+    use super::*;
+
+    /// Flushes and discards cost a modelled disk nothing, and change no metric but the number of requests.
+    #[test]
+    fn only_reads_and_writes_are_measured() {
+        let stack = Stack::parse("disk:nearline-4tb").unwrap();
+        let metrics = |flushes: u64| {
+            let flushes = (0..flushes).map(|n| Request::new(Nanos(n), Op::Flush, 0, 0));
+            let discard = Request::new(Nanos(0), Op::Discard, 0, 100 << 30);
+            let read = Request::new(Nanos(0), Op::Read, 1 << 30, 4096);
+            let all = [read].into_iter().chain(flushes.clone().take(1).map(move |_| discard)).chain(flushes).map(Ok);
+            measure(&simulate(&stack, all, &Spec::default(), &|_| {}).unwrap()).metrics
+        };
+        let (alone, diluted) = (metrics(0), metrics(100));
+        assert_eq!((alone["requests"], diluted["requests"]), (1.0, 102.0));
+        for name in ["bytes_per_s", "response_mean_ms", "response_p50_ms", "response_p99_ms"] {
+            assert_eq!(alone[name], diluted[name], "{name}");
+        }
     }
 }
