@@ -153,6 +153,7 @@ impl LineWriter for BlkparseWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
         sectors(request)?;
         self.devices.number(request.device)?;
+        self.completions.check(request)?;
         while let Some(done) = self.completions.due(request.time) {
             self.line(&done, Event::Complete, out)?;
         }

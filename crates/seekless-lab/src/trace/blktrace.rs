@@ -385,6 +385,7 @@ impl LineWriter for BlktraceWriter {
             return Err(Dropped::Reason("does not begin at a sector"));
         }
         self.devices.number(request.device)?;
+        self.completions.check(request)?;
         while let Some(done) = self.completions.due(request.time) {
             self.record(&done, Event::Complete, out)?;
         }

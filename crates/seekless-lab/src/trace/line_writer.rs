@@ -108,7 +108,21 @@ pub(super) struct Completions {
     count: u64,
 }
 
+/// Limit of completions that wait. Latencies in a wrong unit would let all of a trace wait.
+const WAITING_MAX: usize = 1 << 16;
+
 impl Completions {
+    /// Checks that there is room for one more, once those are written that are due at the time of `request`.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Dropped> {
+        let is_full = self.waiting.len() >= WAITING_MAX;
+        match self.waiting.first_key_value() {
+            Some(((done, _), _)) if is_full && request.latency.is_some() && *done > request.time => {
+                Err(Dropped::Reason("has too many under way before it: is the unit of latencies right?"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn add(&mut self, request: &Request) {
         if let Some(latency) = request.latency
             && request.event != Event::Complete

@@ -382,3 +382,19 @@ fn devices_stay_apart() {
         assert_eq!((written.requests, written.dropped.len()), (2, 1), "{format}: {:?}", written.dropped);
     }
 }
+
+/// Latencies in a wrong unit do not let all of a trace wait for its completions.
+#[test]
+fn waiting_completions_are_limited() {
+    for format in ["blkparse", "tracefs", "blktrace"] {
+        let mut writer = TraceWriter::new(&Format::parse(format).expect(format), Vec::new()).expect(format);
+        let mut write = |time: u64, latency: u64| {
+            let request = Request { latency: Some(Nanos(latency)), ..Request::new(Nanos(time), Op::Read, 0, 4096) };
+            writer.write(&request, &Names::default()).expect("memory takes everything");
+        };
+        (0..70_000).for_each(|n| write(n * 1000, 1 << 60));
+        write(1 << 61, 1000);
+        let written = writer.finish().expect("memory takes everything").0;
+        assert_eq!((written.requests, written.dropped.len()), (65_537, 1), "{format}");
+    }
+}
