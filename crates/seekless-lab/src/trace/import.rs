@@ -51,6 +51,18 @@ impl Import {
         self.rejected.iter().map(|tally| tally.count).sum()
     }
 
+    /// Why no result should rest on this trace: more than 1 % of it was rejected, or requests came too late to be sorted.
+    pub fn unsound(&self) -> Option<String> {
+        let rejected = self.rejected_count();
+        if rejected * 100 > self.units {
+            let first = self.rejected.first().map_or(String::new(), |tally| {
+                format!("; {} x {}{}", tally.count, tally.reason, self.example_of(tally))
+            });
+            return Some(format!("{rejected} of its {} {} were rejected{first}", self.units, self.unit_name()));
+        }
+        (self.too_late > 0).then(|| format!("{} of its requests came too late to be put in order", self.too_late))
+    }
+
     /// Adds the tallies of one input.
     pub(super) fn add(&mut self, tallies: Tallies) {
         self.units += tallies.units;

@@ -362,6 +362,13 @@ pub struct Requests {
     at: usize,
 }
 
+impl Requests {
+    /// The use of the lines or records so far.
+    pub fn import(&self) -> Import {
+        self.trace.import()
+    }
+}
+
 impl Iterator for Requests {
     type Item = Result<Request, TraceError>;
 

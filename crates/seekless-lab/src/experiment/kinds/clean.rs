@@ -156,7 +156,12 @@ impl Clean {
             Some(recorded) => prepared.run_on(Some(recorded.operations(context)?), context.seed, watch),
             None => prepared.run(context.folder, context.seed, watch),
         };
-        simulated.map(|(_, outcome)| outcome)
+        let unsound =
+            prepared.import().and_then(|import| Some(format!("{}: {}", import.files.join(", "), import.unsound()?)));
+        match unsound {
+            Some(problem) => Err(problem),
+            None => simulated.map(|(_, outcome)| outcome),
+        }
     }
 
     fn inputs(&self) -> Vec<PathBuf> {

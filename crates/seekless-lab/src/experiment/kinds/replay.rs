@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, existing, from_text, parse};
 use crate::replay::{Blocks, Map, Outcome, Spec, Timing, TraceLayout, check_stack, simulate};
-use crate::trace::{Format, Names, Op, Options, Request, Summary, Trace, TraceError};
+use crate::trace::{Format, Names, Op, Options, Request, Requests, Summary, Trace, TraceError};
 
 pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "replay",
@@ -106,9 +106,36 @@ impl Wanted {
         let format = self.format.as_deref().map(Format::parse).transpose()?;
         let trace = Trace::open(std::slice::from_ref(&self.path), &Options { format, ..options });
         let trace = trace.map_err(|error| error.to_string())?;
-        let some = trace.into_iter().take(usize::try_from(self.requests.unwrap_or(u64::MAX)).unwrap_or(usize::MAX));
+        let some = Sound { requests: trace.into_iter(), left: self.requests.unwrap_or(u64::MAX), is_checked: false };
         let block = self.block.map(|block| block.0);
         Blocks::new(some, block, self.permute.zip(self.size.map(|size| size.0)))
+    }
+}
+
+/// The first requests of a trace, and an error behind them where no result should rest on it: nothing shows how a trace was
+/// read in an experiment.
+struct Sound {
+    requests: Requests,
+    left: u64,
+    is_checked: bool,
+}
+
+impl Iterator for Sound {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(left) = self.left.checked_sub(1)
+            && let Some(next) = self.requests.next()
+        {
+            self.left = left;
+            return Some(next);
+        }
+        if std::mem::replace(&mut self.is_checked, true) {
+            return None;
+        }
+        let import = self.requests.import();
+        let problem = import.unsound()?;
+        Some(Err(TraceError::Files(format!("{}: {problem}", import.files.join(", ")))))
     }
 }
 
@@ -248,6 +275,36 @@ mod tests {
     use seekless::units::Nanos;
 
     use super::*;
+
+    /// A trace of which lines are rejected, or which is out of order beyond the window, gives no result; one line in a hundred may be
+    /// wrong. Requests behind those that are asked for do not matter.
+    #[test]
+    fn unsound_traces_give_no_result() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str, lines: &[String], requests| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, lines.concat()).unwrap();
+            let format = Some("csv:time=1:us,op=2,offset=3:B,length=4:B".to_owned());
+            let wanted = Wanted { path, format, block: None, permute: None, size: None, requests };
+            let all = wanted.open(Options::default()).unwrap();
+            all.collect::<Result<Vec<_>, _>>().map(|all| all.len()).map_err(|error| error.to_string())
+        };
+        let mut lines: Vec<String> = (0..10_000).map(|n| format!("{},R,0,512\n", n + 100)).collect();
+        assert_eq!(read("sound", &lines, None), Ok(10_000));
+        for line in &mut lines[9_800..] {
+            *line = "200,R,0,x\n".into();
+        }
+        let problem = read("rejected", &lines, None).unwrap_err();
+        assert!(
+            problem.contains("200 of its 10000 lines were rejected") && problem.contains("the length"),
+            "{problem}"
+        );
+        assert_eq!(read("rejected", &lines, Some(1000)), Ok(1000));
+        lines.truncate(9_801);
+        assert_eq!(read("one", &lines, None), Ok(9_800));
+        lines[9_000] = "1,R,0,512\n".into();
+        assert!(read("late", &lines, None).unwrap_err().contains("1 of its requests came too late"));
+    }
 
     /// Flushes and discards cost a modelled disk nothing, and change no metric but the number of requests.
     #[test]
