@@ -96,7 +96,7 @@ fn errors_point_at_the_mistake() {
             "lfs:segmnt=1MiB / memory:1MiB",
             "there is no option of `lfs` called `segmnt`; did you mean `segment`?\n  lfs:segmnt=1MiB / memory:1MiB\n      \
              ^^^^^^\noptions of `lfs`: segment, reserve, label, uuid, cleaner, checkpoint, write-back, cache, dirty, \
-             discard, indirect, overlap, readahead, ro",
+             discard, discard-after, indirect, overlap, readahead, read-around, ro",
         ),
         (
             "lfs:segment=512 KiBi / memory:1MiB",
