@@ -38,9 +38,10 @@ impl Outcome {
         }
     }
 
-    /// True when the operation succeeded, or found that it had been done before.
+    /// True when the operation succeeded, or found that it had been done before, or that a directory is not a whiteout yet.
     pub fn tolerable(&self) -> bool {
-        !matches!(self.error(), Some(error) if !matches!(error, FsError::Exists | FsError::NotFound | FsError::NoAttribute))
+        use FsError::{Exists, IsDirectory, NoAttribute, NotFound};
+        self.error().is_none_or(|error| matches!(error, Exists | NotFound | NoAttribute | IsDirectory))
     }
 }
 
