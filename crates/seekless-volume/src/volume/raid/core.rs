@@ -474,6 +474,9 @@ impl Core {
                 && !self.fail(member, &error)
             {
                 let error = crate::volume::members::relocate(error, member, Sector::ZERO, 0);
+                if matches!(error, DeviceError::NoSpace { .. }) {
+                    return Err(error); // It still has everything, and a later flush may succeed.
+                }
                 self.state.borrow_mut().unflushed.get_or_insert(error);
             }
         }
