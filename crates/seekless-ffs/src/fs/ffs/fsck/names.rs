@@ -214,8 +214,14 @@ impl Check<'_> {
             }
             *self.names.entry(ino).or_insert(0) += 1;
         }
-        for name in leaving {
-            self.finish_leaving(name).await?;
+        if !leaving.is_empty() {
+            let named = |ino: &InodeNo| self.names.get(ino).is_some_and(|&names| names > 0);
+            let unnamed = self.inodes.iter().filter(|(ino, inode)| inode.is_whiteout() && !named(ino));
+            let unnamed: Vec<InodeNo> = unnamed.map(|(&ino, _)| ino).collect();
+            let mut whiteouts = unnamed.into_iter();
+            for name in leaving {
+                self.finish_leaving(name, whiteouts.next()).await?;
+            }
         }
         self.check_types().await
     }
@@ -230,9 +236,7 @@ impl Check<'_> {
 
     /// The old name of a directory that has its new one becomes the whiteout that the rename made. Any whiteout without a
     /// name is as good as another.
-    async fn finish_leaving(&mut self, name: Name) -> FsResult<()> {
-        let named = |ino: &InodeNo| self.names.get(ino).is_some_and(|&names| names > 0);
-        let whiteout = self.inodes.iter().find(|(ino, inode)| inode.is_whiteout() && !named(ino)).map(|(&ino, _)| ino);
+    async fn finish_leaving(&mut self, name: Name, whiteout: Option<InodeNo>) -> FsResult<()> {
         let Some(whiteout) = whiteout else { return self.remove_second(&name).await };
         let (shown, ino) = (String::from_utf8_lossy(&name.name).into_owned(), name.ino);
         let text = format!(
