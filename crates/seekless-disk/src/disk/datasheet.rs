@@ -264,6 +264,7 @@ impl DataSheet {
                 read_sector: sector_time,
                 write_sector: sector_time,
                 disconnect_until_percent: Some(0),
+                disconnect_until_sectors: None,
                 tagged_queueing: false,
             },
             cache: Cache {

@@ -210,6 +210,8 @@ pub struct Bus {
     /// The drive lets go of the bus while it positions, and takes it back (see [`Overhead::reselect`]) once
     /// this part of a request, in per cent, has been read. `None`: it holds the bus from command to completion.
     pub disconnect_until_percent: Option<u32>,
+    /// Once this many sectors have been read, if they are fewer than that part.
+    pub disconnect_until_sectors: Option<u32>,
     /// The drive takes commands while it serves another, and their command overhead overlaps with that service.
     /// Otherwise the host keeps them back, as in all validation runs.
     pub tagged_queueing: bool,
@@ -316,6 +318,7 @@ impl Bus {
         read_sector: Nanos::ZERO,
         write_sector: Nanos::ZERO,
         disconnect_until_percent: None,
+        disconnect_until_sectors: None,
         tagged_queueing: false,
     };
 }

@@ -279,7 +279,8 @@ impl BusWalk {
 /// Sectors that must be there before a drive takes back the bus that it released.
 fn watermark(drive: &Drive, count: u64) -> u64 {
     let percent = u64::from(drive.bus.disconnect_until_percent.unwrap_or(0));
-    (count.min(u64::from(drive.cache.segment_sectors)) * percent / 100).clamp(1, count)
+    let mark = count.min(u64::from(drive.cache.segment_sectors)) * percent / 100;
+    mark.min(drive.bus.disconnect_until_sectors.map_or(u64::MAX, u64::from)).clamp(1, count)
 }
 
 impl TrackRun {

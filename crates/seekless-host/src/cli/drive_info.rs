@@ -287,6 +287,7 @@ fn to_json(drive: &Drive, seeks: &SeekFigures) -> Value {
             "read_sector_ns": bus.read_sector.0,
             "write_sector_ns": bus.write_sector.0,
             "disconnect_until_percent": bus.disconnect_until_percent,
+            "disconnect_until_sectors": bus.disconnect_until_sectors,
             "tagged_queueing": bus.tagged_queueing,
         },
         "cache": {

@@ -422,8 +422,19 @@ fn overhead(section: &Section<'_>) -> DriveFileResult<Overhead> {
 pub(in crate::disk) const SECTOR_MAX_MS: f64 = 100.0;
 
 fn bus(section: &Section<'_>) -> DriveFileResult<Bus> {
-    section.only(&["read_sector_ms", "write_sector_ms", "disconnect_until_percent", "tagged_queueing"])?;
+    section.only(&[
+        "read_sector_ms",
+        "write_sector_ms",
+        "disconnect_until_percent",
+        "disconnect_until_sectors",
+        "tagged_queueing",
+    ])?;
     let time = |key: &str| section.get(key).map_or(Ok(Nanos::ZERO), |field| field.ms(SECTOR_MAX_MS));
+    let disconnects = section.get("disconnect_until_percent").is_some();
+    let sectors = section.get("disconnect_until_sectors");
+    if let Some(field) = sectors.as_ref().filter(|_| !disconnects) {
+        return Err(field.error("this key goes with `disconnect_until_percent`"));
+    }
     Ok(Bus {
         read_sector: time("read_sector_ms")?,
         write_sector: time("write_sector_ms")?,
@@ -431,6 +442,7 @@ fn bus(section: &Section<'_>) -> DriveFileResult<Bus> {
             .get("disconnect_until_percent")
             .map(|field| field.count(0, 100))
             .transpose()?,
+        disconnect_until_sectors: sectors.map(|field| field.count(1, CACHE_SECTORS_MAX)).transpose()?,
         tagged_queueing: section.get("tagged_queueing").map_or(Ok(false), |field| field.switch())?,
     })
 }

@@ -146,6 +146,9 @@ fn bus(out: &mut Out, bus: &Bus) {
     if let Some(percent) = bus.disconnect_until_percent {
         out.line("disconnect_until_percent", percent);
     }
+    if let Some(sectors) = bus.disconnect_until_sectors {
+        out.line("disconnect_until_sectors", sectors);
+    }
     out.line("tagged_queueing", bus.tagged_queueing);
 }
 

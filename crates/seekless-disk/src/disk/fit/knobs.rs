@@ -71,6 +71,9 @@ impl Point {
         drive.bus.read_sector = plus(drive.bus.read_sector, numbers[READ_SECTOR]);
         drive.bus.write_sector = plus(drive.bus.write_sector, numbers[WRITE_SECTOR]);
         drive.bus.disconnect_until_percent = self.disconnect_until_percent;
+        if self.disconnect_until_percent.is_none() {
+            drive.bus.disconnect_until_sectors = None;
+        }
         drive.cache = self.cache;
         Some(drive)
     }

@@ -1,22 +1,21 @@
 //! From DiskSim's blocks to a drive.
 
 use super::super::drive::{
-    AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteBehind,
-    WriteStart, Zone,
+    AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Sparing, SurfaceOrder, WriteBehind, WriteStart, Zone,
 };
 use super::super::layout::{DriveError, Layout, Part as DrivePart};
 use super::super::tables::Tables;
+use super::bus::{bus, unknown_bus, way};
+use super::curve::seek;
 use super::index::Index;
 use super::known::{disk_notes, missing_notes, model_notes, shown};
 use super::scheduler::scheduler;
-use super::syntax::{Block, Param, Part, Read, SourceLine, Spec, Value};
+use super::syntax::{Block, Param, Read, SourceLine, Spec, Value};
 use super::tracks::{self, Geometry};
-use super::{ImportError, Imported};
+use super::{CYLINDERS_MAX, ImportError, Imported, SEGMENT_SECTORS_MAX};
 use crate::units::Nanos;
 
 type ImportResult<T> = Result<T, ImportError>;
-
-const CYLINDERS_MAX: u32 = 1 << 24;
 
 /// How much of a write must have arrived before DiskSim starts to write it, on drives with an "extra write disconnect". There is no
 /// parameter for it: the numbers are in DiskSim's code.
@@ -77,7 +76,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         evidence: Evidence::Extracted,
         heads,
         cylinders,
-        sectors: model.need("Block count")?.whole()?.try_into().unwrap_or(0),
+        sectors: 1, // `fit_capacity` sets it.
         rpm: rpm(mechanics, &mut notes)?,
         surfaces,
         sparing,
@@ -109,7 +108,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         drive.scheduler = scheduler(disk, &way, &mut notes)?;
         disk_notes(disk, &mut notes)?;
     }
-    fit_capacity(&mut drive, layout, &mut notes)?;
+    fit_capacity(&mut drive, model, layout, &mut notes)?;
     if !is_bus_known {
         unknown_bus(&mut drive, &mut notes);
     }
@@ -395,167 +394,6 @@ fn sparing(layout: &Block, zones: &mut [Zone], notes: &mut Vec<String>) -> Impor
     Ok(sparing)
 }
 
-fn seek(
-    mechanics: &Block,
-    cylinders: u32,
-    read: Read<'_>,
-    files: &mut Vec<String>,
-    notes: &mut Vec<String>,
-) -> ImportResult<Seek> {
-    let kind = mechanics.need("Seek type")?;
-    let figures = || -> ImportResult<[Nanos; 3]> {
-        Ok([
-            mechanics.need("Single cylinder seek time")?.time()?,
-            mechanics.need("Average seek time")?.time()?,
-            mechanics.need("Full strobe seek time")?.time()?,
-        ])
-    };
-    match kind.text()? {
-        "constant" => Ok(Seek::Constant(mechanics.need("Constant seek time")?.time()?)),
-        "linear" => {
-            let [one, average, full] = figures()?;
-            notes.push(
-                "The linear seek curve has no steps, which DiskSim's has from dividing whole numbers.".to_owned(),
-            );
-            let points = [(1, one), (cylinders / 3, average), (cylinders, full)];
-            let mut table: Vec<(u32, Nanos)> = Vec::new();
-            for point in points {
-                if table.last().is_none_or(|last| last.0 < point.0) {
-                    table.push(point);
-                }
-            }
-            Ok(Seek::Table(table.into()))
-        }
-        "curve" => {
-            let [one, average, full] = figures()?;
-            Ok(Seek::ThreePoint { one, average, full })
-        }
-        "hpl" => {
-            let (curve, single) = two_piece(mechanics)?;
-            Ok(Seek::TwoPiece(TwoPiece { short: single.into_iter().collect::<Vec<_>>().into(), ..curve }))
-        }
-        "hplplus10" => {
-            let (curve, _) = two_piece(mechanics)?;
-            let param = mechanics.need("First ten seek times")?;
-            let short: Vec<Nanos> =
-                param.list()?.iter().map(|time| param.time_of(time)).collect::<ImportResult<_>>()?;
-            Ok(Seek::TwoPiece(TwoPiece { short: short.into(), ..curve }))
-        }
-        "extracted" => extracted(mechanics.need("Full seek curve")?, read, files, notes),
-        other => {
-            let known = "constant, linear, curve, hpl, hplplus10, extracted";
-            Err(kind.error(&format!("there is no seek type `{}`; one of: {known}", other.escape_debug())))
-        }
-    }
-}
-
-/// The curve of the six values, and the sixth, which is the seek over one cylinder unless it is -1.
-fn two_piece(mechanics: &Block) -> ImportResult<(TwoPiece, Option<Nanos>)> {
-    let param = mechanics.need("HPL seek equation values")?;
-    let values: Vec<f64> = param.list()?.iter().map(|value| param.number_of(value)).collect::<ImportResult<_>>()?;
-    let &[from, root_base_ms, root_ms, line_base_ms, line_ms, single] = &values[..] else {
-        return Err(param.error(&format!("six numbers are expected, not {}", values.len())));
-    };
-    let line_from = param.count_of(&Value::Text(from.to_string()), 0, CYLINDERS_MAX)?;
-    let single = match single {
-        -1.0 => None,
-        time => Some(param.time_of(&Value::Text(time.to_string()))?),
-    };
-    let curve = TwoPiece { root_base_ms, root_ms, line_from, line_base_ms, line_ms, short: Vec::new().into() };
-    Ok((curve, single))
-}
-
-/// The most distances of a seek curve.
-const DISTANCES_MAX: usize = 1 << 17;
-
-/// A file of distances and times: `Seek distances measured: 64`, then `1, 1.014`.
-fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut Vec<String>) -> ImportResult<Seek> {
-    let file = param.text()?;
-    let text = read(file).map_err(|problem| param.error(&problem))?;
-    files.push(file.to_owned());
-    let mut table: Vec<(u32, Nanos)> = Vec::new();
-    let mut apart = 0;
-    // The header's line, and the count that it has.
-    let mut stated: Option<(usize, usize)> = None;
-    let (mut points, mut before) = (0, None);
-    let wrong = |line: usize, problem: &str| ImportError { file: file.to_owned(), line, problem: problem.to_owned() };
-    for (line, text) in (1..).zip(text.lines()) {
-        let fields: Vec<&str> =
-            text.split(|c: char| c == ',' || c.is_whitespace()).filter(|field| !field.is_empty()).collect();
-        if fields.is_empty() || text.starts_with('#') {
-            continue;
-        }
-        if let Some(header) = text.strip_prefix("Seek distances measured") {
-            let count = header.trim_start_matches([':', ' ', '\t']).trim_end().parse();
-            let count = count.map_err(|_| wrong(line, "a count is expected: `Seek distances measured: COUNT`"))?;
-            if points > 0 || stated.is_some() {
-                return Err(wrong(line, "a second seek curve begins here; a file has one, with its count first"));
-            }
-            stated = Some((line, count));
-            continue;
-        }
-        if let Some(problem) = decimal_comma(text, &fields) {
-            return Err(wrong(line, &problem));
-        }
-        let number = |field: Option<&&str>| field.and_then(|field| field.parse::<f64>().ok());
-        let (Some(distance), Some(millis)) = (number(fields.first()), number(fields.get(1))) else {
-            return Err(wrong(line, "a distance in cylinders and a time in milliseconds are expected"));
-        };
-        if !(0.0..=f64::from(CYLINDERS_MAX)).contains(&distance)
-            || distance.fract() != 0.0
-            || !(0.0..=1000.0).contains(&millis)
-        {
-            return Err(wrong(line, "a distance in whole cylinders, and a time from 0 to 1000 ms, are expected"));
-        }
-        let distance = distance as u32;
-        if let Some(before) = before.filter(|&before| before >= distance) {
-            let problem = format!(
-                "the distance {distance} comes after {before}: each distance is there once, in ascending order"
-            );
-            return Err(wrong(line, &problem));
-        }
-        before = Some(distance);
-        points += 1;
-        apart += usize::from(fields.len() > 2);
-        if table.len() == DISTANCES_MAX {
-            return Err(wrong(line, &format!("more than {DISTANCES_MAX} distances")));
-        }
-        if distance >= 1 {
-            table.push((distance, super::super::drive::ms(millis)));
-        }
-    }
-    if let Some((line, count)) = stated.filter(|&(_, count)| count != points) {
-        let problem = format!("{count} distances are announced here, and {points} follow: is the file cut off?");
-        return Err(wrong(line, &problem));
-    }
-    if table.is_empty() {
-        return Err(param.error(&format!("{file} has no distances")));
-    }
-    if apart > 0 {
-        notes.push(
-            "The seek curve has further columns, of writes, which are left out: writes seek as reads do.".to_owned(),
-        );
-    }
-    Ok(Seek::Table(table.into()))
-}
-
-/// What is wrong with a line of a seek curve whose decimals come after a comma: `10, 2,5` would be three columns, and 2 ms.
-fn decimal_comma(line: &str, fields: &[&str]) -> Option<String> {
-    let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
-    let is_between = |at: usize| is_digit(line[..at].chars().next_back()) && is_digit(line[at + 1..].chars().next());
-    let commas = line.match_indices(',').filter(|(at, _)| is_between(*at)).count();
-    // With points, commas are between columns; a comma alone is, too.
-    let has_others = fields.len() > 2 || line.contains(';');
-    (commas > 0 && has_others && !line.contains('.')).then(|| {
-        let line: String = line.chars().take(40).collect();
-        format!(
-            "`{}` has a comma inside a number, or a third column without decimals: write times with a decimal point, such as \
-             `10, 2.5`",
-            line.trim().escape_debug()
-        )
-    })
-}
-
 fn mechanics_notes(mechanics: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
     let access = mechanics.get("Access time type");
     match access.map(Param::text).transpose()? {
@@ -599,117 +437,28 @@ fn overhead(disk: &Block) -> ImportResult<Overhead> {
     })
 }
 
-fn bus(disk: &Block, way: &[&Block], notes: &mut Vec<String>) -> ImportResult<Bus> {
-    let own = match disk.number("Bulk sector transfer time", 0.0)? < 0.0 {
-        true => {
-            notes.push("The bulk sector transfer time is negative, and counts as none.".to_owned());
-            Nanos::ZERO
-        }
-        false => disk.sector_time("Bulk sector transfer time")?,
-    };
-    let (mut read_sector, mut write_sector) = (own, own);
-    // A transfer takes as long as the slowest component on its way.
-    for block in way {
-        let mut slowest = |now: Nanos, key: &str| -> ImportResult<Nanos> {
-            if block.kind == "disksim_bus" && block.get(key).is_none() {
-                let SourceLine { file, line } = &block.place;
-                let name = shown(&block.name);
-                notes.push(format!("The bus {name} has no `{key}` ({file}, line {line}): it is taken as 0."));
-            }
-            Ok(now.max(block.sector_time(key)?))
-        };
-        match &*block.kind {
-            "disksim_bus" => {
-                read_sector = slowest(read_sector, "Read block transfer time")?;
-                write_sector = slowest(write_sector, "Write block transfer time")?;
-            }
-            "disksim_ctlr" => {
-                read_sector = slowest(read_sector, "Bulk sector transfer time")?;
-                write_sector = slowest(write_sector, "Bulk sector transfer time")?;
-            }
-            _ => {}
-        }
-    }
-    let mark = disk.between("High (read) water mark", 0.0, 1.0)? * 100.0;
-    let percent = mark.round() as u32;
-    if (mark - mark.round()).abs() > 1e-6 {
-        notes.push(format!("`High (read) water mark` is rounded to {percent} % of a request."));
-    }
-    if percent > 0 && !disk.flag("Set watermark by reqsize")? {
-        notes.push("The high water mark is a part of the request, and not of the segment.".to_owned());
-    }
-    Ok(Bus {
-        read_sector,
-        write_sector,
-        disconnect_until_percent: (!disk.flag("Never disconnect")?).then_some(percent),
-        tagged_queueing: false,
-    })
-}
-
-/// The bus of a drive whose files say nothing of it: they are beside the file of the whole system.
-fn unknown_bus(drive: &mut Drive, notes: &mut Vec<String>) {
-    if drive.bus.read_sector > Nanos::ZERO {
-        notes.push(
-            "The bus is as fast as the drive's electronics; a slower one of the test bed would be in the .parv."
-                .to_owned(),
-        );
-        return;
-    }
-    let is_same = |other: &&Drive| (other.heads, other.rpm, &other.zones) == (drive.heads, drive.rpm, &drive.zones);
-    let unknown = "The time that a sector takes on the bus is not in these files";
-    match Drive::all().find(is_same) {
-        Some(known) => {
-            (drive.bus.read_sector, drive.bus.write_sector) = (known.bus.read_sector, known.bus.write_sector);
-            notes.push(format!("{unknown}: it is that of `{}` of the catalogue, which is the same drive.", known.name));
-        }
-        None => notes.push(format!(
-            "{unknown}: it is 0. Import the .parv, which has the bus, or set read_sector_ms and write_sector_ms of [bus]."
-        )),
-    }
-}
-
-/// The blocks of the components from the top of the topology to the disk, or to the instance of it that is `wanted`; none if it is not
-/// there.
-fn way<'a>(disk: &Block, wanted: Option<&str>, spec: &'a Spec) -> Vec<&'a Block> {
-    fn search<'a>(part: &'a Part, is_disk: &dyn Fn(&str) -> bool, way: &mut Vec<&'a str>) -> bool {
-        way.push(&part.name);
-        if is_disk(&part.name) || part.parts.iter().any(|part| search(part, is_disk, way)) {
-            return true;
-        }
-        way.pop();
-        false
-    }
-    let block_of = |name: &'a str| {
-        let instance = spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
-        let name = instance.map_or(name, |(_, block)| block);
-        spec.blocks.iter().find(|block| block.name == name)
-    };
-    let instances: Vec<&str> = match wanted.filter(|name| *name != disk.name) {
-        Some(name) => vec![name],
-        None => {
-            let of = spec.instances.iter().filter(|(_, block)| *block == disk.name);
-            of.flat_map(|(names, _)| names).map(String::as_str).chain([&*disk.name]).collect()
-        }
-    };
-    let is_disk = |name: &str| instances.contains(&name);
-    let mut way = Vec::new();
-    spec.topology.iter().any(|part| search(part, &is_disk, &mut way));
-    way.into_iter().filter_map(block_of).collect()
-}
-
 fn cache(disk: &Block, notes: &mut Vec<String>) -> ImportResult<Cache> {
-    let segment_sectors = disk.need("Segment size (in blks)")?.count(1, 1 << 22)?;
+    let segment_sectors = disk.need("Segment size (in blks)")?.count(1, SEGMENT_SECTORS_MAX)?;
     let apart = disk.flag("Use separate write segment")?;
     let given = disk.need("Number of buffer segments")?.count(0, 4096)?;
     let segments = given.max(1 + u32::from(apart));
     if segments > given {
         notes.push(format!("The cache has {segments} segments, the fewest that it can have, and not {given}."));
     }
-    let sectors = match disk.get("Maximum read-ahead (blks)") {
-        Some(param) => param.count(0, 1 << 22)?,
-        None => segment_sectors,
-    };
     let ahead = disk.level("Buffer continuous read", 4)?;
+    let sectors = match disk.level("Maximum read-ahead (blks)", SEGMENT_SECTORS_MAX)? {
+        // DiskSim has no limit then but the segment.
+        0 => {
+            if matches!(ahead, 1..=3) && disk.whole("Read-ahead over requested", 0)? == 0 {
+                notes.push(
+                    "Read-ahead goes on for a segment after a request, and not only until the two fill a segment."
+                        .to_owned(),
+                );
+            }
+            segment_sectors
+        }
+        limit => limit,
+    };
     let level = disk.level("Fast write level", 2)?;
     let mut cache = Cache {
         segments,
@@ -758,12 +507,20 @@ fn cache(disk: &Block, notes: &mut Vec<String>) -> ImportResult<Cache> {
     Ok(cache)
 }
 
-/// Makes the capacity what the zones hold, if they hold less.
-fn fit_capacity(drive: &mut Drive, layout: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
+/// DiskSim's capacity: what the zones hold, and of tracks one by one `Block count`, if the tracks hold as much.
+fn fit_capacity(drive: &mut Drive, model: &Block, layout: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
     let held = Layout::new(&Drive { sectors: 1, ..drive.clone() }).map_err(|error| blamed(layout, error))?.held();
-    if drive.sectors == 0 || drive.sectors > held {
-        notes.push(format!("The capacity is {held} sectors, which the zones hold, and not {}.", drive.sectors));
-        drive.sectors = held;
+    let stated = match model.get("Block count") {
+        Some(param) => Some(param.whole()?),
+        None => None,
+    };
+    let by_tracks = stated.and_then(|stated| u64::try_from(stated).ok()).filter(|_| layout.kind != "dm_layout_g1");
+    drive.sectors = by_tracks.filter(|&sectors| sectors > 0).unwrap_or(held).min(held);
+    if let Some(stated) = stated.filter(|&stated| u64::try_from(stated) != Ok(drive.sectors)) {
+        notes.push(format!(
+            "The capacity is {} sectors, which the zones hold, and not the {stated} of `Block count`: DiskSim does not use that.",
+            drive.sectors
+        ));
     }
     Ok(())
 }

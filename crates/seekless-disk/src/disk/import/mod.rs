@@ -3,7 +3,9 @@
 //! What the parameters mean is in DiskSim's manual. Where DiskSim itself does not act on a parameter, the drive is as DiskSim
 //! simulates it. Everything that is left out or approximated is said, with the reason.
 
+mod bus;
 mod convert;
+mod curve;
 pub mod fuzz;
 mod index;
 mod known;
@@ -15,6 +17,10 @@ mod values;
 use std::fmt;
 
 use super::drive::Drive;
+
+const CYLINDERS_MAX: u32 = 1 << 24;
+/// 2 GiB.
+const SEGMENT_SECTORS_MAX: u32 = 1 << 22;
 
 /// A drive, and what is to be known of it.
 #[derive(Clone, PartialEq, Debug)]

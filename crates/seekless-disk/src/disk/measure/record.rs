@@ -60,6 +60,7 @@ pub(super) fn record(
             read_sector: seconds(cached.sector),
             write_sector: seconds(cached.sector),
             disconnect_until_percent: Some(0),
+            disconnect_until_sectors: None,
             tagged_queueing: false,
         },
         cache: Cache {

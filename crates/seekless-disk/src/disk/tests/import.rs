@@ -6,7 +6,7 @@ use crate::disk::validation::{DISKSIM, fit, replay};
 use crate::rng::Rng;
 
 /// Reads `file` of a few texts.
-fn import(files: &[(&str, &str)], wanted: Option<&str>) -> Result<Imported, String> {
+pub(super) fn import(files: &[(&str, &str)], wanted: Option<&str>) -> Result<Imported, String> {
     let read = |name: &str| {
         let found = files.iter().find(|(other, _)| *other == name);
         found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("there is no file {name}"))
@@ -52,6 +52,8 @@ fn imported_drives_are_as_good_as_disksims() {
             product: catalogue.product.clone(),
             source: catalogue.source.clone(),
             evidence: catalogue.evidence,
+            // What the drive reports; DiskSim's are what the zones hold.
+            sectors: catalogue.sectors,
             seek: match &catalogue.seek {
                 Seek::Table(table) => Seek::Table(table.clone()),
                 _ => imported.drive.seek.clone(),
@@ -70,7 +72,7 @@ fn imported_drives_are_as_good_as_disksims() {
 }
 
 /// A drive as DiskSim describes one; `{...}` are replaced by the tests.
-const SPECS: &str = "
+pub(super) const SPECS: &str = "
 # A drive that does not exist.
 disksim_disk ACME_2000_validate {
    Model = source acme.model,
@@ -95,7 +97,7 @@ disksim_disk ACME_2000_validate {
 } # end
 ";
 
-const MODEL: &str = "
+pub(super) const MODEL: &str = "
 dm_disk ACME_2000 {
    Number of data surfaces = 2, Number of cylinders = 100, Block count = 9000,
    Layout Model = dm_layout_g1 {

@@ -6,6 +6,7 @@ mod disksim;
 mod file;
 mod fit;
 mod import;
+mod import_meaning;
 mod index;
 mod layout;
 mod measure;
