@@ -250,6 +250,7 @@ impl DataSheet {
             sparing: Sparing::None,
             zones: zones.into(),
             seek: Seek::ThreePoint { one: self.seek_one, average: self.seek_average, full: self.seek_full },
+            write_seek: None,
             write_settle_ns: 0,
             head_switch: self.head_switch,
             scheduler: None,

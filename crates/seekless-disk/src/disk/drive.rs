@@ -38,6 +38,8 @@ pub struct Drive {
     /// Zones from the outermost inwards, which is also the order of their LBNs.
     pub zones: Cow<'static, [Zone]>,
     pub seek: Seek,
+    /// The curve of writes, where it is another one.
+    pub write_seek: Option<Seek>,
     /// What a write adds to a seek or head switch, in nanoseconds, because a head that writes must have come
     /// closer to the middle of its track. Fitted models have negative values too: then the seek curve was
     /// measured with writes, or holds part of the command overhead.

@@ -24,6 +24,7 @@ pub enum Part {
     /// One of the zones, by its index.
     Zone(usize),
     Seek,
+    WriteSeek,
     WriteSettle,
     Cache,
 }
@@ -288,9 +289,9 @@ impl ZoneTable {
             Sparing::Tracks => (sectors, zone.spares.saturating_mul(spt)),
             Sparing::SectorsPerTrack => (spt, zone.spares),
             Sparing::SectorsPerCylinder => (cylinder_sectors, zone.spares),
-            Sparing::SectorsPerRange { cylinders } => {
-                (cylinder_sectors.saturating_mul(cylinders.max(1)).min(sectors), zone.spares)
-            }
+            // A range longer than the zone is none, and a zone without a whole range has no spares.
+            Sparing::SectorsPerRange { cylinders } if cylinders > zone.cylinders() => (sectors, slipped),
+            Sparing::SectorsPerRange { cylinders } => (cylinder_sectors * cylinders.max(1), zone.spares),
             Sparing::SectorsPerZone => (sectors, zone.spares),
             Sparing::SectorsPerZoneBeyondSlips => (sectors, zone.spares.saturating_add(slipped)),
         };

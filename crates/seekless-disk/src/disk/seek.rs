@@ -32,24 +32,33 @@ impl Drive {
     }
 }
 
-/// Seek times in nanoseconds by distance in cylinders, from zero to the largest.
+/// Seek times of reads in nanoseconds by distance in cylinders, from zero to the largest.
 ///
 /// # Errors
 /// When the curve has a negative time, one over a second, or a table that is empty or out of order; when it falls, so that
 /// the seek over all cylinders takes less than an average one.
 pub(super) fn tabulate(drive: &Drive) -> Result<Box<[u32]>, DriveError> {
-    let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem, part: Part::Seek };
-    if let Seek::Table(table) = &drive.seek
+    curve(drive, &drive.seek, Part::Seek)
+}
+
+/// Likewise of writes, where they have a curve of their own.
+pub(super) fn tabulate_writes(drive: &Drive) -> Result<Option<Box<[u32]>>, DriveError> {
+    drive.write_seek.as_ref().map(|seek| curve(drive, seek, Part::WriteSeek)).transpose()
+}
+
+fn curve(drive: &Drive, seek: &Seek, part: Part) -> Result<Box<[u32]>, DriveError> {
+    let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem, part };
+    if let Seek::Table(table) = seek
         && (table.is_empty() || table[0].0 == 0 || table.windows(2).any(|pair| pair[0].0 >= pair[1].0))
     {
         return Err(fail("its seek table is empty or its distances do not ascend from one".into()));
     }
-    if let Seek::ThreePoint { one, average, full } = drive.seek {
-        rising(one, average, full).map_err(|(_, problem)| fail(problem))?;
+    if let Seek::ThreePoint { one, average, full } = seek {
+        rising(*one, *average, *full).map_err(|(_, problem)| fail(problem))?;
     }
     let curve: Box<[u32]> = (0..drive.cylinders)
         .map(|distance| {
-            let millis = if distance == 0 { 0.0 } else { time_ms(&drive.seek, distance, drive.cylinders) };
+            let millis = if distance == 0 { 0.0 } else { time_ms(seek, distance, drive.cylinders) };
             if !(0.0..=SEEK_MAX.as_millis_f64()).contains(&millis) {
                 return Err(fail(format!("a seek over {distance} cylinders would take {millis} ms")));
             }
@@ -57,7 +66,7 @@ pub(super) fn tabulate(drive: &Drive) -> Result<Box<[u32]>, DriveError> {
         })
         .collect::<Result<_, _>>()?;
     // Measured curves have noise: one of the catalogue falls from 7.4 to 1.0 ms and rises again. As a whole none falls.
-    if let (Seek::Table(_), Some(average)) = (&drive.seek, mean(&curve)) {
+    if let (Seek::Table(_), Some(average)) = (seek, mean(&curve)) {
         let at = |distance: usize| Nanos(curve[distance].into());
         rising(at(1), average, at(curve.len() - 1)).map_err(|(_, problem)| fail(problem))?;
     }

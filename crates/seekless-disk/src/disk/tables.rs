@@ -15,6 +15,8 @@ pub(super) struct Tables {
     pub(super) layout: Layout,
     pub(super) rotation: Rotation,
     seek: Box<[u32]>,
+    /// Of writes, where it is another one.
+    write_seek: Option<Box<[u32]>>,
     /// For each distance the shortest seek over as many cylinders or more: measured curves have noise. For schedulers, so
     /// made when one asks.
     seek_min: OnceLock<Box<[u32]>>,
@@ -79,19 +81,28 @@ impl Tables {
         let layout = Layout::new(drive)?;
         let seek = seek::tabulate(drive)?;
         // A model may take a little off; one that takes off an average seek has writes that seek in no time.
-        let average = seek::mean(&seek).unwrap_or(Nanos::ZERO);
+        let write_seek = seek::tabulate_writes(drive)?;
+        let average = seek::mean(write_seek.as_ref().unwrap_or(&seek)).unwrap_or(Nanos::ZERO);
         let settle_min_ns = -(average.0 as i64);
         if drive.write_settle_ns < settle_min_ns && average > Nanos::ZERO {
             let (settle, average) = (drive.write_settle_ns as f64 / 1e6, average.as_millis_f64());
             let problem = format!("{settle} ms takes more off a write than an average seek lasts, {average:.3} ms");
             return Err(fail(Part::WriteSettle, problem));
         }
-        Ok(Tables { drive: drive.clone(), layout, rotation: Rotation::new(drive.rpm), seek, seek_min: OnceLock::new() })
+        Ok(Tables {
+            drive: drive.clone(),
+            layout,
+            rotation: Rotation::new(drive.rpm),
+            seek,
+            write_seek,
+            seek_min: OnceLock::new(),
+        })
     }
 
     /// Time to go from one track to another: the longer of seek and head switch, and the settling of a write.
     pub(super) fn reposition(&self, from: Track, to: Track, write: bool) -> Nanos {
-        let seek = Nanos(u64::from(self.seek[from.cylinder.abs_diff(to.cylinder) as usize]));
+        let curve = self.write_seek.as_ref().filter(|_| write).unwrap_or(&self.seek);
+        let seek = Nanos(u64::from(curve[from.cylinder.abs_diff(to.cylinder) as usize]));
         let time = if from.head == to.head { seek } else { seek.max(self.drive.head_switch) };
         if write && time > Nanos::ZERO {
             return Nanos(time.0.saturating_add_signed(self.drive.write_settle_ns));
@@ -103,6 +114,9 @@ impl Tables {
     pub(super) fn reposition_min(&self, distance: u32) -> Nanos {
         let seek_min = self.seek_min.get_or_init(|| {
             let mut seek_min = self.seek.clone();
+            for (min, &write) in seek_min.iter_mut().zip(self.write_seek.iter().flatten()) {
+                *min = write.min(*min);
+            }
             for distance in (0..seek_min.len().saturating_sub(1)).rev() {
                 seek_min[distance] = seek_min[distance].min(seek_min[distance + 1]);
             }

@@ -16,7 +16,7 @@ use super::{Done, Failure, output};
 /// Make a drive file of DiskSim's parameter files
 ///
 /// Layouts of zones (dm_layout_g1) and of patterns of tracks (dm_layout_g4) are read; the latter become the nearest zones. Files that
-/// FILE includes (its model, its seek curve) are looked for in the folder of FILE. What is left out or approximate is
+/// FILE includes (its model, its seek curve) are looked for beside the file that names them, then beside FILE. What is left out or approximate is
 /// said on standard error, and in comments of the drive file.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -53,7 +53,9 @@ pub(super) fn run(args: &Args) -> Done {
     let read = |name: &str| {
         let path = folder.join(name);
         let text = read_text(&path).map_err(|error| format!("cannot read {}: {error}", path.display()));
-        read_files.borrow_mut().push(path);
+        if text.is_ok() {
+            read_files.borrow_mut().push(path);
+        }
         text
     };
     let imported =

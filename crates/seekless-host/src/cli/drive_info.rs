@@ -73,7 +73,7 @@ fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {
         ("geometry", format!("{cylinders} cylinders, {heads} heads, {}", surfaces(drive.surfaces))),
         ("rotation", format!("{rpm} rpm, {turn:.2} ms a revolution")),
         ("seek", format!("one cylinder {}, average {}, full {}", ms(seeks.one), ms(seeks.average), ms(seeks.full))),
-        ("seek curve", seek_text(&drive.seek)),
+        ("seek curve", seek_text(&drive.seek) + &write_seek_text(drive)),
         ("head switch", ms(drive.head_switch)),
         ("write settle", format!("{:.3} ms", drive.write_settle_ns as f64 / 1e6)),
         (
@@ -156,6 +156,10 @@ fn pair_text(pair: AfterPair) -> String {
         true => ms(pair.after_read),
         false => format!("{:.2}/{} after a read/write", pair.after_read.as_millis_f64(), ms(pair.after_write)),
     }
+}
+
+fn write_seek_text(drive: &Drive) -> String {
+    drive.write_seek.as_ref().map_or_else(String::new, |seek| format!("; of writes, {}", seek_text(seek)))
 }
 
 fn seek_text(seek: &Seek) -> String {
@@ -269,6 +273,7 @@ fn to_json(drive: &Drive, seeks: &SeekFigures) -> Value {
         "seek_average_ns": seeks.average.0,
         "seek_full_ns": seeks.full.0,
         "seek": seek_json(&drive.seek),
+        "write_seek": drive.write_seek.as_ref().map(seek_json),
         "write_settle_ns": drive.write_settle_ns,
         "head_switch_ns": drive.head_switch.0,
         "overhead_ns": {

@@ -157,6 +157,7 @@ fn full(top: &Section<'_>) -> DriveFileResult<Drive> {
         "scheduler",
         "scheduler_age",
         "seek",
+        "write_seek",
         "overhead",
         "bus",
         "cache",
@@ -180,6 +181,10 @@ fn full(top: &Section<'_>) -> DriveFileResult<Drive> {
         sparing,
         zones: zones.into(),
         seek: seek(&top.need("seek")?.section("seek.")?)?,
+        write_seek: match top.get("write_seek") {
+            Some(field) => Some(seek(&field.section("write_seek.")?)?),
+            None => None,
+        },
         write_settle_ns: match top.get("write_settle_ms") {
             Some(field) => (field.number(-TIME_MAX_MS, TIME_MAX_MS)? * 1e6).round() as i64,
             None => 0,
@@ -206,6 +211,7 @@ fn full(top: &Section<'_>) -> DriveFileResult<Drive> {
             let found = match part {
                 Part::Zone(index) => zone_fields.get(index).map(|field| field.error(problem.clone())),
                 Part::Seek => blame("seek"),
+                Part::WriteSeek => blame("write_seek"),
                 Part::WriteSettle => blame("write_settle_ms"),
                 Part::Cache => blame("cache"),
                 Part::Capacity => blame("sectors"),

@@ -64,7 +64,10 @@ pub(super) fn drive(drive: &Drive) -> String {
             out.line("scheduler_age", age);
         }
     }
-    seek(&mut out, &drive.seek);
+    seek(&mut out, "[seek]", &drive.seek);
+    if let Some(curve) = &drive.write_seek {
+        seek(&mut out, "[write_seek]", curve);
+    }
     overhead(&mut out, &drive.overhead);
     bus(&mut out, &drive.bus);
     cache(&mut out, &drive.cache);
@@ -72,8 +75,8 @@ pub(super) fn drive(drive: &Drive) -> String {
     out.0
 }
 
-fn seek(out: &mut Out, seek: &Seek) {
-    out.section("[seek]");
+fn seek(out: &mut Out, title: &str, seek: &Seek) {
+    out.section(title);
     match seek {
         Seek::Constant(time) => {
             out.text("curve", "constant");

@@ -1,7 +1,7 @@
 //! What a fit changes of a drive: a point in the space of parameters, and the drive that it means.
 
 use super::super::drive::{AfterPair, Cache, Drive, Evidence, ReadAhead, Seek, WriteBehind, Zone};
-use super::super::seek::tabulate;
+use super::super::seek::{tabulate, tabulate_writes};
 use crate::units::Nanos;
 
 /// Distances at which the seek curve is changed, evenly spaced by their logarithm from one cylinder to all.
@@ -56,7 +56,11 @@ impl Point {
             scale_density(&mut drive, numbers[DENSITY].exp())?;
         }
         if numbers[..KNOTS].iter().any(|&change| change != 0.0) || drive.cylinders != start.cylinders {
-            drive.seek = self.seek(start, drive.cylinders)?;
+            drive.seek = self.seek(&tabulate(start).ok()?, drive.cylinders)?;
+            drive.write_seek = match tabulate_writes(start).ok()? {
+                Some(curve) => Some(self.seek(&curve, drive.cylinders)?),
+                None => None,
+            };
         }
         let overhead = &mut drive.overhead;
         overhead.read_miss = later(overhead.read_miss, numbers[READ_MISS]);
@@ -85,9 +89,8 @@ impl Point {
         seeks.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum::<f64>() * ROUGHNESS
     }
 
-    /// The seek curve of `start`, stretched to `cylinders` and changed by the knots.
-    fn seek(&self, start: &Drive, cylinders: u32) -> Option<Seek> {
-        let old = tabulate(start).ok()?;
+    /// A seek curve, stretched to `cylinders` and changed by the knots.
+    fn seek(&self, old: &[u32], cylinders: u32) -> Option<Seek> {
         let (last, old_last) = (cylinders.checked_sub(1)?, old.len().checked_sub(1)?);
         let mut table: Vec<(u32, Nanos)> = Vec::new();
         for distance in table_distances(last) {

@@ -66,7 +66,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         kind => return Err(layout.place.error(unknown_layout(kind))),
     };
     let cylinders = cylinders(stated, &zones, &mut notes);
-    let seek = seek(mechanics, cylinders, read, &mut files, &mut notes)?;
+    let (seek, write_seek) = seek(mechanics, cylinders, read, &mut files, &mut notes)?;
     let short =
         [".model", "_model", "_validate"].iter().fold(&**name, |name, end| name.strip_suffix(end).unwrap_or(name));
     let mut drive = Drive {
@@ -82,6 +82,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         sparing,
         zones: zones.into(),
         seek,
+        write_seek,
         write_settle_ns: write_settle(mechanics)?,
         head_switch: mechanics.time("Head switch time")?,
         scheduler: None,
@@ -114,7 +115,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
     }
     Tables::new(&drive).map_err(|error| match (error.part, mechanics.get("Add. write settling delay")) {
         (DrivePart::WriteSettle, Some(param)) => param.error(&error.problem),
-        (DrivePart::WriteSettle | DrivePart::Seek, _) => mechanics.place.error(error.problem),
+        (DrivePart::WriteSettle | DrivePart::Seek | DrivePart::WriteSeek, _) => mechanics.place.error(error.problem),
         _ => blamed(layout, error),
     })?;
     files.dedup();

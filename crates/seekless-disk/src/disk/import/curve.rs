@@ -1,6 +1,7 @@
 //! Seek curves.
 
 use super::super::drive::{Seek, TwoPiece, ms};
+use super::files::read_near;
 use super::syntax::{Block, Param, Read, Value};
 use super::{CYLINDERS_MAX, ImportError};
 use crate::units::Nanos;
@@ -13,7 +14,7 @@ pub(super) fn seek(
     read: Read<'_>,
     files: &mut Vec<String>,
     notes: &mut Vec<String>,
-) -> ImportResult<Seek> {
+) -> ImportResult<(Seek, Option<Seek>)> {
     let kind = mechanics.need("Seek type")?;
     let figures = || -> ImportResult<[Nanos; 3]> {
         Ok([
@@ -22,12 +23,15 @@ pub(super) fn seek(
             mechanics.need("Full strobe seek time")?.time()?,
         ])
     };
-    match kind.text()? {
+    let curve = match kind.text()? {
+        "extracted" => return extracted(mechanics.need("Full seek curve")?, cylinders, read, files, notes),
         "constant" => Ok(Seek::Constant(mechanics.need("Constant seek time")?.time()?)),
         "linear" => {
             let [one, average, full] = figures()?;
             notes.push(
-                "The linear seek curve has no steps, which DiskSim's has from dividing whole numbers.".to_owned(),
+                "The linear seek curve goes through all three figures: DiskSim divides whole numbers, and takes the full strobe for \
+                 all distances but one."
+                    .to_owned(),
             );
             let points = [(1, one), (cylinders / 3, average), (cylinders, full)];
             let mut table: Vec<(u32, Nanos)> = Vec::new();
@@ -53,12 +57,12 @@ pub(super) fn seek(
                 param.list()?.iter().map(|time| param.time_of(time)).collect::<ImportResult<_>>()?;
             Ok(Seek::TwoPiece(TwoPiece { short: short.into(), ..curve }))
         }
-        "extracted" => extracted(mechanics.need("Full seek curve")?, read, files, notes),
         other => {
             let known = "constant, linear, curve, hpl, hplplus10, extracted";
             Err(kind.error(&format!("there is no seek type `{}`; one of: {known}", other.escape_debug())))
         }
-    }
+    };
+    Ok((curve?, None))
 }
 
 /// The curve of the six values, and the sixth, which is the seek over one cylinder unless it is -1.
@@ -80,17 +84,33 @@ fn two_piece(mechanics: &Block) -> ImportResult<(TwoPiece, Option<Nanos>)> {
 /// The most distances of a seek curve.
 const DISTANCES_MAX: usize = 1 << 17;
 
-/// A file of distances and times: `Seek distances measured: 64`, then `1, 1.014`.
-fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut Vec<String>) -> ImportResult<Seek> {
-    let file = param.text()?;
-    let text = read(file).map_err(|problem| param.error(&problem))?;
-    files.push(file.to_owned());
-    let mut table: Vec<(u32, Nanos)> = Vec::new();
-    let mut apart = 0;
+/// A distance of a seek curve, and its times.
+struct SeekPoint {
+    distance: u32,
+    read: Nanos,
+    /// In a fourth column, of the dual seek curves of DiskSim's 64 bit branch.
+    write: Option<Nanos>,
+}
+
+/// A file of distances and times: `Seek distances measured: 64`, then `1, 1.014`, with a deviation, and a time of writes, as further columns.
+/// Returns the curves of reads and, if there is one, of writes. What DiskSim leaves out of such a file is left out, and said.
+fn extracted(
+    param: &Param,
+    cylinders: u32,
+    read: Read<'_>,
+    files: &mut Vec<String>,
+    notes: &mut Vec<String>,
+) -> ImportResult<(Seek, Option<Seek>)> {
+    let (file, text) = read_near(param.text()?, &param.place.file, read).map_err(|problem| param.error(&problem))?;
+    files.push(file.clone());
+    let mut curve: Vec<SeekPoint> = Vec::new();
     // The header's line, and the count that it has.
-    let mut stated: Option<(usize, usize)> = None;
-    let (mut points, mut before) = (0, None);
-    let wrong = |line: usize, problem: &str| ImportError { file: file.to_owned(), line, problem: problem.to_owned() };
+    let mut stated: Option<(usize, &str)> = None;
+    // The first line that is left out, why, and how many there are.
+    let mut left_out: Option<(usize, String, u32)> = None;
+    let mut leave_out = |line: usize, why: String| left_out.get_or_insert((line, why, 0)).2 += 1;
+    let mut points = 0;
+    let wrong = |line: usize, problem: &str| ImportError { file: file.clone(), line, problem: problem.to_owned() };
     for (line, text) in (1..).zip(text.lines()) {
         let fields: Vec<&str> =
             text.split(|c: char| c == ',' || c.is_whitespace()).filter(|field| !field.is_empty()).collect();
@@ -98,57 +118,105 @@ fn extracted(param: &Param, read: Read<'_>, files: &mut Vec<String>, notes: &mut
             continue;
         }
         if let Some(header) = text.strip_prefix("Seek distances measured") {
-            let count = header.trim_start_matches([':', ' ', '\t']).trim_end().parse();
-            let count = count.map_err(|_| wrong(line, "a count is expected: `Seek distances measured: COUNT`"))?;
-            if points > 0 || stated.is_some() {
-                return Err(wrong(line, "a second seek curve begins here; a file has one, with its count first"));
+            match points > 0 || stated.is_some() {
+                true => leave_out(line, "the header of a seek curve is in its first line".to_owned()),
+                false => stated = Some((line, header.trim_start_matches([':', ' ', '\t']).trim_end())),
             }
-            stated = Some((line, count));
             continue;
         }
         if let Some(problem) = decimal_comma(text, &fields) {
             return Err(wrong(line, &problem));
         }
-        let number = |field: Option<&&str>| field.and_then(|field| field.parse::<f64>().ok());
-        let (Some(distance), Some(millis)) = (number(fields.first()), number(fields.get(1))) else {
-            return Err(wrong(line, "a distance in cylinders and a time in milliseconds are expected"));
+        let number = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+        let (Some(distance), Some(millis)) = (number(0).filter(|distance| distance.fract() == 0.0), number(1)) else {
+            leave_out(line, "a distance in whole cylinders and a time in milliseconds are expected".to_owned());
+            continue;
         };
-        if !(0.0..=f64::from(CYLINDERS_MAX)).contains(&distance)
-            || distance.fract() != 0.0
-            || !(0.0..=1000.0).contains(&millis)
-        {
-            return Err(wrong(line, "a distance in whole cylinders, and a time from 0 to 1000 ms, are expected"));
+        let write = number(3);
+        let is_time = |millis: f64| (0.0..=1000.0).contains(&millis);
+        if !(0.0..=f64::from(CYLINDERS_MAX)).contains(&distance) || !is_time(millis) || !write.is_none_or(is_time) {
+            return Err(wrong(
+                line,
+                &format!("a distance from 0 to {CYLINDERS_MAX}, and a time from 0 to 1000 ms, are expected"),
+            ));
         }
-        let distance = distance as u32;
-        if let Some(before) = before.filter(|&before| before >= distance) {
-            let problem = format!(
-                "the distance {distance} comes after {before}: each distance is there once, in ascending order"
-            );
-            return Err(wrong(line, &problem));
-        }
-        before = Some(distance);
         points += 1;
-        apart += usize::from(fields.len() > 2);
-        if table.len() == DISTANCES_MAX {
+        let distance = distance as u32;
+        if let Some(before) = curve.last().filter(|before| before.distance >= distance) {
+            leave_out(line, format!("the distance {distance} comes after {}", before.distance));
+            continue;
+        }
+        if curve.len() == DISTANCES_MAX {
             return Err(wrong(line, &format!("more than {DISTANCES_MAX} distances")));
         }
-        if distance >= 1 {
-            table.push((distance, ms(millis)));
-        }
+        curve.push(SeekPoint { distance, read: ms(millis), write: write.map(ms) });
     }
-    if let Some((line, count)) = stated.filter(|&(_, count)| count != points) {
-        let problem = format!("{count} distances are announced here, and {points} follow: is the file cut off?");
-        return Err(wrong(line, &problem));
+    if let Some((line, why, count)) = left_out {
+        let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
+        notes.push(format!("Line {line} of {file} is left out{more}, as in DiskSim: {why}."));
     }
-    if table.is_empty() {
+    if let Some((line, count)) = stated.filter(|(_, count)| count.parse() != Ok(points)) {
+        let count: String = count.chars().take(20).collect();
+        notes.push(format!(
+            "{file}, line {line}, announces {} distances, and {points} follow: is the file cut off?",
+            count.escape_debug()
+        ));
+    }
+    if curve.iter().all(|point| point.distance == 0) {
         return Err(param.error(&format!("{file} has no distances")));
     }
-    if apart > 0 {
-        notes.push(
-            "The seek curve has further columns, of writes, which are left out: writes seek as reads do.".to_owned(),
-        );
+    let reads = table(curve.iter().map(|point| (point.distance, point.read)), stated.is_some(), cylinders);
+    if let Some(note) = reads.1 {
+        notes.push(note);
     }
-    Ok(Seek::Table(table.into()))
+    // DiskSim decides by the last line.
+    if curve.last().is_none_or(|point| point.write.is_none()) {
+        return Ok((Seek::Table(reads.0.into()), None));
+    }
+    let without = curve.iter().filter(|point| point.write.is_none()).count();
+    if without > 0 {
+        notes.push(format!("{without} distances of {file} have no time of writes: it is that of reads."));
+    }
+    let writes = curve.iter().map(|point| (point.distance, point.write.unwrap_or(point.read)));
+    Ok((Seek::Table(reads.0.into()), Some(Seek::Table(table(writes, stated.is_some(), cylinders).0.into()))))
+}
+
+/// The table of a curve that DiskSim interpolates, with a note if it goes on in another way beyond its end. DiskSim begins at the time of
+/// distance 0, or at 0 ms in a file with a header.
+fn table(
+    points: impl Iterator<Item = (u32, Nanos)>,
+    has_header: bool,
+    cylinders: u32,
+) -> (Vec<(u32, Nanos)>, Option<String>) {
+    let mut table: Vec<(u32, Nanos)> = Vec::new();
+    let mut start = has_header.then_some(Nanos::ZERO);
+    for (distance, time) in points {
+        match (distance, start) {
+            (0, _) => {
+                start = Some(time);
+                continue;
+            }
+            (2.., Some(start)) if table.is_empty() => {
+                let (from, to) = (start.as_millis_f64(), time.as_millis_f64());
+                table.push((1, ms(from + (to - from) / f64::from(distance))));
+            }
+            _ => {}
+        }
+        table.push((distance, time));
+    }
+    let reach = cylinders.saturating_sub(1);
+    let mut note = None;
+    if let [.., before, last] = table[..]
+        && last.1 < before.1
+        && last.0 < reach
+    {
+        note = Some(format!(
+            "The seek curve falls at its end, {} cylinders: it stays there, where DiskSim lets it fall further.",
+            last.0
+        ));
+        table.push((reach, last.1));
+    }
+    (table, note)
 }
 
 /// What is wrong with a line of a seek curve whose decimals come after a comma: `10, 2,5` would be three columns, and 2 ms.

@@ -6,6 +6,7 @@
 mod bus;
 mod convert;
 mod curve;
+mod files;
 pub mod fuzz;
 mod index;
 mod known;

@@ -12,6 +12,7 @@
 use std::rc::Rc;
 
 use super::ImportError;
+use super::files::read_near;
 
 /// The longest file; the longest of DiskSim's distribution, a layout track by track, has 2 MB.
 const BYTES_MAX: usize = 16 << 20;
@@ -85,8 +86,10 @@ pub(super) type Read<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 /// Reads `file` and all that it includes.
 pub(super) fn read(file: &str, read: Read<'_>) -> ImportResult<Spec> {
     let mut spec = Spec::default();
-    let here = SourceLine { file: file.into(), line: 1 };
-    Reader { read, spec: &mut spec, depth: 0 }.file(file, &here)?;
+    let text = read(file).map_err(|problem| SourceLine { file: file.into(), line: 1 }.error(problem))?;
+    let mut reader = Reader { read, spec: &mut spec, depth: 0 };
+    let tokens = reader.tokens(file.to_owned(), &text, &SourceLine { file: file.into(), line: 1 })?;
+    reader.definitions(tokens)?;
     Ok(spec)
 }
 
@@ -198,7 +201,12 @@ impl Tokens {
 impl Reader<'_, '_> {
     /// Reads a file for its definitions.
     fn file(&mut self, file: &str, from: &SourceLine) -> ImportResult<()> {
-        let mut tokens = self.open(file, from)?;
+        let (file, text) = read_near(file, &from.file, self.read).map_err(|problem| from.error(problem))?;
+        let tokens = self.tokens(file, &text, from)?;
+        self.definitions(tokens)
+    }
+
+    fn definitions(&mut self, mut tokens: Tokens) -> ImportResult<()> {
         while tokens.peek().is_some() {
             let place = tokens.place();
             match &*tokens.word("a block, `source`, `instantiate` or `topology`")? {
@@ -230,16 +238,16 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn open(&mut self, file: &str, from: &SourceLine) -> ImportResult<Tokens> {
+    fn tokens(&mut self, file: String, text: &str, from: &SourceLine) -> ImportResult<Tokens> {
         if self.spec.files.len() == FILES_MAX {
             return Err(from.error(format!("more than {FILES_MAX} files, one from another")));
         }
-        self.spec.files.push(file.to_owned());
-        let text = (self.read)(file).map_err(|problem| from.error(problem))?;
         if text.len() > BYTES_MAX {
             return Err(from.error(format!("{file} has more than {BYTES_MAX} bytes")));
         }
-        Ok(Tokens::new(file, &text))
+        let tokens = Tokens::new(&file, text);
+        self.spec.files.push(file);
+        Ok(tokens)
     }
 
     fn deeper<T>(&mut self, place: &SourceLine, inner: impl FnOnce(&mut Self) -> ImportResult<T>) -> ImportResult<T> {

@@ -46,6 +46,7 @@ pub(super) fn record(
         sparing: Sparing::None,
         zones: zones.into(),
         seek: Seek::Table(table(seeks, cylinders).into()),
+        write_seek: None,
         write_settle_ns: 0,
         head_switch: seconds(seeks.head_switch),
         scheduler: None,
