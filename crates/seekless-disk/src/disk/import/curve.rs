@@ -1,8 +1,8 @@
 //! Seek curves.
 
 use super::super::drive::{Seek, TwoPiece, ms};
-use super::files::read_near;
-use super::syntax::{Block, Param, Read, Value};
+use super::files::{Read, read_near};
+use super::syntax::{Block, Param, Value};
 use super::{CYLINDERS_MAX, ImportError};
 use crate::units::Nanos;
 

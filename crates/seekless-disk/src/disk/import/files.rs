@@ -1,6 +1,7 @@
 //! Which file a name means: beside the file that has the name, or beside the file that was given.
 
-use super::syntax::Read;
+/// Returns the text of a file by its name.
+pub(super) type Read<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// The text of a file that `from` names, and its name for the reader. DiskSim changes its directory to that of each file that it reads, and
 /// has a search path besides.

@@ -12,7 +12,7 @@
 use std::rc::Rc;
 
 use super::ImportError;
-use super::files::read_near;
+use super::files::{Read, read_near};
 
 /// The longest file; the longest of DiskSim's distribution, a layout track by track, has 2 MB.
 const BYTES_MAX: usize = 16 << 20;
@@ -79,9 +79,6 @@ impl SourceLine {
         ImportError { file: self.file.to_string(), line: self.line, problem: problem.into() }
     }
 }
-
-/// Returns the text of a file by its name.
-pub(super) type Read<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// Reads `file` and all that it includes.
 pub(super) fn read(file: &str, read: Read<'_>) -> ImportResult<Spec> {
