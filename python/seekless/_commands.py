@@ -310,6 +310,7 @@ def clean(
     policies: Union[str, Policy, Sequence[Union[str, Policy]]],
     *,
     pattern: Optional[str] = None,
+    format: Optional[str] = None,
     blocks: Optional[int] = None,
     segment_blocks: Optional[int] = None,
     utilisation: Optional[float] = None,
@@ -330,6 +331,7 @@ def clean(
     several = [policies] if isinstance(policies, (str, Policy)) else list(policies)
     options = dict(
         pattern=pattern,
+        format=format,
         blocks=blocks,
         segment_blocks=segment_blocks,
         utilisation=utilisation,
@@ -350,7 +352,8 @@ def clean(
     return Cleaning(
         [one for result in results for one in result.value],
         "\n".join(result.text for result in results),
-        [note for result in results for note in result.notes],
+        # Each has read the same trace, and reports the same of it.
+        list(dict.fromkeys(note for result in results for note in result.notes)),
     )
 
 

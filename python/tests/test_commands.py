@@ -137,6 +137,16 @@ def test_clean():
     assert len(shares) == 20 and sum(shares) == pytest.approx(1)
 
 
+def test_clean_by_a_trace(desk):
+    """A trace of any format can be cleaned by, and what was not used of it is reported."""
+    rows = [f"{n},w,{n * 37 % 64 * 4096},4096" for n in range(400)] + ["401,w,here,4096"]
+    (desk / "a.csv").write_text("\n".join(rows) + "\n")
+    columns = "csv:time=1:us,op=2,offset=3:B,length=4:B"
+    result = seekless.clean(["greedy", "cost-benefit"], pattern="trace:file=a.csv", format=columns, segment_blocks=4)
+    assert [note for note in result.notes if "rejected: 1 x the offset is not a number" in note] != []
+    assert len(result.notes) == len(set(result.notes)) and len(list(result.policies)) == 2
+
+
 def test_disks():
     drives = {row["name"]: row for row in seekless.disks()}
     assert drives["cheetah9lp"]["rpm"] > 10000

@@ -22,6 +22,7 @@ mod occupied;
 mod output;
 mod outputs;
 mod passthrough;
+mod python;
 mod same_folder;
 mod supervised;
 mod sweeps;
