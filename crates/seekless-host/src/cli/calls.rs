@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::bench::ProgramBench;
 use super::caller::waits;
 pub use super::caller::{Caller, Step};
+use super::clean::FirstImport;
 use super::conclude::{Origin, digest_of};
 use super::replay::Source;
 use super::run::{Finished, Prepared};
@@ -166,9 +167,11 @@ pub fn errno_of(error: &LabError) -> i32 {
 pub fn clean(words: &[String], caller: &dyn Caller) -> Result<Answer, Problem> {
     let Command::Clean(args) = parsed(words)? else { return Err(other_command()) };
     called(caller, |caller| {
-        let mut results = Vec::new();
+        let (mut results, mut first) = (Vec::new(), FirstImport::default());
         for prepared in args.prepare()? {
-            let (setup, outcome) = args.simulate(&prepared, caller)?;
+            let result = args.simulate(&prepared, caller);
+            first.describe(&prepared, caller);
+            let (setup, outcome) = result?;
             results.push((prepared, setup, outcome));
         }
         let value = |(prepared, setup, outcome): &_| clean::to_json(prepared, setup, outcome);
@@ -183,9 +186,11 @@ pub fn clean(words: &[String], caller: &dyn Caller) -> Result<Answer, Problem> {
 pub fn clean_with(words: &[String], name: &str, make: MakePolicy<'_>, caller: &dyn Caller) -> Result<Answer, Problem> {
     let Command::Clean(args) = parsed(words)? else { return Err(other_command()) };
     called(caller, |caller| {
-        let mut values = Vec::new();
+        let (mut values, mut first) = (Vec::new(), FirstImport::default());
         for prepared in args.prepare()? {
-            let (setup, outcome) = args.simulate_with(&prepared, name, make, caller)?;
+            let result = args.simulate_with(&prepared, name, make, caller);
+            first.describe(&prepared, caller);
+            let (setup, outcome) = result?;
             let mut value = clean::to_json(&prepared, &setup, &outcome);
             (value["policy"], value["knows_future"]) = (json!(name), Value::Null);
             values.push(value);
@@ -509,6 +514,8 @@ pub fn results(folder: &Path) -> Result<Answer, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use seekless::units::Nanos;
     use seekless_lab::trace::{Op, Options, Request};
 
@@ -540,6 +547,43 @@ mod tests {
         assert_eq!((tasks.len(), other.tasks().unwrap().len()), (2, 0));
         one.add_failure(&tasks[1], "no memory".to_owned()).unwrap();
         assert_eq!(other.tasks().unwrap(), [tasks[1].clone()]);
+    }
+
+    /// What a simulation did not use of its trace is reported, once for all policies, also for a policy of the caller.
+    #[test]
+    fn rejected_lines_of_a_trace_are_noted() {
+        #[derive(Default)]
+        struct Noting(RefCell<Vec<String>>);
+        impl Caller for Noting {
+            fn at(&self, _: Step<'_>) -> ControlFlow<()> {
+                ControlFlow::Continue(())
+            }
+
+            fn note(&self, text: &str) {
+                self.0.borrow_mut().push(text.to_owned());
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.csv");
+        let good: String = (0..400).map(|n| format!("{n},w,{},4096\n", n * 37 % 64 * 4096)).collect();
+        std::fs::write(&file, good + "401,w,here,4096\n").unwrap();
+        let pattern = format!("trace:file={}", file.display());
+        let words = |policies: &[&str]| -> Vec<String> {
+            let options = ["--segment-blocks", "4", "--format", "csv:time=1:us,op=2,offset=3:B,length=4:B"];
+            let words = [&["clean"], policies, &options, &["--pattern", &pattern]].concat();
+            words.into_iter().map(str::to_owned).collect()
+        };
+        let rejected = |caller: Noting| {
+            caller.0.into_inner().iter().filter(|note| note.contains("rejected: 1 x the offset")).count()
+        };
+        let caller = Noting::default();
+        clean(&words(&["greedy", "cost-benefit"]), &caller).unwrap();
+        assert_eq!(rejected(caller), 1);
+        let caller = Noting::default();
+        let none: MakePolicy<'_> = &|_| Err("there is no policy".to_owned());
+        let problem = clean_with(&words(&["greedy"]), "own", none, &caller).unwrap_err();
+        assert!(problem.text.contains("there is no policy"), "{}", problem.text);
+        assert_eq!(rejected(caller), 1);
     }
 
     /// Requests of the caller are the trace of each command that reads one, whatever the words call it.

@@ -10,7 +10,6 @@ use seekless_lab::cleaning::{BINS, MakePolicy, Prepared, Simulation, distributio
 use serde_json::json;
 
 use super::caller::{Caller, Step, Terminal};
-use super::traces::describe;
 use super::{Done, Failure, WRONG_USAGE, output};
 
 /// Simulate how a log is cleaned, and compare policies
@@ -112,17 +111,12 @@ pub(super) fn run(args: &Args) -> Done {
         return Ok(0);
     }
     let mut results = Vec::new();
-    let mut is_described = false;
+    let mut first = FirstImport::default();
     for prepared in args.prepare()? {
         let terminal = Terminal::new(output::progress(0, "writes"), None);
         let result = args.simulate(&prepared, &terminal);
         terminal.clear();
-        // Every policy reads the same trace.
-        if let Some(import) = prepared.import()
-            && !std::mem::replace(&mut is_described, true)
-        {
-            describe(import);
-        }
+        first.describe(&prepared, &terminal);
         let (setup, outcome) = result?;
         match args.json {
             // At once, because the next may take long.
@@ -134,6 +128,21 @@ pub(super) fn run(args: &Args) -> Done {
         output::print(&to_text(&results, args.histogram))?;
     }
     Ok(0)
+}
+
+/// Reports once how the trace was read: every policy reads the same.
+#[derive(Default)]
+pub(super) struct FirstImport {
+    is_described: bool,
+}
+
+impl FirstImport {
+    /// Reports it of the first that has read one, whether or not its simulation succeeded.
+    pub(super) fn describe(&mut self, prepared: &Prepared, caller: &dyn Caller) {
+        let Some(import) = prepared.import().filter(|_| !self.is_described) else { return };
+        import.to_text().lines().for_each(|line| caller.note(line));
+        self.is_described = true;
+    }
 }
 
 impl Args {
