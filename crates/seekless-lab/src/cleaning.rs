@@ -35,7 +35,7 @@ pub struct Simulation {
     pub target_segments: u32,
     /// If above 0, passes begin at this share of garbage, in per cent, and space is not limited.
     pub garbage_percent: f64,
-    /// Writes before and while it is measured, in multiples of the data.
+    /// Writes before and while it is measured, in multiples of the data. A trace is divided in this proportion.
     pub warm_up: f64,
     pub writes: f64,
 }

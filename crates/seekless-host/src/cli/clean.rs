@@ -80,11 +80,12 @@ pub(super) struct Args {
     )]
     garbage: f64,
 
-    /// Writes before anything is counted, in multiples of the data
+    /// Writes before anything is counted, in multiples of the data; with a trace, see --writes
     #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE")]
     warm_up: f64,
 
-    /// Writes that are counted, in multiples of the data
+    /// Writes that are counted, in multiples of the data. A trace has as many as it has, and counts from the share
+    /// WARM_UP / (WARM_UP + WRITES) of it on: `--warm-up 1 --writes 3` leaves out the first quarter
     #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE")]
     writes: f64,
 

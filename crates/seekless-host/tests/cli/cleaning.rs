@@ -88,6 +88,13 @@ fn traces_are_described() {
     let one = run(&["--pattern", "trace:file=a.csv", "--format", columns]);
     assert_eq!(one.code, 0, "{}", one.err);
     assert_eq!(one.err.matches("rejected: 1 x the offset is not a number, first line 401").count(), 1, "{}", one.err);
+    // A trace has its own length: the options say which part of it is counted, and their help says so.
+    let part = run(&["--pattern", "trace:file=a.csv", "--format", columns, "--warm-up", "1", "--writes", "3"]);
+    let part: Value = serde_json::from_str(part.out.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&part["warm_up_blocks"], &part["metrics"]["user_blocks"]), (&100.into(), &300.0.into()), "{part}");
+    let help = scratch.run(&["clean", "--help"]).out;
+    let help: Vec<&str> = help.split_whitespace().collect();
+    assert!(help.join(" ").contains("in multiples of the data; with a trace, see --writes"), "{help:?}");
     let pattern = format!("trace:file=a.csv,format=\"{columns}\"");
     let other = run(&["--pattern", &pattern]);
     assert_eq!((other.code, other.out), (0, one.out), "{}", other.err);
