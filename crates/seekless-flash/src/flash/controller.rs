@@ -39,7 +39,10 @@ pub(super) struct Counts {
     pub(super) sectors_written: u64,
     pub(super) flushes: u64,
     pub(super) discards: u64,
+    /// Units that reads asked for: in the buffer, on flash, or in neither of them.
+    pub(super) units_read: u64,
     pub(super) buffer_hits: u64,
+    pub(super) units_unwritten: u64,
     pub(super) buffer_wait_ns: u64,
     /// Units that the host's writes programmed.
     pub(super) units_written: u64,
@@ -134,15 +137,18 @@ impl Controller {
         let ahead = self.read_ahead.continues(&extent, self.front.outstanding() + 1);
         let stripe_units = self.drive.cells.stripe_units();
         let mut done = begin;
-        let mut from_memory = 0;
+        let (mut from_buffer, mut unwritten) = (0, 0);
         let mut run: Option<Run> = None;
         for unit in extent.units() {
-            let place = match self.buffer.serves(begin, unit) {
+            let is_in_buffer = self.buffer.serves(begin, unit);
+            let place = match is_in_buffer {
                 true => None,
                 false => self.mapping.place(unit).map(u64::from),
             };
             match (&mut run, place) {
-                (_, None) => from_memory += 1,
+                // Some of a unit may be in the buffer, and nothing on flash.
+                (_, None) if is_in_buffer || self.buffer.has(unit) => from_buffer += 1,
+                (_, None) => unwritten += 1,
                 // The unit behind the others, in the same stripe.
                 (Some(run), Some(place)) if run.place + run.units == place && !place.is_multiple_of(stripe_units) => {
                     run.units += 1;
@@ -157,8 +163,11 @@ impl Controller {
         if let Some(last) = run {
             done = done.max(self.fetch(now, begin, last, ahead, extent.bytes()));
         }
+        self.counts.units_read += extent.units().len() as u64;
+        self.counts.buffer_hits += from_buffer;
+        self.counts.units_unwritten += unwritten;
+        let from_memory = from_buffer + unwritten;
         if from_memory > 0 {
-            self.counts.buffer_hits += from_memory;
             let bytes = (from_memory * UNIT_BYTES).min(extent.bytes());
             done = done.max(self.front.send(now, begin, bytes));
         }
@@ -315,7 +324,9 @@ impl Controller {
             ("sectors_written", counts.sectors_written),
             ("flushes", counts.flushes),
             ("discards", counts.discards),
+            ("units_read", counts.units_read),
             ("buffer_hits", counts.buffer_hits),
+            ("units_unwritten", counts.units_unwritten),
             ("units_written", counts.units_written),
             ("units_moved", counts.units_moved),
             ("units_padded", counts.units_padded),

@@ -84,7 +84,10 @@ struct Counts {
     sectors_read: u64,
     sectors_written: u64,
     flushes: u64,
+    /// Units that reads asked for: in the buffer, on flash, or in neither of them.
+    units_read: u64,
     buffer_hits: u64,
+    units_unwritten: u64,
     opened: u64,
     closed: u64,
     finished: u64,
@@ -222,12 +225,15 @@ impl ZoneController {
         let ahead = self.read_ahead.continues(&extent, self.front.outstanding() + 1);
         let stripe_units = self.drive.cells.stripe_units();
         let zone_units = self.zones().zone_sectors / UNIT_SECTORS;
-        let (mut done, mut from_memory) = (begin, 0);
+        let (mut done, mut from_buffer, mut unwritten) = (begin, 0, 0);
         let mut run: Option<Run> = None;
         for unit in extent.units() {
             let (zone, within) = ((u64::from(unit) / zone_units) as u32, u64::from(unit) % zone_units);
             match &mut run {
-                _ if !self.on_flash(begin, zone, within) => from_memory += 1,
+                _ if !self.on_flash(begin, zone, within) => match within * UNIT_SECTORS < self.table.written(zone) {
+                    true => from_buffer += 1,
+                    false => unwritten += 1,
+                },
                 // The unit behind the others, in the same stripe.
                 Some(run) if run.first + run.units == within && !within.is_multiple_of(stripe_units) => run.units += 1,
                 _ => {
@@ -240,8 +246,11 @@ impl ZoneController {
         if let Some(last) = run {
             done = done.max(self.fetch(now, begin, last, ahead, extent.bytes()));
         }
+        self.counts.units_read += extent.units().len() as u64;
+        self.counts.buffer_hits += from_buffer;
+        self.counts.units_unwritten += unwritten;
+        let from_memory = from_buffer + unwritten;
         if from_memory > 0 {
-            self.counts.buffer_hits += from_memory;
             done = done.max(self.front.send(now, begin, (from_memory * UNIT_BYTES).min(extent.bytes())));
         }
         self.front.leave(now, done)
@@ -434,7 +443,9 @@ impl ZoneController {
             ("sectors_read", counts.sectors_read),
             ("sectors_written", counts.sectors_written),
             ("flushes", counts.flushes),
+            ("units_read", counts.units_read),
             ("buffer_hits", counts.buffer_hits),
+            ("units_unwritten", counts.units_unwritten),
             ("zones_opened", counts.opened),
             ("zones_closed", counts.closed),
             ("zones_finished", counts.finished),

@@ -11,7 +11,7 @@ use super::{Failure, output};
 /// Words of devices that read nothing below for what was never written to them.
 const MAPPED: &[&str] = &["vld", "zoned", "memory"];
 
-/// A warning where reads of what was never written take no time: a storage in use is not so fast. Flash drives count them.
+/// A warning where reads of what was never written take no time: a storage in use is not so fast. Flash drives count these reads.
 pub(super) fn unwritten_reads(stack: &Stack, outcome: &Outcome) -> Option<String> {
     if let Some(word) = stack.words().iter().find(|word| MAPPED.contains(&word.name())) {
         let name = word.name();
@@ -28,17 +28,17 @@ pub(super) fn unwritten_reads(stack: &Stack, outcome: &Outcome) -> Option<String
     if drive.choice("fill") != "fresh" {
         return None;
     }
-    let (mut reads, mut page_reads) = (0, 0);
-    for (_, counters) in &outcome.counters {
-        let counter = |wanted: &str| counters.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
-        if let (Some(of_drive), Some(pages)) = (counter("reads"), counter("page_reads")) {
-            (reads, page_reads) = (reads + of_drive, page_reads + pages);
-        }
-    }
-    (page_reads < reads / 2).then(|| {
-        let read = counted(page_reads, "page");
-        let reads = counted(reads, "read");
-        format!("{stack} is new: its flash read {read} for {reads}, because most of it was never written; a drive in use is {in_use}")
+    let sum = |wanted: &str| -> u64 {
+        let counters = outcome.counters.iter().flat_map(|(_, counters)| counters);
+        counters.filter(|(name, _)| *name == wanted).map(|(_, value)| *value).sum()
+    };
+    let (units, unwritten) = (sum("units_read"), sum("units_unwritten"));
+    (unwritten > units / 2).then(|| {
+        let units = counted(units, "unit");
+        format!(
+            "{stack} is new: {unwritten} of {units} of 4 KiB that were read had never been written, and are answered \
+             without flash; a drive in use is {in_use}"
+        )
     })
 }
 

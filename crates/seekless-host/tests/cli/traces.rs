@@ -95,11 +95,34 @@ fn replays_compare() {
         let stack = format!("ssd:nvme-a,size=4GiB{fill}");
         scratch.run(&["replay", "hm.csv", "--device", "hm_0", "--map", "wrap", "--on", &stack]).err
     };
-    assert!(flash("").contains("is new: its flash read 0 pages for "), "{}", flash(""));
+    assert!(flash("").contains("is new: ") && flash("").contains(" had never been written"), "{}", flash(""));
     assert!(!flash(",fill=random").contains("is new"), "{}", flash(",fill=random"));
     scratch.write("one.csv", "0,R,4096,4096,0\n");
     let one = out(&scratch, &["replay", "one.csv", "--format", "alibaba", "--on", "disk:cheetah9lp"]);
     assert!(one.starts_with("1 request of") && one.contains(" serves 1 request in "), "{one}");
+}
+
+/// A replay on a new flash drive warns of reads that find nothing, and only of them. Method: reads in order of all that was written,
+/// which the drive reads ahead; and small writes that merge with older data, so that flash reads more pages than were asked for.
+#[test]
+fn only_reads_of_what_was_not_written_are_warned_of() {
+    let scratch = Scratch::new();
+    let row = |op: &str, at: u64, bytes: u64| format!("0,{op},{at},{bytes},0\n");
+    let in_order = |op: &str| (0..512).map(|n| row(op, n << 17, 1 << 17)).collect::<String>();
+    scratch.write("written.csv", in_order("W") + &in_order("R"));
+    let merges: String = (0..512).map(|n| row("W", n << 17, 512)).collect();
+    let elsewhere: String = (0..512).map(|n| row("R", (1 << 30) + (n << 17), 4096)).collect();
+    scratch.write("elsewhere.csv", in_order("W") + &merges + &elsewhere);
+    let replay = |trace: &str| {
+        let ended = scratch.run(&["replay", trace, "--format", "alibaba", "--json", "--on", "ssd:nvme-a,size=4GiB"]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let outcome = json_lines(&ended.out).into_iter().find(|line| line["kind"] == "outcome").unwrap();
+        (ended.err, outcome["outcome"]["counters"].clone())
+    };
+    let (notes, counters) = replay("written.csv");
+    assert!(!notes.contains("is new"), "{notes}{counters}");
+    let (notes, counters) = replay("elsewhere.csv");
+    assert!(notes.contains("is new: 512 of 512 units of 4 KiB"), "{notes}{counters}");
 }
 
 /// Every request of a replay is a row of a file, one file for each stack, whatever the order of answers; the same arguments give

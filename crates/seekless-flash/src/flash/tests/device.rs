@@ -110,6 +110,33 @@ fn flushes_end_while_garbage_is_collected() {
     });
 }
 
+/// Aim: each unit that a read asks for is counted where it was: in the buffer, on flash, or in neither. Method: units of which all,
+/// some and no sectors were written, before and after a flush.
+#[test]
+fn units_are_counted_where_they_are() {
+    let mut drive = small(8 * MIB, 8, 700);
+    drive.buffer.protected = false;
+    run(drive, Fill::Fresh, async |device, _| {
+        let write = |at: u64, bytes: usize| {
+            let bytes = Data::from_slice(&vec![1; bytes]);
+            device.write(Sector(at), bytes, WriteFlags::NONE)
+        };
+        let counts = || ["units_read", "buffer_hits", "units_unwritten"].map(|name| count(&device.counters(), name));
+        write(0, 4096).await.expect("a write");
+        write(8, 512).await.expect("a write");
+        let read = async || device.read(Sector(0), Buf::dirty(16384)).await.expect("a read");
+        read().await;
+        assert_eq!(counts(), [4, 2, 2]);
+        device.flush().await.expect("a flush");
+        read().await;
+        assert_eq!(counts(), [8, 2, 4]);
+    });
+}
+
+fn count(counters: &[(&'static str, u64)], name: &str) -> u64 {
+    counters.iter().find(|(other, _)| *other == name).expect("it is counted").1
+}
+
 /// Aim: a discard of what waits in the buffer leaves nothing of it. Method: write, discard at once, and read in no time; then
 /// the place is written again.
 #[test]
