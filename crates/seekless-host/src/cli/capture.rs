@@ -149,7 +149,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
 }
 
 /// The kernel's number of a block device, or of the loop device that shows a file.
-fn device_number(path: &Path) -> Result<u32, Failure> {
+pub(super) fn device_number(path: &Path) -> Result<u32, Failure> {
     let failed = |error: io::Error| Failure::new(format!("cannot look at {}: {error}", path.display()));
     let file = fs::metadata(path).map_err(failed)?;
     if file.file_type().is_block_device() {
@@ -204,7 +204,7 @@ fn sysfs(device: u32) -> PathBuf {
 }
 
 /// The file that a loop device, or the whole device of a partition, shows.
-fn file_behind(device: u32) -> Option<PathBuf> {
+pub(super) fn file_behind(device: u32) -> Option<PathBuf> {
     let folder = sysfs(device);
     let mut names = ["loop/backing_file", "../loop/backing_file"].into_iter();
     let name = names.find_map(|name| fs::read_to_string(folder.join(name)).ok())?;

@@ -1,7 +1,7 @@
 //! `seekless disk fit`
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::disk::fit::{Effort, FitError, Fitted, fit_drive};
@@ -11,6 +11,7 @@ use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::trace::contents;
 use serde_json::{Value, json};
 
+use super::read_files::files_of;
 use super::sweep::INTERRUPTED;
 use super::{Done, Failure, drives, output, validate};
 use crate::reactor::Signals;
@@ -69,7 +70,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Done {
     let start = drives::read_drive(&args.from)?;
-    let wish = Wish::new(Replace::forced(args.force)).sources(Sources::of(&[&args.trace, Path::new(&args.from)]));
+    let files = [files_of(&args.from), vec![args.trace.clone()]].concat();
+    let wish = Wish::new(Replace::forced(args.force)).sources(Sources::of(&files));
     if let Some(path) = &args.output {
         files::check(path, &wish)?;
     }

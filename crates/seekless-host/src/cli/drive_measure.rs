@@ -7,9 +7,10 @@ use std::rc::Rc;
 use seekless::device::Device;
 use seekless::disk::measure::{MeasureError, Measurement, PLACES_MIN, Plan, measure};
 use seekless::units::{Nanos, human_bytes};
-use seekless_lab::output::{self as files, Replace, Wish};
+use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use serde_json::json;
 
+use super::capture::{device_number, file_behind};
 use super::drive_fit::read_ahead;
 use super::sweep::INTERRUPTED;
 use super::world::World;
@@ -69,7 +70,10 @@ pub(super) fn run(args: &Args) -> Done {
         let problem = format!("--places {}: at least {PLACES_MIN} are needed", args.places);
         return Err(Failure::new(problem).code(WRONG_USAGE));
     }
-    let wish = Wish::new(Replace::forced(args.force));
+    let device = Path::new(&args.device);
+    let behind = device_number(device).ok().and_then(file_behind);
+    let wish = Wish::new(Replace::forced(args.force))
+        .sources(Sources::of(&[Some(device), behind.as_deref()].into_iter().flatten().collect::<Vec<_>>()));
     if let Some(path) = &args.output {
         files::check(path, &wish)?;
     }

@@ -17,6 +17,7 @@ use seekless_lab::trace::contents;
 use serde_json::{Value, json};
 
 use super::plot::{self, Loops};
+use super::read_files::files_of;
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
 /// Look at modelled flash drives, and compare them with measurements of the real ones
@@ -236,8 +237,8 @@ fn known(known: Known) -> &'static str {
 pub(super) fn validate(args: &ValidateArgs) -> Done {
     let model = read_model(&args.drive)?;
     let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
-    let sources: Vec<&Path> = args.file.as_deref().into_iter().collect();
-    let wish = Wish::new(replace).sources(Sources::of(&sources));
+    let files = [files_of(&args.drive), args.file.iter().cloned().collect()].concat();
+    let wish = Wish::new(replace).sources(Sources::of(&files));
     if let Some(path) = &args.svg {
         files::check(path, &wish)?;
     }

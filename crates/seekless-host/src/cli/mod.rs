@@ -55,6 +55,7 @@ mod plot_legend;
 mod plot_replay;
 mod plot_style;
 mod prometheus;
+mod read_files;
 mod replay;
 mod replay_rows;
 mod report;

@@ -14,6 +14,7 @@ use seekless_lab::trace::{self, Import, Trace, time_text};
 use serde_json::json;
 
 use super::caller::{Caller, Terminal};
+use super::read_files::files_of;
 use super::replay_rows::Rows;
 use super::trace::TraceArgs;
 use super::traces::{step, survey_for, unwritten_reads};
@@ -166,12 +167,11 @@ pub(super) fn run(args: &Args) -> Done {
     Err(last)
 }
 
-/// What is read by a replay of these traces on these stacks: drive files as well.
+/// What is read by a replay of these traces on these stacks: stack files and drive files as well.
 pub(super) fn sources(traces: &[PathBuf], stacks: &[String]) -> Sources {
-    // A trace that is not there, or a stack that is none, is refused where it is opened.
+    // A trace that is not there is refused where it is opened.
     let mut files = trace::files(traces).unwrap_or_default();
-    let stacks = stacks.iter().filter_map(|line| Stack::parse(line).ok());
-    files.extend(stacks.flat_map(|stack| stack.drive_files().into_iter().map(PathBuf::from).collect::<Vec<_>>()));
+    files.extend(stacks.iter().flat_map(|line| files_of(line)));
     Sources::of(&files)
 }
 

@@ -14,6 +14,7 @@ use seekless_lab::trace::contents;
 use serde_json::{Value, json};
 
 use super::plot::{self, Panel};
+use super::read_files::files_of;
 use super::{Done, Failure, WRONG_USAGE, drives, list, output};
 
 /// Compare modelled drives with service times that were measured on the real ones
@@ -81,9 +82,10 @@ pub(super) fn run(args: &Args) -> Done {
         let drive = drives::read_drive(&name)?;
         pairs.push((name, drive, Path::new(trace)));
     }
-    let traces: Vec<&Path> = pairs.iter().map(|(_, _, trace)| *trace).collect();
+    let files = pairs.iter().flat_map(|(name, _, trace)| [files_of(name), vec![trace.to_path_buf()]].concat());
+    let files: Vec<PathBuf> = files.collect();
     let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
-    let wish = Wish::new(replace).sources(Sources::of(&traces));
+    let wish = Wish::new(replace).sources(Sources::of(&files));
     if let Some(path) = &args.svg {
         files::check(path, &wish)?;
     }

@@ -82,24 +82,63 @@ fn a_trace_does_not_replace_its_source() {
     assert_eq!(names(&scratch, "."), ["d", "hard", "in.csv", "link"]);
 }
 
-/// What a replay or advice reads is not what it writes: traces, and drive files of a stack.
+/// What a replay or advice reads is not what it writes: traces, drive files of a stack, and stack files.
 #[test]
 fn a_page_does_not_replace_what_it_is_made_of() {
     let scratch = Scratch::new();
     scratch.write("in.csv", trace(20));
     let drive = scratch.good(&["disk", "info", "dec-rz26", "--toml"]);
     scratch.write("my.toml", &drive);
-    let replay = ["replay", "in.csv", "--on", "disk:file=my.toml", "--force"];
-    let advise = ["advise", "in.csv", "--on", "disk:file=my.toml", "--force"];
-    for (command, option) in [(&advise, "-o"), (&replay, "--rows"), (&replay, "--svg")] {
-        for target in ["in.csv", "my.toml"] {
-            let ended = scratch.run(&[&command[..], &[option, target]].concat());
-            assert_eq!(ended.code, 1, "{option} {target}: {}", ended.out);
-            assert!(ended.err.contains("is read by this command"), "{option} {target}: {}", ended.err);
+    scratch.write("s.toml", "stack = \"raid0:n=2 / disk:file=my.toml\"\n");
+    for (command, option) in [("advise", "-o"), ("replay", "--rows"), ("replay", "--svg")] {
+        for (on, target) in [
+            ("disk:file=my.toml", "in.csv"),
+            ("disk:file=my.toml", "my.toml"),
+            ("@s.toml", "my.toml"),
+            ("@s.toml", "s.toml"),
+        ] {
+            let ended = scratch.run(&[command, "in.csv", "--on", on, "--force", option, target]);
+            assert_eq!(ended.code, 1, "{command} --on {on} {option} {target}: {}", ended.out);
+            assert!(ended.err.contains("is read by this command"), "{on} {option} {target}: {}", ended.err);
         }
     }
     assert_eq!(std::fs::read_to_string(scratch.path("in.csv")).unwrap(), trace(20));
     assert_eq!(std::fs::read_to_string(scratch.path("my.toml")).unwrap(), drive);
+    assert!(std::fs::read_to_string(scratch.path("s.toml")).unwrap().starts_with("stack = "));
+}
+
+/// A drive that is compared, fitted or measured is not what is written. Method: it is named in each way that there is.
+#[test]
+fn a_drive_is_not_replaced_by_what_is_found_of_it() {
+    let scratch = Scratch::new();
+    scratch.write("t", "R Hit 0 8 5000 0\nR Hit 4096 8 5000 0\n");
+    let drive = scratch.good(&["disk", "info", "dec-rz26", "--toml"]);
+    scratch.write("my.toml", &drive);
+    scratch.write("s.toml", "stack = \"disk:file=my.toml\"\n");
+    scratch.write("flash.toml", "stack = \"ssd:nvme-a\"\n");
+    scratch.write("image", vec![7; 1 << 20]);
+    let all =
+        || ["t", "my.toml", "s.toml", "flash.toml", "image"].map(|name| std::fs::read(scratch.path(name)).unwrap());
+    let before = all();
+    for arguments in [
+        &["disk", "validate", "my.toml", "t", "--svg", "my.toml"][..],
+        &["disk", "validate", "./my.toml", "t", "--svg", "my.toml"],
+        &["disk", "validate", "disk:file=my.toml", "t", "--svg", "my.toml"],
+        &["disk", "validate", "@s.toml", "t", "--svg", "my.toml"],
+        &["disk", "validate", "@s.toml", "t", "--svg", "s.toml"],
+        &["disk", "validate", "my.toml", "t", "--svg", "t"],
+        &["disk", "fit", "t", "--from", "my.toml", "-o", "my.toml"],
+        &["disk", "fit", "t", "--from", "disk:file=my.toml", "-o", "my.toml"],
+        &["disk", "fit", "t", "--from", "@s.toml", "-o", "s.toml"],
+        &["disk", "fit", "t", "--from", "my.toml", "-o", "t"],
+        &["disk", "measure", "image", "-o", "image"],
+        &["flash", "validate", "@flash.toml", "--svg", "flash.toml"],
+    ] {
+        let ended = scratch.run(&[arguments, &["--force"]].concat());
+        assert_eq!(ended.code, 1, "{arguments:?}: {}{}", ended.out, ended.err);
+        assert!(ended.err.contains("is read by this command"), "{arguments:?}: {}", ended.err);
+        assert!(all() == before, "{arguments:?} has changed a file");
+    }
 }
 
 /// Aim: a page is replaced by the command that made it, and by no other without --force. Method: advice where a report is, and the other way
