@@ -47,11 +47,17 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Done {
     let stack = read_volume(&args.stack, "make")?;
     if stack.is_volatile() {
-        let problem = "this would be lost at once: a file system in memory is created when it is mounted";
-        let hint = format!(
-            "mount creates it automatically: mkdir -p mnt && seekless mount {} mnt",
-            quoted(&stack.to_string())
-        );
+        let line = quoted(&stack.to_string());
+        let (problem, hint) = match stack.is() {
+            Interface::FileSystem => (
+                "this would be lost at once: a file system in memory is created when it is mounted",
+                format!("mount creates it automatically: mkdir -p mnt && seekless mount {line} mnt"),
+            ),
+            Interface::Device => (
+                "this would be lost at once: a device in memory is created when it is exported",
+                format!("export creates it automatically: seekless export {line}"),
+            ),
+        };
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
     if let Some(failure) = forgotten(&stack) {

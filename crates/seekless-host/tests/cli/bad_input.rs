@@ -62,6 +62,12 @@ fn bad_stack_lines_are_pointed_at() {
                  automatically: mkdir -p mnt && seekless mount 'lfs / memory:64MiB' mnt",
             ),
             (
+                &["mkfs", "vld / memory:64MiB"],
+                2,
+                "seekless: this would be lost at once: a device in memory is created when it is exported\nexport creates it \
+                 automatically: seekless export 'vld / memory:64MiB'",
+            ),
+            (
                 &["info", "@missing.toml"],
                 2,
                 "seekless: cannot read the stack file missing.toml: No such file or directory (os error 2)",

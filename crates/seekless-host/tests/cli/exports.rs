@@ -12,6 +12,21 @@ use serde_json::Value;
 
 use super::*;
 
+/// The command that mkfs names for a device in memory exports it, for each word of such devices.
+#[test]
+fn devices_in_memory_are_made_by_their_export() {
+    for line in ["vld / memory:64MiB", "raid1:n=2 / memory:64MiB"] {
+        let scratch = Scratch::new();
+        let refused = scratch.run(&["mkfs", line]);
+        let hint = format!("seekless export '{line}'");
+        assert!(refused.code == 2 && refused.err.trim_end().ends_with(&hint), "{}", refused.err);
+        let exported = Exported { uri: String::new(), scratch };
+        let arguments = ["export", line, "--socket", "s", "--pid-file", "pid", "--log-file", "log"];
+        let started = exported.scratch.run(&arguments);
+        assert_eq!(started.code, 0, "{}", started.err);
+    }
+}
+
 /// An export with a daemon, which ends with it.
 struct Exported {
     scratch: Scratch,
