@@ -161,7 +161,7 @@ pub(super) fn run(args: &Args) -> Done {
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
     let every = vec![true; plan.points.len()];
     let simulated = vec![false; plan.points.len()];
-    let wanted = Wanted::new(&plan, &every, &simulated, &results, usize::from(rounds));
+    let wanted = Wanted::new(&plan, &every, &simulated, |point| results.rounds(point), usize::from(rounds));
     let (all, to_do) = (wanted.all, wanted.left());
     if to_do < all {
         output::note(&format!("{} of {all} points are already measured", all - to_do));

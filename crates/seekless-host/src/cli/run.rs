@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use seekless::stack::{Stack, nearest, quoted_path};
-use seekless_lab::experiment::{Costs, Experiment, Plan, Results, Row, Shard, Stop, has_costs, read_costs};
+use seekless_lab::experiment::{Costs, Experiment, Plan, Point, Results, Row, Shard, Stop, has_costs, read_costs};
 
 use super::caller::{Caller, Terminal, waits};
 use super::conclude::{self, Origin, Show, this_program};
@@ -257,7 +257,7 @@ impl Prepared {
     }
 
     pub(super) fn wanted(&self, results: &Results) -> Wanted {
-        Wanted::new(&self.plan, &self.mine, &self.simulated, results, self.rounds)
+        Wanted::new(&self.plan, &self.mine, &self.simulated, |point| results.rounds(point), self.rounds)
     }
 
     /// Measures what is not in `results` yet, with as many threads as there are jobs. `before` is how many points this run
@@ -295,13 +295,14 @@ impl Prepared {
     /// this folder of results has already.
     fn estimate(&self, wanted: &Wanted) -> Result<Option<String>, Failure> {
         const SHORT: Duration = Duration::from_secs(60);
-        let costs = if self.costs.is_empty() { costs_in(&self.folder)? } else { self.costs.clone() };
-        if costs.is_empty() {
-            return Ok(None);
-        }
-        let times = Times::of(&self.plan, &costs, wanted.simulated(), wanted.real(), self.jobs);
+        let times = self.times(wanted)?.filter(|times| times.elapsed >= SHORT);
         let left = wanted.left();
-        Ok((times.elapsed >= SHORT).then(|| format!("{left} points to measure, {times}, judging by earlier runs")))
+        Ok(times.map(|times| format!("{left} points to measure, {times}, judging by earlier runs")))
+    }
+
+    fn times(&self, wanted: &Wanted) -> Result<Option<Times>, Failure> {
+        let costs = if self.costs.is_empty() { costs_in(&self.folder)? } else { self.costs.clone() };
+        Ok((!costs.is_empty()).then(|| Times::of(&self.plan, &costs, wanted.simulated(), wanted.real(), self.jobs)))
     }
 
     /// Where its results come from, when they begin now.
@@ -376,26 +377,30 @@ fn print_shard(args: &Args, experiment: &Experiment, shard: Shard, rows: &[Row],
 }
 
 fn dry_run(prepared: &Prepared) -> Done {
-    let Prepared { plan, mine, costs, simulated: is_simulated, jobs, .. } = prepared;
-    let jobs = *jobs;
+    let Prepared { plan, mine, simulated, folder, rounds, .. } = prepared;
     let mut text = String::new();
-    let is_mine = |point: &usize| mine[*point];
-    let points = || (0..plan.points.len()).filter(is_mine);
-    for index in points() {
+    let mut count = 0;
+    for index in (0..plan.points.len()).filter(|&index| mine[index]) {
+        count += 1;
         let on = match plan.points[index].on.as_str() {
             "" => "nothing",
             on => on,
         };
         text += &format!("{}: {on}\n", plan.name_of(index));
     }
-    let count = points().count();
     text += &match count == plan.points.len() {
         true => format!("{count} points for {} places\n", plan.places.len()),
         false => format!("{count} of {} points for {} places\n", plan.points.len(), plan.places.len()),
     };
-    if !costs.is_empty() {
-        let (simulated, real) = points().partition::<Vec<usize>, _>(|&point| is_simulated[point]);
-        text += &format!("{}\n", Times::of(plan, costs, simulated, real, jobs));
+    let done = Results::rounds_in(folder)?;
+    let rounds_of = |point: &Point| done.get(&point.key).copied().unwrap_or(0);
+    let wanted = Wanted::new(plan, mine, simulated, rounds_of, *rounds);
+    let (all, left) = (wanted.all, wanted.left());
+    if left < all {
+        text += &format!("{} of {all} are already measured\n", all - left);
+    }
+    if let Some(times) = prepared.times(&wanted)?.filter(|_| left > 0) {
+        text += &format!("{times}\n");
     }
     output::print(&text)?;
     Ok(0)

@@ -57,7 +57,14 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// Those of the plan's points that are `mine` and have not been measured in all rounds.
-    pub(super) fn new(plan: &Plan, mine: &[bool], simulated: &[bool], results: &Results, rounds: usize) -> Wanted {
+    /// `done` is how often a point has been.
+    pub(super) fn new(
+        plan: &Plan,
+        mine: &[bool],
+        simulated: &[bool],
+        done: impl Fn(&Point) -> usize,
+        rounds: usize,
+    ) -> Wanted {
         let mut wanted = Wanted { simulated: Vec::new(), real: Vec::new(), all: 0 };
         for round in 0..rounds {
             for (index, point) in plan.points.iter().enumerate().filter(|&(index, _)| mine[index]) {
@@ -67,7 +74,7 @@ impl Wanted {
                     continue;
                 }
                 wanted.all += 1;
-                if results.rounds(point) <= round {
+                if done(point) <= round {
                     let list = if is_simulated { &mut wanted.simulated } else { &mut wanted.real };
                     list.push(Job { point: index, round });
                 }

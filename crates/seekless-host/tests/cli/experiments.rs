@@ -311,6 +311,33 @@ fn a_signal_ends_a_sweep_at_once() {
     }
 }
 
+/// A dry run predicts what the run would take: points in real time once for each round, and what is measured already not at all.
+#[test]
+fn a_dry_run_predicts_every_round_that_is_left() {
+    let scratch = Scratch::new();
+    scratch.make_directory("lower");
+    scratch.make_directory("few");
+    let text = "title = 't'\nworkload = { kind = 'attributes', files = 5 }\n\
+                contestant = [{ name = 'a', on = 'wrap / memfs' }, { name = 'b', on = 'zstd / memfs' }]\n";
+    scratch.write("few/experiment.toml", text);
+    scratch.make_directory("costs");
+    scratch.write("costs/seconds.jsonl", "{\"place\":\"a\",\"seconds\":600.0}\n");
+    let run = |more: &[&str]| {
+        let words = ["run", "few", "--over", "hostdir:lower", "--out", "out", "--costs", "costs"];
+        scratch.run(&[&words[..], more].concat())
+    };
+    let last = |more: &[&str]| run(&[more, &["--dry-run"]].concat()).out.trim_end().lines().last().map(str::to_owned);
+    let of = |time: &str| Some(format!("about {time} of processor time, {time} with --jobs 1"));
+    assert_eq!(last(&["--jobs", "1"]), of("20 minutes"));
+    assert_eq!(last(&["--jobs", "1", "--rounds", "3"]), of("60 minutes"));
+    assert!(!scratch.path("out").exists(), "it writes nothing");
+    let measured = run(&["--rounds", "2", "--jobs", "1"]);
+    assert_eq!(measured.code, 0, "{}", measured.err);
+    assert!(measured.err.contains("4 points to measure, about 40 minutes of"), "{}", measured.err);
+    assert_eq!(last(&["--jobs", "1", "--rounds", "3"]), of("20 minutes"));
+    assert_eq!(last(&["--rounds", "2"]).as_deref(), Some("4 of 4 are already measured"));
+}
+
 /// An experiment in shards, merged, leaves the files that one run leaves. Method: three processes, one of them killed and not
 /// run again, then run again; a folder of another program; real time.
 #[test]

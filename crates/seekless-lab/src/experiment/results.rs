@@ -262,6 +262,19 @@ impl Results {
         Ok((there, foreign))
     }
 
+    /// How often points have been measured into a folder that may not be there, by their keys. Nothing is written.
+    ///
+    /// # Errors
+    /// When it holds something else.
+    pub fn rounds_in(folder: &Path) -> Result<BTreeMap<String, usize>, ResultsError> {
+        match Results::are_in(folder) {
+            true => {
+                Ok(journal::read(&folder.join(POINTS))?.into_iter().map(|(key, it)| (key, it.rounds.len())).collect())
+            }
+            false => Ok(BTreeMap::new()),
+        }
+    }
+
     /// Stores how long a point took, by its place in words.
     ///
     /// # Errors
