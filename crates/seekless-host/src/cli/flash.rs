@@ -444,11 +444,12 @@ fn with_options(drive: &str, model: &Model, options: &[String]) -> String {
         Model::Ssd(_) => "ssd:",
         Model::Zns(_) => "zns:",
     };
-    let base = if drive.starts_with(word) { drive.to_owned() } else { format!("{word}{drive}") };
+    let given = drive.strip_prefix(word).unwrap_or(drive);
     let key = |option: &str| option.split_once('=').map(|(key, _)| key.trim().to_owned());
     let is_new =
         |given: &&str| key(given).is_none_or(|given| options.iter().all(|one| key(one).as_ref() != Some(&given)));
-    base.split(',').filter(is_new).map(str::to_owned).chain(options.iter().cloned()).collect::<Vec<_>>().join(",")
+    let kept = given.split(',').filter(is_new).map(str::to_owned);
+    format!("{word}{}", kept.chain(options.iter().cloned()).collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]
@@ -464,5 +465,10 @@ mod tests {
         assert_eq!(line, "ssd:nvme-a,program=612us,erase=3ms");
         assert_eq!(with_options(&line, &model, &["program=5us".to_owned()]), "ssd:nvme-a,erase=3ms,program=5us");
         assert_eq!(with_options("ssd:nvme-a,size=8GiB", &model, &options[1..]), "ssd:nvme-a,size=8GiB,erase=3ms");
+        // The name of a drive may be left out; then a figure is the first.
+        let line = with_options("ssd:program=700us,dies=64", &model, &options);
+        assert_eq!(line, "ssd:dies=64,program=612us,erase=3ms");
+        assert_eq!(with_options("ssd:program=700us", &model, &options), "ssd:program=612us,erase=3ms");
+        Stack::parse(&line).unwrap();
     }
 }
