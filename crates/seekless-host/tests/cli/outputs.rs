@@ -252,6 +252,15 @@ fn pages_replace_their_own_kind() {
     let refused = scratch.run(&["report", "r", "--force", "-o", "r/rows.jsonl"]);
     assert!(refused.err.contains("is read by this command"), "{}", refused.err);
     assert_eq!(scratch.run(&["report", "r", "-o", "p.html"]).code, 0, "the results are what they were");
+    // The name of an experiment begins the names of its pictures, and leads to no other folder.
+    let resolved = std::fs::read_to_string(scratch.path("r/resolved.toml")).unwrap();
+    let named = resolved.lines().find(|line| line.starts_with("name = ")).unwrap();
+    for name in ["../outside", "/tmp/outside", "a/b", "..", ".", "", "a\\u0000b"] {
+        scratch.write("r/resolved.toml", resolved.replace(named, &format!("name = \"{name}\"")));
+        let refused = scratch.run(&["report", "r", "-o", "p.html", "--svg", "pictures", "--force"]);
+        assert!(refused.code == 1 && refused.err.contains("experiment's name"), "{name}: {}", refused.err);
+    }
+    assert!(!scratch.path("outside-n.svg").exists() && !scratch.path("pictures").exists());
 }
 
 /// Results go into a folder of their own: where files of these names are something else, they stay.

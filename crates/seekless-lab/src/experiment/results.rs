@@ -519,6 +519,10 @@ impl Stored {
         let (path, text) = read(RESOLVED)?;
         let resolved: Resolved = toml::from_str(&text).map_err(|error| wrong(&path, error.to_string()))?;
         resolved.experiment.check().map_err(|problem| wrong(&path, problem))?;
+        if !is_file_name(&resolved.name) {
+            let problem = "the experiment's name is not that of a folder: it becomes part of the names of files";
+            return Err(wrong(&path, problem.to_owned()));
+        }
         let description_text = text;
         let (path, text) = read(ROWS)?;
         let mut rows = Vec::new();
@@ -531,6 +535,11 @@ impl Stored {
         let Resolved { name, experiment: description, published, .. } = resolved;
         Ok(Stored { name, description, published, rows, provenance, text: description_text, answer: None })
     }
+}
+
+/// Whether the folder of an experiment can have this name.
+fn is_file_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
 /// Rows as a table: a column for each dimension and each metric.
