@@ -7,7 +7,7 @@ use seekless::layer::codecs::{Hardness, Key};
 use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::{Done, Failure, output};
-use crate::leaves::read_passphrase;
+use crate::leaves::{read_key, read_passphrase};
 
 /// Make a key for `encrypt`
 ///
@@ -54,7 +54,8 @@ pub(super) fn run(args: &Args) -> Done {
                 None => Err("it is protected by a passphrase; name its file with --from-passphrase FILE".to_owned()),
             };
             let wrong = |problem| Failure::new(format!("{}: {problem}", path.display()));
-            Key::from_file(&read(path)?, asked).map_err(wrong)?
+            let bytes = read_key(path).map_err(|error| cannot_read(path, &error))?;
+            Key::from_file(&bytes, asked).map_err(wrong)?
         }
     };
     let text = match &args.passphrase {
@@ -72,10 +73,6 @@ pub(super) fn run(args: &Args) -> Done {
         format!("{} has been created. Data encrypted with it is lost without it: keep a copy.", args.file.display());
     output::print(&made).map_err(|failure| Failure::new(format!("{made}\n{}", failure.text)))?;
     Ok(0)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| cannot_read(path, &error))
 }
 
 fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {

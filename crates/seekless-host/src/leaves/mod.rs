@@ -11,7 +11,7 @@ mod users;
 pub(crate) use file::REMOVED;
 pub use file::{DirectIo, FileDevice, FileError, FileOptions};
 pub use hostdir::{HostDir, HostDirError, HostDirOptions};
-pub use passphrase::read_passphrase;
+pub use passphrase::{read_key, read_passphrase};
 pub use stack::{HostLeaves, OpenedLeaves};
 pub(crate) use users::MountMark;
 pub use users::Users;

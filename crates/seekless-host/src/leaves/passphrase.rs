@@ -1,4 +1,5 @@
-//! A passphrase from a file, or from a terminal in place of one, such as `/dev/stdin`: that shows a prompt, and not what is typed.
+//! Keys and passphrases from files, which have a limit; a passphrase also from a terminal in place of a file, such as `/dev/stdin`: that
+//! shows a prompt, and not what is typed.
 //!
 //! On a terminal it is one line. Its mode is restored when the line ends and when Control-C ends it, so that is read here as a key
 //! and not left to a signal.
@@ -25,12 +26,7 @@ pub fn read_passphrase(path: &Path, what: &str, is_new: bool) -> io::Result<Vec<
     let noctty = rustix::fs::OFlags::NOCTTY.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(noctty).open(path)?;
     if !termios::isatty(&file) {
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        return match bytes.len() as u64 > FILE_BYTES_MAX {
-            true => Err(io::Error::other(format!("it exceeds {FILE_BYTES_MAX} bytes"))),
-            false => Ok(bytes),
-        };
+        return contents(file);
     }
     // Without the right to write to it, it has no prompt.
     let shown = OpenOptions::new().write(true).custom_flags(noctty).open(path).ok();
@@ -40,6 +36,23 @@ pub fn read_passphrase(path: &Path, what: &str, is_new: bool) -> io::Result<Vec<
         return Err(io::Error::other("the two passphrases differ"));
     }
     Ok(first)
+}
+
+/// Reads the file of a key.
+///
+/// # Errors
+/// When it cannot be read, or is too long to be one.
+pub fn read_key(path: &Path) -> io::Result<Vec<u8>> {
+    contents(File::open(path)?)
+}
+
+fn contents(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > FILE_BYTES_MAX {
+        true => Err(io::Error::other(format!("it exceeds {FILE_BYTES_MAX} bytes"))),
+        false => Ok(bytes),
+    }
 }
 
 /// A terminal that does not show what is typed, as long as this lives.
@@ -153,8 +166,10 @@ mod tests {
     /// A device without an end is refused, and does not fill the memory.
     #[test]
     fn a_file_has_a_limit() {
-        let error = read_passphrase(Path::new("/dev/zero"), "a key", false).unwrap_err();
-        assert_eq!(error.to_string(), "it exceeds 1048576 bytes");
+        let zeroes = Path::new("/dev/zero");
+        for read in [read_passphrase(zeroes, "a key", false), read_key(zeroes)] {
+            assert_eq!(read.unwrap_err().to_string(), "it exceeds 1048576 bytes");
+        }
     }
 
     /// A terminal shows the prompt and nothing that is typed, keys that correct act as usual, and its mode is what it was, also after Control-C.

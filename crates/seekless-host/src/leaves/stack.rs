@@ -16,7 +16,7 @@ use seekless::stack::{BuildError, LeafOpener, Purpose, Sharing, Word, quoted_pat
 use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
-use super::passphrase::read_passphrase;
+use super::passphrase::{read_key, read_passphrase};
 use super::users::{self, MountMark, Users};
 use super::{DirectIo, FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, in_use, signature};
 use crate::reactor::Reactor;
@@ -372,7 +372,7 @@ impl LeafOpener for HostLeaves {
     async fn secret(&self, word: &Word, path: &str) -> Result<Vec<u8>, BuildError> {
         let read = match word.text("passphrase") == Some(path) {
             true => read_passphrase(Path::new(path), word.text("key").unwrap_or("the key"), false),
-            false => std::fs::read(path),
+            false => read_key(Path::new(path)),
         };
         read.map_err(|error| BuildError::other(format!("cannot read {path}: {error}")))
     }

@@ -203,6 +203,12 @@ fn stores_that_will_not_do_are_named() {
                  hostdir:PATH\n  lfs / file:d\n        ^^^^^^",
             ),
             (
+                &["fsck", "encrypt:/dev/zero / hostdir:d"],
+                8,
+                "seekless: cannot read /dev/zero: it exceeds 1048576 bytes\n  encrypt:/dev/zero / hostdir:d\n  ^^^^^^^^^^^^^^^^^",
+            ),
+            (&["key", "k", "--from", "/dev/zero"], 1, "seekless: cannot read /dev/zero: it exceeds 1048576 bytes"),
+            (
                 &["info", "lfs / file:/dev/null"],
                 1,
                 "seekless: /dev/null is a character device; a store is a regular file or a block device\n  lfs / \

@@ -508,6 +508,7 @@ fn what_cannot_be_fitted_or_measured_is_refused() {
         (&["fit", "right", "--from", "hp97560-wa99"], 1, "was it measured on another drive?"),
         (&["fit", "right", "--from", "dec-rz62"], 2, "dec-rz26"),
         (&["fit", "right", "--from", "dec-rz26", "--name", "No Name"], 2, "lower case"),
+        (&["fit", "/dev/zero", "--from", "dec-rz26"], 1, "cannot read /dev/zero: it exceeds 256 MiB"),
         (&["measure", "image"], 1, "no rotation"),
         (&["measure", "missing"], 1, "missing"),
         (&["measure", "nbd+unix:///?socket=missing"], 1, "cannot connect"),

@@ -235,14 +235,20 @@ impl Input {
     }
 }
 
+/// Limit of what is read as a whole: some millions of lines.
+const CONTENTS_BYTES_MAX: u64 = 256 << 20;
+
 /// All decompressed bytes of a file, or of standard input for `-`: for small traces that must be read as a whole.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or has more than 256 MiB: a device has no end, and a small compressed file may become any size.
 pub fn contents(path: &Path) -> Result<Vec<u8>, TraceError> {
     let mut input = Input::open(path)?;
     let mut bytes = Vec::new();
-    match input.read.read_to_end(&mut bytes) {
+    match (&mut input.read).take(CONTENTS_BYTES_MAX + 1).read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() as u64 > CONTENTS_BYTES_MAX => {
+            Err(TraceError::TooLong { name: input.name, bytes_max: CONTENTS_BYTES_MAX })
+        }
         Ok(_) => Ok(bytes),
         Err(cause) => Err(input.failed(cause)),
     }

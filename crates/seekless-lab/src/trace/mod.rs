@@ -84,7 +84,7 @@ pub use summary::{DeviceSummary, OpSummary, Summary};
 pub use tally::Tally;
 pub use write::{TraceWriter, Written};
 
-use seekless::units::Nanos;
+use seekless::units::{Nanos, human_bytes};
 
 use beginning::Beginning;
 use complete::Matcher;
@@ -113,6 +113,8 @@ pub enum TraceError {
          say how it is read: {command}\na command that reads a trace twice needs the decompressed file"
     )]
     Packed { name: String, how: &'static str, command: String },
+    #[error("cannot read {name}: it exceeds {}, decompressed", human_bytes(*bytes_max))]
+    TooLong { name: String, bytes_max: u64 },
     #[error("cannot tell the format of {name}: {problem}")]
     Format { name: String, problem: String },
     /// Another reader of the same trace has the reason.
