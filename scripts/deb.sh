@@ -18,7 +18,8 @@ package=$root/package
 
 scripts/install.sh "$package/usr" >/dev/null
 install -d "$package/usr/sbin"
-for name in mount.seekless mkfs.seekless fsck.seekless; do
+# The types that the kernel's table of mounts has are those of a remount.
+for name in mount.seekless mount.fuse.seekless mount.fuseblk.seekless mkfs.seekless fsck.seekless; do
     ln -s ../bin/seekless "$package/usr/sbin/$name"
 done
 install -D -m 644 scripts/seekless@.service "$package/usr/lib/systemd/system/seekless@.service"

@@ -1,7 +1,8 @@
 //! Other names and syntaxes of the program, translated to ours.
 //!
 //! * `mount -t seekless SRC DIR` runs `/sbin/mount.seekless SRC DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`;
-//! * `mount -t fuse.seekless SRC DIR` runs `seekless SRC DIR -o OPTIONS` (mount.fuse(8));
+//! * `mount -o remount,OPTIONS DIR` runs `/sbin/mount.fuse.seekless` or, where root has mounted a block device, `/sbin/mount.fuseblk.seekless`;
+//! * `mount -t fuse.seekless SRC DIR`, and the remount where that is missing, run `seekless SRC DIR -o OPTIONS` (mount.fuse(8));
 //! * `mkfs -t seekless` and `fsck -t seekless` run `mkfs.seekless` and `fsck.seekless`.
 
 use std::ffi::{OsStr, OsString};
@@ -11,7 +12,7 @@ use std::path::Path;
 pub(super) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name()).and_then(OsStr::to_str);
     match name {
-        Some("mount.seekless" | "mount.fuse.seekless") => as_mount(&arguments[1..]),
+        Some("mount.seekless" | "mount.fuse.seekless" | "mount.fuseblk.seekless") => as_mount(&arguments[1..]),
         Some("mkfs.seekless") => with_command("mkfs", &arguments),
         Some("fsck.seekless") => with_command("fsck", &arguments),
         _ if arguments.len() > 2 && arguments.get(1).is_some_and(|first| is_stack(first)) => as_mount(&arguments[1..]),
@@ -111,6 +112,10 @@ mod tests {
         let ours = ["seekless", "mount", "data", "/mnt", "-o", "remount,ro"];
         assert_eq!(translated(&["seekless", "data", "/mnt", "-o", "remount,ro"]), ours);
         assert_eq!(translated(&ours), ours);
+        for helper in ["mount.fuse.seekless", "/sbin/mount.fuseblk.seekless"] {
+            let remount = translated(&[helper, "data", "/mnt", "-o", "remount,ro", "-t", "fuseblk.seekless"]);
+            assert_eq!(remount, ours, "{helper}");
+        }
         assert_eq!(translated(&["seekless"]), ["seekless"]);
         assert_eq!(translated(&[]), [""; 0]);
         assert_eq!(translated(&["mount.seekless", "x", "y", "-Z", "-o"]), ["seekless", "mount", "x", "y", "-Z"]);
