@@ -68,6 +68,9 @@ pub(super) fn blocks(page: &str) -> Result<Vec<Block>, String> {
                         _ => return Err(format!("line {}: `{word}` behind `sh` means nothing", number + 1)),
                     }
                 }
+                if block.text.contains("seekless mount ") && !block.mounts && block.not_run.is_none() {
+                    return Err(format!("line {}: a block that mounts begins with ```sh fuse", number + 1));
+                }
                 blocks.push(block);
                 is_right_behind = true;
             }
@@ -254,9 +257,13 @@ fn wrong_pages_are_noticed() {
             line: 4, text: "echo a\necho b\n".into(), mounts: false, not_run: None, output: Some("a\n…\n".into())
         };
     assert_eq!((found.len(), &found[0], found[1].not_run.as_deref()), (2, &first, Some("long")));
-    for wrong in
-        ["```sh no-run=laziness\n```\n", "```sh quickly\n```\n", "```console\n$ x\n```\n", "```text output\n```\n"]
-    {
+    for wrong in [
+        "```sh no-run=laziness\n```\n",
+        "```sh quickly\n```\n",
+        "```console\n$ x\n```\n",
+        "```text output\n```\n",
+        "```sh\nmkdir mnt\nseekless mount memfs mnt\n```\n",
+    ] {
         assert!(blocks(wrong).is_err(), "{wrong}");
     }
     assert!(is_said("a\n…\nz\n", "a\nb\nc\nz\n") && is_said("took 3…\n", "took 3.2 s\n") && is_said("…\n", ""));
