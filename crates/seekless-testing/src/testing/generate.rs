@@ -216,6 +216,12 @@ impl Generator {
         generator
     }
 
+    /// The generator once `ops` have run before its own.
+    pub fn after(mut self, ops: &[Op]) -> Generator {
+        ops.iter().for_each(|op| self.run(op));
+        self
+    }
+
     /// Runs `op` on the model and records its effect.
     fn run(&mut self, op: &Op) {
         let runner = &mut self.runner;

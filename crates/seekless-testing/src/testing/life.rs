@@ -42,6 +42,8 @@ pub struct Life<'a> {
     pub rounds: usize,
     /// Operations in a round.
     pub ops: usize,
+    /// The first round begins with these.
+    pub first_ops: Vec<Op>,
     /// Every round whose number is a multiple of this begins by removing most files, so that directories shrink.
     pub sweep_every: Option<usize>,
     /// Also check each volume as the cut left it: nothing may be wrong.
@@ -291,7 +293,11 @@ impl Life<'_> {
         let is_swept = self.sweep_every.is_some_and(|every| (round.number + 1).is_multiple_of(every));
         let swept = if is_swept { most_files(tree) } else { Vec::new() };
         let swept_ops = swept.len();
-        let ops = swept.into_iter().chain(generator.filter(|op| self.cuts.subject.can(op)).take(self.ops));
+        let first = if round.number == 0 { &self.first_ops[..] } else { &[] };
+        let ops = swept
+            .into_iter()
+            .chain(first.iter().cloned())
+            .chain(generator.filter(|op| self.cuts.subject.can(op)).take(self.ops));
         let mut has_failed = false;
         // What names and slots refer to: unknown when an operation that may have changed it has failed.
         let mut names_are_known = true;

@@ -18,6 +18,7 @@ use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::{Buf, Data};
 use crate::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, SeekTo};
+use crate::rt::cover;
 
 /// Blocks that one step visits at most. It begins again when it lacks something in memory, and what it had may be
 /// evicted by then.
@@ -229,6 +230,9 @@ impl State {
                             Some((holder, slot)) => self.put_pointers(ino, holder, slot..slot + 1, new)?,
                         }
                         self.count_frags(ino, frag.into())?;
+                        if self.inode(ino)?.inode.is_directory() {
+                            cover("ffs: a directory gets an indirect block");
+                        }
                         return Ok(Ready::Linked);
                     }
                     _ => {

@@ -303,22 +303,25 @@ impl Ffs {
         }
     }
 
-    /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does.
+    /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does. Of a directory that has grown, what
+    /// leads to its new end is written before.
     pub(super) async fn write_inode_in_order(&self, ino: InodeNo) -> FsResult<()> {
         if self.options.metadata == Metadata::Softdep {
             return Ok(());
         }
+        self.write_growth_in_order(ino).await?;
         let at = self.step(|state| state.update_inode(ino)).await?;
-        self.write_in_order(at).await
+        self.write_in_order(at).await?;
+        self.state.borrow_mut().grown.remove(&ino);
+        Ok(())
     }
 
     /// The same as [`Ffs::write_in_order_or_later`] does.
     pub(super) async fn write_inode_in_order_or_later(&self, ino: InodeNo) -> FsResult<()> {
-        if self.options.metadata == Metadata::Softdep {
-            return Ok(());
+        match self.write_inode_in_order(ino).await {
+            Err(FsError::NoSpace) => Ok(()),
+            result => result,
         }
-        let at = self.step(|state| state.update_inode(ino)).await?;
-        self.write_in_order_or_later(at).await
     }
 
     /// Begins to write those of these buffers that are dirty and not in flight. With `cluster`, neighbours of one file
@@ -525,6 +528,7 @@ impl Ffs {
             let is_directory = self.state.borrow().inodes.get(&ino).is_some_and(|known| known.inode.is_directory());
             let ordered = is_directory && self.options.metadata == Metadata::Sync;
             let _directory = if ordered { Some(self.locks.share(ino).await) } else { None };
+            self.write_growth_in_order(ino).await?;
             let updated = self.step(|state| match state.inodes.contains_key(&ino) {
                 true => state.update_inode(ino).map(drop),
                 false => Ok(()),

@@ -40,6 +40,7 @@ mod file;
 pub mod format;
 mod fsck;
 mod group;
+mod grown;
 mod io;
 pub mod layout;
 mod lock;

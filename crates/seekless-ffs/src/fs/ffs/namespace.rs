@@ -417,6 +417,7 @@ impl Ffs {
                 let start = self.step(|state| Ok(state.inode(dir)?.inode.size)).await?;
                 let mut chunk = [0; DIR_CHUNK_BYTES];
                 fill_with_empty_chunks(&mut chunk);
+                self.state.borrow_mut().note_growing(dir, start);
                 self.write_data(dir, start, &chunk).await?;
                 let entered = self.step(|state| {
                     let at = state.append_entry(dir, start, name, ino, kind)?;
@@ -427,7 +428,7 @@ impl Ffs {
         };
         self.step(|state| state.touch_directory(dir)).await?;
         let mut written = self.write_in_order(at).await;
-        if written.is_ok() && slot == Slot::Append {
+        if written.is_ok() && self.state.borrow().grown.contains_key(&dir) {
             written = self.write_inode_in_order(dir).await;
         }
         if written.is_err() {
@@ -696,6 +697,7 @@ impl Ffs {
                 state.update_inode(ino)?;
             }
             state.inodes.remove(&ino);
+            state.grown.remove(&ino);
             Ok(())
         });
         freed.await

@@ -116,6 +116,8 @@ pub(super) struct State {
     /// Old places of data that has moved, to which the volume still points for lack of space below. They are free after the
     /// next update that succeeds.
     pub left_behind: Vec<LeftBehind>,
+    /// Directories that have grown since the volume was certain to have what leads to their ends. See `grown`.
+    pub grown: BTreeMap<InodeNo, u64>,
     /// Indexes of directories that tasks are building, each with a number of its own.
     pub indexing: BTreeSet<(InodeNo, u64)>,
     pub summaries: Vec<Csum>,
@@ -203,6 +205,7 @@ impl State {
             clock_is_behind: false,
             moved_tails: BTreeMap::new(),
             left_behind: Vec::new(),
+            grown: BTreeMap::new(),
             indexing: BTreeSet::new(),
             summaries,
             totals,

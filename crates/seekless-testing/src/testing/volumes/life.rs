@@ -4,7 +4,8 @@
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::testing::environment::replay;
-use crate::testing::{Life, OpMix, PowerCuts, Promise, Space};
+use crate::testing::ops::{Path, Target};
+use crate::testing::{Life, Op, OpMix, PowerCuts, Promise, Space};
 
 /// Where each level of indirect blocks begins, for file systems on `fs/logfs`.
 pub const LEVELS: &[u64] =
@@ -19,7 +20,14 @@ pub enum Manner {
     Crowded,
     /// Many long names and little data; now and then most of them are removed.
     Names,
+    /// Long names in one directory, which has many blocks from the beginning and goes on growing.
+    LongDirectory,
 }
+
+/// Names of [`Manner::LongDirectory`] at first, and their length: on FFS each fills a chunk of 512 bytes, and the directory
+/// soon needs more than the 12 blocks of 4 KiB to which its inode leads.
+const FIRST_NAMES: usize = 90;
+const LONG_NAME_BYTES: usize = 250;
 
 impl Manner {
     fn space(self, edges: &'static [u64]) -> Space {
@@ -43,13 +51,21 @@ impl Manner {
                 file_bytes_max: 9_000,
                 ..Space::small()
             },
+            Manner::LongDirectory => Space {
+                directories: 2,
+                depth_max: 0,
+                files: 240,
+                name_bytes: LONG_NAME_BYTES,
+                file_bytes_max: 9_000,
+                ..Space::small()
+            },
         }
     }
 
     fn weights(self) -> OpMix {
         match self {
             Manner::Sparse | Manner::Crowded => OpMix::CRASHY,
-            Manner::Names => OpMix { names: 80, data: 8, ..OpMix::CRASHY },
+            Manner::Names | Manner::LongDirectory => OpMix { names: 80, data: 8, ..OpMix::CRASHY },
         }
     }
 
@@ -58,24 +74,36 @@ impl Manner {
         match self {
             Manner::Sparse => 25,
             Manner::Crowded => 200,
-            Manner::Names => 80,
+            Manner::Names | Manner::LongDirectory => 80,
         }
     }
 
     /// See [`Life::sweep_every`]. In a soak, a full volume would stay full, and its rounds end before they have begun.
     fn sweep_every(self) -> Option<usize> {
         match self {
-            Manner::Sparse => None,
+            Manner::Sparse | Manner::LongDirectory => None,
             Manner::Crowded => Some(10),
             Manner::Names => Some(3),
         }
+    }
+
+    /// The names that are there from the beginning, of few inodes.
+    fn first_ops(self) -> Vec<Op> {
+        if self != Manner::LongDirectory {
+            return Vec::new();
+        }
+        let path =
+            |number: usize| Path::from("/").join(format!("{:n<LONG_NAME_BYTES$}", format!("f{number}")).as_bytes());
+        let create = Op::Create { path: path(0), permissions: 0o644 };
+        let link = |number| Op::Link { existing: Target::Path(path(0)), path: path(number) };
+        std::iter::once(create).chain((1..FIRST_NAMES).map(link)).collect()
     }
 
     /// Of how many of the others' rounds it has one.
     fn rounds_per_round(self) -> usize {
         match self {
             Manner::Sparse => 1,
-            Manner::Crowded | Manner::Names => 2,
+            Manner::Crowded | Manner::Names | Manner::LongDirectory => 2,
         }
     }
 }
@@ -127,6 +155,7 @@ impl Lives<'_> {
                     weights: manner.weights(),
                     rounds: here.soak.times(self.rounds.div_ceil(manner.rounds_per_round()) as u64) as usize,
                     ops: manner.ops(),
+                    first_ops: manner.first_ops(),
                     sweep_every: manner.sweep_every(),
                     fsck_unrecovered: self.fsck_unrecovered,
                     setbacks: self.setbacks,

@@ -190,7 +190,7 @@ fn a_long_life_with_errors() {
 }
 
 /// A volume that guarantees nothing: a full check makes it consistent after each cut.
-struct Unordered(Volume);
+pub(super) struct Unordered(pub Volume);
 
 #[async_trait(?Send)]
 impl FsUnderTest for Unordered {

@@ -13,6 +13,7 @@ mod full;
 mod full_host;
 mod growth;
 mod interop;
+mod long_directories;
 mod lost;
 mod model;
 mod no_room;

@@ -13,7 +13,7 @@ use crate::testing::volumes::clients::Clients;
 use crate::testing::volumes::life::Lives;
 use crate::testing::{CrashReport, Faults, Generator, Op, OpMix, PowerCuts, Promise, Replay, Space, Strength, Tree};
 
-const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE };
+pub(super) const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE };
 
 pub(super) fn softly() -> Options {
     Options { metadata: Metadata::Softdep, update_interval: Nanos::from_millis(3), ..Options::default() }

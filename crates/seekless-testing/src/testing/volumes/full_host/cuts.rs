@@ -253,6 +253,7 @@ impl FullLives<'_> {
                 weights: OpMix::CRASHY,
                 rounds: here.soak.times(self.rounds as u64) as usize,
                 ops: 150,
+                first_ops: Vec::new(),
                 sweep_every: Some(3),
                 fsck_unrecovered: false,
                 setbacks: false,
