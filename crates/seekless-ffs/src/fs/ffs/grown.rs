@@ -62,13 +62,14 @@ impl Ffs {
     /// Writes, in order, what leads to the end of a directory that has grown, except for its inode.
     ///
     /// # Errors
-    /// `NoSpace` when there is none below.
-    pub(super) async fn write_growth_in_order(&self, dir: InodeNo) -> FsResult<()> {
+    /// `Stopped`, and `Device` when there is no space below.
+    pub(super) async fn write_growth(&self, dir: InodeNo) -> FsResult<()> {
         if !self.state.borrow().grown.contains_key(&dir) {
             return Ok(());
         }
         for at in self.step(|state| state.unwritten_growth(dir)).await? {
-            self.write_in_order(at).await?;
+            self.state.borrow_mut().counters.ordered_writes += 1;
+            self.write_now(at).await?;
         }
         Ok(())
     }

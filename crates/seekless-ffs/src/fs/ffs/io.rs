@@ -4,7 +4,6 @@
 //! Every write runs as a task of its own, so that a cancelled operation leaves nothing half written; an operation that
 //! needs the result waits for the buffer.
 
-use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use super::Ffs;
@@ -12,7 +11,7 @@ use super::assembly;
 use super::cache::{BufferKind, Written};
 use super::format::*;
 use super::reach::LeftOut;
-use super::soft::SyncScope;
+use super::soft::{SyncScope, put_off_here};
 use super::state::*;
 use super::{Metadata, dir};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
@@ -269,10 +268,7 @@ impl Ffs {
             return Ok(());
         }
         self.state.borrow_mut().counters.ordered_writes += 1;
-        match self.write_now(at).await {
-            Err(FsError::Device(DeviceError::NoSpace { .. })) => Err(FsError::NoSpace),
-            result => result,
-        }
+        no_room(self.write_now(at).await)
     }
 
     /// As [`Ffs::write_in_order`]; a buffer that finds no space below is written when there is some. For operations
@@ -296,11 +292,8 @@ impl Ffs {
             let is_dirty = |at: &FragNo| state.cache.peek(*at).is_some_and(|buffer| buffer.dirty.is_some());
             places.iter().copied().filter(is_dirty).collect()
         };
-        match self.write_all(dirty).await {
-            Err(FsError::Device(DeviceError::NoSpace { .. })) => Err(FsError::NoSpace),
-            Err(error) => Err(error),
-            Ok(()) => self.flush().await,
-        }
+        no_room(self.write_all(dirty).await)?;
+        self.flush().await
     }
 
     /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does. Of a directory that has grown, what
@@ -309,7 +302,7 @@ impl Ffs {
         if self.options.metadata == Metadata::Softdep {
             return Ok(());
         }
-        self.write_growth_in_order(ino).await?;
+        no_room(self.write_growth(ino).await)?;
         let at = self.step(|state| state.update_inode(ino)).await?;
         self.write_in_order(at).await?;
         self.state.borrow_mut().grown.remove(&ino);
@@ -489,14 +482,16 @@ impl Ffs {
             state.update_inode(ino)
         });
         let at = at.await?;
-        self.write_now(at).await?;
-        self.flush().await
+        // What the inode leads to is durable first; the inode then is when it has been written.
+        self.flush().await?;
+        self.write_now(at).await
     }
 
-    /// Writes everything back: data, then inodes and groups, then the summary. Changes made in the meantime may wait.
+    /// Writes everything back: data, then inodes and groups, then the summary. Changes made in the meantime may wait. What
+    /// finds no room below keeps only the inode that needs it from the volume.
     ///
     /// # Errors
-    /// The first one that [`put_off`] puts off, once everything else is durable; others at once.
+    /// The first one that [`put_off_here`] puts off, once everything else is durable; others at once.
     pub(super) async fn sync(&self) -> FsResult<()> {
         self.write_back(SyncScope::All).await
     }
@@ -510,15 +505,23 @@ impl Ffs {
         self.write_back_unordered().await?.first
     }
 
-    /// The same without soft updates. Returns what [`put_off`] puts off.
+    /// The same without soft updates. Returns what [`put_off_here`] puts off.
     pub(super) async fn write_back_unordered(&self) -> FsResult<LeftOut> {
         let _turn = self.sync_gate.enter().await;
         let until = self.state.borrow_mut().cache.tick();
         let begun = until;
-        self.write_all(|state| state.dirty_of_files(true, until)).await?;
+        let (mut first, mut unread) = (Ok(()), Unread::default());
+        let data = self.write_all_possible(begun, |state| state.dirty_of_files(true, until)).await;
+        put_off_here(&mut first, data)?;
+        if self.options.metadata == Metadata::Sync {
+            self.flush().await?; // An inode in order is not written before what it leads to is durable.
+        }
+        let mut left = self.state.borrow().without_content(until);
         let dirty = self.state.borrow().dirty_inodes();
-        let (mut first, mut left, mut unread) = (Ok(()), BTreeSet::new(), Unread::default());
         for ino in dirty {
+            if left.contains(&ino) {
+                continue;
+            }
             if unread.has(&self.state.borrow(), ino) {
                 left.insert(ino);
                 continue;
@@ -528,20 +531,17 @@ impl Ffs {
             let is_directory = self.state.borrow().inodes.get(&ino).is_some_and(|known| known.inode.is_directory());
             let ordered = is_directory && self.options.metadata == Metadata::Sync;
             let _directory = if ordered { Some(self.locks.share(ino).await) } else { None };
-            self.write_growth_in_order(ino).await?;
-            let updated = self.step(|state| match state.inodes.contains_key(&ino) {
-                true => state.update_inode(ino).map(drop),
-                false => Ok(()),
-            });
-            let updated = updated.await;
+            let updated = self.update_inode_between(ino).await;
             if updated.is_err() {
                 left.insert(ino);
             }
             unread.note(&self.state.borrow(), ino, &updated);
-            put_off(&mut first, updated)?;
+            put_off_here(&mut first, updated)?;
         }
         let until = self.state.borrow_mut().cache.tick();
-        self.write_all(|state| state.dirty_of_files(false, until)).await?;
+        let metadata = self.write_all_possible(begun, |state| state.dirty_of_files(false, until)).await;
+        put_off_here(&mut first, metadata)?;
+        left.extend(self.state.borrow().unwritten_inodes(until));
         self.flush().await?;
         self.state.borrow_mut().moved_tails.retain(|ino, since| *since > begun || left.contains(ino));
         let mut has_freed = false;
@@ -557,14 +557,25 @@ impl Ffs {
         }
         if has_freed {
             let until = self.state.borrow_mut().cache.tick();
-            self.write_all(|state| state.dirty_of_files(false, until)).await?;
+            let groups = self.write_all_possible(begun, |state| state.dirty_of_files(false, until)).await;
+            put_off_here(&mut first, groups)?;
             self.flush().await?;
         }
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
-            self.write_totals().await?;
+            put_off_here(&mut first, self.write_totals().await)?;
             self.flush().await?;
         }
         Ok(LeftOut { inodes: left, first })
+    }
+
+    /// Puts the inode into its block, if it is in memory.
+    async fn update_inode_between(&self, ino: InodeNo) -> FsResult<()> {
+        self.write_growth(ino).await?;
+        self.step(|state| match state.inodes.contains_key(&ino) {
+            true => state.update_inode(ino).map(drop),
+            false => Ok(()),
+        })
+        .await
     }
 
     /// Writes the buffers that are dirty now, after what is in flight: files', then the volume's own. Unlike an update
@@ -727,6 +738,14 @@ impl Ffs {
         }
         self.write_totals().await?; // From now on no check is needed, unless the books did not balance or a file has no name.
         self.flush().await
+    }
+}
+
+/// A lack of space below, as the user of an operation sees it.
+fn no_room(result: FsResult<()>) -> FsResult<()> {
+    match result {
+        Err(FsError::Device(DeviceError::NoSpace { .. })) => Err(FsError::NoSpace),
+        result => result,
     }
 }
 

@@ -409,6 +409,15 @@ impl Layout {
 
     /// Bytes of a group's block in use: at most a block. Groups are read and written in whole fragments.
     pub fn group_block_frags(&self) -> u32 {
+    /// The inodes that a block holds for which [`Layout::inode_place`] returns it.
+    pub fn inodes_in(&self, block: FragNo) -> impl Iterator<Item = InodeNo> {
+        let group = self.group_of(block);
+        let first = (block - (self.group_start(group) + self.iblkno)) / self.frag * self.inodes_per_block;
+        let last = self.inodes_per_group.min(first + self.inodes_per_block);
+        let base = group.0 * self.inodes_per_group;
+        InodeNo(base + first).until(InodeNo(base + last))
+    }
+
         self.cgsize.div_ceil(self.frag_bytes)
     }
 

@@ -1,5 +1,5 @@
 //! Whether a file would be found after a crash although a write-back has skipped something because a block could not be
-//! read: a file that depends on nothing skipped is durable nevertheless.
+//! read or written: a file that depends on nothing skipped is durable nevertheless.
 //!
 //! A file needs its inode and what leads to it: a name, and the directories above that. Directories are known by their `..`.
 //! Of other files this knows the names that are in memory; where some are not, it assumes the worst.
@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::Ffs;
+use super::cache::BufferKind;
 use super::format::*;
 use super::soft::put_off_here;
 use super::state::*;
@@ -14,13 +15,26 @@ use crate::fs::FsResult;
 
 /// What a write-back has left out.
 pub(super) struct LeftOut {
-    /// Inodes whose blocks cannot be read.
+    /// Inodes whose blocks cannot be read or have no room below, and those with content that has none.
     pub inodes: BTreeSet<InodeNo>,
     /// The first error.
     pub first: FsResult<()>,
 }
 
 impl State {
+    /// Inodes with data, names or pointers that became dirty until then, and have not been written.
+    pub(super) fn without_content(&self, until: u64) -> BTreeSet<InodeNo> {
+        let owner = |at| self.cache.peek(at).map(|buffer| buffer.kind.owner());
+        self.dirty_of_files(true, until).into_iter().filter_map(owner).collect()
+    }
+
+    /// Inodes in blocks that became dirty until then, and have not been written.
+    pub(super) fn unwritten_inodes(&self, until: u64) -> BTreeSet<InodeNo> {
+        let is_of_inodes = |at: &FragNo| self.cache.peek(*at).is_some_and(|buffer| buffer.kind == BufferKind::Inodes);
+        let blocks = self.dirty_of_files(false, until).into_iter().filter(is_of_inodes);
+        blocks.flat_map(|at| self.layout.inodes_in(at)).collect()
+    }
+
     /// The directories that have the names of an inode; `None` if not all of them are known.
     fn parents(&mut self, ino: InodeNo) -> Step<Option<Vec<InodeNo>>> {
         let inode = self.inode(ino)?.inode;

@@ -542,3 +542,44 @@ fn filled_holes_stay_zero() {
         assert!(states > 20, "{name}: {states} states");
     }
 }
+
+/// Aim: what an fsync or an update writes back exposes no bytes of a deleted file. Method: a new file takes blocks that another
+/// one had, and each cut of its way to a device with a volatile cache is mounted.
+#[test]
+fn what_is_written_back_shows_no_other_files_bytes() {
+    const SIZE: usize = 2_500_000;
+    for update in [false, true] {
+        let (log, begun) = simulate(3, async |rt| {
+            let device = CrashDevice::new(&rt, Image::default(), CrashOptions::volatile(BYTES));
+            mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+            let client = Client::new(mount(rt.clone(), device.clone(), Options::default()).await.unwrap());
+            client.write_file(b"/old", &vec![b'o'; SIZE]).await.unwrap();
+            client.sync().await.unwrap();
+            client.unlink(b"/old").await.unwrap();
+            client.sync().await.unwrap();
+            let begun = device.position();
+            client.write_file(b"/new", &vec![b'n'; SIZE]).await.unwrap();
+            match update {
+                true => rt.sleep(Nanos::from_secs(31)).await,
+                false => client.fsync_path(b"/new").await.unwrap(),
+            }
+            (device.log(), begun)
+        });
+        let (mut states, mut with_bytes) = (0, 0);
+        for position in log.positions().into_iter().filter(|&position| position >= begun) {
+            let cut = log.cut(position);
+            for choice in cut.choices(&Effort::SAMPLED, 1) {
+                states += 1;
+                let device: Device = Rc::new(Memory::from_image(BYTES, cut.image(&choice)));
+                simulate(1, async |rt| {
+                    let client = Client::new(Checked::default().mount(&rt, device).await.unwrap());
+                    let read = client.read_file(b"/new").await.unwrap_or_default();
+                    with_bytes += u32::from(!read.is_empty());
+                    let foreign = read.iter().position(|&byte| byte == b'o');
+                    assert_eq!(foreign, None, "update {update}, {}", cut.to_text(&choice));
+                });
+            }
+        }
+        assert!(states > 100 && with_bytes > 0, "update {update}: {states} states, {with_bytes} with bytes");
+    }
+}

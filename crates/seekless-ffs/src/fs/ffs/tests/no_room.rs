@@ -124,27 +124,70 @@ fn a_write_that_began_before_the_sync_finds_no_room() {
     }
 }
 
-/// With soft updates, a new file is durable after its fsync, with its name, whatever data of others finds no room.
+/// A new file is durable after its fsync, with its name, whatever data of others finds no room. One that is not synced is
+/// after the next update.
 #[test]
 fn a_new_file_is_durable_while_other_data_finds_no_room() {
-    simulate(1, async |rt| {
-        let (memory, device, fault, ffs, client) = begin_in_memory(&rt, Metadata::Softdep).await;
-        fault.add(full(first_block(&ffs, &client, b"/two").await));
-        let two = client.open(b"/two", OpenFlags::READ_WRITE).await.unwrap();
-        client.write(two, 0, &[2; 8192]).await.unwrap();
-        client.close(two).await.unwrap();
-        client.mkdir(b"/d/new").await.unwrap();
-        client.write_file(b"/d/new/file", &[3; 8192]).await.unwrap();
-        client.fsync_path(b"/d/new/file").await.expect("it has room");
-        assert!(client.sync().await.is_err(), "the other one has none");
-        let killed = Rc::new(Memory::from_image(BYTES, memory.image()));
-        let again = mount(rt.clone(), killed, Options::default()).await.unwrap();
-        let found = Client::new(again.clone()).read_file(b"/d/new/file").await.unwrap();
-        assert!(found == [3; 8192]);
-        fault.clear();
-        ffs.close().await.unwrap();
-        assert_clean(&rt, &device).await;
-    });
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let (memory, device, fault, ffs, client) = begin_in_memory(&rt, metadata).await;
+            fault.add(full(first_block(&ffs, &client, b"/two").await));
+            let two = client.open(b"/two", OpenFlags::READ_WRITE).await.unwrap();
+            client.write(two, 0, &[2; 8192]).await.unwrap();
+            client.close(two).await.unwrap();
+            client.mkdir(b"/d/new").await.unwrap();
+            client.write_file(b"/d/new/file", &[3; 8192]).await.unwrap();
+            client.fsync_path(b"/d/new/file").await.expect("it has room");
+            assert!(client.sync().await.is_err(), "{metadata:?}: the other one has none");
+            assert!(client.fsync_path(b"/two").await.is_err(), "{metadata:?}: nor has its fsync");
+            client.write_file(b"/d/new/later", &vec![4; 100_000]).await.unwrap();
+            rt.sleep(Nanos::from_secs(61)).await;
+            let killed = Rc::new(Memory::from_image(BYTES, memory.image()));
+            let again = Client::new(mount(rt.clone(), killed, Options::default()).await.unwrap());
+            assert!(again.read_file(b"/d/new/file").await.unwrap() == [3; 8192], "{metadata:?}");
+            assert!(again.read_file(b"/d/new/later").await.unwrap() == vec![4; 100_000], "{metadata:?}");
+            fault.clear();
+            ffs.close().await.unwrap();
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
+
+/// The same where a block of inodes has no room: only those in it are not durable.
+#[test]
+fn other_inodes_are_durable_while_some_find_no_room() {
+    for metadata in [Metadata::Sync, Metadata::Async] {
+        simulate(1, async |rt| {
+            let (memory, device, fault, ffs, client) = begin_in_memory(&rt, metadata).await;
+            // Another directory has its inodes in another group.
+            client.mkdir(b"/e").await.unwrap();
+            client.write_file(b"/e/file", b"").await.unwrap();
+            client.write_file(b"/d/other", b"").await.unwrap();
+            client.sync().await.unwrap();
+            let block_of = async |path: &[u8]| {
+                let ino = inner(client.stat(path).await.unwrap().ino).unwrap();
+                let layout = &ffs.state.borrow().layout;
+                layout.sector(layout.inode_place(ino).0)..layout.sector(layout.inode_place(ino).0 + layout.frag)
+            };
+            let (other, file) = (block_of(b"/d/other").await, block_of(b"/e/file").await);
+            assert_ne!(other, file, "they are in different blocks");
+            fault.add(full(other));
+            for path in [&b"/d/other"[..], b"/e/file"] {
+                let open = client.open(path, OpenFlags::READ_WRITE).await.unwrap();
+                client.write(open, 8192, &[5; 8192]).await.unwrap();
+                client.close(open).await.unwrap();
+            }
+            assert!(client.sync().await.is_err(), "{metadata:?}: one of them has no room");
+            client.fsync_path(b"/e/file").await.expect("it has room");
+            assert!(client.fsync_path(b"/d/other").await.is_err(), "{metadata:?}");
+            let killed = Rc::new(Memory::from_image(BYTES, memory.image()));
+            let again = Client::new(mount(rt.clone(), killed, Options::default()).await.unwrap());
+            assert!(again.read_file(b"/e/file").await.unwrap()[8192..] == [5; 8192], "{metadata:?}");
+            fault.clear();
+            ffs.close().await.unwrap();
+            assert_clean(&rt, &device).await;
+        });
+    }
 }
 
 /// On a full host, a sync tries each block once at most, and few of those that may have no storage.
