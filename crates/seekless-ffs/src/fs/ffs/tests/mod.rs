@@ -28,6 +28,7 @@ mod together;
 mod unread;
 mod waits;
 
+mod witnesses;
 use std::rc::Rc;
 
 use async_trait::async_trait;
