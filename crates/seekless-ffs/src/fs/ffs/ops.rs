@@ -29,50 +29,8 @@ impl Ffs {
         })
         .await
     }
-}
 
-#[async_trait(?Send)]
-impl FileSystem for Ffs {
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = self.warnings.clone();
-        let damage = self.state.borrow().counters.damage();
-        if damage > 0 {
-            warnings.push(format!("{damage} counts of the volume are inconsistent: the next mount checks it"));
-        }
-        warnings
-    }
-
-    fn traits(&self) -> FsTraits {
-        FsTraits {
-            name: "ffs",
-            open_protocol: OpenProtocol::ZeroMessage,
-            exclusive: true,
-            name_bytes_max: NAME_BYTES_MAX as u32,
-            read_only: self.state.borrow().read_only,
-            access_lists: false,
-            outside_files: false,
-            open_files_max: None,
-        }
-    }
-
-    async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.look_up(known(parent)?, name).await
-    }
-
-    async fn forget(&self, ino: Ino, lookups: u64) {
-        if let Some(ino) = inner(ino) {
-            self.forget_lookups(ino, lookups).await;
-        }
-    }
-
-    async fn getattr(&self, ino: Ino, _handle: Option<Handle>) -> FsResult<Attr> {
-        let ino = known(ino)?;
-        let _inode = self.locks.share(ino).await;
-        self.step(|state| state.attr(ino)).await
-    }
-
-    async fn setattr(&self, ino: Ino, _handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
-        let ino = known(ino)?;
+    async fn set_attributes(&self, ino: InodeNo, changes: SetAttr) -> FsResult<Attr> {
         let _inode = self.locks.alone(ino).await;
         let before = self.step(|state| {
             state.check_writable()?;
@@ -126,6 +84,53 @@ impl FileSystem for Ffs {
             state.attr(ino)
         })
         .await
+    }
+}
+
+#[async_trait(?Send)]
+impl FileSystem for Ffs {
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.warnings.clone();
+        let damage = self.state.borrow().counters.damage();
+        if damage > 0 {
+            warnings.push(format!("{damage} counts of the volume are inconsistent: the next mount checks it"));
+        }
+        warnings
+    }
+
+    fn traits(&self) -> FsTraits {
+        FsTraits {
+            name: "ffs",
+            open_protocol: OpenProtocol::ZeroMessage,
+            exclusive: true,
+            name_bytes_max: NAME_BYTES_MAX as u32,
+            read_only: self.state.borrow().read_only,
+            access_lists: false,
+            outside_files: false,
+            open_files_max: None,
+        }
+    }
+
+    async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.look_up(known(parent)?, name).await
+    }
+
+    async fn forget(&self, ino: Ino, lookups: u64) {
+        if let Some(ino) = inner(ino) {
+            self.forget_lookups(ino, lookups).await;
+        }
+    }
+
+    async fn getattr(&self, ino: Ino, _handle: Option<Handle>) -> FsResult<Attr> {
+        let ino = known(ino)?;
+        let _inode = self.locks.share(ino).await;
+        self.step(|state| state.attr(ino)).await
+    }
+
+    async fn setattr(&self, ino: Ino, _handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
+        let attr = self.set_attributes(known(ino)?, changes).await?;
+        self.relieve().await;
+        Ok(attr)
     }
 
     async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
@@ -223,7 +228,9 @@ impl FileSystem for Ffs {
             self.write_data(ino, offset, &data).await?;
             self.touch(ino, mode.kill_privileges).await?;
         }
-        self.throttle().await
+        self.throttle().await?;
+        self.relieve().await; // What a file loses is recorded until it is free.
+        Ok(())
     }
 
     async fn fallocate(&self, ino: Ino, _: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
@@ -243,7 +250,9 @@ impl FileSystem for Ffs {
             self.allocate(ino, range, mode).await?;
             self.touch(ino, false).await?;
         }
-        self.throttle().await
+        self.throttle().await?;
+        self.relieve().await; // What a file loses is recorded until it is free.
+        Ok(())
     }
 
     async fn lseek(&self, ino: Ino, _: Option<Handle>, offset: u64, seek: SeekTo) -> FsResult<u64> {

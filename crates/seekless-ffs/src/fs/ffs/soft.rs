@@ -290,7 +290,13 @@ impl State {
 
     /// Whether a flush up to `number` is under way.
     pub(super) fn is_flushing_until(&self, number: u64) -> bool {
-        self.soft.as_deref().is_some_and(|soft| soft.flushes.range(..=number).next().is_some())
+        self.flushes.range(..=number).next().is_some()
+    }
+
+    /// Changes that wait for others.
+    #[cfg(test)]
+    pub(super) fn soft_records(&self) -> usize {
+        self.soft.as_deref().map_or(0, |soft| soft.records.len())
     }
 
     /// Whether some task makes progress by itself: a write, a flush or a job is in progress.

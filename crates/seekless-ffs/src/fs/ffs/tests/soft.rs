@@ -430,3 +430,24 @@ fn no_room_below() {
         .await;
     });
 }
+
+/// A file that is emptied and written again and again leaves a bounded number of records until the next update.
+#[test]
+fn truncations_leave_few_records() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 64 * MIB, &small_groups()).await;
+        let options = Options { update_interval: Nanos::from_secs(86_400), ..softly() };
+        let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        let mut most = 0;
+        for turn in 0..40_000 {
+            client.write_file(b"/f", &[turn as u8; 1000]).await.unwrap();
+            rt.sleep(Nanos::from_micros(1)).await;
+            most = ffs.state.borrow().soft_records().max(most);
+        }
+        // Twice as many as an operation leaves before it writes back.
+        assert!(most <= 2 * 16 * 1024, "{most} records");
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
