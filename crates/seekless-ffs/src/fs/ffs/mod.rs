@@ -170,12 +170,14 @@ pub(crate) struct Counters {
     pub miscounted: u64,
     /// Operations that could not free what they had taken from a file.
     pub unfreed: u64,
+    /// Renames that were stopped by an error once the new name was there.
+    pub unended: u64,
 }
 
 impl Counters {
     /// Counters that show damage or lost space, which a check has to repair before anything else is trusted.
     pub(crate) fn damage(&self) -> u64 {
-        self.freed_twice + self.miscounted + self.unfreed
+        self.freed_twice + self.miscounted + self.unfreed + self.unended
     }
 }
 

@@ -112,10 +112,21 @@ impl Renaming<'_> {
                 return Err(error);
             }
         };
-        // 3. The inode that had the name before.
-        if let Some(target) = target {
-            self.release_target(target).await?;
+        // 3. The inode that had the name before. What cannot be freed is left to the check; the names change nevertheless.
+        let freed = match target {
+            Some(target) => self.release_target(target).await,
+            None => Ok(()),
+        };
+        let ended = self.end(record).await;
+        if ended.is_err() {
+            ffs.state.borrow_mut().counters.unended += 1;
         }
+        ended.and(freed)
+    }
+
+    /// What follows the commit. Its blocks were in memory before that.
+    async fn end(&self, record: u64) -> FsResult<()> {
+        let Renaming { ffs, from, source, .. } = *self;
         // 4. The `..` entry.
         let record = if self.moves_up() { self.turn_way_up(record).await? } else { record };
         // 5. The old name, and its link.
@@ -146,14 +157,27 @@ impl Renaming<'_> {
 
     async fn add_links(&self) -> FsResult<()> {
         let Renaming { ffs, to, source, .. } = *self;
-        ffs.with_links(source.ino, |state| state.add_link(source.ino)).await?;
-        ffs.write_inode_in_order_or_later(source.ino).await?;
-        if self.adds_to_parent() {
-            if let Err(error) = ffs.with_links(to.dir, |state| state.add_link(to.dir)).await {
-                ffs.step(|state| state.drop_links(source.ino, 1)).await?;
+        let mut added = Vec::new();
+        for ino in std::iter::once(source.ino).chain(self.adds_to_parent().then_some(to.dir)) {
+            let mut counted = ffs.with_links(ino, |state| state.add_link(ino)).await;
+            if counted.is_ok() {
+                added.push((ino, 1));
+                counted = ffs.write_inode_in_order_or_later(ino).await;
+            }
+            if let Err(error) = counted {
+                ffs.drop_all(&added).await?;
                 return Err(error);
             }
-            ffs.write_inode_in_order_or_later(to.dir).await?;
+        }
+        Ok(())
+    }
+
+    /// Loads the blocks that change once the new name is there: one that cannot be read must be in the way before that.
+    fn find_rest(&self, state: &mut State) -> Step<()> {
+        let up = self.moves_up().then(|| NameIn::way_up(self.source.ino));
+        for NameIn { dir, name } in up.into_iter().chain([self.from]) {
+            let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
+            state.dir_chunk(dir, found.offset)?;
         }
         Ok(())
     }
@@ -169,6 +193,7 @@ impl Renaming<'_> {
         // A repair that finds both names needs the whiteout.
         needs.extend(self.left.map(|left| Need::of(left, dirent_type(WHITEOUT.kind()))));
         let Some(target) = self.target else {
+            ffs.step(|state| self.find_rest(state)).await?;
             return ffs.enter(to.dir, to.name, (source.ino, mark), &needs).await;
         };
         let mut links = vec![(target.ino, 1)];
@@ -177,6 +202,7 @@ impl Renaming<'_> {
             links.extend((!self.moves_up()).then_some((to.dir, 1)));
         }
         let changed = ffs.step(|state| {
+            self.find_rest(state)?;
             let after = After { needs: &needs, ..After::default() };
             state.replace_entry(to, (source.ino, mark), target.entry(), &after, &links)
         });
@@ -217,13 +243,14 @@ impl Renaming<'_> {
     /// that goes.
     async fn release_target(&self, target: NamedInode) -> FsResult<()> {
         let ffs = self.ffs;
-        if target.is_directory() {
-            if !self.moves_up() {
-                ffs.step(|state| state.drop_links(self.to.dir, 1)).await?;
+        let parent = (target.is_directory() && !self.moves_up()).then_some((self.to.dir, 1));
+        let own = (target.ino, if target.is_directory() { 2 } else { 1 });
+        for (ino, count) in parent.into_iter().chain([own]) {
+            let dropped = ffs.step(|state| state.drop_links(ino, count)).await;
+            if dropped.is_err() {
+                ffs.state.borrow_mut().counters.unended += 1;
+                return dropped;
             }
-            ffs.step(|state| state.drop_links(target.ino, 2)).await?;
-        } else {
-            ffs.step(|state| state.drop_links(target.ino, 1)).await?;
         }
         ffs.free_if_unused(target.ino).await
     }
@@ -304,7 +331,10 @@ impl Ffs {
         let gets_link = one_moves && !two_moves;
         if gets_link {
             self.with_links(two_dir, |state| state.add_link(two_dir)).await?;
-            self.write_inode_in_order_or_later(two_dir).await?;
+            if let Err(error) = self.write_inode_in_order_or_later(two_dir).await {
+                self.step(|state| state.drop_links(two_dir, 1)).await?;
+                return Err(error);
+            }
         }
         let changed = self.step(|state| {
             // All in one step, so that one block of the volume gets both names at once. What is needed is loaded first
@@ -346,7 +376,16 @@ impl Ffs {
             }
             Ok(places)
         });
-        for at in changed.await? {
+        let places = match changed.await {
+            Ok(places) => places,
+            Err(error) => {
+                if gets_link {
+                    self.step(|state| state.drop_links(two_dir, 1)).await?;
+                }
+                return Err(error);
+            }
+        };
+        for at in places {
             self.write_in_order_or_later(at).await?;
         }
         if gets_link {

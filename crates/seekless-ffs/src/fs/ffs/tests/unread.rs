@@ -232,3 +232,67 @@ fn inodes_of_a_directory() {
         });
     }
 }
+
+/// A rename is done or not, whatever block cannot be read that it changes behind its new name. When something is left behind, the
+/// volume is checked before it is used again.
+#[test]
+fn a_rename_that_meets_an_unreadable_block() {
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        for place in ["the way up", "the old name", "the victim"] {
+            simulate(1, async |rt| {
+                let what = format!("{metadata:?}, {place}");
+                let (device, fault, ffs, client) = begin(&rt, Options { metadata, ..Options::default() }).await;
+                for path in ["/a", "/b", "/a/d"] {
+                    client.mkdir(path.as_bytes()).await.unwrap();
+                }
+                client.write_file(b"/a/f", &[1; 100]).await.unwrap();
+                client.write_file(b"/b/f", &vec![2; 1 << 20]).await.unwrap();
+                client.sync().await.unwrap();
+                let (from, to): (&[u8], &[u8]) = match place {
+                    "the victim" => (b"/a/f", b"/b/f"),
+                    _ => (b"/a/d", b"/b/d"),
+                };
+                let inode = async |path: &[u8]| {
+                    let ino = inner(client.stat(path).await.unwrap().ino).unwrap();
+                    ffs.step(|state| Ok(state.inode(ino)?.inode)).await.unwrap()
+                };
+                let at = match place {
+                    "the way up" => inode(b"/a/d").await.db[0],
+                    "the old name" => inode(b"/a").await.db[0],
+                    _ => inode(b"/b/f").await.ib[0],
+                };
+                client.read_dir(b"/a/d").await.unwrap();
+                client.read_dir(b"/b").await.unwrap();
+                // The names stay in memory.
+                ffs.state.borrow_mut().cache.drop_clean();
+                fault.add(unreadable(&ffs, at));
+                let renamed = client.rename(from, to, RenameMode::Replace).await;
+                fault.clear();
+                let (old, new) = (client.stat(from).await, client.stat(to).await);
+                match place {
+                    "the victim" => {
+                        assert_eq!(old, Err(FsError::NotFound), "{what}: {renamed:?}");
+                        assert_eq!(new.unwrap().size, 100, "{what}");
+                    }
+                    _ => {
+                        assert!(matches!(renamed, Err(FsError::Device(_))), "{what}: {renamed:?}");
+                        assert!(old.is_ok(), "{what}: {old:?}");
+                        assert_eq!(new, Err(FsError::NotFound), "{what}");
+                    }
+                }
+                ffs.close().await.unwrap();
+                drop((client, ffs));
+                if info(&device).await.unwrap().clean {
+                    assert_clean(&rt, &device).await;
+                }
+                session(&rt, &device, Options { metadata, ..Options::default() }, async |client| {
+                    let (names, others) =
+                        (client.read_dir(b"/a").await.unwrap(), client.read_dir(b"/b").await.unwrap());
+                    let counts = if place == "the victim" { (1, 1) } else { (2, 1) };
+                    assert_eq!((names.len(), others.len()), counts, "{what}");
+                })
+                .await;
+            });
+        }
+    }
+}
