@@ -50,15 +50,20 @@ pub(super) async fn build_index(ffs: &Ffs, ino: InodeNo) -> FsResult<()> {
         }
         state.indexing.retain(|&(other, _)| other != ino);
         let index = built.take().transpose()?;
-        state.inode(ino)?.index = index.map(Box::new);
+        let uses = state.index_uses;
+        let known = state.inode(ino)?;
+        (known.index, known.index_used) = (index.map(Box::new), uses);
+        state.evict_indexes();
         Ok(())
     });
     kept.await
 }
 
 async fn read_names(ffs: &Ffs, ino: InodeNo) -> FsResult<Index> {
-    let mut index = Index::default();
-    let block = u64::from(ffs.state.borrow().layout.block_bytes);
+    let (mut index, block) = {
+        let state = ffs.state.borrow();
+        (Index::new(&state.index_bytes), u64::from(state.layout.block_bytes))
+    };
     let mut start = 0;
     loop {
         let data = ffs.step(|state| {
@@ -98,7 +103,10 @@ impl State {
     /// # Errors
     /// `NotDirectory` when `dir` is not a directory.
     pub(super) fn index(&mut self, dir: InodeNo) -> Step<&mut Index> {
+        self.index_uses += 1;
+        let uses = self.index_uses;
         let known = self.inode(dir)?;
+        known.index_used = uses;
         if !known.inode.is_directory() {
             return fail(FsError::NotDirectory);
         }
@@ -160,13 +168,8 @@ impl State {
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
         let place = start + new as u64;
         let index = self.index(dir)?;
-        let other = index.names.insert(name.to_vec(), FoundName { ino, kind, offset: place });
-        debug_assert!(other.is_none(), "a name is in a directory once");
-        let other = index.by_offset.insert(place, name.to_vec());
-        debug_assert!(other.is_none(), "one name is at a place of a directory");
-        if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
-            *gap = widest as u16;
-        }
+        index.add(name, FoundName { ino, kind, offset: place });
+        index.set_gap(start, widest);
         Ok(at)
     }
 
@@ -184,14 +187,8 @@ impl State {
         self.index(dir)?;
         let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
         put_dirent(chunk, 0, ino, DIR_CHUNK_BYTES, kind, name);
-        let index = self.index(dir)?;
-        let other = index.names.insert(name.to_vec(), FoundName { ino, kind, offset: start });
-        debug_assert!(other.is_none(), "a name is in a directory once");
-        let other = index.by_offset.insert(start, name.to_vec());
-        debug_assert!(other.is_none(), "one name is at a place of a directory");
-        debug_assert!(index.by_offset.range(start + 1..).next().is_none(), "a directory grows at its end");
-        index.gaps.resize((start / DIR_CHUNK_BYTES as u64) as usize, 0);
-        index.gaps.push((DIR_CHUNK_BYTES - dirent_bytes(name.len())) as u16);
+        let gap = (DIR_CHUNK_BYTES - dirent_bytes(name.len())) as u16;
+        self.index(dir)?.append(start, name, FoundName { ino, kind, offset: start }, gap);
         Ok(at)
     }
 
@@ -220,10 +217,7 @@ impl State {
             Some((before, length)) => crate::codec::put_at(chunk, before + 4, (length + record) as u16),
         }
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
-        let index = self.index(dir)?;
-        if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
-            *gap = widest as u16;
-        }
+        self.index(dir)?.set_gap(start, widest);
         Ok(at)
     }
 
@@ -251,13 +245,8 @@ impl State {
         put_dirent(chunk, offset, found.ino, end - offset, found.kind, name);
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
         let index = self.index(dir)?;
-        let other = index.names.insert(name.to_vec(), found.clone());
-        debug_assert!(other.is_none(), "a name is in a directory once");
-        let other = index.by_offset.insert(found.offset, name.to_vec());
-        debug_assert!(other.is_none(), "one name is at a place of a directory");
-        if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
-            *gap = widest as u16;
-        }
+        index.add(name, found.clone());
+        index.set_gap(start, widest);
         Ok(())
     }
 
@@ -269,9 +258,7 @@ impl State {
         let bytes = self.buffer_mut(at)?;
         crate::codec::put_at(bytes, offset, ino);
         bytes[offset + 6] = kind;
-        if let Some(entry) = self.index(dir)?.names.get_mut(name) {
-            (entry.ino, entry.kind) = (ino, kind);
-        }
+        self.index(dir)?.change(name, ino, kind);
         Ok(at)
     }
 }

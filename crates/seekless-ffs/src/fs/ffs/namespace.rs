@@ -168,23 +168,6 @@ impl State {
         }
         fail(FsError::corrupt("directory", format_args!("inode {}", moved.ino), "it has no `..`"))
     }
-
-    /// # Errors
-    /// `Loop` when `dir` is `below` or one of its ancestors.
-    fn check_no_loop(&mut self, dir: InodeNo, below: InodeNo) -> Step<()> {
-        let mut ancestor = below;
-        // A damaged volume could have a cycle of parents.
-        for _ in 0..self.layout.ino_end().0 {
-            if ancestor == dir {
-                return fail(FsError::Loop);
-            }
-            if ancestor == ROOT_INO {
-                return Ok(());
-            }
-            ancestor = self.find(ancestor, b"..")?.map_or(ROOT_INO, |found| found.ino);
-        }
-        fail(FsError::corrupt("directory", format_args!("inode {below}"), "its ancestors form a cycle"))
-    }
 }
 
 impl State {
@@ -571,9 +554,6 @@ impl Ffs {
                 _ => {}
             }
             let kind = state.kind(source.ino)?;
-            if kind == FileKind::Directory {
-                state.check_no_loop(source.ino, to_dir)?;
-            }
             let target = match target {
                 Some(found) => Some(NamedInode { ino: found.ino, kind: state.kind(found.ino)? }),
                 None => None,
@@ -587,11 +567,14 @@ impl Ffs {
             Ok((NamedInode { ino: source.ino, kind }, target))
         });
         let (source, target) = found.await?;
+        if source.is_directory() {
+            self.check_no_loop(source.ino, to_dir).await?;
+        }
         let (from, to) = (NameIn { dir: from_dir, name: from.name }, NameIn { dir: to_dir, name: to.name });
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
                 if target.is_directory() {
-                    self.step(|state| state.check_no_loop(target.ino, from_dir)).await?;
+                    self.check_no_loop(target.ino, from_dir).await?;
                 }
                 self.exchange((from, source), (to, target)).await
             }
@@ -605,6 +588,31 @@ impl Ffs {
                 }
             }
         }
+    }
+
+    /// One step for each ancestor, so that not all of them have to be in memory at once. The caller holds the lock of the tree.
+    ///
+    /// # Errors
+    /// `Loop` when `dir` is `below` or one of its ancestors.
+    async fn check_no_loop(&self, dir: InodeNo, below: InodeNo) -> FsResult<()> {
+        let mut ancestor = below;
+        // A damaged volume could have a cycle of parents.
+        let inodes = self.state.borrow().layout.ino_end().0;
+        for _ in 0..inodes {
+            if ancestor == dir {
+                return Err(FsError::Loop);
+            }
+            if ancestor == ROOT_INO {
+                return Ok(());
+            }
+            ancestor = self.way_up(ancestor).await?.unwrap_or(ROOT_INO);
+        }
+        Err(FsError::corrupt("directory", format_args!("inode {below}"), "its ancestors form a cycle"))
+    }
+
+    /// What the directory's `..` refers to.
+    pub(super) async fn way_up(&self, dir: InodeNo) -> FsResult<Option<InodeNo>> {
+        self.step(|state| Ok(state.find(dir, b"..")?.map(|up| up.ino))).await
     }
 
     pub(super) async fn drop_all(&self, links: &[(InodeNo, u16)]) -> FsResult<()> {

@@ -51,23 +51,28 @@ impl State {
         }
         Ok((names >= usize::from(inode.nlink)).then_some(parents))
     }
+}
 
+impl Ffs {
     /// Whether the inode is one of these or may be below one of them.
-    pub(super) fn may_be_below(&mut self, ino: InodeNo, those: &BTreeSet<InodeNo>) -> Step<bool> {
+    async fn may_be_below(&self, ino: InodeNo, those: &BTreeSet<InodeNo>) -> FsResult<bool> {
         if those.is_empty() || those.contains(&ino) {
             return Ok(!those.is_empty());
         }
-        if !those.iter().any(|other| self.inodes.get(other).is_none_or(|known| known.inode.is_directory())) {
+        let is_directory = |state: &State| {
+            those.iter().any(|other| state.inodes.get(other).is_none_or(|known| known.inode.is_directory()))
+        };
+        if !is_directory(&self.state.borrow()) {
             return Ok(false); // Nothing is below any of them.
         }
-        let Some(parents) = self.parents(ino)? else { return Ok(true) };
+        let Some(parents) = self.step(|state| state.parents(ino)).await? else { return Ok(true) };
         for mut dir in parents {
             // A damaged volume could have a cycle of parents.
-            let mut left = self.layout.ino_end().0;
+            let mut left = self.state.borrow().layout.ino_end().0;
             while !those.contains(&dir) && dir != ROOT_INO && left > 0 {
                 left -= 1;
-                let Some(up) = self.find(dir, b"..")? else { return Ok(true) };
-                dir = up.ino;
+                let Some(up) = self.way_up(dir).await? else { return Ok(true) };
+                dir = up;
             }
             if dir != ROOT_INO || those.contains(&dir) {
                 return Ok(true);
@@ -75,16 +80,14 @@ impl State {
         }
         Ok(false)
     }
-}
 
-impl Ffs {
     /// Makes a file durable where the names that lead to it are not on the volume before everything is.
     ///
     /// # Errors
     /// Of what [`put_off`] puts off, only what the file needs.
     pub(super) async fn sync_file_unordered(&self, ino: InodeNo) -> FsResult<()> {
         let LeftOut { inodes, first } = self.write_back_unordered().await?;
-        if first.is_ok() || self.step(|state| state.may_be_below(ino, &inodes)).await? { first } else { Ok(()) }
+        if first.is_ok() || self.may_be_below(ino, &inodes).await? { first } else { Ok(()) }
     }
 
     /// The same with soft updates, for a file whose names may be new.
@@ -99,6 +102,6 @@ impl Ffs {
         self.settle_inode(ino, until).await?;
         self.flush().await?;
         let Some(moved) = self.state.borrow().moved_if_durable(ino, until) else { return first };
-        if self.step(|state| state.may_be_below(ino, &moved)).await? { first } else { Ok(()) }
+        if self.may_be_below(ino, &moved).await? { first } else { Ok(()) }
     }
 }

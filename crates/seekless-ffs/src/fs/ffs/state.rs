@@ -10,7 +10,9 @@
 //!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
 //!   S3  An inode in memory is the current one; the inode's block gets a copy when it is to be written.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::backing::Backing;
 use super::cache::{BufferKind, Cache};
@@ -79,6 +81,8 @@ pub(super) struct InodeMem {
     pub sequence: Sequence,
     /// The names of a directory.
     pub index: Option<Box<Index>>,
+    /// See [`State::index_uses`].
+    pub index_used: u64,
     /// Accessed since the last eviction pass.
     pub referenced: bool,
     /// The state of the inode for soft updates.
@@ -128,6 +132,10 @@ pub(super) struct State {
     pub room: Vec<Room>,
     pub cache: Cache,
     pub inodes: InodeTable<InodeNo, InodeMem>,
+    /// Bytes that the names of directories take in memory.
+    pub index_bytes: Rc<Cell<u64>>,
+    /// How often a directory's names were used.
+    pub index_uses: u64,
     /// Lookups not yet forgotten.
     pub users: FixedMap<InodeNo, u64>,
     /// Inodes in use that have never had a name, and may get one.
@@ -171,6 +179,12 @@ pub(super) struct LeftBehind {
 /// Most clean inodes kept in memory.
 const CLEAN_INODES_MAX: usize = 16 * 1024;
 
+/// Directories whose names were among so many used last keep them, so that one step finds all that it needs.
+const INDEX_USES_KEPT: u64 = 64;
+
+/// How often the hand of the clock goes on when too much is in memory: there may be many files between two directories.
+const INDEX_EVICTIONS: usize = 64;
+
 /// The number of the interface's root directory; the volume's is [`ROOT_INO`].
 pub(super) fn inner(ino: Ino) -> Option<InodeNo> {
     match ino {
@@ -211,6 +225,8 @@ impl State {
             totals,
             totals_dirty: false,
             inodes: InodeTable::default(),
+            index_bytes: Rc::default(),
+            index_uses: 0,
             users: FixedMap::default(),
             linkable: BTreeSet::new(),
             promised_blocks: 0,
@@ -340,8 +356,31 @@ impl State {
         self.indexing.retain(|&(other, _)| other != ino); // They may be of an earlier directory.
         self.inodes.insert(
             ino,
-            InodeMem { inode, dirty: false, is_only_here: false, sequence, index: None, referenced: true, soft },
+            InodeMem {
+                inode,
+                dirty: false,
+                is_only_here: false,
+                sequence,
+                index: None,
+                index_used: 0,
+                referenced: true,
+                soft,
+            },
         )
+    }
+
+    /// Forgets directories while the names of all take more memory than clean blocks may. The step ends with that (S1).
+    pub(super) fn evict_indexes(&mut self) {
+        let (most, bytes, uses) = (self.options.cache_bytes, self.index_bytes.clone(), self.index_uses);
+        let is_enough = || bytes.get() <= most;
+        let is_recent = |known: &InodeMem| known.index_used + INDEX_USES_KEPT > uses;
+        for _ in 0..INDEX_EVICTIONS {
+            if is_enough() {
+                return;
+            }
+            self.inodes
+                .evict(0, |_, known| known.index.is_none() || is_recent(known) || known.is_pinned() || is_enough());
+        }
     }
 
     /// Forgets clean inodes and buffers, as after a mount.

@@ -1,6 +1,8 @@
 //! The names of a directory in memory. It knows chunks of entries, not the volume that they are on.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::super::format::*;
 
@@ -15,12 +17,28 @@ pub(in super::super) struct FoundName {
 }
 
 /// The names of a directory.
-#[derive(Default)]
 pub(in super::super) struct Index {
-    pub(super) names: BTreeMap<Vec<u8>, FoundName>,
-    pub(super) by_offset: BTreeMap<u64, Vec<u8>>,
+    names: BTreeMap<Vec<u8>, FoundName>,
+    by_offset: BTreeMap<u64, Vec<u8>>,
     /// The largest gap of each chunk.
-    pub(super) gaps: Vec<u16>,
+    gaps: Vec<u16>,
+    /// What it takes in memory, about.
+    bytes: u64,
+    /// What all indexes take.
+    all: Rc<Cell<u64>>,
+}
+
+/// What a name takes beside its two copies: nodes of both maps, and allocations.
+const NAME_OVERHEAD_BYTES: u64 = 150;
+
+fn bytes_of(name: &[u8]) -> u64 {
+    2 * name.len() as u64 + NAME_OVERHEAD_BYTES
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.bytes);
+    }
 }
 
 /// Where a new entry can go.
@@ -38,16 +56,58 @@ pub(super) fn gap(entry: &Dirent<'_>) -> usize {
 }
 
 impl Index {
+    /// `all` counts what all indexes take.
+    pub(in super::super) fn new(all: &Rc<Cell<u64>>) -> Index {
+        let (names, by_offset) = (BTreeMap::new(), BTreeMap::new());
+        Index { names, by_offset, gaps: Vec::new(), bytes: 0, all: all.clone() }
+    }
+
+    fn account(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.all.set(self.all.get() + bytes);
+    }
+
+    /// Adds a name that the directory did not have.
+    pub(super) fn add(&mut self, name: &[u8], found: FoundName) {
+        let other = self.by_offset.insert(found.offset, name.to_vec());
+        debug_assert!(other.is_none(), "one name is at a place of a directory");
+        let other = self.names.insert(name.to_vec(), found);
+        debug_assert!(other.is_none(), "a name is in a directory once");
+        self.account(bytes_of(name));
+    }
+
+    /// The same for the first name of a new chunk at `start`, with a gap behind it.
+    pub(super) fn append(&mut self, start: u64, name: &[u8], found: FoundName, gap: u16) {
+        debug_assert!(self.by_offset.range(start..).next().is_none(), "a directory grows at its end");
+        self.add(name, found);
+        self.gaps.resize((start / DIR_CHUNK_BYTES as u64) as usize, 0);
+        self.gaps.push(gap);
+    }
+
+    /// The chunk at `start` has changed.
+    pub(super) fn set_gap(&mut self, start: u64, widest: usize) {
+        if let Some(gap) = self.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
+            *gap = widest as u16;
+        }
+    }
+
+    /// The name refers to another inode.
+    pub(super) fn change(&mut self, name: &[u8], ino: InodeNo, kind: u8) {
+        if let Some(entry) = self.names.get_mut(name) {
+            (entry.ino, entry.kind) = (ino, kind);
+        }
+    }
+
     pub(super) fn add_chunk(&mut self, start: u64, chunk: &[u8]) -> Result<(), String> {
         let entries = dirents(chunk)?;
         self.gaps.push(entries.iter().map(gap).max().unwrap_or(0) as u16);
         for entry in entries.iter().filter(|entry| entry.ino != InodeNo::NONE) {
             let offset = start + entry.offset as u64;
             let found = FoundName { ino: entry.ino, kind: entry.kind, offset };
-            if self.names.insert(entry.name.to_vec(), found).is_some() {
+            if self.names.contains_key(entry.name) {
                 return Err(format!("the name {:?} occurs twice", String::from_utf8_lossy(entry.name)));
             }
-            self.by_offset.insert(offset, entry.name.to_vec());
+            self.add(entry.name, found);
         }
         Ok(())
     }
@@ -74,6 +134,8 @@ impl Index {
         let found = self.names.remove(name)?;
         let at = self.by_offset.remove(&found.offset);
         debug_assert_eq!(at.as_deref(), Some(name), "a name is listed where its entry is");
+        self.bytes -= bytes_of(name);
+        self.all.set(self.all.get() - bytes_of(name));
         Some(found.offset)
     }
 

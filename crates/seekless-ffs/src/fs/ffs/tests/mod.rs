@@ -12,6 +12,7 @@ mod format;
 mod full;
 mod full_host;
 mod growth;
+mod indexes;
 mod interop;
 mod long_directories;
 mod lost;
@@ -27,8 +28,8 @@ mod soft;
 mod together;
 mod unread;
 mod waits;
-
 mod witnesses;
+
 use std::rc::Rc;
 
 use async_trait::async_trait;
