@@ -196,7 +196,8 @@ impl State {
             self.superblock.cgrotor = group.0;
             return layout.group_base(group) + layout.frag;
         }
-        let next = previous + layout.frag;
+        // A pointer on a damaged volume may be any number.
+        let Some(next) = previous.checked_add(layout.frag) else { return FragNo::NONE };
         let run = layout.maxcontig as usize;
         let run_is_full = index >= run && {
             let first = before[index - run];
@@ -270,6 +271,9 @@ impl State {
         }
         if self.backing.is_full {
             return Ok(None); // Where the blocks are, they have storage, or none will find any.
+        }
+        if self.totals.nbfree - self.promised_blocks < i64::from(length) {
+            return Ok(None); // The old blocks may be free only later.
         }
         let first = self.layout.group_of(preferred);
         let in_group = Some(self.layout.offset_in_group(preferred));

@@ -177,11 +177,13 @@ fn check_groups(sb: &Superblock, size: u32) -> FsResult<()> {
 fn check_positions(sb: &Superblock, size: u32) -> FsResult<()> {
     let superblock_frags = (SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
     let boot_end = (SUPERBLOCK_OFFSET as u32 + SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
-    let is_block_from = |at: u32, first: u32| at >= first && at.is_multiple_of(sb.frag) && at <= sb.fpg;
-    require(is_block_from(sb.sblkno, boot_end.min(size)), "sblkno", sb.sblkno, "behind the first superblock")?;
-    let after_copy = sb.sblkno + superblock_frags;
-    require(is_block_from(sb.cblkno, after_copy), "cblkno", sb.cblkno, "behind the copy of the superblock")?;
-    require(is_block_from(sb.iblkno, sb.cblkno + sb.frag), "iblkno", sb.iblkno, "behind the group's block")?;
+    let is_block_behind = |at: u32, first: u32, frags: u32| {
+        u64::from(at) >= u64::from(first) + u64::from(frags) && at.is_multiple_of(sb.frag) && at <= sb.fpg
+    };
+    require(is_block_behind(sb.sblkno, boot_end.min(size), 0), "sblkno", sb.sblkno, "behind the first superblock")?;
+    let is_behind_copy = is_block_behind(sb.cblkno, sb.sblkno, superblock_frags);
+    require(is_behind_copy, "cblkno", sb.cblkno, "behind the copy of the superblock")?;
+    require(is_block_behind(sb.iblkno, sb.cblkno, sb.frag), "iblkno", sb.iblkno, "behind the group's block")?;
     let inode_frags = sb.ipg / sb.inopb * sb.frag;
     let is_behind = sb.dblkno == sb.iblkno.saturating_add(inode_frags) && sb.dblkno <= sb.fpg;
     require(is_behind, "dblkno", sb.dblkno, "right behind the inodes")?;
@@ -407,8 +409,6 @@ impl Layout {
         (block, (in_group % self.inodes_per_block) as usize * Inode::BYTES)
     }
 
-    /// Bytes of a group's block in use: at most a block. Groups are read and written in whole fragments.
-    pub fn group_block_frags(&self) -> u32 {
     /// The inodes that a block holds for which [`Layout::inode_place`] returns it.
     pub fn inodes_in(&self, block: FragNo) -> impl Iterator<Item = InodeNo> {
         let group = self.group_of(block);
@@ -418,6 +418,8 @@ impl Layout {
         InodeNo(base + first).until(InodeNo(base + last))
     }
 
+    /// Bytes of a group's block in use: at most a block. Groups are read and written in whole fragments.
+    pub fn group_block_frags(&self) -> u32 {
         self.cgsize.div_ceil(self.frag_bytes)
     }
 

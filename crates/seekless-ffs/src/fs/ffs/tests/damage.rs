@@ -511,3 +511,31 @@ fn a_refused_mount_names_the_damage() {
         assert!(refused.contains(&damage.text), "{refused}");
     });
 }
+
+/// Numbers near the end of their range, which no single flipped bit makes, are refused and not wrapped around.
+#[test]
+fn numbers_at_the_end_of_their_range() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let super::super::Volume { superblock, raw, .. } = find_volume(&device).await.unwrap();
+        let far = u32::MAX - 7;
+        for (sblkno, cblkno) in [(far, superblock.cblkno), (superblock.sblkno, far), (far, far)] {
+            let wrong = Superblock { fpg: far, ncg: 1, sblkno, cblkno, iblkno: 0, ..superblock };
+            let laid_out = Layout::new(&wrong, &raw, BYTES).map(drop);
+            assert!(matches!(laid_out, Err(FsError::Corrupt { .. })), "{sblkno}, {cblkno}: {laid_out:?}");
+        }
+        let ffs = mount(rt.clone(), device, Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        client.write(file, 2 * 8192, &[1]).await.unwrap();
+        let ino = inner(client.stat(b"/f").await.unwrap().ino).unwrap();
+        ffs.step(|state| {
+            state.inode_mut(ino)?.db[0] = FragNo(u32::MAX);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        client.write(file, 8192, &[2; 8192]).await.expect("another block is where it was");
+        assert!(client.read(file, 8192, 8192).await.unwrap() == vec![2; 8192]);
+    });
+}

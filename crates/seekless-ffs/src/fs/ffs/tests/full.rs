@@ -72,3 +72,33 @@ fn counts_that_promise_too_much() {
     }
     must_have_covered("fs::ffs::tests::full::counts_that_promise_too_much", POINTS);
 }
+
+/// A cluster that moves takes no blocks that are promised to writes.
+#[test]
+fn a_cluster_leaves_what_is_promised() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        session(&rt, &device, Options { realloc_blocks: true, ..Options::default() }, async |client| {
+            client.write_file(b"/f", &[1; 8192]).await.unwrap();
+        })
+        .await;
+        let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        for left in 0..6 {
+            let taken = ffs.step(|state| {
+                let promised = state.totals.nbfree - left;
+                state.promised_blocks += promised;
+                let taken = state.take_cluster(state.layout.group_data(GroupNo(0)), 4);
+                state.promised_blocks -= promised;
+                if let Ok(Some(at)) = taken {
+                    for block in 0..4 {
+                        state.free_frags(at + block * state.layout.frag, state.layout.frag)?;
+                    }
+                }
+                taken
+            });
+            assert_eq!(taken.await.unwrap().is_some(), left >= 4, "{left} blocks are promised to no write");
+        }
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
