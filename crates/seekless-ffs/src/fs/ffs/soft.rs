@@ -259,30 +259,29 @@ impl State {
         }
     }
 
-    /// Begins a flush, which takes what it makes durable. Returns its number.
+    /// Begins a flush, which takes what soft updates wait for. Returns its number.
     pub(super) fn begin_flush(&mut self) -> u64 {
         self.counters.flushes += 1;
-        let Some(soft) = self.soft() else { return 0 };
-        soft.flush_number += 1;
-        let taken = std::mem::take(&mut soft.unflushed);
+        self.flush_number += 1;
+        let taken = self.soft().map(|soft| std::mem::take(&mut soft.unflushed)).unwrap_or_default();
         debug_assert!(
-            soft.flushes.last_key_value().is_none_or(|(&last, _)| last < soft.flush_number),
+            self.flushes.last_key_value().is_none_or(|(&last, _)| last < self.flush_number),
             "U7: flushes are numbered as they begin"
         );
-        soft.flushes.insert(soft.flush_number, taken);
-        soft.flush_number
+        self.flushes.insert(self.flush_number, taken);
+        self.flush_number
     }
 
     /// The flush has ended: what it took is durable (U7).
     pub(super) fn end_flush(&mut self, number: u64) {
-        let taken = self.soft().and_then(|soft| soft.flushes.remove(&number)).unwrap_or_default();
+        let taken = self.flushes.remove(&number).unwrap_or_default();
         taken.into_iter().for_each(|(at, begun)| self.note_durable(at, begun));
     }
 
     /// The flush has failed or was cancelled: the next one has to take what it took.
     pub(super) fn give_up_flush(&mut self, number: u64) {
-        if let Some(soft) = self.soft()
-            && let Some(taken) = soft.flushes.remove(&number)
+        if let Some(taken) = self.flushes.remove(&number)
+            && let Some(soft) = self.soft()
         {
             soft.unflushed.extend(taken);
         }
@@ -301,8 +300,8 @@ impl State {
 
     /// Whether some task makes progress by itself: a write, a flush or a job is in progress.
     pub(super) fn is_at_work(&self) -> bool {
-        let busy = |soft: &Soft| !soft.flushes.is_empty() || soft.jobs_running > 0 || soft.tasks > 0;
-        self.cache.any_in_flight() || self.soft.as_deref().is_some_and(busy)
+        let busy = |soft: &Soft| soft.jobs_running > 0 || soft.tasks > 0;
+        self.cache.any_in_flight() || !self.flushes.is_empty() || self.soft.as_deref().is_some_and(busy)
     }
 
     /// The image of a buffer: its content, with every change undone that the volume is not ready for.

@@ -148,6 +148,12 @@ pub(super) struct State {
     /// When the youngest write had begun that found no space below, and the device's error.
     pub full_below: u64,
     pub full_below_error: Option<crate::device::DeviceError>,
+    /// Flushes in progress by number, with the buffers that soft updates wait for, and when their writes had begun. These are
+    /// durable when it ends. Until then nothing that waits for them may take an empty `Soft::unflushed` for the end of
+    /// waiting (U7).
+    pub flushes: BTreeMap<u64, Vec<(FragNo, u64)>>,
+    /// Number of the flush that began last.
+    pub flush_number: u64,
     /// Where there is storage below, when that is full.
     pub backing: Backing,
     pub read_only: bool,
@@ -234,6 +240,8 @@ impl State {
             stopped: None,
             full_below: 0,
             full_below_error: None,
+            flushes: BTreeMap::new(),
+            flush_number: 0,
             backing: Backing::default(),
             read_only: options.read_only,
             generation: 0,

@@ -40,7 +40,7 @@ impl State {
         let (mut written, mut taken, mut born) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut indirect = BTreeSet::new();
         let mut unflushed: BTreeMap<FragNo, u64> = BTreeMap::new();
-        for &(at, begun) in soft.flushes.values().flatten().chain(&soft.unflushed) {
+        for &(at, begun) in self.flushes.values().flatten().chain(&soft.unflushed) {
             let youngest = unflushed.entry(at).or_insert(begun);
             *youngest = begun.max(*youngest);
         }

@@ -35,11 +35,6 @@ pub(in super::super) struct Soft {
     pub(super) waits: BTreeMap<FragNo, Vec<(u64, Event)>>,
     /// Buffers that have been written to a cache that a power cut empties; and when the write had begun.
     pub(super) unflushed: Vec<(FragNo, u64)>,
-    /// Buffers that a flush in progress has taken from there, by its number. They are durable when it ends. Until then
-    /// nothing that waits for them may take an empty `unflushed` for the end of waiting (U7).
-    pub(super) flushes: BTreeMap<u64, Vec<(FragNo, u64)>>,
-    /// Number of the flush that began last.
-    pub(super) flush_number: u64,
     pub(super) records: BTreeMap<u64, DependencyRecord>,
     /// How many of them were left when all were to be done and some could not be.
     pub(super) records_left: usize,

@@ -452,7 +452,7 @@ impl Ffs {
         let (written, number) = {
             let state = self.state.borrow();
             let Some(soft) = state.soft.as_deref() else { return Ok(()) };
-            (!soft.unflushed.is_empty(), soft.flush_number)
+            (!soft.unflushed.is_empty(), state.flush_number)
         };
         if written { self.flush().await } else { self.wait_for_flushes(number).await }
     }

@@ -4,8 +4,10 @@
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::device::{BlockDevice, Data, DeviceError, Geometry, Guarantees, WriteFlags};
 use crate::fs::ffs::cache::BufferKind;
 use crate::fs::ffs::state::inner;
+use crate::units::Sector;
 
 const BYTES: u64 = 64 * MIB;
 
@@ -133,4 +135,72 @@ fn a_buffer_that_is_gone() {
         ffs.close().await.unwrap();
         assert_clean(&rt, &(device as Device)).await;
     });
+}
+
+/// A device with a volatile cache, whose first flush after `fails` was set takes long and fails. Only that one gets the error.
+struct FailsOnce {
+    memory: Memory,
+    rt: Rt,
+    fails: std::cell::Cell<bool>,
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for FailsOnce {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { durable_on_completion: false, ..self.memory.guarantees() }
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        self.memory.read(at, buf).await
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.memory.write(at, data, flags).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        if self.fails.take() {
+            self.rt.sleep(Nanos::from_millis(50)).await;
+            return Err(DeviceError::Io {
+                operation: "flush",
+                at: Sector(0),
+                bytes: 0,
+                cause: "a write before it was lost".into(),
+            });
+        }
+        self.memory.flush().await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.memory.discard(at, sectors).await
+    }
+
+    fn describe(&self) -> String {
+        "a device whose flush fails once".into()
+    }
+}
+
+/// A device may report the error of a write to only one of two flushes that run at once: both callers get it.
+#[test]
+fn two_flushes_share_an_error() {
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let device = Rc::new(FailsOnce { memory: Memory::new(16 * MIB), rt: rt.clone(), fails: false.into() });
+            mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+            let ffs = mount(rt.clone(), device.clone(), Options { metadata, ..Options::default() }).await.unwrap();
+            device.fails.set(true);
+            let first = {
+                let ffs = ffs.clone();
+                rt.spawn(async move { ffs.flush().await })
+            };
+            rt.sleep(Nanos::from_millis(1)).await;
+            let second = ffs.flush().await;
+            assert!(matches!(second, Err(FsError::Stopped(_))), "{metadata:?}: {second:?}");
+            assert!(first.await.is_err(), "{metadata:?}");
+        });
+    }
 }
