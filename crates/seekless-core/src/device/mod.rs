@@ -131,6 +131,14 @@ impl DeviceError {
     }
 }
 
+/// The result of two parts of a request. An error of unknown effect wins over `NoSpace`, after which the caller may go on.
+pub fn worse(one: Result<(), DeviceError>, other: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    match (one, other) {
+        (Ok(()) | Err(DeviceError::NoSpace { .. }), Err(other)) => Err(other),
+        (one, _) => one,
+    }
+}
+
 /// How a write is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WriteFlags {

@@ -18,7 +18,7 @@ use super::members::{
 use super::permutation::Permutation;
 use crate::device::{
     BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, TrackPlace, WriteFlags,
-    ZoneAction, ZoneInfo, Zoned, Zones,
+    ZoneAction, ZoneInfo, Zoned, Zones, worse,
 };
 use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
@@ -437,10 +437,7 @@ impl Mapped {
         let runs = runs(self.pieces(at, sectors), u64::MAX);
         let asked = runs.iter().map(|run| ask(&self.members[run.member], Sector(run.at), run.sectors));
         let results = join_all(asked).await;
-        for (run, result) in runs.iter().zip(results) {
-            result.map_err(|error| run.blame(error, at))?;
-        }
-        Ok(())
+        runs.iter().zip(results).map(|(run, result)| result.map_err(|error| run.blame(error, at))).fold(Ok(()), worse)
     }
 }
 

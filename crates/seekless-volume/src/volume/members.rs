@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 
-use crate::device::{Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use crate::device::{Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags, worse};
 use crate::units::{SECTOR_BYTES, Sector};
 
 /// A part of a request that one member serves.
@@ -210,11 +210,8 @@ pub(super) async fn flush_all(members: &[Device]) -> Result<(), DeviceError> {
     if let [only] = members {
         return only.flush().await;
     }
-    let results = join_all(members.iter().map(|member| member.flush())).await;
-    for (member, result) in results.into_iter().enumerate() {
-        result.map_err(|error| relocate(error, member, Sector::ZERO, 0))?;
-    }
-    Ok(())
+    let results = join_all(members.iter().map(|member| member.flush())).await.into_iter().enumerate();
+    results.map(|(member, result)| result.map_err(|error| relocate(error, member, Sector::ZERO, 0))).fold(Ok(()), worse)
 }
 
 /// Reads `runs` into `whole`.
@@ -249,10 +246,7 @@ pub(super) async fn write_runs(
         async move { member.write(at, data, flags).await }
     };
     let results = join_all(runs.iter().map(write)).await;
-    for (run, result) in runs.iter().zip(results) {
-        result.map_err(|error| run.blame(error, start))?;
-    }
-    Ok(())
+    runs.iter().zip(results).map(|(run, result)| result.map_err(|error| run.blame(error, start))).fold(Ok(()), worse)
 }
 
 /// Counters of all `members`: sums, and the largest of those that are maxima.

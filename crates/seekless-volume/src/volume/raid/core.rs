@@ -25,7 +25,7 @@ use super::rows::{Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::{ArrayOptions, Doubt};
 pub use crate::device::MemberState;
-use crate::device::{Device, DeviceError, WriteFlags};
+use crate::device::{Device, DeviceError, WriteFlags, worse};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, KNOWN_MAX, MAGIC, SUPERBLOCKS, Superblock, VERSION};
@@ -469,18 +469,23 @@ impl Core {
             async move { device.flush().await }
         }))
         .await;
+        let mut answer = Ok(());
         for (&member, result) in members.iter().zip(results) {
             if let Err(error) = result
                 && !self.fail(member, &error)
             {
                 let error = crate::volume::members::relocate(error, member, Sector::ZERO, 0);
-                if matches!(error, DeviceError::NoSpace { .. }) {
-                    return Err(error); // It still has everything, and a later flush may succeed.
+                match error {
+                    // It still has everything, and a later flush may succeed.
+                    DeviceError::NoSpace { .. } => answer = Err(error),
+                    error => {
+                        self.state.borrow_mut().unflushed.get_or_insert(error);
+                    }
                 }
-                self.state.borrow_mut().unflushed.get_or_insert(error);
             }
         }
-        self.check_running(Sector::ZERO, 0)
+        // What a member may have lost counts for more.
+        worse(self.check_running(Sector::ZERO, 0), answer)
     }
 
     /// Writes the superblock of every member in use, after applying `change`.
@@ -532,7 +537,7 @@ impl Core {
             let Err(error) = result else { continue };
             let has_no_space = matches!(error, DeviceError::NoSpace { .. });
             if has_no_space && !is_strict || !self.fail(member, &error) {
-                answer = Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
+                answer = worse(answer, Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0)));
             }
         }
         answer

@@ -19,7 +19,7 @@ use super::journal::Open;
 use super::plan::{Aim, Fragment, Method, RowPlan, plan};
 use super::request::{MemberWrite, QueuedWrite, Written, merge};
 use super::shape::Level;
-use crate::device::{Buf, Data, DeviceError, WriteFlags};
+use crate::device::{Buf, Data, DeviceError, WriteFlags, worse};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::KNOWN_MAX;
 use crate::volume::members::{bytes, relocate};
@@ -531,13 +531,13 @@ impl Core {
             match result {
                 Ok(()) => {}
                 Err(DeviceError::NoSpace { .. }) => {
-                    answer = Err(DeviceError::NoSpace { at, bytes: length });
+                    answer = worse(answer, Err(DeviceError::NoSpace { at, bytes: length }));
                     lacking.push(write);
                     self.note_no_space();
                 }
                 Err(error) => {
                     if !self.fail(write.member, &error) {
-                        answer = Err(relocate(error, write.member, at, length));
+                        answer = worse(answer, Err(relocate(error, write.member, at, length)));
                     }
                 }
             }

@@ -144,3 +144,27 @@ fn errors_name_the_place() {
     };
     executor.block_on(run).unwrap();
 }
+
+/// A member's error of unknown effect counts for more than another one's lack of space, after which a caller goes on.
+#[test]
+fn an_error_counts_for_more_than_a_lack_of_space() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let member = |effect: Effect| {
+            let fault = FaultDevice::new(&rt, Rc::new(Memory::new(64 << 10)), 1);
+            fault.add(Rule::new(Kinds::all(), When::Always, effect));
+            fault as Device
+        };
+        for failing in 0..2 {
+            let effects =
+                if failing == 0 { [Effect::Error, Effect::NoSpace] } else { [Effect::NoSpace, Effect::Error] };
+            let device = raid0(effects.map(member).to_vec(), 8).unwrap();
+            let written = device.write(Sector(0), Data::zeroes(8 << 10), WriteFlags::NONE).await;
+            assert!(matches!(written, Err(DeviceError::Io { .. })), "member {failing} fails: {written:?}");
+            let provisioned = device.provision(Sector(0), 16).await;
+            assert!(matches!(provisioned, Err(DeviceError::Io { .. })), "member {failing} fails: {provisioned:?}");
+        }
+    };
+    executor.block_on(run).unwrap();
+}

@@ -417,3 +417,47 @@ fn a_mirror_without_room_for_a_flush_goes_on() {
     };
     executor.block_on(run).unwrap();
 }
+
+/// Aim: where one of the last members has no room for a request, and another fails with unknown effect, the caller learns of the latter: it
+/// would go on after a lack of room. A flush that is repeated after it fails, too. Method: both at once, in either order, on an array
+/// that can miss no further member.
+#[test]
+fn an_error_counts_for_more_than_a_lack_of_room() {
+    for full in [1, 2] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let new = || Rc::new(NoRoomOnce { below: Rc::new(Memory::new(1 << 20)), is_full: Cell::new(false) });
+            let members = [new(), new(), new()];
+            let faults = members.clone().map(|member| FaultDevice::new(&rt, member, 1));
+            let all = || faults.iter().map(|fault| fault.clone() as Device).collect();
+            for is_flush in [true, false] {
+                let name = format!("member {full} is full, flush: {is_flush}");
+                let array = Array::create(&rt, all(), &small(Level::Parity), UUID, Contents::Zeroes).await.unwrap();
+                array.give_up(0).await.unwrap();
+                let shape = array.core.shape;
+                let row = || Data::from_slice(&vec![1; (shape.row_sectors() * SECTOR_BYTES) as usize]);
+                array.write(Sector::ZERO, row(), WriteFlags::NONE).await.unwrap();
+                let data = Sector(shape.data_start)..Sector(shape.data_start + shape.rows * shape.unit);
+                let answer = match is_flush {
+                    true => {
+                        members[full].is_full.set(true);
+                        faults[3 - full].add(Rule::new(Kinds::FLUSH, When::Nth(1), Effect::Error));
+                        array.flush().await
+                    }
+                    false => {
+                        let rule = |effect| Rule::new(Kinds::WRITE, When::Always, effect).within(data.clone());
+                        faults[full].add(rule(Effect::NoSpace));
+                        faults[3 - full].add(rule(Effect::Error));
+                        array.write(Sector::ZERO, row(), WriteFlags::NONE).await
+                    }
+                };
+                assert!(matches!(answer, Err(DeviceError::Io { .. })), "{name}: {answer:?}");
+                faults.iter().for_each(|fault| fault.clear());
+                let again = array.flush().await;
+                assert!(again.is_err() || !is_flush, "{name}: what it has lost is not made durable by another flush");
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+}
