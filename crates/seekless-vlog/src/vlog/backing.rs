@@ -67,6 +67,14 @@ impl Backing {
     }
 }
 
+/// Attempts in a row that found no room where storage was taken for granted.
+#[derive(Default)]
+pub(super) struct Refusals {
+    pub(super) in_a_row: u32,
+    /// The storage below has been asked about all places.
+    pub(super) has_asked: bool,
+}
+
 /// What the storage below has said last.
 #[derive(Default)]
 pub(super) struct BelowState {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use self::append::AppendCommit;
 use self::tree::TreeCommit;
+use super::backing::Refusals;
 use super::core::{CommitScope, Core, State};
 use super::map_state::MapState;
 use super::transaction::Garbage;
@@ -39,14 +40,22 @@ impl Core {
     ) -> Result<(), DeviceError> {
         let pass = self.commit_gate.enter().await;
         self.check_writable()?;
+        let mut refusals = Refusals::default();
         let result = loop {
             let result = match &self.log {
                 MapState::Tree(log) => TreeCommit { core: self, log }.commit(scope, moving).await,
                 MapState::Append(log) => AppendCommit { core: self, log }.commit().await,
             };
-            // There may be room elsewhere. As each attempt leaves less that is ready, this ends.
             if !(matches!(result, Err(DeviceError::NoSpace { .. })) && self.leave_holes()) {
                 break result;
+            }
+            match self.may_find_room(&mut refusals, false).await {
+                Ok(true) => {}
+                Ok(false) => break result,
+                Err(error) => {
+                    self.stop(&error);
+                    break Err(error);
+                }
             }
         };
         drop(pass);

@@ -13,8 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use futures_util::future::join_all;
-
 use super::arms::{Arms, HeldArm};
 use super::backing::BelowState;
 use super::buffer::TrackBuffer;
@@ -320,7 +318,7 @@ impl State {
     }
 
     /// Gives back blocks that were taken and could not be backed: as many may be taken elsewhere.
-    fn give_back_unbacked(&mut self, run: Run) {
+    pub(super) fn give_back_unbacked(&mut self, run: Run) {
         let blocks = run.first..run.first + run.blocks;
         let unbacked: Vec<u32> = blocks.filter(|&block| !self.space.are_backed(block..block + 1)).collect();
         self.give_back(run);
@@ -329,7 +327,7 @@ impl State {
     }
 
     /// A write to blocks that were ready has found no room: they are a hole of a sparse copy of the device. As many may be taken elsewhere.
-    fn found_hole(&mut self, run: Run) {
+    pub(super) fn found_hole(&mut self, run: Run) {
         (run.first..run.first + run.blocks).for_each(|block| self.space.set_backed(block, false));
         self.give_back_unbacked(run);
         self.found_full();
@@ -446,7 +444,7 @@ impl Core {
     ///
     /// # Errors
     /// Device errors; then no block is taken.
-    async fn choose(
+    pub(super) async fn choose(
         &self,
         purpose: AllocPurpose,
         address: Option<u32>,
@@ -484,93 +482,6 @@ impl Core {
     fn arm_of(&self, block: u32) -> u32 {
         let state = self.state.borrow();
         state.space.tracks.arm_of(state.space.tracks.track_of(block))
-    }
-
-    /// Writes the blocks of `data` to free places and returns these. Nothing is mapped yet. Of several requests waiting
-    /// for an arm, the one with the next `address` goes first.
-    ///
-    /// # Errors
-    /// Device errors; no block is then taken. `NoSpace` also when there is no place of the wanted kind.
-    pub(super) async fn place(
-        self: &Rc<Self>,
-        data: &Data,
-        purpose: AllocPurpose,
-        address: Option<u32>,
-    ) -> Result<Vec<Run>, DeviceError> {
-        let blocks = (data.len() / self.block_bytes()) as u32;
-        let mut runs: Vec<Run> = Vec::new();
-        debug_assert!(data.len().is_multiple_of(self.block_bytes()), "whole blocks are written");
-        debug_assert!(self.state.borrow().reserved >= u64::from(blocks), "V3: what is written was admitted");
-        let mut left = blocks;
-        let mut result = Ok(());
-        let mut writes = Vec::new();
-        while left > 0 && result.is_ok() {
-            let next = address.map(|address| address + (blocks - left));
-            let (run, arm) = match self.choose(purpose, next, left).await {
-                Ok(Some(chosen)) => chosen,
-                Ok(None) => {
-                    result = Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: data.len() as u64 });
-                    break;
-                }
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            };
-            let from = (blocks - left) as usize * self.block_bytes();
-            let part = data.slice(from..from + run.blocks as usize * self.block_bytes());
-            left -= run.blocks;
-            runs.push(run);
-            let write = self.below.write(self.layout.sector_of(run.first), part, self.flags());
-            match arm {
-                Some(arm) => {
-                    result = write.await;
-                    drop(arm);
-                }
-                None => writes.push(write),
-            }
-        }
-        let (mut written, mut from) = (join_all(writes).await.into_iter(), 0);
-        for run in std::mem::take(&mut runs) {
-            let length = run.blocks as usize * self.block_bytes();
-            match written.next().unwrap_or(Ok(())) {
-                Err(DeviceError::NoSpace { .. }) if result.is_ok() && !self.layout.superblock.is_above() => {
-                    self.state.borrow_mut().found_hole(run);
-                    // There may be room elsewhere. As each attempt leaves less that is ready, this ends.
-                    match Box::pin(self.place(&data.slice(from..from + length), purpose, address)).await {
-                        Ok(others) => runs.extend(others),
-                        Err(error) => result = Err(error),
-                    }
-                }
-                outcome => {
-                    runs.push(run);
-                    result = result.and(outcome);
-                }
-            }
-            from += length;
-        }
-        count(&self.counts.blocks_written, u64::from(blocks - left));
-        let mut state = self.state.borrow_mut();
-        for run in &runs {
-            let track = state.space.tracks.track_of(run.first);
-            state.buffer.forget(track, run.first..run.first + run.blocks);
-        }
-        debug_assert!(
-            result.is_err() || runs.iter().map(|run| run.blocks).sum::<u32>() == blocks,
-            "V3: all that was admitted has a place, or an error"
-        );
-        if let Err(error) = &result {
-            // A failed write may still reach the medium later, when the block holds something else.
-            if !matches!(error, DeviceError::NoSpace { .. }) && state.stopped.is_none() {
-                state.stopped = Some(error.to_string());
-            }
-            runs.iter().for_each(|&run| state.give_back(run));
-            debug_assert!(u64::from(left) <= state.reserved, "what was reserved is given back once");
-            state.reserved -= u64::from(left);
-        }
-        drop(state);
-        self.changed.notify();
-        result.map(|()| runs)
     }
 
     /// Stores the blocks of `data` from `logical` on.

@@ -30,6 +30,7 @@ mod marks;
 pub mod model;
 mod open;
 mod options;
+mod place;
 mod promises;
 mod provision;
 mod reading;

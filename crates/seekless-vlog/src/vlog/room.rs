@@ -17,6 +17,7 @@
 
 use std::rc::Rc;
 
+use super::backing::Refusals;
 use super::claim::Claim;
 use super::core::{Core, State};
 use super::eager::Run;
@@ -27,7 +28,8 @@ use crate::units::Sector;
 /// Blocks that are provisioned beyond those that are needed, so that few writes wait for that: 1 MiB with blocks of 4 KiB.
 const AHEAD_BLOCKS: u64 = 256;
 
-/// Attempts to find storage when there is no new one, besides the search of a life for what earlier ones have left.
+/// Attempts to find storage when there is no new one, besides the search of a life for what earlier ones have left; and writes
+/// in a row that may find no room in ready places.
 const REFUSED_MAX: u32 = 8;
 
 /// Cells that a transaction writes at most beyond those of two pieces for each that has changed: it displaces no more.
@@ -243,6 +245,36 @@ impl Core {
     /// Those of the device, except for a lack of space.
     pub(super) async fn stock_for_frees(self: &Rc<Self>) -> Result<(), DeviceError> {
         self.stock(Demand::default()).await
+    }
+
+    /// After an attempt to write that found no room in some place that was taken for ready: true if there may be room elsewhere.
+    /// Holes of a sparse copy are passed by. After many refusals in a row the storage below is asked about all places: it may
+    /// refuse writes to what it has allocated, too, as a host with copies on write, and then not each place is tried.
+    ///
+    /// # Errors
+    /// Those of the device, except for a lack of space.
+    pub(super) async fn may_find_room(
+        self: &Rc<Self>,
+        refusals: &mut Refusals,
+        has_progress: bool,
+    ) -> Result<bool, DeviceError> {
+        refusals.in_a_row = if has_progress { 0 } else { refusals.in_a_row + 1 };
+        if refusals.in_a_row < REFUSED_MAX {
+            return Ok(true);
+        }
+        if refusals.has_asked {
+            return Ok(false);
+        }
+        *refusals = Refusals { in_a_row: REFUSED_MAX - 1, has_asked: true };
+        {
+            let mut state = self.state.borrow_mut();
+            let ready: Vec<u32> = (0..self.layout.blocks).filter(|&block| state.space.is_ready(block)).collect();
+            ready.into_iter().for_each(|block| state.space.set_backed(block, false));
+            state.below.search = None;
+            state.found_full();
+        }
+        self.stock_for_frees().await?;
+        Ok(true)
     }
 
     /// R2: has storage allocated for a run that was taken, and for the free blocks behind it. False if there is no room: from now

@@ -346,6 +346,47 @@ fn holes_of_a_sparse_copy_are_left_alone() {
     });
 }
 
+/// Aim: storage that refuses every write, also where it has allocated, is asked a few times for each request, and what follows works
+/// when it takes writes again. Method: much that is free and ready, because nothing is discarded; then no write has room.
+#[test]
+fn storage_without_room_for_any_write_is_asked_a_few_times() {
+    const WRITTEN: u64 = 24_000;
+    run(1, async |rt: Rt| {
+        let fault = FaultDevice::new(&rt, Rc::new(Memory::new(16 * MIB)), 1);
+        let options = Options { discard: false, commit: CommitUse::Flush, ..Options::default() };
+        let vld = Vld::create(&rt, fault.clone(), &Plan { block_bytes: 512, ..plan() }, options).await.expect("made");
+        for first in (0..WRITTEN).step_by(64) {
+            write(&vld, first, 64, 1).await;
+        }
+        vld.flush().await.expect("there is room");
+        vld.discard(Sector(100), WRITTEN - 100).await.expect("there is room");
+        vld.flush().await.expect("there is room");
+        let ready = vld.core.state.borrow().space.ready_blocks();
+        assert!(ready >= 20_000, "{ready} blocks are ready");
+        write(&vld, 0, 1, 2).await;
+        fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace));
+        for turn in 0..4 {
+            let before = fault.failed();
+            let refused = match turn {
+                0 | 2 => vld.write(Sector(50), Data::from_slice(&stamp(50, 3, 512)), WriteFlags::NONE).await,
+                _ => vld.flush().await,
+            };
+            assert!(matches!(refused, Err(DeviceError::NoSpace { .. })), "turn {turn}: {refused:?}");
+            let asked = fault.failed() - before;
+            assert!(asked <= 40, "turn {turn}: {asked} writes were refused");
+            vld.check_invariants().unwrap_or_else(|what| panic!("turn {turn}: {what}"));
+        }
+        fault.clear();
+        vld.flush().await.expect("there is room again");
+        for block in 0..100 {
+            write(&vld, block, 1, 4).await;
+        }
+        vld.flush().await.expect("there is room again");
+        vld.check_invariants().expect("all promises hold");
+        assert_eq!((number_of(&vld, 0).await, number_of(&vld, 99).await, number_of(&vld, 200).await), (4, 4, 0));
+    });
+}
+
 /// Aim: requests that wait for room while others are under way do not wake each other again and again. Method: writes that
 /// take time, so that virtual time does not pass while the others wait.
 #[test]
