@@ -188,8 +188,9 @@ const _: () = assert!(Anchor::BYTES <= SECTOR_BYTES as usize);
 const _: () = assert!(Label::BYTES <= SECTOR_BYTES as usize);
 
 /// Sequence numbers and generations are below this, so that increments never overflow. A device that writes a million
-/// pieces a second gets here after a hundred thousand years.
-const NUMBER_MAX: u64 = 1 << 62;
+/// pieces a second gets here after a hundred thousand years. A start refuses one that is half-way there, whose last number
+/// is not its own: a later start would not see what has a higher number.
+pub const NUMBER_MAX: u64 = 1 << 62;
 
 const SEAL_AT: usize = 32;
 const _: () = assert!(PieceHead::BYTES == 40 && RecordHead::BYTES == 40);

@@ -31,6 +31,8 @@ pub(super) struct TreeLog {
     /// An anchor may be on the device that failed, so that the log is not parked though it has no window (C6).
     pub(super) park_is_due: bool,
     pub(super) generation: u64,
+    /// The start could read no anchor, so that there may be some with a higher generation.
+    pub(super) are_anchors_lost: bool,
     /// The last transaction, when its tail found no space (C6).
     pub(super) undecided: Option<Undecided>,
 }

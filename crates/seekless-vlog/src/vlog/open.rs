@@ -12,8 +12,8 @@ use super::append::AppendLog;
 use super::arms::Arms;
 use super::core::{Core, Counts, State};
 use super::format::{
-    ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK,
-    Superblock,
+    ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, NUMBER_MAX, OPEN, PARKED, Piece, RawPointer, Record,
+    SUPERBLOCK, Superblock,
 };
 use super::landmarks;
 use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
@@ -59,7 +59,8 @@ pub async fn probe(device: &Device) -> Result<Option<Info>, VldError> {
         Err(VldError::Nothing) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let (anchor, _) = newest_anchor(device, &superblock).await?;
+    let (anchor, is_whole) = newest_anchor(device, &superblock).await?;
+    let is_parked = is_whole && anchor.is_some_and(|anchor| anchor.state == PARKED);
     let layout = layout_of(superblock)?;
     Ok(Some(Info {
         uuid: superblock.uuid,
@@ -70,7 +71,7 @@ pub async fn probe(device: &Device) -> Result<Option<Info>, VldError> {
         pieces: layout.pieces,
         entries_per_piece: layout.entries_per_piece,
         snapshots: layout.snapshots,
-        is_parked: layout.map_log == MapLog::Append || anchor.is_some_and(|anchor| anchor.state == PARKED),
+        is_parked: layout.map_log == MapLog::Append || is_parked,
     }))
 }
 
@@ -320,14 +321,24 @@ impl Finder<'_> {
             cells: Vec::new(),
             recovery,
         };
-        let mut log = TreeLog { tree: Tree::new(self.layout.pieces), generation, ..TreeLog::default() };
+        let (tree, are_anchors_lost) = (Tree::new(self.layout.pieces), anchor.is_none());
+        let mut log = TreeLog { tree, generation, are_anchors_lost, ..TreeLog::default() };
         if let Some(tail) = tail {
+            self.check_number("tail of the log", tail.sequence, tail.cell)?;
             self.walk(&tail, &mut log.tree, &mut found).await?;
             // C4: an interrupted transaction used at most as many numbers as there are pieces.
             log.sequence = tail.sequence + u64::from(self.layout.pieces) + 1;
         }
         found.log = log.into();
         Ok(found)
+    }
+
+    /// The numbers of all that is written from now on are valid, too.
+    fn check_number(&self, what: &'static str, sequence: u64, cell: u64) -> Result<(), VldError> {
+        match sequence < NUMBER_MAX / 2 {
+            true => Ok(()),
+            false => Err(self.corrupt(what, cell, format!("it has number {sequence}, which cannot be"))),
+        }
     }
 
     /// The tail of the log; `None` for one without a piece.
@@ -530,6 +541,9 @@ impl Finder<'_> {
             let why = format!("it says that it is piece {} of {}", visit.index, self.layout.pieces);
             return Err(self.corrupt("piece of the map", visit.cell, why));
         }
+        if self.layout.is_reserved(self.layout.block_of(visit.cell)) {
+            return Err(self.corrupt("piece of the map", visit.cell, "it is in a reserved block".to_string()));
+        }
         // An older path to a piece may lead through a parent that has lost it: the first parent found has it.
         tree.found(visit.index, visit.sequence, visit.cell, visit.parent);
         found.cells.push(visit.cell);
@@ -593,6 +607,7 @@ impl Finder<'_> {
             }
             log.sequence = log.sequence.max(last);
         }
+        self.check_number("record of the map log", log.sequence, AppendLog::ring_cell(self.layout, log.sequence))?;
         Ok(RecoveredMap { map, log: log.into(), cells: Vec::new(), recovery })
     }
 
@@ -616,12 +631,7 @@ impl Finder<'_> {
         let mut holders: Vec<u32> = vec![0; self.layout.blocks as usize];
         let mut problem = None;
         for &cell in &found.cells {
-            let block = self.layout.block_of(cell);
-            if self.layout.is_reserved(block) {
-                problem = Some((cell, "it is in a reserved block".to_string()));
-            } else {
-                holders[block as usize] = u32::MAX;
-            }
+            holders[self.layout.block_of(cell) as usize] = u32::MAX;
         }
         for (logical, &block) in found.map.iter().enumerate().filter(|(_, block)| **block != 0) {
             let cell = self.layout.first_cell(block);

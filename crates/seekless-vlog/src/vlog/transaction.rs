@@ -1,6 +1,7 @@
 //! What a transaction of the map consists of, while it is under way or undecided.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::tree::Planned;
 
@@ -39,6 +40,8 @@ pub(super) struct Transaction {
 pub(super) struct Undecided {
     pub(super) transaction: Transaction,
     pub(super) cells: Vec<u64>,
+    /// The tail may be in some of these blocks.
+    pub(super) tails: Range<u32>,
 }
 
 impl Undecided {

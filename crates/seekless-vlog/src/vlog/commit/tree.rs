@@ -7,15 +7,18 @@
 //!   C1  Whatever a piece maps is durable before the tail of its transaction is written; so are the other pieces of
 //!       the transaction.
 //!   C2  A block or cell of the durable map or the durable log is freed only when a transaction without it is durable.
-//!   C3  A tail lies in the window of the durable anchor.
-//!   C4  No two pieces have the same sequence number, except copies of one tail: after a start, numbers continue beyond
-//!       all that an interrupted transaction may have used.
+//!   C3  A tail lies in the window of the durable anchor, also one that may be on the device or not (C6): so a start finds
+//!       the youngest tail of the device.
+//!   C4  No two pieces that a tail leads to have the same sequence number, except copies of one tail. A transaction that is
+//!       taken back gives its numbers back: nothing leads to its pieces, and none completes a transaction. So an interrupted
+//!       one used at most as many numbers as there are pieces, and after a start, numbers continue beyond these.
 //!   C5  The transaction that a start continues from is durable before anything is written: what it freed is free (C2),
 //!       and a flush that finds nothing to commit writes nothing.
 //!   C6  A tail that found no space may be on the device nevertheless: then either map may be the durable one. So its
 //!       transaction is neither applied nor taken back; the targets of both maps are kept, as during any transaction,
 //!       until its tail has been rewritten, before anything newer is written. Only the cell of the tail that found no
-//!       space is free: overwriting it removes that tail. An anchor that found no space is followed by another one.
+//!       space is free: overwriting it removes that tail. An anchor that found no space is followed by another one. The log
+//!       is not parked before that.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -24,13 +27,13 @@ use std::ops::Range;
 use futures_util::future::join_all;
 
 use super::super::core::{CommitScope, Core, State, count};
-use super::super::format::{ANCHOR_MAGIC, Anchor, OPEN, PARKED, Piece, RawPointer};
+use super::super::format::{ANCHOR_MAGIC, Anchor, FIXED_BYTES, OPEN, PARKED, Piece, RawPointer};
 use super::super::map_state::TreeLog;
 use super::super::tracks::Tracks;
 use super::super::transaction::{Garbage, Transaction, Undecided};
 use super::super::tree::Planned;
 use super::replaced;
-use crate::device::{Data, DeviceError};
+use crate::device::{Data, DeviceError, worse};
 use crate::units::Sector;
 
 /// Limit of the pieces with moved blocks that one transaction of idle work writes: a request that arrives during it
@@ -52,8 +55,8 @@ impl TreeCommit<'_> {
     pub(super) async fn commit(self, scope: CommitScope, moving: &BTreeSet<u32>) -> Result<(), DeviceError> {
         let undecided = self.log.borrow_mut().undecided.take();
         let is_repeated = undecided.is_some();
-        if let Some(Undecided { transaction, cells }) = undecided {
-            self.complete(transaction, cells, true).await?;
+        if let Some(Undecided { transaction, cells, tails }) = undecided {
+            self.complete(transaction, cells, Some(tails)).await?;
         }
         let Some(transaction) = self.begin(scope, moving) else {
             if is_repeated {
@@ -63,7 +66,7 @@ impl TreeCommit<'_> {
             return Ok(());
         };
         match self.write_early_pieces(&transaction).await {
-            Ok(cells) => self.complete(transaction, cells, false).await,
+            Ok(cells) => self.complete(transaction, cells, None).await,
             Err(Failed { error, cells, is_known: true }) => {
                 self.take_back(transaction, cells);
                 Err(error)
@@ -75,21 +78,22 @@ impl TreeCommit<'_> {
         }
     }
 
-    /// Writes the tail of a transaction whose other pieces are durable, in `cells`, and applies it. With `is_repeated`, it
-    /// may be on the device already (C6).
+    /// Writes the tail of a transaction whose other pieces are durable, in `cells`, and applies it. It may be on the device
+    /// already, in some of the blocks of `tails` (C6).
     async fn complete(
         &self,
         transaction: Transaction,
         mut cells: Vec<u64>,
-        is_repeated: bool,
+        tails: Option<Range<u32>>,
     ) -> Result<(), DeviceError> {
-        let failed = match self.write_tail(&transaction, &cells).await {
+        let failed = match self.write_tail(&transaction, &cells, tails.as_ref()).await {
             Ok(cell) => {
                 cells.push(cell);
                 count(&self.core.counts.transactions, 1);
                 count(&self.core.counts.pieces_written, cells.len() as u64);
                 let garbage = self.settle(transaction, cells);
-                match is_repeated && self.core.layout.superblock.is_above() {
+                self.leave_wide_window();
+                match tails.is_some() && self.core.layout.superblock.is_above() {
                     // The owner learns of a transaction by the one that follows, which frees this with its own garbage.
                     true => self.core.state.borrow_mut().garbage.append(garbage),
                     false => self.core.free_garbage(garbage).await,
@@ -102,15 +106,18 @@ impl TreeCommit<'_> {
             self.core.stop(&failed.error);
             return Err(failed.error);
         };
-        match is_repeated || failed.is_written {
-            true => self.log.borrow_mut().undecided = Some(Undecided { transaction, cells }),
-            false => self.take_back(transaction, cells),
+        let written = failed.written.map(|cell| self.core.layout.block_of(cell)).map(|block| block..block + 1);
+        match tails.into_iter().chain(written).reduce(hull) {
+            Some(tails) => self.log.borrow_mut().undecided = Some(Undecided { transaction, cells, tails }),
+            None => self.take_back(transaction, cells),
         }
         Err(failed.error)
     }
 
     /// Undoes the bookkeeping of a transaction whose tail is certainly not on the device.
     fn take_back(&self, transaction: Transaction, cells: Vec<u64>) {
+        debug_assert!(self.core.commit_gate.is_held(), "C4: no later transaction has taken numbers");
+        self.log.borrow_mut().sequence = transaction.first_sequence - 1; // C4
         let mut state = self.core.state.borrow_mut();
         cells.into_iter().for_each(|cell| state.space.give_cell(cell));
         state.restore(transaction.pending, self.core.layout.superblock.is_above());
@@ -190,9 +197,8 @@ impl TreeCommit<'_> {
                 None => early.push(write),
             }
         }
-        for written in join_all(early).await {
-            written.map_err(|error| Failed::early(error, &cells))?;
-        }
+        let written = join_all(early).await.into_iter().fold(Ok(()), worse);
+        written.map_err(|error| Failed::early(error, &cells))?;
         if !self.core.commit_each_write && !self.core.durable_on_completion {
             // C1. After an error it is unknown what is durable, and a retry would not tell.
             self.core.below.flush().await.map_err(Failed::unknown)?;
@@ -200,23 +206,28 @@ impl TreeCommit<'_> {
         Ok(cells)
     }
 
-    /// Writes the piece that completes a transaction, to any free cell; returns it.
-    async fn write_tail(&self, transaction: &Transaction, early: &[u64]) -> Result<u64, FailedTail> {
+    /// Writes the piece that completes a transaction, to any free cell; returns it. It may also be in the blocks of `tails`.
+    async fn write_tail(
+        &self,
+        transaction: &Transaction,
+        early: &[u64],
+        tails: Option<&Range<u32>>,
+    ) -> Result<u64, FailedTail> {
         debug_assert!(self.core.commit_gate.is_held(), "V2: one transaction is written after the other");
         let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
         debug_assert_eq!(others.len(), early.len(), "C1: the other pieces have been written");
         let chosen = self.core.choose_cell().await;
         let chosen = chosen.and_then(|found| found.ok_or(DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 }));
-        let (cell, arm) = chosen.map_err(|error| FailedTail { error, is_written: false })?;
+        let (cell, arm) = chosen.map_err(|error| FailedTail { error, written: None })?;
         let bytes = self.encode(transaction, others.len(), last, cell, early);
-        let written = match self.aim(cell).await {
+        let written = match self.aim(cell, tails).await {
             Ok(()) => {
                 debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
                 // Commit point: until now the older tail is the truth. After `NoSpace`, it may be either (C6).
                 let written = self.core.write_cell(cell, bytes, self.core.durable_flags()).await;
-                written.map_err(|error| FailedTail { error, is_written: true })
+                written.map_err(|error| FailedTail { error, written: Some(cell) })
             }
-            Err(error) => Err(FailedTail { error, is_written: false }),
+            Err(error) => Err(FailedTail { error, written: None }),
         };
         drop(arm);
         if let Err(FailedTail { error: DeviceError::NoSpace { .. }, .. }) = written {
@@ -266,17 +277,34 @@ impl TreeCommit<'_> {
         piece.to_cell(&self.core.key, cell, self.core.layout.cell_bytes())
     }
 
-    /// C3: moves the window to where a tail is about to be written.
-    async fn aim(&self, cell: u64) -> Result<(), DeviceError> {
+    /// C3: moves the window to where a tail is about to be written. If that tail may also be in the blocks of `tails`, they
+    /// stay in the window.
+    async fn aim(&self, cell: u64, tails: Option<&Range<u32>>) -> Result<(), DeviceError> {
         let block = self.core.layout.block_of(cell);
         let anchor = {
             let log = self.log.borrow();
-            if log.window.as_ref().is_some_and(|window| window.contains(&block)) {
+            if let Some(window) = log.window.as_ref().filter(|window| window.contains(&block)) {
+                debug_assert!(
+                    tails.is_none_or(|tails| window.start <= tails.start && tails.end <= window.end),
+                    "C3: a tail that may be on the device lies in the window"
+                );
                 return Ok(());
             }
-            self.anchor(&log, OPEN, self.window_at(&self.core.state.borrow().space.tracks, block))
+            let window = self.window_at(&self.core.state.borrow().space.tracks, block);
+            self.anchor(&log, OPEN, tails.cloned().into_iter().fold(window, hull))
         };
         self.write_anchor(anchor).await
+    }
+
+    /// Once it is decided which tail is the durable one, a window that contained several places is of no more use: a start
+    /// would search all of it. The next tail gets another one.
+    fn leave_wide_window(&self) {
+        let mut log = self.log.borrow_mut();
+        if log.window.as_ref().is_some_and(|window| window.len() as u64 > u64::from(self.window_blocks())) {
+            self.core.state.borrow_mut().allocator.window = None;
+            log.window = None;
+            log.park_is_due = true;
+        }
     }
 
     /// The window for a tail: from its cylinder upwards, in the direction of the sweep, so that tails do not alternate
@@ -326,9 +354,22 @@ impl TreeCommit<'_> {
             "C3: a window lies on the device"
         );
         debug_assert_eq!(anchor.state == OPEN, anchor.window_blocks > 0, "C3: an open log has a window");
-        let slot = self.core.layout.anchors()[(anchor.generation % 2) as usize];
-        let written =
-            self.core.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.core.durable_flags()).await;
+        let slots = self.core.layout.anchors();
+        let (slot, other) = (slots[(anchor.generation % 2) as usize], slots[((anchor.generation + 1) % 2) as usize]);
+        let write = async |slot: u64, block: Vec<u8>| {
+            self.core.below.write(Sector(slot), Data::from_slice(&block), self.core.durable_flags()).await
+        };
+        // One that can be read again, and has a higher number, must not count: a start that finds one bad slot searches
+        // everywhere.
+        let are_anchors_lost = self.log.borrow().are_anchors_lost;
+        let written = match are_anchors_lost {
+            true => write(other, vec![0; FIXED_BYTES]).await,
+            false => Ok(()),
+        };
+        let written = match written {
+            Ok(()) => write(slot, anchor.to_block()).await,
+            Err(error) => Err(error),
+        };
         if let Err(error) = written {
             // C6: it may be there nevertheless, so that a tail in the window of the older one would not be found.
             self.core.state.borrow_mut().allocator.window = None;
@@ -344,6 +385,7 @@ impl TreeCommit<'_> {
         let mut log = self.log.borrow_mut();
         debug_assert_eq!(anchor.generation, log.generation + 1, "C3: anchors are written one after the other");
         log.generation = anchor.generation;
+        log.are_anchors_lost = false;
         log.window = window;
         log.park_is_due = false;
         Ok(())
@@ -390,6 +432,7 @@ impl TreeCommit<'_> {
             if log.window.is_none() && !log.park_is_due {
                 return Ok(());
             }
+            debug_assert!(log.undecided.is_none(), "C6: a log whose tail is undecided is not parked");
             self.anchor(&log, PARKED, 0..0)
         };
         match self.write_anchor(anchor).await {
@@ -427,6 +470,11 @@ impl Failed {
 /// A tail that failed.
 struct FailedTail {
     error: DeviceError,
-    /// It was sent to the device, so a part of it may be there.
-    is_written: bool,
+    /// Where it was sent to the device, so that it may be there.
+    written: Option<u64>,
+}
+
+/// The shortest range with both in it.
+fn hull(one: Range<u32>, other: Range<u32>) -> Range<u32> {
+    one.start.min(other.start)..one.end.max(other.end)
 }

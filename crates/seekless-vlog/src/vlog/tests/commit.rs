@@ -10,7 +10,9 @@ use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::{DeviceError, Geometry, Guarantees};
-use crate::vlog::format::{Key, Piece, RawPointer};
+use crate::vlog::claim::Claim;
+use crate::vlog::eager::AllocPurpose;
+use crate::vlog::format::{ANCHOR_MAGIC, ANCHORS, Anchor, Key, NUMBER_MAX, PARKED, Piece, RawPointer};
 use crate::vlog::layout::Layout;
 
 const MADE: Key = Key { uuid: [7; 16], key: [9; 16] };
@@ -123,6 +125,130 @@ fn a_transaction_without_space_is_taken_back() {
     });
 }
 
+/// Aim: a write of unknown effect stops all writing, also where another write of the same request finds no space: otherwise its place is
+/// taken again, and it lands over other data later. Method: one request to several places, of which the first or the second write is
+/// of unknown effect, and all others find no space; and the same for a flush with several pieces.
+#[test]
+fn an_error_counts_for_more_than_a_lack_of_space() {
+    for (of_pieces, failing) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        run(1, async |rt: Rt| {
+            let fault = FaultDevice::new(&rt, Rc::new(Memory::new(MIB)), 1);
+            let vld = Vld::create(&rt, fault.clone(), &many_pieces(), by_flush()).await.expect("made");
+            let blocks = vld.geometry().bytes() / 512;
+            write(&vld, 0, blocks, 1).await;
+            let mut rng = Rng::new(1);
+            for number in 2..400 {
+                write(&vld, rng.below(blocks), 1, number).await;
+                if number % 10 == 0 {
+                    vld.flush().await.expect("it can be flushed");
+                }
+            }
+            for other in [1, 2].into_iter().filter(|nth| *nth != failing) {
+                fault.add(Rule::new(Kinds::WRITE, When::Nth(other), Effect::NoSpace));
+            }
+            fault.add(Rule::new(Kinds::WRITE, When::Nth(failing), Effect::Error));
+            fault.add(Rule::new(Kinds::WRITE, When::From(3), Effect::NoSpace));
+            let failed = match of_pieces {
+                false => {
+                    let data: Vec<u8> = (0..64).flat_map(|block| stamp(block, 500, 512)).collect();
+                    vld.write(Sector::ZERO, Data::from_slice(&data), WriteFlags::NONE).await
+                }
+                true => vld.flush().await,
+            };
+            let name = format!("pieces: {of_pieces}, write {failing} fails");
+            assert!(fault.failed() >= 2, "{name}: there are several writes");
+            assert!(matches!(failed, Err(DeviceError::Io { .. })), "{name}: {failed:?}");
+            fault.clear();
+            let next = vld.write(Sector::ZERO, Data::from_slice(&stamp(0, 501, 512)), WriteFlags::NONE).await;
+            assert!(matches!(next, Err(DeviceError::Io { .. })), "{name}: {next:?}");
+        });
+    }
+}
+
+/// Aim: a flush makes durable what a request has written, also when idle work has moved it during an earlier flush that found no
+/// space. Method: the block is moved as idle work does while the first piece of a transaction with its change is written.
+#[test]
+fn what_idle_work_moves_during_a_flush_without_space_is_flushed_later() {
+    run(1, async |rt: Rt| {
+        let memory = Rc::new(Memory::new(2 * MIB));
+        let fault = FaultDevice::new(&rt, memory.clone(), 1);
+        let vld = Vld::create(&rt, fault.clone(), &many_pieces(), by_flush()).await.expect("made");
+        let (one, other) = (5, 1000);
+        for number in [1, 2] {
+            write(&vld, one, 1, number).await;
+            write(&vld, other, 1, number).await;
+            if number == 1 {
+                vld.flush().await.expect("it can be flushed");
+            }
+        }
+        assert!(vld.core.try_admit(Claim::Move { blocks: 1 }), "there is room");
+        let copy = Data::from_slice(&stamp(one, 2, 512));
+        let runs = vld.core.place(&copy, AllocPurpose::Data, None).await.expect("there is room");
+        let time = Nanos::from_millis(100);
+        fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(time..=time)));
+        fault.add(Rule::new(Kinds::WRITE, When::Nth(1), Effect::NoSpace));
+        let flush = rt.spawn({
+            let vld = vld.clone();
+            async move { vld.flush().await }
+        });
+        rt.sleep(Nanos::from_millis(50)).await;
+        vld.core.state.borrow_mut().relocate(one as u32, runs[0].first);
+        let flushed = flush.await;
+        assert!(matches!(flushed, Err(DeviceError::NoSpace { .. })), "{flushed:?}");
+        fault.clear();
+        vld.check_invariants().expect("after the failure");
+        vld.flush().await.expect("there is space again");
+        let cut = Rc::new(Memory::from_image(2 * MIB, memory.image()));
+        let again = Vld::open(&rt, cut, by_flush()).await.expect("it opens");
+        assert_eq!((number_of(&again, one).await, number_of(&again, other).await), (2, 2));
+    });
+}
+
+/// Aim: a piece counts only where pieces may be: not behind an anchor, in the part of its block that no checksum covers. Method: a
+/// piece there that both anchors name as the tail, for a disk and for the map of a file system.
+#[test]
+fn a_piece_beside_an_anchor_is_refused() {
+    run(1, async |rt: Rt| {
+        for is_above in [false, true] {
+            let memory = Rc::new(Memory::new(MIB));
+            let device: Device = memory.clone();
+            match is_above {
+                true => Store::create(&device, &plan(), 500, b"owner").await.expect("made"),
+                false => drop(Vld::create(&rt, device.clone(), &plan(), Options::default()).await.expect("made")),
+            }
+            let cell = ANCHORS[0] + 1;
+            let piece =
+                Piece { index: 0, sequence: 5, commits: true, live_pieces: 1, pointers: vec![], entries: vec![0; 98] };
+            for (slot, at) in ANCHORS.into_iter().enumerate() {
+                let mut block = Buf::dirty(4096);
+                block.fill(0);
+                let anchor = Anchor {
+                    magic: ANCHOR_MAGIC,
+                    crc: 0,
+                    state: PARKED,
+                    uuid: MADE.uuid,
+                    generation: 2 + slot as u64,
+                    tail_sequence: 5,
+                    tail_cell: cell,
+                    window_start: 0,
+                    window_blocks: 0,
+                };
+                block.copy_from_slice(&anchor.to_block());
+                if slot == 0 {
+                    block[512..1024].copy_from_slice(&piece.to_cell(&MADE, cell, 512));
+                }
+                device.write(Sector(at), block.freeze(), WriteFlags::NONE).await.expect("the device works");
+            }
+            let opened = match is_above {
+                true => Store::open(&rt, device, Options::default()).await.map(drop),
+                false => Vld::open(&rt, device, Options::default()).await.map(drop),
+            };
+            let why = opened.expect_err("nothing may be there").to_string();
+            assert!(why.contains("reserved"), "{why}");
+        }
+    });
+}
+
 /// A disk with some blocks, not put away, and the tail of its log.
 async fn with_tail(rt: &Rt) -> (Rc<Memory>, Layout, u64, Piece) {
     let memory = Rc::new(Memory::new(MIB));
@@ -143,7 +269,7 @@ async fn with_tail(rt: &Rt) -> (Rc<Memory>, Layout, u64, Piece) {
 fn a_map_that_cannot_be_is_refused() {
     run(1, async |rt: Rt| {
         type Spoil = fn(&mut Piece, u32);
-        let cases: [(&str, Spoil); 6] = [
+        let cases: [(&str, Spoil); 7] = [
             ("", |_, _| {}),
             ("two uses", |piece, _| piece.entries[1] = piece.entries[0]),
             ("two uses", |piece, own| piece.entries[0] = own),
@@ -154,6 +280,8 @@ fn a_map_that_cannot_be_is_refused() {
             ("which cannot be", |piece, _| {
                 piece.pointers.push(RawPointer { index: 0, cell: 9, sequence: piece.sequence });
             }),
+            // What is written after it would not be found.
+            ("which cannot be", |piece, _| piece.sequence = NUMBER_MAX - 1),
         ];
         // A block of an anchor.
         const RESERVED: u32 = 1;

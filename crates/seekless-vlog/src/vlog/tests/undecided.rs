@@ -8,8 +8,10 @@ use std::cell::{Cell, RefCell};
 use async_trait::async_trait;
 
 use super::*;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::{DeviceError, Geometry, Guarantees};
 use crate::vlog::format::{ANCHORS, Key, Piece};
+use crate::vlog::map_state::MapState;
 
 const KEY: Key = Key { uuid: [7; 16], key: [9; 16] };
 const CELL_SECTORS: u64 = 1;
@@ -63,6 +65,17 @@ struct Full {
 }
 
 impl Full {
+    fn on(memory: &Rc<Memory>, victim: Victim, keeps: bool) -> Rc<Full> {
+        Rc::new(Full {
+            memory: memory.clone(),
+            victim,
+            left: Cell::default(),
+            keeps,
+            expected: RefCell::default(),
+            copies: RefCell::default(),
+        })
+    }
+
     fn is_victim(&self, at: Sector, data: &Data) -> bool {
         match self.victim {
             Victim::Anchor => ANCHORS.contains(&at.0),
@@ -146,6 +159,20 @@ async fn life(vld: &Rc<Vld>, expected: &RefCell<Expected>, rng: &mut Rng, first:
     full
 }
 
+/// Whichever tail a start has found, all later ones count for more: what is acknowledged after it is there after further cuts, also
+/// when the window has come back to where another tail may be.
+async fn second_life(rt: &Rt, vld: Rc<Vld>, memory: &Rc<Memory>, expected: Expected, rng: &mut Rng, name: &str) {
+    let expected = RefCell::new(expected);
+    for turn in 0..6 {
+        life(&vld, &expected, rng, 1000 + turn, 1).await;
+        let copy = Rc::new(Memory::from_image(memory.geometry().bytes(), memory.image()));
+        let name = format!("{name}, turn {turn} of the second life");
+        let again = Vld::open(rt, copy, vld.core.options).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut then = expected.borrow().clone();
+        then.check(&again, &name).await;
+    }
+}
+
 fn without_space(victim: Victim, device_bytes: u64, block_bytes: u32, commit: CommitUse) {
     let options = Options { commit, window: 16 * KIB, ..Options::default() };
     let plan = Plan { block_bytes, reserve: 1200, ..plan() };
@@ -155,14 +182,7 @@ fn without_space(victim: Victim, device_bytes: u64, block_bytes: u32, commit: Co
             let (keeps, left) = (seed % 4 != 3, 1 + seed as u32 % 3);
             let name = format!("{victim:?}, {block_bytes}, {commit:?}, seed {seed}");
             let memory = Rc::new(Memory::new(device_bytes));
-            let full = Rc::new(Full {
-                memory: memory.clone(),
-                victim,
-                left: Cell::default(),
-                keeps,
-                expected: RefCell::default(),
-                copies: RefCell::default(),
-            });
+            let full = Full::on(&memory, victim, keeps);
             let vld = Vld::create(&rt, full.clone(), &plan, options).await.expect("made");
             assert_eq!(u64::from(vld.layout().cell_bytes()), CELL_SECTORS * SECTOR_BYTES);
             let blocks = vld.geometry().bytes() / u64::from(block_bytes);
@@ -180,11 +200,14 @@ fn without_space(victim: Victim, device_bytes: u64, block_bytes: u32, commit: Co
             for (number, (image, mut expected)) in copies.into_iter().enumerate() {
                 let name = format!("{name}, copy {number}");
                 let copy = Rc::new(Memory::from_image(device_bytes, image));
-                let again = Vld::open(&rt, copy, options).await;
+                let again = Vld::open(&rt, copy.clone(), options).await;
                 let again = again.unwrap_or_else(|error| panic!("{name}: {error}"));
                 expected.check(&again, &name).await;
                 again.check_invariants().unwrap_or_else(|what| panic!("{name}: {what}"));
                 opened += 1;
+                if number % 16 == 0 {
+                    second_life(&rt, again, &copy, expected, &mut rng, &name).await;
+                }
             }
         });
     }
@@ -208,6 +231,63 @@ fn an_anchor_without_space_loses_nothing() {
     }
 }
 
+/// Aim: a start continues with numbers beyond those of a tail that may be on the device, however many transactions were taken back before
+/// it (C4); and it finds that tail, also when it has been repeated in another window (C3). Method: more transactions without space than
+/// there are pieces, then a tail that finds no space and is on the device nevertheless, and others that find none, either.
+#[test]
+fn an_undecided_tail_is_found_after_many_attempts() {
+    for seed in 0..12 {
+        run(seed, async |rt: Rt| {
+            let memory = Rc::new(Memory::new(256 * KIB));
+            let full = Full::on(&memory, Victim::Tail, true);
+            let fault = FaultDevice::new(&rt, full.clone(), seed);
+            let options = Options { commit: CommitUse::Flush, window: 16 * KIB, ..Options::default() };
+            let plan = Plan { block_bytes: 512, reserve: 2000, ..plan() };
+            let vld = Vld::create(&rt, fault.clone(), &plan, options).await.expect("made");
+            let (blocks, pieces) = (vld.geometry().bytes() / 512, u64::from(vld.layout().pieces));
+            write(&vld, 0, blocks, 1).await;
+            vld.flush().await.expect("it can be flushed");
+            let MapState::Tree(log) = &vld.core.log else { unreachable!("it is a virtual log") };
+            let last = || log.borrow().sequence;
+            let tail = last();
+            // Different pieces, so that there is one before the tail.
+            write(&vld, 0, 1, 2).await;
+            write(&vld, blocks - 1, 1, 2).await;
+            for _ in 0..pieces + 2 {
+                fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace));
+                let flushed = vld.flush().await;
+                assert!(matches!(flushed, Err(DeviceError::NoSpace { .. })), "{flushed:?}");
+                fault.clear();
+            }
+            assert_eq!(last(), tail, "what was taken back has no numbers");
+            full.left.set(u32::MAX);
+            for _ in 0..4 {
+                let flushed = vld.flush().await;
+                assert!(matches!(flushed, Err(DeviceError::NoSpace { .. })), "{flushed:?}");
+                let used = last() - tail;
+                assert!(used > 0 && used <= pieces, "{used} numbers for {pieces} pieces");
+            }
+            let copies = full.copies.take();
+            for (number, (image, _)) in copies.into_iter().enumerate() {
+                let copy = Rc::new(Memory::from_image(256 * KIB, image));
+                let again = Vld::open(&rt, copy, options).await.expect("it opens");
+                let found = number_of(&again, 0).await;
+                assert_eq!(found, 2, "seed {seed}, copy {number}: a tail is on the device, and is found");
+            }
+            full.left.set(0);
+            vld.flush().await.expect("there is space again");
+            write(&vld, 0, 1, 3).await;
+            vld.flush().await.expect("there is space again");
+            vld.check_invariants().expect("all promises hold");
+            drop(vld);
+            let again = Vld::open(&rt, memory, options).await.expect("it opens");
+            assert_eq!((number_of(&again, 0).await, number_of(&again, blocks - 1).await), (3, 2));
+            let searched = again.recovery().blocks_scanned;
+            assert!(searched <= 16 * KIB / 512, "a window is not wider than it has to be: {searched}");
+        });
+    }
+}
+
 /// Aim: a log that cannot be parked, as there is no space below, continues, and is parked later. Method: the record finds no space, once
 /// or twice, and is on the device or not; then it is tried again, at once or after a write. Each time the disk is opened from a copy.
 #[test]
@@ -216,14 +296,7 @@ fn what_cannot_be_parked_goes_on() {
         let name = format!("on the device: {keeps}, {times} times, written between: {writes}");
         run(1, async |rt: Rt| {
             let memory = Rc::new(Memory::new(MIB));
-            let full = Rc::new(Full {
-                memory: memory.clone(),
-                victim: Victim::Anchor,
-                left: Cell::default(),
-                keeps,
-                expected: RefCell::default(),
-                copies: RefCell::default(),
-            });
+            let full = Full::on(&memory, Victim::Anchor, keeps);
             let options = Options { window: 16 * KIB, ..Options::default() };
             let vld = Vld::create(&rt, full.clone(), &plan(), options).await.expect("made");
             write(&vld, 0, 20, 1).await;
