@@ -69,6 +69,7 @@ impl Core {
     /// Device errors. After any error but `NoSpace`, writing stops.
     pub(super) async fn park(self: &Rc<Self>) -> Result<(), DeviceError> {
         self.commit().await?;
+        // No other transaction comes between: the gate is free, so entering it does not wait.
         let _pass = self.commit_gate.enter().await;
         match &self.log {
             MapState::Tree(log) => TreeCommit { core: self, log }.park().await,
@@ -145,6 +146,8 @@ impl State {
     /// Undoes the bookkeeping of a transaction that failed.
     pub(super) fn restore(&mut self, pending: BTreeMap<u32, u32>, is_above: bool) {
         for (logical, old) in pending {
+            // A request waits for it, also if idle work has moved it since.
+            self.moved.remove(&logical);
             // It has changed again since, away from a block that only the transaction had.
             if let Some(between) = self.pending.insert(logical, old)
                 && !is_above

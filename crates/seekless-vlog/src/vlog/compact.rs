@@ -65,10 +65,11 @@ async fn use_idle_time(weak: &Weak<Core>, seen: u64) -> Option<bool> {
             return None;
         }
         match step(&core, Some(seen)).await {
-            Ok(Emptied::Done) if !core.is_wanted(Some(seen)) => {}
-            Ok(Emptied::Done) => return Some(false),
-            Ok(Emptied::Nothing) => return Some(true),
             Ok(Emptied::Interrupted) => return Some(false),
+            // A request may have begun and ended during the step, and left work.
+            _ if core.is_wanted(Some(seen)) => return Some(false),
+            Ok(Emptied::Done) => {}
+            Ok(Emptied::Nothing) => return Some(true),
             // The next request reports the error, if it matters.
             Err(_) => return Some(true),
         }
