@@ -87,6 +87,14 @@ fn failure(error: &ImportError, path: &Path, name: &str) -> Failure {
     // Every file of DiskSim that has a drive names one of its kinds of blocks, or includes a file that does.
     let begins = ["disksim_", "dm_", "source ", "topology "];
     let is_of_disksim = text.lines().any(|line| begins.iter().any(|word| line.trim_start().starts_with(word)));
+    // Files of DiskSim 1 and 2 have a parameter on each line, with a colon.
+    let older = ["Disk brand name:", "Access time (in msecs):", "Disk Spec #"];
+    if text.lines().any(|line| older.iter().any(|begin| line.trim_start().starts_with(begin))) {
+        return failure.hint(format!(
+            "{name} is a file of DiskSim 1 or 2, and files of DiskSim 3 and 4 are read here: write its values as a .diskspecs and a .model, \
+             or as a drive file"
+        ));
+    }
     match is_of_disksim || error.file != name {
         true => failure,
         false => failure.hint(format!(

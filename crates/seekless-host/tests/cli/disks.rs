@@ -328,6 +328,7 @@ fn wrong_words_come_with_a_remedy() {
     scratch.write("type.toml", rz26.replacen("\nheads = ", "\nheads = 0.5 # ", 1));
     scratch.write("drive.toml", rz26);
     scratch.write("in.csv", "1;2;R;3\n");
+    scratch.write("old.specs", "Disk brand name: HP_C2247A\nAccess time (in msecs): -1.0\n");
     let head = "engine,format,case,block_size,iodepth,iops";
     scratch.write("columns.csv", format!("# measured\n{head}\n"));
     scratch.write("case.csv", format!("{head},latency_mean_us\nio_uring,lbaf3,wrte/4096bs/1zone,4096,16,300000,53\n"));
@@ -340,6 +341,7 @@ fn wrong_words_come_with_a_remedy() {
         (&["disk", "info", "disk:size=1TiB,rpm=60,seek=1ms,rate=1KiB"], "1 TiB do not fit on 16777216 cylinders"),
         (&["disk", "import", "drive.toml"], "it is a drive file already: seekless disk info drive.toml"),
         (&["disk", "import", "in.csv"], "in.csv does not look like a file of DiskSim"),
+        (&["disk", "import", "old.specs"], "old.specs is a file of DiskSim 1 or 2"),
         (&["disk", "measure", "gone"], "a device is a disk such as /dev/sdb"),
         (&["trace", "info", "in.csv", "--format", "mrs"], "did you mean `msr`?"),
         (&["trace", "info", "in.csv", "--format", "msr"], "is it of another format?"),

@@ -98,7 +98,7 @@ pub(super) fn way<'a>(disk: &Block, wanted: Option<&str>, spec: &'a Spec) -> Vec
     let block_of = |name: &'a str| {
         let instance = spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
         let name = instance.map_or(name, |(_, block)| block);
-        spec.blocks.iter().find(|block| block.name == name)
+        spec.blocks.iter().map(|block| &**block).find(|block| block.name == name)
     };
     let instances: Vec<&str> = match wanted.filter(|name| *name != disk.name) {
         Some(name) => vec![name],

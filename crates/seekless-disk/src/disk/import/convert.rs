@@ -9,7 +9,7 @@ use super::bus::{bus, unknown_bus, way};
 use super::curve::seek;
 use super::files::Read;
 use super::index::Index;
-use super::known::{disk_notes, missing_notes, model_notes, shown};
+use super::known::{disk_notes, missing_notes, model_notes, shown, way_notes};
 use super::scheduler::scheduler;
 use super::syntax::{Block, Param, SourceLine, Spec, Value};
 use super::tracks::{self, Geometry};
@@ -23,13 +23,15 @@ type ImportResult<T> = Result<T, ImportError>;
 const EXTRA_DISCONNECT: WriteStart = WriteStart { sectors: 10, long_sectors: 15, long_from: 45 };
 
 pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read<'_>) -> ImportResult<Imported> {
-    let mut notes = Vec::new();
+    let mut notes = spec.notes.clone();
     let whole = SourceLine { file: file.into(), line: 1 };
     // An instance in the topology has a name of its own.
     let instance = |name: &str| spec.instances.iter().find(|(names, _)| names.iter().any(|other| other == name));
     let wanted_block = wanted.map(|name| instance(name).map_or(name, |(_, block)| block));
     let wanted = Wanted { name: wanted, block: wanted_block, instances: &spec.instances };
-    let of_kind = |kind: &str| -> Vec<&Block> { spec.blocks.iter().filter(|block| block.kind == kind).collect() };
+    let of_kind = |kind: &str| -> Vec<&Block> {
+        spec.blocks.iter().map(|block| &**block).filter(|block| block.kind == kind).collect()
+    };
     let disks = of_kind("disksim_disk");
     let (name, model, disk) = if disks.is_empty() {
         let model = choose(&of_kind("dm_disk"), &wanted, &whole, "drive (a block disksim_disk or dm_disk)")?;
@@ -41,8 +43,8 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
     } else {
         let disk = choose(&disks, &wanted, &whole, "drive")?;
         let param = disk.need("Model")?;
-        let model = match &param.value {
-            Value::Text(name) => spec.blocks.iter().find(|block| block.kind == "dm_disk" && block.name == *name),
+        let model = match &*param.value {
+            Value::Text(name) => of_kind("dm_disk").into_iter().find(|block| block.name == *name),
             _ => Some(param.block()?),
         };
         (&disk.name, model.ok_or_else(|| param.error("there is no dm_disk of this name"))?, Some(disk))
@@ -107,8 +109,13 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         drive.overhead = overhead(disk)?;
         drive.bus = bus(disk, &way, &mut notes)?;
         drive.cache = cache(disk, &mut notes)?;
+        if drive.bus.disconnect_until_percent.is_none() && drive.cache.write_behind == WriteBehind::None {
+            // After the data of a write, DiskSim lets go of the bus whatever `Never disconnect` says.
+            drive.overhead.write_completion += drive.overhead.reselect;
+        }
         drive.scheduler = scheduler(disk, &way, &mut notes)?;
         disk_notes(disk, &mut notes)?;
+        way_notes(&way, &mut notes);
     }
     fit_capacity(&mut drive, model, layout, &mut notes)?;
     if !is_bus_known {
@@ -435,7 +442,8 @@ fn overhead(disk: &Block) -> ImportResult<Overhead> {
         data_preparation: time("Data preparation overhead")?,
         reselect: time("First reselect overhead")?,
         write_disconnect: time("Write disconnect overhead")?,
-        write_seek_min: time("Minimum seek delay")?,
+        // The only one that DiskSim does not scale.
+        write_seek_min: disk.time("Minimum seek delay")?,
     })
 }
 
@@ -487,6 +495,12 @@ fn cache(disk: &Block, notes: &mut Vec<String>) -> ImportResult<Cache> {
     if let Some(param) = disk.get("Enable caching in buffer")
         && param.whole()? == 0
     {
+        if cache.read_ahead != ReadAhead::None {
+            notes.push(
+                "`Enable caching in buffer` is 0: there is no read-ahead, which in DiskSim still moves the arm and hits nothing."
+                    .to_owned(),
+            );
+        }
         cache = Cache { read_ahead: ReadAhead::None, forget_sent: true, read_written: false, ..cache };
     }
     for (key, name) in [

@@ -54,7 +54,7 @@ pub(super) fn seek(
             let (curve, _) = two_piece(mechanics)?;
             let param = mechanics.need("First ten seek times")?;
             let short: Vec<Nanos> =
-                param.list()?.iter().map(|time| param.time_of(time)).collect::<ImportResult<_>>()?;
+                param.list()?.iter().take(10).map(|time| param.time_of(time)).collect::<ImportResult<_>>()?;
             Ok(Seek::TwoPiece(TwoPiece { short: short.into(), ..curve }))
         }
         other => {
@@ -69,7 +69,8 @@ pub(super) fn seek(
 fn two_piece(mechanics: &Block) -> ImportResult<(TwoPiece, Option<Nanos>)> {
     let param = mechanics.need("HPL seek equation values")?;
     let values: Vec<f64> = param.list()?.iter().map(|value| param.number_of(value)).collect::<ImportResult<_>>()?;
-    let &[from, root_base_ms, root_ms, line_base_ms, line_ms, single] = &values[..] else {
+    // DiskSim reads the first six.
+    let &[from, root_base_ms, root_ms, line_base_ms, line_ms, single, ..] = &values[..] else {
         return Err(param.error(&format!("six numbers are expected, not {}", values.len())));
     };
     let line_from = param.count_of(&Value::Text(from.to_string()), 0, CYLINDERS_MAX)?;

@@ -137,8 +137,39 @@ pub(super) fn model_notes(
     Ok(())
 }
 
+/// Notes on components between the host and the drive that take time of their own.
+pub(super) fn way_notes(way: &[&Block], notes: &mut Vec<String>) {
+    for block in way {
+        let mut note = |key: &str, param: &Param, why: &str| {
+            let SourceLine { file, line } = &param.place;
+            notes.push(format!("`{key}` of {} ({file}, line {line}) is left out: {why}.", shown(&block.name)));
+        };
+        let time = match &*block.kind {
+            "disksim_bus" => Some(("Arbitration time", "a transfer takes the bus in no time")),
+            "disksim_iodriver" => Some(("Constant access time", "each request takes the time of the drive")),
+            _ => None,
+        };
+        if let Some((key, why)) = time
+            && let Some(param) = block.get(key).filter(|param| param.number().is_ok_and(|time| time > 0.0))
+        {
+            note(key, param, why);
+        }
+        if let Some(param) = block.get("Cache").filter(|_| block.kind == "disksim_ctlr") {
+            note("Cache", param, "DiskSim's times are those of this cache, and the drive has its own");
+        }
+    }
+}
+
 /// Notes on parameters of the drive's electronics that are not simulated, or not known.
 pub(super) fn disk_notes(disk: &Block, notes: &mut Vec<String>) -> ImportResult<()> {
+    let releases = !disk.flag("Never disconnect")? && disk.number("First reselect overhead", 0.0)? > 0.0;
+    if releases && !disk.flag("Hold bus entire read xfer")? {
+        notes.push(
+            "`Hold bus entire read xfer` counts as 1: `First reselect overhead` is paid once for a read, and not again whenever the \
+             buffer runs empty."
+                .to_owned(),
+        );
+    }
     for (key, neutral, why) in LEFT_OUT {
         if disk.number(key, *neutral)? != *neutral {
             notes.push(format!("`{key}` is left out: {why}."));
@@ -178,6 +209,10 @@ pub(super) fn missing_notes(mechanics: &Block, layout: &Block, notes: &mut Vec<S
 const NAMED_MAX: usize = 8;
 
 fn block_notes(block: &Block, known: &[&[&str]], notes: &mut Vec<String>) {
+    block.with_bases().for_each(|block| own_notes(block, known, notes));
+}
+
+fn own_notes(block: &Block, known: &[&[&str]], notes: &mut Vec<String>) {
     let names = || known.iter().flat_map(|names| names.iter().copied());
     let is_known = |key: &str| names().any(|name| name == key) || key.starts_with("Extradisc ");
     let mut unknown = 0;

@@ -12,6 +12,7 @@ mod index;
 mod known;
 mod scheduler;
 mod syntax;
+mod tokens;
 mod tracks;
 mod values;
 

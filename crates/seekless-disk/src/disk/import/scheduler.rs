@@ -104,7 +104,7 @@ fn of(block: &Block, whose: &str, notes: &mut Vec<String>) -> ImportResult<Optio
     ));
     let is_neutral = |param: &&Param| {
         NEUTRAL.contains(&&*param.key)
-            || matches!(&param.value, Value::Text(text) if text.parse::<f64>().is_ok_and(|value| value == 0.0))
+            || matches!(&*param.value, Value::Text(text) if text.parse::<f64>().is_ok_and(|value| value == 0.0))
     };
     for Param { key, place, .. } in queue.params.iter().filter(|param| !is_neutral(param)) {
         let SourceLine { file, line } = place;

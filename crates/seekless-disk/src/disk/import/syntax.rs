@@ -1,23 +1,24 @@
 //! The language of DiskSim's parameter files, as far as it says what drives are.
 //!
 //! ```text
-//! file     = { "source" FILE | "instantiate" list "as" NAME | "topology" part | TYPE [NAME] block }
+//! file     = { "instantiate" list "as" NAME | "topology" part | TYPE [NAME] block }
 //! part     = TYPE NAME [ "[" { part } "]" ]
-//! block    = "{" { key "=" value "," } "}"          key: words up to the sign; the last comma may be missing
-//! value    = words | list | "source" FILE | TYPE [NAME] block
+//! block    = "{" { keys "=" value "," } "}"         the last comma may be missing
+//! keys     = words | list
+//! value    = words | list | TYPE [NAME] block
 //! list     = "[" { value "," } "]"
 //! ```
-//! `#` begins a comment. Text is input: length, nesting and the number of files are bounded.
+//! `#` begins a comment. A TYPE may be the NAME of a block before it, whose parameters the new one has, too. Of two blocks with a name, the
+//! first counts.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::ImportError;
-use super::files::{Read, read_near};
+use super::files::Read;
+use super::tokens::{DEPTH_MAX, Token, Tokens};
 
-/// The longest file; the longest of DiskSim's distribution, a layout track by track, has 2 MB.
-const BYTES_MAX: usize = 16 << 20;
-const DEPTH_MAX: usize = 32;
-const FILES_MAX: usize = 64;
+pub(super) use super::tokens::SourceLine;
 
 type ImportResult<T> = Result<T, ImportError>;
 
@@ -25,12 +26,14 @@ type ImportResult<T> = Result<T, ImportError>;
 #[derive(Default)]
 pub(super) struct Spec {
     /// Blocks at the top, in their order.
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Vec<Rc<Block>>,
     /// Names of instances, and of the block of which they are.
     pub(super) instances: Vec<(Vec<String>, String)>,
     pub(super) topology: Vec<Part>,
-    /// Names of all files, in the order in which they were read.
+    /// Names of all files, in the order in which they were first read.
     pub(super) files: Vec<String>,
+    /// What was left out, a sentence each.
+    pub(super) notes: Vec<String>,
 }
 
 /// A component in the topology, with what hangs on it.
@@ -45,12 +48,14 @@ pub(super) struct Block {
     /// Empty for a block that is a value.
     pub(super) name: String,
     pub(super) params: Vec<Param>,
+    /// Whose parameters count where there is none of that name here.
+    pub(super) base: Option<Rc<Block>>,
     pub(super) place: SourceLine,
 }
 
 pub(super) struct Param {
     pub(super) key: String,
-    pub(super) value: Value,
+    pub(super) value: Rc<Value>,
     pub(super) place: SourceLine,
 }
 
@@ -67,153 +72,35 @@ pub(super) struct List {
     pub(super) lines: Vec<usize>,
 }
 
-/// File and line.
-#[derive(Clone)]
-pub(super) struct SourceLine {
-    pub(super) file: Rc<str>,
-    pub(super) line: usize,
-}
-
-impl SourceLine {
-    pub(super) fn error(&self, problem: impl Into<String>) -> ImportError {
-        ImportError { file: self.file.to_string(), line: self.line, problem: problem.into() }
-    }
-}
-
 /// Reads `file` and all that it includes.
 pub(super) fn read(file: &str, read: Read<'_>) -> ImportResult<Spec> {
-    let mut spec = Spec::default();
-    let text = read(file).map_err(|problem| SourceLine { file: file.into(), line: 1 }.error(problem))?;
-    let mut reader = Reader { read, spec: &mut spec, depth: 0 };
-    let tokens = reader.tokens(file.to_owned(), &text, &SourceLine { file: file.into(), line: 1 })?;
-    reader.definitions(tokens)?;
-    Ok(spec)
+    let mut tokens = Tokens::read(file, read)?;
+    let mut reader = Reader { spec: Spec::default(), names: BTreeMap::new(), depth: 0 };
+    reader.definitions(&mut tokens)?;
+    let mut files: Vec<String> = Vec::new();
+    for file in &tokens.files {
+        if !files.iter().any(|other| **other == **file) {
+            files.push(file.to_string());
+        }
+    }
+    Ok(Spec { files, ..reader.spec })
 }
 
-struct Reader<'a, 'b> {
-    read: Read<'a>,
-    spec: &'b mut Spec,
+struct Reader {
+    spec: Spec,
+    /// Blocks by their names.
+    names: BTreeMap<String, usize>,
     depth: usize,
 }
 
-#[derive(Clone, PartialEq)]
-enum Token {
-    Word(String),
-    Sign(char),
-}
-
-/// The tokens of a file from some place on.
-struct Tokens {
-    file: Rc<str>,
-    tokens: Vec<(Token, usize)>,
-    next: usize,
-}
-
-impl Tokens {
-    fn new(file: &str, text: &str) -> Tokens {
-        let mut tokens = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let mut rest = line;
-            while let Some(start) = rest.find(|c: char| !c.is_whitespace()) {
-                rest = &rest[start..];
-                let sign = rest.chars().next().filter(|c| "{}[],=".contains(*c));
-                if rest.starts_with('#') {
-                    break;
-                } else if let Some(sign) = sign {
-                    tokens.push((Token::Sign(sign), index + 1));
-                    rest = &rest[1..];
-                } else if let Some(quoted) = rest.strip_prefix('"') {
-                    let end = quoted.find('"').unwrap_or(quoted.len());
-                    tokens.push((Token::Word(quoted[..end].to_owned()), index + 1));
-                    rest = quoted[end..].strip_prefix('"').unwrap_or_default();
-                } else {
-                    let end = rest.find(|c: char| c.is_whitespace() || "{}[],=#".contains(c)).unwrap_or(rest.len());
-                    tokens.push((Token::Word(rest[..end].to_owned()), index + 1));
-                    rest = &rest[end..];
-                }
-            }
-        }
-        Tokens { file: file.into(), tokens, next: 0 }
-    }
-
-    fn place(&self) -> SourceLine {
-        let line = self.tokens.get(self.next).or(self.tokens.last()).map_or(1, |token| token.1);
-        SourceLine { file: self.file.clone(), line }
-    }
-
-    fn peek(&self) -> Option<&Token> {
-        self.tokens.get(self.next).map(|token| &token.0)
-    }
-
-    fn is(&self, sign: char) -> bool {
-        self.peek() == Some(&Token::Sign(sign))
-    }
-
-    fn take(&mut self, sign: char) -> bool {
-        let is = self.is(sign);
-        self.next += usize::from(is);
-        is
-    }
-
-    fn need(&mut self, sign: char) -> ImportResult<()> {
-        match self.take(sign) {
-            true => Ok(()),
-            false => Err(self.place().error(format!("`{sign}` is expected here, not {}", self.shown()))),
-        }
-    }
-
-    fn word(&mut self, what: &str) -> ImportResult<String> {
-        match self.peek() {
-            Some(Token::Word(word)) => {
-                let word = word.clone();
-                self.next += 1;
-                Ok(word)
-            }
-            _ => Err(self.place().error(format!("{what} is expected here, not {}", self.shown()))),
-        }
-    }
-
-    /// Words up to the next sign, on the line of the first.
-    fn words_of_line(&mut self) -> Vec<String> {
-        let line = self.tokens.get(self.next).map(|token| token.1);
-        let mut words = Vec::new();
-        while let Some((Token::Word(word), at)) = self.tokens.get(self.next)
-            && Some(*at) == line
-        {
-            words.push(word.clone());
-            self.next += 1;
-        }
-        words
-    }
-
-    fn shown(&self) -> String {
-        match self.peek() {
-            Some(Token::Word(word)) => format!("`{}`", word.chars().take(40).collect::<String>().escape_debug()),
-            Some(Token::Sign(sign)) => format!("`{sign}`"),
-            None => "the end of the file".to_owned(),
-        }
-    }
-}
-
-impl Reader<'_, '_> {
-    /// Reads a file for its definitions.
-    fn file(&mut self, file: &str, from: &SourceLine) -> ImportResult<()> {
-        let (file, text) = read_near(file, &from.file, self.read).map_err(|problem| from.error(problem))?;
-        let tokens = self.tokens(file, &text, from)?;
-        self.definitions(tokens)
-    }
-
-    fn definitions(&mut self, mut tokens: Tokens) -> ImportResult<()> {
+impl Reader {
+    fn definitions(&mut self, tokens: &mut Tokens) -> ImportResult<()> {
         while tokens.peek().is_some() {
             let place = tokens.place();
             match &*tokens.word("a block, `source`, `instantiate` or `topology`")? {
-                "source" => {
-                    let name = tokens.word("the name of a file")?;
-                    self.deeper(&place, |reader| reader.file(&name, &place))?;
-                }
                 "instantiate" => {
                     tokens.need('[')?;
-                    let names = self.list(&mut tokens)?.items.iter().flat_map(names).collect();
+                    let names = self.list(tokens)?.items.iter().flat_map(names).collect();
                     if tokens.word("`as`")? != "as" {
                         return Err(place.error("`instantiate [ ... ] as NAME` is expected here"));
                     }
@@ -221,13 +108,13 @@ impl Reader<'_, '_> {
                     self.spec.instances.push((names, of));
                 }
                 "topology" => {
-                    let part = self.part(&mut tokens)?;
+                    let part = self.part(tokens)?;
                     self.spec.topology.push(part);
                 }
                 kind => {
                     let name = if tokens.is('{') { String::new() } else { tokens.word("the name of a block")? };
-                    let block = self.block(&mut tokens, kind.to_owned(), name, place)?;
-                    self.spec.blocks.push(block);
+                    let block = self.block(tokens, kind.to_owned(), name, place)?;
+                    self.define(block)?;
                 }
             }
             tokens.take(',');
@@ -235,16 +122,35 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn tokens(&mut self, file: String, text: &str, from: &SourceLine) -> ImportResult<Tokens> {
-        if self.spec.files.len() == FILES_MAX {
-            return Err(from.error(format!("more than {FILES_MAX} files, one from another")));
+    /// Adds a block at the top.
+    fn define(&mut self, mut block: Block) -> ImportResult<()> {
+        if let Some(&first) = self.names.get(&block.name).filter(|_| !block.name.is_empty()) {
+            /// Notes on blocks that are left out.
+            const NOTES_MAX: usize = 8;
+            if self.spec.notes.len() < NOTES_MAX {
+                let (SourceLine { file, line }, first) = (&block.place, &self.spec.blocks[first].place);
+                let name: String = block.name.chars().take(80).collect();
+                self.spec.notes.push(format!(
+                    "The block {} ({file}, line {line}) is left out, as in DiskSim: {}, line {}, has one of this name.",
+                    name.escape_debug(),
+                    first.file,
+                    first.line
+                ));
+            }
+            return Ok(());
         }
-        if text.len() > BYTES_MAX {
-            return Err(from.error(format!("{file} has more than {BYTES_MAX} bytes")));
+        let is_own = !["disksim_", "dm_"].iter().any(|of_disksim| block.kind.starts_with(of_disksim));
+        let base = self.names.get(&block.kind).filter(|_| is_own);
+        if let Some(base) = base.map(|&base| self.spec.blocks[base].clone()) {
+            if base.with_bases().count() == DEPTH_MAX {
+                return Err(block.place.error(format!("more than {DEPTH_MAX} blocks, each the type of the next")));
+            }
+            block.kind.clone_from(&base.kind);
+            block.base = Some(base);
         }
-        let tokens = Tokens::new(&file, text);
-        self.spec.files.push(file);
-        Ok(tokens)
+        self.names.insert(block.name.clone(), self.spec.blocks.len());
+        self.spec.blocks.push(Rc::new(block));
+        Ok(())
     }
 
     fn deeper<T>(&mut self, place: &SourceLine, inner: impl FnOnce(&mut Self) -> ImportResult<T>) -> ImportResult<T> {
@@ -280,21 +186,21 @@ impl Reader<'_, '_> {
         self.deeper(&place.clone(), |reader| {
             while !tokens.take('}') {
                 let place = tokens.place();
-                let mut key = Vec::new();
-                while let Some(Token::Word(word)) = tokens.peek() {
-                    key.push(word.clone());
-                    tokens.next += 1;
-                }
-                let key = key.join(" ");
-                if let Some(problem) = decimal_comma(&key, params.last()).filter(|_| !tokens.is('=')) {
+                let keys: Vec<String> = match tokens.take('[') {
+                    true => reader.list(tokens)?.items.iter().flat_map(names).collect(),
+                    false => vec![tokens.words().join(" ")],
+                };
+                if let [key] = &keys[..]
+                    && let Some(problem) = decimal_comma(key, params.last()).filter(|_| !tokens.is('='))
+                {
                     return Err(place.error(problem));
                 }
                 tokens.need('=')?;
-                let value = reader.value(tokens)?;
-                params.push(Param { key, value, place });
+                let value = Rc::new(reader.value(tokens)?);
+                params.extend(keys.into_iter().map(|key| Param { key, value: value.clone(), place: place.clone() }));
                 tokens.take(',');
             }
-            Ok(Block { kind, name, params, place })
+            Ok(Block { kind, name, params, base: None, place })
         })
     }
 
@@ -303,27 +209,18 @@ impl Reader<'_, '_> {
         if tokens.take('[') {
             return self.deeper(&place, |reader| Ok(Value::List(reader.list(tokens)?)));
         }
-        let words = tokens.words_of_line();
-        match &words[..] {
-            [] => Err(place.error(format!("a value is expected here, not {}", tokens.shown()))),
-            [source, file] if source == "source" => self.deeper(&place, |reader| reader.included(file, &place)),
-            [kind] if tokens.is('{') => self.block(tokens, kind.clone(), String::new(), place).map(Value::Block),
-            [kind, name] if tokens.is('{') => self.block(tokens, kind.clone(), name.clone(), place).map(Value::Block),
-            _ => Ok(Value::Text(words.join(" "))),
+        let is_brace = |token: Option<&Token>| token == Some(&Token::Sign('{'));
+        let is_word = |token: Option<&Token>| matches!(token, Some(Token::Word(_)));
+        let is_block = is_word(tokens.peek())
+            && (is_brace(tokens.ahead(1)) || is_word(tokens.ahead(1)) && is_brace(tokens.ahead(2)));
+        if is_block {
+            let kind = tokens.word("the type of a block")?;
+            let name = if tokens.is('{') { String::new() } else { tokens.word("the name of a block")? };
+            return self.block(tokens, kind, name, place).map(Value::Block);
         }
-    }
-
-    /// The block of a file that is a value.
-    fn included(&mut self, file: &str, from: &SourceLine) -> ImportResult<Value> {
-        let before = self.spec.blocks.len();
-        self.file(file, from)?;
-        let mut blocks = self.spec.blocks.drain(before..);
-        match (blocks.next(), blocks.next()) {
-            (Some(block), None) => Ok(Value::Block(block)),
-            (found, _) => {
-                let count = if found.is_some() { "several" } else { "none" };
-                Err(from.error(format!("{file} should have one block, and has {count}")))
-            }
+        match &tokens.words_of_line()[..] {
+            [] => Err(place.error(format!("a value is expected here, not {}", tokens.shown()))),
+            words => Ok(Value::Text(words.join(" "))),
         }
     }
 
@@ -342,7 +239,8 @@ impl Reader<'_, '_> {
 /// What is wrong where a key should be, and digits are: `Head switch time = 0,8`.
 fn decimal_comma(key: &str, before: Option<&Param>) -> Option<String> {
     let is_digits = |text: &str| !text.is_empty() && text.len() < 20 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Param { key: number, value: Value::Text(whole), .. } = before? else { return None };
+    let Param { key: number, value, .. } = before?;
+    let Value::Text(whole) = &**value else { return None };
     let is_number = is_digits(whole.strip_prefix('-').unwrap_or(whole)) && is_digits(key);
     is_number.then(|| format!("`{number}`: decimals come after a point, not after a comma: {whole}.{key}"))
 }

@@ -10,9 +10,14 @@ use crate::units::Nanos;
 type ImportResult<T> = Result<T, ImportError>;
 
 impl Block {
+    /// The block, its type if that is a block, and so on.
+    pub(super) fn with_bases(&self) -> impl Iterator<Item = &Block> {
+        std::iter::successors(Some(self), |block| block.base.as_deref())
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<&Param> {
         // The last one counts, as in DiskSim.
-        self.params.iter().rev().find(|param| param.key == key)
+        self.with_bases().find_map(|block| block.params.iter().rev().find(|param| param.key == key))
     }
 
     pub(super) fn need(&self, key: &str) -> ImportResult<&Param> {
@@ -77,14 +82,14 @@ impl Param {
     }
 
     pub(super) fn text(&self) -> ImportResult<&str> {
-        match &self.value {
+        match &*self.value {
             Value::Text(text) => Ok(text),
             _ => Err(self.error("a word or a number is expected here")),
         }
     }
 
     pub(super) fn block(&self) -> ImportResult<&Block> {
-        match &self.value {
+        match &*self.value {
             Value::Block(block) => Ok(block),
             _ => Err(self.error("a block or `source FILE` is expected here")),
         }
@@ -96,7 +101,7 @@ impl Param {
 
     /// A list with the line of each item.
     pub(super) fn lined_list(&self) -> ImportResult<&List> {
-        match &self.value {
+        match &*self.value {
             Value::List(list) => Ok(list),
             _ => Err(self.error("a list in brackets is expected here")),
         }
@@ -109,7 +114,7 @@ impl Param {
     /// An item of this parameter's list, or its value.
     pub(super) fn number_of(&self, value: &Value) -> ImportResult<f64> {
         let number = match value {
-            Value::Text(text) => text.parse::<f64>().ok(),
+            Value::Text(text) => text.parse::<f64>().ok().or_else(|| hexadecimal(text)),
             _ => None,
         };
         number.filter(|number| number.abs() < 1e15).ok_or_else(|| self.error("a number is expected here"))
@@ -151,4 +156,11 @@ impl Param {
             false => Err(self.error(&format!("{millis} ms is not from 0 to 1000"))),
         }
     }
+}
+
+/// `0x1f`, which DiskSim reads, too.
+fn hexadecimal(text: &str) -> Option<f64> {
+    let (sign, digits) = text.strip_prefix('-').map_or((1.0, text), |digits| (-1.0, digits));
+    let digits = digits.strip_prefix("0x").filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    u64::from_str_radix(digits, 16).ok().map(|number| sign * number as f64)
 }

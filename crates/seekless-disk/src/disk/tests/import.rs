@@ -127,7 +127,7 @@ dm_disk ACME_2000 {
 
 const CURVE: &str = "Seek distances measured: 3\n1, 1.5\n10,\t2.5\n\n99, 9.5\n";
 
-const SYSTEM: &str = "
+pub(super) const SYSTEM: &str = "
 disksim_iodriver DRIVER0 { type = 1, Constant access time = 0.0 }
 disksim_bus BUS0 { type = 2, Read block transfer time = 0.2, Write block transfer time = 0.01 }
 disksim_bus BUS1 { type = 1, Read block transfer time = 0.01, Write block transfer time = 0.3 }
@@ -516,7 +516,7 @@ fn mistakes_in_parameters_are_named() {
         (
             "dm_disk ACME_2000 {",
             "dm_disk A { } dm_disk ACME_2000 {",
-            "acme.diskspecs: line 4: acme.model should have one block, and has several",
+            "acme.model: line 2: `=` is expected here, not `{`",
         ),
     ] {
         assert_eq!(MODEL.matches(from).count(), 1, "{from}");

@@ -1,6 +1,6 @@
 //! What DiskSim's parameters mean, where its code is not what one would expect of their names.
 
-use super::import::{MODEL, SPECS, import};
+use super::import::{MODEL, SPECS, SYSTEM, import};
 use super::*;
 use crate::disk::import::Imported;
 
@@ -182,4 +182,104 @@ fn zones_shorter_than_a_range_have_no_spares() {
     assert_eq!(sectors(25), sectors(50) - 2 * 20);
     assert_eq!(sectors(51), 50 * 2 * 50 + 50 * 2 * 40 - 10);
     assert_eq!(sectors(60), sectors(51));
+}
+
+/// Aim: overheads that DiskSim charges in a way of its own are as there. Method: `Time scale for overheads` is 2 in the file.
+#[test]
+fn overheads_as_in_disksim() {
+    let drive = changed(&[("Preseeking level = 1,", "Minimum seek delay = 1.5,")], &[]).drive;
+    assert_eq!(drive.overhead.write_seek_min, Nanos::from_millis_f64(1.5));
+    // A write that waits for the medium lets go of the bus, on a drive that otherwise holds it.
+    let write = |never: &str, level: &str| {
+        let reselect = [
+            ("Never disconnect = 0", never),
+            ("Fast write level = 2", level),
+            ("Preseeking level = 1,", "First reselect overhead = 0.5, Write completion overhead = 0.1,"),
+        ];
+        changed(&reselect, &[]).drive.overhead.write_completion
+    };
+    assert_eq!(write("Never disconnect = 1", "Fast write level = 0,"), Nanos::from_millis_f64(1.2));
+    assert_eq!(write("Never disconnect = 0", "Fast write level = 0,"), Nanos::from_millis_f64(0.2));
+    assert_eq!(write("Never disconnect = 1", "Fast write level = 1,"), Nanos::from_millis_f64(0.2));
+}
+
+/// Aim: what takes time in DiskSim and none here is said. Method: each of them in the files, and the files without them.
+#[test]
+fn times_that_are_left_out_are_said() {
+    let reselect = ("Preseeking level = 1,", "First reselect overhead = 0.5,");
+    let held = ("Never disconnect = 0,", "Never disconnect = 0, Hold bus entire read xfer = 1,");
+    assert!(says(&changed(&[reselect], &[]), "`Hold bus entire read xfer` counts as 1"));
+    assert!(!says(&changed(&[reselect, held], &[]), "`Hold bus entire read xfer`"));
+    assert!(!says(&changed(&[], &[]), "`Hold bus entire read xfer`"));
+    assert!(says(&changed(&[("Set watermark", "Enable caching in buffer = 0, Set watermark")], &[]), "moves the arm"));
+    let model = MODEL.replace("{single}", "-1.0");
+    let system = |from: &str, to: &str| {
+        assert_eq!(SYSTEM.matches(from).count(), 1, "{from}");
+        let system = SYSTEM.replace(from, to);
+        import(&[("acme.parv", &system), ("acme.diskspecs", SPECS), ("acme.model", &model)], None).unwrap()
+    };
+    for (from, to, note) in [
+        (
+            "BUS1 { type = 1,",
+            "BUS1 { type = 1, Arbitration time = 0.1,",
+            "`Arbitration time` of BUS1 (acme.parv, line 4)",
+        ),
+        ("Constant access time = 0.0", "Constant access time = 5.0", "`Constant access time` of DRIVER0"),
+        ("CTLR0 { type = 1,", "CTLR0 { type = 3, Cache = disksim_cachemem { Cache size = 1 },", "`Cache` of CTLR0"),
+    ] {
+        assert!(says(&system(from, to), note), "{note}: {:#?}", system(from, to).notes);
+    }
+    let plain = system("BUS2 { type = 1,", "BUS2 { type = 1, Arbitration time = 0.1,");
+    assert!(!says(&plain, "is left out: a transfer"), "another bus: {:#?}", plain.notes);
+}
+
+/// Aim: all that DiskSim's language can say is read. Method: the drive of the files, each time with one thing said in another way.
+#[test]
+fn the_language_of_disksim() {
+    let model = MODEL.replace("{single}", "-1.0");
+    let plain = import(&[("acme.diskspecs", SPECS), ("acme.model", &model)], None).unwrap().drive;
+    let of = |specs: &str, model: &str, more: &str| {
+        let files = [("acme.diskspecs", specs), ("acme.model", model), ("zones.inc", more)];
+        import(&files, None).unwrap_or_else(|error| panic!("{error}"))
+    };
+    assert_eq!(of(&SPECS.replace("blks) = 128", "blks) = 0x80"), &model, "").drive, plain);
+    // Zones in a file of their own, with commas between them.
+    let (before, rest) = model.split_once("Zones = [").unwrap();
+    let (zones, after) = rest.split_once("\n      ]").unwrap();
+    let split = format!("{before}Zones = [ source zones.inc ]{after}");
+    let named =
+        Drive { source: "parameters of DiskSim, acme.diskspecs, acme.model, zones.inc".into(), ..plain.clone() };
+    assert_eq!(of(SPECS, &split, zones).drive, named);
+    // One value for several parameters.
+    let keys = model.replace("slips = [],", "").replace("defects = [] }", "[ slips, defects ] = [] }");
+    assert_eq!(of(SPECS, &keys, "").drive, plain);
+    // Lists that are longer than what is read of them.
+    for kind in ["hpl", "hplplus10"] {
+        let kind = model.replace("Seek type = curve", &format!("Seek type = {kind}"));
+        let longer = kind.replace("-1.0 ]", "-1.0, 7 ]").replace("1.8, 1.9 ]", "1.8, 1.9, 0.1 ]");
+        assert_eq!(of(SPECS, &longer, "").drive, of(SPECS, &kind, "").drive);
+    }
+    // The first of two blocks counts.
+    let twice = [SPECS, &SPECS.replace("blks) = 128", "blks) = 64")].concat();
+    let imported = of(&twice, &model, "");
+    assert_eq!(imported.drive, plain);
+    let note =
+        "The block ACME_2000_validate (acme.diskspecs, line 26) is left out, as in DiskSim: acme.diskspecs, line 3,";
+    assert!(says(&imported, note), "{:#?}", imported.notes);
+    // A block whose type is another block.
+    let derived = format!("{SPECS}\nACME_2000_validate ACME_3000 {{ Segment size (in blks) = 64, Sise = 3 }}");
+    let files = [("acme.diskspecs", &*derived), ("acme.model", &*model)];
+    let imported = import(&files, Some("ACME_3000")).unwrap();
+    let cache = Cache { segment_sectors: 64, ..plain.cache };
+    assert_eq!(imported.drive, Drive { name: "acme-3000".into(), product: "ACME 3000".into(), cache, ..plain.clone() });
+    assert!(says(&imported, "`Sise` (acme.diskspecs, line 25)") && says(&imported, "`Colour of the case`"));
+    let chain: String = (0..40).map(|number| format!("D{number} D{} {{}}\n", number + 1)).collect();
+    let chain = format!("{SPECS} ACME_2000_validate D0 {{}}\n{chain}");
+    let error = import(&[("acme.diskspecs", &chain), ("acme.model", &model)], None).unwrap_err();
+    assert!(error.contains("more than 32 blocks, each the type of the next"), "{error}");
+    // What is no file, and no text.
+    let error = import(&[("a", "source ,")], None).unwrap_err();
+    assert_eq!(error, "a: line 1: the name of a file is expected here, not `,`");
+    let error = import(&[("a", "source")], None).unwrap_err();
+    assert_eq!(error, "a: line 1: the name of a file is expected here, not the end of the file");
 }
