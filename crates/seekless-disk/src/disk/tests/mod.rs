@@ -7,6 +7,7 @@ mod file;
 mod fit;
 mod import;
 mod import_meaning;
+mod import_wild;
 mod index;
 mod layout;
 mod measure;
