@@ -134,6 +134,8 @@ pub enum SurfaceOrder {
     /// second band takes the surfaces backwards. Usual on drives whose head switch takes longer than a seek to the next
     /// cylinder. All skews are [`Zone::track_skew`].
     Bands { cylinders: u32 },
+    /// Likewise, but every band takes the surfaces from the first to the last.
+    ForwardBands { cylinders: u32 },
 }
 
 /// Seek time as a function of the distance in cylinders. Distance zero takes no time.

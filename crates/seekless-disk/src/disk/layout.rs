@@ -97,7 +97,7 @@ impl Layout {
     /// capacity.
     pub(super) fn new(drive: &Drive) -> Result<Layout, DriveError> {
         let fail = |part: Part, problem: String| DriveError { drive: drive.name.to_string(), problem, part };
-        if drive.surfaces == (SurfaceOrder::Bands { cylinders: 0 }) {
+        if drive.surfaces.bands() == Some(0) {
             return Err(fail(Part::Whole, "its surfaces follow each other in bands of no cylinders".into()));
         }
         if drive.heads == 0 || drive.zones.is_empty() || drive.zones.len() > 256 {
@@ -231,6 +231,20 @@ fn misplaced(drive: &Drive, index: usize) -> String {
 }
 
 impl SurfaceOrder {
+    /// The cylinders of a band, if there are bands.
+    pub(super) fn bands(self) -> Option<u32> {
+        match self {
+            SurfaceOrder::Bands { cylinders } | SurfaceOrder::ForwardBands { cylinders } => Some(cylinders),
+            SurfaceOrder::Forward | SurfaceOrder::Serpentine => None,
+        }
+    }
+
+    /// True if surfaces are counted from the last one on in this band.
+    #[inline]
+    fn is_backwards(self, band: u32) -> bool {
+        band % 2 == 1 && matches!(self, SurfaceOrder::Bands { .. })
+    }
+
     /// Cylinder, counted from the zone's first, and head of the `track`th track of a zone of so many cylinders.
     #[inline]
     pub(super) fn track_place(self, heads: u32, cylinders: u32, track: u32) -> (u32, u32) {
@@ -240,13 +254,14 @@ impl SurfaceOrder {
                 let (cylinder, surface) = (track / heads, track % heads);
                 (cylinder, if cylinder % 2 == 1 { heads - 1 - surface } else { surface })
             }
-            SurfaceOrder::Bands { cylinders: band_cylinders } => {
+            SurfaceOrder::Bands { cylinders: band_cylinders }
+            | SurfaceOrder::ForwardBands { cylinders: band_cylinders } => {
                 let band = track / (band_cylinders * heads);
                 let width = band_cylinders.min(cylinders - band * band_cylinders);
                 let within = track - band * band_cylinders * heads;
                 let (surface, step) = (within / width, within % width);
                 let cylinder = if surface % 2 == 1 { width - 1 - step } else { step };
-                (band * band_cylinders + cylinder, if band % 2 == 1 { heads - 1 - surface } else { surface })
+                (band * band_cylinders + cylinder, if self.is_backwards(band) { heads - 1 - surface } else { surface })
             }
         }
     }
@@ -377,7 +392,9 @@ impl ZoneTable {
             SlipsTurn::LaterTracks => self.slips_before(track * spt),
         };
         let skew = match self.surfaces {
-            SurfaceOrder::Bands { .. } => u64::from(track) * u64::from(self.track_skew),
+            SurfaceOrder::Bands { .. } | SurfaceOrder::ForwardBands { .. } => {
+                u64::from(track) * u64::from(self.track_skew)
+            }
             _ => {
                 let surface = track - relative * self.heads;
                 u64::from(surface * self.track_skew) + u64::from(relative) * u64::from(self.cylinder_turn)
@@ -404,10 +421,10 @@ impl ZoneTable {
         match self.surfaces {
             SurfaceOrder::Forward => cylinder * heads + head,
             SurfaceOrder::Serpentine => cylinder * heads + if cylinder % 2 == 1 { heads - 1 - head } else { head },
-            SurfaceOrder::Bands { cylinders } => {
+            SurfaceOrder::Bands { cylinders } | SurfaceOrder::ForwardBands { cylinders } => {
                 let band = cylinder / cylinders;
                 let width = cylinders.min(self.cylinders - band * cylinders);
-                let surface = if band % 2 == 1 { heads - 1 - head } else { head };
+                let surface = if self.surfaces.is_backwards(band) { heads - 1 - head } else { head };
                 let within = cylinder - band * cylinders;
                 let step = if surface % 2 == 1 { width - 1 - within } else { within };
                 band * cylinders * heads + surface * width + step

@@ -186,6 +186,9 @@ fn surfaces(order: SurfaceOrder) -> String {
         SurfaceOrder::Forward => "surfaces in the same order in every cylinder".to_owned(),
         SurfaceOrder::Serpentine => "surfaces alternately forwards and backwards".to_owned(),
         SurfaceOrder::Bands { cylinders } => format!("each surface for {cylinders} cylinders"),
+        SurfaceOrder::ForwardBands { cylinders } => {
+            format!("each surface for {cylinders} cylinders, from the first on")
+        }
     }
 }
 

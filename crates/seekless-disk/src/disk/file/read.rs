@@ -251,11 +251,21 @@ fn beside(top: &Section<'_>, of: &str, word: &str, key: &str, is_word: bool, max
 }
 
 fn surfaces(top: &Section<'_>, cylinders: u32) -> DriveFileResult<SurfaceOrder> {
-    let bands = SurfaceOrder::Bands { cylinders: 1 };
-    let words = [("forward", SurfaceOrder::Forward), ("serpentine", SurfaceOrder::Serpentine), ("bands", bands)];
+    let (bands, forward) = (SurfaceOrder::Bands { cylinders: 1 }, SurfaceOrder::ForwardBands { cylinders: 1 });
+    let words = [
+        ("forward", SurfaceOrder::Forward),
+        ("serpentine", SurfaceOrder::Serpentine),
+        ("bands", bands),
+        ("forward-bands", forward),
+    ];
     let found = top.get("surfaces").map_or(Ok(SurfaceOrder::Forward), |field| field.choice(&words))?;
-    let cylinders = beside(top, "surfaces", "bands", "band_cylinders", found == bands, cylinders)?;
-    Ok(if found == bands { SurfaceOrder::Bands { cylinders } } else { found })
+    let word = if found == forward { "forward-bands" } else { "bands" };
+    let cylinders = beside(top, "surfaces", word, "band_cylinders", found.bands().is_some(), cylinders)?;
+    Ok(match found {
+        SurfaceOrder::Bands { .. } => SurfaceOrder::Bands { cylinders },
+        SurfaceOrder::ForwardBands { .. } => SurfaceOrder::ForwardBands { cylinders },
+        SurfaceOrder::Forward | SurfaceOrder::Serpentine => found,
+    })
 }
 
 fn sparing(top: &Section<'_>, cylinders: u32) -> DriveFileResult<Sparing> {

@@ -36,6 +36,10 @@ pub(super) fn drive(drive: &Drive) -> String {
             out.text("surfaces", "bands");
             out.line("band_cylinders", cylinders);
         }
+        SurfaceOrder::ForwardBands { cylinders } => {
+            out.text("surfaces", "forward-bands");
+            out.line("band_cylinders", cylinders);
+        }
     }
     match drive.sparing {
         Sparing::None => out.text("sparing", "none"),

@@ -456,7 +456,9 @@ struct Places {
 fn surfaces(walk: Walk<'_>, heads: u32, band_cylinders: &[u32], zones: &mut [Fit<'_>]) -> (SurfaceOrder, Places) {
     let mut orders = vec![SurfaceOrder::Forward, SurfaceOrder::Serpentine];
     if heads > 1 {
-        orders.extend(band_cylinders.iter().map(|&cylinders| SurfaceOrder::Bands { cylinders }));
+        for &cylinders in band_cylinders {
+            orders.extend([SurfaceOrder::Bands { cylinders }, SurfaceOrder::ForwardBands { cylinders }]);
+        }
     }
     let mut all = vec![Places::default(); orders.len()];
     let mut index = 0;
@@ -562,7 +564,7 @@ fn skews(zones: &mut [Fit<'_>], surfaces: SurfaceOrder) -> SkewNotes {
     let mut notes = SkewNotes::default();
     for fit in zones {
         let sectors = fit.zone.sectors_per_track;
-        if let SurfaceOrder::Bands { .. } = surfaces {
+        if surfaces.bands().is_some() {
             for (turn, tracks) in std::mem::take(&mut fit.cylinder_skews.0) {
                 fit.head_skews.add(turn, tracks);
             }

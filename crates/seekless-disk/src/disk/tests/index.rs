@@ -205,8 +205,12 @@ fn tracks_of_regular_drives_are_in_place() {
     for _ in 0..200 {
         let heads = 2 + rng.below(4) as u32;
         let width = 2 + rng.below(5) as u32;
-        let surfaces =
-            *rng.pick(&[SurfaceOrder::Forward, SurfaceOrder::Serpentine, SurfaceOrder::Bands { cylinders: width }]);
+        let surfaces = *rng.pick(&[
+            SurfaceOrder::Forward,
+            SurfaceOrder::Serpentine,
+            SurfaceOrder::Bands { cylinders: width },
+            SurfaceOrder::ForwardBands { cylinders: width },
+        ]);
         let (mut patterns, mut root, mut expected) = (String::new(), String::new(), Vec::new());
         let (mut lbn, mut first) = (0, 0);
         for zone in 0..1 + rng.below(4) {
@@ -230,12 +234,14 @@ fn tracks_of_regular_drives_are_in_place() {
         let (drive, notes) = imported(heads, first, lbn, &format!("TP = [ {patterns} ],\nIDX = [ [ {root} ] ]"));
         assert_eq!(notes, NONE);
         assert_eq!((drive.surfaces, drive.sparing, drive.sectors), (surfaces, Sparing::None, lbn));
+        assert_eq!(Drive::from_toml(&drive.to_toml()).as_ref(), Ok(&drive));
         let layout = Layout::new(&drive).unwrap();
         assert_eq!(layout.held(), lbn);
         for (lbn, cylinder, head, angle) in expected {
             let place = layout.locate(lbn);
             let off = (place.angle as f64 / crate::disk::rotation::TURN as f64 - angle).rem_euclid(1.0);
             assert_eq!((place.cylinder, place.head), (cylinder, head), "LBN {lbn}");
+            assert_eq!(layout.track_at(cylinder, head).unwrap().0, lbn);
             assert!(off.min(1.0 - off) < 1e-5, "LBN {lbn}: {off}");
         }
     }
