@@ -37,25 +37,9 @@ const NOTE_MAGIC: u32 = u32::from_be_bytes(*b"Wtns");
 /// Groups in which witnesses are looked for.
 const GROUPS_MAX: u32 = 64;
 
-/// Fragments that are read to find one witness of a part, those of them in one group, and those for all witnesses. A part may have
-/// none that can be one: they are zeroes, or have the same bytes as others.
-const READS_PER_WITNESS: usize = 32;
-const READS_PER_GROUP: usize = 4;
-const READS_MAX: usize = 512;
-
-/// How many of something each part has.
-#[derive(Default)]
-struct OnParts(BTreeMap<u32, usize>);
-
-impl OnParts {
-    fn of(&self, part: u32) -> usize {
-        self.0.get(&part).copied().unwrap_or(0)
-    }
-
-    fn add(&mut self, part: u32) {
-        *self.0.entry(part).or_insert(0) += 1;
-    }
-}
+/// Fragments that are read to find witnesses, the same number for each part. A part may have none that can be one: they are
+/// zeroes, or have the same bytes as others. Small volumes are read as a whole then.
+const READS_MAX: usize = 1 << 16;
 
 /// True where the parts of a device could be assembled differently.
 fn is_assembled(device: &Device) -> bool {
@@ -119,43 +103,44 @@ pub(super) async fn remember(
         };
         maps.push((group, block.get(head.freeoff as usize..).unwrap_or(&[]).to_vec()));
     }
-    let mut found = OnParts::default();
+    let mut on_part: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut reads_of: BTreeMap<u32, usize> = BTreeMap::new();
+    let reads_max = READS_MAX / device.parts().max(1) as usize;
+    // What was no witness in one round is none in the next.
     let mut read: BTreeSet<FragNo> = BTreeSet::new();
     // One of each part in each round, so that all parts have some.
     for round in 0..WITNESSES_MAX {
-        let mut read_now = OnParts::default();
         for (group, map) in &maps {
-            let is_done = |found: &OnParts, read_now: &OnParts, part: u32| {
-                found.of(part) > round || read_now.of(part) >= READS_PER_WITNESS
-            };
-            if (0..device.parts()).all(|part| is_done(&found, &read_now, part)) {
-                break;
-            }
-            let mut read_here = OnParts::default();
             let (base, data) = (layout.group_base(*group), layout.group_data(*group));
             let (first, frags) = (data.0 - base.0, layout.group_frags(*group));
             let count = frags.saturating_sub(first);
             let draw = crc32c(&[round.to_le_bytes(), (group.0 as usize).to_le_bytes()].concat());
             let mut step = 0;
-            while step < count && chosen.len() < WITNESSES_MAX && read.len() < READS_MAX {
+            while step < count && chosen.len() < WITNESSES_MAX {
                 let offset = first + (draw.wrapping_add(step) % count);
                 let at = base + offset;
                 step += 1;
                 let is_used = !bit(map, offset) && !layout.is_summary(at) && !read.contains(&at);
                 let (part, _) = device.part_at(layout.sector(at));
-                if !is_used || read_here.of(part) >= READS_PER_GROUP || is_done(&found, &read_now, part) {
+                if !is_used || on_part.get(&part).copied().unwrap_or(0) > round {
                     continue;
                 }
+                let reads = reads_of.entry(part).or_insert(0);
+                if *reads >= reads_max {
+                    continue;
+                }
+                *reads += 1;
                 read.insert(at);
-                read_now.add(part);
-                read_here.add(part);
                 let Some(bytes) = whole(device, layout.sector(at), layout.frag_bytes as usize).await else {
                     continue;
                 };
                 let sum = crc32c(&bytes);
                 if bytes.iter().any(|&byte| byte != 0) && !chosen.iter().any(|(_, known)| *known == sum) {
                     chosen.push((at, sum));
-                    found.add(part);
+                    *on_part.entry(part).or_insert(0) += 1;
+                }
+                if on_part.len() == device.parts() as usize && on_part.values().all(|&count| count > round) {
+                    break;
                 }
             }
         }
