@@ -258,7 +258,7 @@ impl State {
             debug_assert!(self.promised_blocks > 0, "what a file has left of its promise is promised");
             self.promised_blocks -= 1;
         }
-        self.backing.note_taken(at.0 / self.layout.frag);
+        self.backing.note_taken(self.layout.block_of(at));
         self.counters.blocks_taken += 1;
         self.counters.blocks_as_wanted += u64::from(Some(at) == preferred);
         Ok(at)
@@ -282,8 +282,8 @@ impl State {
         let found =
             self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;
         let at = found.map(|(group, in_group)| self.layout.group_base(group) + in_group);
-        if let Some(first) = at.map(|at| at.0 / self.layout.frag) {
-            (first..first + length).for_each(|block| self.backing.note_taken(block));
+        if let Some(first) = at.map(|at| self.layout.block_of(at)) {
+            first.until(first + length).for_each(|block| self.backing.note_taken(block));
         }
         Ok(at)
     }
@@ -292,7 +292,7 @@ impl State {
     /// nothing has changed.
     pub(super) fn extend_tail(&mut self, ino: InodeNo, lbn: u64, at: FragNo, old: u32, new: u32) -> Step<bool> {
         let grown = self.grown_tail(ino, lbn, at, old, new)?;
-        if self.backing.is_full && !self.backing.is_partly_used(at.0 / self.layout.frag) {
+        if self.backing.is_full && !self.backing.is_partly_used(self.layout.block_of(at)) {
             return Ok(false);
         }
         let group = self.layout.group_of(at);

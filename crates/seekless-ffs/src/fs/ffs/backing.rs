@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::numbers::BlockNo;
 use crate::rt::cover;
 
 /// Blocks that the sweep has provisioned without a refusal, after which the host counts as having room: 2 MiB of 8 KiB.
@@ -16,7 +17,7 @@ const FREED_MAX: usize = 1 << 16;
 /// Consecutive blocks of the volume, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Blocks {
-    pub first: u32,
+    pub first: BlockNo,
     pub count: u32,
 }
 
@@ -28,15 +29,15 @@ pub(super) struct Backing {
     /// It has been full before in this life.
     pub was_full: bool,
     /// Free blocks with storage: free as a whole, and partly used.
-    pub ready: BTreeSet<u32>,
-    pub partly_used: BTreeSet<u32>,
+    pub ready: BTreeSet<BlockNo>,
+    pub partly_used: BTreeSet<BlockNo>,
     /// Blocks of which fragments were freed in this life.
-    pub freed: BTreeSet<u32>,
+    pub freed: BTreeSet<BlockNo>,
     /// Blocks whose write was refused.
-    refused: BTreeSet<u32>,
+    refused: BTreeSet<BlockNo>,
     /// The present sweep, and the block that it has come to.
     pub sweep: usize,
-    pub swept: u32,
+    pub swept: BlockNo,
     granted: u32,
     /// Whether this life knows how the storage below is.
     pub has_probed: bool,
@@ -44,7 +45,7 @@ pub(super) struct Backing {
 
 impl Backing {
     /// A write of this block has been refused, or has succeeded.
-    pub(super) fn note_written(&mut self, block: u32, was_refused: bool) {
+    pub(super) fn note_written(&mut self, block: BlockNo, was_refused: bool) {
         if was_refused {
             self.found_full();
             self.refused.insert(block);
@@ -56,7 +57,7 @@ impl Backing {
     }
 
     /// P2: whether the free fragments of a block in use have storage.
-    pub(super) fn is_partly_used(&self, block: u32) -> bool {
+    pub(super) fn is_partly_used(&self, block: BlockNo) -> bool {
         self.partly_used.contains(&block)
     }
 
@@ -68,7 +69,7 @@ impl Backing {
     }
 
     /// Fragments of this block have become free.
-    pub(super) fn note_freed(&mut self, block: u32, is_free: bool) {
+    pub(super) fn note_freed(&mut self, block: BlockNo, is_free: bool) {
         if self.refused.contains(&block) {
             self.partly_used.remove(&block);
             if is_free {
@@ -85,7 +86,7 @@ impl Backing {
     }
 
     /// Fragments of this block have been allocated.
-    pub(super) fn note_taken(&mut self, block: u32) {
+    pub(super) fn note_taken(&mut self, block: BlockNo) {
         if self.ready.remove(&block) {
             self.partly_used.insert(block);
         }
@@ -93,7 +94,7 @@ impl Backing {
     }
 
     /// The first ready block from `preferred` on, around the end of the volume.
-    pub(super) fn ready_from(&self, preferred: u32) -> Option<u32> {
+    pub(super) fn ready_from(&self, preferred: BlockNo) -> Option<BlockNo> {
         self.ready.range(preferred..).next().or_else(|| self.ready.first()).copied()
     }
 
@@ -104,7 +105,7 @@ impl Backing {
             true => cover("ffs: a free block of an earlier life has storage"),
             false => cover("ffs: a freed block has storage"),
         }
-        self.ready.extend(first..first + count);
+        self.ready.extend(first.until(first + count));
         self.granted += if is_swept { count } else { 0 };
         if self.granted >= GRANTED_MAX {
             cover("ffs: the storage below has room again");

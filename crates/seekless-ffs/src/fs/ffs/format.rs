@@ -3,7 +3,7 @@
 //! A structure that was read keeps every byte whose meaning is unknown here, and writes it back. Only little-endian
 //! volumes are accepted; others are recognised and refused by name.
 
-pub use super::numbers::{FragNo, GroupNo, InodeNo};
+pub use super::numbers::{BlockNo, FragNo, GroupNo, InodeNo};
 use crate::fs::{FileKind, FsError, FsResult, WHITEOUT};
 use crate::units::WallTime;
 

@@ -373,6 +373,16 @@ impl Layout {
         self.frags_per_group.min(self.size - self.group_base(group).0)
     }
 
+    /// The block that a fragment is in.
+    pub fn block_of(&self, frag: FragNo) -> BlockNo {
+        BlockNo(frag.0 / self.frag)
+    }
+
+    /// The address of a block.
+    pub fn block_start(&self, block: BlockNo) -> FragNo {
+        FragNo(block.0 * self.frag)
+    }
+
     pub fn group_of(&self, frag: FragNo) -> GroupNo {
         GroupNo(frag.0 / self.frags_per_group)
     }

@@ -94,6 +94,12 @@ number! {
     FragNo
 }
 
+number! {
+    /// A block of the volume. Its fragments are `frag` times as many from the start; see
+    /// [`Layout::block_of`](super::layout::Layout::block_of). A position in a group is not one.
+    BlockNo
+}
+
 impl FragNo {
     /// No fragment: the pointer of a hole. Boot blocks are at this address, so that it is never a file's.
     pub const NONE: FragNo = FragNo(0);

@@ -43,9 +43,9 @@ const PARTLY_USED_TRIED: usize = 8;
 impl State {
     /// Fragments whose bytes have been written, or refused.
     pub(super) fn note_backing(&mut self, at: FragNo, bytes: usize, was_refused: bool) {
-        let frag = self.layout.frag;
         let frags = (bytes as u32).div_ceil(self.layout.frag_bytes).max(1);
-        (at.0 / frag..=(at.0 + frags - 1) / frag).for_each(|block| self.backing.note_written(block, was_refused));
+        let (first, last) = (self.layout.block_of(at), self.layout.block_of(at + (frags - 1)));
+        first.until(last + 1).for_each(|block| self.backing.note_written(block, was_refused));
     }
 
     /// Where the storage below is full, few buffers that may have none there are written at a time, `unsure` of them now, those
@@ -75,7 +75,7 @@ impl State {
     fn is_unsure(&self, at: FragNo) -> bool {
         let is_data = self.cache.peek(at).is_some_and(|buffer| buffer.kind.is_file_data());
         let may_be_new = self.soft.as_deref().is_none_or(|soft| soft.is_fresh(at));
-        is_data && may_be_new && !self.backing.is_partly_used(at.0 / self.layout.frag)
+        is_data && may_be_new && !self.backing.is_partly_used(self.layout.block_of(at))
     }
 
     /// P1: whether so many more blocks may be promised.
@@ -85,10 +85,9 @@ impl State {
 
     /// Allocates fragments that have storage, if any are known.
     pub(super) fn take_backed(&mut self, preferred: Option<FragNo>, frags: u32) -> Step<Option<FragNo>> {
-        let frag = self.layout.frag;
-        let near = preferred.map_or(0, |at| at.0 / frag);
-        if frags < frag {
-            let partly: Vec<u32> = {
+        let near = preferred.map_or(BlockNo::default(), |at| self.layout.block_of(at));
+        if frags < self.layout.frag {
+            let partly: Vec<BlockNo> = {
                 let known = &self.backing.partly_used;
                 known.range(near..).chain(known.range(..near)).take(PARTLY_USED_TRIED).copied().collect()
             };
@@ -96,12 +95,12 @@ impl State {
                 let mut found = None;
                 self.look_at(block, |map, at| found = map.free_run(at, frags))?;
                 if let Some(offset) = found {
-                    return self.take_exactly(FragNo(block * frag + offset), frags);
+                    return self.take_exactly(self.layout.block_start(block) + offset, frags);
                 }
             }
         }
         while let Some(block) = self.backing.ready_from(near) {
-            let taken = self.take_exactly(FragNo(block * frag), frags)?;
+            let taken = self.take_exactly(self.layout.block_start(block), frags)?;
             if taken.is_some() {
                 return Ok(taken);
             }
@@ -117,8 +116,8 @@ impl State {
     }
 
     /// Looks at a block in its group, which gets its position there and does not change.
-    fn look_at(&mut self, block: u32, look: impl FnOnce(&mut GroupMut<'_>, u32)) -> Step<()> {
-        let at = FragNo(block * self.layout.frag);
+    fn look_at(&mut self, block: BlockNo, look: impl FnOnce(&mut GroupMut<'_>, u32)) -> Step<()> {
+        let at = self.layout.block_start(block);
         let (group, in_group) = (self.layout.group_of(at), self.layout.offset_in_group(at));
         self.change_group(group, |map| {
             look(map, in_group);
@@ -131,7 +130,7 @@ impl State {
     fn next_freed(&mut self, most: u32) -> Step<Option<Blocks>> {
         loop {
             let Some(&first) = self.backing.freed.first() else { return Ok(None) };
-            let count = (0..most).take_while(|index| self.backing.freed.contains(&(first + index))).count() as u32;
+            let count = (0..most).take_while(|index| self.backing.freed.contains(&(first + *index))).count() as u32;
             let free = self.free_blocks(Blocks { first, count })?;
             if free > 0 {
                 return Ok(Some(Blocks { first, count: free }));
@@ -151,14 +150,14 @@ impl State {
     }
 
     /// Free blocks that say whether the storage below is full.
-    fn places_to_probe(&mut self, ino: InodeNo) -> Vec<u32> {
+    fn places_to_probe(&mut self, ino: InodeNo) -> Vec<BlockNo> {
         let frag = self.layout.frag;
         let seed = self.now.seconds as u64 ^ (self.totals.nbfree as u64) << 20 ^ (self.totals.nifree as u64) << 40;
         let mut rng = Rng::new(seed);
         let mut places = Vec::new();
         let own = self.layout.group_of_ino(ino);
         if self.cache.peek(self.layout.group_block(own)).is_some() {
-            let base = self.layout.group_base(own).0 / frag;
+            let base = self.layout.block_of(self.layout.group_base(own));
             let blocks = self.layout.group_frags(own) / frag;
             for _ in 0..PROBED_HERE {
                 let from = rng.below(blocks.into()) as u32;
@@ -172,9 +171,9 @@ impl State {
         if !unused.is_empty() {
             for _ in 0..PROBED_ELSEWHERE {
                 let group = *rng.pick(&unused);
-                let block = self.layout.group_base(group).0 / frag
+                let block = self.layout.block_of(self.layout.group_base(group))
                     + rng.below((self.layout.group_frags(group) / frag).into()) as u32;
-                places.extend(self.layout.is_data(FragNo(block * frag), frag).then_some(block));
+                places.extend(self.layout.is_data(self.layout.block_start(block), frag).then_some(block));
             }
         }
         places
@@ -192,20 +191,20 @@ impl State {
     fn next_swept(&mut self) -> Step<Option<Blocks>> {
         let frag = self.layout.frag;
         loop {
-            let at = FragNo(self.backing.swept * frag);
+            let at = self.layout.block_start(self.backing.swept);
             if at >= self.layout.end() {
                 return Ok(None);
             }
             let group = self.layout.group_of(at);
-            let next_group = (self.layout.group_base(group).0 + self.layout.frags_per_group).div_ceil(frag);
+            let next_group = BlockNo((self.layout.group_base(group).0 + self.layout.frags_per_group).div_ceil(frag));
             if self.summaries[group.index()].nbfree == 0 {
                 self.backing.swept = next_group;
                 continue;
             }
-            let (most, base) = (SWEEPS[self.backing.sweep], self.layout.group_base(group).0 / frag);
+            let (most, base) = (SWEEPS[self.backing.sweep], self.layout.block_of(self.layout.group_base(group)));
             let ready = std::mem::take(&mut self.backing.ready);
             let mut found = None;
-            let looked = self.look_at(at.0 / frag, |map, at| {
+            let looked = self.look_at(self.layout.block_of(at), |map, at| {
                 found = map.free_blocks_from(at / frag, most, |block| ready.contains(&(base + block)))
             });
             self.backing.ready = ready;
@@ -265,7 +264,7 @@ impl Ffs {
                 None => {
                     let mut state = self.state.borrow_mut();
                     state.backing.sweep = (state.backing.sweep + 1) % SWEEPS.len();
-                    state.backing.swept = 0;
+                    state.backing.swept = BlockNo::default();
                     ends += 1;
                     if ends > SWEEPS.len() {
                         return Err(FsError::NoSpace);
@@ -282,7 +281,7 @@ impl Ffs {
         // Others may have been allocated in the time.
         let free = self.step(|state| state.free_blocks(blocks)).await?;
         let backing = &mut self.state.borrow_mut().backing;
-        for block in blocks.first..blocks.first + blocks.count {
+        for block in blocks.first.until(blocks.first + blocks.count) {
             backing.freed.remove(&block);
         }
         match is_provisioned {
@@ -309,11 +308,11 @@ impl Ffs {
     }
 
     /// False when there is no room.
-    async fn provision_at(&self, block: u32, count: u32) -> FsResult<bool> {
+    async fn provision_at(&self, block: BlockNo, count: u32) -> FsResult<bool> {
         let (sector, sectors) = {
             let layout = &self.state.borrow().layout;
             let bytes = u64::from(count) * u64::from(layout.block_bytes);
-            (layout.sector(FragNo(block * layout.frag)), bytes / SECTOR_BYTES)
+            (layout.sector(layout.block_start(block)), bytes / SECTOR_BYTES)
         };
         match self.device.provision(sector, sectors).await {
             Ok(()) => Ok(true),

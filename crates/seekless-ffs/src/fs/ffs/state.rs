@@ -545,7 +545,7 @@ impl State {
         self.cache.forget(at, frags);
         match freed {
             Some(Ok(is_free)) => {
-                self.backing.note_freed(at.0 / self.layout.frag, is_free);
+                self.backing.note_freed(self.layout.block_of(at), is_free);
                 Ok(())
             }
             // Freeing twice is damage; the space is free, as intended.
