@@ -3,7 +3,7 @@
 //! A host inode is identified by its device and inode number. While it is in use, a file is open on it (`O_PATH`, which
 //! grants nothing and only holds the inode), so that its number cannot be reused and changes of its names do not
 //! matter. When there are too many, the least recently used files are closed: the inode is then found again by file
-//! handle or, where the process may not use those, by the name under which it was last seen. Either way it is compared
+//! handle or, where the process may not use those, and on file systems mounted inside, by the name under which it was last seen. Either way it is compared
 //! with the expected one, and is `Stale` if it is another.
 //!
 //! An inode without a name stays open: otherwise it would be lost. An inode that another process deletes while its file
@@ -69,7 +69,7 @@ struct Node {
     generation: u64,
     lookups: u64,
     reach: Reach,
-    /// Its last known name; kept only where file handles cannot be used.
+    /// Its last known name; kept only where file handles do not reach everything.
     name: Option<Name>,
     /// Number of closed nodes that are found by a name in this directory.
     dependents: u64,
@@ -137,15 +137,17 @@ impl Inodes {
         &self.host_root
     }
 
-    fn by_handle(&self) -> bool {
-        self.host_root.handle_mount.is_some()
+    /// Names are a way back to some inode: handles are of use only on the root's own file system.
+    fn needs_names(&self) -> bool {
+        self.host_root.handle_mount.is_none() || self.host_root.submounts
     }
 
     pub(super) fn counters(&self) -> Vec<Counter> {
         let table = self.table.borrow();
+        let pinned = table.nodes.values().filter(|node| matches!(node.reach, Reach::Pinned(_))).count();
         vec![
             ("inodes_in_use", table.nodes.len() as u64),
-            ("inodes_open", table.open.len() as u64),
+            ("inodes_open", (table.open.len() + pinned) as u64),
             ("inodes_closed", self.counts.closed.get()),
             ("inodes_opened_again", self.counts.opened_again.get()),
             ("inodes_lost", self.counts.lost.get()),
@@ -244,9 +246,7 @@ impl Inodes {
             }
         };
         let opened = match &way {
-            Some(Way::Handle(handle)) => {
-                self.with_room(|| sys::open_by_handle(&self.host_root.mount, handle, OFlags::PATH | OFlags::NOFOLLOW))
-            }
+            Some(Way::Handle(handle)) => self.with_room(|| self.open_handle(handle)),
             Some(Way::Name(directory, name)) => self.with_room(|| self.host_root.open_place(directory, name)),
             None => Err(Errno::STALE),
         };
@@ -313,9 +313,11 @@ impl Inodes {
         if sys::stat(file).ok()?.stx_nlink == 0 {
             return None;
         }
-        if let Some(mount) = self.host_root.handle_mount {
-            let (handle, found_on) = sys::name_to_handle(file).ok()?;
-            return (found_on == mount).then_some(Reach::Handle(handle));
+        if let Some(mount) = self.host_root.handle_mount
+            && let Ok((handle, found_on)) = sys::name_to_handle(file)
+            && found_on == mount
+        {
+            return Some(Reach::Handle(handle));
         }
         let name = node.name.as_ref()?;
         let directory = match self.open_file(table, name.directory) {
@@ -328,16 +330,22 @@ impl Inodes {
 
     /// Opens a closed directory for a single use.
     fn open_for_now(&self, table: &Table, ino: Ino) -> Option<File> {
-        let (directory, way) = self.way_to(table, ino).ok()?;
-        let mut directory = directory?;
+        let (mut directory, way) = self.way_to(table, ino).ok()?;
         for ino in way {
-            let name = table.nodes.get(&ino)?.name.as_ref()?;
-            directory = Arc::new(self.host_root.open_place(&directory, &name.name).ok()?);
-            if !table.is_same(ino, &sys::stat(&*directory).ok()?) {
-                return None;
-            }
+            let node = table.nodes.get(&ino)?;
+            let opened = match (&node.reach, &node.name, directory) {
+                (Reach::Handle(handle), ..) => self.open_handle(handle),
+                (Reach::Name, Some(name), Some(directory)) => self.host_root.open_place(&directory, &name.name),
+                _ => return None,
+            };
+            let opened = opened.ok().filter(|file| sys::stat(file).is_ok_and(|stat| table.is_same(ino, &stat)))?;
+            directory = Some(Arc::new(opened));
         }
-        Some(directory)
+        directory
+    }
+
+    fn open_handle(&self, handle: &FileHandle) -> Result<OwnedFd, Errno> {
+        sys::open_by_handle(&self.host_root.mount, handle, OFlags::PATH | OFlags::NOFOLLOW)
     }
 
     /// Takes an inode found as `name` into use, and counts one lookup.
@@ -358,7 +366,6 @@ impl Inodes {
             }
             None => table.add(key, sys::generation(stat), self.host_root.key),
         };
-        let by_handle = self.by_handle();
         let node = table.nodes.get_mut(&ino).ok_or(FsError::Stale)?;
         let entry = Entry { attr: sys::attr(ino, stat)?, generation: node.told };
         node.lookups += 1;
@@ -373,11 +380,11 @@ impl Inodes {
             // By the name under which it was found last: the one before may be gone, and `HostRoot::path_of` tells it.
             Reach::Open => table.set_open(ino, Arc::new(file)),
             // It was pinned for lack of a name, and may have one now.
-            Reach::Pinned(_) if !by_handle && name.is_some() => table.set_open(ino, Arc::new(file)),
+            Reach::Pinned(_) if self.needs_names() && name.is_some() => table.set_open(ino, Arc::new(file)),
             Reach::Pinned(_) => {}
             Reach::Handle(_) | Reach::Name | Reach::Gone => table.set_open(ino, Arc::new(file)),
         }
-        if let Some((directory, name)) = name.filter(|_| !by_handle) {
+        if let Some((directory, name)) = name.filter(|_| self.needs_names()) {
             table.set_name(ino, directory, name);
         }
         self.close_some(&mut table, self.open_max);
@@ -501,7 +508,7 @@ impl Inodes {
     }
 
     /// The inode in use that is called `name`.
-    fn find(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
+    pub(super) fn find(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
         let directory = self.file(directory).ok()?;
         let stat = sys::stat_at(&*directory, name).ok()?;
         self.table.borrow().by_key.get(&Key::of(&stat)).copied()
@@ -509,7 +516,7 @@ impl Inodes {
 
     /// The inode that a rename is about to move, where names must be recorded.
     pub(super) fn named(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
-        if self.by_handle() { None } else { self.find(directory, name) }
+        if self.needs_names() { self.find(directory, name) } else { None }
     }
 
     /// `ino` has been renamed to `name`.

@@ -94,19 +94,19 @@ impl HostDir {
         sys::stat_anew(place).map_err(sys::error)
     }
 
-    /// A new link of `ino` was found as `entry`: fails, with the link removed by `remove`, when it is not the same file.
-    pub(super) fn check_link(
-        &self,
-        ino: Ino,
-        entry: Entry,
-        remove: impl FnOnce() -> Result<(), Errno>,
-    ) -> FsResult<Entry> {
+    /// A new link of `ino` was found as `entry`, by `name`: fails when it is not the same file. Where names part, it is removed then;
+    /// elsewhere another program has moved a file of its own there.
+    pub(super) fn check_link(&self, ino: Ino, entry: Entry, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         if entry.attr.ino == ino {
             return Ok(entry);
         }
-        let removed = remove();
+        let is_ours = self.names_may_part() && self.inodes.find(parent, name) == Some(entry.attr.ino);
         self.forget_lookups(entry.attr.ino, 1);
-        removed.map_err(sys::error)?;
+        if !is_ours {
+            return Err(FsError::Stale);
+        }
+        let directory = self.inodes.file(parent)?;
+        rustix::fs::unlinkat(&*directory, name, rustix::fs::AtFlags::empty()).map_err(sys::error)?;
         Err(FsError::NotPermitted)
     }
 }

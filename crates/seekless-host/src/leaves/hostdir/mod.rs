@@ -473,7 +473,7 @@ impl FileSystem for HostDir {
         self.inodes.host_root().alias.with(&file, link).map_err(sys::error)?;
         drop(spare);
         let entry = self.find(parent, &directory, name)?;
-        self.check_link(ino, entry, || rustix::fs::unlinkat(&*directory, name, AtFlags::empty()))
+        self.check_link(ino, entry, parent, name)
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {

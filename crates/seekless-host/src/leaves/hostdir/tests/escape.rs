@@ -125,6 +125,50 @@ fn what_cannot_be_opened_says_why() {
     }
 }
 
+/// Hundreds of inodes in use on a file system mounted inside need few open files, too, though the root's handles do not reach them:
+/// all of them still work, renamed or not, and deleted.
+async fn many_inside(bench: Bench) {
+    let open_files = || std::fs::read_dir("/proc/thread-self/fd").unwrap().count();
+    let sub = bench.lookup(Ino::ROOT, b"sub").await;
+    let deep = bench.dir.mkdir(sub, b"deep", NewNode { permissions: 0o755, ..FILE }).await.unwrap().attr.ino;
+    let mut held = Vec::new();
+    for number in 0..500 {
+        let parent = if number % 2 == 0 { sub } else { deep };
+        let name = format!("many{number}");
+        let entry = bench.dir.mknod(parent, name.as_bytes(), NodeKind::Regular, FILE).await.unwrap();
+        let data = Data::from_slice(name.as_bytes());
+        bench.dir.write(entry.attr.ino, None, 0, data, WriteMode::default()).await.unwrap();
+        held.push((entry.attr.ino, parent, name));
+    }
+    assert!(open_files() <= 100, "{} files are open", open_files());
+    assert!(bench.count("inodes_open") <= 40, "{:?}", bench.dir.counters());
+    let check = async || {
+        for (ino, _, name) in &held {
+            assert_eq!(bench.read_ino(*ino).await.unwrap(), name.as_bytes());
+        }
+    };
+    check().await;
+    let (from, to) = (EntryName { parent: sub, name: b"deep" }, EntryName { parent: sub, name: b"deeper" });
+    bench.dir.rename(from, to, RenameMode::Replace).await.unwrap();
+    bench.dir.drop_caches().await.unwrap();
+    check().await;
+    for (_, parent, name) in &held[..20] {
+        bench.dir.unlink(*parent, name.as_bytes()).await.unwrap();
+    }
+    bench.dir.drop_caches().await.unwrap();
+    check().await;
+    for (_, parent, name) in &held[20..] {
+        bench.dir.unlink(*parent, name.as_bytes()).await.unwrap();
+    }
+    bench.dir.rmdir(sub, b"deeper").await.unwrap();
+    for (ino, ..) in held {
+        bench.dir.forget(ino, 1).await;
+    }
+    for ino in [deep, sub] {
+        bench.dir.forget(ino, 1).await;
+    }
+}
+
 /// File systems mounted inside are not entered unless requested. Method: a private mount namespace; as root, which can
 /// hide them, and as a user, who cannot and gets an error.
 #[test]
@@ -169,6 +213,9 @@ fn submounts_are_left_out() {
             bench.client.sync().await.unwrap();
             bench.client.unlink(b"f").await.unwrap();
         });
+
+        let few = HostDirOptions { open_inodes_max: 16, submounts: true, ..HostDirOptions::default() };
+        run_in(path.clone(), few, many_inside);
 
         become_user(65534, 65534);
         run_in(path, HostDirOptions::default(), async |bench| {

@@ -4,15 +4,15 @@
 use super::*;
 
 impl Bench {
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         self.dir.counters().iter().find(|(other, _)| *other == name).unwrap().1
     }
 
-    async fn lookup(&self, parent: Ino, name: &[u8]) -> Ino {
+    pub(super) async fn lookup(&self, parent: Ino, name: &[u8]) -> Ino {
         self.dir.lookup(parent, name).await.unwrap().attr.ino
     }
 
-    async fn read_ino(&self, ino: Ino) -> FsResult<Vec<u8>> {
+    pub(super) async fn read_ino(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let pieces = self.dir.read(ino, None, 0, 1000).await?;
         Ok(pieces.iter().flat_map(|piece| piece.to_vec()).collect())
     }
@@ -245,4 +245,18 @@ fn running_out_of_files_makes_room() {
             }
         });
     }
+}
+
+/// A new link whose name another program has given to a file of its own in the meantime: that file stays, and the kernel looks again.
+#[test]
+fn a_link_that_was_replaced_is_left_alone() {
+    run_all_ways(async |bench| {
+        let file = bench.dir.mknod(Ino::ROOT, b"f", NodeKind::Regular, FILE).await.unwrap().attr.ino;
+        std::fs::write(bench.path.join("link"), b"another program's").unwrap();
+        let entry = bench.dir.lookup(Ino::ROOT, b"link").await.unwrap();
+        assert_eq!(bench.dir.check_link(file, entry, Ino::ROOT, b"link").err(), Some(FsError::Stale));
+        assert_eq!(std::fs::read(bench.path.join("link")).unwrap(), b"another program's");
+        assert_eq!(bench.count("inodes_in_use"), 1, "its lookup is taken back");
+        bench.dir.forget(file, 1).await;
+    });
 }
