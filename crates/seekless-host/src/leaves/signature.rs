@@ -32,8 +32,21 @@ enum SignatureOffset {
     Start(u64),
     /// Bytes before the end.
     End(u64),
+    /// Bytes before the end of the last whole 4 KiB, where our own formats have their second superblock.
+    LastUnit(u64),
 }
-use SignatureOffset::{End, Start};
+use SignatureOffset::{End, LastUnit, Start};
+
+impl SignatureOffset {
+    /// Where that is in a file of `size` bytes.
+    fn within(self, size: u64) -> Option<u64> {
+        match self {
+            Start(offset) => Some(offset),
+            End(before) => size.checked_sub(before),
+            LastUnit(before) => (size / 4096 * 4096).checked_sub(before),
+        }
+    }
+}
 
 const fn at(offset: u64, magic: &'static [u8], name: &'static str) -> Signature {
     Signature { name, at: Start(offset), magic }
@@ -71,12 +84,12 @@ const SIGNATURES: &[Signature] = &[
     at(0, &ARRAY_MAGIC, MEMBER),
     at(ARRAY_SUPERBLOCKS[1] * SECTOR_BYTES, &ARRAY_MAGIC, MEMBER),
     at(ABOVE_AT as u64, &VLFS_MAGIC, VLFS),
-    Signature { name: VLFS, at: End(4096 - ABOVE_AT as u64), magic: &VLFS_MAGIC },
+    Signature { name: VLFS, at: LastUnit(4096 - ABOVE_AT as u64), magic: &VLFS_MAGIC },
     at(0, LFS_MAGIC, LFS),
     at(SUPERBLOCK_SECTORS[1].0 * 512, LFS_MAGIC, LFS),
-    Signature { name: LFS, at: End(4096), magic: LFS_MAGIC },
+    Signature { name: LFS, at: LastUnit(4096), magic: LFS_MAGIC },
     at(0, &VLD_MAGIC, VLD),
-    Signature { name: VLD, at: End(4096), magic: &VLD_MAGIC },
+    Signature { name: VLD, at: LastUnit(4096), magic: &VLD_MAGIC },
     // Containers of other things
     at(0, b"LUKS\xba\xbe", "a LUKS volume"),
     at(0x4000, b"SKUL\xba\xbe", "a LUKS volume"),
@@ -156,11 +169,7 @@ pub fn signatures(file: &File, size: u64) -> io::Result<Vec<FoundSignature>> {
     let mut found = Vec::new();
     for signature in SIGNATURES {
         let bytes = signature.magic.len();
-        let offset = match signature.at {
-            Start(offset) => Some(offset),
-            End(before) => size.checked_sub(before),
-        };
-        let Some(offset) = offset.filter(|offset| offset + bytes as u64 <= size) else { continue };
+        let Some(offset) = signature.at.within(size).filter(|offset| offset + bytes as u64 <= size) else { continue };
         let mut buffer = vec![0; bytes];
         file.read_exact_at(&mut buffer, offset)?;
         if buffer == signature.magic && !found.iter().any(|it: &FoundSignature| it.offset == offset) {
@@ -309,10 +318,7 @@ mod tests {
             let file = tempfile::tempfile().unwrap();
             file.set_len(SIZE).unwrap();
             assert_eq!(text_of(&file, SIZE), None);
-            let offset = match signature.at {
-                Start(offset) => offset,
-                End(before) => SIZE - before,
-            };
+            let offset = signature.at.within(SIZE).unwrap();
             file.write_all_at(signature.magic, offset).unwrap();
             assert_eq!(text_of(&file, SIZE).as_deref(), Some(signature.name));
             let found = signatures(&file, SIZE).unwrap();

@@ -44,6 +44,22 @@ fn no_stack_destroys_another() {
     }
 }
 
+/// What `mkfs --force` replaces is gone, also where the size of the image is no multiple of 4 KiB: nothing finds the copy of a superblock
+/// at the end, and would mend the front one with it.
+#[test]
+fn what_was_replaced_is_not_found_before_an_odd_end() {
+    let scratch = Scratch::new();
+    for word in ["vld", "lfs", "vlfs"] {
+        scratch.write("a.img", vec![0; 20_000_000]);
+        let line = format!("{word} / file:a.img");
+        scratch.good(&["mkfs", "-q", &line]);
+        scratch.good(&["mkfs", "-q", "--force", "ffs / file:a.img"]);
+        let ended = scratch.run(&["info", &line]);
+        assert_ne!(ended.code, 0, "{word}: {}", ended.out);
+        scratch.good(&["fsck", "ffs / file:a.img"]);
+    }
+}
+
 /// Of several stores none is changed or created when one of them must not be.
 #[test]
 fn all_stores_are_looked_at_first() {

@@ -258,13 +258,19 @@ fn beside(path: &Path, access: OFlags, file: &OwnedFd) -> Result<Option<Direct>,
 }
 
 fn open_file(path: &Path, flags: OFlags, action: &'static str) -> Result<OwnedFd, FileError> {
-    // Without NONBLOCK, opening a FIFO by mistake would block. It has no effect on files.
-    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::from_raw_mode(0o644)).map_err(|cause| {
-        match cause {
-            Errno::ISDIR => not_a_store(path, FileType::Directory),
-            cause => FileError::Os { action, path: path.to_owned(), cause },
-        }
+    // Without NONBLOCK, opening a FIFO by mistake would block. But io_uring takes it for a promise that reading never waits, and would
+    // read in the engine's thread where a file system below has to wait.
+    let opened = rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::from_raw_mode(0o644))
+        .and_then(|file| without_nonblock(&file).map(|()| file));
+    opened.map_err(|cause| match cause {
+        Errno::ISDIR => not_a_store(path, FileType::Directory),
+        cause => FileError::Os { action, path: path.to_owned(), cause },
     })
+}
+
+fn without_nonblock(file: &OwnedFd) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    rustix::fs::fcntl_setfl(file, flags - OFlags::NONBLOCK)
 }
 
 fn not_a_store(path: &Path, found: FileType) -> FileError {

@@ -606,3 +606,25 @@ fn users_in_the_kernel_are_seen_through_loop_devices() {
         drop(bench.open(used.path(), BUFFERED).unwrap());
     }
 }
+
+/// io_uring takes a file that was opened with `O_NONBLOCK` for one whose reads never wait, and reads in the engine's thread.
+#[test]
+fn no_store_is_open_for_nonblocking_use() {
+    for bench in all_benches(Bench::on_disk) {
+        drop(bench.create(MIB, FileOptions::default()));
+        let device = bench.open(&bench.path(), FileOptions::default()).unwrap();
+        let mut found = 0;
+        for entry in std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap) {
+            if std::fs::read_link(entry.path()).is_ok_and(|path| path == bench.path()) {
+                let info =
+                    std::fs::read_to_string(format!("/proc/self/fdinfo/{}", entry.file_name().display())).unwrap();
+                let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+                let flags = rustix::fs::OFlags::from_bits_retain(u32::from_str_radix(flags, 8).unwrap());
+                assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{info}");
+                found += 1;
+            }
+        }
+        assert!(found > 0, "the store is open");
+        drop(device);
+    }
+}
