@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
-use rustix::mount::MountFlags;
 use seekless::fs::Fs;
 use seekless::stack::{self, Interface, Mounted, Part, Purpose, Stack, Target, Usage, Word};
 
@@ -269,10 +268,7 @@ fn remount(args: &Args) -> Done {
     let failed = |error: RemountError| Failure::new(error).code(FAILED);
     mount_options::parse(&args.options, args.sloppy)?;
     let present = fuse::mount_options_of(&args.directory).map_err(failed)?;
-    let lists: Vec<String> = std::iter::once(present).chain(args.options.iter().cloned()).collect();
-    let words = mount_options::parse(&lists, true)?;
-    let mut flags = words.flags;
-    flags.set(MountFlags::RDONLY, words.read_only);
+    let flags = mount_options::remounted(&present, &args.options)?;
     if !args.fake {
         fuse::remount(&args.directory, flags).map_err(failed)?;
     }

@@ -85,6 +85,29 @@ pub(super) fn as_listed(flags: MountFlags, lists: &str) -> MountFlags {
     flags.difference(CHANGEABLE) | now.intersection(CHANGEABLE)
 }
 
+/// The flags of a mount that the table lists as `present`, after a remount with the words of `lists`.
+///
+/// # Errors
+/// The first word whose value is invalid.
+pub(super) fn remounted(present: &str, lists: &[String]) -> Result<MountFlags, Failure> {
+    const TIMES: MountFlags = MountFlags::NOATIME.union(MountFlags::RELATIME).union(MountFlags::STRICTATIME);
+    let mut words = parse(&[present.to_owned()], true)?;
+    words.flags = as_listed(words.flags, present);
+    // Each of these replaces the others; of two, the kernel takes the strict one.
+    if parse(lists, true)?.flags.intersects(TIMES) {
+        words.flags.remove(TIMES);
+    }
+    for word in lists.iter().flat_map(|list| list.split(',')).map(str::trim) {
+        apply(&mut words, word, true)?;
+    }
+    // Without any of these, the kernel keeps the one that there is, and not its default.
+    if !words.flags.intersects(TIMES) {
+        words.flags.insert(MountFlags::RELATIME);
+    }
+    words.flags.set(MountFlags::RDONLY, words.read_only);
+    Ok(words.flags)
+}
+
 /// Words for mount(8) itself, for systemd and for libfuse, without effect here or always in effect.
 const IGNORED: &[&str] = &[
     "defaults",
@@ -197,6 +220,32 @@ mod tests {
         // What mount(8) of util-linux 2.38 passes for `mount -o remount,ro`.
         let words = parsed("ro,relatime,remount,user_id=0,group_id=0,default_permissions");
         assert!(words.remount && words.read_only && words.flags == MountFlags::RELATIME);
+    }
+
+    /// A remount changes what its words say and nothing else. The mount table has no word for strict times, and the kernel keeps the times
+    /// that it has when it is given none.
+    #[test]
+    fn a_remount_changes_what_it_says() {
+        const OTHERS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+        for (present, words, expected) in [
+            ("rw,nosuid,nodev,noatime", "remount,atime", MountFlags::RELATIME | OTHERS),
+            ("rw,nosuid,nodev,noatime", "remount,ro", MountFlags::NOATIME | MountFlags::RDONLY | OTHERS),
+            ("rw,nosuid,nodev,noatime", "remount,strictatime", MountFlags::STRICTATIME | OTHERS),
+            (
+                "rw,nosuid,nodev,nodiratime",
+                "remount,ro",
+                MountFlags::STRICTATIME | MountFlags::NODIRATIME | MountFlags::RDONLY | OTHERS,
+            ),
+            ("rw,nosuid,nodev", "remount,noatime", MountFlags::NOATIME | OTHERS),
+            ("rw,nosuid,nodev", "remount,relatime", MountFlags::RELATIME | OTHERS),
+            ("rw,nosuid,nodev", "remount,nostrictatime", MountFlags::RELATIME | OTHERS),
+            ("ro,nosuid,nodev,relatime,sync", "remount,rw,suid", {
+                MountFlags::RELATIME | MountFlags::SYNCHRONOUS | MountFlags::NODEV
+            }),
+        ] {
+            let flags = remounted(present, &[words.to_owned()]).unwrap_or_else(|failure| panic!("{}", failure.text));
+            assert_eq!(flags, expected, "{present}, then {words}");
+        }
     }
 
     /// An unknown option is an error that names it, unless tolerance is requested.

@@ -358,23 +358,34 @@ fn mount_as_root(path: &Path, options: &Call) -> Result<(OwnedFd, bool), MountEr
     Ok((attempt(Path::new(source), format!("fuse.{SUBTYPE}"), "")?, false))
 }
 
-/// The protocol of `fusermount3`: it mounts, and sends the open device over the socket that `_FUSE_COMMFD` names.
-fn mount_by_helper(path: &Path, options: &Call) -> Result<OwnedFd, MountError> {
-    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|cause| MountError::NoHelper(cause.into()))?;
-    let mut words = String::from(if options.flags.contains(MountFlags::RDONLY) { "ro" } else { "rw" });
+/// The words of `fusermount3` for `flags`. Those that it does not know make it fail: a mount without what was asked for could be less
+/// safe. `relatime` is the kernel's default.
+fn words_of(flags: MountFlags) -> String {
+    let mut words = String::from(if flags.contains(MountFlags::RDONLY) { "ro" } else { "rw" });
     for (flag, word) in [
         (MountFlags::NOSUID, "nosuid"),
         (MountFlags::NODEV, "nodev"),
         (MountFlags::NOEXEC, "noexec"),
         (MountFlags::NOATIME, "noatime"),
+        (MountFlags::NODIRATIME, "nodiratime"),
+        (MountFlags::STRICTATIME, "strictatime"),
         (MountFlags::SYNCHRONOUS, "sync"),
         (MountFlags::DIRSYNC, "dirsync"),
+        (MountFlags::LAZYTIME, "lazytime"),
+        (MountFlags::NOSYMFOLLOW, "nosymfollow"),
     ] {
-        if options.flags.contains(flag) {
+        if flags.contains(flag) {
             let _ = write!(words, ",{word}");
         }
     }
+    words
+}
+
+/// The protocol of `fusermount3`: it mounts, and sends the open device over the socket that `_FUSE_COMMFD` names.
+fn mount_by_helper(path: &Path, options: &Call) -> Result<OwnedFd, MountError> {
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|cause| MountError::NoHelper(cause.into()))?;
+    let mut words = words_of(options.flags);
     words.push_str(",default_permissions");
     if options.allow_other {
         words.push_str(",allow_other");
@@ -595,6 +606,23 @@ mod tests {
         assert_eq!(connection(DeviceNumber { major: 0, minor: 50 }), 50);
         assert_eq!(connection(DeviceNumber { major: 7, minor: 0 }), 1792);
         assert_eq!(connection(DeviceNumber { major: 0, minor: 300 }), 0x2c | 1 << 20);
+    }
+
+    /// Each flag that a user can ask for reaches the helper.
+    #[test]
+    fn the_helper_gets_every_flag() {
+        assert_eq!(words_of(MountFlags::empty()), "rw");
+        let all = MountFlags::RDONLY
+            | MountFlags::NOSUID
+            | MountFlags::NODEV
+            | MountFlags::NOEXEC
+            | MountFlags::NODIRATIME
+            | MountFlags::STRICTATIME
+            | MountFlags::LAZYTIME
+            | MountFlags::NOSYMFOLLOW;
+        assert_eq!(words_of(all), "ro,nosuid,nodev,noexec,nodiratime,strictatime,lazytime,nosymfollow");
+        let others = MountFlags::NOATIME | MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC | MountFlags::RELATIME;
+        assert_eq!(words_of(others), "rw,noatime,sync,dirsync");
     }
 
     /// A source with commas stays one option.

@@ -336,6 +336,7 @@ fn options_stay_after_a_death() {
         ("nosuid,nodev,noexec,noatime,nosymfollow,lazytime", None),
         ("sync,strictatime,allow_other", None),
         ("ro,nodiratime", None),
+        ("noatime", Some("remount,atime")),
         ("rw", Some("remount,ro,nosuid,nodev,noexec,noatime")),
         ("noexec,noatime,nosuid", Some("remount,exec,atime,nodiratime")),
     ] {
