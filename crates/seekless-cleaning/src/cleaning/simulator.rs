@@ -99,8 +99,8 @@ impl Setup {
         if segment_blocks == 0 || blocks == 0 {
             return wrong("a segment has at least one block, and so has the data".to_owned());
         }
-        let places = u64::from(segments) << bits_for(segment_blocks);
-        if places > PLACES_MAX {
+        let rounded = segment_blocks.checked_next_power_of_two();
+        if rounded.is_none_or(|rounded| u64::from(segments) * u64::from(rounded) > PLACES_MAX) {
             return wrong(format!("{segments} segments of {segment_blocks} blocks are more than 2^30 places"));
         }
         if self.warm_up.saturating_add(self.writes).saturating_add(u64::from(blocks)) > WRITES_MAX || self.writes == 0 {

@@ -110,6 +110,7 @@ fn impossible_setups_are_refused() {
     let good = setup(1000, 8, 0.5, 1);
     let refused = |setup: &Setup| matches!(run("greedy", "uniform", setup), Err(SetupError::OutOfRange(_)));
     assert!(refused(&Setup { segment_blocks: 0, ..good }));
+    assert!(refused(&Setup { segment_blocks: 4_000_000_000, ..good }));
     assert!(refused(&Setup { writes: 0, ..good }));
     assert!(refused(&Setup { writes: 1 << 33, ..good }));
     assert!(refused(&Setup { warm_up: u64::MAX, ..good }));
