@@ -101,6 +101,17 @@ pub async fn complete<T, N>(
     }
 }
 
+/// What a step that has ended well left behind, where the loop around it does not know the type.
+///
+/// # Panics
+/// When it left nothing: [`complete`] has returned without an error before the step did.
+pub fn result<T>(left: Option<T>) -> T {
+    match left {
+        Some(value) => value,
+        None => unreachable!("a step that has ended well has a result"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;

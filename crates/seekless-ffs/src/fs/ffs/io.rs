@@ -31,6 +31,13 @@ impl Ffs {
 
     /// Runs a step, loading what it needs, until it ends with a result.
     pub(super) async fn step<T>(&self, mut step: impl FnMut(&mut State) -> Step<T>) -> FsResult<T> {
+        let mut result = None;
+        self.step_untyped(&mut |state| step(state).map(|value| result = Some(value))).await?;
+        Ok(step::result(result))
+    }
+
+    /// Apart from [`Ffs::step`], so that it is compiled once and not for each step.
+    async fn step_untyped(&self, step: &mut dyn FnMut(&mut State) -> Step<()>) -> FsResult<()> {
         let attempt = || {
             let mut state = self.state.borrow_mut();
             let now = self.rt.wall();
@@ -38,7 +45,7 @@ impl Ffs {
             if now > state.now || state.moved_tails.is_empty() {
                 state.now = now;
             }
-            step::attempt(&mut *state, &mut step)
+            step::attempt(&mut *state, &mut *step)
         };
         step::complete(attempt, async |need| match need {
             Need::Buffer(load) => self.load(load).await,

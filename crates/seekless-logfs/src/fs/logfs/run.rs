@@ -29,10 +29,17 @@ const WAITS_FOR_LAST_ROOM_MAX: u32 = 64;
 impl<L: LogBackend> LogFs<L> {
     /// Repeats `step` until it ends with a result, and loads what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
+        let mut result = None;
+        self.run_untyped(&mut |state| step(state).map(|value| result = Some(value))).await?;
+        Ok(step::result(result))
+    }
+
+    /// Apart from [`LogFs::run`], so that it is compiled once and not for each step.
+    async fn run_untyped(&self, step: &mut dyn FnMut(&mut State<L>) -> Step<()>) -> FsResult<()> {
         let attempt = || {
             let mut state = self.state.borrow_mut();
             state.now = self.rt.wall();
-            step::attempt(&mut *state, &mut step)
+            step::attempt(&mut *state, &mut *step)
         };
         let mut waits_for_last_room = 0;
         // All of these are boxed, so that operations that find everything in memory are small, and loading is compiled once.

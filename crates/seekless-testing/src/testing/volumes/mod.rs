@@ -18,6 +18,7 @@ use std::rc::Rc;
 pub use declares::Declares;
 
 use crate::device::{Device, Memory};
+use crate::fs::FileSystem;
 use crate::fs::client::Client;
 use crate::rt::{Executor, HostProfile, Rt};
 use crate::testing::FsUnderTest;
@@ -53,9 +54,15 @@ pub async fn session<T>(
     let fs = subject.mount(rt, device.clone()).await.expect("mount");
     let client = Client::new(fs.clone());
     let result = program(&client).await;
+    drop(client);
+    end_session(rt, subject, device, fs).await;
+    result
+}
+
+/// Apart from [`session`], so that it is compiled once and not for each program.
+async fn end_session(rt: &Rt, subject: &dyn FsUnderTest, device: &Device, fs: Rc<dyn FileSystem>) {
     assert_eq!(fs.check().await.expect("recounted"), Vec::<String>::new());
     fs.close().await.expect("close");
-    drop((client, fs));
+    drop(fs);
     assert_clean(rt, subject, device).await;
-    result
 }

@@ -105,6 +105,11 @@ pub(super) async fn assert_clean(rt: &Rt, device: &Device) {
 pub(super) async fn session(rt: &Rt, device: &Device, options: Options, program: impl AsyncFnOnce(Client)) {
     let ffs = mount(rt.clone(), device.clone(), options).await.expect("mount");
     program(Client::new(ffs.clone())).await;
+    end_session(rt, device, ffs).await;
+}
+
+/// Apart from [`session`], so that it is compiled once and not for each program.
+async fn end_session(rt: &Rt, device: &Device, ffs: Rc<Ffs>) {
     assert_eq!(ffs.check().await.expect("recounted"), Vec::<String>::new());
     ffs.close().await.expect("close");
     drop(ffs);
