@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Done, output};
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum What {
+enum Listed {
     /// The words of a stack, with their options
     Words,
     /// The drives of the disk model, for disk:DRIVE
@@ -33,8 +33,8 @@ enum What {
 Exit codes: 0 shown, 2 wrong usage")]
 pub(super) struct Args {
     /// What to show
-    #[arg(value_enum, default_value_t = What::Words)]
-    what: What,
+    #[arg(value_enum, default_value_t = Listed::Words)]
+    what: Listed,
 
     /// Print JSON
     #[arg(long)]
@@ -48,21 +48,21 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Done {
     if args.json {
         let value = match args.what {
-            What::Words => words_json(),
-            What::Drives => drives_json(),
-            What::Profiles => profiles_json(),
-            What::Workloads => workloads_json(),
+            Listed::Words => words_json(),
+            Listed::Drives => drives_json(),
+            Listed::Profiles => profiles_json(),
+            Listed::Workloads => workloads_json(),
         };
         output::print_json(&value)?;
         return Ok(0);
     }
     let text = match args.what {
-        What::Words if args.markdown => return output::print_raw(&stack::markdown()).map(|()| 0),
-        What::Words => stack::help(),
-        What::Drives => drives(),
-        What::Profiles => profiles().to_string(),
-        What::Workloads if args.markdown => return output::print_raw(&workloads_markdown()).map(|()| 0),
-        What::Workloads => workloads(),
+        Listed::Words if args.markdown => return output::print_raw(&stack::markdown()).map(|()| 0),
+        Listed::Words => stack::help(),
+        Listed::Drives => drives(),
+        Listed::Profiles => profiles().to_string(),
+        Listed::Workloads if args.markdown => return output::print_raw(&workloads_markdown()).map(|()| 0),
+        Listed::Workloads => workloads(),
     };
     output::print(&text)?;
     Ok(0)

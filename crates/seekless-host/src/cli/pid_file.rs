@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::{Failure, output};
-use crate::fuse::{Standing, started};
+use crate::fuse::{DaemonState, started};
 
 /// A file that holds the number of this process. An existing one is replaced when its process is gone.
 pub(super) struct PidFile {
@@ -60,11 +60,11 @@ fn wait_for_an_ending_daemon(path: &Path) {
     let mut last_ending = begun;
     // When it ends, it removes the file before it is no longer known as one that is ending.
     while let Some(pid) = named_process(path) {
-        match Standing::of(pid) {
-            Standing::Serving => return,
-            Standing::Unknown if last_ending.elapsed() >= DOUBT => return,
-            Standing::Unknown => {}
-            Standing::Ending => last_ending = Instant::now(),
+        match DaemonState::of(pid) {
+            DaemonState::Serving => return,
+            DaemonState::Unknown if last_ending.elapsed() >= DOUBT => return,
+            DaemonState::Unknown => {}
+            DaemonState::Ending => last_ending = Instant::now(),
         }
         if begun.elapsed() >= PATIENCE {
             return;

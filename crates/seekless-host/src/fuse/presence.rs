@@ -114,7 +114,7 @@ pub(crate) fn mount_point_of(path: &Path) -> Option<PathBuf> {
 
 /// What a process does for mounts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum DaemonState {
     /// It serves a mount that is in the table of this process.
     Serving,
     /// Its mount is gone: it writes what it holds, and then ends.
@@ -124,16 +124,16 @@ pub(crate) enum Standing {
     Unknown,
 }
 
-impl Standing {
-    pub(crate) fn of(pid: u32) -> Standing {
+impl DaemonState {
+    pub(crate) fn of(pid: u32) -> DaemonState {
         let marks: Vec<MountMark> = all().into_iter().filter(|said| said.pid == pid).map(|said| said.mark).collect();
         let is_one = |mount: &MountInfo| marks.iter().any(|mark| mark.is(mount));
         if mount_table::read().iter().any(is_one) {
-            return Standing::Serving;
+            return DaemonState::Serving;
         }
         match marks.is_empty() || mount_table::find_elsewhere(is_one).is_some() {
-            true => Standing::Unknown,
-            false => Standing::Ending,
+            true => DaemonState::Unknown,
+            false => DaemonState::Ending,
         }
     }
 }
@@ -152,9 +152,9 @@ mod tests {
         let mark = MountMark::new(number, Path::new("/nowhere"));
         let me = std::process::id();
         let is_known = || all().iter().any(|said| said.mark == mark && said.pid == me);
-        assert!(!is_known() && Standing::of(1) == Standing::Unknown);
+        assert!(!is_known() && DaemonState::of(1) == DaemonState::Unknown);
         let presence = Presence::of(mark);
-        assert!(presence.is_some() && is_known() && Standing::of(me) == Standing::Ending);
+        assert!(presence.is_some() && is_known() && DaemonState::of(me) == DaemonState::Ending);
         drop(presence);
         assert!(!is_known());
     }

@@ -32,7 +32,7 @@ pub enum ContestantKind {
     /// Ours on an image file, or on a loop device over it. `words` is the stack above `file:`.
     Volume {
         words: &'static str,
-        on: On,
+        on: StoredOn,
         mount: &'static [&'static str],
     },
     /// Ours over a directory of an ext4 on a loop device. `words` is the stack above `hostdir:`.
@@ -54,14 +54,14 @@ pub enum ContestantKind {
 
 /// What one of our file systems is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum On {
+pub enum StoredOn {
     Image,
     Loop,
 }
 
 const BTRFS: &[&str] = &["-q", "-f", "-K"];
 
-const fn volume(name: &'static str, words: &'static str, on: On, help: &'static str) -> Contestant {
+const fn volume(name: &'static str, words: &'static str, on: StoredOn, help: &'static str) -> Contestant {
     Contestant { name, help, kind: ContestantKind::Volume { words, on, mount: &[] }, is_extra: false }
 }
 
@@ -87,15 +87,15 @@ pub const CONTESTANTS: &[Contestant] = &[
     of_kernel("squashfs", ContestantKind::Squashfs, "squashfs with zstd, which is made as a whole: phases that read"),
     of_kernel("directory", ContestantKind::Directory, "a directory of the file system that has the scratch directory"),
     Contestant { name: "null", help: "a file system that stores nothing, on our transport: phases that need no data", kind: ContestantKind::Null { arguments: &[] }, is_extra: false },
-    volume("lfs", "lfs", On::Image, "lfs / file:IMAGE"),
-    volume("lfs-loop", "lfs", On::Loop, "lfs / file:/dev/loopN"),
-    volume("vlfs", "vlfs", On::Image, "vlfs / file:IMAGE"),
-    extra(volume("vlfs-loop", "vlfs", On::Loop, "vlfs / file:/dev/loopN")),
-    volume("ffs-softdep", "ffs:metadata=softdep", On::Image, "ffs:metadata=softdep / file:IMAGE"),
-    extra(volume("ffs", "ffs", On::Image, "ffs / file:IMAGE, which waits for each change of a directory: minutes")),
-    extra(volume("ffs-loop", "ffs", On::Loop, "ffs / file:/dev/loopN")),
-    extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: On::Image, mount: &["-o", "writeback"] }, ..volume("lfs-writeback", "lfs", On::Image, "lfs / file:IMAGE, mounted with -o writeback") }),
-    extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: On::Image, mount: &["--transport", "uring"] }, ..volume("lfs-uring", "lfs", On::Image, "lfs / file:IMAGE, mounted with --transport uring") }),
+    volume("lfs", "lfs", StoredOn::Image, "lfs / file:IMAGE"),
+    volume("lfs-loop", "lfs", StoredOn::Loop, "lfs / file:/dev/loopN"),
+    volume("vlfs", "vlfs", StoredOn::Image, "vlfs / file:IMAGE"),
+    extra(volume("vlfs-loop", "vlfs", StoredOn::Loop, "vlfs / file:/dev/loopN")),
+    volume("ffs-softdep", "ffs:metadata=softdep", StoredOn::Image, "ffs:metadata=softdep / file:IMAGE"),
+    extra(volume("ffs", "ffs", StoredOn::Image, "ffs / file:IMAGE, which waits for each change of a directory: minutes")),
+    extra(volume("ffs-loop", "ffs", StoredOn::Loop, "ffs / file:/dev/loopN")),
+    extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: StoredOn::Image, mount: &["-o", "writeback"] }, ..volume("lfs-writeback", "lfs", StoredOn::Image, "lfs / file:IMAGE, mounted with -o writeback") }),
+    extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: StoredOn::Image, mount: &["--transport", "uring"] }, ..volume("lfs-uring", "lfs", StoredOn::Image, "lfs / file:IMAGE, mounted with --transport uring") }),
     layer("hostdir", "", "hostdir:DIR, as the layers over ext4 on a loop device"),
     layer("wrap", "wrap", "wrap / hostdir:DIR"),
     layer("zstd", "zstd", "zstd / hostdir:DIR"),
@@ -118,8 +118,8 @@ impl Contestant {
     pub fn missing(&self) -> Option<String> {
         let programs: &[&str] = match self.kind {
             ContestantKind::Directory | ContestantKind::Null { .. } => &[],
-            ContestantKind::Volume { on: On::Image, .. } => &[],
-            ContestantKind::Volume { on: On::Loop, .. } => &["losetup"],
+            ContestantKind::Volume { on: StoredOn::Image, .. } => &[],
+            ContestantKind::Volume { on: StoredOn::Loop, .. } => &["losetup"],
             ContestantKind::Kernel { name: "xfs", .. } => &["losetup", "mkfs.xfs"],
             ContestantKind::Kernel { name: "btrfs", .. } => &["losetup", "mkfs.btrfs"],
             ContestantKind::Kernel { .. } | ContestantKind::Layer { .. } => &["losetup", "mkfs.ext4"],
@@ -194,7 +194,7 @@ impl Contestant {
 
     pub(super) fn has_loop(&self) -> bool {
         self.has_lower()
-            || matches!(self.kind, ContestantKind::Kernel { .. } | ContestantKind::Volume { on: On::Loop, .. })
+            || matches!(self.kind, ContestantKind::Kernel { .. } | ContestantKind::Volume { on: StoredOn::Loop, .. })
     }
 }
 

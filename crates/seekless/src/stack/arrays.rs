@@ -20,7 +20,7 @@ use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, Nanos, SECTOR_BYTES, counted, human_bytes};
 use crate::volume::raid::{
-    self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, Doubt, JournalUse, Level, MemberState,
+    self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, UncertainData, JournalUse, Level, MemberState,
 };
 use crate::volume::{ShapeError, concat, permute, raid0, remap, volume};
 
@@ -235,7 +235,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
             Box::pin(async move {
                 let journal =
                     if word.choice("journal") == "always" { JournalUse::Always } else { JournalUse::Degraded };
-                let doubt = if word.choice("doubt") == "accept" { Doubt::Accept } else { Doubt::Refuse };
+                let doubt = if word.choice("doubt") == "accept" { UncertainData::Accept } else { UncertainData::Refuse };
                 let unit_given = word.given("stripe").is_some();
                 let unit = sectors(word, "stripe")?;
                 let options = ArrayOptions { journal, doubt, ..ArrayOptions::new(Level::Parity).unit(unit) };

@@ -51,12 +51,12 @@ struct Pattern {
 #[derive(Default)]
 struct Node {
     entries: Vec<Entry>,
-    extent: Option<Extent>,
+    extent: Option<Coverage>,
 }
 
 /// What a node covers, relative to its start.
 #[derive(Clone, Copy)]
-struct Extent {
+struct Coverage {
     first_cylinder: i64,
     last_cylinder: i64,
     steps: u64,
@@ -136,7 +136,7 @@ impl Index {
     }
 
     /// Checks a node and all below it (I2, I3), each once.
-    fn measure(&mut self, node: usize, depth: usize, above: &mut Vec<usize>, param: &Param) -> ImportResult<Extent> {
+    fn measure(&mut self, node: usize, depth: usize, above: &mut Vec<usize>, param: &Param) -> ImportResult<Coverage> {
         let fail = |entry: &Entry, problem: &str| Err(wrong(param, entry.line, problem));
         if let Some(extent) = self.nodes[node].extent
             && depth + extent.depth <= DEPTH_MAX + 1
@@ -149,7 +149,7 @@ impl Index {
         let entries = std::mem::take(&mut self.nodes[node].entries);
         for entry in &entries {
             let child = match entry.child {
-                Child::Track { .. } => Extent { first_cylinder: 0, last_cylinder: 0, steps: 0, depth: 0 },
+                Child::Track { .. } => Coverage { first_cylinder: 0, last_cylinder: 0, steps: 0, depth: 0 },
                 Child::Node(child) if above.contains(&child) => {
                     return fail(entry, &format!("node {child} is inside of itself here"));
                 }
@@ -180,7 +180,7 @@ impl Index {
         }
         self.nodes[node].entries = entries;
         above.pop();
-        let extent = Extent { first_cylinder, last_cylinder, steps, depth: below + 1 };
+        let extent = Coverage { first_cylinder, last_cylinder, steps, depth: below + 1 };
         self.nodes[node].extent = Some(extent);
         Ok(extent)
     }

@@ -23,7 +23,7 @@ use super::journal::Journal;
 use super::request::{Deferred, QueuedWrite};
 use super::rows::{Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
-use super::{ArrayOptions, Doubt};
+use super::{ArrayOptions, UncertainData};
 pub use crate::device::MemberState;
 use crate::device::{Device, DeviceError, WriteFlags, worse};
 use crate::rt::{Event, Gate, Rt};
@@ -147,7 +147,7 @@ pub(super) struct Core {
     pub(super) wrong: Vec<Cell<u64>>,
     /// Read from the first usable member of a mirror, not from any.
     pub(super) from_first: Cell<bool>,
-    /// Return data that is uncertain, see [`super::Doubt`].
+    /// Return data that is uncertain, see [`super::UncertainData`].
     pub(super) accept_doubt: bool,
     /// See [`super::ArrayOptions`].
     pub(super) batch: u64,
@@ -232,7 +232,7 @@ impl Core {
             bitmap,
             journal,
             counts: Counts::default(),
-            accept_doubt: options.doubt == Doubt::Accept,
+            accept_doubt: options.doubt == UncertainData::Accept,
             batch: options.batch,
             progress: options.progress,
             request_sectors_max,

@@ -64,7 +64,7 @@ pub enum JournalUse {
 
 /// How to treat uncertain data, see the head of this room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doubt {
+pub enum UncertainData {
     Refuse,
     Accept,
 }
@@ -94,7 +94,7 @@ pub struct ArrayOptions {
     pub journal: JournalUse,
     /// Open even when a member is missing that was there before.
     pub degraded: bool,
-    pub doubt: Doubt,
+    pub doubt: UncertainData,
     /// Change nothing on the members: recovery happens in memory.
     pub read_only: bool,
     /// Bytes of one member that are resynchronised or rebuilt at once.
@@ -113,7 +113,7 @@ impl ArrayOptions {
             region: None,
             journal: JournalUse::Degraded,
             degraded: false,
-            doubt: Doubt::Refuse,
+            doubt: UncertainData::Refuse,
             read_only: false,
             batch: MIB,
             progress: 256 * MIB,

@@ -23,7 +23,7 @@ use crate::testing::{
     CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, SecondCut, Space,
 };
 use crate::units::{KIB, MIB, Nanos, Sector};
-use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level};
+use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, UncertainData, JournalUse, Level};
 
 /// What is on an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -242,7 +242,7 @@ fn a_cut_that_takes_a_member() {
                     disks.iter().map(|disk| Rc::new(Memory::from_image(bytes, disk.image()))).collect()
                 };
                 let mut left = copies(&disks);
-                let mut doubt = Doubt::Refuse;
+                let mut doubt = UncertainData::Refuse;
                 let mut written = 0;
                 for turn in 0..3 {
                     let given = |disks: &[Rc<Memory>]| -> Vec<Option<Device>> {
@@ -262,7 +262,7 @@ fn a_cut_that_takes_a_member() {
                             println!("missing {missing}, units of {}: {error}", options.unit);
                             assert!(error.to_string().contains("doubt=accept"), "no hint: {error}");
                             refused += 1;
-                            doubt = Doubt::Accept;
+                            doubt = UncertainData::Accept;
                             left = copies(&disks);
                             let array = open(&left, doubt).await.unwrap();
                             lfs::mount(rt.clone(), array, lfs::Options::default()).await.unwrap()
@@ -273,7 +273,7 @@ fn a_cut_that_takes_a_member() {
                     for number in 0..count {
                         match client.read_file(&name(number)).await {
                             Ok(read) => assert!(read == content(number), "file {number} holds something else"),
-                            Err(_) if doubt == Doubt::Refuse => lost += 1,
+                            Err(_) if doubt == UncertainData::Refuse => lost += 1,
                             Err(error) => panic!("file {number}: {error}"),
                         }
                     }

@@ -247,7 +247,7 @@ fn what_is_known_has_its_limit() {
 #[test]
 fn accepted_doubt_is_a_reading() {
     every_shape(2, async |rt, doubted, _| {
-        let accepting = ArrayOptions { doubt: Doubt::Accept, ..options() };
+        let accepting = ArrayOptions { doubt: UncertainData::Accept, ..options() };
         let members = without(&copies(&doubted.memories), doubted.missing);
         let array: Device = Array::open(rt, members, &accepting).await.unwrap();
         assert_eq!(array.readings(), doubted.memories.len() as u32);
