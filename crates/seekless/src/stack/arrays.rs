@@ -14,13 +14,13 @@ use uuid::Uuid;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, Finding, Probed};
-use super::spec::{Constructor, OpenContext, Param, Spread, StoredArray, WordSpec};
+use super::spec::{Constructor, InOrder, OpenContext, Param, Spread, StoredArray, WordSpec};
 use super::value::{ParamKind, Value};
 use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, Nanos, SECTOR_BYTES, counted, human_bytes};
 use crate::volume::raid::{
-    self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, UncertainData, JournalUse, Level, MemberState,
+    self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, JournalUse, Level, MemberState, UncertainData,
 };
 use crate::volume::{ShapeError, concat, permute, raid0, remap, volume};
 
@@ -115,6 +115,7 @@ pub(super) const CONCAT: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS],
     constructor: Constructor::Spread(&Spread {
+        in_order: InOrder::Zones,
         stored: None,
         members: |word| word.integer("n"),
         tolerates_missing: |_| false,
@@ -128,6 +129,7 @@ pub(super) const RAID0: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS, STRIPE],
     constructor: Constructor::Spread(&Spread {
+        in_order: InOrder::No,
         stored: None,
         members: |word| word.integer("n"),
         tolerates_missing: |_| false,
@@ -143,6 +145,7 @@ pub(super) const VOLUME: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS, CHUNK, STRIPE, SEED],
     constructor: Constructor::Spread(&Spread {
+        in_order: InOrder::No,
         stored: None,
         members: |word| word.integer("n"),
         tolerates_missing: |_| false,
@@ -160,7 +163,7 @@ pub(super) const REMAP: WordSpec = WordSpec {
     help: "the chunks of the device below in random order [st05]; stores no metadata on it",
     argument: None,
     options: &[CHUNK, SEED],
-    constructor: Constructor::DeviceLayer(|_, below, word| {
+    constructor: Constructor::DeviceLayer(InOrder::No, |_, below, word| {
         Box::pin(async { Ok(remap(below, sectors(word, "chunk")?, seed(word))? as Device) })
     }),
 };
@@ -174,7 +177,7 @@ pub(super) const PERMUTE: WordSpec = WordSpec {
         Param::new("size", ParamKind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only this much of the start is permuted"),
         SEED,
     ],
-    constructor: Constructor::DeviceLayer(|_, below, word| {
+    constructor: Constructor::DeviceLayer(InOrder::No, |_, below, word| {
         Box::pin(async {
             let size = match word.given("size") {
                 Some(_) => Some(sectors(word, "size")?),
@@ -191,6 +194,7 @@ pub(super) const RAID1: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS, DEGRADED, REPLACE, OVERWRITE, METADATA],
     constructor: Constructor::Spread(&Spread {
+        in_order: InOrder::No,
         stored: Some(&Kept(Level::Mirror)),
         members: |word| word.integer("n"),
         tolerates_missing: |word| word.switch("degraded"),
@@ -228,6 +232,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
         METADATA,
     ],
     constructor: Constructor::Spread(&Spread {
+        in_order: InOrder::No,
         stored: Some(&Kept(Level::Parity)),
         members: |word| word.integer("n"),
         tolerates_missing: |word| word.switch("degraded"),
@@ -235,7 +240,8 @@ pub(super) const RAID5: WordSpec = WordSpec {
             Box::pin(async move {
                 let journal =
                     if word.choice("journal") == "always" { JournalUse::Always } else { JournalUse::Degraded };
-                let doubt = if word.choice("doubt") == "accept" { UncertainData::Accept } else { UncertainData::Refuse };
+                let doubt =
+                    if word.choice("doubt") == "accept" { UncertainData::Accept } else { UncertainData::Refuse };
                 let unit_given = word.given("stripe").is_some();
                 let unit = sectors(word, "stripe")?;
                 let options = ArrayOptions { journal, doubt, ..ArrayOptions::new(Level::Parity).unit(unit) };

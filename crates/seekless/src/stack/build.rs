@@ -9,7 +9,7 @@ use super::error::{BuildError, Cause, StackError};
 use super::file_systems::{FileSystemKind, Identity, Usage};
 use super::opened::{Mounted, Opened, Stored, keeps_copies};
 use super::order::Interface;
-use super::spec::{Constructor, Convert, LeafOpener, OpenContext, Purpose, Spread};
+use super::spec::{Constructor, Convert, InOrder, LeafOpener, OpenContext, Purpose, Spread};
 use super::value::Value;
 use super::{Stack, Word};
 use crate::device::{Device, DeviceError};
@@ -279,19 +279,14 @@ impl Stack {
     }
 }
 
-/// Words that can be on zones, and on the spans that `zoned` makes of zones: they leave each write in its place and in order.
-/// Linux has the same for its zoned devices: dm-flakey and dm-linear, but no stripes, mirrors or snapshots.
-const ON_ZONES: &[&str] = &["zoned", "fault", "concat"];
-const ON_SPANS: &[&str] = &["fault"];
-
 /// Refuses a word that would write anywhere on a device that is written in order.
-fn keeps_order(word: &Word, below: &Device) -> Result<(), BuildError> {
+fn keeps_order(word: &Word, in_order: InOrder, below: &Device) -> Result<(), BuildError> {
     let name = word.name();
     let hint = match (below.geometry().zones, below.spans()) {
-        (Some(_), _) if !ON_ZONES.contains(&name) => {
+        (Some(_), _) if in_order == InOrder::No => {
             "of devices, `zoned`, `fault` and `concat` can be on zones: lfs / zoned / concat:n=2 / zns:zns-a"
         }
-        (_, Some(_)) if !ON_SPANS.contains(&name) => {
+        (_, Some(_)) if in_order != InOrder::ZonesAndSpans => {
             "of devices, `fault` can be on `zoned`; several drives go below it: lfs / zoned / concat:n=2 / zns:zns-a"
         }
         _ => return Ok(()),
@@ -341,16 +336,16 @@ impl Opening<'_, '_> {
                 Constructor::VolatileDevice(make) => {
                     make(self.rt, word).await.map(|device| self.leaves.watched(self.rt, device))
                 }
-                Constructor::DeviceLayer(make) => {
+                Constructor::DeviceLayer(in_order, make) => {
                     let below = self.open(index + 1, instance).await?;
-                    match keeps_order(word, &below) {
+                    match keeps_order(word, *in_order, &below) {
                         Ok(()) => make(self.rt, below, word).await,
                         Err(error) => Err(error),
                     }
                 }
                 Constructor::StoredDevice(kind) => {
                     let below = self.open(index + 1, instance).await?;
-                    match keeps_order(word, &below) {
+                    match keeps_order(word, kind.in_order(), &below) {
                         Ok(()) => kind.open(self.rt, below, word, self.context(index)).await,
                         Err(error) => Err(error),
                     }
@@ -367,7 +362,7 @@ impl Opening<'_, '_> {
                             Err(error) => return Err(error),
                         }
                     }
-                    match members.iter().flatten().try_for_each(|member| keeps_order(word, member)) {
+                    match members.iter().flatten().try_for_each(|member| keeps_order(word, spread.in_order, member)) {
                         Ok(()) => (spread.make)(self.rt, members, word, self.context(index)).await,
                         Err(error) => Err(error),
                     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::drives::DRIVE_FILE;
 use super::error::{BuildError, StackError};
-use super::spec::{Constructor, Param, WordSpec};
+use super::spec::{Constructor, InOrder, Param, WordSpec};
 use super::value::{ParamKind, Percent};
 use super::{Stack, Word};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -177,7 +177,9 @@ pub(super) const FORK: WordSpec = WordSpec {
     help: "copy on write: changes stay in memory and are gone at unmount, what is below stays as it is",
     argument: None,
     options: &[],
-    constructor: Constructor::DeviceLayer(|_, below, _| Box::pin(async { Ok(ForkDevice::new(below) as Device) })),
+    constructor: Constructor::DeviceLayer(InOrder::No, |_, below, _| {
+        Box::pin(async { Ok(ForkDevice::new(below) as Device) })
+    }),
 };
 
 /// Chances of failure, each with the kinds of request and the effect.
@@ -207,7 +209,9 @@ pub(super) const FAULT: WordSpec = WordSpec {
         .default("0ns"),
         Param::new("seed", ParamKind::Integer { min: 0, max: u64::MAX }, "seed of what is drawn").default("1"),
     ],
-    constructor: Constructor::DeviceLayer(|rt, below, word| Box::pin(async { Ok(make_fault(rt, below, word)) })),
+    constructor: Constructor::DeviceLayer(InOrder::ZonesAndSpans, |rt, below, word| {
+        Box::pin(async { Ok(make_fault(rt, below, word)) })
+    }),
 };
 
 fn make_fault(rt: &Rt, below: Device, word: &Word) -> Device {

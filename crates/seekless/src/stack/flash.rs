@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::error::{BuildError, StackError};
-use super::spec::{Constructor, Param, WordSpec};
+use super::spec::{Constructor, InOrder, Param, WordSpec};
 use super::value::{ParamKind, Percent};
 use super::{Stack, Word};
 use crate::device::Device;
@@ -294,7 +294,7 @@ pub(super) const SMR: WordSpec = WordSpec {
         Param::new("zone", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "size of a zone").default("256MiB"),
         Param::new("open", LIMIT, "zones that can be open at once; 0 for no limit").default("128"),
     ],
-    constructor: Constructor::DeviceLayer(|_, below, word| Box::pin(async move { make_smr(below, word) })),
+    constructor: Constructor::DeviceLayer(InOrder::No, |_, below, word| Box::pin(async move { make_smr(below, word) })),
 };
 
 fn make_smr(below: Device, word: &Word) -> Result<Device, BuildError> {

@@ -33,7 +33,7 @@ impl WordSpec {
             Constructor::Layer(_) => Role::Layer,
             Constructor::FileSystem(_) => Role::FileSystem,
             Constructor::FileSystemLeaf => Role::FileSystemLeaf,
-            Constructor::DeviceLayer(_) | Constructor::StoredDevice(_) | Constructor::Spread(_) => Role::DeviceLayer,
+            Constructor::DeviceLayer(..) | Constructor::StoredDevice(_) | Constructor::Spread(_) => Role::DeviceLayer,
             Constructor::VolatileDevice(_) | Constructor::DeviceLeaf => Role::DeviceLeaf,
         }
     }

@@ -103,7 +103,7 @@ pub enum Constructor {
     FileSystem(&'static dyn FileSystemKind),
     /// Opened by the caller.
     FileSystemLeaf,
-    DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, BuildError>>),
+    DeviceLayer(InOrder, for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, BuildError>>),
     /// A device that stores its own format on the one below.
     StoredDevice(&'static dyn StoredDevice),
     /// A device over several instances of the words below it.
@@ -114,8 +114,22 @@ pub enum Constructor {
     DeviceLeaf,
 }
 
+/// What that is written in order a device can be on: it leaves each write in its place and in order. Linux has the same for its
+/// zoned devices: dm-flakey and dm-linear, but no stripes, mirrors or snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InOrder {
+    /// It writes anywhere.
+    No,
+    /// Zones.
+    Zones,
+    /// Zones, and the spans that `zoned` makes of them.
+    ZonesAndSpans,
+}
+
 /// A device over several devices, see [`Constructor::Spread`].
 pub struct Spread {
+    /// What its members can be.
+    pub in_order: InOrder,
     /// Its stored format, if it has one.
     pub stored: Option<&'static dyn StoredArray>,
     /// The number of members.
@@ -135,6 +149,11 @@ pub struct Spread {
 /// a file system on it.
 #[async_trait(?Send)]
 pub trait StoredDevice: Sync {
+    /// What it can be on.
+    fn in_order(&self) -> InOrder {
+        InOrder::No
+    }
+
     /// Opens it; makes it first if the device below is new.
     async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError>;
 

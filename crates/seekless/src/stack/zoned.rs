@@ -7,7 +7,7 @@ use super::Word;
 use super::arrays::new_uuid;
 use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
-use super::spec::{Constructor, OpenContext, Param, StoredDevice, WordSpec};
+use super::spec::{Constructor, InOrder, OpenContext, Param, StoredDevice, WordSpec};
 use super::value::{ParamKind, Percent};
 use crate::device::Device;
 use crate::rt::Rt;
@@ -64,6 +64,10 @@ fn facts(layout: &Layout) -> Vec<(&'static str, Fact)> {
 
 #[async_trait(?Send)]
 impl StoredDevice for ZonedKind {
+    fn in_order(&self) -> InOrder {
+        InOrder::Zones
+    }
+
     /// Always a new one: the stack is one that keeps nothing.
     async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError> {
         let uuid = match context.random {

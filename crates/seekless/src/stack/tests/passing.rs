@@ -9,6 +9,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::device::{BlockDevice, Data, DeviceError, Discard, Geometry, Guarantees};
+use crate::stack::spec::InOrder;
 
 /// Words that keep something from the device below, and what, with the reason.
 const EXCEPTIONS: &[(&str, &[&str], &str)] =
@@ -129,7 +130,7 @@ fn pass_through_devices_pass_everything_on() {
     const ALL: [&str; 9] =
         ["correct", "discard", "flush", "provision", "read", "read_as 1", "readings", "release", "write"];
     // `smr` is over one modelled disk, which has no copies.
-    let passes_on = |word: &&&WordSpec| matches!(word.constructor, Constructor::DeviceLayer(_)) && word.name != "smr";
+    let passes_on = |word: &&&WordSpec| matches!(word.constructor, Constructor::DeviceLayer(..)) && word.name != "smr";
     let mut seen = 0;
     for word in WORDS.iter().filter(passes_on) {
         seen += 1;
@@ -156,4 +157,46 @@ fn pass_through_devices_pass_everything_on() {
         assert_eq!(kept, expected, "`{}` keeps this from the device below", word.name);
     }
     assert!(seen >= EXCEPTIONS.len() + 2, "the search is broken");
+}
+
+/// What a word says of devices that are written in order agrees with its device: with zones below it passes them on exactly if it
+/// can be on zones, and likewise with the spans of `zoned`.
+#[test]
+fn what_a_word_can_be_on_agrees_with_its_device() {
+    const ZNS: &str = "zns:zones=80,zone=1MiB,capacity=768KiB,open=4,active=4";
+    let layers = || {
+        let make_of = |word: &'static WordSpec| match word.constructor {
+            Constructor::DeviceLayer(in_order, make) if word.name != "smr" => Some((word.name, in_order, make)),
+            _ => None,
+        };
+        WORDS.iter().filter_map(move |word| make_of(word))
+    };
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt();
+    let run = async {
+        let mut in_order_words = 0;
+        for (name, in_order, make) in layers() {
+            let words = parse(&format!("{name} / {ZNS}"));
+            let (on_spans, on_zones) = (parse(&format!("zoned / {ZNS}")), parse(ZNS));
+            let spans = on_spans.open(rt, &NoLeaves, Purpose::Format).await.expect("it is made");
+            let spans = spans.device().expect("a device").clone();
+            assert!(spans.spans().is_some(), "the search is broken");
+            let zones = on_zones.open(rt, &NoLeaves, Purpose::Format).await.expect("it is made");
+            let zones = zones.device().expect("a device").clone();
+            let passes = |device: Device| (device.geometry().zones.is_some(), device.spans().is_some());
+            let over = |below: Device| make(rt, below, &words.words()[0]);
+            // A device that moves data may refuse them at once.
+            let passes_zones = over(zones).await.is_ok_and(|device| passes(device).0);
+            let passes_spans = over(spans).await.is_ok_and(|device| passes(device).1);
+            let expected = match in_order {
+                InOrder::No => (false, false),
+                InOrder::Zones => (true, false),
+                InOrder::ZonesAndSpans => (true, true),
+            };
+            assert_eq!((passes_zones, passes_spans), expected, "`{name}`, which says {in_order:?}");
+            in_order_words += u32::from(in_order != InOrder::No);
+        }
+        assert!(in_order_words > 0, "the search is broken");
+    };
+    executor.block_on(run).unwrap_or_else(|stalled| panic!("{stalled}"));
 }

@@ -23,7 +23,7 @@ use crate::testing::{
     CrashReport, DamageTest, FsUnderTest, Generator, Op, OpMix, PowerCuts, Promise, SecondCut, Space,
 };
 use crate::units::{KIB, MIB, Nanos, Sector};
-use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, UncertainData, JournalUse, Level};
+use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, JournalUse, Level, UncertainData};
 
 /// What is on an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
