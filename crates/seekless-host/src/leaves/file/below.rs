@@ -121,21 +121,38 @@ fn lock_file(file: OwnedFd, part: &Range<u64>, shared: bool) -> Result<OwnedFd, 
     }
 }
 
+/// The kernel lists locks in pieces of a page, and counts where it is: a lock that another process drops in between hides one that is
+/// held. So the table is read until it is the same twice, and at most as often.
+const TABLE_READS_MAX: u32 = 32;
+
 /// Whether the kernel lists a lock on `part` of the file that keeps away a shared one, or any. It does not list those of processes that this
 /// one cannot see, and names the file system rather than the device that stat(2) names where those differ.
-fn is_locked((device, inode): Identity, shared: bool, part: &Range<u64>) -> bool {
+pub(super) fn is_locked((device, inode): Identity, shared: bool, part: &Range<u64>) -> bool {
     let file = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
-    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
-    table.lines().any(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
-        // One that waits has an arrow before its kind.
-        [_, "FLOCK", _, mode, _, of, ..] => of == file && (mode == "WRITE" || !shared && *part == WHOLE),
-        [_, "OFDLCK", _, mode, _, of, start, last] if of == file && (mode == "WRITE" || !shared) => {
-            let start = start.parse().unwrap_or(0);
-            let end = last.parse().map_or(u64::MAX, |last: u64| last.saturating_add(1));
-            overlap(&(start..end), &place_of(part))
+    let lists = |table: &str| {
+        table.lines().any(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            // One that waits has an arrow before its kind.
+            [_, "FLOCK", _, mode, _, of, ..] => of == file && (mode == "WRITE" || !shared && *part == WHOLE),
+            [_, "OFDLCK", _, mode, _, of, start, last] if of == file && (mode == "WRITE" || !shared) => {
+                let start = start.parse().unwrap_or(0);
+                let end = last.parse().map_or(u64::MAX, |last: u64| last.saturating_add(1));
+                overlap(&(start..end), &place_of(part))
+            }
+            _ => false,
+        })
+    };
+    let mut before = None;
+    for _ in 0..TABLE_READS_MAX {
+        let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+        if lists(&table) {
+            return true;
         }
-        _ => false,
-    })
+        if before.as_ref() == Some(&table) {
+            break;
+        }
+        before = Some(table);
+    }
+    false
 }
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {

@@ -472,6 +472,35 @@ fn a_loop_device_over_a_name_that_is_gone_is_only_read() {
     drop(bench.open(&bench.path(), BUFFERED).unwrap());
 }
 
+/// Aim: a lock is found in the kernel's table while other processes take and drop theirs. Method: a thread drops and takes hundreds
+/// of others again and again.
+#[test]
+fn a_lock_is_found_among_locks_that_change() {
+    use rustix::fs::{FlockOperation, flock};
+    const OTHERS: usize = 400;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: usize| std::fs::File::create(folder.path().join(name.to_string())).unwrap();
+    let others: Vec<_> = (0..OTHERS).map(file).collect();
+    others.iter().for_each(|other| flock(other, FlockOperation::LockShared).unwrap());
+    let held = std::os::fd::OwnedFd::from(file(OTHERS));
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let identity = super::found::identity(&held).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                for operation in [FlockOperation::Unlock, FlockOperation::LockShared] {
+                    others.iter().for_each(|other| flock(other, operation).unwrap());
+                }
+            }
+        });
+        let missed =
+            (0..2000).filter(|_| !super::below::is_locked(identity, true, &crate::leaves::users::WHOLE)).count();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(missed, 0, "looks that did not find it");
+    });
+}
+
 /// F2 on block devices: the kernel's own mounts are kept away, and keep Seekless away.
 #[test]
 fn block_devices_are_claimed() {
