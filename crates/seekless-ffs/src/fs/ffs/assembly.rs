@@ -117,6 +117,11 @@ pub(super) async fn remember(
             let draw = crc32c(&[round.to_le_bytes(), (group.0 as usize).to_le_bytes()].concat());
             let mut step = 0;
             while step < count && chosen.len() < WITNESSES_MAX {
+                let has_enough = |part: u32| on_part.get(&part).is_some_and(|&count| count > round);
+                let gave_up = |part: u32| reads_of.get(&part).is_some_and(|&reads| reads >= reads_max);
+                if (0..device.parts()).all(|part| has_enough(part) || gave_up(part)) {
+                    break;
+                }
                 let offset = first + (draw.wrapping_add(step) % count);
                 let at = base + offset;
                 step += 1;
@@ -138,9 +143,6 @@ pub(super) async fn remember(
                 if bytes.iter().any(|&byte| byte != 0) && !chosen.iter().any(|(_, known)| *known == sum) {
                     chosen.push((at, sum));
                     *on_part.entry(part).or_insert(0) += 1;
-                }
-                if on_part.len() == device.parts() as usize && on_part.values().all(|&count| count > round) {
-                    break;
                 }
             }
         }

@@ -22,6 +22,11 @@ impl State {
         }
     }
 
+    /// Whether the directory's place at `start` may be behind the size that the volume has.
+    pub(super) fn is_behind_growth(&self, dir: InodeNo, start: u64) -> bool {
+        self.grown.get(&dir).is_some_and(|&known| start >= known)
+    }
+
     /// What has to be written before the inode of a directory that has grown: blocks, then indirect blocks, from the lowest
     /// level up.
     fn unwritten_growth(&mut self, dir: InodeNo) -> Step<Vec<FragNo>> {

@@ -388,13 +388,13 @@ impl Ffs {
     ) -> FsResult<u64> {
         self.drain_until(|state| !state.is_ghost(dir, name)).await?;
         let slot = self.step(|state| Ok(state.index(dir)?.slot_for(name))).await?;
-        let (at, record) = match slot {
+        let (start, (at, record)) = match slot {
             Slot::Chunk(start) => {
                 let entered = self.step(|state| {
                     let at = state.insert_entry(dir, start, name, ino, kind)?;
                     Ok((at, state.note_entered(dir, name, ino, needs)?))
                 });
-                entered.await?
+                (start, entered.await?)
             }
             Slot::Append => {
                 let start = self.step(|state| Ok(state.inode(dir)?.inode.size)).await?;
@@ -406,17 +406,18 @@ impl Ffs {
                     let at = state.append_entry(dir, start, name, ino, kind)?;
                     Ok((at, state.note_entered(dir, name, ino, needs)?))
                 });
-                entered.await?
+                (start, entered.await?)
             }
         };
         self.step(|state| state.touch_directory(dir)).await?;
         let mut written = self.write_in_order(at).await;
-        if written.is_ok() && self.state.borrow().grown.contains_key(&dir) {
+        if written.is_ok() && self.state.borrow().is_behind_growth(dir, start) {
             written = self.write_inode_in_order(dir).await;
         }
         if written.is_err() {
-            // The name is removed again, at least in memory. Its own block found no room, so the volume has the old one until the
-            // next update, unless a part of what has no room is written nevertheless.
+            // The name is removed again, at least in memory. What found no room is its own block, of which the volume has the old
+            // one until the next update, unless a part is written nevertheless; or what leads there, without which it has no such
+            // place.
             self.step(|state| state.remove_entry(dir, name)).await?;
         }
         written.map(|()| record)

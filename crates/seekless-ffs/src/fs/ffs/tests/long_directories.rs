@@ -7,6 +7,7 @@ use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::ffs::state::inner;
 use crate::testing::environment::{or_panic, replay};
 use crate::testing::ops::{Path, Target};
 use crate::testing::volumes::life::{Lives, Manner};
@@ -176,6 +177,44 @@ fn a_growth_that_was_refused() {
         }
     }
     assert!(refused > 5, "{refused} names were refused");
+}
+
+/// While there is no room below for what a directory has grown by, names still go where it has room on the volume, and stay there.
+#[test]
+fn an_old_place_needs_no_growth() {
+    let image = with_directory(EDGES[0], 0);
+    let mut grown = 0;
+    for nth in 1..5 {
+        let recording = CrashOptions { seed: nth, record: true, bytes: BYTES, ..devices()[0].clone() };
+        let (log, begun, acknowledged) = simulate(nth, async |rt| {
+            let device = CrashDevice::new(&rt, image.clone(), recording);
+            let fault = FaultDevice::new(&rt, device.clone(), 1);
+            let ffs = mount(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            client.stat(&name("/d", 0)).await.unwrap();
+            let (begun, mut acknowledged) = (device.position(), Vec::new());
+            fault.add(Rule::new(Kinds::WRITE, When::From(nth), Effect::NoSpace));
+            let refused = client.create(&name("/d", 1_000_000)).await;
+            fault.clear();
+            let dir = inner(client.stat(b"/d").await.unwrap().ino).unwrap();
+            let place = ffs.step(|state| state.block_at(dir, EDGES[0])).await.unwrap();
+            if let (Err(FsError::NoSpace), Some(at)) = (refused, place) {
+                grown += 1;
+                let at = ffs.state.borrow().layout.sector(at);
+                fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(at..at + CHUNKS));
+                client.unlink(&name("/d", 5)).await.unwrap();
+                client.create(&name("/d", 1_000_001)).await.unwrap_or_else(|error| panic!("from write {nth}: {error}"));
+                acknowledged.push((device.position(), name("/d", 1_000_001)));
+                fault.clear();
+            }
+            client.sync().await.unwrap();
+            (device.log(), begun, acknowledged)
+        });
+        if !acknowledged.is_empty() {
+            look(&log, begun, &acknowledged, &format!("from write {nth}"));
+        }
+    }
+    assert!(grown > 0, "the directory has grown in memory only");
 }
 
 /// Random sequences on a directory that is about to need an indirect block.
