@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -121,9 +122,11 @@ fn lock_file(file: OwnedFd, part: &Range<u64>, shared: bool) -> Result<OwnedFd, 
     }
 }
 
-/// The kernel lists locks in pieces of a page, and counts where it is: a lock that another process drops in between hides one that is
-/// held. So the table is read until it is the same twice, and at most as often.
+/// How often the table of locks is read, at most, when it is longer than a page. The kernel hands it out by the page and counts where it is:
+/// a lock that another process drops in between hides one that is held. Two readings that agree prove nothing, as the same locks may have
+/// been taken again.
 const TABLE_READS_MAX: u32 = 32;
+const PAGE_BYTES_MIN: usize = 4096;
 
 /// Whether the kernel lists a lock on `part` of the file that keeps away a shared one, or any. It does not list those of processes that this
 /// one cannot see, and names the file system rather than the device that stat(2) names where those differ.
@@ -141,18 +144,28 @@ pub(super) fn is_locked((device, inode): Identity, shared: bool, part: &Range<u6
             _ => false,
         })
     };
-    let mut before = None;
     for _ in 0..TABLE_READS_MAX {
-        let table = fs::read_to_string("/proc/locks").unwrap_or_default();
-        if lists(&table) {
+        let table = read_by_pages("/proc/locks").unwrap_or_default();
+        if lists(&String::from_utf8_lossy(&table)) {
             return true;
         }
-        if before.as_ref() == Some(&table) {
-            break;
+        if table.len() < PAGE_BYTES_MIN / 2 {
+            break; // It came in one piece, which ended because there were no more.
         }
-        before = Some(table);
     }
     false
+}
+
+/// A file of the kernel, in pieces as large as it gives.
+fn read_by_pages(path: &str) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let (mut all, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(all),
+            bytes => all.extend_from_slice(&piece[..bytes]),
+        }
+    }
 }
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
