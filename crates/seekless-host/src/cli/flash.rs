@@ -444,11 +444,11 @@ fn with_options(drive: &str, model: &Model, options: &[String]) -> String {
         Model::Ssd(_) => "ssd:",
         Model::Zns(_) => "zns:",
     };
-    let given = drive.strip_prefix(word).unwrap_or(drive);
+    let given = if word.strip_suffix(':') == Some(drive) { "" } else { drive.strip_prefix(word).unwrap_or(drive) };
     let key = |option: &str| option.split_once('=').map(|(key, _)| key.trim().to_owned());
     let is_new =
         |given: &&str| key(given).is_none_or(|given| options.iter().all(|one| key(one).as_ref() != Some(&given)));
-    let kept = given.split(',').filter(is_new).map(str::to_owned);
+    let kept = given.split(',').filter(|given| !given.is_empty()).filter(is_new).map(str::to_owned);
     format!("{word}{}", kept.chain(options.iter().cloned()).collect::<Vec<_>>().join(","))
 }
 
@@ -468,6 +468,7 @@ mod tests {
         // The name of a drive may be left out; then a figure is the first.
         let line = with_options("ssd:program=700us,dies=64", &model, &options);
         assert_eq!(line, "ssd:dies=64,program=612us,erase=3ms");
+        assert_eq!(with_options("ssd", &model, &options[1..]), "ssd:erase=3ms");
         assert_eq!(with_options("ssd:program=700us", &model, &options), "ssd:program=612us,erase=3ms");
         Stack::parse(&line).unwrap();
     }

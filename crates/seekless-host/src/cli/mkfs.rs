@@ -48,7 +48,16 @@ pub(super) fn run(args: &Args) -> Done {
     let stack = read_volume(&args.stack, "make")?;
     if stack.is_volatile() {
         let line = quoted(&stack.to_string());
+        // What is written in order cannot be exported.
+        let is_in_order = stack.words().iter().any(|word| word.name() == "zoned");
         let (problem, hint) = match stack.is() {
+            Interface::Device if is_in_order => {
+                let line = quoted(&format!("lfs / {stack}"));
+                (
+                    "this would be lost at once: a device in memory is created when it is mounted",
+                    format!("mount creates it automatically: mkdir -p mnt && seekless mount {line} mnt"),
+                )
+            }
             Interface::FileSystem => (
                 "this would be lost at once: a file system in memory is created when it is mounted",
                 format!("mount creates it automatically: mkdir -p mnt && seekless mount {line} mnt"),

@@ -397,7 +397,7 @@ fn dry_run(prepared: &Prepared) -> Done {
     let wanted = Wanted::new(plan, mine, simulated, rounds_of, *rounds);
     let (all, left) = (wanted.all, wanted.left());
     if left < all {
-        text += &format!("{} of {all} are already measured\n", all - left);
+        text += &format!("{} of {all} measurements are already made\n", all - left);
     }
     if let Some(times) = prepared.times(&wanted)?.filter(|_| left > 0) {
         text += &format!("{times}\n");

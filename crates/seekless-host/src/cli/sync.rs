@@ -6,6 +6,7 @@ use seekless::stack::quoted_path;
 use serde_json::Value;
 
 use super::{Done, Failure, output, patience};
+use crate::fuse::to_unmount;
 use crate::leaves::REMOVED;
 
 /// Make everything in a mounted file system durable
@@ -77,7 +78,7 @@ pub(super) fn told_or_refused(lost: &str, directory: &Path) -> Result<(), Failur
             let problem = format!("{what}: all that is in it is gone after the unmount");
             let hint = format!(
                 "the daemon's log has a command that copies it; then, or to give it up: seekless umount --lazy {}",
-                quoted_path(directory)
+                quoted_path(&to_unmount(directory))
             );
             return Err(Failure::new(problem).hint(hint));
         }

@@ -24,7 +24,7 @@ use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
 };
-use super::presence::{holder_of, server_of, without_asking_the_mount};
+use super::presence::{holder_of, server_of, to_unmount, without_asking_the_mount};
 use super::write_back::{PATIENCE, WriteBackError, write_back};
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
@@ -359,7 +359,7 @@ pub enum SyncError {
     #[error("{} is not inside a Seekless mount; {hint}", path.display())]
     NotOurs { path: PathBuf, hint: String },
     #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
-        path.display(), quoted_path(path))]
+        path.display(), quoted_path(&to_unmount(path)))]
     Dead { path: PathBuf },
     #[error("data written to {} may not be durable: {cause}", path.display())]
     Failed { path: PathBuf, cause: String },

@@ -51,6 +51,6 @@ pub use negotiate::Negotiated;
 pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};
 pub use presence::Presence;
-pub(crate) use presence::{DaemonState, mount_point_of};
+pub(crate) use presence::{DaemonState, mount_point_of, to_unmount};
 pub use reply::CacheTimes;
 pub use serve::{Mount, ServeError};

@@ -24,7 +24,7 @@ use seekless::units::Nanos;
 
 use super::beneath::{Parameter, mount_beneath};
 use super::options::{InitError, TransportChoice};
-use super::presence::{is_served, without_asking_the_mount};
+use super::presence::{is_served, to_unmount, without_asking_the_mount};
 use super::reply::CacheTimes;
 use super::write_back::{PATIENCE_AT_LAST, write_back};
 use crate::leaves::{FileDevice, FileError};
@@ -168,7 +168,7 @@ pub enum MountError {
     #[error("{} is already a Seekless mount; unmount it first: seekless umount {}", path.display(), quoted_path(path))]
     Mounted { path: PathBuf },
     #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
-        path.display(), quoted_path(path))]
+        path.display(), quoted_path(&to_unmount(path)))]
     Dead { path: PathBuf },
     #[error("the dead mount on {} is gone: it was unmounted", path.display())]
     NotDead { path: PathBuf },
@@ -608,7 +608,7 @@ mod tests {
         assert_eq!(connection(DeviceNumber { major: 0, minor: 300 }), 0x2c | 1 << 20);
     }
 
-    /// Each flag that a user can ask for reaches the helper.
+    /// Each flag that changes what a mount does reaches the helper.
     #[test]
     fn the_helper_gets_every_flag() {
         assert_eq!(words_of(MountFlags::empty()), "rw");

@@ -112,6 +112,14 @@ pub(crate) fn mount_point_of(path: &Path) -> Option<PathBuf> {
     holder_of(path).map(|(holder, _)| holder.mount_point)
 }
 
+/// What to name in a hint to unmount the mount of ours that holds `path`: its mount point, or `path` as it was given where it is that.
+pub(crate) fn to_unmount(path: &Path) -> PathBuf {
+    match holder_of(path) {
+        Some((holder, false)) => holder.mount_point,
+        _ => path.to_owned(),
+    }
+}
+
 /// What a process does for mounts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DaemonState {

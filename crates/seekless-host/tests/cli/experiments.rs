@@ -335,7 +335,7 @@ fn a_dry_run_predicts_every_round_that_is_left() {
     assert_eq!(measured.code, 0, "{}", measured.err);
     assert!(measured.err.contains("4 points to measure, about 40 minutes of"), "{}", measured.err);
     assert_eq!(last(&["--jobs", "1", "--rounds", "3"]), of("20 minutes"));
-    assert_eq!(last(&["--rounds", "2"]).as_deref(), Some("4 of 4 are already measured"));
+    assert_eq!(last(&["--rounds", "2"]).as_deref(), Some("4 of 4 measurements are already made"));
 }
 
 /// An experiment in shards, merged, leaves the files that one run leaves. Method: three processes, one of them killed and not

@@ -27,6 +27,23 @@ fn devices_in_memory_are_made_by_their_export() {
     }
 }
 
+/// One that is written in order is not exported: it is created by the mount that `mkfs` names.
+#[test]
+fn zones_in_memory_are_made_by_their_mount() {
+    const ZONES: &str = "zns:zones=80,zone=1MiB,capacity=768KiB,open=4,active=4";
+    let scratch = Scratch::new();
+    let refused = scratch.run(&["mkfs", &format!("zoned / {ZONES}")]);
+    let stack = format!("lfs / zoned / {ZONES}");
+    let hint = format!("mkdir -p mnt && seekless mount '{stack}' mnt");
+    assert!(refused.code == 2 && refused.err.trim_end().ends_with(&hint), "{}", refused.err);
+    if can_mount() {
+        scratch.make_directory("mnt");
+        let mounted = scratch.run(&["mount", &stack, "mnt"]);
+        assert_eq!(mounted.code, 0, "{}", mounted.err);
+        scratch.good(&["umount", "mnt"]);
+    }
+}
+
 /// An export with a daemon, which ends with it.
 struct Exported {
     scratch: Scratch,

@@ -224,6 +224,14 @@ fn a_killed_daemon_loses_nothing_that_was_synced() {
     assert_eq!((ended.code, ended.err), (32, format!("seekless: mount point {dead}")));
     let ended = scratch.run(&["sync", "mnt"]);
     assert_eq!((ended.code, ended.err), (1, format!("seekless: {dead}")));
+    // The hint names what can be unmounted.
+    for command in [&["sync", "mnt/f0"][..], &["stat", "mnt/f0"], &["mount", LINE, "mnt/f0"]] {
+        let ended = scratch.run(command);
+        assert_eq!(
+            (ended.code == 0, ended.err.trim_end().rsplit_once(": ").unwrap().1),
+            (false, "seekless umount --lazy T/mnt")
+        );
+    }
     let ended = scratch.run(&["umount", "mnt"]);
     let text = "seekless: unmounted, but its daemon had died before: data not synced by then is lost; the next mount has the \
                 rest\n";
