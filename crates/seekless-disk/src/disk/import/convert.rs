@@ -533,8 +533,9 @@ fn fit_capacity(drive: &mut Drive, model: &Block, layout: &Block, notes: &mut Ve
     let by_tracks = stated.and_then(|stated| u64::try_from(stated).ok()).filter(|_| layout.kind != "dm_layout_g1");
     drive.sectors = by_tracks.filter(|&sectors| sectors > 0).unwrap_or(held).min(held);
     if let Some(stated) = stated.filter(|&stated| u64::try_from(stated) != Ok(drive.sectors)) {
+        let why = if layout.kind == "dm_layout_g1" { ": DiskSim does not use that" } else { "" };
         notes.push(format!(
-            "The capacity is {} sectors, which the zones hold, and not the {stated} of `Block count`: DiskSim does not use that.",
+            "The capacity is {} sectors, which the zones hold, and not the {stated} of `Block count`{why}.",
             drive.sectors
         ));
     }

@@ -176,10 +176,14 @@ fn extracted(
     }
     let without = curve.iter().filter(|point| point.write.is_none()).count();
     if without > 0 {
-        notes.push(format!("{without} distances of {file} have no time of writes: it is that of reads."));
+        notes.push(format!("Distances of {file} without a time of writes have that of reads: {without}."));
     }
     let writes = curve.iter().map(|point| (point.distance, point.write.unwrap_or(point.read)));
-    Ok((Seek::Table(reads.0.into()), Some(Seek::Table(table(writes, stated.is_some(), cylinders).0.into()))))
+    let writes = table(writes, stated.is_some(), cylinders);
+    if let Some(note) = writes.1 {
+        notes.push(format!("Of writes: {note}"));
+    }
+    Ok((Seek::Table(reads.0.into()), Some(Seek::Table(writes.0.into()))))
 }
 
 /// The table of a curve that DiskSim interpolates, with a note if it goes on in another way beyond its end. DiskSim begins at the time of

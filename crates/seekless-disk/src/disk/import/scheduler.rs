@@ -3,7 +3,7 @@
 use super::super::scheduler::Scheduler;
 use super::ImportError;
 use super::known::shown;
-use super::syntax::{Block, Param, SourceLine, Value};
+use super::syntax::{Block, Param, SourceLine};
 
 type ImportResult<T> = Result<T, ImportError>;
 
@@ -102,10 +102,7 @@ fn of(block: &Block, whose: &str, notes: &mut Vec<String>) -> ImportResult<Optio
     notes.push(format!(
         "`scheduler` is {found}, for `Scheduling policy` {number} ({name}; {file}, line {line}){whose}."
     ));
-    let is_neutral = |param: &&Param| {
-        NEUTRAL.contains(&&*param.key)
-            || matches!(&*param.value, Value::Text(text) if text.parse::<f64>().is_ok_and(|value| value == 0.0))
-    };
+    let is_neutral = |param: &&Param| NEUTRAL.contains(&&*param.key) || param.number().is_ok_and(|value| value == 0.0);
     for Param { key, place, .. } in queue.params.iter().filter(|param| !is_neutral(param)) {
         let SourceLine { file, line } = place;
         notes.push(format!("`{}` of the scheduler ({file}, line {line}) is left out.", shown(key)));

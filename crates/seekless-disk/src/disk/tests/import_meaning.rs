@@ -110,7 +110,11 @@ fn writes_have_a_curve_of_their_own() {
     let three = with_curve("1, 1.5, 0.01\n10, 2.5, 0.2\n99, 9.5, 0.1\n");
     assert_eq!((&three.drive.write_seek, &three.drive.seek), (&None, &drive.seek));
     let partly = with_curve("1, 1.5\n10, 2.5, 0.2, 2.65\n99, 9.5, 0.1, 9.65\n");
-    assert!(says(&partly, "1 distances of acme.seek have no time of writes"), "{:#?}", partly.notes);
+    assert!(
+        says(&partly, "Distances of acme.seek without a time of writes have that of reads: 1."),
+        "{:#?}",
+        partly.notes
+    );
 }
 
 /// Aim: below the first distance the curve is DiskSim's. Method: a curve with a time of distance 0, and one with a header, which DiskSim
