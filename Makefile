@@ -21,12 +21,12 @@ RUSTDOC := RUSTDOCFLAGS="$(DENY) -A rustdoc::private_intra_doc_links" $(CARGO) d
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
 
-# A clone in which nobody has built for development yet is built once and in large units: a quarter less processor time than what
-# pays when a line changes. It stays so until a plain `cargo test` or `cargo build`, which builds anew.
-ONCE := $(if $(wildcard target/debug/incremental/*),,CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=16)
+# A fresh clone is built in large units, which takes a quarter less processor time than the small ones that are kept between builds.
+# It stays so until a plain `cargo test` or `cargo build` builds it for development, all of it once more.
+ONCE := $(if $(wildcard $(or $(CARGO_TARGET_DIR),target)/debug/incremental/*),,CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=16)
 
 # Tests that mount wait most of their time: two run on each processor.
-TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+TEST_THREADS ?= $(or $(RUST_TEST_THREADS),$(shell echo $$((2 * $$(nproc)))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book deb deb-test tarball tarball-test wheel wheel-test release-check install uninstall
@@ -76,7 +76,7 @@ book: ## the book of docs/, as HTML: target/book/index.html
 	@if command -v mdbook >/dev/null; then scripts/book.sh; else echo "docs/SUMMARY.md is the book as it is; for HTML: cargo install mdbook"; fi
 
 doc: book ## the programmer's pages: target/doc/seekless/index.html
-	$(RUSTDOC)
+	$(ONCE) $(RUSTDOC)
 
 deb: build ## a Debian package in target/
 	@scripts/deb.sh
