@@ -160,7 +160,7 @@ fn pass_through_devices_pass_everything_on() {
 }
 
 /// What a word says of devices that are written in order agrees with its device: with zones below it passes them on exactly if it
-/// can be on zones, and likewise with the spans of `zoned`.
+/// can be on zones, and likewise with the spans of `zoned`. Those over several devices, and `zoned` itself, are in `stack/zoned.rs`.
 #[test]
 fn what_a_word_can_be_on_agrees_with_its_device() {
     const ZNS: &str = "zns:zones=80,zone=1MiB,capacity=768KiB,open=4,active=4";
