@@ -69,8 +69,8 @@ fn file_in(code: &str) -> Option<&str> {
         return None;
     }
     let first = code.split('/').next().unwrap_or_default();
-    // Build output is missing in a fresh checkout.
-    if first == "target" {
+    // What builds and runs leave behind is missing in a fresh checkout.
+    if matches!(first, "target" | "results") {
         return None;
     }
     let in_project = code.contains('/') && root().join(first).is_dir();
