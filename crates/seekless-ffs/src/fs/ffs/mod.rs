@@ -25,9 +25,9 @@
 //!   2. The target of a long symbolic link, and a directory's tail that moves, are written in order; with `keep_moved` any
 //!      data that moves.
 //!   3. All users are ordinary ones: none may use the last `minfree` percent, unless `use_reserve` is set.
-//!   4. With synchronous metadata, an update and an fsync make data durable before they write inodes. An inode that is written for another reason, or
-//!      whose file changes during an update, can be written before its data: a crash then finds old bytes of another file in
-//!      its blocks, as in 4.4BSD.
+//!   4. With synchronous metadata, an update and an fsync make data durable before they write inodes. An inode that is
+//!      written for another reason, or whose file changes during an update, can be written before its data: a crash then
+//!      finds old bytes of another file in its blocks, as in 4.4BSD.
 
 mod aged;
 mod alloc;

@@ -124,8 +124,8 @@ impl Renaming<'_> {
         ended.and(freed)
     }
 
-    /// What follows the commit. Its blocks were read before that: one that cannot be read has kept the rename from beginning, unless it
-    /// was evicted since.
+    /// What follows the commit. Its blocks were read before that: one that cannot be read has kept the rename from beginning,
+    /// unless it was evicted since.
     async fn end(&self, record: u64) -> FsResult<()> {
         let Renaming { ffs, from, source, .. } = *self;
         // 4. The `..` entry.
