@@ -202,12 +202,18 @@ pub type Counter = (&'static str, u64);
 /// submitted after another completed sees its effect. Requests that overlap in *space* while both are outstanding are
 /// the caller's mistake; either result is possible.
 ///
-/// Methods with a default, and what a device that passes requests on does with each: `readings`, `read_as`, `correct`
-///   passes them on, or checksums above cannot reach the other copies below `provision`, `release` passes them on
-///   `arrangement`, `parts`, `part_at` passes them on, or members in another order are not noticed `head` passes it on
-///   if it changes no addresses and takes no time `zoned` leaves it, and says `zones: None` in its geometry, unless it
-///   changes no addresses `spans` passes it on if it changes no addresses `redundancy`, `snapshots` leaves them:
-///   whatever builds a stack asks each of its devices `counters` returns its own alone, for the same reason
+/// Methods with a default, and what a device that passes requests on does with each:
+///
+/// | method | what to do |
+/// |---|---|
+/// | `readings`, `read_as`, `correct` | pass them on, or checksums above cannot reach the other copies below |
+/// | `provision`, `release` | pass them on |
+/// | `arrangement`, `parts`, `part_at` | pass them on, or members in another order are not noticed |
+/// | `head` | pass it on if the device changes no addresses and takes no time |
+/// | `zoned` | pass it on if it changes no addresses; otherwise leave it, and say `zones: None` in the geometry |
+/// | `spans` | pass it on if it changes no addresses |
+/// | `redundancy`, `snapshots` | leave them: whatever builds a stack asks each of its devices |
+/// | `counters` | return its own alone, for the same reason |
 #[async_trait(?Send)]
 pub trait BlockDevice {
     fn geometry(&self) -> Geometry;
