@@ -11,6 +11,7 @@ use super::opened::{Mounted, Opened, Stored, keeps_copies};
 use super::order::Interface;
 use super::spec::{Constructor, Convert, InOrder, LeafOpener, OpenContext, Purpose, Spread};
 use super::value::Value;
+use super::words::WORDS;
 use super::{Stack, Word};
 use crate::device::{Device, DeviceError};
 use crate::fs::FsError;
@@ -280,19 +281,28 @@ impl Stack {
 }
 
 /// Refuses a word that would write anywhere on a device that is written in order.
-fn keeps_order(word: &Word, in_order: InOrder, below: &Device) -> Result<(), BuildError> {
-    let name = word.name();
+fn keeps_order(word: &Word, below: &Device) -> Result<(), BuildError> {
+    let in_order = word.spec.in_order();
     let hint = match (below.geometry().zones, below.spans()) {
-        (Some(_), _) if in_order == InOrder::No => {
-            "of devices, `zoned`, `fault` and `concat` can be on zones: lfs / zoned / concat:n=2 / zns:zns-a"
+        (Some(_), _) if in_order < InOrder::Zones => {
+            format!("of devices, {} can be on zones: lfs / zoned / concat:n=2 / zns:zns-a", that_keep(InOrder::Zones))
         }
-        (_, Some(_)) if in_order != InOrder::ZonesAndSpans => {
-            "of devices, `fault` can be on `zoned`; several drives go below it: lfs / zoned / concat:n=2 / zns:zns-a"
-        }
+        (_, Some(_)) if in_order < InOrder::ZonesAndSpans => format!(
+            "of devices, {} can be on `zoned`; several drives go below it: lfs / zoned / concat:n=2 / zns:zns-a",
+            that_keep(InOrder::ZonesAndSpans)
+        ),
         _ => return Ok(()),
     };
-    let problem = format!("`{name}` writes anywhere, and what is below it is written in order, in zones");
+    let problem = format!("`{}` writes anywhere, and what is below it is written in order, in zones", word.name());
     Err(BuildError::other(problem).hint(hint))
+}
+
+/// The words of devices that can be on what is written in order, as a text.
+fn that_keep(order: InOrder) -> String {
+    let words = WORDS.iter().filter(|word| word.in_order() >= order);
+    let mut names: Vec<String> = words.map(|word| format!("`{}`", word.name)).collect();
+    let last = names.pop().unwrap_or_default();
+    if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) }
 }
 
 /// Opening the devices of a stack.
@@ -336,16 +346,16 @@ impl Opening<'_, '_> {
                 Constructor::VolatileDevice(make) => {
                     make(self.rt, word).await.map(|device| self.leaves.watched(self.rt, device))
                 }
-                Constructor::DeviceLayer(in_order, make) => {
+                Constructor::DeviceLayer(_, make) => {
                     let below = self.open(index + 1, instance).await?;
-                    match keeps_order(word, *in_order, &below) {
+                    match keeps_order(word, &below) {
                         Ok(()) => make(self.rt, below, word).await,
                         Err(error) => Err(error),
                     }
                 }
                 Constructor::StoredDevice(kind) => {
                     let below = self.open(index + 1, instance).await?;
-                    match keeps_order(word, kind.in_order(), &below) {
+                    match keeps_order(word, &below) {
                         Ok(()) => kind.open(self.rt, below, word, self.context(index)).await,
                         Err(error) => Err(error),
                     }
@@ -362,7 +372,7 @@ impl Opening<'_, '_> {
                             Err(error) => return Err(error),
                         }
                     }
-                    match members.iter().flatten().try_for_each(|member| keeps_order(word, spread.in_order, member)) {
+                    match members.iter().flatten().try_for_each(|member| keeps_order(word, member)) {
                         Ok(()) => (spread.make)(self.rt, members, word, self.context(index)).await,
                         Err(error) => Err(error),
                     }

@@ -95,6 +95,16 @@ impl WordSpec {
     pub fn param(&self, name: &str) -> Option<&'static Param> {
         self.params().find(|param| param.name == name)
     }
+
+    /// What that is written in order it can be on, as a device on other devices.
+    pub(super) fn in_order(&self) -> InOrder {
+        match &self.constructor {
+            Constructor::DeviceLayer(in_order, _) => *in_order,
+            Constructor::StoredDevice(kind) => kind.in_order(),
+            Constructor::Spread(spread) => spread.in_order,
+            _ => InOrder::No,
+        }
+    }
 }
 
 /// How a word becomes a part of a running stack.
@@ -116,7 +126,7 @@ pub enum Constructor {
 
 /// What that is written in order a device can be on: it leaves each write in its place and in order. Linux has the same for its
 /// zoned devices: dm-flakey and dm-linear, but no stripes, mirrors or snapshots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum InOrder {
     /// It writes anywhere.
     No,

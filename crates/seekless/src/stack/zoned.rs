@@ -105,7 +105,7 @@ impl StoredDevice for ZonedKind {
 mod tests {
     use super::*;
     use crate::rt::{Executor, HostProfile};
-    use crate::stack::{Identity, NoLeaves, Purpose, Stack, Usage};
+    use crate::stack::{Identity, NoLeaves, Purpose, Stack, Usage, WORDS};
     use crate::units::MIB;
 
     /// Aim: LFS runs on both kinds of zones, with spans of its own choice and of the user's, and below devices that pass spans on. Method: a
@@ -191,6 +191,23 @@ mod tests {
                 error.contains("is for modelled storage") && error.contains("disk:nearline-4tb"),
                 "{line}: {error}"
             );
+        }
+    }
+
+    /// The hint names every device that can be there, and no other. Method: the table of words.
+    #[test]
+    fn the_hint_names_what_can_be_on_zones() {
+        let zns = "zns:zones=80,zone=1MiB,capacity=768KiB";
+        for (line, order) in [
+            (format!("lfs / zoned / fork / {zns}"), InOrder::Zones),
+            (format!("lfs / fork / zoned / {zns}"), InOrder::ZonesAndSpans),
+        ] {
+            let error = refusal(&line);
+            let (_, hint) = error.split_once("of devices, ").expect("a hint");
+            let (named, _) = hint.split_once(" can be on ").expect("a list of words");
+            let named: Vec<&str> = named.split('`').skip(1).step_by(2).collect();
+            let can: Vec<&str> = WORDS.iter().filter(|word| word.in_order() >= order).map(|word| word.name).collect();
+            assert!(named == can && !can.is_empty(), "{line}: {error}");
         }
     }
 
