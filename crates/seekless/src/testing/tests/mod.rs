@@ -6,6 +6,7 @@ mod arrays;
 mod ffs_damage;
 mod full_host;
 mod members;
+mod passing;
 mod silent;
 mod vld;
 mod zoned;
