@@ -1,4 +1,5 @@
-//! Lists maintained by hand: dependencies with their reasons, variables that tests read, fuzz targets.
+//! Lists maintained by hand: dependencies with their reasons, words of the stack line, experiments, variables that
+//! tests read, fuzz targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,6 +77,62 @@ fn the_python_module_has_the_same_dependencies() {
         .map(|(name, ours, theirs)| format!("{name}: {ours:?} here, {theirs:?} in python/Cargo.lock"))
         .collect();
     report(&problems, "cargo update --manifest-path python/Cargo.toml PACKAGE --precise VERSION");
+}
+
+/// Aim: README introduces every word of the stack line, and none that is gone. Method: the names of the table of words, as its rows are
+/// written, against the tables of README.
+#[test]
+fn every_word_is_introduced() {
+    let mut found = BTreeSet::new();
+    for path in files_under(&root().join("crates/seekless/src/stack"), &[".rs"]) {
+        for rest in read(&path).split("WordSpec = WordSpec {").skip(1) {
+            let name = rest.split('"').nth(1).expect("a word begins with its name");
+            found.insert(name.to_owned());
+        }
+    }
+    assert!(found.len() > 25, "only {found:?} were found: the search is broken");
+    let page = Page::read(&root().join("README.md"));
+    let tables = ["file system", "layer", "device"].map(|column| names_in_first_column(table_of(&page, column)));
+    let said: BTreeSet<String> = tables.into_iter().flatten().collect();
+    let missing = found.difference(&said).map(|name| format!("README.md: `{name}` is not in its tables"));
+    let gone = said.difference(&found).map(|name| format!("README.md: there is no word `{name}`"));
+    let problems: Vec<String> = missing.chain(gone).collect();
+    report(
+        &problems,
+        "Each word has a place in the tables of file systems, layers and devices under \"What is included\".",
+    );
+}
+
+/// Experiments in real time: they say as much about the machine, so they have neither a figure nor a running time.
+const IN_REAL_TIME: &[&str] = &["layers-cores"];
+
+/// Aim: each experiment has its figure and its running time on the pages of the reference. Method: the folders, against headings, pictures
+/// and the table.
+#[test]
+fn every_experiment_is_on_its_pages() {
+    let files = files_under(&root().join("experiments"), &["/experiment.toml"]);
+    let folders = files.iter().filter_map(|file| Some(file.parent()?.file_name()?.to_str()?.to_owned()));
+    let experiments: Vec<String> = folders.filter(|name| !IN_REAL_TIME.contains(&name.as_str())).collect();
+    assert!(experiments.len() > 20, "only {experiments:?} were found: the search is broken");
+    let figures = Page::read(&root().join("docs/reference/figures.md"));
+    let timed = names_in_first_column(table_of(&Page::read(&root().join("docs/reference/experiments.md")), ""));
+    let mut problems = Vec::new();
+    for name in &experiments {
+        let picture = format!("../pictures/experiments/{name}.svg");
+        if !figures.anchors.contains(name) || !figures.links.contains(&picture) {
+            problems.push(format!("docs/reference/figures.md: no heading `## {name}` with the picture {picture}"));
+        }
+        if !timed.contains(name) {
+            problems.push(format!("docs/reference/experiments.md: no row `{name}` under \"Running times\""));
+        }
+    }
+    let gone = timed.iter().filter(|name| !experiments.contains(name));
+    problems
+        .extend(gone.map(|name| format!("docs/reference/experiments.md: there is no experiment `{name}` to be timed")));
+    report(
+        &problems,
+        "figures.md says how a figure is drawn. A cell of \"Running times\" stays empty as long as it has not been timed.",
+    );
 }
 
 /// Variables that one of our processes sets for another, never set by hand.
