@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use seekless::stack::quoted_path;
 use seekless::units::SECTOR_BYTES;
 
+use super::claim::is_held;
 use super::found::{Below, Hidden, Identity, PATIENCE, identity, in_time, opened};
 use super::shown::{behind_mount, is_stored_elsewhere};
 use crate::leaves::users::{Users, WHOLE, lock_part, place_of};
@@ -176,16 +177,17 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 pub(super) fn is_used_above(file: &OwnedFd, part: &Range<u64>) -> bool {
     let Some(identity) = identity(file) else { return false };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let is_used = |path: &Path| matches!(rustix::fs::open(path, flags | OFlags::EXCL, Mode::empty()), Err(Errno::BUSY));
     let shows =
         |path: &Path| rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|device| shows(device, identity, part));
-    loop_devices().any(|LoopDevice { path, partitions }| {
-        // A device is busy while a partition is, and has no other user then.
-        is_used(&path)
-            && match partitions.iter().filter(|path| is_used(path)).collect::<Vec<_>>()[..] {
-                [] => shows(&path),
-                ref used => used.iter().any(|path| shows(path)),
-            }
+    // A device that shows other bytes is not even tried: that alone would keep others from it for a moment.
+    loop_devices().filter(|device| shows(&device.path)).any(|LoopDevice { path, partitions }| {
+        let (inside, beside): (Vec<_>, Vec<_>) = partitions.iter().partition(|path| shows(path));
+        match inside[..] {
+            // A device is held while a partition is, and has no other user then.
+            [] => is_held(&path) && !beside.into_iter().any(|path| is_held(path)),
+            // A partition is held while the device is.
+            _ => inside.into_iter().any(|path| is_held(path)),
+        }
     })
 }
 

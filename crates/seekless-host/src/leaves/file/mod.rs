@@ -18,6 +18,7 @@
 //!       as an I/O error of the file with the next sync.
 
 mod below;
+mod claim;
 mod direct;
 mod found;
 mod full;

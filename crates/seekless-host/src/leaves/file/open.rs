@@ -14,6 +14,7 @@ use seekless::rt::Rt;
 use seekless::units::{SECTOR_BYTES, counted};
 
 use super::below::{NotLocked, is_used_above, lock_below};
+use super::claim::open_exclusively;
 use super::direct::Direct;
 use super::found::Hidden;
 use super::{FileDevice, Shared};
@@ -324,7 +325,7 @@ pub(super) fn claim(path: &Path, block_device: bool) -> Result<Option<OwnedFd>, 
     if !block_device {
         return Ok(None);
     }
-    match rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+    match open_exclusively(path) {
         Ok(claim) => Ok(Some(claim)),
         Err(Errno::BUSY) => Err(FileError::InUse { path: path.to_owned(), users: Users::default() }),
         Err(cause) => Err(FileError::Os { action: "claim", path: path.to_owned(), cause }),

@@ -11,6 +11,7 @@ use seekless::rt::Executor;
 use seekless::units::{KIB, MIB};
 
 use super::*;
+use crate::leaves::users::WHOLE;
 use crate::reactor::{Backend, ReactorOptions};
 use crate::testing::{LoopDevice, Need, SmallTmpfs, skip};
 
@@ -43,6 +44,19 @@ impl Bench {
 
     fn open(&self, path: &Path, options: FileOptions) -> Result<FileDevice, FileError> {
         FileDevice::open(self.executor.rt(), &self.reactor, path, options)
+    }
+
+    /// Opens a store that is free. A process that another test starts has our locks until it runs its program.
+    fn opened(&self, path: &Path, options: FileOptions) -> FileDevice {
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        loop {
+            match self.open(path, options) {
+                Err(FileError::InUse { .. }) if std::time::Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                opened => return opened.unwrap_or_else(|error| panic!("{}, {options:?}: {error}", path.display())),
+            }
+        }
     }
 }
 
@@ -95,7 +109,7 @@ fn writes_are_read_back() {
                 })
                 .unwrap();
             drop(device);
-            let device = bench.open(&bench.path(), READ_ONLY).unwrap();
+            let device = bench.opened(&bench.path(), READ_ONLY);
             let read = bench.executor.block_on(device.read(Sector(8192), Buf::dirty(4 * MIB as usize))).unwrap();
             assert!(read.unwrap()[..] == model[4 * MIB as usize..]);
             std::fs::remove_file(bench.path()).unwrap();
@@ -164,10 +178,10 @@ fn use_is_exclusive() {
     assert!(matches!(refused, FileError::InUse { .. }) && refused.to_string().contains("in use by another"));
     assert!(matches!(bench.open(&bench.path(), READ_ONLY), Err(FileError::InUse { .. })));
     drop(writer);
-    let readers = [bench.open(&bench.path(), READ_ONLY).unwrap(), bench.open(&bench.path(), READ_ONLY).unwrap()];
+    let readers = [bench.opened(&bench.path(), READ_ONLY), bench.opened(&bench.path(), READ_ONLY)];
     assert!(matches!(bench.open(&bench.path(), BUFFERED), Err(FileError::InUse { .. })));
     drop(readers);
-    bench.open(&bench.path(), BUFFERED).unwrap();
+    bench.opened(&bench.path(), BUFFERED);
 }
 
 /// Aim: direct, cached and durable writes of one page at once are all there, and the kernel has no error to report (F4). Method: 32
@@ -329,7 +343,7 @@ fn bad_requests_are_errors() {
             })
             .unwrap();
         drop(device);
-        let device = bench.open(&bench.path(), READ_ONLY).unwrap();
+        let device = bench.opened(&bench.path(), READ_ONLY);
         let write = bench.executor.block_on(device.write(Sector(0), Data::zeroes(512), WriteFlags::NONE)).unwrap();
         assert_eq!(write, Err(DeviceError::ReadOnly));
     }
@@ -373,7 +387,7 @@ fn a_failed_flush_is_never_forgotten() {
         let Some(_tmpfs) = SmallTmpfs::mount(bench.directory.path(), MIB) else { return };
         std::fs::File::create(bench.path()).unwrap().set_len(16 * MIB).unwrap();
         let Some(disk) = LoopDevice::attach(&bench.path(), 512) else { return };
-        let device = bench.open(Path::new(disk.path()), BUFFERED).unwrap();
+        let device = bench.opened(Path::new(disk.path()), BUFFERED);
         bench
             .executor
             .block_on(async {
@@ -419,7 +433,7 @@ fn a_file_is_used_once_through_loop_devices_too() {
     let ways = [&bench.path(), &link, Path::new(one.path()), Path::new(two.path()), Path::new(above.path())];
     let reading = FileOptions { read_only: true, ..BUFFERED };
     for user in ways {
-        let device = bench.open(user, BUFFERED).unwrap();
+        let device = bench.opened(user, BUFFERED);
         // The same one again is tested elsewhere: a block device is tried for a second, because of udev.
         for other in ways.into_iter().filter(|other| *other != user) {
             for options in [BUFFERED, reading] {
@@ -428,12 +442,12 @@ fn a_file_is_used_once_through_loop_devices_too() {
             }
         }
         drop(device);
-        let readers: Vec<FileDevice> = ways.iter().map(|way| bench.open(way, reading).unwrap()).collect();
+        let readers: Vec<FileDevice> = ways.iter().map(|way| bench.opened(way, reading)).collect();
         assert!(matches!(bench.open(&link, BUFFERED), Err(FileError::InUse { .. })), "{user:?}");
         drop(readers);
     }
     // A user in the kernel, of which locks say nothing.
-    let claim = rustix::fs::open(two.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty()).unwrap();
+    let claim = claim::open_exclusively(two.path()).unwrap();
     assert!(matches!(bench.open(&link, BUFFERED), Err(FileError::InUse { .. })));
     drop(claim);
 }
@@ -452,24 +466,24 @@ fn a_loop_device_over_a_name_that_is_gone_is_only_read() {
     let ways = [Path::new(disk.path()), Path::new(above.path())];
     let reading = FileOptions { read_only: true, ..BUFFERED };
     for way in ways {
-        let user = bench.open(&bench.path(), BUFFERED).unwrap();
+        let user = bench.opened(&bench.path(), BUFFERED);
         for options in [BUFFERED, reading] {
             let refused = bench.open(way, options).err();
             assert!(matches!(refused, Some(FileError::InUse { .. })), "{way:?}: {refused:?}");
         }
         drop(user);
-        let reader = bench.open(&bench.path(), reading).unwrap();
+        let reader = bench.opened(&bench.path(), reading);
         assert!(matches!(bench.open(way, BUFFERED), Err(FileError::InUse { .. })));
-        drop(bench.open(way, reading).unwrap());
+        drop(bench.opened(way, reading));
         drop(reader);
         let refused = bench.open(way, BUFFERED).err();
         assert!(matches!(refused, Some(FileError::MayBeInUse { .. })), "{way:?}: {refused:?}");
-        drop(bench.open(way, reading).unwrap());
+        drop(bench.opened(way, reading));
     }
-    let claim = rustix::fs::open(disk.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty()).unwrap();
+    let claim = claim::open_exclusively(disk.path()).unwrap();
     assert!(matches!(bench.open(&bench.path(), BUFFERED), Err(FileError::InUse { .. })));
     drop(claim);
-    drop(bench.open(&bench.path(), BUFFERED).unwrap());
+    drop(bench.opened(&bench.path(), BUFFERED));
 }
 
 /// Aim: a lock is found in the kernel's table while other processes take and drop theirs. Method: a thread drops and takes hundreds
@@ -494,8 +508,7 @@ fn a_lock_is_found_among_locks_that_change() {
                 }
             }
         });
-        let missed =
-            (0..2000).filter(|_| !super::below::is_locked(identity, true, &crate::leaves::users::WHOLE)).count();
+        let missed = (0..2000).filter(|_| !super::below::is_locked(identity, true, &WHOLE)).count();
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(missed, 0, "looks that did not find it");
     });
@@ -507,13 +520,13 @@ fn block_devices_are_claimed() {
     let bench = Bench::new(Backend::Pool);
     std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
     let Some(disk) = LoopDevice::attach(&bench.path(), 512) else { return };
-    let device = bench.open(Path::new(disk.path()), BUFFERED).unwrap();
+    let device = bench.opened(Path::new(disk.path()), BUFFERED);
     assert_eq!(device.geometry().bytes(), 4 * MIB);
     assert!(device.is_block_device());
     let exclusive = || rustix::fs::open(disk.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
     assert_eq!(exclusive().unwrap_err(), Errno::BUSY);
     device.release_claim();
-    let other = exclusive().unwrap();
+    let other = claim::open_exclusively(disk.path()).unwrap();
     assert!(matches!(device.claim_again(), Err(FileError::InUse { .. })));
     drop(other);
     device.claim_again().unwrap();
@@ -535,7 +548,7 @@ fn a_loop_device_shows_what_its_file_has_now() {
             std::io::Seek::rewind(other).unwrap();
             std::io::Read::read_exact(other, &mut [0; 4096]).unwrap();
         }
-        let device = bench.open(&bench.path(), BUFFERED).unwrap();
+        let device = bench.opened(&bench.path(), BUFFERED);
         let written = async {
             device.write(Sector(0), Data::from_slice(&[round; 4096]), WriteFlags::NONE).await.unwrap();
             device.flush().await.unwrap();
@@ -543,7 +556,7 @@ fn a_loop_device_shows_what_its_file_has_now() {
         bench.executor.block_on(written).unwrap();
         drop(device);
         for way in [&disk, &above] {
-            let device = bench.open(way.path(), READ_ONLY).unwrap();
+            let device = bench.opened(way.path(), READ_ONLY);
             let read = bench.executor.block_on(device.read(Sector(0), Buf::dirty(4096))).unwrap().unwrap();
             assert!(read.iter().all(|&byte| byte == round), "{} in round {round}", way.path().display());
         }
@@ -578,28 +591,19 @@ fn parts_of_a_file_are_used_once() {
         for (mine, theirs) in
             [(BUFFERED, BUFFERED), (BUFFERED, READ_ONLY), (READ_ONLY, BUFFERED), (READ_ONLY, READ_ONLY)]
         {
-            let device = bench.open(user, mine).unwrap();
+            let device = bench.opened(user, mine);
             for (other, wanted) in ways.iter().filter(|(other, _)| other != user) {
                 let meet = used.0.max(wanted.0) < used.1.min(wanted.1);
                 let is_refused = meet && !(mine.read_only && theirs.read_only);
-                let mut opened = bench.open(other, theirs);
-                // A process that another test starts has our locks until it runs its program.
-                let deadline = std::time::Instant::now() + Duration::from_secs(5);
-                while !is_refused
-                    && matches!(opened, Err(FileError::InUse { .. }))
-                    && std::time::Instant::now() < deadline
-                {
-                    std::thread::sleep(Duration::from_millis(10));
-                    opened = bench.open(other, theirs);
-                }
                 match is_refused {
-                    true => assert!(
-                        matches!(opened, Err(FileError::InUse { .. })),
-                        "{used:?} {mine:?}, {wanted:?} {theirs:?}: {opened:?}"
-                    ),
-                    false => {
-                        drop(opened.unwrap_or_else(|error| panic!("{used:?} {mine:?}, {wanted:?} {theirs:?}: {error}")))
+                    true => {
+                        let opened = bench.open(other, theirs);
+                        assert!(
+                            matches!(opened, Err(FileError::InUse { .. })),
+                            "{used:?} {mine:?}, {wanted:?} {theirs:?}: {opened:?}"
+                        );
                     }
+                    false => drop(bench.opened(other, theirs)),
                 }
             }
             drop(device);
@@ -626,14 +630,57 @@ fn users_in_the_kernel_are_seen_through_loop_devices() {
     for (used, free) in
         [(&one, &[][..]), (&two, &[]), (&above, &[]), (&first, &[rest.path()]), (&rest, &[first.path()])]
     {
-        let claim = rustix::fs::open(used.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty()).unwrap();
+        let claim = claim::open_exclusively(used.path()).unwrap();
         for other in [&one, &two, &above, &first, &rest].map(LoopDevice::path).into_iter().chain([file.as_path()]) {
-            let refused = is_refused(other);
-            assert_eq!(refused, !free.contains(&other), "{} after {}", other.display(), used.path().display());
+            match free.contains(&other) {
+                true => drop(bench.opened(other, BUFFERED)),
+                false => assert!(is_refused(other), "{} after {}", other.display(), used.path().display()),
+            }
         }
         drop(claim);
-        drop(bench.open(used.path(), BUFFERED).unwrap());
+        drop(bench.opened(used.path(), BUFFERED));
     }
+}
+
+/// Aim: looking whether one file is in use does not keep others from devices that show other bytes, as trying one does for a moment. Method:
+/// one that is held, for which a look that tried it would wait.
+#[test]
+fn looks_do_not_try_devices_that_show_other_bytes() {
+    const LOOKS: u32 = 20;
+    let directory = tempfile::tempdir().unwrap();
+    let [other, mine] = ["other", "mine"].map(|name| directory.path().join(name));
+    [&other, &mine].iter().for_each(|file| std::fs::File::create(file).unwrap().set_len(MIB).unwrap());
+    let Some(other) = LoopDevice::attach(&other, 512) else { return };
+    let _held = claim::open_exclusively(other.path()).unwrap();
+    let file = OwnedFd::from(std::fs::File::open(&mine).unwrap());
+    let begun = std::time::Instant::now();
+    for _ in 0..LOOKS {
+        assert!(!below::is_used_above(&file, &WHOLE));
+    }
+    let wait = Duration::from_millis(claim::WAITS_MS.iter().sum());
+    assert!(begun.elapsed() < wait * LOOKS / 2, "{:?} for {LOOKS} looks", begun.elapsed());
+}
+
+/// Aim: users of different parts of a file do not take each other's looks for users. Method: threads that look at their parts of a file
+/// at once, again and again, each at a loop device over all of it.
+#[test]
+fn looks_at_once_do_not_see_each_other() {
+    const PARTS: u64 = 4;
+    let bench = Bench::new(Backend::Pool);
+    let file = bench.path();
+    std::fs::File::create(&file).unwrap().set_len(PARTS * MIB).unwrap();
+    let Some(_whole) = LoopDevice::attach(&file, 512) else { return };
+    std::thread::scope(|scope| {
+        for part in 0..PARTS {
+            let file = OwnedFd::from(std::fs::File::open(&file).unwrap());
+            scope.spawn(move || {
+                for look in 0..2000 {
+                    let is_used = below::is_used_above(&file, &(part * MIB..(part + 1) * MIB));
+                    assert!(!is_used, "look {look} at part {part}");
+                }
+            });
+        }
+    });
 }
 
 /// io_uring takes a file that was opened with `O_NONBLOCK` for one whose reads never wait, and reads in the engine's thread.
@@ -641,7 +688,7 @@ fn users_in_the_kernel_are_seen_through_loop_devices() {
 fn no_store_is_open_for_nonblocking_use() {
     for bench in all_benches(Bench::on_disk) {
         drop(bench.create(MIB, FileOptions::default()));
-        let device = bench.open(&bench.path(), FileOptions::default()).unwrap();
+        let device = bench.opened(&bench.path(), FileOptions::default());
         let mut found = 0;
         for entry in std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap) {
             if std::fs::read_link(entry.path()).is_ok_and(|path| path == bench.path()) {
