@@ -18,7 +18,9 @@ use super::pid_file::PidFile;
 use super::statistics::MountFacts;
 use super::supervise::{self, Life};
 use super::world::{World, identity};
-use super::{Done, Failure, daemon, diagnose, logging, meant, metrics, notify, output, panic, read_stack, statistics};
+use super::{
+    Done, Failure, daemon, diagnose, logging, meant, metrics, notify, output, panic, patience, read_stack, statistics,
+};
 use crate::disk_file::DiskFile;
 use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
@@ -94,6 +96,10 @@ pub(super) struct Args {
     /// Where a mount of this program is still there, although its daemon is gone, remove it first
     #[arg(long)]
     replace_dead: bool,
+
+    /// With -o remount: how long to wait for the daemon, in seconds
+    #[arg(long, default_value_t = 600, value_parser = patience::seconds())]
+    timeout: u64,
 
     #[command(flatten)]
     logging: logging::LogOptions,
@@ -265,14 +271,26 @@ impl Image {
 /// Changes the flags of a mount, as mount(8) requires of its helpers. The stack and other options stay as they were at
 /// mount.
 fn remount(args: &Args) -> Done {
-    let failed = |error: RemountError| Failure::new(error).code(FAILED);
     mount_options::parse(&args.options, args.sloppy)?;
-    let present = fuse::mount_options_of(&args.directory).map_err(failed)?;
-    let flags = mount_options::remounted(&present, &args.options)?;
-    if !args.fake {
-        fuse::remount(&args.directory, flags).map_err(failed)?;
-    }
-    Ok(0)
+    let listed = || fuse::listed_options_of(&args.directory);
+    let before = listed();
+    let answer = patience::answer(&args.directory, args.timeout, || {
+        let failed = |error: RemountError| Failure::new(error).code(FAILED);
+        let present = fuse::mount_options_of(&args.directory).map_err(failed)?;
+        let flags = mount_options::remounted(&present, &args.options)?;
+        if !args.fake {
+            fuse::remount(&args.directory, flags).map_err(failed)?;
+        }
+        Ok(String::new())
+    });
+    let answer = answer.map_err(|no_answer| {
+        let so_far = match listed() == before {
+            true => "not remounted",
+            false => "remounted, but whether everything is durable is not known",
+        };
+        Failure::new(format!("{so_far}: {no_answer}")).code(FAILED)
+    })?;
+    answer.map(|_| 0)
 }
 
 /// Checks what can be checked without a look at the machine: the options, and the stack unless it is in a file.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 
 use super::{Failure, output};
-use crate::fuse;
+use crate::fuse::{self, NoAnswer};
 
 /// How long to wait: as many seconds as every clock can add.
 pub(super) fn seconds() -> RangedU64ValueParser {
@@ -22,6 +22,18 @@ pub(super) fn ask(
     seconds: u64,
     work: impl FnOnce() -> Result<String, Failure>,
 ) -> Result<String, Failure> {
+    answer(path, seconds, work)?
+}
+
+/// The same, with the missing answer apart from the errors of `work`.
+///
+/// # Errors
+/// When `work` has not ended within `seconds`.
+pub(super) fn answer(
+    path: &Path,
+    seconds: u64,
+    work: impl FnOnce() -> Result<String, Failure>,
+) -> Result<Result<String, Failure>, NoAnswer> {
     let said = fuse::asked(path, Duration::from_secs(seconds), output::note, || {
         let (code, text) = match work() {
             Ok(text) => (0, text),
@@ -29,9 +41,9 @@ pub(super) fn ask(
         };
         [&[code], text.as_bytes()].concat()
     })?;
-    match said.split_first() {
+    Ok(match said.split_first() {
         Some((0, text)) => Ok(String::from_utf8_lossy(text).into_owned()),
         Some((&code, text)) => Err(Failure::new(String::from_utf8_lossy(text)).code(code)),
         None => Err(Failure::new(format!("{}: the process that asked for it has died", path.display()))),
-    }
+    })
 }

@@ -315,6 +315,11 @@ pub fn mount_options_of(path: &Path) -> Result<String, RemountError> {
     found.map(|found| found.options).ok_or_else(|| RemountError::NotOurs { path: path.to_owned() })
 }
 
+/// What the kernel lists for the mount that holds `path`. The mount is not asked: its daemon may be stopped.
+pub fn listed_options_of(path: &Path) -> Option<String> {
+    holder_of(path).map(|(holder, _)| holder.options)
+}
+
 /// Changes the flags of the mount at `path`. The kernel does that without notifying the daemon; so before it becomes
 /// read-only, everything is made durable, and once more when the kernel accepts no more changes.
 ///

@@ -41,8 +41,8 @@ mod transport;
 mod write_back;
 
 pub use control::{
-    NoAnswer, RemountError, SyncError, UmountError, asked, drop_caches, is_dead, mount_options_of, remount, statistics,
-    stored_in, sync, umount,
+    NoAnswer, RemountError, SyncError, UmountError, asked, drop_caches, is_dead, listed_options_of, mount_options_of,
+    remount, statistics, stored_in, sync, umount,
 };
 pub use errno::errno_of;
 pub use mount::{DeadMount, MountError, MountOptions};

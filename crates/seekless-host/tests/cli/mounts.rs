@@ -730,6 +730,7 @@ fn a_stopped_daemon_is_not_waited_for_forever() {
         scratch.ended(&child.wait_with_output().unwrap())
     };
     let number = pid.as_raw_nonzero();
+    let hint = format!("it is stopped; resume it with: kill -CONT {number}");
     for (command, code) in [("umount", 32), ("sync", 1), ("stat", 1)] {
         for place in ["mnt", "elsewhere/link", "mnt/d"] {
             let ended = run(&[command, "--timeout", "1", place]);
@@ -742,9 +743,14 @@ fn a_stopped_daemon_is_not_waited_for_forever() {
             assert!(ended.err.contains("has not answered within 1 s"), "{command} {place}: {}", ended.err);
             let lazy = ended.err.contains(&format!("seekless umount --lazy {place}"));
             assert_eq!(lazy, command == "umount", "{}", ended.err);
-            let hint = format!("it is stopped; resume it with: kill -CONT {number}");
             assert!(ended.err.contains(&format!("(process {number})")) && ended.err.contains(&hint), "{}", ended.err);
         }
+    }
+    for (place, options) in [("mnt", "remount,ro"), ("elsewhere/link", "remount,ro"), ("mnt", "remount,noatime")] {
+        let ended = run(&["mount", LINE, place, "--timeout", "1", "-o", options]);
+        assert_eq!(ended.code, 32, "{place} {options}: {}", ended.err);
+        let problem = format!("not remounted: the daemon (process {number}) of {place} has not answered within 1 s; ");
+        assert!(ended.err.contains(&problem) && ended.err.contains(&hint), "{place} {options}: {}", ended.err);
     }
     for place in ["mnt", "elsewhere/link"] {
         let ended = run(&["mount", "lfs / file:other.img", place]);
