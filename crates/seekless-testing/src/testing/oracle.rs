@@ -46,7 +46,7 @@ pub enum ChangedContent {
     OneMomentOnceSynced,
     /// Anything that can be read.
     Readable,
-    /// Anything, and reading it may fail.
+    /// Anything, and reading it may fail; it may change once more with a later mount.
     Anything,
 }
 

@@ -220,6 +220,15 @@ impl Tree {
 
     /// Differences between this tree ("here") and `other` ("there"), one line each.
     pub fn differences(&self, other: &Tree) -> Vec<String> {
+        self.compared(other, true)
+    }
+
+    /// The same, where files may have any content, or none that can be read.
+    pub fn differences_beside_content(&self, other: &Tree) -> Vec<String> {
+        self.compared(other, false)
+    }
+
+    fn compared(&self, other: &Tree, with_content: bool) -> Vec<String> {
         let mut found = Vec::new();
         let mut twins: BTreeMap<Ino, (Ino, Path)> = BTreeMap::new();
         let mut twins_back: BTreeMap<Ino, (Ino, Path)> = BTreeMap::new();
@@ -241,11 +250,13 @@ impl Tree {
             twins_back.insert(two, (one, path.clone()));
             let (Some(one), Some(two)) = (self.nodes.get(&one), other.nodes.get(&two)) else { continue };
             found.extend(one.attribute_differences(two, true).into_iter().map(|line| format!("{path}: {line}")));
-            if one.is_unreadable != two.is_unreadable {
+            if with_content && one.is_unreadable != two.is_unreadable {
                 let say = |node: &NodeState| if node.is_unreadable { "unreadable" } else { "readable" };
                 found.push(format!("{path}: {} here, {} there", say(one), say(two)));
             }
-            found.extend(content_difference(&one.contents, &two.contents).map(|line| format!("{path}: {line}")));
+            if with_content {
+                found.extend(content_difference(&one.contents, &two.contents).map(|line| format!("{path}: {line}")));
+            }
             for (name, &child) in one.entries.iter().rev() {
                 match two.entries.get(name) {
                     Some(&twin) => open.push((path.join(name), child, twin)),

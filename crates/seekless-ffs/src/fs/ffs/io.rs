@@ -484,14 +484,14 @@ impl Ffs {
         }
         let _inode = self.locks.share(ino).await;
         self.write_all(|state| state.cache.dirty_of(ino)).await?;
+        // What the inode leads to is durable before it is even copied into its block, which others write for their inodes.
+        self.flush().await?;
         let at = self.step(|state| {
             state.inode(ino)?;
             state.update_inode(ino)
         });
-        let at = at.await?;
-        // What the inode leads to is durable first; the inode then is when it has been written.
-        self.flush().await?;
-        self.write_now(at).await
+        // It is durable when it has been written.
+        self.write_now(at.await?).await
     }
 
     /// Writes everything back: data, then inodes and groups, then the summary. Changes made in the meantime may wait. What

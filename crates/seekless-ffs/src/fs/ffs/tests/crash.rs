@@ -1,6 +1,8 @@
 //! Aim: after a power cut and a check, names are those that were acknowledged, nothing is cross-linked, and every file
 //! that was not being written survives. Method: the crash explorer, on devices with different guarantees.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
@@ -543,12 +545,21 @@ fn filled_holes_stay_zero() {
     }
 }
 
+/// How a file is written back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WriteBack {
+    Update,
+    Fsync,
+    /// While inodes are made that are in the same block.
+    FsyncBesideOthers,
+}
+
 /// Aim: what an fsync or an update writes back exposes no bytes of a deleted file. Method: a new file takes blocks that another
 /// one had, and each cut of its way to a device with a volatile cache is mounted.
 #[test]
 fn what_is_written_back_shows_no_other_files_bytes() {
     const SIZE: usize = 2_500_000;
-    for update in [false, true] {
+    for way in [WriteBack::Update, WriteBack::Fsync, WriteBack::FsyncBesideOthers] {
         let (log, begun) = simulate(3, async |rt| {
             let device = CrashDevice::new(&rt, Image::default(), CrashOptions::volatile(BYTES));
             mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
@@ -559,10 +570,25 @@ fn what_is_written_back_shows_no_other_files_bytes() {
             client.sync().await.unwrap();
             let begun = device.position();
             client.write_file(b"/new", &vec![b'n'; SIZE]).await.unwrap();
-            match update {
-                true => rt.sleep(Nanos::from_secs(31)).await,
-                false => client.fsync_path(b"/new").await.unwrap(),
+            let is_over = Rc::new(Cell::new(false));
+            let others = {
+                let (client, is_over) = (Client::new(client.fs().clone()), is_over.clone());
+                rt.spawn(async move {
+                    for number in 0.. {
+                        if is_over.get() {
+                            break;
+                        }
+                        client.create(format!("/{number}").as_bytes()).await.unwrap();
+                    }
+                })
+            };
+            is_over.set(way != WriteBack::FsyncBesideOthers);
+            match way {
+                WriteBack::Update => rt.sleep(Nanos::from_secs(31)).await,
+                _ => client.fsync_path(b"/new").await.unwrap(),
             }
+            is_over.set(true);
+            others.await;
             (device.log(), begun)
         });
         let (mut states, mut with_bytes) = (0, 0);
@@ -576,10 +602,10 @@ fn what_is_written_back_shows_no_other_files_bytes() {
                     let read = client.read_file(b"/new").await.unwrap_or_default();
                     with_bytes += u32::from(!read.is_empty());
                     let foreign = read.iter().position(|&byte| byte == b'o');
-                    assert_eq!(foreign, None, "update {update}, {}", cut.to_text(&choice));
+                    assert_eq!(foreign, None, "{way:?}, {}", cut.to_text(&choice));
                 });
             }
         }
-        assert!(states > 100 && with_bytes > 0, "update {update}: {states} states, {with_bytes} with bytes");
+        assert!(states > 100 && with_bytes > 0, "{way:?}: {states} states, {with_bytes} with bytes");
     }
 }
