@@ -7,6 +7,7 @@
 //!   B1  Buffers never overlap; each covers whole fragments of one block.
 //!   B2  A buffer that is dirty or in flight stays in memory.
 //!   B3  No two writes that overlap are in flight at the same time.
+//!   B4  Blocks of a pinned directory that are used or written while it is pinned stay in memory until it no longer is.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +95,10 @@ pub(super) struct Cache {
     pub dirty_bytes: u64,
     pub in_flight_bytes: u64,
     watches: Vec<Weak<Watch>>,
+    /// Inodes that operations need to the end, and how many operations do.
+    pinned_inodes: BTreeMap<InodeNo, u32>,
+    /// Buffers that stay in memory for that (B4).
+    pinned: BTreeSet<FragNo>,
     pub changes: Changes,
 }
 
@@ -121,6 +126,8 @@ impl Cache {
             dirty_bytes: 0,
             in_flight_bytes: 0,
             watches: Vec::new(),
+            pinned_inodes: BTreeMap::new(),
+            pinned: BTreeSet::new(),
             changes: Changes::default(),
         }
     }
@@ -142,6 +149,9 @@ impl Cache {
     /// The bytes at `at`, marked as used.
     pub(super) fn get(&mut self, at: FragNo) -> Option<&Data> {
         self.rank(at, true);
+        if !self.pinned_inodes.is_empty() {
+            self.settle(at);
+        }
         self.buffers.get(&at).map(|buffer| &buffer.data)
     }
 
@@ -160,16 +170,21 @@ impl Cache {
         }
     }
 
-    fn is_evictable(buffer: &Buffer) -> bool {
-        buffer.dirty.is_none() && !buffer.in_flight
+    fn is_evictable(&self, at: FragNo, buffer: &Buffer) -> bool {
+        buffer.dirty.is_none() && !buffer.in_flight && !self.pinned.contains(&at)
     }
 
-    /// Updates the lists after the buffer may have become clean or dirty.
+    /// Updates the lists after the buffer was used, or may have become clean or dirty.
     fn settle(&mut self, at: FragNo) {
         let Some(buffer) = self.buffers.get(&at) else { return };
+        if let BufferKind::Directory { ino, .. } | BufferKind::Indirect { ino } = buffer.kind
+            && self.pinned_inodes.contains_key(&ino)
+        {
+            self.pinned.insert(at);
+        }
         let (rank, bytes) = (buffer.rank, buffer.data.len() as u64);
         let listed = self.clean.contains_key(&rank);
-        match (Self::is_evictable(buffer), listed) {
+        match (self.is_evictable(at, buffer), listed) {
             (true, false) => {
                 self.clean.insert(rank, at);
                 self.clean_bytes += bytes;
@@ -188,7 +203,7 @@ impl Cache {
         while self.clean_bytes > self.clean_bytes_max {
             let Some((_, at)) = self.clean.pop_first() else { return };
             if let Some(buffer) = self.buffers.remove(&at) {
-                debug_assert!(Self::is_evictable(&buffer), "B2: what is dirty or in flight stays in memory");
+                debug_assert!(self.is_evictable(at, &buffer), "B2: what is dirty or in flight stays in memory");
                 let bytes = buffer.data.len() as u64;
                 debug_assert!(bytes <= self.clean_bytes, "the sum is that of all clean buffers");
                 self.clean_bytes -= bytes;
@@ -200,7 +215,7 @@ impl Cache {
         for at in std::mem::take(&mut self.clean).into_values() {
             let dropped = self.buffers.remove(&at);
             debug_assert!(
-                dropped.is_none_or(|buffer| Self::is_evictable(&buffer)),
+                dropped.is_none_or(|buffer| self.is_evictable(at, &buffer)),
                 "B2: what is dirty or in flight stays in memory"
             );
         }
@@ -325,6 +340,7 @@ impl Cache {
 
     fn remove_buffer(&mut self, at: FragNo) {
         self.mark_clean(at);
+        self.pinned.remove(&at);
         if let Some(buffer) = self.buffers.remove(&at)
             && self.clean.remove(&buffer.rank).is_some()
         {
@@ -337,9 +353,45 @@ impl Cache {
     /// Drops file data that is no longer needed.
     pub(super) fn drop_if_clean_data(&mut self, at: FragNo) {
         let Some(buffer) = self.buffers.get(&at) else { return };
-        if buffer.kind.is_file_data() && Self::is_evictable(buffer) {
+        if buffer.kind.is_file_data() && self.is_evictable(at, buffer) {
             self.remove_buffer(at);
         }
+    }
+
+    // ---- Pins ----
+
+    /// Keeps in memory what is used or written of the blocks of these directories from now on (B4).
+    pub(super) fn pin(&mut self, inodes: &[InodeNo]) {
+        for ino in inodes {
+            *self.pinned_inodes.entry(*ino).or_default() += 1;
+        }
+    }
+
+    /// Ends what [`Cache::pin`] began.
+    pub(super) fn unpin(&mut self, inodes: &[InodeNo]) {
+        for ino in inodes {
+            let count = self.pinned_inodes.get_mut(ino);
+            debug_assert!(count.is_some(), "B4: what is no longer pinned was pinned");
+            let Some(count) = count else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.pinned_inodes.remove(ino);
+            }
+        }
+        let is_free = |at: &FragNo| match self.buffers.get(at) {
+            Some(buffer) => !self.pinned_inodes.contains_key(&buffer.kind.owner()),
+            None => true,
+        };
+        let free: Vec<FragNo> = self.pinned.iter().copied().filter(is_free).collect();
+        for at in free {
+            self.pinned.remove(&at);
+            self.settle(at);
+        }
+        self.evict();
+    }
+
+    pub(super) fn is_pinned(&self, ino: InodeNo) -> bool {
+        self.pinned_inodes.contains_key(&ino)
     }
 
     // ---- Reading ----

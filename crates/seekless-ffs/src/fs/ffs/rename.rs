@@ -41,6 +41,27 @@ impl NamedInode {
     }
 }
 
+/// The inodes and the blocks of directories that a change of names needs to its end stay in memory as long as this exists (B4):
+/// once the first name has changed, no block that was evicted and can no longer be read may be in the way of the rest.
+struct Pinned<'a> {
+    ffs: &'a Ffs,
+    inodes: Vec<InodeNo>,
+}
+
+impl<'a> Pinned<'a> {
+    fn new(ffs: &'a Ffs, inodes: impl IntoIterator<Item = InodeNo>) -> Pinned<'a> {
+        let inodes: Vec<InodeNo> = inodes.into_iter().collect();
+        ffs.state.borrow_mut().cache.pin(&inodes);
+        Pinned { ffs, inodes }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.ffs.state.borrow_mut().cache.unpin(&self.inodes);
+    }
+}
+
 /// The move of a name to another one. The caller holds the locks of both directories.
 #[derive(Clone, Copy)]
 pub(super) struct Renaming<'a> {
@@ -85,6 +106,9 @@ impl Renaming<'_> {
             _ => None,
         };
         let _source = if is_other(source.ino) { Some(ffs.locks.alone(source.ino).await) } else { None };
+        let inodes = [from.dir, to.dir, source.ino].into_iter().chain(target.map(|target| target.ino));
+        let _pinned = Pinned::new(ffs, inodes);
+        ffs.step(|state| self.find_rest(state)).await?;
         ffs.settle_name(from.dir, from.name, false).await?;
         if self.moves_up() {
             ffs.write_name(from.dir, from.name).await?;
@@ -124,8 +148,8 @@ impl Renaming<'_> {
         ended.and(freed)
     }
 
-    /// What follows the commit. Its blocks were read before that: one that cannot be read has kept the rename from beginning,
-    /// unless it was evicted since.
+    /// What follows the commit. Its blocks were read before that, and are pinned: one that cannot be read has kept the rename from
+    /// beginning.
     async fn end(&self, record: u64) -> FsResult<()> {
         let Renaming { ffs, from, source, .. } = *self;
         // 4. The `..` entry.
@@ -173,8 +197,12 @@ impl Renaming<'_> {
         Ok(())
     }
 
-    /// Loads the blocks that change once the new name is there: one that cannot be read must be in the way before that.
+    /// Loads what changes once the new name is there, and is pinned: a block that cannot be read must be in the way before that.
     fn find_rest(&self, state: &mut State) -> Step<()> {
+        state.index(self.to.dir)?;
+        for ino in [self.source.ino].into_iter().chain(self.target.map(|target| target.ino)) {
+            state.inode(ino)?;
+        }
         let up = self.moves_up().then(|| NameIn::way_up(self.source.ino));
         for NameIn { dir, name } in up.into_iter().chain([self.from]) {
             let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
@@ -194,7 +222,6 @@ impl Renaming<'_> {
         // A repair that finds both names needs the whiteout.
         needs.extend(self.left.map(|left| Need::of(left, dirent_type(WHITEOUT.kind()))));
         let Some(target) = self.target else {
-            ffs.step(|state| self.find_rest(state)).await?;
             return ffs.enter(to.dir, to.name, (source.ino, mark), &needs).await;
         };
         let mut links = vec![(target.ino, 1)];
@@ -203,7 +230,6 @@ impl Renaming<'_> {
             links.extend((!self.moves_up()).then_some((to.dir, 1)));
         }
         let changed = ffs.step(|state| {
-            self.find_rest(state)?;
             let after = After { needs: &needs, ..After::default() };
             state.replace_entry(to, (source.ino, mark), target.entry(), &after, &links)
         });
@@ -326,6 +352,11 @@ impl Ffs {
             self.write_name(dir, name).await?;
         }
         let (one_dir, two_dir) = (one_at.dir, two_at.dir);
+        let _pinned = Pinned::new(self, [one.ino, two.ino, one_dir, two_dir]);
+        self.step(|state| {
+            [one.ino, two.ino, one_dir, two_dir].into_iter().try_for_each(|ino| state.inode(ino).map(drop))
+        })
+        .await?;
         let crossing = one_dir != two_dir;
         let (one_moves, two_moves) = (crossing && one.is_directory(), crossing && two.is_directory());
         // The directory that gets a directory in exchange for a file gains a link. The other one gets the file.
@@ -407,6 +438,9 @@ impl Ffs {
     /// changes from one to the other in place, so that it always refers to one of them.
     pub(super) async fn replace_and_leave(&self, renaming: Renaming<'_>, new: NewNode) -> FsResult<()> {
         let NameIn { dir, name } = renaming.from;
+        // Whether the whiteout has got the name must be known when the rest fails.
+        let _pinned = Pinned::new(self, [dir]);
+        self.step(|state| state.find(dir, name)).await?;
         let left = self.new_inode(dir, WHITEOUT.kind(), new).await?;
         let _left = self.locks.alone(left).await;
         let written = self.write_inode_in_order(left).await;

@@ -358,7 +358,7 @@ impl State {
 
     /// Puts an inode into memory.
     pub(super) fn adopt_inode(&mut self, ino: InodeNo, inode: Inode) -> &mut InodeMem {
-        self.inodes.evict(CLEAN_INODES_MAX, |_, known| known.is_pinned());
+        self.inodes.evict(CLEAN_INODES_MAX, |ino, known| known.is_pinned() || self.cache.is_pinned(ino));
         let soft = self.soft.is_some().then(|| Box::new(SoftInode::read(&inode)));
         let sequence = Sequence::default();
         self.indexing.retain(|&(other, _)| other != ino); // They may be of an earlier directory.
@@ -386,15 +386,15 @@ impl State {
             if is_enough() {
                 return;
             }
-            self.inodes
-                .evict(0, |_, known| known.index.is_none() || is_recent(known) || known.is_pinned() || is_enough());
+            let is_needed = |ino, known: &InodeMem| is_recent(known) || known.is_pinned() || self.cache.is_pinned(ino);
+            self.inodes.evict(0, |ino, known| known.index.is_none() || is_needed(ino, known) || is_enough());
         }
     }
 
     /// Forgets clean inodes and buffers, as after a mount.
     pub(super) fn drop_caches(&mut self) {
         self.cache.drop_clean();
-        self.inodes.drop_clean(|_, known| known.is_pinned());
+        self.inodes.drop_clean(|ino, known| known.is_pinned() || self.cache.is_pinned(ino));
     }
 
     /// The inode, to be changed.

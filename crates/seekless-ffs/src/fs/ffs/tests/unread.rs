@@ -296,3 +296,59 @@ fn a_rename_that_meets_an_unreadable_block() {
         }
     }
 }
+
+/// Aim: a change of names is done or not, also when blocks that it needs leave memory while it waits, and cannot be read from then
+/// on. Method: slow writes; at each moment of the change memory is emptied, and the block of each directory in turn becomes
+/// unreadable.
+#[test]
+fn names_that_change_while_a_block_leaves_memory() {
+    const STEP_MS: u64 = 20;
+    let modes = [RenameMode::Replace, RenameMode::Exchange, RenameMode::Whiteout { replace: true, uid: 0, gid: 0 }];
+    let mut done = 0;
+    for (place, mode) in ["/a", "/b", "/a/d"].into_iter().flat_map(|place| modes.map(|mode| (place, mode))) {
+        for waits in 0..8 {
+            simulate(1, async |rt| {
+                let what = format!("{place}, {mode:?}, after {waits} writes");
+                let options = Options { metadata: Metadata::Sync, ..Options::default() };
+                let (device, fault, ffs, client) = begin(&rt, options).await;
+                for path in ["/a", "/b", "/a/d"] {
+                    client.mkdir(path.as_bytes()).await.unwrap();
+                }
+                if mode == RenameMode::Exchange {
+                    client.write_file(b"/b/d", &[1; 100]).await.unwrap();
+                }
+                client.sync().await.unwrap();
+                let ino = inner(client.stat(place.as_bytes()).await.unwrap().ino).unwrap();
+                let at = ffs.step(|state| Ok(state.inode(ino)?.inode.db[0])).await.unwrap();
+                let time = Nanos::from_millis(STEP_MS);
+                fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(time..=time)));
+                let renaming = {
+                    let client = Client::new(ffs.clone());
+                    rt.spawn(async move { client.rename(b"/a/d", b"/b/d", mode).await })
+                };
+                rt.sleep(Nanos::from_millis(STEP_MS / 2 + waits * STEP_MS)).await;
+                ffs.state.borrow_mut().drop_caches();
+                fault.add(unreadable(&ffs, at));
+                let renamed = renaming.await;
+                fault.clear();
+                let is_new = client.stat(b"/b/d").await.is_ok_and(|attr| attr.kind == FileKind::Directory);
+                assert_eq!(is_new, renamed.is_ok(), "{what}: {renamed:?}");
+                let old = client.stat(b"/a/d").await.map(|attr| attr.kind);
+                let expected = match (is_new, mode) {
+                    (false, _) => Ok(FileKind::Directory),
+                    (true, RenameMode::Exchange) => Ok(FileKind::Regular),
+                    (true, RenameMode::Replace) => Err(FsError::NotFound),
+                    (true, _) => Ok(FileKind::CharDevice),
+                };
+                assert_eq!(old, expected, "{what}: {renamed:?}");
+                done += u32::from(is_new);
+                ffs.close().await.unwrap();
+                drop((client, ffs));
+                assert!(info(&device).await.unwrap().clean, "{what}: nothing is left half done");
+                println!("{what}: {renamed:?}");
+                assert_clean(&rt, &device).await;
+            });
+        }
+    }
+    assert!(done >= 36, "{done} changes were done");
+}
