@@ -82,6 +82,8 @@ pub(super) struct BelowState {
     pub(super) is_full: bool,
     /// Blocks to keep ready when it is full, rather than to discard.
     pub(super) keep: u64,
+    /// All places have been asked for room, and no write has found any since: nothing else has changed.
+    pub(super) has_none: bool,
     /// The track that found no room last.
     pub(super) refused_last: u32,
     /// Blocks in which a piece of the map has found no room: holes of a sparse copy.

@@ -52,6 +52,9 @@ impl Core {
                         open.push(from..from + run.blocks);
                     }
                     written => {
+                        if written.is_ok() {
+                            self.state.borrow_mut().found_room();
+                        }
                         placed.insert(from, run);
                         result = worse(result, written);
                     }

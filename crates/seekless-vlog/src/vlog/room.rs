@@ -249,7 +249,8 @@ impl Core {
 
     /// After an attempt to write that found no room in some place that was taken for ready: true if there may be room elsewhere.
     /// Holes of a sparse copy are passed by. After many refusals in a row the storage below is asked about all places: it may
-    /// refuse writes to what it has allocated, too, as a host with copies on write, and then not each place is tried.
+    /// refuse writes to what it has allocated, too, as a host with copies on write, and then not each place is tried. As long as no
+    /// write finds room after that, the next ones try a few places each, and do not ask about all of them again.
     ///
     /// # Errors
     /// Those of the device, except for a lack of space.
@@ -266,11 +267,13 @@ impl Core {
             return Ok(false);
         }
         *refusals = Refusals { in_a_row: REFUSED_MAX - 1, has_asked: true };
-        {
+        let has_none = self.state.borrow().below.has_none;
+        if !has_none {
             let mut state = self.state.borrow_mut();
             let ready: Vec<u32> = (0..self.layout.blocks).filter(|&block| state.space.is_ready(block)).collect();
             ready.into_iter().for_each(|block| state.space.set_backed(block, false));
             state.below.search = None;
+            state.below.has_none = true;
             state.found_full();
         }
         self.stock_for_frees().await?;
@@ -312,6 +315,11 @@ impl State {
     fn is_sure(&self, logical: u32) -> bool {
         let block = self.map[logical as usize];
         block != 0 && self.shares.get(block as usize).is_none_or(|&shares| shares == 0) || self.promises.has(logical)
+    }
+
+    /// The storage below had room for a write.
+    pub(super) fn found_room(&mut self) {
+        self.below.has_none = false;
     }
 
     /// The storage below has no room for some block.

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::device::DeviceError;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::device::DeviceError;
 use crate::testing::environment;
 use crate::testing::volumes::full_host::Host;
 
@@ -385,6 +385,45 @@ fn storage_without_room_for_any_write_is_asked_a_few_times() {
         vld.check_invariants().expect("all promises hold");
         assert_eq!((number_of(&vld, 0).await, number_of(&vld, 99).await, number_of(&vld, 200).await), (4, 4, 0));
     });
+}
+
+/// Aim: after a host has refused writes everywhere, the next requests try a few places each, and do not go through the whole disk
+/// again, until a write finds room; then they may. Method: a host that promises room for all and takes no write.
+#[test]
+fn a_host_that_refuses_all_writes_is_asked_about_the_whole_disk_once() {
+    run(1, async |rt: Rt| {
+        let fault = FaultDevice::new(&rt, Rc::new(Memory::new(16 * MIB)), 1);
+        let options = Options { commit: CommitUse::Flush, ..Options::default() };
+        let vld = Vld::create(&rt, fault.clone(), &Plan { block_bytes: 512, ..plan() }, options).await.expect("made");
+        write(&vld, 0, 64, 1).await;
+        vld.flush().await.expect("there is room");
+        for round in 0..2 {
+            fault.add(Rule::new(Kinds::PROVISION, When::Always, Effect::Delay(Nanos::ZERO..=Nanos::ZERO)));
+            fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace));
+            for turn in 0..12 {
+                let (refused_before, provisioned_before) = (fault.failed(), fault.looked_at(0));
+                let refused = try_write_sectors(&vld, 100 + turn).await;
+                assert!(matches!(refused, Err(DeviceError::NoSpace { .. })), "turn {turn}: {refused:?}");
+                let (asked, provisioned) = (fault.failed() - refused_before, fault.looked_at(0) - provisioned_before);
+                println!("{round} {turn}: {asked} {provisioned}");
+                assert!(asked <= 20, "turn {turn}: {asked} writes were refused");
+                assert_eq!(
+                    provisioned > 0,
+                    turn == 0,
+                    "round {round}, turn {turn}: {provisioned} ranges were provisioned"
+                );
+                vld.check_invariants().unwrap_or_else(|what| panic!("turn {turn}: {what}"));
+            }
+            fault.clear();
+            write(&vld, 100, 12, 2 + round).await;
+            vld.flush().await.expect("there is room again");
+        }
+        assert_eq!((number_of(&vld, 0).await, number_of(&vld, 111).await), (1, 3));
+    });
+}
+
+async fn try_write_sectors(vld: &Vld, at: u64) -> Result<(), DeviceError> {
+    vld.write(Sector(at), Data::from_slice(&stamp(at, 9, 512)), WriteFlags::NONE).await
 }
 
 /// Aim: requests that wait for room while others are under way do not wake each other again and again. Method: writes that
