@@ -43,6 +43,7 @@ use async_trait::async_trait;
 pub use self::content::content;
 pub use self::core::MemberState;
 use self::core::{Core, OUTDATING_STEPS};
+use self::deferred::is_no_space;
 pub use self::open::{ArrayInfo, MemberInfo, info};
 pub use self::shape::Level;
 use crate::device::{
@@ -50,7 +51,7 @@ use crate::device::{
     RedundancyStatus, Scrubbed, WriteFlags,
 };
 use crate::rt::Rt;
-use crate::units::{KIB, MIB, SECTOR_BYTES, Sector, human_bytes};
+use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector, human_bytes};
 use crate::volume::members::{ShapeError, block_bytes, joined, request_sectors_max};
 
 /// When writes go through the journal first. Mirrors have none and need none.
@@ -243,24 +244,8 @@ impl Array {
         self.core.clone()
     }
 
-    /// Starts background work, in one task: two would both advance the rebuild cursor.
     fn start(&self) {
-        let is_needed = {
-            let state = self.core.state.borrow();
-            !state.out_of_sync.is_empty() || state.now.contains(&MemberState::Rebuilding)
-        };
-        self.core.more_work.set(is_needed);
-        if is_needed && !self.core.working.get() {
-            let (core, weak) = (self.core(), Rc::downgrade(&self.core));
-            let end = WorkUnderWay::new(&core);
-            drop(core);
-            self.core.rt.spawn(async move {
-                while weak.upgrade().is_some_and(|core| core.more_work.take()) {
-                    resync::work(weak.clone()).await;
-                }
-                drop(end);
-            });
-        }
+        start(&self.core);
     }
 
     /// Gives up the member in `slot`, as if it had failed.
@@ -383,6 +368,38 @@ impl Array {
     pub async fn check(&self) -> Result<(), String> {
         self.core.check().await
     }
+}
+
+/// How long after a lack of space to try again to resynchronise and rebuild.
+const TRY_AGAIN_AFTER: Nanos = Nanos::from_secs(30);
+
+/// Starts background work, in one task: two would both advance the rebuild cursor.
+fn start(core: &Rc<Core>) {
+    let is_needed = {
+        let state = core.state.borrow();
+        !state.out_of_sync.is_empty() || state.now.contains(&MemberState::Rebuilding)
+    };
+    core.more_work.set(is_needed);
+    if !is_needed || core.working.get() {
+        return;
+    }
+    let (rt, weak) = (core.rt.clone(), Rc::downgrade(core));
+    let end = WorkUnderWay::new(core);
+    core.rt.spawn(async move {
+        while weak.upgrade().is_some_and(|core| core.more_work.take()) {
+            resync::work(weak.clone()).await;
+        }
+        // A task that waits for its end sees the lack of space.
+        drop(end);
+        let is_full =
+            weak.upgrade().is_some_and(|core| core.state.borrow().rebuild_error.as_ref().is_some_and(is_no_space));
+        if is_full {
+            rt.sleep(TRY_AGAIN_AFTER).await;
+            if let Some(core) = weak.upgrade() {
+                start(&core);
+            }
+        }
+    });
 }
 
 /// The task that resynchronises and rebuilds; it does not keep the array open.

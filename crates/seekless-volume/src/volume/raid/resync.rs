@@ -350,6 +350,7 @@ impl Core {
         }
         self.counts.rebuilt.set(self.counts.rebuilt.get() + (end - first));
         let mut state = self.state.borrow_mut();
+        state.rebuild_error.take_if(|error| is_no_space(error)); // There is room again.
         // It may have failed since, and another one be in its place, which has none of these rows.
         if state.now[target] == MemberState::Rebuilding && state.admitted == admitted {
             debug_assert_eq!(state.cursor, first, "one task rebuilds, from the first row to the last");
@@ -458,6 +459,10 @@ pub(super) async fn work(core: Weak<Core>) {
     }
     if let Some(core) = core.upgrade() {
         let _ = core.flush().await; // Clears the bits.
+        let mut state = core.state.borrow_mut();
+        if !state.now.contains(&MemberState::Rebuilding) {
+            state.rebuild_error.take_if(|error| is_no_space(error));
+        }
     }
     let mut recorded = u64::MAX;
     while let Some(core) = core.upgrade() {

@@ -512,3 +512,51 @@ fn parts_of_rows_give_their_storage_back() {
         executor.block_on(run).unwrap();
     }
 }
+
+/// Aim: a rebuild that a full host ends says so, loses nothing, and goes on when there is room again. Method: a host that is filled in the
+/// middle of a rebuild; data is read in the meantime; then there is room.
+#[test]
+fn a_rebuild_that_a_full_host_ends_goes_on() {
+    for seed in 0..12 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let level = if seed % 2 == 0 { Level::Mirror } else { Level::Parity };
+            let members = if level == Level::Mirror { 2 } else { rng.between(3, 5) };
+            let name = format!("seed {seed}: {level:?} of {members}");
+            let host = Host::new((members + 1) * 2 * MIB);
+            let whole: Device = host.clone();
+            let mut devices = parts(&whole, members + 1);
+            let spare = devices.pop().unwrap();
+            let given: Vec<Option<Device>> = devices.iter().cloned().map(Some).collect();
+            let options = ArrayOptions { progress: 64 * KIB, batch: 64 * KIB, ..options(level) };
+            let array = Array::create(&rt, devices, &options, UUID, Contents::Zeroes).await.unwrap();
+            let blocks = array.geometry().sectors / BLOCK;
+            for block in 0..blocks {
+                write(&array, block * BLOCK, 1 + (block % 200) as u8).await.unwrap();
+            }
+            array.flush().await.unwrap();
+            let slot = rng.below(members) as usize;
+            array.give_up(slot).await.unwrap();
+            host.fill();
+            host.room.set(rng.between(60, 300));
+            array.replace(slot, spare.clone()).await.unwrap();
+            rt.sleep(Nanos::from_secs(60)).await;
+            let status = array.status();
+            assert!(matches!(status.error, Some(DeviceError::NoSpace { .. })), "{name}: {status:?}");
+            assert!(status.rebuilt < status.rows && !status.stopped, "{name}: {status:?}");
+            for block in 0..blocks {
+                assert!(is_there(&array, block * BLOCK, 1 + (block % 200) as u8).await, "{name}: block {block}");
+            }
+            host.free(100_000);
+            rt.sleep(Nanos::from_secs(600)).await;
+            let status = array.status();
+            println!("{name}: {status:?}");
+            assert!(status.is_healthy(), "{name}, with room again: {status:?}");
+            assert_eq!(array.scrub().await, Ok(0), "{name}");
+            let _ = given;
+        };
+        executor.block_on(run).unwrap();
+    }
+}

@@ -22,7 +22,6 @@ use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::{Device, Image, Memory};
 use crate::rt::{Executor, HostProfile};
 use crate::testing::exercise::{Exercise, Mix, compare, exercise, slow};
-use crate::units::Nanos;
 
 pub(super) const UUID: [u8; 16] = [7; 16];
 
