@@ -330,3 +330,65 @@ fn what_cannot_be_parked_goes_on() {
         });
     }
 }
+
+/// Aim: a log that is parked beside requests is not parked while its tail is undecided (C6), and loses nothing. Method: a task parks it
+/// again and again while another writes and flushes, and tails find no space; the disk is opened from copies.
+#[test]
+fn a_log_is_parked_beside_undecided_tails() {
+    let (mut parked, mut refused, mut opened) = (0, 0, 0);
+    for seed in 0..24 {
+        run(seed, async |rt: Rt| {
+            let name = format!("seed {seed}");
+            let memory = Rc::new(Memory::new(256 * KIB));
+            let full = Full::on(&memory, Victim::Tail, seed % 4 != 3);
+            let fault = FaultDevice::new(&rt, full.clone(), seed);
+            let options = Options { commit: CommitUse::Flush, window: 16 * KIB, ..Options::default() };
+            let plan = Plan { block_bytes: 512, reserve: 1200, ..plan() };
+            let vld = Vld::create(&rt, fault.clone(), &plan, options).await.expect("made");
+            let blocks = vld.geometry().bytes() / 512;
+            write(&vld, 0, blocks, 1).await;
+            vld.flush().await.expect("it can be flushed");
+            *full.expected.borrow_mut() = Expected(vec![vec![(1, true)]; blocks as usize]);
+            fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(Nanos::ZERO..=Nanos::from_micros(300))));
+            let is_over = Rc::new(Cell::new(false));
+            let parking = {
+                let (vld, rt2, is_over) = (vld.clone(), rt.clone(), is_over.clone());
+                let mut rng = Rng::new(seed + 100);
+                rt.spawn(async move {
+                    let (mut parked, mut refused) = (0, 0);
+                    while !is_over.get() {
+                        match vld.release().await {
+                            Ok(()) => parked += 1,
+                            Err(DeviceError::NoSpace { .. }) => refused += 1,
+                            Err(error) => panic!("{error}"),
+                        }
+                        rt2.sleep(Nanos::from_micros(1 + rng.below(2000))).await;
+                    }
+                    (parked, refused)
+                })
+            };
+            let mut rng = Rng::new(seed);
+            for turn in 0..6 {
+                full.left.set(1 + (seed as u32 + turn) % 3);
+                life(&vld, &full.expected, &mut rng, 100 + 10 * u64::from(turn), 3).await;
+            }
+            is_over.set(true);
+            let found = parking.await;
+            (parked, refused) = (parked + found.0, refused + found.1);
+            vld.check_invariants().unwrap_or_else(|what| panic!("{name}: {what}"));
+            drop(vld);
+            let mut copies = full.copies.take();
+            copies.push((memory.image(), full.expected.take()));
+            for (number, (image, mut expected)) in copies.into_iter().enumerate().step_by(7) {
+                let name = format!("{name}, copy {number}");
+                let copy = Rc::new(Memory::from_image(256 * KIB, image));
+                let again = Vld::open(&rt, copy, options).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+                expected.check(&again, &name).await;
+                again.check_invariants().unwrap_or_else(|what| panic!("{name}: {what}"));
+                opened += 1;
+            }
+        });
+    }
+    println!("parked {parked} times, {refused} times without space, {opened} copies");
+    assert!(parked > 100 && refused > 20 && opened > 300, "{parked}, {refused}, {opened}");
+}
