@@ -2,8 +2,9 @@
 //!
 //! The kernel sends no more than `max_background` of its own requests at a time. The others wait in a queue that the requests of
 //! programs overtake. The daemon can see when that queue is empty: nothing is left to read, and fewer requests of the kernel's own
-//! are in its hands than it sends at a time. Over io_uring there is no such moment; there all requests that the kernel counts must
-//! be in our hands.
+//! are in its hands than it sends at a time. Programs that never rest keep that moment away. But the queue is in order: once as many
+//! WRITEs of the kernel's own have come as there were requests at all, none of those is left in it. Over io_uring there are several
+//! queues, and no such moment; there all requests that the kernel counts must be in our hands.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -115,7 +116,8 @@ pub(super) struct Backlog {
     /// The numbers of those in our hands that change data or sizes of files.
     changes: RefCell<BTreeSet<u64>>,
     next: Cell<u64>,
-    /// WRITEs of the kernel's own so far.
+    /// WRITEs of the kernel's own so far: those that have come, and those that are done.
+    come: Cell<u64>,
     written: Cell<u64>,
     ended: Event,
     is_at_last: Cell<bool>,
@@ -153,6 +155,7 @@ impl Backlog {
         self.changes.borrow_mut().extend(number);
         let is_from_cache = opcode == abi::WRITE
             && abi::WriteIn::read_from_prefix(body).is_ok_and(|(write, _)| write.write_flags & abi::WRITE_CACHE != 0);
+        self.come.set(self.come.get() + u64::from(is_from_cache));
         let request = InHand { opcode, number, is_from_cache };
         self.in_hand.set(self.in_hand.get() + usize::from(request.is_counted()));
         let (sent, one) = (self.sent.get(), u64::from(request.may_be_its_own()));
@@ -222,9 +225,12 @@ impl Backlog {
             in_all += looked;
             waited > patience || in_all > patience_in_all
         };
+        // Those of the kernel's own that it has begun come before the last of so many more.
+        let begun = connection.number_in("waiting").map(|begun| self.come.get() + begun as u64);
         let has_sent_all = || match &connection.source {
             Source::Device(device) => {
-                (self.sent.get().in_hand as usize) < connection.at_a_time() && !is_readable(device)
+                let is_quiet = (self.sent.get().in_hand as usize) < connection.at_a_time() && !is_readable(device);
+                is_quiet || begun.is_some_and(|begun| self.come.get() >= begun)
             }
             Source::Rings => connection.number_in("waiting").is_some_and(|begun| begun <= self.in_hand.get()),
         };
@@ -272,6 +278,8 @@ mod tests {
     use std::sync::Arc;
 
     use seekless::rt::{Executor, HostProfile};
+
+    use zerocopy::IntoBytes;
 
     use super::*;
 
@@ -354,6 +362,45 @@ mod tests {
 
             let rings = Backlog::of(&rt, Source::Rings, None);
             assert_eq!(rings.arrived().await, Err(FsError::Refused(UNCOUNTED)));
+        };
+        executor.block_on(test).unwrap();
+    }
+
+    /// Aim: what has arrived is known beside programs that never rest, and not before all that the kernel had begun has come. Method: a
+    /// connection that always has more to read and as much in hand as the kernel sends, in virtual time.
+    #[test]
+    fn what_has_arrived_is_known_beside_restless_programs() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let (ours, mut kernels) = std::io::pipe().unwrap();
+        kernels.write_all(b"w").unwrap();
+        let device: File = Arc::new(OwnedFd::from(ours));
+        let control = tempfile::tempdir().unwrap();
+        std::fs::write(control.path().join("max_background"), "2\n").unwrap();
+        std::fs::write(control.path().join("waiting"), "7\n").unwrap();
+        let backlog = Rc::new(Backlog::of(&rt, Source::Device(device), Some(control.path().to_owned())));
+        let cached = abi::WriteIn { write_flags: abi::WRITE_CACHE, ..abi::WriteIn::default() };
+        let test = async {
+            let mut in_hand: std::collections::VecDeque<InHand> =
+                (0..3).map(|_| backlog.begin(abi::WRITE, cached.as_bytes())).collect();
+            let asked = {
+                let backlog = backlog.clone();
+                rt.spawn(async move { backlog.arrived().await })
+            };
+            let (mut come, begun) = (0, rt.now());
+            while !asked.is_finished() && come < 1000 {
+                rt.sleep(Nanos::from_millis(5)).await;
+                // A program's own says nothing of the kernel's queue.
+                let read = backlog.begin(abi::READ, &[]);
+                backlog.end(&read);
+                if rt.now() - begun > Nanos::from_secs(1) {
+                    in_hand.push_back(backlog.begin(abi::WRITE, cached.as_bytes()));
+                    backlog.end(&in_hand.pop_front().unwrap());
+                    come += 1;
+                }
+            }
+            assert!((14..25).contains(&come), "{come} have come, in two rounds of 7");
+            assert!(asked.await.is_ok());
         };
         executor.block_on(test).unwrap();
     }
