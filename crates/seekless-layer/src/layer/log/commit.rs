@@ -233,6 +233,7 @@ impl ChunkedLayer {
     /// Writes the initial commit of a file without records.
     async fn write_initial_commit(&self, file: OpenFile<'_>) -> FsResult<()> {
         debug_assert_eq!(file.borrow().generation, 0, "L1: the initial commit is the first");
+        self.clear_remains(file).await?;
         let mut start = file.borrow().initial_commit().encode().to_vec();
         start.resize(RECORDS_START as usize, 0);
         file.write(0, Data::from_slice(&start)).await?;

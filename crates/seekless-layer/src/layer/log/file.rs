@@ -137,6 +137,8 @@ pub(super) struct File {
     pub(super) marked_generation: Option<u64>,
     /// Whether the layer has changed the lower file since it was opened.
     pub(super) is_touched: bool,
+    /// The lower file has what a power cut left of a first commit.
+    pub(super) has_remains: bool,
     /// The file system below does not count links: the file had a name, and a count of 0.
     pub(super) has_no_link_count: bool,
     /// An error of unknown effect.
@@ -173,6 +175,7 @@ impl File {
             mark: Mark::None,
             marked_generation: None,
             is_touched: false,
+            has_remains: false,
             has_no_link_count: false,
             stopped: None,
         }

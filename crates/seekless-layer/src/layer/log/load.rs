@@ -391,7 +391,9 @@ impl ChunkedLayer {
             }
             (Content::Empty, _) => {
                 let has_no_link_count = file.has_no_link_count;
-                *file = File { mark, has_no_link_count, ..File::empty(self.options.chunk_shift, file_id) };
+                let has_remains = lower_size > 0;
+                let empty = File::empty(self.options.chunk_shift, file_id);
+                *file = File { mark, has_remains, has_no_link_count, ..empty };
             }
             (Content::Plain(evidence), _) if self.options.plain == Plain::Pass => file.form = Form::Plain(evidence),
             (Content::Plain(_), _) => {

@@ -11,7 +11,7 @@ use super::node::OpenFile;
 use super::space::{Extent, Space};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{FsError, FsResult};
+use crate::fs::{FsError, FsResult, SetAttr};
 use crate::layer::codecs::{Position, ids};
 use crate::layer::work;
 use crate::rt::{Work, cover};
@@ -148,6 +148,7 @@ impl ChunkedLayer {
         if records.is_empty() {
             return Ok(Vec::new());
         }
+        self.clear_remains(file).await?;
         let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut entries = Vec::with_capacity(records.len());
         {
@@ -195,6 +196,20 @@ impl ChunkedLayer {
         file.is_touched = true;
         entries.iter().for_each(|entry| file.add_record(*entry));
         Ok(entries)
+    }
+
+    /// Removes what a power cut left of a first commit, before another one: after a second cut, records of both would look like a plain
+    /// file.
+    pub(super) async fn clear_remains(&self, file: OpenFile<'_>) -> FsResult<()> {
+        if !file.borrow().has_remains {
+            return Ok(());
+        }
+        let handle = file.node.writer.get().map(|writer| writer.handle);
+        file.through(handle).setattr(SetAttr { size: Some(0), ..SetAttr::default() }).await?;
+        file.fsync(true).await?;
+        cover("layer: what was left of a first commit is removed");
+        file.borrow_mut().has_remains = false;
+        Ok(())
     }
 
     /// Makes a written record part of the file.

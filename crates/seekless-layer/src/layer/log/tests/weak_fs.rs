@@ -442,3 +442,68 @@ fn an_fsync_syncs_once() {
         client.fs().close().await.unwrap();
     });
 }
+
+/// Aim: two cuts, each in a first commit of one file, leave the file empty or as it was written last, and never a file that looks like
+/// a plain one. Method: a file is written and the power cut; where it is empty then, it is written again, and the power cut again.
+#[test]
+fn two_cuts_in_first_commits() {
+    const LENGTHS: [u64; 3] = [300, 20_000, 150_000];
+    let (mut firsts, mut seconds) = (0, 0);
+    let replay = replay("weak_fs::two_cuts_in_first_commits");
+    for seed in replay.seeds(0..9) {
+        let options = if seed % 2 == 0 { tiny(Arc::new(Zstd::default())) } else { uuencode() };
+        simulate(seed, async |rt| {
+            let mut rng = Rng::new(seed);
+            let mut content = |number: u64| -> Vec<u8> {
+                (0..LENGTHS[(number % 3) as usize]).map(|_| rng.below(256) as u8).collect()
+            };
+            let (first, second) = (content(seed), content(seed / 3));
+            let write = async |lower: Rc<WeakFs>, bytes: &[u8]| {
+                let fs = stack_on(&rt, lower, options.clone()).await.unwrap();
+                Client::new(fs.clone()).write_file(b"/f", bytes).await.unwrap();
+                fs.close().await.unwrap();
+            };
+            let is_empty = async |lower: Rc<MemFs>, may: &[u8], what: &str| -> bool {
+                let fs = stack_on(&rt, lower, options.clone()).await.unwrap();
+                let read = Client::new(fs.clone()).read_file(b"/f").await;
+                let read = read.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(read.is_empty() || read == may, "{what}: {} bytes", read.len());
+                read.is_empty()
+            };
+            let some = |from: usize, to: usize| (from..to).step_by(((to - from) / 12).max(1));
+            let lower = weak_fs(&rt);
+            write(lower.clone(), &first).await;
+            for position in some(1, lower.position()) {
+                for state in 0..6 {
+                    firsts += 1;
+                    let what = format!("seed {seed}, cut at {position}, state {state}");
+                    let left = lower.cut(position, state).await.unwrap();
+                    let bytes = Client::new(left.clone()).read_file(b"/f").await.unwrap_or_default();
+                    if bytes.is_empty() || !is_empty(left, &first, &what).await {
+                        continue; // Nothing is left of it, or all.
+                    }
+                    let again = weak_fs(&rt);
+                    let client = Client::new(again.clone());
+                    client.write_file(b"/f", &bytes).await.unwrap();
+                    client.sync().await.unwrap();
+                    let from = again.position();
+                    rt.sleep(Nanos::from_secs(1)).await; // A file has a number of its own.
+                    write(again.clone(), &second).await;
+                    for position in some(from, again.position()) {
+                        for state in 0..4 {
+                            seconds += 1;
+                            let what = format!("{what}, then at {position}, state {state}");
+                            is_empty(again.cut(position, state).await.unwrap(), &second, &what).await;
+                        }
+                    }
+                }
+            }
+        });
+    }
+    println!("{firsts} states after one cut, {seconds} after two");
+    if replay.runs_everything() {
+        assert!(firsts > 300 && seconds > 1_000, "{firsts}, {seconds}");
+        const POINTS: &[&str] = &["layer: what was left of a first commit is removed"];
+        must_have_covered("layer::log::tests::weak_fs::two_cuts_in_first_commits", POINTS);
+    }
+}
