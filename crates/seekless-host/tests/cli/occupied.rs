@@ -48,15 +48,17 @@ fn no_stack_destroys_another() {
 /// at the end, and would mend the front one with it.
 #[test]
 fn what_was_replaced_is_not_found_before_an_odd_end() {
+    // Neither discards nor uses what is behind the last whole chunk.
+    const LINE: &str = "lfs:discard=off / remap:chunk=1MiB,seed=7 / file:a.img";
     let scratch = Scratch::new();
     for word in ["vld", "lfs", "vlfs"] {
         scratch.write("a.img", vec![0; 20_000_000]);
         let line = format!("{word} / file:a.img");
         scratch.good(&["mkfs", "-q", &line]);
-        scratch.good(&["mkfs", "-q", "--force", "ffs / file:a.img"]);
+        scratch.good(&["mkfs", "-q", "--force", LINE]);
         let ended = scratch.run(&["info", &line]);
         assert_ne!(ended.code, 0, "{word}: {}", ended.out);
-        scratch.good(&["fsck", "ffs / file:a.img"]);
+        scratch.good(&["fsck", LINE]);
     }
 }
 

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
-use crate::device::DeviceError;
+use crate::device::{DeviceError, SnapshotError, Snapshots};
 use crate::testing::environment;
 use crate::testing::volumes::full_host::Host;
 
@@ -617,4 +617,78 @@ fn many_pieces_are_discarded_on_a_full_host() {
         try_write(&vld, 0, 100, 4).await.expect("there is room again");
         vld.flush().await.expect("there is room");
     });
+}
+
+/// Aim: on a full host, a revert to a snapshot is done or changes nothing, the snapshot can be removed, and after either all that is
+/// there can be written over and discarded. Method: seeded histories before the host is full, with the room and the order varied.
+#[test]
+fn snapshots_are_reverted_to_and_removed_on_a_full_host() {
+    let (mut reverted, mut refused) = (0, 0);
+    for seed in 0..24 {
+        run(seed, async |rt: Rt| {
+            let mut rng = Rng::new(seed);
+            let name = format!("seed {seed}");
+            let host = Host::new(32 * MIB);
+            let plan = Plan { snapshots: 1, block_bytes: [512, 4096][seed as usize % 2], ..plan() };
+            let unit = u64::from(plan.block_bytes);
+            Vld::create(&rt, host.clone(), &plan, Options::default()).await.expect("made");
+            host.free(rng.between(2500, 4000));
+            let vld = Vld::open(&rt, host.clone(), Options::default()).await.expect("opened");
+            let spread = rng.between(1, 3);
+            let places: Vec<u64> = (0..rng.between(300, 900)).map(|place| place * spread).collect();
+            let write_one = async |place: u64, number: u64| {
+                let data = Data::from_slice(&stamp(place, number, unit as usize));
+                vld.write(Sector(place * unit / SECTOR_BYTES), data, WriteFlags::NONE).await
+            };
+            for &place in &places {
+                write_one(place, 1).await.expect("there is room");
+            }
+            vld.flush().await.expect("there is room");
+            vld.take("s").await.expect("there is room");
+            let mut expected: Vec<u64> = vec![1; places.len()];
+            for (at, &place) in places.iter().enumerate() {
+                if rng.chance(1, 3) {
+                    write_one(place, 2).await.expect("there is room");
+                    expected[at] = 2;
+                }
+            }
+            vld.flush().await.expect("there is room");
+            host.fill();
+            let far = vld.geometry().bytes() / unit / 2;
+            for place in far.. {
+                if write_one(place, 3).await.is_err() {
+                    break;
+                }
+                if rng.chance(1, 20) {
+                    let _ = vld.flush().await;
+                }
+            }
+            vld.flush().await.expect("pieces have room");
+            if seed % 3 != 2 {
+                match vld.revert("s").await {
+                    Ok(()) => {
+                        expected.fill(1);
+                        reverted += 1;
+                    }
+                    Err(SnapshotError::Device(DeviceError::NoSpace { .. })) => refused += 1,
+                    Err(error) => panic!("{name}: {error}"),
+                }
+                vld.flush().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+            vld.check_invariants().unwrap_or_else(|error| panic!("{name}: {error}"));
+            vld.remove("s").await.unwrap_or_else(|error| panic!("{name}, removed: {error}"));
+            for (&place, &number) in places.iter().zip(&expected) {
+                assert_eq!(number_of(&vld, place).await, number, "{name}: block {place}");
+            }
+            for &place in &places {
+                write_one(place, 4).await.unwrap_or_else(|error| panic!("{name}, block {place}: {error}"));
+            }
+            vld.flush().await.unwrap_or_else(|error| panic!("{name}, written over: {error}"));
+            let sectors = vld.geometry().sectors;
+            vld.discard(Sector(0), sectors).await.unwrap_or_else(|error| panic!("{name}, discarded: {error}"));
+            vld.flush().await.unwrap_or_else(|error| panic!("{name}, discarded: {error}"));
+        });
+    }
+    println!("{reverted} reverts, {refused} refused");
+    assert!(reverted + refused == 16, "{reverted} reverts, {refused} refused");
 }

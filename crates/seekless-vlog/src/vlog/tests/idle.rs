@@ -286,3 +286,38 @@ fn an_unreadable_block_costs_one_stretch() {
         vld.check_invariants().expect("all promises hold");
     });
 }
+
+/// Aim: idle work that ends for lack of room looks again when a request has begun and ended during its last step, as that may have
+/// left work. Method: a write of idle work finds no room, slowly, while a block is read; then there is room, and no other request.
+#[test]
+fn idle_work_looks_again_after_a_request_during_its_last_step() {
+    run(1, async |rt: Rt| {
+        let fault = FaultDevice::new(&rt, disk(&rt, "st19101-wa99"), 1);
+        let vld = Vld::create(&rt, fault.clone(), &plan(), Options::default()).await.expect("made");
+        let blocks = vld.geometry().bytes() / 4096 * 6 / 10;
+        for block in (0..blocks).step_by(64) {
+            write(&vld, block, 64.min(blocks - block), 1).await;
+        }
+        let mut rng = Rng::new(1);
+        for number in 2..blocks / 4 {
+            write(&vld, rng.below(blocks), 1, number).await;
+        }
+        let slow = Nanos::from_millis(100);
+        fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(slow..=slow)));
+        fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace));
+        while fault.looked_at(0) == 0 {
+            assert!(rt.now() < Nanos::from_secs(100_000), "idle work writes");
+            rt.sleep(Nanos::from_millis(1)).await;
+        }
+        let emptied = vld.core.counts.tracks_emptied.get();
+        number_of(&vld, 0).await;
+        assert_eq!(fault.failed(), 0, "the read has ended before the step");
+        while fault.failed() == 0 {
+            rt.sleep(Nanos::from_millis(1)).await;
+        }
+        fault.clear();
+        rt.sleep(Nanos::from_secs(60)).await;
+        assert!(vld.core.counts.tracks_emptied.get() > emptied, "{emptied} tracks were emptied before, and none since");
+        vld.check_invariants().expect("all promises hold");
+    });
+}

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::fs::client::Client;
-use crate::fs::{AllocateMode, FileRange, FsError, SetAttr, XATTR_CAPABILITY};
+use crate::fs::{AllocateMode, Attr, EntryName, FileRange, FsError, FsResult, SetAttr, XATTR_CAPABILITY};
+use crate::layer::Layer;
 use crate::layer::codecs::Copy;
 use crate::layer::tests::trouble::Trouble;
 use crate::rng::Rng;
@@ -11,6 +12,59 @@ use crate::testing::{MemFsOptions, WeakFs};
 
 fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
     WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
+}
+
+/// A file system that counts no links, as some do over a network.
+struct Uncounted;
+
+impl Layer for Uncounted {
+    type Node = ();
+
+    const NAME: &'static str = "uncounted";
+
+    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn show(&self, _node: &(), lower: Attr) -> Attr {
+        Attr { links: 0, ..lower }
+    }
+}
+
+/// A file whose links the file system below does not count is not taken for one without a name: what was written before it was closed is
+/// there after a sync. So it is with files that were there before, empty or not, plain or not.
+#[test]
+fn files_whose_links_are_not_counted_keep_what_is_written() {
+    simulate(1, async |rt| {
+        let options =
+            Options { plain: Plain::Pass, write_back_interval: Nanos::from_secs(1000), ..tiny(Arc::new(Copy)) };
+        let model = model(&rt);
+        let below = Client::new(model.clone() as Fs);
+        below.write_file(b"/empty", b"").await.unwrap();
+        below.write_file(b"/plain", &[7; 2_000]).await.unwrap();
+        let lower: Fs = Rc::new(Stacked::new(model.clone(), Uncounted).await.unwrap());
+        let mut rng = Rng::new(1);
+        let content: Vec<u8> = (0..6_000).map(|_| rng.below(256) as u8).collect();
+        for life in 0..2 {
+            let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
+            let client = Client::new(fs.clone());
+            for path in [b"/new".as_slice(), b"/empty", b"/plain"] {
+                if life == 1 {
+                    assert!(client.read_file(path).await.unwrap() == content, "{path:?}");
+                    client.truncate(path, 0).await.unwrap();
+                }
+                client.write_file(path, &content).await.unwrap();
+            }
+            client.sync().await.unwrap();
+            drop((client, fs)); // As when it is killed.
+        }
+        let fs = stack_on(&rt, lower, options).await.unwrap();
+        let client = Client::new(fs.clone());
+        for path in [b"/new".as_slice(), b"/empty", b"/plain"] {
+            assert!(client.read_file(path).await.unwrap() == content, "{path:?}");
+        }
+        fs.close().await.unwrap();
+    });
 }
 
 /// An error after which the content of the medium is unknown.
