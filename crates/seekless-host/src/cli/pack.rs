@@ -18,7 +18,7 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 ///
 /// Files with several names are left as they are, and so are those that would not take less space, and those that another program has open
 /// for writing. A mount of a compressing layer shows them like the others. Files for which there is not enough space are left, too, and so are
-/// damaged ones and those that cannot be read; the exit code is 1 then. It is 1 as well where `encrypt` leaves files with several names: they are
+/// damaged ones, and those that may not be read or replaced (of another owner, or immutable); the exit code is 1 then. It is 1 as well where `encrypt` leaves files with several names: they are
 /// not encrypted, and the mount cannot read them. Copy them into the mount (cp -a keeps their names together).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -38,7 +38,7 @@ pub(super) struct Args {
 /// Turn compressed files back into what they were
 ///
 /// The opposite of `pack`, with the same care. Afterwards the directory needs no mount, unless the exit code is 1: files that were in use, damaged
-/// or without space, and those with several names, are still encoded. Copy those out of a mount (cp -a keeps their names together).
+/// or without space, those that may not be replaced, and those with several names, are still encoded. Copy those out of a mount (cp -a keeps their names together).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless unpack 'zstd / hostdir:/srv/data'
@@ -117,7 +117,7 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
         text += &format!("; {} were skipped for lack of space", progress.files_without_space);
     }
     if progress.files_failed > 0 {
-        text += &format!("; {} are damaged or could not be read", progress.files_failed);
+        text += &format!("; {} are damaged, or may not be read or replaced", progress.files_failed);
     }
     if progress.files_unguarded > 0 {
         text += &format!(

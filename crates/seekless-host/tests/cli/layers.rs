@@ -11,9 +11,9 @@ use crate::as_disk::{Ext4, can_make_ext4};
 use crate::mounts::{daemon, wait_for};
 use crate::{Scratch, can_mount};
 
-const LINE: &str = "zstd / hostdir:data";
+pub(super) const LINE: &str = "zstd / hostdir:data";
 
-fn text(bytes: usize) -> Vec<u8> {
+pub(super) fn text(bytes: usize) -> Vec<u8> {
     b"What is repeated takes hardly any space.\n".iter().copied().cycle().take(bytes).collect()
 }
 
@@ -712,118 +712,6 @@ fn damage_is_found_and_mended() {
     assert!(std::fs::read(scratch.path("mnt/f")).unwrap() == text(100_000));
     assert_eq!(std::fs::read(scratch.path("mnt/g")).unwrap_err().raw_os_error(), Some(117)); // EUCLEAN
     scratch.good(&["umount", "mnt"]);
-}
-
-/// An existing directory is packed, read through a mount, and unpacked again.
-#[test]
-fn packing_and_unpacking() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    scratch.make_directory("data");
-    scratch.make_directory("data/d");
-    scratch.make_directory("mnt");
-    for number in 1..20 {
-        scratch.write(&format!("data/d/{number}"), text(number * 10_000));
-    }
-    let packed = scratch.good(&["pack", LINE]);
-    assert!(packed.starts_with("19 of 19 files packed: "), "{packed}");
-    assert!(scratch.good(&["pack", LINE]).contains("19 already had the right form"));
-    scratch.good(&["mount", LINE, "mnt"]);
-    for number in 1..20 {
-        assert!(std::fs::read(scratch.path(&format!("mnt/d/{number}"))).unwrap() == text(number * 10_000));
-    }
-    scratch.good(&["umount", "mnt"]);
-    assert!(scratch.good(&["fsck", LINE]).contains("clean"));
-    assert!(scratch.good(&["unpack", LINE]).starts_with("19 of 19 files unpacked: "));
-    for number in 1..20 {
-        assert!(std::fs::read(scratch.path(&format!("data/d/{number}"))).unwrap() == text(number * 10_000));
-    }
-    let ended = scratch.run(&["pack", "lfs / file:a.img"]);
-    assert_eq!(ended.code, 2, "{}", ended.err);
-}
-
-/// What programs write into files that they had open before a conversion is there afterwards: a log, and a disk.
-#[test]
-fn files_in_use_are_left_by_pack_and_unpack() {
-    use std::io::Write;
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    scratch.make_directory("data");
-    scratch.make_directory("mnt");
-    for name in ["log", "other"] {
-        scratch.write(&format!("data/{name}"), text(200_000));
-    }
-    let image = scratch.path("data/image");
-    scratch.write("data/image", text(1 << 20));
-    let device = LoopDevice::attach(&image, 512);
-    let mut log = std::fs::OpenOptions::new().append(true).open(scratch.path("data/log")).unwrap();
-    let said = scratch.good(&["pack", LINE]);
-    assert!(said.contains("left unchanged: /log: it is open for writing"), "{said}");
-    let in_use = 1 + u64::from(device.is_some());
-    assert!(said.contains(&format!("{} of 3 files packed", 3 - in_use)), "{said}");
-    assert!(said.contains(&format!("{in_use} are in use and were skipped")), "{said}");
-    let said: serde_json::Value = serde_json::from_str(&scratch.good(&["pack", LINE, "--json"])).unwrap();
-    assert_eq!((&said["files_in_use"], &said["files_unguarded"]), (&in_use.into(), &0.into()), "{said}");
-    log.write_all(b"acknowledged\n").unwrap();
-    log.sync_all().unwrap();
-    let content = std::fs::read(scratch.path("data/log")).unwrap();
-    assert!(content == [&text(200_000)[..], b"acknowledged\n"].concat(), "what was synced is there");
-    drop(log);
-    if let Some(device) = device {
-        std::fs::OpenOptions::new().write(true).open(device.path()).unwrap().write_all(b"to the disk").unwrap();
-        drop(device);
-        assert!(std::fs::read(&image).unwrap().starts_with(b"to the disk"));
-    }
-    // A file of the layer that is open is left by `unpack`, and the directory still belongs to the layer.
-    scratch.good(&["pack", LINE]);
-    let open = std::fs::OpenOptions::new().write(true).open(scratch.path("data/other")).unwrap();
-    let unpacked = scratch.run(&["unpack", LINE]);
-    let said = unpacked.out;
-    assert!(said.contains("left unchanged: /other: ") && said.contains("1 are in use and were skipped"), "{said}");
-    assert_eq!(unpacked.code, 1, "it is still encoded");
-    drop(open);
-    scratch.good(&["mount", LINE, "mnt"]);
-    assert!(std::fs::read(scratch.path("mnt/other")).unwrap() == text(200_000));
-    scratch.good(&["umount", "mnt"]);
-}
-
-/// Aim: what stays encoded, or is not encrypted, is no success. Method: a file with two names, packed and unpacked, with and without
-/// a key; the mount shows what it can.
-#[test]
-fn names_that_stay_behind_are_said() {
-    let scratch = Scratch::new();
-    for directory in ["data", "secret"] {
-        scratch.make_directory(directory);
-        scratch.write(&format!("{directory}/a"), text(200_000));
-        std::fs::hard_link(scratch.path(&format!("{directory}/a")), scratch.path(&format!("{directory}/b"))).unwrap();
-    }
-    scratch.good(&["key", "k"]);
-    let packed = scratch.run(&["pack", "zstd / hostdir:data"]);
-    assert!(packed.code == 0 && packed.out.contains("it has 2 names"), "{} {}", packed.out, packed.err);
-    let packed = scratch.run(&["pack", "encrypt:k / hostdir:secret"]);
-    assert!(packed.code == 1 && packed.out.contains("2 have several names and are not encrypted"), "{}", packed.out);
-    if !can_mount() {
-        return;
-    }
-    scratch.make_directory("links");
-    scratch.make_directory("mnt");
-    scratch.good(&["mount", "zstd / hostdir:links", "mnt"]);
-    scratch.write("mnt/a", text(200_000));
-    std::fs::hard_link(scratch.path("mnt/a"), scratch.path("mnt/b")).unwrap();
-    scratch.good(&["umount", "mnt"]);
-    let unpacked = scratch.run(&["unpack", "zstd / hostdir:links"]);
-    assert!(
-        unpacked.code == 1 && unpacked.out.contains("2 have several names and are still encoded"),
-        "{}",
-        unpacked.out
-    );
-    let unpacked = scratch.run(&["unpack", "zstd / hostdir:links", "--json"]);
-    let said: serde_json::Value = serde_json::from_str(&unpacked.out).unwrap();
-    assert_eq!((unpacked.code, &said["files_with_names"]), (1, &2.into()), "{said}");
 }
 
 /// Encrypted data cannot be read without the key, and normally with it; a passphrase protects the key.

@@ -21,6 +21,7 @@ mod mounts;
 mod occupied;
 mod output;
 mod outputs;
+mod packing;
 mod passthrough;
 mod python;
 mod same_folder;

@@ -315,6 +315,12 @@ pub(super) fn is_of_one_file(error: &FsError) -> bool {
     error.is_of_one_place() || matches!(error, FsError::Host(EIO))
 }
 
+/// This user may not do it, which says nothing about other files and directories.
+pub(super) fn is_forbidden(error: &FsError) -> bool {
+    const EACCES: i32 = 13;
+    matches!(error, FsError::NotPermitted | FsError::Host(EACCES))
+}
+
 pub(super) fn damaged(what: &'static str, ino: Ino, entry: Entry, problem: String) -> FsError {
     FsError::corrupt(what, format_args!("byte {} of the lower file of inode {ino}", entry.offset), problem)
 }

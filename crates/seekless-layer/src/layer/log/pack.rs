@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::load::{Content, is_of_one_file, look};
+use super::load::{Content, is_forbidden, is_of_one_file, look};
 use super::swap::{CHANGED, FoundFile, Names, NotReplaced, REMOVED, check_writers, is_removed};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::{crc32c_append, is_zero};
@@ -45,7 +45,7 @@ pub struct Progress {
     /// Storage of the converted files before and after.
     pub bytes_before: u64,
     pub bytes_after: u64,
-    /// Files that were left as they are, with the reason.
+    /// Files that were left as they are, with the reason; and directories all of whose files were, in place of these.
     pub left: Vec<(Vec<u8>, String)>,
     /// Those of them that have several names, and are encoded still, or not encrypted.
     pub files_with_names: u64,
@@ -53,7 +53,7 @@ pub struct Progress {
     pub files_in_use: u64,
     /// Those of them for which there was no space: converting others may have made some.
     pub files_without_space: u64,
-    /// Those of them that are damaged or could not be read.
+    /// Those of them that are damaged, or that this user may not read or replace; and directories that could not be read.
     pub files_failed: u64,
     /// Converted files for which it could not be determined whether others had them open for writing.
     pub files_unguarded: u64,
@@ -198,18 +198,47 @@ fn add_to_checksum(crc: u32, offset: u64, piece: &[u8]) -> u32 {
     })
 }
 
-/// A file could not be converted because of `error`. Where that is about this file alone, the others are converted.
-fn failed(progress: &mut Progress, path: &[u8], error: FsError) -> FsResult<bool> {
+/// A file or directory could not be converted because of `error`. Where that is about this one alone, the others are converted.
+fn failed(progress: &mut Progress, path: &[u8], error: FsError) -> FsResult<()> {
     if is_removed(&error) {
         progress.left.push((path.to_vec(), REMOVED.to_string()));
-        return Ok(false);
+        return Ok(());
     }
-    if !is_of_one_file(&error) {
+    if !is_of_one_file(&error) && !is_forbidden(&error) {
         return Err(error);
     }
     progress.files_failed += 1;
     progress.left.push((path.to_vec(), error.to_string()));
-    Ok(false)
+    Ok(())
+}
+
+/// A directory, and what was found out about it when its files were converted.
+struct OpenDirectory {
+    /// Empty for the root.
+    path: Vec<u8>,
+    /// Names in it were given to other files.
+    has_changed: bool,
+    /// Its files cannot be replaced. It is listed, and they are not.
+    is_refused: bool,
+}
+
+impl OpenDirectory {
+    /// The path as it is listed.
+    fn shown(&self) -> Vec<u8> {
+        if self.path.is_empty() { b"/".to_vec() } else { self.path.clone() }
+    }
+
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        [&self.path[..], b"/", name].concat()
+    }
+
+    /// None of its files can be replaced, for this reason.
+    fn refuse(&mut self, progress: &mut Progress, why: String) {
+        if !self.is_refused {
+            self.is_refused = true;
+            progress.left.push((self.shown(), format!("its files cannot be replaced: {why}")));
+        }
+    }
 }
 
 /// `None` when others have removed what it was about.
@@ -223,39 +252,60 @@ fn unless_removed<T>(answer: FsResult<T>) -> FsResult<Option<T>> {
 impl PackJob {
     async fn tree(&self, progress: &mut Progress, tell: &dyn Fn(&Progress, &[u8])) -> FsResult<()> {
         let mut open = vec![Vec::new()];
-        while let Some(directory) = open.pop() {
-            let mut has_changed = false;
-            let entries = match self.lower.read_dir(&directory).await {
-                // Others have removed it, or made a file of its name.
-                Err(FsError::NotFound | FsError::Stale | FsError::NotDirectory) if !directory.is_empty() => {
-                    progress.left.push((directory, REMOVED.to_string()));
+        while let Some(path) = open.pop() {
+            let mut directory = OpenDirectory { path, has_changed: false, is_refused: false };
+            let mut entries = match self.lower.read_dir(&directory.path).await {
+                Ok(entries) => entries,
+                // Others have made a file of its name.
+                Err(FsError::NotDirectory) if !directory.path.is_empty() => {
+                    progress.left.push((directory.path, REMOVED.to_string()));
                     continue;
                 }
-                entries => entries?,
-            };
-            let mut removed = Vec::new();
-            for entry in entries.iter().filter(|entry| converted_ino(entry).is_some()) {
-                if self.is_unfinished(&directory, entry, &entries).await? {
-                    unless_removed(self.lower.unlink(&[&directory[..], b"/", &entry.name].concat()).await)?;
-                    removed.push(entry.name.clone());
+                Err(error) => {
+                    failed(progress, &directory.shown(), error)?;
+                    continue;
                 }
-            }
-            for entry in entries.into_iter().filter(|entry| !removed.contains(&entry.name)) {
-                let path = [&directory[..], b"/", &entry.name].concat();
+            };
+            self.remove_unfinished(&mut directory, &mut entries, progress).await?;
+            for entry in entries {
                 match entry.kind {
-                    FileKind::Directory => open.push(path),
+                    FileKind::Directory => open.push(directory.path_of(&entry.name)),
                     FileKind::Regular => {
-                        tell(progress, &path);
-                        has_changed |= self.file(&directory, &path, &entry.name, progress).await?;
+                        tell(progress, &directory.path_of(&entry.name));
+                        self.file(&mut directory, &entry.name, progress).await?;
                     }
                     _ => {}
                 }
             }
-            if has_changed {
-                unless_removed(self.lower.fsync_dir(&directory).await)?;
+            if directory.has_changed {
+                unless_removed(self.lower.fsync_dir(&directory.path).await)?;
             }
         }
         tell(progress, b"");
+        Ok(())
+    }
+
+    /// Removes what interrupted conversions have left in `directory`, also from `entries`.
+    async fn remove_unfinished(
+        &self,
+        directory: &mut OpenDirectory,
+        entries: &mut Vec<ListedEntry>,
+        progress: &mut Progress,
+    ) -> FsResult<()> {
+        let mut removed = Vec::new();
+        for entry in entries.iter().filter(|entry| converted_ino(entry).is_some()) {
+            let is_removed = match self.is_unfinished(&directory.path, entry, entries).await {
+                Ok(true) => self.lower.unlink(&directory.path_of(&entry.name)).await.map(|()| true),
+                other => other,
+            };
+            match unless_removed(is_removed) {
+                Ok(Some(false)) => {}
+                Ok(Some(true) | None) => removed.push(entry.name.clone()),
+                Err(error) if is_forbidden(&error) => directory.refuse(progress, error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+        entries.retain(|entry| !removed.contains(&entry.name));
         Ok(())
     }
 
@@ -281,11 +331,18 @@ impl PackJob {
         Ok(false)
     }
 
-    /// Converts one file. Returns whether it did.
-    async fn file(&self, directory: &[u8], path: &[u8], name: &[u8], progress: &mut Progress) -> FsResult<bool> {
+    /// Converts one file, or notes why not.
+    async fn file(&self, directory: &mut OpenDirectory, name: &[u8], progress: &mut Progress) -> FsResult<()> {
         progress.files_seen += 1;
+        let path = &directory.path_of(name)[..];
         let ino = match self.lower.resolve(path).await {
             Ok(ino) => ino,
+            // The file has no part in this.
+            Err(error) if is_forbidden(&error) => {
+                progress.files_failed += 1;
+                directory.refuse(progress, error.to_string());
+                return Ok(());
+            }
             Err(error) => return failed(progress, path, error),
         };
         let before = self.lower.fs().getattr(ino, None).await;
@@ -315,53 +372,59 @@ impl PackJob {
         };
         if !wanted {
             progress.files_done_before += 1;
-            return Ok(false);
+            return Ok(());
         }
         if before.links > 1 {
             // A compressing layer shows them as they are.
             progress.files_with_names += u64::from(!self.wants_gain);
             progress.left.push((path.to_vec(), format!("it has {} names", before.links)));
-            return Ok(false);
+            return Ok(());
         }
         if self.wants_gain && before.sectors <= SECTORS_MIN {
             progress.left.push((path.to_vec(), NO_GAIN.to_string()));
-            return Ok(false);
+            return Ok(());
         }
-        let parent = match self.top.resolve(directory).await {
+        if directory.is_refused {
+            progress.files_failed += 1;
+            return Ok(());
+        }
+        let parent = match self.top.resolve(&directory.path).await {
             Ok(parent) => parent,
             Err(error) => return failed(progress, path, error),
         };
         let converted = self.replace(parent, path, name, &before).await;
         self.top.forget(parent).await;
-        match converted {
+        let reason = match converted {
             Ok((after, writers)) => {
+                directory.has_changed = true;
                 progress.files_converted += 1;
                 progress.files_unguarded += u64::from(writers == Writers::Unknown);
                 progress.bytes_before += before.sectors * 512;
                 progress.bytes_after += after.sectors * 512;
-                Ok(true)
+                return Ok(());
             }
-            Err(NotReplaced::Left(reason)) => {
-                progress.left.push((path.to_vec(), reason.to_string()));
-                Ok(false)
-            }
+            Err(NotReplaced::Left(reason)) => reason.to_string(),
             Err(NotReplaced::InUse) => {
                 progress.files_in_use += 1;
-                progress.left.push((path.to_vec(), IN_USE.to_string()));
-                Ok(false)
+                IN_USE.to_string()
             }
             Err(NotReplaced::NoSpace) => {
                 progress.files_without_space += 1;
-                progress.left.push((path.to_vec(), NO_SPACE.to_string()));
-                Ok(false)
+                NO_SPACE.to_string()
             }
             Err(NotReplaced::Kept(reason)) => {
                 progress.files_failed += 1;
-                progress.left.push((path.to_vec(), reason));
-                Ok(false)
+                reason
             }
-            Err(NotReplaced::Failed(error)) => failed(progress, path, error),
-        }
+            Err(NotReplaced::Directory(why)) => {
+                progress.files_failed += 1;
+                directory.refuse(progress, why);
+                return Ok(());
+            }
+            Err(NotReplaced::Failed(error)) => return failed(progress, path, error),
+        };
+        progress.left.push((path.to_vec(), reason));
+        Ok(())
     }
 
     /// Creates the new file and puts it in place of the old one. Returns its attributes, and whether the old one was free of writers.
@@ -408,6 +471,8 @@ impl PackJob {
         let new = NewNode { permissions: 0o600, umask: 0, uid: source.attr.uid, gid: source.attr.gid };
         let (entry, opened) = match target.create(parent, unfinished, new, OpenFlags::READ_WRITE).await {
             Err(FsError::Exists) => return Err(NotReplaced::Left("another file has the name of its unfinished copy")),
+            // The file has no part in this.
+            Err(error) if is_forbidden(&error) => return Err(NotReplaced::Directory(error.to_string())),
             other => other?,
         };
         let to = Side { fs: target, ino: entry.attr.ino, handle: opened.handle };

@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 
+use super::load::is_forbidden;
 use super::mark;
 use crate::fs::{Attr, EntryName, Fs, FsError, FsResult, Handle, OpenFlags, OpenProtocol, RenameMode, Writers};
 use crate::units::Ino;
@@ -23,6 +24,8 @@ pub(super) enum NotReplaced {
     /// There is not enough space to write it again.
     NoSpace,
     Failed(FsError),
+    /// Its directory takes no new file, or keeps one, as the text says: so it would for the others in it.
+    Directory(String),
     /// There are two versions of it now, as the text says.
     Kept(String),
 }
@@ -249,8 +252,12 @@ impl<'a> Names<'a> {
     pub(super) async fn remove(&self, new: Ino, why: NotReplaced) -> NotReplaced {
         if let Ok(entry) = self.lower.lookup(self.parent, self.unfinished).await {
             self.lower.forget(entry.attr.ino, 1).await;
-            if entry.attr.ino == new {
-                let _ = self.lower.unlink(self.parent, self.unfinished).await;
+            if entry.attr.ino == new
+                && let Err(error) = self.lower.unlink(self.parent, self.unfinished).await
+                && is_forbidden(&error)
+            {
+                let left = String::from_utf8_lossy(self.unfinished);
+                return NotReplaced::Directory(format!("{error}; {left} cannot be removed from it"));
             }
         }
         why

@@ -23,6 +23,10 @@ pub(in crate::layer) struct Trouble {
     pub open_node: RefCell<Option<FsError>>,
     /// Renames that must not replace anything.
     pub no_replace: Cell<bool>,
+    /// A file of this name keeps it, as an immutable one does.
+    pub fixed: Cell<&'static [u8]>,
+    /// This directory takes new files, and keeps all, as one to which names are only added.
+    pub keeps_names: Cell<Option<Ino>>,
     /// Renames and removals take this long after they have happened.
     pub slow_names: RefCell<Option<(Rt, Nanos)>>,
     /// Writing removes set-user-id and set-group-id, as on a host for a daemon that is not root.
@@ -41,6 +45,10 @@ impl Trouble {
         if let Some((rt, nanos)) = slow {
             rt.sleep(nanos).await;
         }
+    }
+
+    fn keeps(&self, place: EntryName<'_>) -> bool {
+        self.keeps_names.get() == Some(place.parent)
     }
 
     pub(in crate::layer) fn longest_write_to(&self, ino: Ino) -> usize {
@@ -95,6 +103,9 @@ impl Layer for Trouble {
         mode: RenameMode,
     ) -> FsResult<()> {
         let renamed = match mode {
+            _ if [from, to].iter().any(|place| place.name == self.fixed.get() || self.keeps(*place)) => {
+                Err(FsError::NotPermitted)
+            }
             RenameMode::NoReplace if self.no_replace.get() => Err(FsError::Loop),
             _ => lower.rename(from, to, mode).await,
         };
@@ -103,7 +114,10 @@ impl Layer for Trouble {
     }
 
     async fn unlink(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
-        let removed = lower.unlink(place.parent, place.name).await;
+        let removed = match self.keeps(place) {
+            true => Err(FsError::NotPermitted),
+            false => lower.unlink(place.parent, place.name).await,
+        };
         self.pause().await;
         removed
     }

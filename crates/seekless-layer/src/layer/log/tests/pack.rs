@@ -7,6 +7,7 @@ use crate::fs::client::Client;
 use crate::fs::{OpenFlags, OpenProtocol, SetAttr, SetTime, XATTR_CAPABILITY};
 use crate::layer::codecs::{Key, Sealed};
 use crate::layer::log::pack::{Direction, Progress, convert};
+use crate::layer::tests::trouble::Trouble;
 use crate::testing::{MemFsOptions, Tree};
 use crate::units::WallTime;
 
@@ -204,6 +205,56 @@ fn a_file_without_space_is_left() {
         let fs = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
         assert_eq!(fs.read_file(b"/large").await.unwrap(), text(2 << 20));
         assert_eq!(fs.read_file(b"/small").await.unwrap(), text(40_000));
+    });
+}
+
+/// One file that may not be replaced keeps no other from being converted. It is named, and keeps its form.
+#[test]
+fn a_file_that_may_not_be_replaced_is_left() {
+    simulate(1, async |rt| {
+        let lower = Trouble::over(model(&rt)).await;
+        let client = Client::new(lower.clone() as Fs);
+        for path in [b"/a", b"/b", b"/c"] {
+            client.write_file(path, &text(200_000)).await.unwrap();
+        }
+        lower.layer().fixed.set(b"b");
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_failed), (2, 1), "{done:?}");
+        assert_eq!(done.left, [(b"/b".to_vec(), "operation not permitted".to_string())]);
+        assert!(client.read_file(b"/b").await.unwrap() == text(200_000));
+        assert_eq!(client.read_dir(b"/").await.unwrap().len(), 3, "nothing unfinished is left");
+        lower.layer().fixed.set(b"c");
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_failed, done.left.len()), (1, 1, 1), "{done:?}");
+        let fs = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        assert!(fs.read_file(b"/c").await.unwrap() == text(200_000), "the directory is still the layer's");
+    });
+}
+
+/// A directory that keeps all files gets one that nothing can remove, and not one for each file in it. It is listed in their place.
+#[test]
+fn a_directory_that_keeps_its_files_is_left() {
+    simulate(1, async |rt| {
+        let lower = Trouble::over(model(&rt)).await;
+        let client = Client::new(lower.clone() as Fs);
+        client.mkdir(b"/d").await.unwrap();
+        for path in [&b"/d/a"[..], b"/d/b", b"/d/c", b"/other"] {
+            client.write_file(path, &text(200_000)).await.unwrap();
+        }
+        client.write_file(b"/d/empty", b"").await.unwrap();
+        lower.layer().keeps_names.set(Some(client.stat(b"/d").await.unwrap().ino));
+        // The one left over has the form of the layer.
+        for (converted, failed) in [(1, 3), (0, 3), (0, 3)] {
+            let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.files_failed), (converted, failed), "{done:?}");
+            assert!(done.left.len() == 1 && done.left[0].0 == b"/d", "{done:?}");
+            assert!(done.left[0].1.contains("operation not permitted"), "{done:?}");
+            assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 5);
+        }
+        lower.layer().keeps_names.set(None);
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.left.len()), (3, 0), "{done:?}");
+        assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 4, "what was left over is gone");
     });
 }
 
