@@ -181,3 +181,30 @@ fn what_belongs_to_others_is_left() {
         assert!(std::fs::read(scratch.path(name)).unwrap() == text(200_000), "{name}");
     }
 }
+
+/// A directory of the published scheme is released once nothing in it is encoded, and `unpack` says what to do until then.
+#[test]
+fn a_directory_of_the_published_scheme_is_released() {
+    const CLASSIC: &str = "gzip:index=classic / hostdir:data";
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    scratch.write("data/a", "a\n");
+    scratch.good(&["mount", CLASSIC, "mnt"]);
+    scratch.write("mnt/f", text(100_000));
+    scratch.write("mnt/empty", "");
+    scratch.good(&["umount", "mnt"]);
+    let refused = scratch.run(&["unpack", CLASSIC]);
+    assert!(refused.code == 1 && refused.err.contains("1 of the 3 files here are encoded"), "{}", refused.err);
+    assert!(scratch.run(&["pack", CLASSIC]).err.contains("copy them into a mount"));
+    scratch.good(&["mount", CLASSIC, "mnt"]);
+    std::fs::remove_file(scratch.path("mnt/f")).unwrap();
+    scratch.good(&["umount", "mnt"]);
+    let released = scratch.good(&["unpack", CLASSIC]);
+    assert!(released.contains("2 already had the right form"), "{released}");
+    scratch.good(&["pack", LINE]);
+    assert_eq!(std::fs::read(scratch.path("data/a")).unwrap(), b"a\n");
+}

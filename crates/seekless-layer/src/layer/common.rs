@@ -24,6 +24,8 @@ pub struct Report {
     pub files: u64,
     /// Files that the layer has not written.
     pub plain_files: u64,
+    /// Files that the layer has encoded, or that have an index. An empty file need not be one.
+    pub encoded_files: u64,
     /// Records or units.
     pub records: u64,
     /// Sizes of files as seen above, and as stored below.

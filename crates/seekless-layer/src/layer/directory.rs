@@ -211,18 +211,18 @@ impl Claim<'_> {
     }
 }
 
-/// Removes the attribute of a directory that no longer has files of any layer.
+/// Removes the attribute of a directory that no longer has files of any layer. Returns false, and does nothing, when it has some, or may have.
 ///
 /// # Errors
 /// Those of the file system below.
-pub(super) async fn let_go(lower: &Fs, claim: Claim<'_>) -> FsResult<()> {
+pub(super) async fn let_go(lower: &Fs, claim: Claim<'_>) -> FsResult<bool> {
     let files = claim.ask(lower, usize::MAX).await?;
     if files.any() || !files.is_all {
-        return Ok(());
+        return Ok(false);
     }
     match lower.removexattr(Ino::ROOT, NAME).await {
-        Ok(()) => lower.fsyncdir(Ino::ROOT, None).await,
-        Err(FsError::NoAttribute | FsError::Unsupported) => Ok(()),
+        Ok(()) => lower.fsyncdir(Ino::ROOT, None).await.map(|()| true),
+        Err(FsError::NoAttribute | FsError::Unsupported) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -9,6 +9,7 @@ use super::spec::{Constructor, LayerSpec, LeafOpener, Param, WordSpec};
 use super::value::{ParamKind, Value};
 use crate::fs::Fs;
 use crate::layer::codecs::{Codec, Copy, Deflate, Key, Lz4, Sealed, Uuencode, Zstd};
+use crate::layer::log::pack::{Direction, Progress};
 use crate::layer::log::{self, Options, format};
 use crate::layer::{self, Plain, classic, wrap};
 use crate::rt::Rt;
@@ -49,14 +50,46 @@ const ENCODING: LayerSpec = LayerSpec {
         Box::pin(async move {
             match scheme(word, leaves).await? {
                 Scheme::Log(options) => Ok(log::pack::convert(rt, lower, options, direction, tell).await?),
-                Scheme::Classic(_) => {
-                    let problem = "only `index=log` can encode existing files".to_string();
-                    Err(BuildError::Option { key: "index", problem })
-                }
+                Scheme::Classic(options) => let_go_of_classic(rt, lower, options, direction).await,
             }
         })
     }),
 };
+
+/// The scheme for comparison converts no files. A directory without encoded ones can be had back from it.
+async fn let_go_of_classic(
+    rt: &Rt,
+    lower: Fs,
+    options: classic::Options,
+    direction: Direction,
+) -> Result<Progress, BuildError> {
+    let refused = |problem: String| Err(BuildError::Option { key: "index", problem });
+    if direction == Direction::Pack {
+        return refused(
+            "only `index=log` can encode existing files: copy them into a mount with this line".to_string(),
+        );
+    }
+    let (found, is_free) = classic::check::let_go(rt, lower, options).await?;
+    if is_free {
+        return Ok(Progress { files_seen: found.files, files_done_before: found.files, ..Progress::default() });
+    }
+    refused(match (found.encoded_files, found.findings.first()) {
+        (0, Some(damaged)) => format!(
+            "{}: {}; `seekless fsck` with this line lists all such files and repairs what it can; then run this again",
+            String::from_utf8_lossy(&damaged.path),
+            damaged.problem
+        ),
+        (0, None) => "some of its files cannot be read, or look like those of `index=log`: without `index=classic` a mount would \
+                      decode them, so move them to another directory, and run this again"
+            .to_string(),
+        (encoded, _) => format!(
+            "only files of `index=log` are decoded in place, and {encoded} of the {} files here are encoded: mount this line, copy \
+             the files to another directory (cp -a), and remove them from the mount; then run this again. The form of the files \
+             is described in crates/seekless-layer/src/layer/classic/FORMAT.md",
+            found.files
+        ),
+    })
+}
 
 const CHUNK: Param = Param::new(
     "chunk",

@@ -11,7 +11,7 @@ use super::{Classic, Options};
 use crate::device::Data;
 use crate::fs::client::Client;
 use crate::fs::{Attr, EntryName, FileKind, Fs, FsError, FsResult, NewNode, NodeKind, SetAttr, WriteMode};
-use crate::layer::{Finding, Report};
+use crate::layer::{Finding, Report, directory};
 use crate::rt::Rt;
 use crate::units::Ino;
 
@@ -52,6 +52,19 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
         client.forget(parent).await;
     }
     Ok(report)
+}
+
+/// Removes the attribute of a directory without encoded files, so that another layer can use it. `lower` is used by no other task until this
+/// returns. Returns what was found, and whether the directory is free now.
+///
+/// # Errors
+/// Those of [`check`].
+pub async fn let_go(rt: &Rt, lower: Fs, options: Options) -> FsResult<(Report, bool)> {
+    let classic = Classic::new(rt, &lower, options.clone());
+    let report = check(rt, lower.clone(), options, false).await?;
+    let is_free =
+        report.encoded_files == 0 && report.findings.is_empty() && directory::let_go(&lower, classic.claim()).await?;
+    Ok((report, is_free))
 }
 
 /// Whether there is a file with the name of the index, where no index was found.
@@ -107,7 +120,10 @@ impl Classic {
             }
             None => None,
         };
-        match (content?, said) {
+        let content = content?;
+        let is_plain = matches!(content, Content::Plain) || attr.size == 0;
+        report.encoded_files += u64::from(!is_plain || said.is_some());
+        match (content, said) {
             (Content::Plain, None) => {
                 report.plain_files += 1;
                 report.bytes_above += attr.size;

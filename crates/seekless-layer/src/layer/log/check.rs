@@ -93,6 +93,7 @@ impl ChunkedLayer {
             }
             Content::Log(commit) => commit,
         };
+        report.encoded_files += 1;
         report.bytes_above += commit.size;
         let damage = self.check_records(lower, &attr, &commit, report).await?;
         let mut problems: Problems = damage.index.into_iter().map(|problem| (problem, false)).collect();

@@ -436,3 +436,38 @@ fn a_lost_index_whose_name_is_taken() {
         }
     });
 }
+
+/// A directory is another layer's once no file in it is encoded any more, and not before.
+#[test]
+fn a_directory_is_let_go_when_no_file_is_encoded() {
+    use crate::layer::log;
+    simulate(1, async |rt| {
+        let lower: Fs = model(&rt);
+        let below = Client::new(lower.clone());
+        below.write_file(b"/plain", b"a\n").await.unwrap();
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        let above = Client::new(fs.clone());
+        above.write_file(b"/empty", b"").await.unwrap();
+        above.mkdir(b"/d").await.unwrap();
+        above.write_file(b"/d/short", b"x").await.unwrap();
+        above.write_file(b"/d/long", &text(20_000)).await.unwrap();
+        fs.close().await.unwrap();
+        let use_log = async || log::stack_on(&rt, lower.clone(), log::Options::new(gzip().codec)).await;
+        let let_go = async || {
+            let (report, is_free) = check::let_go(&rt, lower.clone(), gzip()).await.unwrap();
+            (report.files, report.encoded_files, report.findings.len(), is_free)
+        };
+        assert_eq!(let_go().await, (4, 2, 0, false));
+        assert!(matches!(use_log().await, Err(FsError::Invalid(_))), "its files would be lost");
+        below.unlink(b"/d/long").await.unwrap();
+        assert_eq!(let_go().await, (3, 1, 1, false), "an index is left");
+        check::check(&rt, lower.clone(), gzip(), true).await.unwrap();
+        assert_eq!(let_go().await, (3, 1, 0, false));
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        Client::new(fs.clone()).unlink(b"/d/short").await.unwrap();
+        fs.close().await.unwrap();
+        assert_eq!(let_go().await, (2, 0, 0, true));
+        use_log().await.unwrap().close().await.unwrap();
+        assert_eq!(below.read_file(b"/plain").await.unwrap(), b"a\n");
+    });
+}
