@@ -13,6 +13,7 @@
 
 use std::ops::Range;
 
+use super::format::DirectoryMark;
 use super::load::{Content, is_forbidden, is_of_one_file, look};
 use super::swap::{CHANGED, FoundFile, Names, NotReplaced, REMOVED, check_writers, is_removed};
 use super::{Options, Plain, mark, stack_on};
@@ -95,8 +96,10 @@ pub async fn convert(
     direction: Direction,
     tell: &dyn Fn(&Progress, &[u8]),
 ) -> FsResult<Progress> {
-    if direction == Direction::Unpack && has_layer_above(&lower).await? {
-        return Err(LAYER_ABOVE);
+    if direction == Direction::Unpack
+        && let Some(above) = mark_of_layer_above(&lower).await?
+    {
+        return Err(unpack_both(&above, options.codec.is_secret()));
     }
     let (is_secret, codec) = (options.codec.is_secret(), options.codec.clone());
     let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, settle_at_fsync: true, ..options }).await?;
@@ -114,17 +117,34 @@ pub async fn convert(
     Ok(progress)
 }
 
-const LAYER_ABOVE: FsError = FsError::Invalid(
-    "another layer is used above this one, and only through both can its files be read: unpack with the line of both first, \
-     as in 'encrypt:KEYFILE / zstd / hostdir:DIR', then with this one",
-);
-
-/// Whether a layer that was stacked on this one has claimed the directory.
-async fn has_layer_above(lower: &Fs) -> FsResult<bool> {
+/// The mark of a layer that was stacked on this one and has claimed the directory. Where it cannot be read, it counts as that of a compressing one.
+async fn mark_of_layer_above(lower: &Fs) -> FsResult<Option<DirectoryMark>> {
     match lower.getxattr(Ino::ROOT, &mark::below(directory::NAME)).await {
-        Ok(_) => Ok(true),
-        Err(FsError::NoAttribute | FsError::Unsupported) => Ok(false),
+        Ok(bytes) => Ok(Some(DirectoryMark::from_bytes(&bytes).unwrap_or(DirectoryMark::new(schemes::LOG, None)))),
+        Err(FsError::NoAttribute | FsError::Unsupported) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// The refusal to take off this layer before the one that has left the mark `above`. Its line is of the words that the directory has recorded.
+fn unpack_both(above: &DirectoryMark, is_secret: bool) -> FsError {
+    macro_rules! refusal {
+        ($line:literal) => {
+            FsError::Invalid(concat!(
+                "another layer is used above this one, and only through both can its files be read: unpack with the line of both \
+                 first, as in '",
+                $line,
+                " / hostdir:DIR', then with this one"
+            ))
+        };
+    }
+    match (above.scheme, above.is_secret != 0, is_secret) {
+        (schemes::CLASSIC, _, false) => refusal!("gzip:index=classic / zstd"),
+        (schemes::CLASSIC, _, true) => refusal!("gzip:index=classic / encrypt:KEYFILE"),
+        (_, false, false) => refusal!("zstd / zstd"),
+        (_, false, true) => refusal!("zstd / encrypt:KEYFILE"),
+        (_, true, false) => refusal!("encrypt:KEYFILE / zstd"),
+        (_, true, true) => refusal!("encrypt:KEYFILE_ABOVE / encrypt:KEYFILE"),
     }
 }
 
