@@ -1,6 +1,6 @@
 //! Replies: results on their way to the kernel.
 
-use seekless::device::Data;
+use seekless::device::{Buf, Data};
 use seekless::fs::{self, DirEntry, DirSink, Entry, FsError, Handle, StatFs};
 use seekless::units::{Ino, Nanos, WallTime};
 use zerocopy::IntoBytes;
@@ -244,6 +244,29 @@ impl DirSink for DirectoryReply {
     }
 }
 
+/// File data as the kernel accepts it: at most `bytes`, and no more pieces than a vectored write allows.
+pub(super) fn clamp_pieces(mut pieces: Vec<Data>, bytes: usize) -> Vec<Data> {
+    /// `UIO_MAXIOV` is 1024; one is the header.
+    const PIECES_MAX: usize = 1023;
+    let mut room = bytes;
+    for piece in &mut pieces {
+        if piece.len() > room {
+            *piece = piece.slice(0..room);
+        }
+        room -= piece.len();
+    }
+    if pieces.len() > PIECES_MAX {
+        let mut whole = Buf::dirty(bytes - room);
+        let mut at = 0;
+        for piece in &pieces {
+            whole[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        pieces = vec![whole.freeze()];
+    }
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use seekless::fs::FileKind;
@@ -331,5 +354,18 @@ mod tests {
         let statx = CacheTimes::SHARED.statx(&an_attr()).stat;
         assert_eq!((statx.rdev_major, statx.rdev_minor), (259, 0x12345));
         assert_eq!((statx.btime.tv_sec, statx.mtime.tv_sec), (4, -2));
+    }
+
+    /// File data with more bytes or pieces than a reply allows is cut, and copied together.
+    #[test]
+    fn read_replies_fit() {
+        let piece = Data::from_slice(&[7; 10]);
+        assert_eq!(
+            clamp_pieces(vec![piece.clone(); 3], 25).iter().map(|piece| piece.len()).collect::<Vec<_>>(),
+            [10, 10, 5]
+        );
+        let whole = clamp_pieces(vec![piece; 2000], 19_995);
+        assert_eq!((whole.len(), whole[0].len()), (1, 19_995));
+        assert!(whole[0].as_bytes().iter().all(|&byte| byte == 7));
     }
 }

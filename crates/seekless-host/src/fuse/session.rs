@@ -4,7 +4,6 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use seekless::device::{Buf, Data};
 use seekless::fs::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::fs::{
     Entry, EntryName, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened,
@@ -23,7 +22,7 @@ use super::names::{
 use super::negotiate::{Negotiated, TRANSFER_BYTES_MAX};
 use super::operations::Operations;
 use super::passthrough::{self, Opener, Passthrough, Privileges, Refused};
-use super::reply::{Body, DirectoryReply, Reply, Undo, statfs};
+use super::reply::{Body, DirectoryReply, Reply, Undo, clamp_pieces, statfs};
 use super::request::{Operation, Request, encode_handle};
 
 /// The attribute with the capabilities of a program.
@@ -442,7 +441,7 @@ impl Session {
             }
             Operation::Listxattr { bytes } => {
                 let mut names = fs.listxattr(ino).await?;
-                names.retain(|name| self.check_access_list(name).is_ok());
+                names.retain(|name| self.check_access_list(name).is_ok() && is_shown(name, uid));
                 let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
                 for name in names {
                     list.extend_from_slice(&name);
@@ -679,6 +678,12 @@ fn done((): ()) -> Reply {
     Reply::empty()
 }
 
+/// Whether a listing for the user `uid` has an attribute of this name: those that only privileged programs may read, they alone see. The
+/// kernel refuses others their values, and leaves their names to the server.
+fn is_shown(name: &[u8], uid: u32) -> bool {
+    uid == 0 || !name.starts_with(b"trusted.")
+}
+
 /// The value of an extended attribute, for a caller with a buffer of `bytes`; with 0, only its size.
 fn attribute(value: Vec<u8>, bytes: u32) -> Reply {
     if bytes == 0 {
@@ -695,29 +700,6 @@ fn open_out(opened: Opened, more: u32) -> abi::OpenOut {
     // `close` needs no message, and requests on one file may overlap.
     let open_flags = keep | abi::FOPEN_NOFLUSH | abi::FOPEN_PARALLEL_DIRECT_WRITES;
     abi::OpenOut { fh: encode_handle(opened.handle), open_flags, backing_id: 0 }
-}
-
-/// File data as the kernel accepts it: at most `bytes`, and no more pieces than a vectored write allows.
-fn clamp_pieces(mut pieces: Vec<Data>, bytes: usize) -> Vec<Data> {
-    /// `UIO_MAXIOV` is 1024; one is the header.
-    const PIECES_MAX: usize = 1023;
-    let mut room = bytes;
-    for piece in &mut pieces {
-        if piece.len() > room {
-            *piece = piece.slice(0..room);
-        }
-        room -= piece.len();
-    }
-    if pieces.len() > PIECES_MAX {
-        let mut whole = Buf::dirty(bytes - room);
-        let mut at = 0;
-        for piece in &pieces {
-            whole[at..at + piece.len()].copy_from_slice(piece);
-            at += piece.len();
-        }
-        pieces = vec![whole.freeze()];
-    }
-    pieces
 }
 
 fn changes_something(operation: &Operation<'_>) -> bool {
@@ -746,7 +728,8 @@ fn changes_something(operation: &Operation<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use seekless::fs::FileSystem;
+    use seekless::device::Data;
+    use seekless::fs::{FileSystem, XattrMode};
     use seekless::rng::Rng;
     use seekless::rt::{Executor, HostProfile};
     use seekless::testing::{MemFs, MemFsOptions};
@@ -804,6 +787,28 @@ mod tests {
             executor.block_on(session.undo(found.undo)).unwrap();
             assert!(fs.node(ino).is_none(), "it is no longer used");
         }
+    }
+
+    /// Names of `trusted.` attributes are for root, as on other file systems; and the size of the list is that of what is in it.
+    #[test]
+    fn trusted_names_are_listed_to_root() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let (fs, session) = session(&executor, OpenProtocol::Handles);
+        for name in [&b"trusted.a"[..], b"user.b"] {
+            executor.block_on(fs.setxattr(Ino::ROOT, name, b"value", XattrMode::Set)).unwrap().unwrap();
+        }
+        let list = |uid, bytes| {
+            let request =
+                Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid, operation: Operation::Listxattr { bytes } };
+            let reply = executor.block_on(session.handle(request)).unwrap().unwrap();
+            match reply.body.unwrap() {
+                Body::Bytes(bytes) => bytes,
+                Body::Data(_) => unreachable!("a list is no file"),
+            }
+        };
+        assert_eq!(list(0, 100), b"trusted.a\0user.b\0");
+        assert_eq!(list(1000, 100), b"user.b\0");
+        assert_eq!(list(1000, 0), abi::GetxattrOut { size: 7, padding: 0 }.as_bytes());
     }
 
     /// A CREATE never opens a file that another process made first, whose permissions nothing has checked: the kernel has to look
@@ -875,18 +880,5 @@ mod tests {
             }
             assert!(answered > 1000, "only {answered} requests made sense");
         }
-    }
-
-    /// File data with more bytes or pieces than a reply allows is cut, and copied together.
-    #[test]
-    fn read_replies_fit() {
-        let piece = Data::from_slice(&[7; 10]);
-        assert_eq!(
-            clamp_pieces(vec![piece.clone(); 3], 25).iter().map(|piece| piece.len()).collect::<Vec<_>>(),
-            [10, 10, 5]
-        );
-        let whole = clamp_pieces(vec![piece; 2000], 19_995);
-        assert_eq!((whole.len(), whole[0].len()), (1, 19_995));
-        assert!(whole[0].as_bytes().iter().all(|&byte| byte == 7));
     }
 }
