@@ -7,16 +7,18 @@
 //! Rules
 //!   P1  All users of an inode at one time have it in the same way, past us or through us: the kernel refuses a mixture.
 //!       So the first open decides, until the last release.
-//!   P2  What is written past us is written with the rights of this daemon, so that the host clears no set-user-id bit.
-//!       A file with such privileges is therefore served by messages; one that the kernel already has may not get
+//!   P2  What is written past us is written with the rights of this daemon, without the one to leave set-user-id and set-group-id
+//!       bits as they are (`CAP_FSETID`): the host clears them, also when root writes. A file with privileges is therefore served by
+//!       messages, so that it keeps them when root writes; one that the kernel already has may not get
 //!       them while a user other than root and its owner can write it, nor be opened for writing by others once it
-//!       has them: `ETXTBSY`.
+//!       has them: `ETXTBSY`. An open file may be another user's by then, which nothing tells us.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use seekless::fs::without_privileges;
 use seekless::units::{FixedMap, Ino};
 
@@ -186,9 +188,16 @@ const BACKING_CLOSE: libc::Ioctl = 0x4004_e502;
 /// Makes `file` known to the connection. Returns its number, which is positive.
 fn open_backing(device: &OwnedFd, file: &OwnedFd) -> Result<i32, Errno> {
     let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
+    // The kernel keeps the rights that this thread has now, and uses the file with them.
+    let rights = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { effective: rights.effective - CapabilitySet::FSETID, ..rights })?;
     // SAFETY: the call reads the structure, whose size its number states, and writes nothing.
     let answer = unsafe { libc::ioctl(device.as_raw_fd(), BACKING_OPEN, &raw const map) };
-    if answer > 0 { Ok(answer) } else { Err(last_error()) }
+    let opened = if answer > 0 { Ok(answer) } else { Err(last_error()) };
+    if let Err(error) = set_capabilities(None, rights) {
+        log::warn!("this daemon can no longer keep set-user-id bits: {error}");
+    }
+    opened
 }
 
 fn close_backing(device: &OwnedFd, backing: i32) {

@@ -191,6 +191,39 @@ fn privileges_do_not_survive_the_writes_of_others() {
     assert_eq!(fs::read_to_string(scratch.path("data/f")).unwrap(), "#!/bin/sh\nwritten\nwritten\n");
 }
 
+/// Nor do they survive a write by another user's program through a file that root opened and handed on, before it got them.
+#[test]
+fn privileges_do_not_survive_writes_through_a_file_handed_on() {
+    if !can_mount() {
+        return;
+    }
+    for line in ["hostdir:data", "wrap:passthrough=on / hostdir:data"] {
+        let scratch = Scratch::new();
+        if mounted(&scratch, line).is_none() {
+            return;
+        }
+        for bits in [0o4777, 0o2777, 0o6777] {
+            let file = open(&scratch, "mnt/f");
+            fs::set_permissions(scratch.path("mnt/f"), Permissions::from_mode(bits)).unwrap();
+            let mut other = Command::new("sh");
+            other.args(["-c", "echo written"]).uid(OTHER_USER).gid(OTHER_USER).stdout(file.try_clone().unwrap());
+            assert!(other.status().unwrap().success());
+            for name in ["data/f", "mnt/f"] {
+                let mode = fs::metadata(scratch.path(name)).unwrap().permissions().mode() & 0o7777;
+                assert_eq!(mode, 0o777, "{line}, {bits:o}: {name}");
+            }
+            drop(file);
+            fs::remove_file(scratch.path("mnt/f")).unwrap();
+        }
+        // The daemon itself keeps the right: through it, root's writes leave the bits.
+        scratch.write("data/g", "");
+        fs::set_permissions(scratch.path("data/g"), Permissions::from_mode(0o4755)).unwrap();
+        fs::write(scratch.path("mnt/g"), "by root").unwrap();
+        assert_eq!(fs::metadata(scratch.path("data/g")).unwrap().permissions().mode() & 0o7777, 0o4755);
+        scratch.good(&["umount", "mnt"]);
+    }
+}
+
 /// The log says which way was chosen: `nopassthrough`, a write-back cache, changes that are durable at once, and a layer that
 /// is to be measured each keep the daemon in the way. What is written is there in every way.
 #[test]
