@@ -23,7 +23,7 @@ use super::caller::{Caller, Step, Terminal};
 use super::replay::{Source, devices, sources, without_times};
 use super::report::is_page_of;
 use super::trace::TraceArgs;
-use super::traces::{duration, step, survey_for, unwritten_reads};
+use super::traces::{duration, step, survey_for};
 use super::{Done, Failure, WRONG_USAGE, memory, output, read_stack};
 use crate::report::{self, Maker};
 
@@ -425,11 +425,6 @@ fn replay(
     let (summary, outcomes) = simulate_all_watched(stacks, &mut trace, spec, watch)?;
     let import = trace.import();
     if is_first {
-        for (stack, outcome) in stacks.iter().zip(&outcomes) {
-            if let Some(warning) = outcome.as_ref().ok().and_then(|outcome| unwritten_reads(stack, outcome)) {
-                caller.note(&format!("  warning: {warning}"));
-            }
-        }
         import.to_text().lines().skip(1).for_each(|line| caller.note(line));
         for warning in summary.warnings(trace.format(), &import) {
             caller.note(&format!("  warning: {warning}"));

@@ -8,7 +8,7 @@ use seekless::units::{counted, human_bytes};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::replay::{
     COLUMNS, Devices, Listener, Map, Outcome, ReplayError, Spec, Timing, TraceLayout, Watch, check_stack, compare,
-    describe_loads, needs_survey, simulate_all_watched, table,
+    describe_loads, needs_survey, simulate_all_watched, table, unwritten_reads,
 };
 use seekless_lab::trace::{self, Import, Trace, time_text};
 use serde_json::json;
@@ -17,7 +17,7 @@ use super::caller::{Caller, Terminal};
 use super::read_files::files_of;
 use super::replay_rows::Rows;
 use super::trace::TraceArgs;
-use super::traces::{step, survey_for, unwritten_reads};
+use super::traces::{step, survey_for};
 use super::{Done, Failure, WRONG_USAGE, output, plot_replay, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare

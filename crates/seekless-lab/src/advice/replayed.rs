@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use seekless::stack::Stack;
 use seekless::units::{Nanos, counted, human_bytes};
 
 use super::choice::{Choice, Figures, Judged};
 use super::{Candidate, PRICE, bars, by_price, description, known_of_models, of_candidate, price_text};
 use crate::experiment::{Answer, AnswerRow, Axis, Card, Chart, Figure, Row, Stored, Value};
-use crate::replay::{Outcome, OverTime, ReplayError, Timing};
+use crate::replay::{Outcome, OverTime, ReplayError, Timing, unwritten_reads};
 use crate::report::number_text;
 use crate::trace::{Op, Summary, time_text};
 
@@ -43,6 +44,8 @@ pub struct TraceFigures {
     /// Of the time in which a disk serves them, what takes most, and its share.
     pub service: Option<(&'static str, f64)>,
     pub over_time: OverTime,
+    /// Of storage that is new, what that does to the figures.
+    pub new: Option<String>,
 }
 
 impl Figures for TraceFigures {
@@ -61,7 +64,7 @@ impl Figures for TraceFigures {
 }
 
 impl TraceFigures {
-    fn of(recorded: &Outcome, full_speed: &Outcome) -> TraceFigures {
+    fn of(stack: &Stack, recorded: &Outcome, full_speed: &Outcome) -> TraceFigures {
         let (all, arrivals) = (recorded.reads_and_writes(), recorded.arrivals.as_ref());
         let span = arrivals.map_or(Nanos::ZERO, |arrivals| arrivals.span);
         let elapsed = full_speed.elapsed.as_secs_f64();
@@ -76,6 +79,7 @@ impl TraceFigures {
             waiting: waiting(recorded),
             service: service(recorded),
             over_time: arrivals.map(|arrivals| arrivals.over_time.clone()).unwrap_or_default(),
+            new: unwritten_reads(stack, recorded),
         }
     }
 
@@ -191,11 +195,13 @@ impl Advice {
         full_speed: Vec<Result<Outcome, ReplayError>>,
         limit: Option<Nanos>,
     ) -> Advice {
-        let figures = recorded.into_iter().zip(full_speed).map(|(recorded, full_speed)| match (recorded, full_speed) {
-            (Ok(recorded), Ok(full_speed)) => Ok(TraceFigures::of(&recorded, &full_speed)),
-            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
+        let judged = candidates.into_iter().zip(recorded.into_iter().zip(full_speed)).map(|(candidate, outcomes)| {
+            let figures = match outcomes {
+                (Ok(recorded), Ok(full_speed)) => Ok(TraceFigures::of(&candidate.stack, &recorded, &full_speed)),
+                (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
+            };
+            Judged { candidate, figures }
         });
-        let judged = candidates.into_iter().zip(figures).map(|(candidate, figures)| Judged { candidate, figures });
         let choice = Choice {
             judged: judged.collect(),
             limit,
@@ -251,6 +257,8 @@ impl Advice {
                     storage, programs that wait for it would ask sooner.";
         let models = known_of_models(self.choice.able().map(|(candidate, _)| &candidate.stack));
         let mut notes = self.choice.refusals();
+        let new = self.choice.judged.iter().filter_map(|judged| judged.figures.as_ref().ok()?.new.as_ref());
+        notes.extend(new.map(|new| format!("Not comparable: {new}.")));
         notes.push(base.to_owned());
         if self.requests < 100 {
             let all = counted(self.requests, "request");
@@ -442,8 +450,6 @@ fn about(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use seekless::stack::Stack;
-
     use super::*;
     use crate::replay::{Spec, simulate};
     use crate::trace::{Request, TraceError};
@@ -475,6 +481,25 @@ mod tests {
         ("flash", "ssd:nvme-a,fill=random"),
         ("small", "disk:dec-rz26,scheduler=fcfs"),
     ];
+
+    /// A new drive answers reads of what was never written at once. The answer says so wherever it is read; of a drive that is full, it does not.
+    #[test]
+    fn the_answer_says_which_storage_is_new() {
+        let lines = [("new", "ssd:nvme-a"), ("used", "ssd:nvme-a,fill=random"), ("mapped", "vld / disk:nearline-4tb")];
+        let advice = advise(1_000_000, None, &[], &lines);
+        let said = |texts: Vec<String>| {
+            let new: Vec<String> = texts.into_iter().filter(|text| text.starts_with("Not comparable: ")).collect();
+            assert_eq!(new.len(), 2, "{new:?}");
+            assert!(
+                new[0].contains("ssd:nvme-a is new: 400 of 400 units") && new[0].contains("fill=random"),
+                "{new:?}"
+            );
+            assert!(new[1].contains("vld / disk:nearline-4tb is new"), "{new:?}");
+        };
+        said(advice.sentences());
+        said(advice.to_stored(serde_json::json!({})).answer.expect("an answer").notes);
+        assert!(advice.to_json().iter().any(|line| line.to_string().contains("ssd:nvme-a is new: ")));
+    }
 
     /// The fastest is flash; the cheapest within a limit is a disk or flash, as prices and the limit say; what is too small or
     /// cannot keep up is out, and said.

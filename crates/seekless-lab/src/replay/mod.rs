@@ -34,6 +34,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod unwritten;
 
 pub use answers::{Answered, HEADER, Listener};
 pub use blocks::Blocks;
@@ -47,3 +48,4 @@ pub use run::{Arrivals, Each, Outcome, Spec, check_stack, replay, simulate, simu
 pub use stats::OpStats;
 pub(crate) use stats::new_histogram;
 pub use timing::Timing;
+pub use unwritten::unwritten_reads;
