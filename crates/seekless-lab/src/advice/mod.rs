@@ -70,8 +70,9 @@ fn known_of_models<'a>(stacks: impl Iterator<Item = &'a Stack>) -> Vec<&'static 
                 "Writes of modelled flash were compared with measurements; its reads and its collection are predictions."
             }
             Some("disk") => {
-                "Means of modelled disks are within some per cent where `seekless disk list` says `validated`, and may be \
-                 off by a quarter where it says `data sheet`."
+                "Means of modelled disks are within some per cent where `seekless disk list` says `validated`. Where it says \
+                 `data sheet`, requests at random may be off by a sixth, reads in order by more than half, and writes in \
+                 order may take many times as long as on the drive."
             }
             _ => continue,
         };
