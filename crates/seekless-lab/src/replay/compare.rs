@@ -38,15 +38,22 @@ pub fn compare(outcomes: &[Outcome]) -> Option<Comparison> {
 }
 
 fn alone(outcome: &Outcome) -> String {
-    let total = outcome.total();
+    let (total, both) = (outcome.total(), outcome.reads_and_writes());
+    // Of a trace with flushes and discards, the mean is that of a part of the requests.
+    let mean = match both.requests == total.requests {
+        true => format!(", {} each on average", time_text(both.mean())),
+        false => {
+            let takes = if both.requests == 1 { "takes" } else { "take" };
+            format!("; its {} {takes} {} on average", counted(both.requests, "read or write"), time_text(both.mean()))
+        }
+    };
     let busy =
         outcome.disk_busy().map_or(String::new(), |busy| format!("; its drives are busy for {:.0} %", busy * 100.0));
     format!(
-        "{} serves {} in {}, {} each on average{}{busy}.",
+        "{} serves {} in {}{mean}{}{busy}.",
         outcome.stack,
         counted(total.requests, "request"),
         time_text(outcome.elapsed),
-        time_text(outcome.reads_and_writes().mean()),
         tail(outcome).map_or(String::new(), |(what, time)| format!(" ({what} {})", time_text(time))),
     )
 }

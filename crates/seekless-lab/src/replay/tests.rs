@@ -164,8 +164,17 @@ fn what_costs_nothing_does_not_count() {
     assert_eq!(over_time(&alone), over_time(&diluted));
     let json = diluted.to_json();
     assert_eq!((&json["reads_and_writes"]["mean_ns"], &json["all"]["requests"]), (&mean.0.into(), &102.into()));
-    let sentence = compare(&[diluted]).expect("an answer").sentence;
-    assert!(sentence.contains(&format!("{} each", crate::trace::time_text(mean))), "{sentence}");
+    let answer = |outcome: &Outcome| compare(std::slice::from_ref(outcome)).expect("an answer").sentence;
+    let mean = crate::trace::time_text(mean);
+    assert!(answer(&diluted).contains("serves 102 requests in "), "{}", answer(&diluted));
+    assert!(
+        answer(&diluted).contains(&format!("; its 1 read or write takes {mean} on average")),
+        "{}",
+        answer(&diluted)
+    );
+    let both = run(&[one, read(100, 0)]);
+    let each = format!(", {} each on average", crate::trace::time_text(both.total().mean()));
+    assert!(answer(&both).contains(&each), "{}", answer(&both));
     // Without reads and writes, all that there is.
     assert_eq!(run(&idle.collect::<Vec<_>>()).reads_and_writes().requests, 100);
 }
