@@ -96,11 +96,39 @@ impl TraceLayout {
     }
 }
 
+/// Storage with gaps behind what its zones hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Gaps {
+    /// Bytes that a zone holds.
+    held: u64,
+    /// From one zone to the next.
+    distance: u64,
+}
+
 /// A request, placed. A flush has no place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Placed {
     pub(super) at: Sector,
     pub(super) bytes: u64,
+    gaps: Option<Gaps>,
+}
+
+impl Placed {
+    /// Where it is, and how many bytes there: in several places if it goes on behind a gap.
+    pub(super) fn parts(self) -> impl Iterator<Item = (Sector, u64)> {
+        let Gaps { held, distance } = self.gaps.unwrap_or(Gaps { held: u64::MAX, distance: u64::MAX });
+        let (mut at, mut left) = (self.at.0 * SECTOR_BYTES, self.bytes);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let in_zone = at % distance;
+            let part = (Sector(at / SECTOR_BYTES), left.min(held - in_zone));
+            at += distance - in_zone;
+            left -= part.1;
+            Some(part)
+        })
+    }
 }
 
 /// Places requests on one storage, whose addresses are those of what can be written.
@@ -112,8 +140,7 @@ pub(super) struct Placer {
     /// Bytes that can be written.
     capacity: u64,
     block: u64,
-    /// Of storage with gaps behind what its zones hold: bytes that a zone holds, and from one zone to the next.
-    gaps: Option<(u64, u64)>,
+    gaps: Option<Gaps>,
     /// Counts of requests that were widened to whole blocks, discards that were narrowed to them, and requests that were moved.
     pub(super) widened: u64,
     pub(super) narrowed: u64,
@@ -130,7 +157,7 @@ impl Placer {
         let held = |capacity_sectors: u64| capacity_sectors * SECTOR_BYTES / block * block;
         let zones = zones.map(|zones| (held(zones.capacity_sectors), zones.zone_sectors * SECTOR_BYTES, zones.count));
         let (capacity, gaps) = match zones.filter(|(held, _, _)| *held > 0) {
-            Some((held, distance, count)) => (held * u64::from(count), Some((held, distance))),
+            Some((held, distance, count)) => (held * u64::from(count), Some(Gaps { held, distance })),
             None => (geometry.bytes() / block * block, None),
         };
         Ok(Placer { map, layout, only: None, capacity, block, gaps, widened: 0, narrowed: 0, moved: 0 })
@@ -143,7 +170,7 @@ impl Placer {
         };
         let start = start.ok_or(ReplayError::Spec("the trace has a device that it had not before".into()))?;
         if request.op == Op::Flush {
-            return Ok(Placed { at: Sector::ZERO, bytes: 0 });
+            return Ok(Placed { at: Sector::ZERO, bytes: 0, gaps: None });
         }
         let too_far = || ReplayError::TooFar { needed: u64::MAX, capacity: self.capacity };
         let offset = start.checked_add(request.offset).ok_or_else(too_far)?;
@@ -178,11 +205,10 @@ impl Placer {
         // A request that would cross the end is moved before it.
         bytes = bytes.min(self.capacity);
         at = at.min(self.capacity - bytes);
-        // The gaps hold nothing, so addresses pass over them, and a request that would reach into one is moved before it.
-        if let Some((held, distance)) = self.gaps {
-            bytes = bytes.min(held);
-            at = at / held * distance + (at % held).min(held - bytes);
+        // The gaps hold nothing, so addresses pass over them.
+        if let Some(Gaps { held, distance }) = self.gaps {
+            at = at / held * distance + at % held;
         }
-        Ok(Placed { at: Sector(at / SECTOR_BYTES), bytes })
+        Ok(Placed { at: Sector(at / SECTOR_BYTES), bytes, gaps: self.gaps })
     }
 }

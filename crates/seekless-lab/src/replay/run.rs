@@ -475,7 +475,7 @@ impl State {
     /// Tells the listener, if there is one, of a request that was made and answered at these times.
     fn tell(&mut self, taken: &Taken, made: Nanos, done: Nanos) {
         let Some(listener) = &mut self.listener else { return };
-        let Taken { request, placed: Placed { at, bytes }, number } = *taken;
+        let Taken { request, placed: Placed { at, bytes, .. }, number } = *taken;
         let (made, done) = (made - self.start, done - self.start);
         if let Err(problem) = listener(&Answered { number, request, at, bytes, made, done }) {
             self.failure.get_or_insert(ReplayError::Listener(problem));
@@ -558,34 +558,39 @@ impl Player {
         now
     }
 
-    /// Sends the request to the device, in pieces if it exceeds the limit. A trace may have requests of any length, so only some of
-    /// its pieces are on their way at once.
+    /// Sends the request to the device, in pieces if it exceeds the limit or goes on behind a gap. A trace may have requests of any length,
+    /// so only some of its pieces are on their way at once.
     async fn ask(&self, taken: &Taken) -> Result<(), DeviceError> {
-        let Taken { request, placed: Placed { at, bytes }, .. } = *taken;
-        let most = u64::from(self.device.geometry().request_bytes_max).min(PIECES_BYTES_MAX);
-        match request.op {
-            Op::Flush => self.device.flush().await,
-            // Too short for a block of the storage: a host does not send it.
-            Op::Discard if bytes == 0 => Ok(()),
-            Op::Discard => self.device.discard(at, bytes / SECTOR_BYTES).await,
-            Op::Read | Op::Write if bytes <= most => self.piece(&request, at, bytes).await,
-            Op::Read | Op::Write => {
-                let piece = |index: u64| {
-                    let start = index * most;
-                    self.piece(&request, at + start / SECTOR_BYTES, most.min(bytes - start))
-                };
-                let at_once = (PIECES_BYTES_MAX / most).max(1) as usize;
-                stream::iter((0..bytes.div_ceil(most)).map(Ok)).try_for_each_concurrent(at_once, piece).await
-            }
+        let Taken { request, placed, .. } = *taken;
+        let most = match request.op {
+            Op::Flush => return self.device.flush().await,
+            // One that is too short for a block of the storage has no part: a host does not send it.
+            Op::Discard => u64::MAX,
+            Op::Read | Op::Write => u64::from(self.device.geometry().request_bytes_max).min(PIECES_BYTES_MAX),
+        };
+        let pieces = placed.parts().flat_map(|(at, bytes)| {
+            let starts = (0..bytes.div_ceil(most)).map(move |index| index * most);
+            starts.map(move |start| (at + start / SECTOR_BYTES, most.min(bytes - start)))
+        });
+        let mut pieces = pieces.peekable();
+        let Some((at, bytes)) = pieces.next() else { return Ok(()) };
+        if pieces.peek().is_none() {
+            return self.piece(&request, at, bytes).await;
         }
+        let at_once = (PIECES_BYTES_MAX / most).max(1) as usize;
+        let pieces = stream::iter(std::iter::once((at, bytes)).chain(pieces).map(Ok));
+        pieces.try_for_each_concurrent(at_once, |(at, bytes)| self.piece(&request, at, bytes)).await
     }
 
     async fn piece(&self, request: &Request, at: Sector, bytes: u64) -> Result<(), DeviceError> {
-        if request.op == Op::Read {
-            return self.device.read(at, Buf::dirty(bytes as usize)).await.map(|_| ());
+        match request.op {
+            Op::Read => self.device.read(at, Buf::dirty(bytes as usize)).await.map(|_| ()),
+            Op::Discard => self.device.discard(at, bytes / SECTOR_BYTES).await,
+            Op::Write | Op::Flush => {
+                let flags = WriteFlags { fua: request.flags.has(Flags::FUA) };
+                self.device.write(at, Data::zeroes(bytes as usize), flags).await
+            }
         }
-        let flags = WriteFlags { fua: request.flags.has(Flags::FUA) };
-        self.device.write(at, Data::zeroes(bytes as usize), flags).await
     }
 
     fn report(&self, number: u64, progress: &dyn Fn(u64)) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use seekless::device::trace::{TraceDevice, TraceEvent};
-use seekless::device::{BlockDevice, Device, Memory};
+use seekless::device::{BlockDevice, Device, Geometry, Memory, Zones};
 use seekless::rt::{Executor, HostProfile};
 use seekless::stack::Stack;
 use seekless::units::{MIB, Nanos};
@@ -274,10 +274,39 @@ fn gaps_of_zones_are_passed_over() {
         outcome.counters.iter().flat_map(|(_, all)| all).find(|(known, _)| *known == name).expect("a counter").1
     };
     let outcome = simulate(&stack, trace(&requests).into_iter(), &spec(Timing::Closed), &|_| {}).expect("an outcome");
-    assert_eq!(["reads", "buffer_hits", "units_unwritten"].map(|name| count(&outcome, name)), [1002, 0, 0]);
+    // The last one is asked in two parts.
+    assert_eq!(["reads", "buffer_hits", "units_unwritten"].map(|name| count(&outcome, name)), [1003, 0, 0]);
     let beyond = [Request::new(Nanos(0), Op::Read, 904 * held, 4096)];
     let outcome = simulate(&stack, trace(&beyond).into_iter(), &spec(Timing::Closed), &|_| {});
     assert!(failure(outcome).contains("--map wrap"));
+}
+
+/// Aim: a request is at its place also where it goes on in the next zone, or in several. Method: the parts of requests of all kinds, on small
+/// zones with gaps.
+#[test]
+fn requests_go_on_in_the_next_zone() {
+    let (held, distance) = (12 << 10, 16 << 10);
+    let zones =
+        Zones { count: 4, zone_sectors: distance / 512, capacity_sectors: held / 512, open_max: 0, active_max: 0 };
+    let geometry = Geometry { sectors: 4 * distance / 512, zones: Some(zones), ..Memory::new(MIB).geometry() };
+    let mut placer = super::place::Placer::new(Map::Wrap, None, geometry).expect("a placer");
+    let mut parts = |op, offset, bytes| {
+        let placed = placer.place(&Request::new(Nanos(0), op, offset, bytes)).expect("a place");
+        (placed.bytes, placed.parts().map(|(at, bytes)| (at.0 * 512, bytes)).collect::<Vec<_>>())
+    };
+    for op in [Op::Read, Op::Write, Op::Discard] {
+        assert_eq!(parts(op, 0, held), (held, vec![(0, held)]));
+        assert_eq!(parts(op, held, 512), (512, vec![(distance, 512)]));
+        assert_eq!(parts(op, held - 512, 1536), (1536, vec![(held - 512, 512), (distance, 1024)]));
+        let three = vec![(held - 1024, 1024), (distance, held), (2 * distance, 512)];
+        assert_eq!(parts(op, held - 1024, held + 1536), (held + 1536, three));
+        let last = 4 * held - 512;
+        assert_eq!(parts(op, last, 512), (512, vec![(3 * distance + held - 512, 512)]));
+        // It would cross the end.
+        assert_eq!(parts(op, last, 1024), (1024, vec![(3 * distance + held - 1024, 1024)]));
+    }
+    assert_eq!(parts(Op::Flush, 0, 0), (0, vec![]));
+    assert_eq!(placer.moved, 3);
 }
 
 /// Devices overlap, so several are an error, unless they are laid end to end.
