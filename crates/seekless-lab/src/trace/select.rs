@@ -17,12 +17,32 @@ const OTHER_REQUEUE: &str = "requeue of another device";
 /// Limit of devices that a message lists.
 const LISTED_MAX: usize = 20;
 
+/// A device that the user named.
+struct Wanted {
+    /// As the user named it.
+    name: String,
+    /// What [`super::Names::text`] may call it: with other names of the format for it.
+    called: Vec<String>,
+    /// There is such a device.
+    is_found: bool,
+}
+
+impl Wanted {
+    fn new(name: String, called: Option<fn(&str) -> Vec<String>>) -> Wanted {
+        let mut all = called.map_or_else(Vec::new, |called| called(&name));
+        // Numbers of a block device, as traces of ours and `lsblk` write them.
+        let numbers = name.split_once(':').filter(|(major, minor)| {
+            [major, minor].iter().all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        });
+        all.extend(numbers.map(|(major, minor)| format!("{major},{minor}")));
+        all.push(name.clone());
+        Wanted { name, called: all, is_found: false }
+    }
+}
+
 /// Passes on the requests of the devices that the user named.
 pub(super) struct Select {
-    /// As the user named them.
-    wanted: Vec<String>,
-    /// As [`super::Names::text`] writes them, with other names of the format for them.
-    named: Vec<String>,
+    wanted: Vec<Wanted>,
     names: SharedNames,
     /// The event that is a request, where the trace has others as well.
     event: Option<Event>,
@@ -44,11 +64,8 @@ impl Select {
         event: Option<Event>,
         names: SharedNames,
     ) -> Select {
-        let mut named = wanted.clone();
-        named.extend(called.iter().flat_map(|called| wanted.iter().flat_map(|wanted| called(wanted))));
         Select {
-            wanted,
-            named,
+            wanted: wanted.into_iter().map(|name| Wanted::new(name, called)).collect(),
             names,
             event,
             known: FixedMap::default(),
@@ -69,7 +86,13 @@ impl Select {
                 if self.known.len() > KNOWN_MAX {
                     self.known.clear();
                 }
-                let look = || self.named.contains(&self.names.borrow().text(device));
+                let look = || {
+                    let text = self.names.borrow().text(device);
+                    let mut meant = self.wanted.iter_mut().filter(|wanted| wanted.called.contains(&text)).peekable();
+                    let passes = meant.peek().is_some();
+                    meant.for_each(|wanted| wanted.is_found = true);
+                    passes
+                };
                 *self.known.entry(device).or_insert_with(look)
             }
         };
@@ -101,13 +124,17 @@ impl Stage for Select {
         import.other_devices = self.others;
         import.skip(OTHER_COMPLETION, self.other_completions);
         import.skip(OTHER_REQUEUE, self.other_requeues);
-        if self.passed == 0 && self.others > 0 {
-            let mut there: Vec<DeviceId> = self.known.keys().copied().collect();
-            there.sort_unstable();
-            let names = self.names.borrow();
-            let there: Vec<String> = there.iter().take(LISTED_MAX).map(|id| names.text(*id)).collect();
-            let (wanted, there) = (self.wanted.join(", "), there.join(" "));
-            import.notes.push(format!("asked for the devices {wanted}; in the trace there are: {there}"));
+        let missing: Vec<&str> =
+            self.wanted.iter().filter(|wanted| !wanted.is_found).map(|wanted| &*wanted.name).collect();
+        if missing.is_empty() || self.passed + self.others == 0 {
+            return;
         }
+        let mut there: Vec<DeviceId> = self.known.keys().copied().collect();
+        there.sort_unstable();
+        let names = self.names.borrow();
+        let listed: Vec<String> = there.iter().take(LISTED_MAX).map(|id| names.text(*id)).collect();
+        let more = if there.len() > LISTED_MAX { " and others" } else { "" };
+        let (missing, listed) = (missing.join(", "), listed.join(" "));
+        import.notes.push(format!("asked for the devices {missing}; in the trace there are: {listed}{more}"));
     }
 }

@@ -149,6 +149,21 @@ fn other_devices() {
     let requests: Vec<_> =
         trace(sample, &only(&["3"])).expect("a trace").into_iter().collect::<Result<_, _>>().expect("requests");
     assert_eq!(requests.len(), 1);
+    // One of several that are asked for is not there: the others are passed on, and it is said.
+    let notes = |sample: &[u8], options: &Options| {
+        let (requests, trace) = lines(sample, options);
+        (requests.len(), trace.import().notes.iter().filter(|note| note.contains("asked for")).cloned().collect())
+    };
+    let expected: (usize, Vec<String>) = (1, vec!["asked for the devices 7, 9; in the trace there are: 0 3".into()]);
+    assert_eq!(notes(sample, &only(&["7", "3", "9"])), expected);
+    assert_eq!(notes(sample, &only(&["0", "3"])), (2, vec![]));
+    // Block devices as the file writes them.
+    let sample =
+        b"time_ns,device,op,offset,bytes,flags,latency_ns,process,cpu\n0,8:0,read,0,512,,,,\n1,9:0,read,0,512,,,,\n";
+    for called in ["8:0", "8,0"] {
+        let options = Options { devices: vec![called.to_owned(), "9,0".to_owned()], ..Options::default() };
+        assert_eq!(notes(sample, &options), (2, vec![]), "{called}");
+    }
 }
 
 /// Aim: T1 holds where a device was chosen: what is counted of other devices is requests, and their completions and requeues are skipped as
