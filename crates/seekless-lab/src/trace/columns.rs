@@ -156,7 +156,9 @@ struct OpWords(Vec<(Op, Vec<u8>)>);
 
 impl OpWords {
     fn read(&self, word: &[u8]) -> Result<Op, Aside> {
-        match self.0.iter().find(|(_, known)| known == word) {
+        // A word as it was given comes first, so that `r` and `R` can mean different operations.
+        let exact = self.0.iter().find(|(_, known)| known == word);
+        match exact.or_else(|| self.0.iter().find(|(_, known)| known.eq_ignore_ascii_case(word))) {
             Some((op, _)) => Ok(*op),
             None => Op::from_word(word).ok_or(Aside::Rejected("the operation is unknown")),
         }

@@ -97,6 +97,7 @@ fn text_in_another_dress() {
         assert!(hint.ends_with(&format!("{word},header=1")), "{hint}");
         let right = hint.replace("time=1:us,op=2,offset=3:B,length=4:B", "time=2:us,op=3,offset=5:sectors,length=4:B");
         assert_eq!(lines(odd.as_bytes(), &as_format(&format!("{right},read=28,write=2a"))).0, whole(plain));
+        assert_eq!(lines(odd.as_bytes(), &as_format(&format!("{right},read=28,write=2A"))).0, whole(plain));
     }
     // Without columns, and with columns that are no numbers.
     for odd in ["at 5 us: read 8+8\nwrite 800 at 7\n", "[0.1] dev=a RD 0x88+8\n[0.2] dev=a WR 0x90+8\n"] {
