@@ -226,7 +226,7 @@
     const file = `${experiment.name}-${drawing.id}`;
     const rows = () => drawing.panels.flatMap((panel) => panel.curves.flatMap((c) => c.marks.map((m) => [panel.name, c.name, c.source || "measured", m.x, m.y])));
     const controls = make("div", { class: "controls" },
-      numeric && drawing.chart !== "bar" ? toggle("log x", "xLog") : "", toggle("log y", "yLog"),
+      numeric && drawing.chart !== "bar" ? toggle("log x", "xLog") : "", toggle(along ? "log x" : "log y", "yLog"),
       make("button", { type: "button", onclick: () => download(`${file}.csv`, "text/csv", csv(["panel", "curve", "source", drawing.x_label, drawing.y_label], rows())) }, "CSV"),
       make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(drawing, panels, along ? null : legend)) }, "SVG"));
     draw();

@@ -58,6 +58,14 @@ y = "requests_per_s"
 where = { n = 1 }
 
 [[figure]]
+id = "along"
+title = "Bars along"
+chart = "bar"
+x = "contestant"
+y = "requests_per_s"
+where = { n = 1, waiting = "window:4" }
+
+[[figure]]
 id = "near"
 title = "Values near each other"
 x = "n"
@@ -104,8 +112,15 @@ fn text_of<'a>(page: &'a str, id: &str) -> &'a str {
     rest.split_once("</pre>").unwrap().0
 }
 
+/// The switches above the figure `id`, for axes that are logarithmic.
+fn switches(page: &str, id: &str) -> Vec<String> {
+    let figure = page.split(&format!("<figure id=\"{id}\">")).nth(1).and_then(|rest| rest.split("</figure>").next());
+    let labels = figure.unwrap_or_else(|| panic!("no {id}: {page}")).split("</label>");
+    labels.filter_map(|text| text.rsplit_once("<input type=\"checkbox\"> ")).map(|(_, text)| text.to_owned()).collect()
+}
+
 /// Aim: a page of a quick look is drawn without errors and fits a narrow window, where no label of an axis lies on another; it says `quick` and
-/// what coincides; and the file that it saves has title, legend and all that is said. Method: the page in a browser, as it is and with a script that saves a figure.
+/// what coincides; a switch names the axis that it changes; and the file that it saves has title, legend and all that is said. Method: the page in a browser, as it is and with a script that saves a figure.
 #[test]
 fn pages_are_drawn() {
     if Command::new("chromium").arg("--version").output().is_err() {
@@ -128,6 +143,10 @@ fn pages_are_drawn() {
         let drawn = |page: &str| drawn(&scratch, page, width).expect("the browser is there");
         let plain = drawn("page.html");
         assert!(plain.contains("id=\"seekless-done\"") && !plain.contains("id=\"seekless-error\""), "{plain}");
+        // Bars that run along have their values on the other axis.
+        for (figure, expected) in [("near", &["log x", "log y"][..]), ("bars", &["log y"]), ("along", &["log x"])] {
+            assert_eq!(switches(&plain, &format!("windows-{figure}")), expected, "{figure}");
+        }
         for said in ["holds (quick)", "A rate (quick)", "at least 1.00", "one reader and another coincide"] {
             assert!(plain.contains(said), "{said}: {plain}");
         }
