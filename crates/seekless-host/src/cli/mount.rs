@@ -26,6 +26,7 @@ use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, RemountError
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::mount_table::{self, MountInfo};
+use crate::nbd::Listener;
 use crate::reactor::Signals;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -413,16 +414,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         report.end_with_parent();
     }
     if options.as_file && !options.read_only {
-        // The kernel may write to it to free memory, so it must not wait for memory itself. Before there are threads,
-        // which inherit this.
-        if let Err(error) = memory::avoid_reclaim_deadlock() {
-            log::warn!(
-                "the daemon is not marked as one that writes wait for ({error}): do not run it in a small memory control group"
-            );
-        }
-        if let Err(why) = memory::lock() {
-            log::warn!("memory is not locked: {why}");
-        }
+        keep_memory();
     }
     let world = World::new().map_err(|failure| failure.code(FAILED))?;
     let watchdog = world.watchdog();
@@ -431,23 +423,14 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     let ended_by = Cell::new(None);
     let served = world.run(async {
         let leaves = world.leaves();
-        let open = async {
-            match options.as_file {
-                true => open_disk(&world, &leaves, &stack, options.read_only).await,
-                false => {
-                    let usage = Usage { read_only: options.read_only, data_cached_above: true };
-                    let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-                    mounted.map_err(|error| diagnose::explain(&stack, &leaves, error))
-                }
-            }
-        };
+        let open = open_stack(&world, &leaves, &stack, &options);
         let mounted = world.opened(&signals, &ended_by, open).await?;
         // Readers of the log are in another directory.
         let place = std::fs::canonicalize(&options.mount_point).unwrap_or_else(|_| options.mount_point.clone());
         let place = place.display().to_string();
+        // A disk is flushed when its user asks for it. Data that is also reached another way is cached by another
+        // system, which writes it back itself.
         if !commit_is_given && (options.as_file || !mounted.fs.traits().exclusive) {
-            // A disk is flushed when its user asks for it. Data that is also reached another way is cached by another
-            // system, which writes it back itself.
             options.commit_interval = None;
         }
         let metrics = metrics.as_ref().map(metrics::listen).transpose()?;
@@ -455,14 +438,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         if let Some(report) = report.as_ref().and_then(|report| report.as_ref()) {
             report.outlive_parent();
         }
-        let mut mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
-            Ok(mount) => mount,
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = mounted.fs.close().await;
-                return Err(error.into());
-            }
-        };
+        let mut mount = start(&world, &mounted, options).await?;
         mount.mark(leaves.opened());
         presence.set(mount.announce());
         if let Some(failure) = pid_file.as_ref().and_then(|pid_file| pid_file.write().err()) {
@@ -470,14 +446,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             let _ = mount.serve(std::future::ready(())).await;
             return Err(failure);
         }
-        let told = Rc::new(Told::new(&stack, &mounted, &mount));
-        if let Some(listener) = metrics {
-            log::info!("metrics on {}", metrics::Address(listener.address.clone()));
-            let (rt, reactor, told) = (world.rt.clone(), world.reactor.clone(), told.clone());
-            let tell = move || told.clone().with_space();
-            drop(world.rt.spawn(metrics::serve(rt, reactor, listener, tell)));
-        }
-        mount.tell_statistics(move || told.statistics().to_string());
+        tell(&world, Rc::new(Told::new(&stack, &mounted, &mount)), metrics, &mut mount);
         let passes = if mount.passes_files_through() { ", files passed through" } else { "" };
         log::info!("mounted on {place} ({}, {}{passes})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
@@ -524,6 +493,57 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         signals.end_by(signal);
     }
     served.map_err(|failure| failure.code(FAILED))
+}
+
+/// For the daemon of a disk: the kernel may write to it to free memory, so it must not wait for memory itself. Threads inherit this from
+/// the one that starts them.
+fn keep_memory() {
+    if let Err(error) = memory::avoid_reclaim_deadlock() {
+        log::warn!(
+            "the daemon is not marked as one that writes wait for ({error}): do not run it in a small memory control group"
+        );
+    }
+    if let Err(why) = memory::lock() {
+        log::warn!("memory is not locked: {why}");
+    }
+}
+
+/// Opens what is to be mounted: a file system, or a disk as a file system of one file.
+async fn open_stack(
+    world: &World,
+    leaves: &HostLeaves,
+    stack: &Stack,
+    options: &MountOptions,
+) -> Result<Mounted, Failure> {
+    if options.as_file {
+        return open_disk(world, leaves, stack, options.read_only).await;
+    }
+    let usage = Usage { read_only: options.read_only, data_cached_above: true };
+    let mounted = stack.mount(&world.rt, leaves, &identity()?, usage).await;
+    mounted.map_err(|error| diagnose::explain(stack, leaves, error))
+}
+
+/// Mounts what is open, or closes it.
+async fn start(world: &World, mounted: &Mounted, options: MountOptions) -> Result<Mount, Failure> {
+    match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
+        Ok(mount) => Ok(mount),
+        Err(error) => {
+            // The first error is the one to report.
+            let _ = mounted.fs.close().await;
+            Err(error.into())
+        }
+    }
+}
+
+/// Has the mount answer questions about itself, also at the address of `metrics`.
+fn tell(world: &World, told: Rc<Told>, metrics: Option<Listener>, mount: &mut Mount) {
+    if let Some(listener) = metrics {
+        log::info!("metrics on {}", metrics::Address(listener.address.clone()));
+        let (rt, reactor, told) = (world.rt.clone(), world.reactor.clone(), told.clone());
+        let tell = move || told.clone().with_space();
+        drop(world.rt.spawn(metrics::serve(rt, reactor, listener, tell)));
+    }
+    mount.tell_statistics(move || told.statistics().to_string());
 }
 
 /// What a mount tells about itself.
