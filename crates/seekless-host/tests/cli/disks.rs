@@ -409,8 +409,15 @@ fn flash_drives_are_compared() {
             .good(&["flash", "validate", "nvme-a", "mine.csv"])
             .contains("1 case has an operation that this drive lacks")
     );
+    // The measurements that come with the project.
+    let value = json(&scratch, &["flash", "validate", "nvme-a", "--json"]);
+    assert!(value["cases"].as_array().is_some_and(|cases| cases.len() > 100), "{value}");
     // A search that ends too early says so.
-    let ended = scratch.run(&["flash", "fit", "nvme-a", "--drives", "2"]);
+    let case = |operation, depth| format!("io_uring,lbaf3,{operation}/4096bs/1zone,4096,{depth},300000,{depth}\n");
+    let few: String =
+        ["write", "randwrite", "read"].map(|operation| case(operation, 1) + &case(operation, 16)).concat();
+    scratch.write("few.csv", format!("{head}{few}"));
+    let ended = scratch.run(&["flash", "fit", "nvme-a", "few.csv", "--drives", "2"]);
     assert!(
         ended.code == 0 && ended.err.contains("ended at its limit of 2 drives; --drives allows more"),
         "{}",
