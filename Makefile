@@ -25,6 +25,9 @@ SOAK_MINUTES ?= 60
 # It stays so until a plain `cargo test` or `cargo build` builds it for development, all of it once more.
 ONCE := $(if $(wildcard $(or $(CARGO_TARGET_DIR),target)/debug/incremental/*),,CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=16)
 
+# Tests that mount wait most of their time: two run on each processor.
+TEST_THREADS ?= $(or $(RUST_TEST_THREADS),$(shell echo $$((2 * $$(nproc)))))
+
 .DEFAULT_GOAL := help
 .PHONY: help setup build lint locks test demo fuzz soak mutants bench doc book deb deb-test tarball tarball-test wheel wheel-test release-check install uninstall
 
@@ -52,7 +55,7 @@ locks: ## the lock files of fuzz/, mutants/ and python/ are up to date
 	done
 
 test: setup lint ## everything that must pass: format, lints, all tests
-	$(ONCE) SEEKLESS_SOAK=$${SEEKLESS_SOAK:-1} $(CARGO) test --workspace --locked
+	$(ONCE) SEEKLESS_SOAK=$${SEEKLESS_SOAK:-1} RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
 
 demo: build ## real files, a crash, recovery, a benchmark: about a minute after the build
 	@scripts/demo.sh
