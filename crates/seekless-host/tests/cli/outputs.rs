@@ -347,6 +347,9 @@ fn a_full_disk_leaves_no_half() {
     let mut filler = std::fs::File::create(scratch.path("full/filler")).unwrap();
     while filler.write_all(&[1; 4096]).is_ok() {}
     assert_eq!(scratch.run(&["key", "full/k"]).code, 1);
+    let made = scratch.run(&["mkfs", "lfs / vld / file:full/n.img,size=100MiB"]);
+    assert!(made.code == 1 && made.err.contains("no space below"), "{}", made.err);
+    assert!(!made.err.contains("snapshot"), "nothing has snapshots yet: {}", made.err);
     let pid = scratch.run(&["export", "memory:64MiB", "--socket", "s", "--pid-file", "full/pid"]);
     assert_eq!(pid.code, 1, "{}", pid.err);
     let left = names(&scratch, "full");

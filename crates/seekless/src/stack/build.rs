@@ -108,7 +108,7 @@ impl Stack {
         if !matches!(original.spec.constructor, Constructor::DeviceLeaf) {
             return Ok(());
         }
-        let told = |word: &Word, cause: BuildError| self.blame(word, "open", cause.explained(self, original, purpose));
+        let told = |word: &Word, cause: BuildError| self.blame(word, purpose.verb(), cause.explained(self, original, purpose));
         let counts = self.words.iter().filter_map(|word| match &word.spec.constructor {
             Constructor::Spread(spread) => Some((spread.members)(word)),
             _ => None,
@@ -257,7 +257,9 @@ impl Stack {
     /// `cause` with `word`, as an error that points at it.
     pub(super) fn blame(&self, word: &Word, operation: &str, cause: BuildError) -> StackError {
         let at_word = |problem: String| StackError::new(&self.line, word.span(), problem);
-        let room = |is_full: bool| if is_full { self.how_to_make_room() } else { None };
+        // What is being made holds nothing yet that could be given up.
+        let is_new = operation == Purpose::Format.verb();
+        let room = |is_full: bool| if is_full && !is_new { self.how_to_make_room() } else { None };
         match cause {
             BuildError::FileSystem(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
@@ -382,7 +384,8 @@ impl Opening<'_, '_> {
             };
             let device = made.map_err(|cause| {
                 let original = &self.stack.words[index];
-                self.stack.blame(word, "open", cause.explained(self.stack, original, self.context.purpose))
+                let purpose = self.context.purpose;
+                self.stack.blame(word, purpose.verb(), cause.explained(self.stack, original, purpose))
             })?;
             self.devices[index - self.first].push(device.clone());
             Ok(device)

@@ -279,6 +279,16 @@ pub enum Purpose {
     Format,
 }
 
+impl Purpose {
+    /// What is done to a word of the stack, for messages.
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Purpose::Inspect | Purpose::Use => "open",
+            Purpose::Format => "make",
+        }
+    }
+}
+
 /// How a file system outside the engine may be shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
