@@ -33,8 +33,8 @@ pub struct Simulation {
     pub batch_blocks: u64,
     pub reserve_segments: u32,
     pub target_segments: u32,
-    /// If above 0, passes begin at this share of garbage, in per cent, and space is not limited.
-    pub garbage_percent: f64,
+    /// If given, passes begin at this share of garbage, in per cent, and space is not limited.
+    pub garbage_percent: Option<f64>,
     /// Writes before and while it is measured, in multiples of the data. A trace is divided in this proportion.
     pub warm_up: f64,
     pub writes: f64,
@@ -52,7 +52,7 @@ impl Default for Simulation {
             batch_blocks: 0,
             reserve_segments: 0,
             target_segments: 0,
-            garbage_percent: 0.0,
+            garbage_percent: None,
             warm_up: 20.0,
             writes: 20.0,
         }
@@ -98,7 +98,11 @@ impl Simulation {
             false => Err(format!("{what} is a percentage from {least} to below 100, not {value}")),
         };
         percent("the utilisation", self.utilisation_percent, 0.1)?;
-        percent("garbage", self.garbage_percent, 0.0)?;
+        if let Some(strange) = self.garbage_percent.filter(|value| !(*value > 0.0 && *value < 100.0)) {
+            return Err(format!(
+                "garbage is a percentage above 0 and below 100, not {strange}; without it, passes begin when clean segments run out"
+            ));
+        }
         if !(0.0..=1e6).contains(&self.warm_up) {
             return Err(format!("the warm-up is in multiples of the data, from 0 to a million, not {}", self.warm_up));
         }
@@ -242,13 +246,13 @@ impl Prepared {
             segments => segments,
         };
         let turns = |turns: f64| (turns * f64::from(blocks)) as u64;
-        let (trigger, segments) = match garbage_percent > 0.0 {
+        let (trigger, segments) = match garbage_percent {
             // What is in use at this share of garbage, and as much again: more than the heads could keep open.
-            true => {
+            Some(garbage_percent) => {
                 let used = Setup::segments_for(blocks, segment_blocks, 1.0 - garbage_percent / 100.0);
                 (Trigger::Garbage(garbage_percent / 100.0), used.saturating_mul(2).saturating_add(512))
             }
-            false => (Trigger::Clean(self.simulation.reserve_segments), limited),
+            None => (Trigger::Clean(self.simulation.reserve_segments), limited),
         };
         Setup {
             blocks,
@@ -550,6 +554,9 @@ mod tests {
             Simulation { utilisation_percent: f64::NAN, ..plain.clone() },
             Simulation { warm_up: -1.0, ..plain.clone() },
             Simulation { segment_blocks: 0, ..plain.clone() },
+            Simulation { garbage_percent: Some(0.0), ..plain.clone() },
+            Simulation { garbage_percent: Some(100.0), ..plain.clone() },
+            Simulation { garbage_percent: Some(f64::NAN), ..plain.clone() },
         ] {
             assert!(wrong.prepare().is_err(), "{wrong:?}");
         }

@@ -71,14 +71,8 @@ pub(super) struct Args {
 
     /// Cleaning begins at this share of dead blocks, as in SepBIT's simulator, and space is not limited: in place of
     /// --utilisation, --segments and --reserve-segments
-    #[arg(
-        long,
-        default_value_t = 0.0,
-        hide_default_value = true,
-        conflicts_with_all = ["utilisation", "segments", "reserve_segments"],
-        value_name = "PERCENT"
-    )]
-    garbage: f64,
+    #[arg(long, conflicts_with_all = ["utilisation", "segments", "reserve_segments"], value_name = "PERCENT")]
+    garbage: Option<f64>,
 
     /// Writes before anything is counted, in multiples of the data; with a trace, see --writes
     #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE")]
@@ -228,9 +222,10 @@ pub(super) fn to_json(prepared: &Prepared, setup: &Setup, outcome: &Outcome) -> 
     let metrics: serde_json::Map<String, serde_json::Value> =
         metrics(outcome).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
     let (segments, cleaned) = distributions(outcome);
-    let (reserve, garbage) = match setup.limits.trigger {
-        Trigger::Clean(reserve) => (Some(reserve), None),
-        Trigger::Garbage(share) => (None, Some(share)),
+    // Where space is not limited there is no number of segments, and garbage says how full the log is.
+    let (reserve, garbage, count, full) = match setup.limits.trigger {
+        Trigger::Clean(reserve) => (Some(reserve), None, Some(setup.segments), outcome.utilisation),
+        Trigger::Garbage(share) => (None, Some(share), None, 1.0 - share),
     };
     json!({
         "kind": "cleaning",
@@ -240,14 +235,14 @@ pub(super) fn to_json(prepared: &Prepared, setup: &Setup, outcome: &Outcome) -> 
         "knows_future": prepared.knows_future(),
         "blocks": setup.blocks,
         "segment_blocks": setup.segment_blocks,
-        "segments": setup.segments,
+        "segments": count,
         "batch_blocks": setup.limits.batch_blocks,
         "reserve_segments": reserve,
         "target_segments": setup.limits.target,
         "garbage": garbage,
         "warm_up_blocks": setup.warm_up,
         "seed": setup.seed,
-        "utilisation": outcome.utilisation,
+        "utilisation": full,
         "metrics": metrics,
         "segments_by_utilisation": segments,
         "cleaned_by_utilisation": cleaned,
@@ -316,7 +311,17 @@ fn in_words(setup: &Setup, outcome: &Outcome) -> String {
     let when = match setup.limits.trigger {
         Trigger::Clean(0) => "when no segment is clean".to_owned(),
         Trigger::Clean(reserve) => format!("with {} left", counted(reserve.into(), "clean segment")),
-        Trigger::Garbage(share) => format!("at {} garbage, space not limited", percent(share)),
+        Trigger::Garbage(share) => format!("at {} garbage", percent(share)),
+    };
+    let log = match setup.limits.trigger {
+        Trigger::Clean(_) => {
+            let (segments, full) = (setup.segments, percent(outcome.utilisation));
+            format!("{segments} segments of {}, open ones included: {full} full", setup.segment_blocks)
+        }
+        Trigger::Garbage(share) => {
+            let full = percent(1.0 - share);
+            format!("as many segments of {} as it takes: {full} full when cleaning begins", setup.segment_blocks)
+        }
     };
     let pass = match setup.limits.batch_blocks {
         0 => "one segment".to_owned(),
@@ -328,15 +333,8 @@ fn in_words(setup: &Setup, outcome: &Outcome) -> String {
         target => format!(", passes follow until {target} segments are clean"),
     };
     format!(
-        "{} blocks in {} segments of {}, open ones included: {} full; cleaning begins {when}, and a pass cleans {pass}{until}; {} \
-         writes after {}; seed {}",
-        setup.blocks,
-        setup.segments,
-        setup.segment_blocks,
-        percent(outcome.utilisation),
-        outcome.counts.user,
-        setup.warm_up,
-        setup.seed,
+        "{} blocks in {log}; cleaning begins {when}, and a pass cleans {pass}{until}; {} writes after {}; seed {}",
+        setup.blocks, outcome.counts.user, setup.warm_up, setup.seed,
     )
 }
 

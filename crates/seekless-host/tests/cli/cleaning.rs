@@ -40,6 +40,23 @@ fn policies_are_compared() {
     assert!(scratch.run(&["clean", "--list"]).out.contains("cost-benefit"));
 }
 
+/// Aim: where space is not limited no number of segments is named, as there is none, and how full the log is follows from its garbage. Method: the
+/// text and the JSON of such a log.
+#[test]
+fn a_log_without_a_limit_has_no_number_of_segments() {
+    let scratch = Scratch::new();
+    let run = |more: &[&str]| {
+        let ended = scratch.run(&[&["clean", "greedy", "--garbage", "20"][..], &SMALL, more].concat());
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        ended.out
+    };
+    let text = run(&[]);
+    let expected = "4096 blocks in as many segments of 16 as it takes: 80.0 % full when cleaning begins; cleaning begins at 20.0 % garbage,";
+    assert!(text.contains(expected), "{text}");
+    let line: Value = serde_json::from_str(run(&["--json"]).trim()).expect("JSON");
+    assert_eq!((&line["segments"], &line["garbage"], &line["utilisation"]), (&Value::Null, &0.2.into(), &0.8.into()));
+}
+
 /// Aim: what is misspelt or impossible is an error with a hint. Method: some of each, with their exit codes.
 #[test]
 fn errors_have_hints() {
@@ -61,6 +78,7 @@ fn errors_have_hints() {
             2,
             "cannot be used with '--reserve-segments",
         ),
+        (&["clean", "greedy", "--garbage", "0"], 2, "above 0 and below 100, not 0"),
         (&["clean", "greedy", "--utilisation", "50", "--segments", "50"], 2, "cannot be used with '--segments"),
         (&["clean"], 2, "POLICY"),
     ] {
