@@ -59,7 +59,7 @@ const explore = (() => {
         const apart = [state.x, state.colour, state.panels].filter((name) => name);
         const usable = found.filter((row) => isNumber(row[state.y]) && (!state.log || value(row) > 0) && apart.every((name) => row[name] !== ""));
         const names = state.colour ? dim(state.colour).values.filter((name) => usable.some((row) => row[state.colour] === name)) : [NONE];
-        const colour = (name) => `var(--c${Math.max(0, names.indexOf(name)) % 8})`;
+        const colour = (name) => `var(--c${Math.max(0, names.indexOf(name)) % 16})`;
         const dash = (name) => (names.indexOf(name) >= 8 ? "5 3" : "none");
         legend.replaceChildren(...(state.colour ? names : []).map((name) =>
           make("span", { class: "key" }, make("i", { style: `border-top: 3px ${names.indexOf(name) >= 8 ? "dashed" : "solid"} ${colour(name)}` }), name)));

@@ -68,10 +68,14 @@
     const distinct = (pick) => [...new Set(drawing.panels.flatMap((panel) => panel.curves.map(pick)))];
     const colours = distinct((curve) => curve.colour);
     const dashes = distinct((curve) => curve.dash);
-    const colour = (curve) => `var(--c${colours.indexOf(curve.colour) % 8})`;
+    const colour = (curve) => `var(--c${colours.indexOf(curve.colour) % 16})`;
     const dash = (curve) => (curve.source ? "1 4" : DASHES[Math.max(0, dashes.indexOf(curve.dash)) % DASHES.length]);
     // By shape as well as by colour; where dashes tell curves apart, the shapes go with them.
-    const symbol = (curve) => SYMBOLS[Math.max(0, dashes.length > 1 ? dashes.indexOf(curve.dash) : colours.indexOf(curve.colour)) % SYMBOLS.length];
+    const shape = (curve) => Math.max(0, dashes.length > 1 ? dashes.indexOf(curve.dash) : colours.indexOf(curve.colour));
+    // Several sources of published points have symbols of their own.
+    const symbol = (curve) => SYMBOLS[(shape(curve) + 3 * curve.variant) % SYMBOLS.length];
+    // Published bars are pale, and each further source of them is paler.
+    const strength = (curve) => (curve.source ? 0.45 / (1 + curve.variant) : 1);
     // What others lie on is wider, so that it is seen beneath them.
     const wider = (one) => 3 * Math.min(one.beneath, 3);
     const state = { xLog: drawing.x_log, yLog: drawing.y_log, hidden: new Set() };
@@ -130,7 +134,7 @@
             above
               ? Plot.text(xs, { y: (name) => name, x: y.domain[0], text: (name) => name, dy: -9, textAnchor: "start", fontSize: 12 })
               : Plot.axisY({ label: null, tickSize: 0 }),
-            Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", insetTop: above ? 18 : 0, fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
+            Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", insetTop: above ? 18 : 0, fill: (p) => colour(p.curve), fillOpacity: (p) => strength(p.curve) }),
             Plot.ruleY(spread, { y: "x", x1: low, x2: high, strokeWidth: 2, strokeOpacity: 0.7 }),
             Plot.text(points, { y: "x", x: (p) => Math.max(p.y, p.spread?.[1] ?? p.y), text: (p) => digits(p.y), dx: 5, dy: above ? 9 : 0, textAnchor: "start", fontSize: 11 }),
             Plot.tip(points, Plot.pointerY({ y: "x", x: "y", title })),
@@ -140,7 +144,8 @@
       if (drawing.chart === "bar") {
         const names = curves.map((curve) => curve.name);
         // Numbers above bars that are narrower than a number would be in each other's way.
-        const numbers = (width - 70) / (xs.length * names.length) > 34;
+        const longest = d3.max(points, (p) => digits(p.y).length) ?? 0;
+        const numbers = (width - 70) / (xs.length * names.length) > 6 + 6.5 * longest;
         // Names below that are longer than their bars are wide would, too: those are turned.
         const turned = xs.some((x) => 8 + 7 * String(x).length > (width - 70) / xs.length);
         const short = shortened(xs.map(String));
@@ -151,7 +156,7 @@
           marks: [
             ...axes,
             Plot.axisFx({ anchor: "bottom", label: drawing.x_label, ...(turned ? { tickFormat: (x) => short(String(x)), tickRotate: -60, labelAnchor: "right" } : {}) }),
-            Plot.barY(points, { fx: "x", x: (p) => p.curve.name, y1: y.domain[0], y2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
+            Plot.barY(points, { fx: "x", x: (p) => p.curve.name, y1: y.domain[0], y2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => strength(p.curve) }),
             Plot.ruleX(spread, { fx: "x", x: (p) => p.curve.name, y1: low, y2: high, strokeWidth: 2, strokeOpacity: 0.7 }),
             ...(numbers ? [Plot.text(points, { fx: "x", x: (p) => p.curve.name, y: "y", text: (p) => digits(p.y), dy: -7, fontSize: 11 })] : []),
             Plot.tip(points, Plot.pointerX({ fx: "x", x: (p) => p.curve.name, y: "y", title })),
@@ -200,7 +205,7 @@
     drawing.panels.forEach((panel) => panel.curves.forEach((curve) => names.has(curve.name) || names.set(curve.name, curve)));
     const legend = make("div", { class: "legend", role: "group", "aria-label": "curves" }, ...[...names.values()].map((curve) => {
       const swatch = drawing.chart === "bar"
-        ? Plot.plot({ width: 14, height: 14, margin: 0, axis: null, marks: [Plot.dot([0], { x: 7, y: 7, r: 6, symbol: "square", fill: colour(curve), fillOpacity: curve.source ? 0.45 : 1 })], x: { type: "identity" }, y: { type: "identity" }, color: { type: "identity" } })
+        ? Plot.plot({ width: 14, height: 14, margin: 0, axis: null, marks: [Plot.dot([0], { x: 7, y: 7, r: 6, symbol: "square", fill: colour(curve), fillOpacity: strength(curve) })], x: { type: "identity" }, y: { type: "identity" }, color: { type: "identity" } })
         : Plot.plot({
           width: 34, height: 14, margin: 0, axis: null, x: { type: "identity" }, y: { type: "identity" }, color: { type: "identity" },
           marks: [
@@ -309,7 +314,7 @@
         make("td", {}, ...prose(claim.text), make("small", {}, claim.source)),
         make("td", { "data-label": "published" }, claim.published ?? ""),
         make("td", { "data-label": "counts as the same" }, required, make("small", {}, make("code", {}, claim.metric))),
-        make("td", { "data-label": "found here" }, found, claim.note ? make("small", {}, ...prose(claim.note)) : ""),
+        make("td", { "data-label": "found here" }, found, claim.note ? make("small", {}, quick ? "of all points, not of this quick look: " : "", ...prose(claim.note)) : ""),
         make("td", { class: "number", "data-label": "cases" }, cases ? `${held} of ${cases}` : ""))), "claims");
   }
 

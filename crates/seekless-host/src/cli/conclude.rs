@@ -223,7 +223,7 @@ fn claims_table(claims: &[&Checked]) -> Table {
 }
 
 fn published_table(published: &[&Deviation]) -> Table {
-    let mut table = new_table(&["published", "where", "published", "measured", "deviation", "source"]);
+    let mut table = new_table(&["metric", "where", "reference", "measured", "deviation", "source"]);
     for deviation in published {
         let Deviation { published, measured } = deviation;
         let place: Vec<String> = published.dims.iter().map(|(name, value)| format!("{name} {value}")).collect();

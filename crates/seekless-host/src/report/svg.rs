@@ -96,8 +96,16 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
 
 /// A bar's part of the legend: its colour, as pale as it is drawn.
 fn bar_swatch(legend: &Area<'_>, (x, y): (i32, i32), colour: RGBColor, curve: &Curve) -> Result<(), String> {
-    let colour = colour.mix(if curve.source.is_empty() { 1.0 } else { 0.45 });
+    let colour = colour.mix(strength(curve));
     legend.draw(&Rectangle::new([(x + 10, y - 7), (x + 24, y + 7)], colour.filled())).map_err(cannot)
+}
+
+/// How strong the colour of a bar is: published ones are pale, and each further source of them is paler.
+fn strength(curve: &Curve) -> f64 {
+    match curve.source.is_empty() {
+        true => 1.0,
+        false => 0.45 / (1 + curve.variant) as f64,
+    }
 }
 
 /// A curve's part of the legend: its line with its dashes, and its symbol.
@@ -148,6 +156,13 @@ const SYMBOLS: usize = 7;
 
 /// Shapes go with the dashes where these tell curves apart, and otherwise with the colours.
 fn symbol_of(drawing: &Drawing, curve: &Curve) -> usize {
+    shape_of(drawing, curve) + VARIANT_STEP * curve.variant
+}
+
+/// Symbols from one source of published points to the next, as on the page.
+const VARIANT_STEP: usize = 3;
+
+fn shape_of(drawing: &Drawing, curve: &Curve) -> usize {
     let dashes = distinct(drawing, |curve| &curve.dash);
     match dashes.len() > 1 {
         true => dashes.iter().position(|dash| **dash == curve.dash).unwrap_or(0),
@@ -201,7 +216,7 @@ fn along(drawing: &Drawing) -> Result<String, String> {
             root.draw(&Text::new(drawing.y_label.clone(), end, middle(14))).map_err(cannot)?;
             let line = |name: &String| names.iter().position(|other| *other == name).unwrap_or(0) as i32;
             for curve in &panel.curves {
-                let colour = colour(drawing, curve).mix(if curve.source.is_empty() { 1.0 } else { 0.45 });
+                let colour = colour(drawing, curve).mix(strength(curve));
                 let y = first + line(&curve.name) * BAR_LINE as i32;
                 let style = text(13).pos(Pos::new(HPos::Right, VPos::Center));
                 let middle = y + BAR_LINE as i32 / 2;
@@ -258,7 +273,16 @@ fn distinct<'a>(drawing: &'a Drawing, pick: impl Fn(&'a Curve) -> &'a String) ->
 
 fn colour(drawing: &Drawing, curve: &Curve) -> RGBColor {
     let index = distinct(drawing, |curve| &curve.colour).iter().position(|colour| **colour == curve.colour);
-    COLOURS[index.unwrap_or(0) % COLOURS.len()]
+    nth_colour(index.unwrap_or(0))
+}
+
+/// The first eight, and the same eight darker, as on the page.
+fn nth_colour(index: usize) -> RGBColor {
+    let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
+    match index / COLOURS.len() % 2 {
+        0 => RGBColor(red, green, blue),
+        _ => RGBColor(red / 2, green / 2, blue / 2),
+    }
 }
 
 /// Our own measurements with the first dash have lines; published ones, and those with another dash, have dashes.
@@ -445,7 +469,7 @@ impl Axes<'_> {
         let mut chart = self.frame(panel, area, range)?;
         let width = 0.84 / panel.curves.len().max(1) as f64;
         for (index, curve) in panel.curves.iter().enumerate() {
-            let colour = colour(self.drawing, curve).mix(if curve.source.is_empty() { 1.0 } else { 0.45 });
+            let colour = colour(self.drawing, curve).mix(strength(curve));
             let bar = |mark: &seekless_lab::experiment::Mark| {
                 let left = self.x(&mark.x) - 0.42 + index as f64 * width;
                 Some(Rectangle::new([(left, self.y_range.0), (left + width * 0.94, self.y(mark.y)?)], colour.filled()))
@@ -475,6 +499,7 @@ mod tests {
             colour: "a".into(),
             dash: String::new(),
             source: String::new(),
+            variant: 0,
             beneath: 0,
             marks,
         };
@@ -615,10 +640,15 @@ mod tests {
         let one = figure.panels[0].curves[0].clone();
         let named = |n: usize| Curve { name: format!("c{n}"), colour: format!("c{n}"), ..one.clone() };
         figure.panels[0].curves = (0..SYMBOLS).map(named).collect();
+        let colours: std::collections::BTreeSet<_> =
+            (0..16).map(nth_colour).map(|colour| (colour.0, colour.1, colour.2)).collect();
+        assert_eq!(colours.len(), 16);
         let shapes: std::collections::BTreeSet<_> = (0..SYMBOLS).map(|n| symbol(n, 10.0)).collect();
         assert_eq!(shapes.len(), SYMBOLS);
         let numbers: Vec<usize> = figure.panels[0].curves.iter().map(|curve| symbol_of(&figure, curve)).collect();
         assert!(numbers.into_iter().eq(0..SYMBOLS));
+        let published = |variant| Curve { source: "[x]".into(), variant, ..figure.panels[0].curves[0].clone() };
+        assert_ne!(symbol_of(&figure, &published(0)) % SYMBOLS, symbol_of(&figure, &published(1)) % SYMBOLS);
         figure.panels[0].curves[0].beneath = 1;
         figure.coinciding = vec!["c0 and c1 coincide".into()];
         let svg = to_svg(&figure).unwrap();

@@ -333,7 +333,7 @@ impl Claim {
         if let Some(shape) = self.shape.filter(|_| self.test == Test::Shape) {
             return shape.name().to_owned();
         }
-        let text = |bound: f64| self.as_text(bound);
+        let text = |bound: f64| self.with_unit(self.bound_as_text(bound));
         match self.bounds() {
             (Some(low), Some(high)) if self.test == Test::Spread && low == 0.0 => format!("at most {}", text(high)),
             (Some(low), Some(high)) if low == high => text(low),
@@ -344,9 +344,24 @@ impl Claim {
         }
     }
 
+    /// A bound as it was written: with three digits, or with all that it has.
+    fn bound_as_text(&self, bound: f64) -> String {
+        let shown = bound * self.times();
+        let short = digits(shown);
+        match short.parse::<f64>() {
+            Ok(short) if (short - shown).abs() > shown.abs() * 1e-9 => without_noise(shown).to_string(),
+            _ => short,
+        }
+    }
+
+    /// What its numbers are multiplied by to be shown.
+    fn times(&self) -> f64 {
+        if matches!(self.test, Test::Spread | Test::Share) { 100.0 } else { 1.0 }
+    }
+
     /// A number that was found, with its unit: of three digits, or with as many as show on which side of its bounds it is.
     fn as_text(&self, found: f64) -> String {
-        let times = if matches!(self.test, Test::Spread | Test::Share) { 100.0 } else { 1.0 };
+        let times = self.times();
         let (low, high) = if self.test == Test::Shape { (None, None) } else { self.bounds() };
         let within = |found: f64| low.is_none_or(|low| found >= low) && high.is_none_or(|high| found <= high);
         let (shown, short) = (found * times, digits(found * times));
@@ -357,6 +372,10 @@ impl Claim {
             }
             _ => short,
         };
+        self.with_unit(number)
+    }
+
+    fn with_unit(&self, number: String) -> String {
         match self.test {
             Test::Compare | Test::Published => format!("{number}x"),
             Test::Spread | Test::Share => format!("{number} %"),
@@ -541,6 +560,10 @@ mod tests {
         );
         let value = check("test = \"value\"\nabove = 40.004\nwhere = { contestant = \"LFS\", size = 1 }\n");
         assert_eq!((value.required.as_str(), value.verdict), ("at least 40.004", Verdict::Differs));
+        // A bound of four digits is shown with all of them, wherever the result is.
+        let near =
+            check("test = \"value\"\nabove = 39.125\nbelow = 50.0\nwhere = { contestant = \"LFS\", size = 1 }\n");
+        assert_eq!(near.required, "39.125 to 50.0");
         let almost = "test = \"value\"\nbelow = 0.6\nrelative_to = { size = 4, file_bytes = 4 }\nwhere = { contestant = \"FFS\", size = 1 }\n";
         assert_eq!(check(almost).found, "0.400x");
         let third = "test = \"value\"\nabove = 0.667\nrelative_to = { size = 1, file_bytes = 1 }\nwhere = { contestant = \"FFS\", size = 8 }\n";

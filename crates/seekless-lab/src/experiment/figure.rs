@@ -47,6 +47,9 @@ pub struct Curve {
     pub dash: String,
     /// Its publication; empty for our own measurements.
     pub source: String,
+    /// Which of the publications that the figure has of this colour and dash its source is: each has a symbol of its own. 0 for our own
+    /// measurements.
+    pub variant: usize,
     /// How many later curves of the panel lie on it. It is drawn as much wider, so that it is seen beneath them.
     pub beneath: usize,
     pub marks: Vec<Mark>,
@@ -113,6 +116,13 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
         let rest = rest.collect::<Vec<_>>().join(", ");
         all.extend(place(figure, &published.dims, (published.value, None), rest, published.source.clone()));
     }
+    if figure.chart == Chart::Bar {
+        // In a group of bars a published one alone would look like a measurement that is missing.
+        let measured: Vec<Value> =
+            all.iter().filter(|placed| placed.source.is_empty()).map(|placed| placed.mark.x.clone()).collect();
+        let is_beside = |placed: &Placed| measured.iter().any(|x| x.is_same(&placed.mark.x));
+        all.retain(|placed| placed.source.is_empty() || measured.is_empty() || is_beside(placed));
+    }
     let label = |label: &str, instead: String| if label.is_empty() { instead } else { label.to_owned() };
     let colour_label = description.label(&figure.colour);
     let absent = match all.iter().any(|placed| placed.source.is_empty()) {
@@ -121,9 +131,14 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
     };
     let mut panels = panels(figure, description, all);
     let coinciding = match figure.chart {
-        Chart::Line => coinciding(&mut panels, figure.y_axis.log),
+        Chart::Line => {
+            let mut sentences = coinciding(&mut panels, figure.y_axis.log);
+            sentences.extend(shared(&mut panels));
+            sentences
+        }
         Chart::Bar => Vec::new(),
     };
+    number_sources(&mut panels);
     Drawing {
         id: figure.id.clone(),
         title: figure.title.clone(),
@@ -188,6 +203,51 @@ fn coinciding(panels: &mut [Panel], y_log: bool) -> Vec<String> {
     sentences
 }
 
+/// Draws a published curve once that is beside several measured ones, under its source alone, and says beside which it is.
+fn shared(panels: &mut [Panel]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for panel in panels {
+        let mut at = 0;
+        while at < panel.curves.len() {
+            let first = &panel.curves[at];
+            let is_same = |other: &Curve| other.source == first.source && other.marks == first.marks;
+            let same: Vec<usize> = match first.source.is_empty() {
+                true => Vec::new(),
+                false => (at + 1..panel.curves.len()).filter(|&other| is_same(&panel.curves[other])).collect(),
+            };
+            let source = first.source.clone();
+            if !same.is_empty() && panel.curves.iter().all(|curve| curve.name != source) {
+                let beside = |curve: &Curve| curve.name.replace(&format!(", {source}"), "");
+                let others: Vec<String> = same.iter().map(|&index| beside(&panel.curves[index])).collect();
+                let Some((last, middle)) = others.split_last() else { unreachable!("there are some") };
+                let names: Vec<String> = std::iter::once(beside(first)).chain(middle.iter().cloned()).collect();
+                sentences.push(format!("{source} is one curve, beside {} and {last}", names.join(", ")));
+                same.iter().rev().for_each(|&index| drop(panel.curves.remove(index)));
+                panel.curves[at].name = source;
+            }
+            at += 1;
+        }
+    }
+    sentences
+}
+
+/// Numbers the sources of published curves that have colour and dash in common.
+fn number_sources(panels: &mut [Panel]) {
+    let mut known: Vec<(String, String, Vec<String>)> = Vec::new();
+    for curve in panels.iter_mut().flat_map(|panel| &mut panel.curves).filter(|curve| !curve.source.is_empty()) {
+        let at = known.iter().position(|(colour, dash, _)| (colour, dash) == (&curve.colour, &curve.dash));
+        let at = at.unwrap_or_else(|| {
+            known.push((curve.colour.clone(), curve.dash.clone(), Vec::new()));
+            known.len() - 1
+        });
+        let sources = &mut known[at].2;
+        curve.variant = sources.iter().position(|source| *source == curve.source).unwrap_or_else(|| {
+            sources.push(curve.source.clone());
+            sources.len() - 1
+        });
+    }
+}
+
 /// Where a point with these dimensions is drawn; `None` when a dimension that the figure needs is missing.
 fn place(
     figure: &Figure,
@@ -234,7 +294,8 @@ fn panels(figure: &Figure, description: &Description, all: Vec<Placed>) -> Vec<P
         match curves.iter_mut().find(|(_, curve)| curve.name == name) {
             Some((_, curve)) => curve.marks.push(placed.mark),
             None => {
-                let curve = Curve { name, colour, dash, source: placed.source, beneath: 0, marks: vec![placed.mark] };
+                let (source, marks) = (placed.source, vec![placed.mark]);
+                let curve = Curve { name, colour, dash, source, variant: 0, beneath: 0, marks };
                 curves.push((placed.colour, curve));
             }
         }
@@ -295,7 +356,7 @@ mod tests {
         let curve = |name: &str, source: &str, y: f64| {
             let mark = Mark { x: Value::Integer(1), y, beneath: 0, spread: None };
             let [name, source] = [name, source].map(str::to_owned);
-            Curve { colour: name.clone(), name, dash: String::new(), source, beneath: 0, marks: vec![mark] }
+            Curve { colour: name.clone(), name, dash: String::new(), source, variant: 0, beneath: 0, marks: vec![mark] }
         };
         let panel = |name: &str, curves: Vec<Curve>| Panel { name: name.to_owned(), curves };
         let mut panels = [
@@ -307,5 +368,62 @@ mod tests {
         assert_eq!((beneath(&panels[0]), beneath(&panels[1])), (vec![0, 2, 1, 0], vec![0, 1, 0]));
         let marks = panels[0].curves.iter().map(|curve| curve.marks[0].beneath);
         assert!(marks.eq([0, 2, 1, 0]));
+    }
+
+    /// Two contestants at two places of x, and what was published beside them.
+    fn drawn(chart: &str, rows: &[(&str, &str)], published: &[(&str, &str, f64, &str)]) -> Drawing {
+        let text = format!(
+            "title = 't'\nworkload = {{ kind = 'count', trace = 'a.csv' }}\ncontestant = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             [[figure]]\nid = 'f'\ntitle = 't'\nx = 'operation'\ny = 'requests'\nchart = '{chart}'\n"
+        );
+        let description: Description = toml::from_str(&text).unwrap();
+        let dims = |contestant: &str, operation: &str| {
+            let pair = |name: &str, value: &str| (name.to_owned(), Value::Text(value.to_owned()));
+            [pair("contestant", contestant), pair("operation", operation)].into()
+        };
+        let row = |(contestant, operation): &(&str, &str)| Row {
+            dims: dims(contestant, operation),
+            metrics: [("requests".to_owned(), 1.0)].into(),
+        };
+        let publication = |(contestant, operation, value, source): &(&str, &str, f64, &str)| Published {
+            dims: dims(contestant, operation),
+            metric: "requests".to_owned(),
+            value: *value,
+            source: (*source).to_owned(),
+            note: String::new(),
+        };
+        let rows: Vec<Row> = rows.iter().map(row).collect();
+        let published: Vec<Published> = published.iter().map(publication).collect();
+        draw(&description.figures[0], &description, &rows, &published)
+    }
+
+    /// Aim: publications of one contestant can be distinguished, and one that is beside several is drawn once. Method: two sources of one contestant,
+    /// and the same points of another source for both.
+    #[test]
+    fn publications_are_told_apart() {
+        let rows = [("a", "read"), ("b", "read")];
+        let two = [("a", "read", 2.0, "[x]"), ("a", "read", 3.0, "[x], its arithmetic"), ("b", "read", 2.0, "[x]")];
+        let drawing = drawn("line", &rows, &two);
+        let variants = |drawing: &Drawing| -> Vec<(String, usize)> {
+            drawing.panels[0].curves.iter().map(|curve| (curve.name.clone(), curve.variant)).collect()
+        };
+        let expected = [("a", 0), ("b", 0), ("[x]", 0), ("a, [x], its arithmetic", 1)];
+        assert_eq!(variants(&drawing), expected.map(|(name, variant)| (name.to_owned(), variant)));
+        assert_eq!(drawing.coinciding, ["a and b coincide", "[x] is one curve, beside a and b"]);
+        let bars = drawn("bar", &rows, &two);
+        assert_eq!(bars.panels[0].curves.len(), 5, "bars of the same height are beside one another");
+        assert_eq!(bars.panels[0].curves[3].variant, 1);
+    }
+
+    /// Aim: a group of bars in which nothing was measured is left out, as --quick has fewer. Method: a published bar at a place with a row, and one
+    /// at a place without; and where nothing at all was measured, both.
+    #[test]
+    fn published_bars_are_beside_measured_ones() {
+        let published = [("a", "read", 2.0, "[x]"), ("a", "write", 3.0, "[x]")];
+        let marks = |rows: &[(&str, &str)]| -> usize {
+            drawn("bar", rows, &published).panels[0].curves.iter().map(|curve| curve.marks.len()).sum()
+        };
+        assert_eq!(marks(&[("a", "read")]), 2);
+        assert_eq!(marks(&[]), 2);
     }
 }
