@@ -31,6 +31,7 @@ pub(super) const METRICS: &[(&str, &str)] = &[
     ("write_p99_ms", "the same, of writes"),
     ("disk_busy", "share of the time during which a drive was busy, on average"),
     ("disk_requests", "requests that drives served"),
+    ("disk_requests_each", "requests that drives served for each request of the trace"),
     ("disk_requests_per_s", "of one drive, on average"),
     (
         "flash_amplification",
@@ -207,6 +208,7 @@ pub(super) fn measure(outcome: &Outcome) -> Measure {
         ("write_p99_ms", p99(Op::Write)),
         ("disk_busy", outcome.disk_busy()),
         ("disk_requests", each.map(|each| each.sum)),
+        ("disk_requests_each", each.map(|each| each.sum / outcome.total().requests as f64)),
         ("disk_requests_per_s", each.map(|each| each.mean / outcome.elapsed.as_secs_f64())),
         ("flash_amplification", flash.amplification()),
         (
