@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use seekless_lab::experiment::{Checked, Experiment, Row, Verdict, digits};
+use seekless_lab::experiment::{Checked, Experiment, Row, Verdict};
 use seekless_lab::statements::{self, Counts, Statement, StatementKind};
 
 use super::generated::check;
@@ -20,17 +20,22 @@ const PAPERS: &[(&str, &str)] = &[
     ("za01", "section 7, without its figures"),
 ];
 
+/// The papers' keys.
+pub(super) fn papers() -> impl Iterator<Item = &'static str> {
+    PAPERS.iter().map(|(paper, _)| *paper)
+}
+
 fn path_of(paper: &str) -> PathBuf {
     root().join(format!("docs/papers/statements/{paper}.csv"))
 }
 
-fn list(paper: &str) -> Vec<Statement> {
+pub(super) fn list(paper: &str) -> Vec<Statement> {
     statements::read(&read(&path_of(paper)))
         .unwrap_or_else(|problem| panic!("docs/papers/statements/{paper}.csv: {problem}"))
 }
 
 /// Every experiment, by name.
-fn experiments() -> BTreeMap<String, Experiment> {
+pub(super) fn experiments() -> BTreeMap<String, Experiment> {
     let folders = std::fs::read_dir(root().join("experiments")).expect("there are experiments");
     let folders = folders.map(|entry| entry.expect("an entry").path());
     let all = folders.filter(|path| path.join("experiment.toml").exists()).map(|path| {
@@ -136,27 +141,110 @@ fn claims_agree_with_statements() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
+/// Words that say a number.
+const NUMBERS: &[&str] = &[
+    "one",
+    "single",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "eight",
+    "ten",
+    "half",
+    "third",
+    "quarter",
+    "twice",
+    "double",
+    "doubling",
+    "order of magnitude",
+    "order-of-magnitude",
+    "saturated",
+    "same number",
+    "full rotation",
+    "equal to the size",
+];
+
+/// Words that say that something is one, or once as much.
+const ONE: &[&str] = &["one", "single", "same", "equal", "rotation"];
+
+/// Aim: only what the text says with a number counts as a number. Method: each row of a measurement or calculation has a value, and its quotation
+/// a digit or a word for a number; a value of one is said as such, as there are other numbers in most sentences.
+#[test]
+fn numbers_are_those_of_the_text() {
+    let mut problems = Vec::new();
+    for paper in papers() {
+        for Statement { id, quote, value, unit, low, high, kind, .. } in list(paper) {
+            // A figure whose curves were not at hand has neither.
+            let is_figure = value.is_empty() && low.or(high).is_none();
+            if !matches!(kind, StatementKind::Measured | StatementKind::Derived) || unit == "yes" || is_figure {
+                continue;
+            }
+            let (quote, has) = (quote.to_lowercase(), |words: &[&str]| words.iter().any(|word| quote.contains(word)));
+            let has_number = has(NUMBERS) || quote.contains(|letter: char| letter.is_ascii_digit());
+            let says_it = value != "1" || has(ONE) || quote.split_whitespace().any(|word| word == "1");
+            if value.is_empty() || !has_number || !says_it {
+                problems.push(format!("{paper}/{id}: `{value}` is not in the text, so it is qualitative: {quote}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
+/// Aim: a tie is not called better. Method: no ratio that holds is nearer to a bound of one, on the side where it must be, than results vary by
+/// where blocks come to lie.
+#[test]
+fn ties_do_not_hold() {
+    const NOISE: f64 = 0.005;
+    let mut problems = Vec::new();
+    for paper in papers() {
+        for statement in list(paper)
+            .iter()
+            .filter(|one| one.unit == "times" && one.low != one.high && one.judged() == Verdict::Holds)
+        {
+            let Some((least, most)) = statement.measured() else { continue };
+            let is_one = |bound: Option<f64>| bound.is_some_and(|bound| (bound - 1.0).abs() < NOISE);
+            if is_one(statement.low) && least < 1.0 + NOISE || is_one(statement.high) && most > 1.0 - NOISE {
+                problems.push(format!(
+                    "{paper}/{}: {least} to {most} is a tie, so the bound is that of noise",
+                    statement.id
+                ));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
 /// What a run of `experiment` measured, from a folder of results.
 fn rows_of(results: &std::path::Path, experiment: &str) -> Option<Vec<Row>> {
     let text = std::fs::read_to_string(results.join(experiment).join("rows.jsonl")).ok()?;
     Some(text.lines().map(|line| serde_json::from_str(line).expect("a row of results")).collect())
 }
 
-/// Takes what was measured from the results: of all claims that answer a statement, the least and the most.
+/// What rows of an experiment say to the statements that it answers: of all its claims, the least and the most.
+pub(super) fn answers(experiment: &Experiment, rows: &[Row]) -> BTreeMap<String, (f64, f64)> {
+    let mut found: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for claim in &experiment.description.claims {
+        let Checked { range: Some((least, most)), .. } = claim.verify(rows, &experiment.published) else {
+            let (name, keys) = (&experiment.name, &claim.statements);
+            assert!(keys.is_empty(), "{name}: no row answers `{}`: {keys:?}", claim.text);
+            continue;
+        };
+        for key in &claim.statements {
+            let range = found.entry(key.clone()).or_insert((least, most));
+            *range = (range.0.min(least), range.1.max(most));
+        }
+    }
+    found
+}
+
+/// Takes what was measured from the results.
 fn take_results(results: &std::path::Path) {
     let mut found: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (name, experiment) in experiments() {
         let Some(rows) = rows_of(results, &name) else { continue };
-        for claim in &experiment.description.claims {
-            let Checked { range: Some((least, most)), .. } = claim.verify(&rows, &experiment.published) else {
-                assert!(claim.statements.is_empty(), "{name}: no row answers `{}`: {:?}", claim.text, claim.statements);
-                continue;
-            };
-            for key in &claim.statements {
-                let range = found.entry(key.clone()).or_insert((least, most));
-                *range = (range.0.min(least), range.1.max(most));
-            }
-        }
+        found.extend(answers(&experiment, &rows));
     }
     for (paper, _) in PAPERS {
         // The verdicts of a list whose bounds have changed are not right yet.
@@ -176,12 +264,13 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
 }
 
+/// As the list has the numbers, so that a reader can check the verdict of what is near a bound.
 fn range(low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {
-        (Some(low), Some(high)) if low == high => digits(low),
-        (Some(low), Some(high)) => format!("{} to {}", digits(low), digits(high)),
-        (Some(low), None) => format!("{} or more", digits(low)),
-        (None, Some(high)) => format!("{} or less", digits(high)),
+        (Some(low), Some(high)) if low == high => low.to_string(),
+        (Some(low), Some(high)) => format!("{low} to {high}"),
+        (Some(low), None) => format!("{low} or more"),
+        (None, Some(high)) => format!("{high} or less"),
         (None, None) => String::new(),
     }
 }

@@ -31,6 +31,7 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
         ("segments_cleaned", "segments that became clean, empty ones included"),
         ("empty_share", "of the segments that became clean, those that the cleaner did not have to read"),
         ("used_utilisation", "of the segments that the cleaner read: bytes moved for each byte read"),
+        ("used_of_disk", "that over the share of file data on the whole disk"),
         ("write_cost", "bytes read and written for each new byte of the log, data and metadata"),
         ("write_amplification", "bytes that went to the log for each byte of file data that the user wrote to it"),
         ("in_use", "live bytes of all bytes of the log's segments at the end"),
@@ -113,7 +114,7 @@ impl Workload for WholeFiles {
             target: self.target_segments,
         };
         let simulated = beside::simulate(&self.simulated, limits, recorded, context)?;
-        Ok(vec![measure(log, counted, &simulated)])
+        Ok(vec![measure(log, counted, &simulated, self.live_percent / 100.0)])
     }
 }
 
@@ -210,13 +211,14 @@ impl WholeFiles {
     }
 }
 
-fn measure(log: LogGeometry, counted: Counted, simulated: &Outcome) -> Measure {
+fn measure(log: LogGeometry, counted: Counted, simulated: &Outcome, full: f64) -> Measure {
     let cleaned = counted.segments_read + counted.segments_empty;
     let new = (counted.log - counted.moved) as f64;
     Measure::new([
         ("segments_cleaned", Some(cleaned as f64)),
         ("empty_share", Some(counted.segments_empty as f64 / cleaned as f64)),
         ("used_utilisation", Some(counted.moved as f64 / counted.read as f64)),
+        ("used_of_disk", Some(counted.moved as f64 / counted.read as f64 / full)),
         ("write_cost", Some((counted.log + counted.read) as f64 / new)),
         ("write_amplification", Some(counted.log as f64 / counted.data as f64)),
         ("in_use", Some(counted.live as f64 / (log.segments * log.segment_bytes) as f64)),
