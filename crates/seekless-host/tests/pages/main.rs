@@ -18,6 +18,7 @@ mod accepted;
 mod commands;
 mod generated;
 mod long;
+mod renewal;
 mod shell;
 mod statements;
 
