@@ -13,13 +13,13 @@ ln -s "$root/experiments" experiments
 
 show() { # a command, and its output without what makes lines long
     printf '<b>$ %s</b>\n' "$(sed 's/&/\&amp;/g; s/</\&lt;/g' <<<"$1")"
-    eval "$1" 2>/dev/null | sed 's/&/\&amp;/g; s/</\&lt;/g' | cut -c1-78
+    eval "$1" 2>/dev/null | sed 's/&/\&amp;/g; s/</\&lt;/g' | LC_ALL=C.UTF-8 sed -E 's/^(.{78}).*/\1/'
 }
 {
     show "seekless mkfs 'lfs / file:a.img,size=1GiB' | head -n 8"
     mkdir mnt
     show "seekless mount 'lfs / file:a.img' mnt"
-    show "cp -r docs/guide mnt/ && seekless sync mnt && ls mnt/guide"
+    show "cp -r docs/guide mnt/ && seekless sync mnt && ls mnt/guide | head -n 4"
     show "seekless umount mnt"
     show "seekless fsck --data 'lfs / file:a.img'"
     echo
@@ -33,7 +33,7 @@ shoot() { # page, picture, size
     timeout 90 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=8000 --force-device-scale-factor="${scale:-1}" \
         --window-size="$3" --screenshot="$2" "file://$work/$1" >/dev/null 2>&1
 }
-shoot report.html report.png 760,940
+shoot report.html report.png 1140,1410
 cat >page.html <<PAGE
 <!doctype html><meta charset="utf-8"><style>
 body { margin: 0; display: flex; gap: 16px; background: #d8dde4; padding: 16px; width: 1500px; box-sizing: border-box }
