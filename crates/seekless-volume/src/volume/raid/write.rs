@@ -19,7 +19,7 @@ use super::journal::Open;
 use super::plan::{Aim, Fragment, Method, RowPlan, plan};
 use super::request::{MemberWrite, QueuedWrite, Written, merge};
 use super::shape::Level;
-use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags, worse};
+use crate::device::{Buf, Data, DeviceError, WriteFlags, worse};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::KNOWN_MAX;
 use crate::volume::members::{bytes, relocate};
@@ -578,14 +578,7 @@ impl Core {
                     }
                     written => written?,
                 }
-                if left.is_empty() {
-                    if sectors >= self.shape.unit {
-                        self.release_zeroes(row).await;
-                    }
-                    Written::All
-                } else {
-                    Written::Nothing
-                }
+                if left.is_empty() { Written::All } else { Written::Nothing }
             };
             drop(token);
             match written {
@@ -594,28 +587,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// Discards the units of a row that hold zeroes. A discard of a part of a row writes these, and a file system may discard all of a row
-    /// in such parts. What the row holds does not change, so that this is in no record, and a failure costs storage only.
-    async fn release_zeroes(&self, row: u64) {
-        let _row = self.locks.hold(row).await;
-        let is_settled = {
-            let state = self.state.borrow();
-            !state.redo.contains_key(&row) && !state.out_of_sync.contains(row)
-        };
-        if !is_settled || self.needs_journal(row) || self.absent(row).is_some() {
-            return;
-        }
-        let (at, sectors) = (self.shape.at(row, 0), self.shape.unit);
-        let units = join_all((0..self.shape.members).map(|member| self.read_long(member, at, sectors))).await;
-        for (member, unit) in units.into_iter().enumerate() {
-            let is_zero = unit.is_ok_and(|unit| unit.iter().all(|&byte| byte == 0));
-            let device = self.device(member);
-            if is_zero && self.holds(member, row) && device.guarantees().discard == Discard::Zeroes {
-                let _ = device.discard(Sector(at), sectors).await;
-            }
-        }
     }
 
     /// Whole rows of an array with parity, or any part of a mirror: parity of zeroes is zero.

@@ -462,57 +462,6 @@ fn an_error_counts_for_more_than_a_lack_of_room() {
     }
 }
 
-/// Aim: what is discarded in parts that are no rows, in any order, gives its storage back, and what is beside it stays. Method: an array
-/// full of data, of which pieces of 128 KiB are discarded; the host counts what it has.
-#[test]
-fn parts_of_rows_give_their_storage_back() {
-    const PIECE: u64 = 256;
-    for seed in 0..12 {
-        let executor = Executor::simulated(seed, HostProfile::NONE);
-        let rt = executor.rt().clone();
-        let run = async {
-            let mut rng = Rng::new(seed);
-            let members = rng.between(3, 5);
-            let host = Host::new(members * 2 * MIB);
-            let whole: Device = host.clone();
-            let options = ArrayOptions { region: Some(64 * KIB), ..ArrayOptions::new(Level::Parity).unit(128) };
-            let devices = parts(&whole, members);
-            let array = Array::create(&rt, devices, &options, UUID, Contents::Zeroes).await.unwrap();
-            let used = || host.blocks();
-            let empty = used();
-            let from = rng.below(20) * BLOCK;
-            let pieces = (array.geometry().sectors - from) / PIECE;
-            for piece in 0..pieces {
-                for at in (0..PIECE).step_by(BLOCK as usize) {
-                    write(&array, from + piece * PIECE + at, 1 + piece as u8).await.unwrap();
-                }
-            }
-            array.flush().await.unwrap();
-            let name = format!("seed {seed}: {members} members, {} blocks of {empty}", used());
-            host.fill();
-            let mut order: Vec<u64> = (0..pieces).collect();
-            rng.shuffle(&mut order);
-            let kept = order.split_off(order.len() - seed as usize % 3);
-            for piece in order {
-                array.discard(Sector(from + piece * PIECE), PIECE).await.unwrap();
-            }
-            array.flush().await.unwrap();
-            for &piece in &kept {
-                for at in (0..PIECE).step_by(BLOCK as usize) {
-                    assert!(is_there(&array, from + piece * PIECE + at, 1 + piece as u8).await, "{name}: {piece}");
-                }
-            }
-            // A piece is in four units at most, of three rows, each with parity; and what describes the array.
-            let most = empty + 64 + kept.len() as u64 * 7 * 16;
-            let left = used();
-            assert!(left <= most, "{name}: {left} blocks are left, and not {most}");
-            assert_eq!(array.scrub().await, Ok(0), "{name}");
-            array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
-        };
-        executor.block_on(run).unwrap();
-    }
-}
-
 /// Aim: a rebuild that a full host ends says so, loses nothing, and goes on when there is room again. Method: a host that is filled in the
 /// middle of a rebuild; data is read in the meantime; then there is room.
 #[test]
