@@ -169,6 +169,8 @@ pub(super) struct Core {
     pub(super) replacements: Gate,
     /// The task that resynchronises and rebuilds is under way, and its end.
     pub(super) working: Cell<bool>,
+    /// A task waits to start the background work again, after a lack of space.
+    pub(super) will_try_again: Cell<bool>,
     /// There is more for it to do when it has come to its end.
     pub(super) more_work: Cell<bool>,
     pub(super) worked: Event,
@@ -247,6 +249,7 @@ impl Core {
             superblocks: Gate::new(),
             replacements: Gate::new(),
             working: Cell::new(false),
+            will_try_again: Cell::new(false),
             more_work: Cell::new(false),
             worked: Event::new(),
             remark: RefCell::new(None),

@@ -380,6 +380,9 @@ fn start(core: &Rc<Core>) {
         !state.out_of_sync.is_empty() || state.now.contains(&MemberState::Rebuilding)
     };
     core.more_work.set(is_needed);
+    if !is_needed {
+        core.state.borrow_mut().rebuild_error.take_if(|error| is_no_space(error));
+    }
     if !is_needed || core.working.get() {
         return;
     }
@@ -393,9 +396,11 @@ fn start(core: &Rc<Core>) {
         drop(end);
         let is_full =
             weak.upgrade().is_some_and(|core| core.state.borrow().rebuild_error.as_ref().is_some_and(is_no_space));
-        if is_full {
+        // One task is enough, however often others start.
+        if is_full && weak.upgrade().is_some_and(|core| !core.will_try_again.replace(true)) {
             rt.sleep(TRY_AGAIN_AFTER).await;
             if let Some(core) = weak.upgrade() {
+                core.will_try_again.set(false);
                 start(&core);
             }
         }

@@ -276,7 +276,10 @@ impl Core {
                 match self.resync(part).await {
                     // Rows with data that cannot be read stay as they are, and keep no others from being resynchronised.
                     Err(error) if error.is_of_medium() => {
-                        self.state.borrow_mut().rebuild_error.get_or_insert(error);
+                        let first = &mut self.state.borrow_mut().rebuild_error;
+                        if first.as_ref().is_none_or(is_no_space) {
+                            *first = Some(error); // What was full may have room now.
+                        }
                     }
                     done => done?,
                 }
