@@ -140,7 +140,7 @@ impl ChunkedLayer {
     }
 
     /// Records the outcome of a sync.
-    fn synced(&self, file: OpenFile<'_>, outcome: &FsResult<()>, data_only: bool, before_slot: bool) {
+    pub(super) fn synced(&self, file: OpenFile<'_>, outcome: &FsResult<()>, data_only: bool, before_slot: bool) {
         let exclusive = file.lower.traits().exclusive;
         let mut file = file.borrow_mut();
         match outcome {

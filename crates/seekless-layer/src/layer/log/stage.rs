@@ -206,7 +206,11 @@ impl ChunkedLayer {
         }
         let handle = file.node.writer.get().map(|writer| writer.handle);
         file.through(handle).setattr(SetAttr { size: Some(0), ..SetAttr::default() }).await?;
-        file.fsync(true).await?;
+        let synced = file.fsync(true).await;
+        if synced.is_err() {
+            self.synced(file, &synced, true, false);
+        }
+        synced?;
         cover("layer: what was left of a first commit is removed");
         file.borrow_mut().has_remains = false;
         Ok(())
