@@ -43,8 +43,11 @@ fn alone(outcome: &Outcome) -> String {
     let mean = match both.requests == total.requests {
         true => format!(", {} each on average", time_text(both.mean())),
         false => {
-            let takes = if both.requests == 1 { "takes" } else { "take" };
-            format!("; its {} {takes} {} on average", counted(both.requests, "read or write"), time_text(both.mean()))
+            let what = match both.requests {
+                1 => "one read or write takes".to_owned(),
+                more => format!("{more} reads and writes take"),
+            };
+            format!("; its {what} {} on average", time_text(both.mean()))
         }
     };
     let busy =

@@ -168,7 +168,7 @@ fn what_costs_nothing_does_not_count() {
     let mean = crate::trace::time_text(mean);
     assert!(answer(&diluted).contains("serves 102 requests in "), "{}", answer(&diluted));
     assert!(
-        answer(&diluted).contains(&format!("; its 1 read or write takes {mean} on average")),
+        answer(&diluted).contains(&format!("; its one read or write takes {mean} on average")),
         "{}",
         answer(&diluted)
     );

@@ -52,6 +52,8 @@ pub(super) struct Select {
     first: Option<Nanos>,
     passed: u64,
     others: u64,
+    /// The trace was read to its end.
+    has_ended: bool,
     /// Events that say something about requests of other devices, and are none.
     other_completions: u64,
     other_requeues: u64,
@@ -73,6 +75,7 @@ impl Select {
             first: None,
             passed: 0,
             others: 0,
+            has_ended: false,
             other_completions: 0,
             other_requeues: 0,
         }
@@ -112,7 +115,8 @@ impl Select {
 }
 
 impl Stage for Select {
-    fn pass(&mut self, batch: &mut Vec<Request>, _is_last: bool) {
+    fn pass(&mut self, batch: &mut Vec<Request>, is_last: bool) {
+        self.has_ended |= is_last;
         batch.retain(|request| self.passes(request));
     }
 
@@ -126,7 +130,8 @@ impl Stage for Select {
         import.skip(OTHER_REQUEUE, self.other_requeues);
         let missing: Vec<&str> =
             self.wanted.iter().filter(|wanted| !wanted.is_found).map(|wanted| &*wanted.name).collect();
-        if missing.is_empty() || self.passed + self.others == 0 {
+        // Of a trace that was not read to its end, it is not known which devices it has.
+        if missing.is_empty() || !self.has_ended || self.passed + self.others == 0 {
             return;
         }
         let mut there: Vec<DeviceId> = self.known.keys().copied().collect();
