@@ -183,10 +183,13 @@ pub(super) fn is_used_above(file: &OwnedFd, part: &Range<u64>) -> bool {
     loop_devices().filter(|device| shows(&device.path)).any(|LoopDevice { path, partitions }| {
         let (inside, beside): (Vec<_>, Vec<_>) = partitions.iter().partition(|path| shows(path));
         match inside[..] {
-            // A device is held while a partition is, and has no other user then.
-            [] => is_held(&path) && !beside.into_iter().any(|path| is_held(path)),
-            // A partition is held while the device is.
-            _ => inside.into_iter().any(|path| is_held(path)),
+            // A device is held while a partition is, and all partitions while the device is: one that is not shows that only others are.
+            [] => is_held(&path) && beside.into_iter().all(|path| is_held(path)),
+            // The user of a partition without a node in /dev is seen by the device alone.
+            _ => {
+                inside.into_iter().any(|path| is_held(path))
+                    || is_held(&path) && !beside.into_iter().any(|path| is_held(path))
+            }
         }
     })
 }
