@@ -108,7 +108,8 @@ impl Stack {
         if !matches!(original.spec.constructor, Constructor::DeviceLeaf) {
             return Ok(());
         }
-        let told = |word: &Word, cause: BuildError| self.blame(word, purpose.verb(), cause.explained(self, original, purpose));
+        let told =
+            |word: &Word, cause: BuildError| self.blame(word, purpose.verb(), cause.explained(self, original, purpose));
         let counts = self.words.iter().filter_map(|word| match &word.spec.constructor {
             Constructor::Spread(spread) => Some((spread.members)(word)),
             _ => None,
