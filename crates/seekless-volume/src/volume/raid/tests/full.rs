@@ -509,3 +509,51 @@ fn a_rebuild_that_a_full_host_ends_goes_on() {
         executor.block_on(run).unwrap();
     }
 }
+
+/// Aim: what has storage keeps it, whatever is discarded beside it in its row: a block that was provisioned and not written yet, one
+/// that holds zeroes, and the parity of both. Method: rows in three parts on a host that is full by then.
+#[test]
+fn a_discard_takes_no_storage_from_what_is_beside() {
+    for seed in 0..12 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let members = rng.between(3, 5);
+            let host = Host::new(members * 2 * MIB);
+            let whole: Device = host.clone();
+            let options = options(Level::Parity);
+            let array = Array::create(&rt, parts(&whole, members), &options, UUID, Contents::Zeroes).await.unwrap();
+            let blocks = array.core.shape.row_sectors() / BLOCK;
+            let rows: Vec<[u64; 4]> = (0..6)
+                .map(|row| {
+                    let (one, two) = (rng.between(1, blocks / 2), rng.between(blocks / 2 + 1, blocks - 1));
+                    [0, one, two, blocks].map(|block| (row * blocks + block) * BLOCK)
+                })
+                .collect();
+            for &[first, one, two, end] in &rows {
+                for at in (first..one).step_by(BLOCK as usize) {
+                    write(&array, at, 7).await.unwrap();
+                }
+                array.provision(Sector(one), two - one).await.unwrap();
+                for at in (two..end).step_by(BLOCK as usize) {
+                    write(&array, at, 0).await.unwrap();
+                }
+            }
+            array.flush().await.unwrap();
+            host.fill();
+            for &[first, one, ..] in &rows {
+                array.discard(Sector(first), one - first).await.unwrap();
+            }
+            for &[_, one, _, end] in &rows {
+                for at in (one..end).step_by(BLOCK as usize) {
+                    let written = write(&array, at, 9).await;
+                    written.unwrap_or_else(|error| panic!("seed {seed}, sector {at} has storage: {error}"));
+                }
+            }
+            array.flush().await.unwrap();
+            array.check().await.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        };
+        executor.block_on(run).unwrap();
+    }
+}
