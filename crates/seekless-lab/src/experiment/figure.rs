@@ -118,9 +118,16 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
     }
     if figure.chart == Chart::Bar {
         // In a group of bars a published one alone would look like a measurement that is missing.
-        let measured: Vec<Value> =
-            all.iter().filter(|placed| placed.source.is_empty()).map(|placed| placed.mark.x.clone()).collect();
-        let is_beside = |placed: &Placed| measured.iter().any(|x| x.is_same(&placed.mark.x));
+        let place = |placed: &Placed| (placed.panel.clone(), placed.mark.x.clone());
+        let measured: Vec<(Option<Value>, Value)> =
+            all.iter().filter(|placed| placed.source.is_empty()).map(place).collect();
+        let is_beside = |placed: &Placed| {
+            let is_same_panel = |panel: &Option<Value>| match (panel, &placed.panel) {
+                (Some(one), Some(other)) => one.is_same(other),
+                (one, other) => one.is_none() && other.is_none(),
+            };
+            measured.iter().any(|(panel, x)| is_same_panel(panel) && x.is_same(&placed.mark.x))
+        };
         all.retain(|placed| placed.source.is_empty() || measured.is_empty() || is_beside(placed));
     }
     let label = |label: &str, instead: String| if label.is_empty() { instead } else { label.to_owned() };
@@ -425,5 +432,9 @@ mod tests {
         };
         assert_eq!(marks(&[("a", "read")]), 2);
         assert_eq!(marks(&[]), 2);
+        // In another panel there is no measurement beside it.
+        let apart = [("a", "read", 2.0, "[x]"), ("b", "read", 3.0, "[x]")];
+        let drawing = drawn("bar'\npanels = 'contestant", &[("a", "read")], &apart);
+        assert_eq!(drawing.panels.iter().map(|panel| panel.curves.len()).collect::<Vec<_>>(), [2]);
     }
 }

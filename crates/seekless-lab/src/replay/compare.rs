@@ -40,15 +40,11 @@ pub fn compare(outcomes: &[Outcome]) -> Option<Comparison> {
 fn alone(outcome: &Outcome) -> String {
     let (total, both) = (outcome.total(), outcome.reads_and_writes());
     // Of a trace with flushes and discards, the mean is that of a part of the requests.
-    let mean = match both.requests == total.requests {
-        true => format!(", {} each on average", time_text(both.mean())),
-        false => {
-            let what = match both.requests {
-                1 => "one read or write takes".to_owned(),
-                more => format!("{more} reads and writes take"),
-            };
-            format!("; its {what} {} on average", time_text(both.mean()))
-        }
+    let mean = time_text(both.mean());
+    let mean = match both.requests {
+        all if all == total.requests => format!(", {mean} each on average"),
+        1 => format!("; its one read or write takes {mean} on average"),
+        more => format!("; its {more} reads and writes take {mean} on average"),
     };
     let busy =
         outcome.disk_busy().map_or(String::new(), |busy| format!("; its drives are busy for {:.0} %", busy * 100.0));
