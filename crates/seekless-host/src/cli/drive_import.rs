@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use seekless::disk::Drive;
-use seekless::disk::import::{ImportError, Imported};
+use seekless::disk::import::{ImportError, Imported, ReadError};
 use seekless::stack::quoted_path;
 use seekless_lab::output as files;
 use seekless_lab::output::{Replace, Sources, Wish};
@@ -15,8 +15,8 @@ use super::{Done, Failure, output};
 
 /// Make a drive file of DiskSim's parameter files
 ///
-/// Layouts of zones (dm_layout_g1) and of patterns of tracks (dm_layout_g4) are read; the latter become the nearest zones. Files that
-/// FILE includes (its model, its seek curve) are looked for beside the file that names them, then beside FILE. What is left out or approximate is
+/// Layouts of zones (dm_layout_g1), maps of tracks (dm_layout_g2) and patterns of tracks (dm_layout_g4) are read; the latter two become the
+/// nearest zones. Files that FILE includes (its model, its seek curve, its map) are looked for beside the file that names them, then beside FILE. What is left out or approximate is
 /// said on standard error, and in comments of the drive file.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -52,7 +52,13 @@ pub(super) fn run(args: &Args) -> Done {
     let read_files = RefCell::new(Vec::new());
     let read = |name: &str| {
         let path = folder.join(name);
-        let text = read_text(&path).map_err(|error| format!("cannot read {}: {error}", path.display()));
+        let text = read_text(&path).map_err(|error| {
+            let problem = format!("cannot read {}: {error}", path.display());
+            match error.kind() {
+                ErrorKind::NotFound => ReadError::Missing(problem),
+                _ => ReadError::Failed(problem),
+            }
+        });
         if text.is_ok() {
             read_files.borrow_mut().push(path);
         }

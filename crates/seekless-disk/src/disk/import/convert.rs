@@ -10,9 +10,10 @@ use super::curve::seek;
 use super::files::Read;
 use super::index::Index;
 use super::known::{disk_notes, missing_notes, model_notes, shown, way_notes};
+use super::map;
 use super::scheduler::scheduler;
 use super::syntax::{Block, Param, SourceLine, Spec, Value};
-use super::tracks::{self, Geometry};
+use super::tracks::{self, Geometry, Track};
 use super::{CYLINDERS_MAX, ImportError, Imported, SEGMENT_SECTORS_MAX};
 use crate::units::Nanos;
 
@@ -65,6 +66,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
             let surfaces = surfaces(layout, &zones, &mut notes)?;
             Geometry { sparing: sparing(layout, &mut zones, &mut notes)?, zones, surfaces }
         }
+        "dm_layout_g2" => map(layout, heads, read, &mut files, &mut notes)?,
         "dm_layout_g4" => index(layout, heads, &mut notes)?,
         kind => return Err(layout.place.error(unknown_layout(kind))),
     };
@@ -223,14 +225,32 @@ fn drive_name(name: &str) -> String {
 }
 
 fn unknown_layout(kind: &str) -> String {
-    let known =
-        "dm_layout_g1, which describes zones, and dm_layout_g4, which describes tracks by patterns, can be imported";
-    match kind {
-        "dm_layout_g2" => {
-            format!("the layout dm_layout_g2 lists the drive track by track in a file of its own; {known}")
-        }
-        _ => format!("the layout {kind} is not known; {known}"),
+    format!(
+        "the layout {} is not known; dm_layout_g1, which describes zones, dm_layout_g2, which has a map, and dm_layout_g4, which describes \
+         tracks by patterns, can be imported",
+        shown(kind)
+    )
+}
+
+/// The zones of a `dm_layout_g2`.
+fn map(
+    layout: &Block,
+    heads: u32,
+    read: Read<'_>,
+    files: &mut Vec<String>,
+    notes: &mut Vec<String>,
+) -> ImportResult<Geometry> {
+    let map = map::read(layout, heads, read)?;
+    if map.remapped > 0 {
+        notes.push(format!("{} remapped sectors of {} are read at their original places.", map.remapped, map.file));
     }
+    files.push(map.file.clone());
+    let walk = |visit: &mut dyn FnMut(Track)| map.tracks.iter().for_each(|track| visit(*track));
+    tracks::geometry(&walk, (heads, map.cylinders), &map.slips, notes).map_err(|(line, problem)| ImportError {
+        file: map.file.clone(),
+        line,
+        problem,
+    })
 }
 
 /// The zones of a `dm_layout_g4`.

@@ -113,6 +113,20 @@ const ZONE: &[&str] = &[
     "defects",
 ];
 
+const ZONES_OF_MAP: &[&str] = &["Layout Map File", "Zones"];
+
+const ZONE_OF_MAP: &[&str] = &[
+    "First cylinder number",
+    "Last cylinder number",
+    "First LBN",
+    "Last LBN",
+    "Blocks per track",
+    "Zone Skew",
+    "Skew units",
+    "Skew for track switch",
+    "Skew for cylinder switch",
+];
+
 const PATTERNS: &[&str] = &["TP", "IDX", "Slips", "Remaps"];
 
 /// Notes on parameters of the model, its mechanics and its layout that are not known, or that are there twice.
@@ -124,14 +138,18 @@ pub(super) fn model_notes(
 ) -> ImportResult<()> {
     block_notes(model, &[MODEL], notes);
     block_notes(mechanics, &[MECHANICS], notes);
-    if layout.kind != "dm_layout_g1" {
-        block_notes(layout, &[PATTERNS], notes);
-        return Ok(());
-    }
-    block_notes(layout, &[ZONES], notes);
+    let (of_layout, of_zone) = match &*layout.kind {
+        "dm_layout_g1" => (ZONES, ZONE),
+        "dm_layout_g2" => (ZONES_OF_MAP, ZONE_OF_MAP),
+        _ => {
+            block_notes(layout, &[PATTERNS], notes);
+            return Ok(());
+        }
+    };
+    block_notes(layout, &[of_layout], notes);
     for zone in layout.need("Zones")?.list()? {
         if let Value::Block(zone) = zone {
-            block_notes(zone, &[ZONE], notes);
+            block_notes(zone, &[of_zone], notes);
         }
     }
     Ok(())
@@ -190,7 +208,7 @@ pub(super) fn missing_notes(mechanics: &Block, layout: &Block, notes: &mut Vec<S
         note("Head switch time", &mechanics.place, "The mechanics");
     }
     for key in ["Skew for track switch", "Skew for cylinder switch"] {
-        if layout.kind != "dm_layout_g1" {
+        if layout.kind == "dm_layout_g4" {
             continue;
         }
         let zones = layout.need("Zones")?.list()?;

@@ -10,6 +10,7 @@ mod files;
 pub mod fuzz;
 mod index;
 mod known;
+mod map;
 mod scheduler;
 mod syntax;
 mod tokens;
@@ -19,6 +20,7 @@ mod values;
 use std::fmt;
 
 use super::drive::Drive;
+pub use files::ReadError;
 
 const CYLINDERS_MAX: u32 = 1 << 24;
 /// 2 GiB.
@@ -52,7 +54,7 @@ impl Imported {
     pub fn read(
         file: &str,
         wanted: Option<&str>,
-        read: &dyn Fn(&str) -> Result<String, String>,
+        read: &dyn Fn(&str) -> Result<String, ReadError>,
     ) -> Result<Imported, ImportError> {
         // Some programs put a mark in front of a text, which is no part of it.
         let read = &|name: &str| read(name).map(|text| text.trim_start_matches('\u{feff}').to_owned());

@@ -123,7 +123,7 @@ impl Reader {
     }
 
     /// Adds a block at the top.
-    fn define(&mut self, mut block: Block) -> ImportResult<()> {
+    fn define(&mut self, block: Block) -> ImportResult<()> {
         if let Some(&first) = self.names.get(&block.name).filter(|_| !block.name.is_empty()) {
             /// Notes on blocks that are left out.
             const NOTES_MAX: usize = 8;
@@ -139,6 +139,13 @@ impl Reader {
             }
             return Ok(());
         }
+        self.names.insert(block.name.clone(), self.spec.blocks.len());
+        self.spec.blocks.push(Rc::new(block));
+        Ok(())
+    }
+
+    /// The block, with the one before it whose name is its type.
+    fn with_base(&self, mut block: Block) -> ImportResult<Block> {
         let is_own = !["disksim_", "dm_"].iter().any(|of_disksim| block.kind.starts_with(of_disksim));
         let base = self.names.get(&block.kind).filter(|_| is_own);
         if let Some(base) = base.map(|&base| self.spec.blocks[base].clone()) {
@@ -148,9 +155,7 @@ impl Reader {
             block.kind.clone_from(&base.kind);
             block.base = Some(base);
         }
-        self.names.insert(block.name.clone(), self.spec.blocks.len());
-        self.spec.blocks.push(Rc::new(block));
-        Ok(())
+        Ok(block)
     }
 
     fn deeper<T>(&mut self, place: &SourceLine, inner: impl FnOnce(&mut Self) -> ImportResult<T>) -> ImportResult<T> {
@@ -183,7 +188,7 @@ impl Reader {
     fn block(&mut self, tokens: &mut Tokens, kind: String, name: String, place: SourceLine) -> ImportResult<Block> {
         tokens.need('{')?;
         let mut params = Vec::new();
-        self.deeper(&place.clone(), |reader| {
+        let block = self.deeper(&place.clone(), |reader| {
             while !tokens.take('}') {
                 let place = tokens.place();
                 let keys: Vec<String> = match tokens.take('[') {
@@ -201,7 +206,8 @@ impl Reader {
                 tokens.take(',');
             }
             Ok(Block { kind, name, params, base: None, place })
-        })
+        })?;
+        self.with_base(block)
     }
 
     fn value(&mut self, tokens: &mut Tokens) -> ImportResult<Value> {

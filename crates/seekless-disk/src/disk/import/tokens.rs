@@ -7,7 +7,7 @@ use super::ImportError;
 use super::files::{Read, read_near};
 
 /// Of all files together; the longest of DiskSim's distribution, a layout track by track, has 2 MB.
-const BYTES_MAX: usize = 16 << 20;
+pub(super) const BYTES_MAX: usize = 16 << 20;
 const FILES_MAX: usize = 64;
 pub(super) const DEPTH_MAX: usize = 32;
 
@@ -47,7 +47,7 @@ impl Tokens {
     pub(super) fn read(file: &str, read: Read<'_>) -> ImportResult<Tokens> {
         let here = SourceLine { file: file.into(), line: 1 };
         let mut tokens = Tokens { files: Vec::new(), tokens: Vec::new(), next: 0 };
-        let text = read(file).map_err(|problem| here.error(problem))?;
+        let text = read(file).map_err(|error| here.error(error.problem()))?;
         Includer { read, bytes: 0, tokens: &mut tokens }.file(file, &text, &here, 1)?;
         Ok(tokens)
     }

@@ -1,7 +1,7 @@
 //! Drives from DiskSim's parameter files: what is read, what is refused, and drives that were validated.
 
 use super::*;
-use crate::disk::import::Imported;
+use crate::disk::import::{Imported, ReadError};
 use crate::disk::validation::{DISKSIM, fit, replay};
 use crate::rng::Rng;
 
@@ -9,7 +9,7 @@ use crate::rng::Rng;
 pub(super) fn import(files: &[(&str, &str)], wanted: Option<&str>) -> Result<Imported, String> {
     let read = |name: &str| {
         let found = files.iter().find(|(other, _)| *other == name);
-        found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("there is no file {name}"))
+        found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| ReadError::Missing(format!("there is no file {name}")))
     };
     Imported::read(files[0].0, wanted, &read).map_err(|error| error.to_string())
 }
@@ -22,7 +22,8 @@ fn imported_drives_are_as_good_as_disksims() {
         eprintln!("skipped: no validation traces; SEEKLESS_VALIDATION_DATA can point at them");
         return;
     };
-    let read = |name: &str| std::fs::read_to_string(data.join(name)).map_err(|error| error.to_string());
+    let read =
+        |name: &str| std::fs::read_to_string(data.join(name)).map_err(|error| ReadError::Failed(error.to_string()));
     for (name, file) in [
         ("atlas10k", "atlas10k.diskspecs"),
         ("cheetah4lp", "cheetah4LP.diskspecs"),

@@ -2,7 +2,7 @@
 
 use super::import::{MODEL, SPECS, SYSTEM, import};
 use super::*;
-use crate::disk::import::Imported;
+use crate::disk::import::{Imported, ReadError};
 
 /// The drive of the files, with changed electronics and mechanics.
 fn changed(specs: &[(&str, &str)], model: &[(&str, &str)]) -> Imported {
@@ -170,6 +170,36 @@ fn files_in_folders() {
     }
     let absolute = import(&[("a/b", "source /c"), ("/c", "source d"), ("/d", "")], None).unwrap_err();
     assert!(absolute.contains("there is no drive"), "{absolute}");
+}
+
+/// Aim: a file beside the one that names it counts even if it cannot be read, so that another of its name is not read without a word.
+#[test]
+fn a_file_that_cannot_be_read_is_not_looked_for_elsewhere() {
+    let read = |name: &str| match name {
+        "system.parv" => Ok("source drives/acme.diskspecs".to_owned()),
+        "drives/acme.diskspecs" => Ok("source acme.model".to_owned()),
+        "drives/acme.model" => Err(ReadError::Failed("cannot read drives/acme.model: Permission denied".to_owned())),
+        _ => Ok(String::new()),
+    };
+    let error = Imported::read("system.parv", None, &read).unwrap_err().to_string();
+    assert_eq!(error, "drives/acme.diskspecs: line 1: cannot read drives/acme.model: Permission denied");
+}
+
+/// Aim: a block in a block may have another as its type, as one at the top may. Method: the layout of the drive, and a zone in it.
+#[test]
+fn blocks_in_blocks_have_types() {
+    let whole = changed(&[], &[]).drive;
+    let model = MODEL.replace("{single}", "-1.0");
+    let outer = "dm_layout_g1_zone { First cylinder number = 0, Last cylinder number = 49, Blocks per track = 50,";
+    assert!(model.contains(outer));
+    let model = model.replace(outer, "OUTER { First cylinder number = 0,");
+    let with = |block: &str| {
+        let specs = format!("{block} {{ Last cylinder number = 49, Blocks per track = 50 }}\n{SPECS}");
+        import(&[("acme.diskspecs", &specs), ("acme.model", &model)], None)
+    };
+    assert_eq!(with("dm_layout_g1_zone OUTER").unwrap().drive.zones, whole.zones);
+    let error = with("dm_layout_g1_zone OTHER").unwrap_err();
+    assert!(error.contains("`Blocks per track` of OUTER is missing"), "{error}");
 }
 
 /// Aim: the zone after one that is shorter than a range for sparing begins where it does in DiskSim, which counts whole ranges.

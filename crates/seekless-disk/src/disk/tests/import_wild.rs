@@ -2,7 +2,7 @@
 //! 64 bit branch that we know of. Zones and curves are shorter; the flags are those of the files.
 
 use super::*;
-use crate::disk::import::Imported;
+use crate::disk::import::{Imported, ReadError};
 
 /// What a file says other than most files do, and what the drive must have then.
 struct Wild {
@@ -403,7 +403,7 @@ disksim_logorg org0 {{ Addressing mode = Parts, devices = [ disk0 ], Stripe unit
             Some("diskspecs") => Ok(specs.clone()),
             Some("model") => Ok(model.clone()),
             Some("seek") if file == "drive.seek" && !self.curve.is_empty() => Ok(self.curve.to_owned()),
-            _ => Err(format!("there is no file {file}")),
+            _ => Err(ReadError::Missing(format!("there is no file {file}"))),
         };
         Imported::read("system.parv", None, &read).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }

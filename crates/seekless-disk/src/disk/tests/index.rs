@@ -325,7 +325,7 @@ fn mistakes_in_an_index_are_named() {
     }
     // The layout's other generations.
     for (kind, problem) in [
-        ("dm_layout_g2", "the layout dm_layout_g2 lists the drive track by track in a file of its own; dm_layout_g1"),
+        ("dm_layout_g2", "`Zones` of dm_layout_g2 is missing"),
         ("dm_layout_g3", "the layout dm_layout_g3 is not known"),
     ] {
         let error = import(&model(2, 20, 1397, FORWARD).replace("dm_layout_g4", kind)).unwrap_err();

@@ -10,6 +10,7 @@ mod import_meaning;
 mod import_wild;
 mod index;
 mod layout;
+mod map;
 mod measure;
 mod mechanism;
 mod queue;
