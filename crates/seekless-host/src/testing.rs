@@ -219,6 +219,19 @@ impl LoopDevice {
         Some(LoopDevice(name.into()))
     }
 
+    /// Makes partition `number` of a device that was attached with `--partscan`, and returns its path. Other than a table of partitions, the
+    /// call needs no support in the kernel. `None`, with a message, where that is impossible.
+    pub fn partition(&self, number: u32, first_sector: u64, sectors: u64) -> Option<PathBuf> {
+        let numbers = [u64::from(number), first_sector, sectors].map(|number| number.to_string());
+        let made = Command::new("addpart").arg(&self.0).args(numbers).output();
+        let path = PathBuf::from(format!("{}p{number}", self.0.display()));
+        if !made.is_ok_and(|made| made.status.success()) || !path.exists() {
+            skip(Need::Loop, format_args!("no partition {}", path.display()));
+            return None;
+        }
+        Some(path)
+    }
+
     /// The device, for example `/dev/loop0`.
     pub fn path(&self) -> &Path {
         &self.0

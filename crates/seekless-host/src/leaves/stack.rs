@@ -216,6 +216,9 @@ impl HostLeaves {
             FileError::InUse { users, .. } => Refused::in_use(&error, users),
             _ => explain(error).into(),
         })?;
+        for what in device.not_known() {
+            (self.tell)(&format!("warning: it is not known {what}; taken as not {}", path.display()));
+        }
         check_size(&device, size)?;
         if purpose == Purpose::Format {
             // After locking, so that no other process changes it.

@@ -220,6 +220,53 @@ fn an_image_that_is_stored_out_of_sight_is_only_read() {
     scratch.good(&["umount", "m1"]);
 }
 
+/// Aim: loop devices over a mount whose daemon hangs delay other stores once, not each, and its user learns which mount it is. Method: several
+/// over a stopped one, in a mount namespace of their own, as other tests would wait for it, too.
+#[test]
+fn loop_devices_over_a_mount_that_hangs_cost_one_wait() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("h");
+    scratch.write("data/x.img", vec![0; 1 << 20]);
+    scratch.good(&["mkfs", "-q", "lfs / file:b.img,size=64MiB"]);
+    let script = r#"
+        seekless=$0
+        $seekless mount hostdir:data h --pid-file pid || exit 9
+        for each in 1 2 3; do losetup --find --show --sizelimit 4096 h/x.img; done >devices
+        kill -STOP $(cat pid)
+        sleep 1.2 # The kernel knows attributes for a second.
+        timeout 60 $seekless fsck "lfs / file:b.img" >out
+        ended=$?
+        kill -CONT $(cat pid)
+        for device in $(cat devices); do losetup --detach $device; done
+        $seekless umount h || exit 9
+        exit $ended"#;
+    let begun = std::time::Instant::now();
+    let mut namespace = std::process::Command::new("unshare");
+    namespace.current_dir(scratch.path(".")).args([
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_seekless"),
+    ]);
+    let ended = scratch.ended(&namespace.output().unwrap());
+    let devices = std::fs::read_to_string(scratch.path("devices")).unwrap();
+    if devices.lines().count() < 3 {
+        skip(Need::Loop, "there are no free loop devices");
+        return;
+    }
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let said = ended.err.lines().filter(|line| line.starts_with("warning: ")).collect::<Vec<_>>();
+    assert!(said.len() == 1 && said[0].contains("the mount on T/h has not answered within 10 s"), "{}", ended.err);
+    assert!(devices.lines().all(|device| said[0].contains(device)), "{} {}", said[0], devices);
+    assert!(begun.elapsed().as_secs() < 25, "{:?}", begun.elapsed());
+}
+
 /// Aim: a benchmark in an overlay that stores in a mount of ours measures syncs that make files durable. Method: a small one, after which the
 /// mount has counted flushes of its image that only a sync asks for.
 #[test]

@@ -4,6 +4,7 @@
 //! directory; `flock` and `O_EXCL` on one of them are not seen through the others. So the opener of one also locks what is below it (F2), and
 //! the opener of a file looks whether a loop device over it is in use, for example by a file system of the kernel.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
@@ -11,15 +12,16 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use seekless::stack::quoted_path;
 use seekless::units::SECTOR_BYTES;
 
-use super::claim::is_held;
-use super::found::{Below, Hidden, Identity, PATIENCE, identity, in_time, opened};
-use super::shown::{behind_mount, is_stored_elsewhere};
+use super::claim::{is_free, is_held};
+use super::found::{Below, Deadline, Hidden, Identity, identity, in_time, opened};
+use super::shown::{behind_mount, is_stored_elsewhere, silent};
 use crate::leaves::users::{Users, WHOLE, lock_part, place_of};
 
 /// Loop devices and mounts over each other.
@@ -65,17 +67,19 @@ fn part_of(shown: &Range<u64>, part: &Range<u64>) -> Range<u64> {
 pub(super) fn lock_below(file: &OwnedFd, shared: bool) -> Result<Vec<Locked>, NotLocked> {
     let mut held: Vec<Locked> = Vec::new();
     let mut part = WHOLE;
+    let deadline = Deadline::of_look();
     for _ in 0..DEPTH_MAX {
         let last = held.last().map_or(file, |locked| &locked.file);
         let found = match FileType::from_raw_mode(rustix::fs::fstat(last).map_or(0, |stat| stat.st_mode)) {
-            FileType::BlockDevice => match backing(last) {
-                None => Below::Nothing,
-                Some(backing) => {
+            FileType::BlockDevice => match backing_in_time(last, deadline) {
+                Ok(None) => Below::Nothing,
+                Ok(Some(backing)) => {
                     part = part_of(&backing.part, &part);
-                    behind_loop_device(last, &backing)
+                    behind_loop_device(last, &backing, deadline)
                 }
+                Err(hidden) => Below::Hidden(hidden),
             },
-            FileType::RegularFile => behind_mount(last),
+            FileType::RegularFile => behind_mount(last, deadline),
             _ => Below::Nothing,
         };
         let below = match found {
@@ -173,64 +177,146 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start.max(other.start) < one.end.min(other.end)
 }
 
-/// Whether a loop device over `part` of the file, however many others or mounts are between them, is open for a sole user.
-pub(super) fn is_used_above(file: &OwnedFd, part: &Range<u64>) -> bool {
-    let Some(identity) = identity(file) else { return false };
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let shows =
-        |path: &Path| rustix::fs::open(path, flags, Mode::empty()).is_ok_and(|device| shows(device, identity, part));
-    // A device that shows other bytes is not even tried: that alone would keep others from it for a moment.
-    loop_devices().filter(|device| shows(&device.path)).any(|LoopDevice { path, partitions }| {
-        let (inside, beside): (Vec<_>, Vec<_>) = partitions.iter().partition(|path| shows(path));
-        match inside[..] {
-            // A device is held while a partition is, and all partitions while the device is: one that is not shows that only others are.
-            [] => is_held(&path) && beside.into_iter().all(|path| is_held(path)),
-            // The user of a partition without a node in /dev is seen by the device alone.
-            _ => {
-                inside.into_iter().any(|path| is_held(path))
-                    || is_held(&path) && !beside.into_iter().any(|path| is_held(path))
-            }
+/// Looks whether a loop device over one of `files`, however many others or mounts are between them, is open for a sole user. All loop devices
+/// are looked at side by side, so that those over mounts that do not answer cost one wait together. Returns what could not be looked at: a
+/// daemon that does not answer is no reason to refuse files that have nothing to do with it.
+///
+/// # Errors
+/// When there is such a user.
+pub(super) fn look_above(files: &[(&OwnedFd, &Range<u64>)]) -> Result<Vec<String>, NotLocked> {
+    let wanted: Vec<Piece> = files
+        .iter()
+        .filter_map(|&(file, part)| Some(Piece { identity: identity(file)?, part: part.clone() }))
+        .collect();
+    let deadline = Deadline::of_look();
+    let looks: Vec<(Look, LoopDevice)> =
+        loop_devices().map(|device| (Look::at(&device.path, deadline), device)).collect();
+    let mut not_known: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (look, device) in looks {
+        let Shown { pieces, unknown } = look.end();
+        if device.is_used(&pieces, &wanted) {
+            return Err(NotLocked::InUse(Users::default()));
         }
-    })
+        if let Some(why) = unknown {
+            not_known.entry(why.what).or_default().push(device.path.display().to_string());
+        }
+    }
+    let said =
+        |(why, devices): (String, Vec<String>)| format!("which files are shown by {}: {why}", devices.join(", "));
+    Ok(not_known.into_iter().map(said).collect())
 }
 
-/// Whether a loop device shows `part` of the file `wanted`.
-fn shows(device: OwnedFd, wanted: Identity, part: &Range<u64>) -> bool {
-    let (mut last, mut shown) = (device, WHOLE);
+/// A part of a file.
+struct Piece {
+    identity: Identity,
+    part: Range<u64>,
+}
+
+/// What a loop device shows, from itself down.
+#[derive(Default)]
+struct Shown {
+    pieces: Vec<Piece>,
+    /// What is below these, of which a daemon has not answered.
+    unknown: Option<Hidden>,
+}
+
+/// A look at what a loop device shows.
+enum Look {
+    Ended(Shown),
+    /// In a thread of its own, as it may wait. It ends by the deadline.
+    Running(JoinHandle<Shown>),
+}
+
+impl Look {
+    fn at(path: &Path, deadline: Deadline) -> Look {
+        let looked_at = path.to_owned();
+        match std::thread::Builder::new().spawn(move || shown_by(&looked_at, deadline)) {
+            Ok(thread) => Look::Running(thread),
+            Err(_) => Look::Ended(shown_by(path, deadline)),
+        }
+    }
+
+    fn end(self) -> Shown {
+        match self {
+            Look::Ended(shown) => shown,
+            Look::Running(thread) => thread.join().unwrap_or_default(),
+        }
+    }
+}
+
+/// What the loop device at `path` shows; nothing if it cannot be opened.
+fn shown_by(path: &Path, deadline: Deadline) -> Shown {
+    let mut shown = Shown::default();
+    let Ok(device) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return shown };
+    let (mut last, mut part) = (device, WHOLE);
     for _ in 0..DEPTH_MAX {
-        let below = match backing(&last) {
-            Some(backing) => {
-                shown = part_of(&backing.part, &shown);
-                if backing.identity == wanted {
-                    return overlap(&shown, part);
-                }
+        let below = match backing_in_time(&last, deadline) {
+            Ok(Some(backing)) => {
+                part = part_of(&backing.part, &part);
+                shown.pieces.push(Piece { identity: backing.identity, part: part.clone() });
                 // Most are on a file system that stores its files itself, and some on one that does not answer.
                 let may_be_shown = || backing_path(&last).is_some_and(|path| is_stored_elsewhere(&path));
                 match backing.is_over_device || may_be_shown() {
-                    true => behind_loop_device(&last, &backing),
+                    true => behind_loop_device(&last, &backing, deadline),
                     false => Below::Nothing,
                 }
             }
-            None => behind_mount(&last),
+            Ok(None) => behind_mount(&last, deadline),
+            Err(hidden) => Below::Hidden(hidden),
         };
-        last = match below {
-            Below::File(below) => below,
-            Below::Elsewhere(found) | Below::Hidden(Hidden { identity: Some(found), .. }) => {
-                return found == wanted && overlap(&shown, part);
+        let (identity, next) = match below {
+            Below::File(below) => (identity(&below), Some(below)),
+            Below::Elsewhere(found) => (Some(found), None),
+            Below::Hidden(hidden) => {
+                let identity = hidden.identity;
+                shown.unknown = hidden.is_silent.then_some(hidden);
+                (identity, None)
             }
-            Below::Nothing | Below::Hidden(_) => return false,
+            Below::Nothing => (None, None),
         };
-        if identity(&last) == Some(wanted) {
-            return overlap(&shown, part);
+        shown.pieces.extend(identity.map(|identity| Piece { identity, part: part.clone() }));
+        match next {
+            Some(next) => last = next,
+            None => break,
         }
     }
-    false
+    shown
 }
 
-/// One that shows something, as a path, and those of its partitions.
+/// One that shows something.
 struct LoopDevice {
     path: PathBuf,
-    partitions: Vec<PathBuf>,
+    partitions: Vec<Partition>,
+}
+
+struct Partition {
+    path: PathBuf,
+    /// On its device.
+    place: Range<u64>,
+}
+
+impl LoopDevice {
+    /// Whether one of the `wanted` pieces is used through this device, which shows the `pieces`, or through a partition of it.
+    ///
+    /// The kernel refuses a claim on a device while one of its partitions is claimed, and on a partition while the device is.
+    fn is_used(&self, pieces: &[Piece], wanted: &[Piece]) -> bool {
+        let is_wanted = |piece: &Piece, part: &Range<u64>| {
+            wanted.iter().any(|wanted| wanted.identity == piece.identity && overlap(part, &wanted.part))
+        };
+        // A device that shows other bytes is not even tried: that alone would keep others from it for a moment.
+        if !pieces.iter().any(|piece| is_wanted(piece, &piece.part)) {
+            return false;
+        }
+        let (inside, beside): (Vec<_>, Vec<_>) = self.partitions.iter().partition(|partition| {
+            pieces.iter().any(|piece| is_wanted(piece, &part_of(&piece.part, &partition.place)))
+        });
+        match inside[..] {
+            // The device has a user of its own unless one of its partitions can be claimed.
+            [] => is_held(&self.path) && !beside.into_iter().any(|partition| is_free(&partition.path)),
+            // One that has no node in /dev cannot be tried. Its user is one of the device, though others may be that, too.
+            _ => is_held(&self.path) && !inside.into_iter().all(|partition| is_free(&partition.path)),
+        }
+    }
 }
 
 fn loop_devices() -> impl Iterator<Item = LoopDevice> {
@@ -238,8 +324,17 @@ fn loop_devices() -> impl Iterator<Item = LoopDevice> {
     let device = |entry: &fs::DirEntry| Path::new("/dev").join(entry.file_name());
     entries(Path::new("/sys/block")).filter(|entry| entry.path().join("loop").exists()).map(move |entry| {
         let inside = entries(&entry.path()).filter(|inside| inside.path().join("partition").exists());
-        LoopDevice { path: device(&entry), partitions: inside.map(|inside| device(&inside)).collect() }
+        let partitions = inside
+            .filter_map(|inside| Some(Partition { path: device(&inside), place: place_of_partition(&inside.path())? }));
+        LoopDevice { path: device(&entry), partitions: partitions.collect() }
     })
+}
+
+/// Where a partition is on its device, according to its directory in sysfs.
+fn place_of_partition(directory: &Path) -> Option<Range<u64>> {
+    let sectors = |name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
+    let start = sectors("start")?.saturating_mul(SECTOR_BYTES);
+    Some(start..start.saturating_add(sectors("size")?.saturating_mul(SECTOR_BYTES)))
 }
 
 /// The directory of a block device in sysfs where its kernel driver says what it shows, and of a partition its place on the whole device.
@@ -252,13 +347,24 @@ fn sysfs(device: &OwnedFd) -> Option<(PathBuf, Option<Range<u64>>)> {
         return Some((of_driver, None));
     }
     let of_driver = of_device.join("../loop");
-    let sectors = |name: &str| fs::read_to_string(of_device.join(name)).ok()?.trim().parse::<u64>().ok();
-    let start = sectors("start")?.saturating_mul(SECTOR_BYTES);
-    let end = start.saturating_add(sectors("size")?.saturating_mul(SECTOR_BYTES));
-    of_driver.exists().then_some((of_driver, Some(start..end)))
+    let place = place_of_partition(&of_device)?;
+    of_driver.exists().then_some((of_driver, Some(place)))
 }
 
-/// What the loop device `device` shows; `None` for every other file.
+/// What the loop device `device` shows; `None` for every other file. The kernel asks the file system of the file for its attributes, and waits
+/// for it.
+///
+/// # Errors
+/// When that does not answer.
+fn backing_in_time(device: &OwnedFd, deadline: Deadline) -> Result<Option<Backing>, Hidden> {
+    if sysfs(device).is_none() {
+        return Ok(None);
+    }
+    let Ok(asked) = device.try_clone() else { return Ok(None) };
+    in_time(deadline, move || backing(&asked)).ok_or_else(|| silent(&backing_path(device).unwrap_or_default(), None))
+}
+
+/// The same without a limit.
 fn backing(device: &OwnedFd) -> Option<Backing> {
     let (_, partition) = sysfs(device)?;
     /// `struct loop_info64` of `linux/loop.h`, of which the first numbers are wanted.
@@ -298,15 +404,15 @@ fn backing_path(device: &OwnedFd) -> Option<PathBuf> {
 }
 
 /// The file behind the loop device `device`, by the name that it had when it was attached.
-fn behind_loop_device(device: &OwnedFd, backing: &Backing) -> Below {
+fn behind_loop_device(device: &OwnedFd, backing: &Backing, deadline: Deadline) -> Below {
     let directory = sysfs(device).map(|(directory, _)| directory).unwrap_or_default();
     let path = backing_path(device).unwrap_or_default();
     let asked = path.clone();
-    let why = match in_time(move || opened(&asked)) {
+    let why = match in_time(deadline, move || opened(&asked)) {
         Some(Ok(file)) if identity(&file) == Some(backing.identity) => return Below::File(file),
         Some(Ok(_)) => "is another file now".to_owned(),
         Some(Err(cause)) => format!("cannot be opened: {cause}"),
-        None => format!("cannot be opened within {} s", PATIENCE.as_secs()),
+        None => return Below::Hidden(silent(&path, Some(backing.identity))),
     };
     let directory = fs::canonicalize(&directory).unwrap_or(directory);
     let number = directory.parent().and_then(Path::file_name).unwrap_or_default().display();
@@ -325,5 +431,6 @@ fn behind_loop_device(device: &OwnedFd, backing: &Backing) -> Below {
         what: format!("the file behind /dev/{number}, {}, {why}", path.display()),
         hint,
         identity: Some(backing.identity),
+        is_silent: false,
     })
 }

@@ -32,3 +32,8 @@ pub(super) fn open_exclusively(path: &Path) -> rustix::io::Result<OwnedFd> {
 pub(super) fn is_held(path: &Path) -> bool {
     open_exclusively(path).is_err_and(|error| error == Errno::BUSY)
 }
+
+/// Whether the block device at `path` has no sole user, as far as it can be tried.
+pub(super) fn is_free(path: &Path) -> bool {
+    open_exclusively(path).is_ok()
+}

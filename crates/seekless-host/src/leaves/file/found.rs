@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -27,6 +27,21 @@ pub(super) struct Hidden {
     pub(super) what: String,
     pub(super) hint: String,
     pub(super) identity: Option<Identity>,
+    /// A daemon has not answered in time. What it shows may be anything.
+    pub(super) is_silent: bool,
+}
+
+/// Until when daemons are waited for: one moment for all steps of a look, however many of them do not answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline(Instant);
+
+/// How long a look waits for daemons.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Deadline {
+    pub(super) fn of_look() -> Deadline {
+        Deadline(Instant::now() + PATIENCE)
+    }
 }
 
 /// Which file it is.
@@ -39,19 +54,16 @@ pub(super) fn opened(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
-/// How long a daemon is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The result of `work`, which may wait for a daemon, if there is one in time. Otherwise its thread is left behind: it ends when the daemon
+/// The result of `work`, which may wait for a daemon, if there is one before the deadline. Otherwise its thread is left behind: it ends when the daemon
 /// answers or dies. Where no thread can be started, `work` is done here.
-pub(super) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(super) fn in_time<T: Send + 'static>(deadline: Deadline, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     let work = Arc::new(Mutex::new(Some(work)));
     let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
     let theirs = work.clone();
     let started = std::thread::Builder::new().spawn(move || take(&theirs).map(|work| sender.send(work())));
     match started {
-        Ok(_) => receiver.recv_timeout(PATIENCE).ok(),
+        Ok(_) => receiver.recv_timeout(deadline.0.saturating_duration_since(Instant::now())).ok(),
         Err(_) => take(&work).map(|work| work()),
     }
 }

@@ -80,6 +80,8 @@ struct Shared {
     memory_align: usize,
     /// The files behind a loop device or a mount, locked as `file` is (F2).
     below: Vec<OwnedFd>,
+    /// What a look for its users could not find out when it was opened.
+    not_known: Vec<String>,
     /// Keeps other users of a block device away while it lives (F2).
     claim: RefCell<Option<OwnedFd>>,
     syncs: Syncs,
@@ -134,6 +136,11 @@ impl FileDevice {
     /// True for a new file that has no name yet.
     pub fn is_unnamed(&self) -> bool {
         self.shared.is_unnamed.get()
+    }
+
+    /// What a look for users of the store could not find out when it was opened, since daemons did not answer.
+    pub fn not_known(&self) -> &[String] {
+        &self.shared.not_known
     }
 
     /// True on a block device, whose mount the kernel can then sync (`fuseblk`).

@@ -13,7 +13,7 @@ use seekless::device::{ALIGN_BYTES, Discard, Geometry};
 use seekless::rt::Rt;
 use seekless::units::{SECTOR_BYTES, counted};
 
-use super::below::{NotLocked, is_used_above, lock_below};
+use super::below::{NotLocked, lock_below, look_above};
 use super::claim::open_exclusively;
 use super::direct::Direct;
 use super::found::Hidden;
@@ -158,22 +158,22 @@ impl FileDevice {
             other => return Err(not_a_store(path, other)),
         };
         lock(&file, path, options.read_only, block_device)?;
-        let in_use = |users| FileError::InUse { path: path.to_owned(), users };
+        let refused = |not_locked| match not_locked {
+            NotLocked::InUse(users) => FileError::InUse { path: path.to_owned(), users },
+            NotLocked::Hidden(Hidden { what, hint, .. }) => FileError::MayBeInUse { path: path.to_owned(), what, hint },
+        };
         // One without a name is not reached by another.
         let below = match is_unnamed {
             true => Vec::new(),
-            false => lock_below(&file, options.read_only).map_err(|not_locked| match not_locked {
-                NotLocked::InUse(users) => in_use(users),
-                NotLocked::Hidden(Hidden { what, hint, .. }) => {
-                    FileError::MayBeInUse { path: path.to_owned(), what, hint }
-                }
-            })?,
+            false => lock_below(&file, options.read_only).map_err(refused)?,
         };
-        // This device itself is claimed below.
-        let all = std::iter::once((&file, &WHOLE)).chain(below.iter().map(|locked| (&locked.file, &locked.part)));
-        if !options.read_only && all.into_iter().any(|(file, part)| is_used_above(file, part)) {
-            return Err(in_use(Users::default()));
-        }
+        let not_known = if options.read_only || is_unnamed {
+            Vec::new()
+        } else {
+            // This device itself is claimed below.
+            let all = std::iter::once((&file, &WHOLE)).chain(below.iter().map(|locked| (&locked.file, &locked.part)));
+            look_above(&all.collect::<Vec<_>>()).map_err(refused)?
+        };
         let below: Vec<OwnedFd> = below.into_iter().map(|locked| locked.file).collect();
         if !below.is_empty() {
             forget_what_was_read(std::iter::once(&file).chain(&below));
@@ -221,6 +221,7 @@ impl FileDevice {
                 read_only: options.read_only,
                 memory_align,
                 below,
+                not_known,
                 claim: claim.into(),
                 syncs: Default::default(),
                 durable_write_busy: false.into(),

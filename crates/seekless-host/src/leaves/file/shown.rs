@@ -10,7 +10,7 @@
 //! Of other file systems it is not known: FUSE of others, NFS.
 //!
 //! Invariant
-//!   S1  No daemon is waited for longer than [`PATIENCE`]: one that opens a store may itself be asked at that moment, even by the daemon that
+//!   S1  No look waits for daemons longer than [`PATIENCE`]: one that opens a store may itself be asked at that moment, even by the daemon that
 //!       it asks. (That the file could be opened at all has shown that its daemon answers, and is another one than this process.)
 
 use std::ffi::{CStr, OsStr, OsString};
@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use seekless::stack::quoted_path;
 
-use super::found::{Below, Hidden, Identity, PATIENCE, identity, in_time};
+use super::found::{Below, Deadline, Hidden, Identity, PATIENCE, identity, in_time};
 use crate::fuse::BELOW_ATTRIBUTE;
 use crate::mount_table::{self, MountInfo};
 
@@ -31,19 +31,36 @@ const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 const OVERLAY_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 
 /// The file that has the bytes of `file`, a regular file.
-pub(super) fn behind_mount(file: &OwnedFd) -> Below {
+pub(super) fn behind_mount(file: &OwnedFd, deadline: Deadline) -> Below {
     match rustix::fs::fstatfs(file).map(|host| host.f_type) {
-        Ok(FUSE_MAGIC) => behind_our_mount(file),
-        Ok(OVERLAY_MAGIC) => behind_overlay(file),
+        Ok(FUSE_MAGIC) => behind_our_mount(file, deadline),
+        Ok(OVERLAY_MAGIC) => behind_overlay(file, deadline),
         _ => Below::Nothing,
     }
 }
 
 /// Whether a file at `path` may have its bytes in another one, according to the mount table.
 pub(super) fn is_stored_elsewhere(path: &Path) -> bool {
+    mount_at(path).is_some_and(|mount| mount.is_ours() || mount.kind == "overlay")
+}
+
+/// The mount in which `path` is.
+fn mount_at(path: &Path) -> Option<MountInfo> {
     let table = mount_table::read();
-    let holder = path.ancestors().find_map(|place| table.iter().rfind(|mount| mount.mount_point == place));
-    holder.is_some_and(|mount| mount.is_ours() || mount.kind == "overlay")
+    path.ancestors().find_map(|place| table.iter().rfind(|mount| mount.mount_point == place)).cloned()
+}
+
+/// What is said of a file at `path` whose mount does not answer.
+pub(super) fn silent(path: &Path, identity: Option<Identity>) -> Hidden {
+    let mount = mount_at(path);
+    let asking = if mount.as_ref().is_some_and(MountInfo::is_ours) { "seekless stat" } else { "df" };
+    let place = mount.map_or_else(|| PathBuf::from("/"), |mount| mount.mount_point);
+    Hidden {
+        what: format!("the mount on {} has not answered within {} s", place.display(), PATIENCE.as_secs()),
+        hint: format!("see whether that mount works: {asking} {}", quoted_path(&place)),
+        identity,
+        is_silent: true,
+    }
 }
 
 /// The mount through which `file` was opened.
@@ -93,35 +110,35 @@ impl Told {
 }
 
 /// The file that has the bytes of one in a mount of ours.
-fn behind_our_mount(file: &OwnedFd) -> Below {
+fn behind_our_mount(file: &OwnedFd, deadline: Deadline) -> Below {
     let Some(mount) = mount_of(file).filter(MountInfo::is_ours) else { return Below::Nothing };
     let place = mount.mount_point;
-    let hidden = |what, hint, identity| Below::Hidden(Hidden { what, hint, identity });
+    let hidden = |what, hint, identity| Below::Hidden(Hidden { what, hint, identity, is_silent: false });
     let unknown = |why: &str| {
         let (shown, quoted) = (place.display(), quoted_path(&place));
         let what = format!("which file it is stored in is not known, since the daemon of {shown} {why}");
         hidden(what, format!("see whether that mount works: seekless stat {quoted}"), None)
     };
     let Ok(asked) = file.try_clone() else { return unknown("cannot be asked") };
-    let told = match in_time(move || attribute(&asked)) {
+    let told = match in_time(deadline, move || attribute(&asked)) {
         Some(Ok(value)) => Told::parse(&value),
         // One that is stored in no file, or in one that cannot be named; or a daemon of an earlier version.
         Some(Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS)) => None,
         Some(Err(cause)) => return unknown(&format!("answers: {cause}")),
-        None => return unknown(&format!("has not answered within {} s", PATIENCE.as_secs())),
+        None => return Below::Hidden(silent(&place, None)),
     };
     let Some(Told { identity: wanted, path }) = told else { return Below::Nothing };
     let Some(path) = path else { return Below::Elsewhere(wanted) };
-    let shown = path.display().to_string();
-    let opened = in_time(move || opened_if(&path, |found| identity(found) == Some(wanted)));
+    let asked = path.clone();
+    let opened = in_time(deadline, move || opened_if(&asked, |found| identity(found) == Some(wanted)));
     let why = match opened {
         Some(Ok(Some(below))) => return Below::File(below),
         Some(Ok(None)) => "is another file here".to_owned(),
         Some(Err(cause)) => format!("cannot be opened: {cause}"),
-        None => format!("cannot be opened within {} s", PATIENCE.as_secs()),
+        None => return Below::Hidden(silent(&path, Some(wanted))),
     };
     hidden(
-        format!("the file that stores it, {shown} for the daemon of {}, {why}", place.display()),
+        format!("the file that stores it, {} for the daemon of {}, {why}", path.display(), place.display()),
         format!("use that file itself, which has the inode number {}; or only read this one", wanted.1),
         Some(wanted),
     )
@@ -138,19 +155,24 @@ fn attribute(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
 
 /// The file that has the bytes of one on an overlay. Opening a file for writing copies it to the upper directory, so that a lower file is
 /// found for readers only. Directories that are in another mount namespace, as those of a container are, cannot be found.
-fn behind_overlay(file: &OwnedFd) -> Below {
-    let found = mount_of(file).filter(|mount| mount.kind == "overlay").and_then(|overlay| {
-        let relative = inside(&overlay, &path_of(file)?)?;
-        let directories = directories(&overlay.options);
-        let file = file.try_clone().ok()?;
-        // Opening a file may wait for a daemon, too.
-        in_time(move || {
-            let places = directories.iter().filter_map(|given| overlay.directory_below(given));
-            let is_it = |found: &OwnedFd| have_same_bytes(&file, found);
-            places.into_iter().find_map(|directory| opened_if(&directory.join(&relative), is_it).ok()?)
-        })?
+fn behind_overlay(file: &OwnedFd, deadline: Deadline) -> Below {
+    let parts = mount_of(file).filter(|mount| mount.kind == "overlay").and_then(|overlay| {
+        let path = path_of(file)?;
+        Some((inside(&overlay, &path)?, path, overlay, file.try_clone().ok()?))
     });
-    found.map_or(Below::Nothing, Below::File)
+    let Some((relative, path, overlay, file)) = parts else { return Below::Nothing };
+    // Opening a file may wait for a daemon, too.
+    let found = in_time(deadline, move || {
+        let directories = directories(&overlay.options);
+        let places = directories.iter().filter_map(|given| overlay.directory_below(given));
+        let is_it = |found: &OwnedFd| have_same_bytes(&file, found);
+        places.into_iter().find_map(|directory| opened_if(&directory.join(&relative), is_it).ok()?)
+    });
+    match found {
+        Some(Some(below)) => Below::File(below),
+        Some(None) => Below::Nothing,
+        None => Below::Hidden(silent(&path, None)),
+    }
 }
 
 /// The path below the root of the file system of what is at `path` in `mount`.

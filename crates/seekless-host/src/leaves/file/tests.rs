@@ -642,6 +642,57 @@ fn users_in_the_kernel_are_seen_through_loop_devices() {
     }
 }
 
+/// Aim: a file is in use while a partition of a loop device over it is, and its other bytes are not, also where a partition has no node in `/dev`.
+/// Method: claims, as mounts have them, on the device and its partitions; each opened by name and through other loop devices.
+#[test]
+fn users_of_partitions_are_seen() {
+    let bench = Bench::new(Backend::Pool);
+    std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
+    const MI: &str = "1048576";
+    let [before, one, two] = ["0", MI, "2097152"].map(|offset| ["--offset", offset, "--sizelimit", MI]);
+    let Some([disk, before, over_one, over_two]) = attached(&bench.path(), [&["--partscan"], &before, &one, &two])
+    else {
+        return;
+    };
+    let sectors = MIB / SECTOR_BYTES;
+    let Some(one) = disk.partition(1, sectors, sectors) else { return };
+    let Some(two) = disk.partition(2, 2 * sectors, sectors) else { return };
+    let [before, over_one, over_two] = [&before, &over_one, &over_two].map(LoopDevice::path);
+    let (file, disk) = (bench.path(), disk.path());
+    let check = |used: &str, refused: &[&Path], free: &[&Path]| {
+        for way in refused {
+            let opened = bench.open(way, BUFFERED);
+            assert!(matches!(opened, Err(FileError::InUse { .. })), "{} after {used}: {opened:?}", way.display());
+        }
+        for way in free {
+            let free = || bench.open(way, BUFFERED).is_ok();
+            assert!((0..20).any(|_| free()), "{} after {used}", way.display());
+        }
+    };
+    let claim = |path: &Path| claim::open_exclusively(path).unwrap();
+    let all = [&file, disk, before, over_one, over_two, &one, &two];
+    check("nothing", &[], &all);
+    let device = bench.opened(&two, BUFFERED);
+    check("a store in the second", &[&file, over_two], &[before, over_one, &one]);
+    drop(device);
+    let used = claim(disk);
+    check("the device", &all, &[]);
+    drop(used);
+    let used = claim(&one);
+    check("the first", &[&file, disk, over_one, &one], &[before, over_two, &two]);
+    let also = claim(&two);
+    check("both", &[&file, disk, over_one, over_two, &one, &two], &[]);
+    std::fs::remove_file(&one).unwrap();
+    check("both, one without a node", &[&file, disk, over_one, over_two, &two], &[]);
+    drop(also);
+    check("one without a node", &[&file, disk, over_one], &[before, over_two, &two]);
+    drop(used);
+    let used = claim(disk);
+    check("the device, with a partition without a node", &[&file, disk, before, over_one, over_two, &two], &[]);
+    drop(used);
+    check("nothing any more", &[], &[&file, disk, before, over_one, over_two, &two]);
+}
+
 /// Aim: looking whether one file is in use does not keep others from devices that show other bytes, as trying one does for a moment. Method:
 /// one that is held, for which a look that tried it would wait.
 #[test]
@@ -655,7 +706,7 @@ fn looks_do_not_try_devices_that_show_other_bytes() {
     let file = OwnedFd::from(std::fs::File::open(&mine).unwrap());
     let begun = std::time::Instant::now();
     for _ in 0..LOOKS {
-        assert!(!below::is_used_above(&file, &WHOLE));
+        assert!(below::look_above(&[(&file, &WHOLE)]).is_ok());
     }
     let wait = Duration::from_millis(claim::WAITS_MS.iter().sum());
     assert!(begun.elapsed() < wait * LOOKS / 2, "{:?} for {LOOKS} looks", begun.elapsed());
@@ -675,8 +726,8 @@ fn looks_at_once_do_not_see_each_other() {
             let file = OwnedFd::from(std::fs::File::open(&file).unwrap());
             scope.spawn(move || {
                 for look in 0..2000 {
-                    let is_used = below::is_used_above(&file, &(part * MIB..(part + 1) * MIB));
-                    assert!(!is_used, "look {look} at part {part}");
+                    let looked = below::look_above(&[(&file, &(part * MIB..(part + 1) * MIB))]);
+                    assert!(looked.is_ok(), "look {look} at part {part}");
                 }
             });
         }
