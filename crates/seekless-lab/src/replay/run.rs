@@ -156,8 +156,9 @@ impl Outcome {
         read.saturating_add(written)
     }
 
+    /// Reads and writes a second; of a trace without either, all operations.
     pub fn requests_per_second(&self) -> Option<f64> {
-        let requests: u64 = self.ops.iter().map(|op| op.requests).sum();
+        let requests = self.reads_and_writes().requests;
         (self.elapsed > Nanos::ZERO).then(|| requests as f64 / self.elapsed.as_secs_f64())
     }
 

@@ -157,6 +157,7 @@ fn what_costs_nothing_does_not_count() {
     assert_eq!(diluted.ops[Op::Discard.index()].bytes, 100 << 30);
     assert_eq!(alone.elapsed, diluted.elapsed);
     assert_eq!(alone.bytes_per_second(), diluted.bytes_per_second());
+    assert_eq!(alone.requests_per_second(), diluted.requests_per_second());
     let mean = alone.reads_and_writes().mean();
     assert!(mean > Nanos::from_millis(1) && diluted.total().mean() < Nanos(mean.0 / 50), "{mean:?}");
     assert_eq!((diluted.reads_and_writes().mean(), diluted.reads_and_writes().quantile(0.5)), (mean, mean));
@@ -176,7 +177,9 @@ fn what_costs_nothing_does_not_count() {
     let each = format!(", {} each on average", crate::trace::time_text(both.total().mean()));
     assert!(answer(&both).contains(&each), "{}", answer(&both));
     // Without reads and writes, all that there is.
-    assert_eq!(run(&idle.collect::<Vec<_>>()).reads_and_writes().requests, 100);
+    let flushes = run(&idle.collect::<Vec<_>>());
+    assert_eq!(flushes.reads_and_writes().requests, 100);
+    assert!(flushes.requests_per_second().is_none_or(|rate| rate > 100.0));
 }
 
 /// Aim: a discard drops no block of which it covers only a part. Method: on flash with blocks of 4 KiB, data is written, a part of its

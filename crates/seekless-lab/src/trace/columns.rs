@@ -158,10 +158,25 @@ impl OpWords {
     fn read(&self, word: &[u8]) -> Result<Op, Aside> {
         // A word as it was given comes first, so that `r` and `R` can mean different operations.
         let exact = self.0.iter().find(|(_, known)| known == word);
-        match exact.or_else(|| self.0.iter().find(|(_, known)| known.eq_ignore_ascii_case(word))) {
+        let alike = || self.0.iter().find(|(_, known)| known.eq_ignore_ascii_case(word) || is_same_number(known, word));
+        match exact.or_else(alike) {
             Some((op, _)) => Ok(*op),
-            None => Op::from_word(word).ok_or(Aside::Rejected("the operation is unknown")),
+            None => Op::from_word(word).ok_or(Aside::Rejected(match hexadecimal(word).is_some() {
+                true => "the operation is unknown; 0x28 is named by read=0x28 or read=40, and not by read=28",
+                false => "the operation is unknown",
+            })),
         }
+    }
+}
+
+/// Whether one is a hexadecimal number that begins with `0x`, and the other is the same number. Without `0x` digits are a word, which can be
+/// hexadecimal as well as decimal.
+fn is_same_number(one: &[u8], other: &[u8]) -> bool {
+    match (hexadecimal(one), hexadecimal(other)) {
+        (Some(one), Some(other)) => one == other,
+        (Some(one), None) => number(other) == Some(one),
+        (None, Some(other)) => number(one) == Some(other),
+        (None, None) => false,
     }
 }
 

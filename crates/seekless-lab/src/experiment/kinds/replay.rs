@@ -21,8 +21,8 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
 /// What a replay measures.
 pub(super) const METRICS: &[(&str, &str)] = &[
     ("elapsed_s", "from the first request to the last answer"),
-    ("requests", "requests of the trace"),
-    ("requests_per_s", "of the trace"),
+    ("requests", "requests of the trace, flushes and discards included"),
+    ("requests_per_s", "reads and writes of the trace"),
     ("bytes_per_s", "of reads and writes of the trace"),
     ("response_mean_ms", "mean response time of reads and writes"),
     ("response_p50_ms", "median response time of reads and writes"),
@@ -321,7 +321,7 @@ mod tests {
         };
         let (alone, diluted) = (metrics(0), metrics(100));
         assert_eq!((alone["requests"], diluted["requests"]), (1.0, 102.0));
-        for name in ["bytes_per_s", "response_mean_ms", "response_p50_ms", "response_p99_ms"] {
+        for name in ["requests_per_s", "bytes_per_s", "response_mean_ms", "response_p50_ms", "response_p99_ms"] {
             assert_eq!(alone[name], diluted[name], "{name}");
         }
     }

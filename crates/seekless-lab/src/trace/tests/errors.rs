@@ -420,3 +420,37 @@ fn waiting_completions_are_limited() {
         assert_eq!((written.requests, written.dropped.len()), (65_537, 1), "{format}");
     }
 }
+
+/// Aim: an opcode table names what the file has, and no opcode is taken for another. Method: opcodes as numbers with and without `0x`, and as
+/// decimal numbers, against tables of each kind; a digit alone may be either, so that only the same word is the same.
+#[test]
+fn opcode_tables() {
+    let ops = |opcodes: [&str; 2], table: &str| {
+        let [one, two] = opcodes;
+        let sample = format!("1,{one},0,512\n2,{two},0,512\n");
+        let mut trace =
+            trace(sample.as_bytes(), &as_format(&format!("csv:time=1:us,op=2,offset=3:B,length=4:B,{table}")))
+                .expect("a trace");
+        let mut requests = Vec::new();
+        while trace.next_batch(&mut requests).unwrap_or(false) {}
+        let ops: Vec<Op> = requests.iter().map(|request| request.op).collect();
+        (ops, trace.import().rejected.first().map(|rejected| rejected.reason))
+    };
+    let both = (vec![Op::Read, Op::Write], None);
+    for (opcodes, table) in [
+        (["28", "2a"], "read=28,write=2a"),
+        (["28", "2A"], "read=28,write=2a"),
+        (["0x28", "0x2a"], "read=0x28,write=0x2A"),
+        (["0x28", "0X2A"], "read=0x028,write=0x2a"),
+        (["0x28", "0x2a"], "read=40,write=42"),
+        (["40", "42"], "read=0x28,write=0x2a"),
+        (["0x88", "0x2a"], "read=0x28,read=0x88,write=0x2a"),
+    ] {
+        assert_eq!(ops(opcodes, table), both, "{opcodes:?} {table}");
+    }
+    // Hexadecimal digits without 0x may be decimal ones.
+    let (found, why) = ops(["0x28", "0x2a"], "read=28,write=2a");
+    assert!(found.is_empty() && why.expect("a reason").contains("named by read=0x28"), "{found:?} {why:?}");
+    let (found, why) = ops(["28", "42"], "read=0x28,write=0x2a");
+    assert_eq!((found, why), (vec![Op::Write], Some("the operation is unknown")));
+}
