@@ -7,7 +7,7 @@ use std::time::Duration;
 use seekless::device::DeviceError;
 use seekless::fs::FsError;
 use seekless::fs::ffs::PLACES;
-use seekless::stack::{Cause, Probed, Stack, StackError, Value, quoted};
+use seekless::stack::{Cause, Probed, Property, Stack, StackError, Value, quoted};
 use seekless::volume::format::Superblock;
 
 use super::{Failure, WRONG_USAGE};
@@ -49,7 +49,7 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
         }
         _ => return Failure::new(&error),
     }
-    let own = stack.file_system().and_then(|word| signature::of_word(word.name()));
+    let own = stack.file_system().and_then(|word| word.spec().signature()).map(|own| own.name);
     match &contents(leaves)[..] {
         [content] if content.as_deref() != own => something_else(stack, leaves),
         _ => Failure::new(&error),
@@ -151,7 +151,7 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     if stack.is_volatile() {
         let problem =
             format!("there is no {name} here: every command creates this store empty, and discards it at its end");
-        let has_zones = stack.words().iter().any(|word| word.name() == "zoned");
+        let has_zones = stack.word_with(Property::ModelledZones).is_some();
         return Failure::new(problem).hint(match has_zones {
             true => "mount and bench make a file system on it automatically; one on zones cannot be kept, because zones exist only as a model",
             false => "mount and bench make a file system on it automatically; to keep one, put it on file:PATH",

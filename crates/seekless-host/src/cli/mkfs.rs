@@ -1,6 +1,6 @@
 //! `seekless mkfs`
 
-use seekless::stack::{Interface, Probed, Purpose, Stack, quoted};
+use seekless::stack::{Interface, Probed, Property, Purpose, Stack, quoted};
 use uuid::Uuid;
 
 use super::diagnose::forgotten;
@@ -48,10 +48,9 @@ pub(super) fn run(args: &Args) -> Done {
     let stack = read_volume(&args.stack, "make")?;
     if stack.is_volatile() {
         let line = quoted(&stack.to_string());
-        // What is written in order cannot be exported.
-        let is_in_order = stack.words().iter().any(|word| word.name() == "zoned");
+        let has_spans = stack.word_with(Property::Spans).is_some();
         let (problem, hint) = match stack.is() {
-            Interface::Device if is_in_order => {
+            Interface::Device if has_spans => {
                 let line = quoted(&format!("lfs / {stack}"));
                 (
                     "this would be lost at once: a device in memory is created when it is mounted",

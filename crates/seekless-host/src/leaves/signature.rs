@@ -11,85 +11,28 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
-use seekless::fs::lfs::format::{SUPERBLOCK_MAGIC, SUPERBLOCK_SECTORS};
-use seekless::fs::vlfs::format::MAGIC as VLFS_MAGIC;
+use seekless::stack::MagicOffset::{self, End, Start};
 use seekless::units::{MIB, SECTOR_BYTES, human_bytes};
-use seekless::vlog::format::{ABOVE_AT, MAGIC as VLD_MAGIC};
-use seekless::volume::format::{
-    BLOCK_BYTES as ARRAY_BLOCK_BYTES, MAGIC as ARRAY_MAGIC, SUPERBLOCKS as ARRAY_SUPERBLOCKS, Superblock,
-};
+use seekless::volume::format::{BLOCK_BYTES as ARRAY_BLOCK_BYTES, SUPERBLOCKS as ARRAY_SUPERBLOCKS, Superblock};
 
 /// A magic number at a fixed place.
-struct Signature {
-    /// With its article.
-    name: &'static str,
-    at: SignatureOffset,
-    magic: &'static [u8],
-}
-
 #[derive(Clone, Copy)]
-enum SignatureOffset {
-    Start(u64),
-    /// Bytes before the end.
-    End(u64),
-    /// Bytes before the end of the last whole 4 KiB, where our own formats have their second superblock.
-    LastUnit(u64),
-}
-use SignatureOffset::{End, LastUnit, Start};
-
-impl SignatureOffset {
-    /// Where that is in a file of `size` bytes.
-    fn within(self, size: u64) -> Option<u64> {
-        match self {
-            Start(offset) => Some(offset),
-            End(before) => size.checked_sub(before),
-            LastUnit(before) => (size / 4096 * 4096).checked_sub(before),
-        }
-    }
+struct Magic {
+    at: MagicOffset,
+    bytes: &'static [u8],
+    /// What it belongs to, with its article.
+    name: &'static str,
 }
 
-const fn at(offset: u64, magic: &'static [u8], name: &'static str) -> Signature {
-    Signature { name, at: Start(offset), magic }
+const fn at(offset: u64, bytes: &'static [u8], name: &'static str) -> Magic {
+    Magic { at: Start(offset), bytes, name }
 }
 
-/// Name of our own file system.
-pub const LFS: &str = "a Seekless LFS file system";
-
-/// Name of our file system on the virtual log.
-pub const VLFS: &str = "a Seekless VLFS file system";
-
-/// Name of our virtual log disk.
-pub const VLD: &str = "a Seekless virtual log disk";
-
-/// Name of the Berkeley Fast File System, of any implementation.
-pub const UFS: &str = "a UFS file system";
-
-/// Name of a part of an array.
-pub const MEMBER: &str = "a member of a Seekless array";
-
-/// Name of the file system of a word of the stack line.
-pub fn of_word(word: &str) -> Option<&'static str> {
-    const NAMES: &[(&str, &str)] = &[("lfs", LFS), ("vlfs", VLFS), ("ffs", UFS)];
-    NAMES.iter().find(|(name, _)| *name == word).map(|(_, content)| *content)
-}
-
-const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
-
-/// Offsets and magic numbers of file systems, volumes and partition tables are those of util-linux's libblkid
+/// Formats that the words of the stack line do not have. Offsets and magic numbers of file systems, volumes and partition tables are those of util-linux's libblkid
 /// (`libblkid/src/superblocks`, `libblkid/src/partitions`); of other files those of file(1)'s magic database. The most
 /// specific ones come first.
 #[rustfmt::skip]
-const SIGNATURES: &[Signature] = &[
-    // Before what is on the array, of which a member may have a beginning or an end.
-    at(0, &ARRAY_MAGIC, MEMBER),
-    at(ARRAY_SUPERBLOCKS[1] * SECTOR_BYTES, &ARRAY_MAGIC, MEMBER),
-    at(ABOVE_AT as u64, &VLFS_MAGIC, VLFS),
-    Signature { name: VLFS, at: LastUnit(4096 - ABOVE_AT as u64), magic: &VLFS_MAGIC },
-    at(0, LFS_MAGIC, LFS),
-    at(SUPERBLOCK_SECTORS[1].0 * 512, LFS_MAGIC, LFS),
-    Signature { name: LFS, at: LastUnit(4096), magic: LFS_MAGIC },
-    at(0, &VLD_MAGIC, VLD),
-    Signature { name: VLD, at: LastUnit(4096), magic: &VLD_MAGIC },
+const FOREIGN: &[Magic] = &[
     // Containers of other things
     at(0, b"LUKS\xba\xbe", "a LUKS volume"),
     at(0x4000, b"SKUL\xba\xbe", "a LUKS volume"),
@@ -115,8 +58,6 @@ const SIGNATURES: &[Signature] = &[
     at(128 << 10, b"\x0c\xb1\xba\x00\x00\x00\x00\x00", "a ZFS member"),
     at(0x10034, b"ReIsEr", "a ReiserFS file system"),
     at(0x8000, b"JFS1", "a JFS file system"),
-    at(8192 + 1372, b"\x54\x19\x01\x00", UFS),
-    at(65536 + 1372, b"\x19\x01\x54\x19", UFS),
     at(0x10000, b"\x01\x16\x19\x70", "a GFS2 file system"),
     at(0, b"hsqs", "a SquashFS file system"),
     at(0, b"\x45\x3d\xcd\x28", "a cramfs file system"),
@@ -133,8 +74,8 @@ const SIGNATURES: &[Signature] = &[
     // Partition tables
     at(512, b"EFI PART", "a GPT partition table"),
     at(4096, b"EFI PART", "a GPT partition table"),
-    Signature { name: "a GPT partition table", at: End(512), magic: b"EFI PART" },
-    Signature { name: "a GPT partition table", at: End(4096), magic: b"EFI PART" },
+    Magic { at: End(512), bytes: b"EFI PART", name: "a GPT partition table" },
+    Magic { at: End(4096), bytes: b"EFI PART", name: "a GPT partition table" },
     at(510, b"\x55\xaa", "an MBR partition table or boot sector"),
     // Other files
     at(0, b"SQLite format 3\0", "an SQLite database"),
@@ -152,6 +93,14 @@ const SIGNATURES: &[Signature] = &[
     at(0, b"#!", "a script"),
 ];
 
+/// Every known magic number. Those of the stack line come first.
+fn magics() -> impl Iterator<Item = Magic> {
+    let own = seekless::stack::signatures()
+        .into_iter()
+        .flat_map(|signature| signature.magics.iter().map(|&(at, bytes)| Magic { at, bytes, name: signature.name }));
+    own.chain(FOREIGN.iter().copied())
+}
+
 /// A signature that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FoundSignature {
@@ -167,13 +116,13 @@ pub struct FoundSignature {
 /// When it cannot be read.
 pub fn signatures(file: &File, size: u64) -> io::Result<Vec<FoundSignature>> {
     let mut found = Vec::new();
-    for signature in SIGNATURES {
-        let bytes = signature.magic.len();
-        let Some(offset) = signature.at.within(size).filter(|offset| offset + bytes as u64 <= size) else { continue };
+    for Magic { at, bytes: magic, name } in magics() {
+        let bytes = magic.len();
+        let Some(offset) = at.within(size).filter(|offset| offset + bytes as u64 <= size) else { continue };
         let mut buffer = vec![0; bytes];
         file.read_exact_at(&mut buffer, offset)?;
-        if buffer == signature.magic && !found.iter().any(|it: &FoundSignature| it.offset == offset) {
-            found.push(FoundSignature { name: signature.name, offset, bytes });
+        if buffer == magic && !found.iter().any(|it: &FoundSignature| it.offset == offset) {
+            found.push(FoundSignature { name, offset, bytes });
         }
     }
     Ok(found)
@@ -298,8 +247,6 @@ pub fn wipe(file: &File, signatures: &[FoundSignature]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use seekless::stack::{Constructor, WORDS, WordSpec};
-
     use super::*;
 
     /// The content of a store, without a time limit.
@@ -313,18 +260,18 @@ mod tests {
     /// only that magic number in it.
     #[test]
     fn every_signature_is_recognised() {
-        const SIZE: u64 = 256 << 10;
-        for signature in SIGNATURES {
+        const SIZE: u64 = 512 << 10;
+        for magic in magics() {
             let file = tempfile::tempfile().unwrap();
             file.set_len(SIZE).unwrap();
             assert_eq!(text_of(&file, SIZE), None);
-            let offset = signature.at.within(SIZE).unwrap();
-            file.write_all_at(signature.magic, offset).unwrap();
-            assert_eq!(text_of(&file, SIZE).as_deref(), Some(signature.name));
+            let offset = magic.at.within(SIZE).unwrap();
+            file.write_all_at(magic.bytes, offset).unwrap();
+            assert_eq!(text_of(&file, SIZE).as_deref(), Some(magic.name));
             let found = signatures(&file, SIZE).unwrap();
-            assert_eq!((found.len(), found[0].offset), (1, offset), "{}", signature.name);
+            assert_eq!((found.len(), found[0].offset), (1, offset), "{}", magic.name);
             wipe(&file, &found).unwrap();
-            assert_eq!(text_of(&file, SIZE), None, "{}", signature.name);
+            assert_eq!(text_of(&file, SIZE), None, "{}", magic.name);
         }
     }
 
@@ -354,16 +301,6 @@ mod tests {
             assert_eq!(text_of(&file, HUGE), None);
             file.write_all_at(b"x", HUGE / 3 * 2 + 9).unwrap();
             assert_eq!(text_of(&file, HUGE), Some(format!("data (at byte {} of 12 TiB)", HUGE / 3 * 2 + 9)));
-        }
-    }
-
-    /// Every file system of the stack line with its own format is recognised.
-    #[test]
-    fn our_own_file_systems_have_names() {
-        let of_device = |word: &&&WordSpec| matches!(word.constructor, Constructor::FileSystem(_));
-        for word in WORDS.iter().filter(of_device) {
-            let name = of_word(word.name).unwrap_or_else(|| panic!("`{}` has no row in of_word", word.name));
-            assert!(SIGNATURES.iter().any(|signature| signature.name == name), "{name} has no signature");
         }
     }
 

@@ -1,16 +1,13 @@
 //! Reads of what was never written, which new storage answers without reading.
 
-use seekless::stack::Stack;
+use seekless::stack::{Property, Stack};
 use seekless::units::counted;
 
 use super::run::Outcome;
 
-/// Words of devices that read nothing below for what was never written to them.
-const MAPPED: &[&str] = &["vld", "zoned", "memory"];
-
 /// A warning where reads of what was never written take no time: a storage in use is not so fast. Flash drives count these reads.
 pub fn unwritten_reads(stack: &Stack, outcome: &Outcome) -> Option<String> {
-    if let Some(word) = stack.words().iter().find(|word| MAPPED.contains(&word.name())) {
+    if let Some(word) = stack.word_with(Property::KnowsUnwritten) {
         let name = word.name();
         return Some(format!(
             "{stack} is new: `{name}` answers reads of what the trace has not written before in no time"

@@ -14,11 +14,13 @@ use uuid::Uuid;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, Finding, Probed};
+use super::signature::{MagicOffset, Signature};
 use super::spec::{Constructor, InOrder, OpenContext, Param, Spread, StoredArray, WordSpec};
 use super::value::{ParamKind, Value};
 use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, Nanos, SECTOR_BYTES, counted, human_bytes};
+use crate::volume::format::{MAGIC, SUPERBLOCKS};
 use crate::volume::raid::{
     self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, JournalUse, Level, MemberState, UncertainData,
 };
@@ -114,6 +116,7 @@ pub(super) const CONCAT: WordSpec = WordSpec {
     help: "n members, concatenated; below vld each is an arm of its own; stores no metadata on them",
     argument: None,
     options: &[MEMBERS],
+    properties: &[],
     constructor: Constructor::Spread(&Spread {
         in_order: InOrder::Zones,
         stored: None,
@@ -128,6 +131,7 @@ pub(super) const RAID0: WordSpec = WordSpec {
     help: "striping over n members; stores no metadata on them",
     argument: None,
     options: &[MEMBERS, STRIPE],
+    properties: &[],
     constructor: Constructor::Spread(&Spread {
         in_order: InOrder::No,
         stored: None,
@@ -144,6 +148,7 @@ pub(super) const VOLUME: WordSpec = WordSpec {
     help: "chunks in random order, striped over n members [st05]; stores no metadata on them",
     argument: None,
     options: &[MEMBERS, CHUNK, STRIPE, SEED],
+    properties: &[],
     constructor: Constructor::Spread(&Spread {
         in_order: InOrder::No,
         stored: None,
@@ -163,6 +168,7 @@ pub(super) const REMAP: WordSpec = WordSpec {
     help: "the chunks of the device below in random order [st05]; stores no metadata on it",
     argument: None,
     options: &[CHUNK, SEED],
+    properties: &[],
     constructor: Constructor::DeviceLayer(InOrder::No, |_, below, word| {
         Box::pin(async { Ok(remap(below, sectors(word, "chunk")?, seed(word))? as Device) })
     }),
@@ -177,6 +183,7 @@ pub(super) const PERMUTE: WordSpec = WordSpec {
         Param::new("size", ParamKind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only this much of the start is permuted"),
         SEED,
     ],
+    properties: &[],
     constructor: Constructor::DeviceLayer(InOrder::No, |_, below, word| {
         Box::pin(async {
             let size = match word.given("size") {
@@ -193,6 +200,7 @@ pub(super) const RAID1: WordSpec = WordSpec {
     help: "a mirror: n members hold the same, and all but one may fail",
     argument: None,
     options: &[MEMBERS, DEGRADED, REPLACE, OVERWRITE, METADATA],
+    properties: &[],
     constructor: Constructor::Spread(&Spread {
         in_order: InOrder::No,
         stored: Some(&Kept(Level::Mirror)),
@@ -231,6 +239,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
         .default("refuse"),
         METADATA,
     ],
+    properties: &[],
     constructor: Constructor::Spread(&Spread {
         in_order: InOrder::No,
         stored: Some(&Kept(Level::Parity)),
@@ -256,6 +265,15 @@ struct Kept(Level);
 
 #[async_trait(?Send)]
 impl StoredArray for Kept {
+    fn signature(&self) -> &'static Signature {
+        const SECOND: u64 = SUPERBLOCKS[1] * SECTOR_BYTES;
+        const SIGNATURE: Signature = Signature {
+            name: "a member of a Seekless array",
+            magics: &[(MagicOffset::Start(0), &MAGIC), (MagicOffset::Start(SECOND), &MAGIC)],
+        };
+        &SIGNATURE
+    }
+
     fn is_stored(&self, word: &Word) -> bool {
         word.switch("metadata")
     }

@@ -9,7 +9,7 @@ use super::error::{BuildError, Cause, StackError};
 use super::file_systems::{FileSystemKind, Identity, Usage};
 use super::opened::{Mounted, Opened, Stored, keeps_copies};
 use super::order::Interface;
-use super::spec::{Constructor, Convert, InOrder, LeafOpener, OpenContext, Purpose, Spread};
+use super::spec::{Constructor, Convert, InOrder, LeafOpener, OpenContext, Property, Purpose, Spread};
 use super::value::Value;
 use super::words::WORDS;
 use super::{Stack, Word};
@@ -85,8 +85,7 @@ impl Stack {
 
     /// Checks that zones are over something that keeps nothing either.
     fn zones_are_modelled(&self) -> Result<(), StackError> {
-        let makes_zones = |word: &&Word| matches!(word.name(), "zoned" | "smr");
-        let Some(word) = self.words.iter().find(makes_zones).filter(|_| !self.is_volatile()) else { return Ok(()) };
+        let Some(word) = self.word_with(Property::ModelledZones).filter(|_| !self.is_volatile()) else { return Ok(()) };
         let problem = format!(
             "`{}` is for modelled storage: write pointers are in memory, and nothing could be opened again",
             word.name()

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::drives::DRIVE_FILE;
 use super::error::{BuildError, StackError};
-use super::spec::{Constructor, InOrder, Param, WordSpec};
+use super::spec::{Constructor, InOrder, Param, Property, WordSpec};
 use super::value::{ParamKind, Percent};
 use super::{Stack, Word};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -22,6 +22,7 @@ pub(super) const MEMORY: WordSpec = WordSpec {
         &Param::new("size", ParamKind::Bytes { min: 4 * KIB, max: 1 << 40 }, "the size of the device").required(),
     ),
     options: &[],
+    properties: &[Property::KnowsUnwritten],
     constructor: Constructor::VolatileDevice(|_, word| {
         Box::pin(async { Ok(Rc::new(Memory::new(word.bytes("size"))) as Device) })
     }),
@@ -45,6 +46,7 @@ pub(super) const FILE: WordSpec = WordSpec {
         )
         .default("auto"),
     ],
+    properties: &[],
     constructor: Constructor::DeviceLeaf,
 };
 
@@ -102,6 +104,7 @@ pub(super) const DISK: WordSpec = WordSpec {
         Param::new("seek", ParamKind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) }, "its average seek"),
         Param::new("rate", ParamKind::Bytes { min: 1 << 10, max: 1 << 40 }, "its media rate, in bytes a second"),
     ],
+    properties: &[],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_disk(rt, word) })),
 };
 
@@ -177,6 +180,7 @@ pub(super) const FORK: WordSpec = WordSpec {
     help: "copy on write: changes stay in memory and are gone at unmount, what is below stays as it is",
     argument: None,
     options: &[],
+    properties: &[],
     constructor: Constructor::DeviceLayer(InOrder::No, |_, below, _| {
         Box::pin(async { Ok(ForkDevice::new(below) as Device) })
     }),
@@ -209,6 +213,7 @@ pub(super) const FAULT: WordSpec = WordSpec {
         .default("0ns"),
         Param::new("seed", ParamKind::Integer { min: 0, max: u64::MAX }, "seed of what is drawn").default("1"),
     ],
+    properties: &[],
     constructor: Constructor::DeviceLayer(InOrder::ZonesAndSpans, |rt, below, word| {
         Box::pin(async { Ok(make_fault(rt, below, word)) })
     }),

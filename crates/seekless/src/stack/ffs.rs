@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
+use super::signature::{MagicOffset, Signature};
 use super::spec::{Constructor, Param, WordSpec};
 use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
@@ -94,6 +95,7 @@ pub(super) const FFS: WordSpec = WordSpec {
         .default("off"),
         Param::new("reserve", ParamKind::Switch, "let files fill the space that is kept back").default("off"),
     ],
+    properties: &[],
     constructor: Constructor::FileSystem(&Ffs),
 };
 
@@ -185,6 +187,26 @@ fn check_fixed(word: &Word, volume: &ffs::VolumeInfo) -> Result<(), BuildError> 
 
 #[async_trait(?Send)]
 impl FileSystemKind for Ffs {
+    /// Volumes of other implementations, too, also those that cannot be mounted.
+    fn signature(&self) -> &'static Signature {
+        const UFS1: MagicOffset = MagicOffset::Start(format::SUPERBLOCK_OFFSET + format::SUPERBLOCK_MAGIC_AT);
+        const fn ufs2(index: usize) -> MagicOffset {
+            MagicOffset::Start(format::UFS2_OFFSETS[index] + format::SUPERBLOCK_MAGIC_AT)
+        }
+        const SIGNATURE: Signature = Signature {
+            name: "a UFS file system",
+            magics: &[
+                (UFS1, &format::UFS1_MAGIC.to_le_bytes()),
+                (UFS1, &format::UFS1_MAGIC.to_be_bytes()),
+                (ufs2(0), &format::UFS2_MAGIC.to_le_bytes()),
+                (ufs2(0), &format::UFS2_MAGIC.to_be_bytes()),
+                (ufs2(1), &format::UFS2_MAGIC.to_le_bytes()),
+                (ufs2(1), &format::UFS2_MAGIC.to_be_bytes()),
+            ],
+        };
+        &SIGNATURE
+    }
+
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
         let mut options = mkfs_options(word, identity)?;
         let least = device.geometry().block_bytes;
@@ -320,7 +342,7 @@ async fn has_superblock(device: &Device) -> Result<bool, BuildError> {
         }
         let sectors = format::SUPERBLOCK_BYTES as u64 / SECTOR_BYTES;
         let mut read = rescue(device, Sector(offset / SECTOR_BYTES), sectors).await?;
-        let magic: u32 = crate::codec::get_at(&read.bytes, format::Superblock::BYTES - 4).unwrap_or(0);
+        let magic: u32 = crate::codec::get_at(&read.bytes, format::SUPERBLOCK_MAGIC_AT as usize).unwrap_or(0);
         if magic == format::UFS1_MAGIC || magic == format::UFS1_MAGIC.swap_bytes() {
             return Ok(true);
         }

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::Word;
 use super::error::BuildError;
+use super::signature::Signature;
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::rt::Rt;
@@ -19,6 +20,9 @@ use crate::units::WallTime;
 /// come from the superblock, and [`Word::check_fixed`] refuses a line that contradicts it.
 #[async_trait(?Send)]
 pub trait FileSystemKind: Sync {
+    /// How a file system of this kind is recognised by its first bytes, of whatever version and state.
+    fn signature(&self) -> &'static Signature;
+
     /// Puts an empty file system on `device`.
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError>;
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::error::{BuildError, StackError};
-use super::spec::{Constructor, InOrder, Param, WordSpec};
+use super::spec::{Constructor, InOrder, Param, Property, WordSpec};
 use super::value::{ParamKind, Percent};
 use super::{Stack, Word};
 use crate::device::Device;
@@ -95,6 +95,7 @@ pub(super) const SSD: WordSpec = WordSpec {
         ),
         Param::new("keep", ParamKind::Switch, "store the data; without it, only the times are right").default("on"),
     ],
+    properties: &[],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_ssd(rt, word) })),
 };
 
@@ -234,6 +235,7 @@ pub(super) const ZNS: WordSpec = WordSpec {
             .default("4KiB"),
         Param::new("keep", ParamKind::Switch, "store the data; without it, only the times are right").default("on"),
     ],
+    properties: &[Property::ModelledZones],
     constructor: Constructor::VolatileDevice(|rt, word| Box::pin(async { make_zns(rt, word) })),
 };
 
@@ -294,6 +296,7 @@ pub(super) const SMR: WordSpec = WordSpec {
         Param::new("zone", ParamKind::Bytes { min: 64 * KIB, max: 1 << 40 }, "size of a zone").default("256MiB"),
         Param::new("open", LIMIT, "zones that can be open at once; 0 for no limit").default("128"),
     ],
+    properties: &[Property::ModelledZones],
     constructor: Constructor::DeviceLayer(InOrder::No, |_, below, word| Box::pin(async move { make_smr(below, word) })),
 };
 

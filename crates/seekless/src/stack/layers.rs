@@ -25,6 +25,7 @@ pub(super) const WRAP: WordSpec = WordSpec {
         "the kernel may read and write files of a `hostdir` below past this layer",
     )
     .default("off")],
+    properties: &[],
     constructor: Constructor::Layer(&LayerSpec {
         make: |_, lower, word, _| {
             let options = wrap::Options { passthrough: word.switch("passthrough") };
@@ -124,6 +125,7 @@ pub(super) const ENCRYPT: WordSpec = WordSpec {
         DIRTY,
         CACHE,
     ],
+    properties: &[],
     constructor: Constructor::Layer(&ENCODING),
 };
 
@@ -169,6 +171,7 @@ pub(super) const ZSTD: WordSpec = WordSpec {
         INDEX,
         TAILS,
     ],
+    properties: &[],
     constructor: Constructor::Layer(&ENCODING),
 };
 
@@ -177,6 +180,7 @@ pub(super) const LZ4: WordSpec = WordSpec {
     help: "compresses files with LZ4: the fastest",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE],
+    properties: &[],
     constructor: Constructor::Layer(&ENCODING),
 };
 
@@ -194,6 +198,7 @@ pub(super) const GZIP: WordSpec = WordSpec {
         INDEX,
         TAILS,
     ],
+    properties: &[],
     constructor: Constructor::Layer(&ENCODING),
 };
 
@@ -202,6 +207,7 @@ pub(super) const COPY: WordSpec = WordSpec {
     help: "stores files in unencoded chunks: the cost of the index alone [za01]",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
+    properties: &[],
     constructor: Constructor::Layer(&ENCODING),
 };
 
@@ -210,6 +216,7 @@ pub(super) const UUENCODE: WordSpec = WordSpec {
     help: "stores three bytes as four printable ones: files grow, and encoding costs little [za01]",
     argument: None,
     options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
+    properties: &[],
     constructor: Constructor::Layer(&ENCODING),
 };
 

@@ -9,10 +9,12 @@ use super::logs::{
     CACHE, DAY, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
     reserve_permille,
 };
+use super::signature::{MagicOffset, Signature};
 use super::spec::{Constructor, Param, WordSpec};
 use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::fs::Fs;
+use crate::fs::lfs::format::{SUPERBLOCK_MAGIC, SUPERBLOCK_SECTORS};
 use crate::fs::lfs::{self, CleanerPolicy, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo, layout};
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES, WallTime};
@@ -73,6 +75,7 @@ pub(super) const LFS: WordSpec = WordSpec {
         ),
         READ_ONLY,
     ],
+    properties: &[],
     constructor: Constructor::FileSystem(&Lfs),
 };
 
@@ -145,11 +148,25 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
 }
 
 fn has_magic(block: &[u8]) -> bool {
-    crate::codec::get_at::<u64>(block, 0) == Some(lfs::format::SUPERBLOCK_MAGIC)
+    crate::codec::get_at::<u64>(block, 0) == Some(SUPERBLOCK_MAGIC)
 }
 
 #[async_trait(?Send)]
 impl FileSystemKind for Lfs {
+    fn signature(&self) -> &'static Signature {
+        const MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
+        const SECOND: u64 = SUPERBLOCK_SECTORS[1].0 * SECTOR_BYTES;
+        const SIGNATURE: Signature = Signature {
+            name: "a Seekless LFS file system",
+            magics: &[
+                (MagicOffset::Start(0), MAGIC),
+                (MagicOffset::Start(SECOND), MAGIC),
+                (MagicOffset::LastUnit(4096), MAGIC),
+            ],
+        };
+        &SIGNATURE
+    }
+
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
         let drawn = MkfsOptions::new(identity.random);
         let given = given_uuid(word, identity);

@@ -51,6 +51,7 @@ mod opened;
 mod order;
 mod parse;
 mod part;
+mod signature;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -74,12 +75,13 @@ pub use hint::{quoted, quoted_if_need_be, quoted_path};
 pub use opened::{Mounted, Opened};
 pub use order::{Interface, Role};
 pub use part::Part;
+pub use signature::{MagicOffset, Signature};
 pub use spec::{
-    Check, Constructor, Convert, LayerSpec, LeafOpener, NoLeaves, OpenContext, Param, ProgressFn, Purpose, Sharing,
-    Spread, StoredArray, StoredDevice, WordSpec,
+    Check, Constructor, Convert, LayerSpec, LeafOpener, NoLeaves, OpenContext, Param, ProgressFn, Property, Purpose,
+    Sharing, Spread, StoredArray, StoredDevice, WordSpec,
 };
 pub use value::{ParamKind, Percent, Value, nearest, read_bytes};
-pub use words::WORDS;
+pub use words::{WORDS, signatures};
 
 use crate::units::Nanos;
 
@@ -161,6 +163,11 @@ impl Stack {
     /// The words, top first.
     pub fn words(&self) -> &[Word] {
         &self.words
+    }
+
+    /// The first word with `property`.
+    pub fn word_with(&self, property: Property) -> Option<&Word> {
+        self.words.iter().find(|word| word.spec.properties.contains(&property))
     }
 
     /// The line as it was written.

@@ -8,6 +8,7 @@ use futures_util::future::LocalBoxFuture;
 use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Probed};
+use super::signature::Signature;
 use super::value::{ParamKind, Value};
 use crate::device::Device;
 use crate::fs::Fs;
@@ -22,7 +23,19 @@ pub struct WordSpec {
     /// The argument without a key after the colon, such as a path.
     pub argument: Option<&'static Param>,
     pub options: &'static [Param],
+    pub properties: &'static [Property],
     pub constructor: Constructor,
+}
+
+/// What other parts ask about a word, instead of knowing it by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Property {
+    /// It has zones or stores data in them. Zones are a model, so what is on them cannot be opened again.
+    ModelledZones,
+    /// It offers [spans](crate::device::Spans), so it cannot be exported.
+    Spans,
+    /// It answers reads of what was never written to it in no time.
+    KnowsUnwritten,
 }
 
 /// An argument or an option of a word.
@@ -96,6 +109,16 @@ impl WordSpec {
         self.params().find(|param| param.name == name)
     }
 
+    /// How its stored format is recognised, if it has one.
+    pub fn signature(&self) -> Option<&'static Signature> {
+        match &self.constructor {
+            Constructor::FileSystem(kind) => Some(kind.signature()),
+            Constructor::StoredDevice(kind) => kind.signature(),
+            Constructor::Spread(spread) => spread.stored.map(StoredArray::signature),
+            _ => None,
+        }
+    }
+
     /// What that is written in order it can be on, as a device on other devices.
     pub(super) fn in_order(&self) -> InOrder {
         match &self.constructor {
@@ -164,6 +187,9 @@ pub trait StoredDevice: Sync {
         InOrder::No
     }
 
+    /// How its format is recognised; `None` when no file or real device can hold it.
+    fn signature(&self) -> Option<&'static Signature>;
+
     /// Opens it; makes it first if the device below is new.
     async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError>;
 
@@ -184,6 +210,9 @@ pub trait StoredDevice: Sync {
 /// opened is `None`.
 #[async_trait(?Send)]
 pub trait StoredArray: Sync {
+    /// How each member is recognised.
+    fn signature(&self) -> &'static Signature;
+
     /// False when the options of `word` say that it stores nothing.
     fn is_stored(&self, word: &Word) -> bool;
 

@@ -1,6 +1,7 @@
 mod halves;
 mod members;
 mod passing;
+mod signature;
 
 use std::rc::Rc;
 

@@ -7,12 +7,13 @@ use super::Word;
 use super::arrays::new_uuid;
 use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
-use super::spec::{Constructor, OpenContext, Param, StoredDevice, WordSpec};
+use super::signature::{MagicOffset, Signature};
+use super::spec::{Constructor, OpenContext, Param, Property, StoredDevice, WordSpec};
 use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{KIB, Nanos, SECTOR_BYTES};
-use crate::vlog::format::{NAME_BYTES_MAX, SNAPSHOTS_MAX};
+use crate::vlog::format::{MAGIC, NAME_BYTES_MAX, SNAPSHOTS_MAX};
 use crate::vlog::layout::BLOCK_BYTES_MAX;
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check, probe};
 
@@ -92,6 +93,7 @@ pub(super) const VLD: WordSpec = WordSpec {
         .default("0ns"),
         Param::new("discard", ParamKind::Switch, "discard long freed ranges on the device below").default("on"),
     ],
+    properties: &[Property::KnowsUnwritten],
     constructor: Constructor::StoredDevice(&VldKind),
 };
 
@@ -160,6 +162,14 @@ fn secrets(rt: &Rt, below: &Device, context: OpenContext) -> ([u8; 16], [u8; 16]
 
 #[async_trait(?Send)]
 impl StoredDevice for VldKind {
+    fn signature(&self) -> Option<&'static Signature> {
+        const SIGNATURE: Signature = Signature {
+            name: "a Seekless virtual log disk",
+            magics: &[(MagicOffset::Start(0), &MAGIC), (MagicOffset::LastUnit(4096), &MAGIC)],
+        };
+        Some(&SIGNATURE)
+    }
+
     async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError> {
         let options = options(word, context);
         if !context.is_fresh() {

@@ -9,6 +9,7 @@ use super::logs::{
     CACHE, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
     reserve_permille,
 };
+use super::signature::{MagicOffset, Signature};
 use super::spec::{Constructor, Param, WordSpec};
 use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
@@ -63,6 +64,7 @@ pub(super) const VLFS: WordSpec = WordSpec {
         .default("on"),
         READ_ONLY,
     ],
+    properties: &[],
     constructor: Constructor::FileSystem(&Vlfs),
 };
 
@@ -99,6 +101,18 @@ fn has_magic(block: &[u8]) -> bool {
 
 #[async_trait(?Send)]
 impl FileSystemKind for Vlfs {
+    fn signature(&self) -> &'static Signature {
+        const AT: u64 = ABOVE_AT as u64;
+        const SIGNATURE: Signature = Signature {
+            name: "a Seekless VLFS file system",
+            magics: &[
+                (MagicOffset::Start(AT), &vlfs::format::MAGIC),
+                (MagicOffset::LastUnit(4096 - AT), &vlfs::format::MAGIC),
+            ],
+        };
+        &SIGNATURE
+    }
+
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
         let drawn = MkfsOptions::new(identity.random);
         let options = MkfsOptions {

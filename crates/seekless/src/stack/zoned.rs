@@ -7,7 +7,8 @@ use super::Word;
 use super::arrays::new_uuid;
 use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
-use super::spec::{Constructor, InOrder, OpenContext, Param, StoredDevice, WordSpec};
+use super::signature::Signature;
+use super::spec::{Constructor, InOrder, OpenContext, Param, Property, StoredDevice, WordSpec};
 use super::value::{ParamKind, Percent};
 use crate::device::Device;
 use crate::rt::Rt;
@@ -33,6 +34,7 @@ pub(super) const ZONED: WordSpec = WordSpec {
         .default("5%")
         .only_mkfs(),
     ],
+    properties: &[Property::ModelledZones, Property::Spans, Property::KnowsUnwritten],
     constructor: Constructor::StoredDevice(&ZonedKind),
 };
 
@@ -66,6 +68,11 @@ fn facts(layout: &Layout) -> Vec<(&'static str, Fact)> {
 impl StoredDevice for ZonedKind {
     fn in_order(&self) -> InOrder {
         InOrder::Zones
+    }
+
+    /// Zones are a model, so no file has any.
+    fn signature(&self) -> Option<&'static Signature> {
+        None
     }
 
     /// Always a new one: the stack is one that keeps nothing.

@@ -11,6 +11,9 @@ use crate::units::WallTime;
 pub const SUPERBLOCK_OFFSET: u64 = 8192;
 pub const SUPERBLOCK_BYTES: usize = 8192;
 
+/// Where it has its magic number: at its end.
+pub const SUPERBLOCK_MAGIC_AT: u64 = Superblock::BYTES as u64 - 4;
+
 pub const UFS1_MAGIC: u32 = 0x0001_1954;
 pub const UFS2_MAGIC: u32 = 0x1954_0119;
 pub const GROUP_MAGIC: u32 = 0x0009_0255;
