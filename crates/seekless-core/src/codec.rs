@@ -26,6 +26,14 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|chunk| chunk.iter().fold(0, |any, &byte| any | byte) == 0)
 }
 
+/// `target ^= source`, of one length.
+pub fn xor(target: &mut [u8], source: &[u8]) {
+    assert_eq!(target.len(), source.len(), "parity is computed over units of one length");
+    for (one, two) in target.iter_mut().zip(source) {
+        *one ^= two;
+    }
+}
+
 /// One field of an on-disk record, as `FORMAT.md` lists it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {

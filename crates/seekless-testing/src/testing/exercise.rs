@@ -139,8 +139,10 @@ pub async fn compare(device: &Device, bytes: &[u8]) -> Result<(), String> {
     for (index, expected) in bytes.chunks(step).enumerate() {
         let at = Sector((index * step) as u64 / SECTOR_BYTES);
         let read = device.read(at, Buf::dirty(expected.len())).await.map_err(|error| error.to_string())?;
-        if let Some(wrong) = read.iter().zip(expected).position(|(one, two)| one != two) {
-            return Err(format!("sector {} holds something else", at.0 + wrong as u64 / SECTOR_BYTES));
+        if read[..] != *expected {
+            let sectors = read.chunks(SECTOR_BYTES as usize).zip(expected.chunks(SECTOR_BYTES as usize));
+            let wrong = sectors.take_while(|(found, expected)| found == expected).count();
+            return Err(format!("sector {} holds something else", at.0 + wrong as u64));
         }
     }
     Ok(())

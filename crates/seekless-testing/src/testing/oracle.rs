@@ -333,18 +333,25 @@ fn first_lost<'a>(
     let (first, found) = (&first.contents, &found.contents);
     let end = states.iter().map(|(_, state)| state.contents.size()).min()?;
     let written: Vec<_> = writes.map(|write| write.offset..write.offset + write.content.len() as u64).collect();
+    let end_of_both = end.min(found.size());
     let piece = |contents: &Contents, start: u64| {
-        let mut bytes: Vec<u8> = contents.read(start, PIECE_BYTES).iter().flat_map(|piece| piece.to_vec()).collect();
-        bytes.resize(PIECE_BYTES as usize, 0);
+        let count = PIECE_BYTES.min(end_of_both - start);
+        let mut bytes = Vec::with_capacity(count as usize);
+        contents.read(start, count).iter().for_each(|piece| bytes.extend_from_slice(piece));
+        bytes.resize(count as usize, 0);
         bytes
     };
     let mut at = 0;
     // Both are compared sparsely, as far as `found` goes: only where one of them has data.
     while let Some(start) = [first.next_data(at), found.next_data(at)].into_iter().flatten().min()
-        && start < end.min(found.size())
+        && start < end_of_both
     {
         let (old, new) = (piece(first, start), piece(found, start));
-        let differ = (start..end.min(found.size())).zip(old.iter().zip(&new)).filter(|(_, (old, new))| old != new);
+        at = start + PIECE_BYTES;
+        if old == new {
+            continue;
+        }
+        let differ = (start..).zip(old.iter().zip(&new)).filter(|(_, (old, new))| old != new);
         let is_unchanged = |at: u64, old: u8| {
             let is_old = |(_, state): &(usize, &std::rc::Rc<NodeState>)| {
                 state.contents.read(at, 1).first().and_then(|piece| piece.first().copied()) == Some(old)
@@ -354,7 +361,6 @@ fn first_lost<'a>(
         if let Some((at, _)) = differ.into_iter().find(|&(at, (&old, _))| is_unchanged(at, old)) {
             return Some(at);
         }
-        at = start + PIECE_BYTES;
     }
     (found.size() < end).then_some(found.size())
 }

@@ -115,26 +115,24 @@ pub(super) async fn remember(
             let (first, frags) = (data.0 - base.0, layout.group_frags(*group));
             let count = frags.saturating_sub(first);
             let draw = crc32c(&[round.to_le_bytes(), (group.0 as usize).to_le_bytes()].concat());
-            let mut step = 0;
-            while step < count && chosen.len() < WITNESSES_MAX {
-                let has_enough = |part: u32| on_part.get(&part).is_some_and(|&count| count > round);
-                let gave_up = |part: u32| reads_of.get(&part).is_some_and(|&reads| reads >= reads_max);
-                if (0..device.parts()).all(|part| has_enough(part) || gave_up(part)) {
-                    break;
-                }
+            for step in 0..count {
                 let offset = first + (draw.wrapping_add(step) % count);
                 let at = base + offset;
-                step += 1;
-                let is_used = !bit(map, offset) && !layout.is_summary(at) && !read.contains(&at);
+                if bit(map, offset) || layout.is_summary(at) || read.contains(&at) {
+                    continue;
+                }
+                let is_settled = |part: u32| {
+                    let has_enough = on_part.get(&part).is_some_and(|&count| count > round);
+                    has_enough || reads_of.get(&part).is_some_and(|&reads| reads >= reads_max)
+                };
+                if chosen.len() >= WITNESSES_MAX || (0..device.parts()).all(is_settled) {
+                    break;
+                }
                 let (part, _) = device.part_at(layout.sector(at));
-                if !is_used || on_part.get(&part).copied().unwrap_or(0) > round {
+                if is_settled(part) {
                     continue;
                 }
-                let reads = reads_of.entry(part).or_insert(0);
-                if *reads >= reads_max {
-                    continue;
-                }
-                *reads += 1;
+                *reads_of.entry(part).or_insert(0) += 1;
                 read.insert(at);
                 let Some(bytes) = whole(device, layout.sector(at), layout.frag_bytes as usize).await else {
                     continue;

@@ -34,9 +34,10 @@ use futures_util::future::join_all;
 
 use super::core::Core;
 use super::journal::Open;
-use super::plan::{Method, RowPlan, xor};
+use super::plan::{Method, RowPlan};
 use super::request::{DeferredWrite, MemberWrite, merge};
 use super::shape::Level;
+use crate::codec::xor;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector};
 use crate::volume::format::BLOCK_SECTORS;

@@ -15,6 +15,7 @@
 //!
 //! All of this covers one range of the units: from the first sector that changes in any of them to the last.
 
+use crate::codec::xor;
 use crate::device::{Buf, Data};
 use crate::volume::members::bytes;
 
@@ -167,14 +168,6 @@ impl RowPlan {
             }
         }
         parity.freeze()
-    }
-}
-
-/// `target ^= source`.
-pub(super) fn xor(target: &mut [u8], source: &[u8]) {
-    debug_assert_eq!(target.len(), source.len(), "parity is computed over units of one length");
-    for (one, two) in target.iter_mut().zip(source) {
-        *one ^= two;
     }
 }
 

@@ -18,10 +18,10 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::core::{Core, count};
-use super::plan::xor;
 use super::request::DeferredWrite;
 use super::shape::{Level, Part};
 use super::write::ReadFailure;
+use crate::codec::xor;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{MemberPart, Run, bytes, relocate, runs};

@@ -12,9 +12,9 @@ use futures_util::future::join_all;
 
 use super::core::{Core, MemberState};
 use super::deferred::is_no_space;
-use super::plan::xor;
 use super::request::MemberWrite;
 use super::shape::Level;
+use crate::codec::xor;
 use crate::device::rescue::{Rescued, rescue};
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};

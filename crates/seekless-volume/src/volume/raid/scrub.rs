@@ -13,11 +13,11 @@ use futures_util::future::join_all;
 
 use super::bitmap::collect;
 use super::core::{Core, MemberState, MemberStateByte};
-use super::plan::xor;
 use super::read::Rewriting;
 use super::request::{Deferred, DeferredWrite, MemberWrite};
 use super::shape::Level;
 use super::write::ReadFailure;
+use crate::codec::xor;
 use crate::device::{Buf, Data, DeviceError, Scrubbed};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{

@@ -317,10 +317,11 @@ fn cuts_while_zones_are_emptied() {
             let new: Vec<u64> = (0..TURNS).map(|turn| chosen(turn, versions.len())).collect();
             for (file, &version) in versions.iter().enumerate() {
                 let read = client.read_file(format!("/f{file}").as_bytes()).await?;
+                let is_all = |version: u8| read == vec![version; (BLOCKS * 4096) as usize];
                 let is_new = new.contains(&(file as u64));
-                let is_right =
-                    |&byte: &u8| if is_new { byte == 250 || !done && byte == version } else { byte == version };
-                if read.len() as u64 != BLOCKS * 4096 || !read.iter().all(is_right) {
+                let is_mixed =
+                    || read.len() as u64 == BLOCKS * 4096 && read.iter().all(|byte| [250, version].contains(byte));
+                if !(if is_new { is_all(250) || !done && is_mixed() } else { is_all(version) }) {
                     return Ok(false);
                 }
             }
