@@ -91,7 +91,7 @@ fn failure(error: &ImportError, path: &Path, name: &str) -> Failure {
         return failure.hint(format!("it is a drive file already: seekless disk info {}", quoted_path(path)));
     }
     // Every file of DiskSim that has a drive names one of its kinds of blocks, or includes a file that does.
-    let begins = ["disksim_", "dm_", "source ", "topology "];
+    let begins = ["disksim_", "dm_", "memsmodel_", "ssdmodel_", "source ", "topology "];
     let is_of_disksim = text.lines().any(|line| begins.iter().any(|word| line.trim_start().starts_with(word)));
     // Files of DiskSim 1 and 2 have a parameter on each line, with a colon.
     let older = ["Disk brand name:", "Access time (in msecs):", "Disk Spec #"];

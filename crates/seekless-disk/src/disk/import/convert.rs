@@ -34,8 +34,16 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         spec.blocks.iter().map(|block| &**block).filter(|block| block.kind == kind).collect()
     };
     let disks = of_kind("disksim_disk");
+    let models = of_kind("dm_disk");
+    if disks.is_empty()
+        && models.is_empty()
+        && let Some((block, what)) = spec.blocks.iter().find_map(|block| Some((block, other_storage(&block.kind)?)))
+    {
+        let problem = format!("{} is {what}: drives with mechanics are imported", shown(&block.name));
+        return Err(block.place.error(problem));
+    }
     let (name, model, disk) = if disks.is_empty() {
-        let model = choose(&of_kind("dm_disk"), &wanted, &whole, "drive (a block disksim_disk or dm_disk)")?;
+        let model = choose(&models, &wanted, &whole, "drive (a block disksim_disk or dm_disk)")?;
         notes.push(
             "This is the mechanics alone: overheads, cache and bus are in the .diskspecs and .parv, and are as if there were none here."
                 .to_owned(),
@@ -45,7 +53,7 @@ pub(super) fn imported(spec: &Spec, file: &str, wanted: Option<&str>, read: Read
         let disk = choose(&disks, &wanted, &whole, "drive")?;
         let param = disk.need("Model")?;
         let model = match &*param.value {
-            Value::Text(name) => of_kind("dm_disk").into_iter().find(|block| block.name == *name),
+            Value::Text(name) => models.into_iter().find(|block| block.name == *name),
             _ => Some(param.block()?),
         };
         (&disk.name, model.ok_or_else(|| param.error("there is no dm_disk of this name"))?, Some(disk))
@@ -153,6 +161,16 @@ fn write_settle(mechanics: &Block) -> ImportResult<i64> {
     match (-1000.0..=1000.0).contains(&millis) {
         true => Ok((millis * 1e6).round() as i64),
         false => Err(param.error(&format!("{millis} ms is not from -1000 to 1000"))),
+    }
+}
+
+/// Storage of DiskSim and of its extensions that is no disk with mechanics.
+fn other_storage(kind: &str) -> Option<&'static str> {
+    match kind {
+        "disksim_simpledisk" => Some("a disksim_simpledisk, whose requests all take one time"),
+        "memsmodel_mems" => Some("a memsmodel_mems, storage of microscopic tips"),
+        "ssdmodel_ssd" => Some("an ssdmodel_ssd, a flash drive, which a stack line describes (`ssd:`)"),
+        _ => None,
     }
 }
 

@@ -528,6 +528,8 @@ fn mistakes_in_parameters_are_named() {
     assert!(gone.ends_with("`Full seek curve`: there is no file gone.seek"), "{gone}");
     let error = |files: &[(&str, &str)], wanted| import(files, wanted).map(|_| ()).unwrap_err();
     assert_eq!(error(&[("a", "")], None), "a: line 1: there is no drive (a block disksim_disk or dm_disk) here");
+    let simple = error(&[("a", "\ndisksim_simpledisk S { Block count = 1000, Constant access time = 10.0 }")], None);
+    assert!(simple.starts_with("a: line 2: S is a disksim_simpledisk, whose requests all take one time"), "{simple}");
     let two = [SPECS, &SPECS.replace("ACME_2000", "B")].concat();
     let model = MODEL.replace("{single}", "-1");
     let files = [("two", &*two), ("acme.model", &*model)];
