@@ -1,5 +1,6 @@
 //! Speed of the trace readers and of replay, per second of processor time: `cargo bench -p seekless-lab --bench trace`;
-//! with `-- shared`, what one pass over a trace saves where there are several stacks.
+//! with `-- shared`, what one pass over a trace saves where there are several stacks; with `-- memory`, the most memory that a replay takes
+//! as traces become longer.
 //!
 //! Traces are made in memory beforehand. blktrace's have five records a request, as the kernel writes them: queue,
 //! allocation, insertion, issue and completion.
@@ -137,7 +138,77 @@ fn shared(bytes: &Arc<[u8]>, options: &Options) {
     println!("{} requests on three disks: {once:.2} s in one pass, {passes:.2} s in four", counted.requests());
 }
 
+/// A trace in the format of MSR that is made while it is read, so that it takes no memory of its own.
+struct Endless {
+    left: u64,
+    rng: Rng,
+    line: Cursor<Vec<u8>>,
+}
+
+impl Read for Endless {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.line.position() as usize == self.line.get_ref().len() && self.left > 0 {
+            self.left -= 1;
+            // A request in 20 ms, which a disk answers before the next one.
+            let time = 128_166_372_003_061_629 + (REQUESTS * 1000 - self.left) * 200_000;
+            let line = format!("{time},host,0,Read,{},4096,0\n", self.rng.below(1 << 24) * 4096);
+            self.line = Cursor::new(line.into_bytes());
+        }
+        self.line.read(buffer)
+    }
+}
+
+/// The most memory that this process has had, in MiB: `VmHWM` of proc(5).
+fn memory_max() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line of proc(5)");
+    line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+}
+
+/// Replays ever longer traces; the memory should stay as it is.
+fn memory() {
+    let stack = Stack::parse("disk:cheetah9lp").expect("a stack");
+    let options = Options { format: Some(format("msr")), ..Options::default() };
+    let spec = Spec { timing: Timing::Open { speed: 1.0 }, map: Map::Wrap, ..Spec::default() };
+    for count in [REQUESTS / 10, REQUESTS, 10 * REQUESTS] {
+        let lines = Endless { left: count, rng: Rng::new(3), line: Cursor::default() };
+        let trace = Trace::from_reader("bench", Box::new(lines), &options).expect("a trace");
+        let outcome = simulate(&stack, trace.into_iter(), &spec, &|_| {}).expect("an outcome");
+        assert_eq!(outcome.total().requests, count);
+        println!("replay of {count:>9} requests on disk:cheetah9lp, open: {:>6.1} MiB at most", memory_max());
+    }
+}
+
+/// libCacheSim's records, and HP's with their header.
+fn cache_records(requests: &[Request]) -> Arc<[u8]> {
+    let record = |request: &Request| {
+        let mut record = Vec::with_capacity(24);
+        record.extend_from_slice(&((request.time.0 / 1_000_000_000) as u32).to_le_bytes());
+        record.extend_from_slice(&(request.offset / 512).to_le_bytes());
+        record.extend_from_slice(&(request.bytes as u32).to_le_bytes());
+        record.extend_from_slice(&(-1_i64).to_le_bytes());
+        record
+    };
+    requests.iter().flat_map(record).collect()
+}
+
+fn srt_records(requests: &[Request]) -> Arc<[u8]> {
+    let start = requests[0].time.0;
+    let record = |request: &Request| {
+        let micros = (request.time.0 - start) / 1000;
+        let (seconds, micros) = ((micros / 1_000_000) as u32, (micros % 1_000_000) as u32);
+        let place = (request.offset / 1024) as u32;
+        let is_read = u32::from(request.op == Op::Read);
+        let fields = [52, 0x1_0001, seconds, micros, 0, 5000, request.bytes as u32, place, 0, 0, 0, is_read, 0];
+        fields.into_iter().flat_map(u32::to_be_bytes)
+    };
+    b"tracedate = now\n\x0c".iter().copied().chain(requests.iter().flat_map(record)).collect()
+}
+
 fn main() {
+    if std::env::args().any(|argument| argument == "memory") {
+        return memory();
+    }
     if std::env::args().any(|argument| argument == "shared") {
         let requests = requests(3 * REQUESTS);
         for name in ["msr", "seekless"] {
@@ -170,6 +241,16 @@ fn main() {
         let format = format(name);
         read(name, "lines", &written(&format, &requests), &told(&format));
     }
+    for name in ["iolog2", "mqsim", "cloudphysics"] {
+        let format = format(name);
+        read(name, "lines", &written(&format, &requests), &told(&format));
+    }
+    for name in ["vscsi1", "vscsi2"] {
+        let format = format(name);
+        read(name, "records", &written(&format, &requests), &told(&format));
+    }
+    read("oracleGeneral", "records", &cache_records(&requests), &told(&format("oracleGeneral")));
+    read("srt", "records", &srt_records(&requests), &told(&format("srt")));
     let msr = written(&format("msr"), &requests);
     let columns =
         Format::parse("csv:time=1:100ns,device=2,op=4,offset=5:B,length=6:B,latency=7:100ns").expect("columns");
