@@ -60,7 +60,7 @@ fn alone(outcome: &Outcome) -> String {
 /// What to know of storage that requests reach faster than it answers.
 fn saturated(outcome: &Outcome) -> Option<String> {
     let arrivals = outcome.arrivals.as_ref().filter(|arrivals| arrivals.is_saturated())?;
-    let rate = |time: Nanos| outcome.total().requests as f64 / time.as_secs_f64();
+    let rate = |time: Nanos| outcome.reads_and_writes().requests as f64 / time.as_secs_f64();
     Some(format!(
         "{} cannot keep up: {:.0} requests a second arrive and {:.0} are answered, the last of them {} after the last one arrived; \
          its response times reflect the length of the trace, not the storage.",
