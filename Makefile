@@ -1,6 +1,6 @@
 # Seekless: what is done often. `make` alone shows it.
 #
-# Nothing here calls sudo. As root, `make setup` installs the Debian packages that are missing; as anybody else it
+# Nothing here calls sudo. As root, `make setup` installs the Debian packages that are missing; as any other user it
 # prints the command that would, and goes on with what works.
 
 SHELL := /bin/bash

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Verdict;
+use crate::experiment::{Verdict, rounded};
 
 /// Where a statement's number comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -135,12 +135,6 @@ impl Statement {
         }
         (verdict == Verdict::Differs && is_missing(&self.note)).then_some("it differs, and no note says why")
     }
-}
-
-/// A number with four digits, or with more where it would be `within` only when rounded, or only when not.
-pub(crate) fn rounded(number: f64, within: impl Fn(f64) -> bool) -> f64 {
-    let of_digits = |digits: usize| format!("{number:.0$e}", digits - 1).parse().unwrap_or(number);
-    (4..17).map(of_digits).find(|&short| within(short) == within(number)).unwrap_or(number)
 }
 
 /// Reads a list, whatever its rows say.

@@ -15,6 +15,8 @@ pub struct Named {
     pub line: usize,
     /// In code that only tests compile.
     pub in_test: bool,
+    /// In a `use`, of which this file, and those below it, have the last part as a name.
+    pub in_use: bool,
 }
 
 /// One source file.
@@ -96,7 +98,7 @@ impl Source {
                         }
                         ("mod", Some(TokenTree::Ident(name)), _) if for_test => {
                             let parts = [&["crate".to_string()], module, &[name.to_string()]].concat();
-                            self.named.push(Named { parts, line: 0, in_test: true });
+                            self.named.push(Named { parts, line: 0, in_test: true, in_use: false });
                         }
                         ("macro_rules", _, Some(TokenTree::Ident(name))) if exported => {
                             self.macros.push(name.to_string());
@@ -143,10 +145,11 @@ impl Source {
     fn note_path(&mut self, tokens: &[TokenTree], index: usize, module: &[String], in_test: bool) {
         let TokenTree::Ident(first) = &tokens[index] else { return };
         let line = first.span().start().line;
+        let in_use = matches!(tokens[..index].last(), Some(TokenTree::Ident(word)) if word == "use");
         for parts in paths_from(tokens, index) {
             let parts = absolute(parts, module);
             if parts.len() > 1 {
-                self.named.push(Named { parts, line, in_test });
+                self.named.push(Named { parts, line, in_test, in_use });
             }
         }
     }

@@ -24,8 +24,9 @@ use async_trait::async_trait;
 
 pub use buf::{ALIGN_BYTES, Buf, BufferId, Data};
 pub use memory::{Image, Memory};
-pub use readings::{read_checked, read_right, read_span};
+pub use readings::{read_right, read_span};
 pub use redundancy::{MemberState, MemberStatus, Redundancy, RedundancyStatus, Scrubbed, news};
+pub use rescue::read_checked;
 pub use snapshots::{SnapshotError, SnapshotInfo, Snapshots};
 pub use zones::{Spans, ZoneAction, ZoneInfo, ZoneState, Zoned, Zones};
 

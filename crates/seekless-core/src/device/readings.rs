@@ -3,7 +3,6 @@
 //! An array cannot tell which of its members returned wrong data: it has no checksums of data. A caller that has
 //! checksums tries the other readings, and has the matching one written back.
 
-use super::rescue::rescue_right;
 use super::{Buf, Device, DeviceError};
 use crate::units::{SECTOR_BYTES, Sector};
 
@@ -33,21 +32,6 @@ pub async fn read_span(device: &Device, at: Sector, sectors: u64, reading: Optio
     }
     let skip = ((at.0 - first) * SECTOR_BYTES) as usize;
     Ok(Buf::from_slice(&whole[skip..skip + (sectors * SECTOR_BYTES) as usize]))
-}
-
-/// Reads data that carries its own checksum. If it is wrong or unreadable and another reading of the storage below is
-/// right, returns that one and corrects the storage. The caller still checks the result.
-///
-/// # Errors
-/// Those of the device, when a part of it cannot be read in any way.
-pub async fn read_checked(
-    device: &Device,
-    at: Sector,
-    sectors: u64,
-    is_right: impl Fn(&[u8]) -> bool,
-) -> Result<Buf, DeviceError> {
-    let mut read = rescue_right(device, at, sectors, is_right).await?;
-    read.lost.pop().map_or(Ok(read.bytes), |(_, error)| Err(error))
 }
 
 /// Sectors of the whole blocks around a range: the first, and past the last.

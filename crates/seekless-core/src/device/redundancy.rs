@@ -203,7 +203,7 @@ mod tests {
 
     /// Aim: a log reports each event of a member once. Method: the life of an array, state by state.
     #[test]
-    fn news_are_told_once() {
+    fn news_are_reported_once() {
         let member = |state| MemberStatus { state, wrong: 0, cause: None };
         let well = RedundancyStatus {
             name: "raid5",

@@ -59,6 +59,21 @@ pub async fn rescue_right(
     Ok(right.map_or(read, |bytes| Rescued { bytes, lost: Vec::new() }))
 }
 
+/// Reads data that carries its own checksum. If it is wrong or unreadable and another reading of the storage below is
+/// right, returns that one and corrects the storage. The caller still checks the result.
+///
+/// # Errors
+/// Those of the device, when a part of it cannot be read in any way.
+pub async fn read_checked(
+    device: &Device,
+    at: Sector,
+    sectors: u64,
+    is_right: impl Fn(&[u8]) -> bool,
+) -> Result<Buf, DeviceError> {
+    let mut read = rescue_right(device, at, sectors, is_right).await?;
+    read.lost.pop().map_or(Ok(read.bytes), |(_, error)| Err(error))
+}
+
 /// As [`rescue`], in the way `reading`, see [`super::BlockDevice::read_as`].
 ///
 /// # Errors

@@ -18,8 +18,8 @@ use rustix::process::{Pid, PidfdFlags};
 use seekless::stack::quoted_path;
 
 use super::apart::Apart;
+use super::detach::{control_directory, unmount};
 use super::farewell::Waiting;
-use super::mount::{control_directory, unmount};
 use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,

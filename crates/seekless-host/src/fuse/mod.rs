@@ -23,6 +23,7 @@ mod apart;
 mod backlog;
 mod beneath;
 mod control;
+mod detach;
 mod errno;
 mod farewell;
 pub(crate) mod fuzz;

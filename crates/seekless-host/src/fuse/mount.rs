@@ -17,20 +17,19 @@ use std::rc::Rc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use seekless::stack::quoted_path;
 use seekless::units::Nanos;
 
 use super::beneath::{Parameter, mount_beneath};
+use super::detach::{HELPER, abort_connection, control_directory, force, unmount};
 use super::options::{InitError, TransportChoice};
 use super::presence::{is_served, to_unmount, without_asking_the_mount};
 use super::reply::CacheTimes;
 use super::write_back::{PATIENCE_AT_LAST, write_back};
 use crate::leaves::{FileDevice, FileError};
 use crate::mount_table::{self, DeviceNumber, MountInfo, SUBTYPE};
-
-const HELPER: &str = "fusermount3";
 
 /// What becomes of a mount of this program that is still at the mount point, although its daemon is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -203,12 +202,6 @@ pub(super) struct Mounted {
     by_helper: bool,
     /// Mounted as `fuseblk`.
     pub as_block: bool,
-}
-
-/// The kernel's `new_encode_dev`, which names the directory under `/sys/fs/fuse/connections`.
-fn connection(number: DeviceNumber) -> u32 {
-    let DeviceNumber { major, minor } = number;
-    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
 /// Mounts, and returns the device on which the kernel sends requests. The connection is not initialised: the first
@@ -442,29 +435,6 @@ fn receive_device(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// Detaches the mount at `path`. It waits for the daemon to answer pending requests, so a daemon calls it on a worker
-/// thread (U1).
-pub(super) fn unmount(path: &Path, by_helper: bool, lazy: bool) -> Result<(), Errno> {
-    if !by_helper {
-        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
-        match rustix::mount::unmount(path, flags) {
-            Err(Errno::PERM) => {}
-            result => return result,
-        }
-    }
-    let mut command = Command::new(HELPER);
-    command.arg("-u");
-    if lazy {
-        command.arg("-z");
-    }
-    let output = command.arg("--").arg(path).stdin(Stdio::null()).output().map_err(|_| Errno::PERM)?;
-    match output.status.success() {
-        true => Ok(()),
-        false if String::from_utf8_lossy(&output.stderr).contains("busy") => Err(Errno::BUSY),
-        false => Err(Errno::PERM),
-    }
-}
-
 impl Mounted {
     /// What the kernel shows of the connection, where the control file system is mounted.
     pub(super) fn control_directory(&self) -> Option<PathBuf> {
@@ -508,21 +478,6 @@ impl Mounted {
     pub(super) fn device(&self) -> impl AsFd {
         self.device.as_fd()
     }
-}
-
-/// Where the kernel shows a connection, if the control file system is mounted.
-pub(super) fn control_directory(number: DeviceNumber) -> PathBuf {
-    PathBuf::from(format!("/sys/fs/fuse/connections/{}", connection(number)))
-}
-
-/// Ends a connection through its control file. False where the control file system is not mounted.
-fn abort_connection(number: Option<DeviceNumber>) -> bool {
-    number.is_some_and(|number| fs::write(control_directory(number).join("abort"), b"1").is_ok())
-}
-
-/// Ends the connection of a mount, and unmounts it unless it is in use. Only for root.
-fn force(path: &Path) {
-    let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
 }
 
 /// How a mount came to its end.
@@ -599,14 +554,6 @@ impl Unmounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Connections are named by device numbers in the kernel's encoding.
-    #[test]
-    fn connections_are_named_by_device_number() {
-        assert_eq!(connection(DeviceNumber { major: 0, minor: 50 }), 50);
-        assert_eq!(connection(DeviceNumber { major: 7, minor: 0 }), 1792);
-        assert_eq!(connection(DeviceNumber { major: 0, minor: 300 }), 0x2c | 1 << 20);
-    }
 
     /// Each flag that changes what a mount does reaches the helper.
     #[test]

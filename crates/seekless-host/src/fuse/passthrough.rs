@@ -252,7 +252,7 @@ mod tests {
 
     /// P2, in both orders: privileges and then a writer, a writer and then privileges.
     #[test]
-    fn nobody_else_writes_a_file_with_privileges() {
+    fn no_other_process_writes_a_file_with_privileges() {
         let writes = |uid| Opener { uid, writes: true };
         for (uid, allowed) in [(0, true), (10, true), (11, false)] {
             let opened = with_kernel(&[]).open(FILE, writes(uid), SET_USER_ID, None);

@@ -632,7 +632,7 @@ mod tests {
     /// Aim: curves differ in shape as well as in colour, and of two on one another both are seen. Method: the corners of the symbols
     /// of many curves; the width of a curve with another on it, and the sentence that says so.
     #[test]
-    fn curves_are_told_apart() {
+    fn curves_can_be_distinguished() {
         let marks = || {
             (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64, beneath: 0, spread: Some((0.5, 4.0)) }).collect()
         };

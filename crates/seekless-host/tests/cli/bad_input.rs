@@ -339,7 +339,7 @@ fn bad_mounts_are_refused() {
 
 /// A damaged volume is damage for fsck, and a clear error for every other command.
 #[test]
-fn damage_is_told_from_other_failures() {
+fn damage_is_distinguished_from_other_failures() {
     let scratch = Scratch::new();
     scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);
     let image = std::fs::read(scratch.path("a.img")).unwrap();

@@ -603,7 +603,7 @@ fn few_files_may_be_open() {
 /// Aim: where the host could not write once and forgot what it had, every sync until the unmount says so, and the unmount.
 /// Method: ext4 in a sparse image on a full tmpfs, which then has room again.
 #[test]
-fn a_host_that_could_not_write_once_is_told_ever_after() {
+fn a_host_that_could_not_write_once_is_reported_ever_after() {
     if !can_make_ext4() {
         return;
     }

@@ -104,7 +104,7 @@ fn threads_make_a_file_longer() {
 
 /// A request that waits for a slow disk delays no other.
 #[test]
-fn slow_requests_hold_up_nobody() {
+fn slow_requests_hold_up_no_others() {
     on_every_mount(|daemon, _| {
         // In another directory, because the kernel locks a directory during a lookup.
         fs::create_dir(daemon.path("other")).unwrap();

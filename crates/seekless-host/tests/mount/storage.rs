@@ -201,7 +201,7 @@ impl Drop for UnmountedAtLast<'_> {
 /// A daemon whose host is full reports when that begins and when it ends, however many requests fail in between. On a busy machine
 /// what is given back may end it for a moment.
 #[test]
-fn a_full_host_is_told_once() {
+fn a_full_host_is_reported_once() {
     if !std::path::Path::new("/dev/fuse").exists() {
         return skip(Need::Fuse, "there is no /dev/fuse");
     }

@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::published::{Published, deviations};
 use super::rows::{Columns, Row, Selection, check_dimension, check_selection, counterpart};
-use super::value::Value;
-use crate::statements::rounded;
+use super::value::{Value, rounded};
 
 /// A statement that rows can confirm.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ExperimentError;
 use super::claim::Claim;
-use super::kinds::{WorkloadKind, kinds};
+use super::kinds::{Clock, WorkloadKind, kinds};
 use super::omitted::Omitted;
 use super::published::{self, Published};
 use super::rows::{CONTESTANT, Columns, Selection, check_dimension, check_selection, check_values};
@@ -76,18 +76,6 @@ fn one() -> u64 {
 
 fn no_profile() -> String {
     "none".to_owned()
-}
-
-/// Which clock points run on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Clock {
-    /// Virtual where everything is modelled, real otherwise.
-    #[default]
-    Auto,
-    Virtual,
-    /// One point after another, because they would disturb each other.
-    Real,
 }
 
 /// A variable with several values.

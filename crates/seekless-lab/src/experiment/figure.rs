@@ -407,7 +407,7 @@ mod tests {
     /// Aim: publications of one contestant can be distinguished, and one that is beside several is drawn once. Method: two sources of one contestant,
     /// and the same points of another source for both.
     #[test]
-    fn publications_are_told_apart() {
+    fn publications_can_be_distinguished() {
         let rows = [("a", "read"), ("b", "read")];
         let two = [("a", "read", 2.0, "[x]"), ("a", "read", 3.0, "[x], its arithmetic"), ("b", "read", 2.0, "[x]")];
         let drawing = drawn("line", &rows, &two);

@@ -61,10 +61,12 @@ mod value;
 
 pub use claim::{Checked, Claim, Verdict, digits};
 pub use costs::Costs;
-pub use description::{Axis, Chart, Clock, Contestant, Description, Experiment, Figure, Variable};
+pub use description::{Axis, Chart, Contestant, Description, Experiment, Figure, Variable};
 pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use journal::{WhileWaiting, patiently};
-pub use kinds::{Context, ImageState, Measure, MountJob, Outside, Placement, RunTarget, Workload, WorkloadKind, kinds};
+pub use kinds::{
+    Clock, Context, ImageState, Measure, MountJob, Outside, Placement, RunTarget, Workload, WorkloadKind, kinds,
+};
 pub use omitted::Omitted;
 pub use plan::{Plan, PlanCell, Point};
 pub use published::{Deviation, Published, deviations};
@@ -77,6 +79,7 @@ pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};
 pub use shard::{SHARDS_MAX, Shard};
 pub use stop::Stop;
+pub(crate) use value::rounded;
 pub use value::{Unit, Value};
 
 /// What is wrong with an experiment, and where.

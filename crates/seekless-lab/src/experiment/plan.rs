@@ -11,8 +11,9 @@ use seekless::rt::HostProfile;
 use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::description::{Clock, Contestant, Experiment};
+use super::description::{Contestant, Experiment};
 use super::journal::Points;
+use super::kinds::Clock;
 use super::kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, digest, with_drives};
 use super::rounds::{self, Round};
 use super::rows::{CONTESTANT, Row};

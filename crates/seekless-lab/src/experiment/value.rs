@@ -7,6 +7,12 @@ use std::fmt;
 use seekless::units::SECTOR_BYTES;
 use serde::{Deserialize, Serialize};
 
+/// A number with four digits, or with more where it would be `within` only when rounded, or only when not.
+pub(crate) fn rounded(number: f64, within: impl Fn(f64) -> bool) -> f64 {
+    let of_digits = |digits: usize| format!("{number:.0$e}", digits - 1).parse().unwrap_or(number);
+    (4..17).map(of_digits).find(|&short| within(short) == within(number)).unwrap_or(number)
+}
+
 /// A value of a variable or of another dimension of a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -59,7 +59,7 @@ fn a_file_is_there_as_a_whole() {
 /// Of two concurrent writers to one new name one is too late, and gets an error; with force both are complete, and the
 /// later one stays.
 #[test]
-fn of_two_writers_one_is_told() {
+fn of_two_writers_one_gets_an_error() {
     for begin in BOTH {
         for other in BOTH {
             let directory = tempfile::tempdir().unwrap();

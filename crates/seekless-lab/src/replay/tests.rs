@@ -606,7 +606,7 @@ fn one_pass_serves_every_stack() {
 /// Aim: the listener learns of each answer once, with times that agree with the outcome; another order of answers does not change the
 /// numbers; an error of the listener ends the replay. Method: a mixture on two stacks, as recorded and in a window.
 #[test]
-fn answers_are_told() {
+fn answers_are_reported() {
     type Told = std::sync::Arc<std::sync::Mutex<Vec<Answered>>>;
     let stacks = ["disk:cheetah9lp,scheduler=sptf", "memory:1GiB"].map(|line| Stack::parse(line).expect("a stack"));
     let requests = mixture(3000);

@@ -65,7 +65,7 @@ fn is_path_in(line: &str, word: &str) -> bool {
 }
 
 #[test]
-fn absolute_paths_are_told_from_relative_ones() {
+fn absolute_paths_are_distinguished_from_relative_ones() {
     for (line, expected) in [("see /a/b", true), ("`/a/`", true), ("x/a/b", false), ("../a/", false), ("b/a", false)] {
         assert_eq!(is_path_in(line, "/a/"), expected, "{line}");
     }

@@ -131,7 +131,7 @@ fn rooms_use_only_rooms_above() {
 /// Aim: a file system behaves the same mounted and simulated. Method: no code of the engine or the laboratory asks whether
 /// time is virtual, but `rt` itself, which knows.
 #[test]
-fn nobody_asks_which_clock_runs() {
+fn the_engine_does_not_ask_which_clock_runs() {
     let lab = sources(&root().join("crates/seekless-lab/src"));
     let mut problems = Vec::new();
     for source in engine().into_iter().chain(lab).filter(|source| source.module.first().is_none_or(|room| room != "rt"))

@@ -142,9 +142,21 @@ fn has(text: &str, phrase: &str) -> bool {
     })
 }
 
-/// The phrases in the comments and literals of `text`: line, phrase, what to write instead.
+/// The names of functions in a source, as words, each with the number of its line.
+fn names(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for (at, _) in line.match_indices("fn ").filter(|(at, _)| !line[..*at].ends_with(is_of_a_name)) {
+            let name = line[at + 3..].split(|letter| !is_of_a_name(letter)).next().unwrap_or_default();
+            found.push((index + 1, name.replace('_', " ")));
+        }
+    }
+    found
+}
+
+/// The phrases in the comments, literals and names of `text`: line, phrase, what to write instead.
 fn phrases_in(text: &str) -> Vec<(usize, &'static str, &'static str)> {
-    phrases_of(comments(text).into_iter().chain(literals(text)))
+    phrases_of(comments(text).into_iter().chain(literals(text)).chain(names(text)))
 }
 
 fn phrases_of(parts: impl IntoIterator<Item = (usize, String)>) -> Vec<(usize, &'static str, &'static str)> {
@@ -167,17 +179,18 @@ fn swept() -> Vec<std::path::PathBuf> {
     files
 }
 
-/// Scripts, and programs in other languages.
+/// Scripts, programs in other languages, and experiments.
 fn scripts() -> Vec<std::path::PathBuf> {
-    let folders = ["scripts", "python/seekless", "python/tests", "mutants", "fuzz", ".ci"];
+    let folders = ["scripts", "python/seekless", "python/tests", "mutants", "fuzz", ".ci", "experiments"];
     let ends = [".sh", ".py", ".toml", "run"];
     let mut files: Vec<_> = folders.iter().flat_map(|folder| files_under(&root().join(folder), &ends)).collect();
+    files.push(root().join("Makefile"));
     files.retain(|path| !path.iter().any(|part| part == "target" || part == "corpus"));
     files
 }
 
-/// Aim: comments, messages and scripts can be read once and understood. Method: every comment and string literal in the sources of every
-/// swept crate, every line of the scripts.
+/// Aim: comments, messages and scripts can be read once and understood. Method: every comment, string literal and name of a function
+/// in the sources of every swept crate, every line of the scripts, the Makefile and the experiments.
 #[test]
 fn sources_are_plain_english() {
     let mut problems = Vec::new();

@@ -59,7 +59,7 @@ fn words_after(above: &str, prefix: &str) -> Vec<String> {
     let upper = above[last_word(above)..].trim_start();
     let upper = upper.split(|c: char| c == ':' || c.is_whitespace()).next().unwrap_or_default();
     let needed: Option<Interface> = match WORDS.iter().find(|spec| spec.name == upper) {
-        Some(spec) => match spec.role().stands_on() {
+        Some(spec) => match spec.role().needs_below() {
             Some(needed) => Some(needed),
             None => return Vec::new(), // Nothing is below a leaf.
         },

@@ -45,7 +45,7 @@ pub(super) fn check(line: &str, words: &[Word]) -> Result<(), StackError> {
         let (name, role) = (word.name(), word.spec.role());
         let below = words.get(index + 1);
         let error = |word: &Word, problem: String| StackError::new(line, word.name_span.clone(), problem);
-        match (role.stands_on(), below) {
+        match (role.needs_below(), below) {
             (None, None) => {}
             (None, Some(below)) => {
                 let problem = format!("nothing can be below `{name}`: it is {}", role.described());
@@ -143,7 +143,7 @@ impl Role {
     }
 
     /// The interface that a word of this role needs below it.
-    pub fn stands_on(self) -> Option<Interface> {
+    pub fn needs_below(self) -> Option<Interface> {
         match self {
             Role::Layer => Some(Interface::FileSystem),
             Role::FileSystem | Role::DeviceLayer => Some(Interface::Device),

@@ -183,7 +183,7 @@ fn errors_point_at_the_mistake() {
 
 /// Words that spread are checked while they are parsed: paths need the placeholder of a number, and there is a limit.
 #[test]
-fn instances_are_told_apart() {
+fn instances_can_be_distinguished() {
     let text = |line: &str| Stack::parse(line).err().map(|error| error.to_string()).unwrap_or_default();
     assert_eq!(
         text("lfs / raid0:n=4 / file:a.img,direct"),
@@ -418,7 +418,7 @@ fn random_stack(rng: &mut Rng) -> Stack {
             instance: None,
             drives: None,
         });
-        match spec.role().stands_on() {
+        match spec.role().needs_below() {
             Some(interface) => needed = Some(interface),
             None => return Stack { words, line: String::new() },
         }
@@ -588,7 +588,7 @@ fn stack_files_are_read() {
 
 /// An argument is a directory, a stack file or a line by how it begins.
 #[test]
-fn targets_are_told_apart() {
+fn targets_can_be_distinguished() {
     let cases = [
         ("/mnt", Target::Directory("/mnt")),
         ("./x", Target::Directory("./x")),

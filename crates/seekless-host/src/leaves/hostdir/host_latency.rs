@@ -94,7 +94,7 @@ mod tests {
 
     /// Waits are remembered for a while, and computing does not count as waiting.
     #[test]
-    fn waiting_is_told_from_computing() {
+    fn waiting_is_distinguished_from_computing() {
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let executor: Executor = reactor.executor();
         let rt = executor.rt();

@@ -91,7 +91,7 @@ impl HostDir {
         if !self.names_may_part() || stat.stx_nlink < 2 || sys::kind(&stat)? != FileKind::Regular {
             return Ok(stat);
         }
-        sys::stat_anew(place).map_err(sys::error)
+        sys::stat_again(place).map_err(sys::error)
     }
 
     /// A new link of `ino` was found as `entry`, by `name`: fails when it is not the same file. Where names part, it is removed then;

@@ -19,7 +19,7 @@ pub(super) fn stat(file: impl AsFd) -> Result<Statx, Errno> {
 }
 
 /// As [`stat`], asked for again where attributes are kept for a while.
-pub(super) fn stat_anew(file: impl AsFd) -> Result<Statx, Errno> {
+pub(super) fn stat_again(file: impl AsFd) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
     rustix::fs::statx(file, c"", flags, ATTRIBUTES)
 }

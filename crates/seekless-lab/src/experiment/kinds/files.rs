@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use seekless::stack::Stack;
 use seekless::units::Nanos;
 
+use super::Clock;
 use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, with_drives};
-use crate::experiment::Clock;
 use crate::measured::Unit;
 use crate::run::{can_be_simulated, simulate};
 use crate::target::LogBytes;

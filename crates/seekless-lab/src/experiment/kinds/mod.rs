@@ -178,13 +178,25 @@ pub(super) fn with_drives(stack: Stack, folder: &Path) -> Result<Stack, String> 
     stack.read_drive_files(read).map_err(|error| error.to_string())
 }
 
+/// Which clock points run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// Virtual where everything is modelled, real otherwise.
+    #[default]
+    Auto,
+    Virtual,
+    /// One point after another, because they would disturb each other.
+    Real,
+}
+
 /// Further parameters of a run.
 pub struct Context<'a> {
     /// The experiment's folder.
     pub folder: &'a Path,
     pub seed: u64,
     pub profile: HostProfile,
-    pub clock: super::Clock,
+    pub clock: Clock,
     pub outside: &'a dyn Outside,
 }
 

@@ -122,7 +122,7 @@ mod tests {
 
     /// Attribute names from above come back unchanged, and never collide with the layer's own.
     #[test]
-    fn names_are_told_apart() {
+    fn names_can_be_distinguished() {
         for name in [&b"user.a"[..], NAME, b"user.seekless.size+", b"user.seekless.size++", b"user.seekless.sizes"] {
             assert_ne!(below(name), NAME);
             assert_eq!(above(&below(name)).as_deref(), Some(name));

@@ -18,11 +18,6 @@ use crate::device::{Buf, Counter};
 use crate::fs::{FsResult, LogUsage};
 use crate::units::{Ino, Nanos, Sector};
 
-/// Internal files of a log, if it has any: their inodes are not in the inode map.
-pub(in crate::fs) fn is_internal(ino: Ino) -> bool {
-    (2..=4).contains(&ino.0)
-}
-
 /// What a log stores in the state and beside it.
 pub(in crate::fs) trait LogTypes: Sized + 'static {
     const NAME: &'static str;

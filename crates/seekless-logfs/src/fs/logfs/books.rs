@@ -11,7 +11,7 @@ use super::file::root_key;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{LogBackend, LogFs, is_internal};
+use super::{LogBackend, LogFs};
 use crate::codec::crc32c;
 use crate::device::Data;
 use crate::fs::{FileKind, FsResult};

@@ -10,9 +10,8 @@ use std::ops::RangeInclusive;
 
 use super::block_map::BlockMap;
 use super::format::{BLOCK_BYTES, POINTERS_PER_BLOCK};
-use super::is_internal;
 use super::shared_buffers::SharedBuffers;
-use super::tree::{BlockId, BlockKey};
+use super::tree::{BlockId, BlockKey, is_internal};
 use crate::device::Data;
 use crate::fs::step::Changes;
 use crate::rt::cover;

@@ -11,7 +11,7 @@ use super::format::*;
 use super::sorted_vec::SortedVec;
 use super::state::*;
 use super::tree::*;
-use super::{LogBackend, LogTypes, is_internal};
+use super::{LogBackend, LogTypes};
 use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
 use crate::rt::cover;

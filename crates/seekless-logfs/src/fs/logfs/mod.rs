@@ -35,7 +35,7 @@ pub mod xattr;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-pub(in crate::fs) use backend::{LogBackend, LogTypes, is_internal};
+pub(in crate::fs) use backend::{LogBackend, LogTypes};
 use state::State;
 
 use crate::device::Device;

@@ -8,7 +8,7 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{LogBackend, LogFs, file, is_internal};
+use super::{LogBackend, LogFs, file};
 use crate::device::{Buf, Data, DeviceError, WriteFlags, read_right};
 use crate::fs::step;
 use crate::fs::{FsError, FsResult};

@@ -19,7 +19,7 @@ use super::format::*;
 use super::metadata_ahead::MetadataAhead;
 use super::read_ahead::ReadAhead;
 use super::tree::*;
-use super::{LogBackend, LogTypes, is_internal};
+use super::{LogBackend, LogTypes};
 use crate::device::{Counter, Data, DeviceError};
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step::{self, Changes, CountsChanges};

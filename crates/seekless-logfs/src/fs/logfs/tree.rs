@@ -6,6 +6,11 @@ use super::format::*;
 use crate::rt::cover;
 use crate::units::{Ino, Sector};
 
+/// Internal files of a log, if it has any: their inodes are not in the inode map.
+pub(in crate::fs) fn is_internal(ino: Ino) -> bool {
+    (2..=4).contains(&ino.0)
+}
+
 /// Address of an inode, in units of 256 bytes of the log. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct InodeSlot(pub u64);

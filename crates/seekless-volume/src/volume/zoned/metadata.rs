@@ -104,7 +104,7 @@ impl Metadata {
         let fits = end + record.len() as u64 / SECTOR_BYTES <= self.layout.log_sectors_max();
         let result = match fits && !self.is_worn.get() {
             true => self.put(zone, end, record).await,
-            false => self.begin_anew(state()).await,
+            false => self.begin_again(state()).await,
         };
         if result.is_err() {
             self.is_worn.set(true);
@@ -160,7 +160,7 @@ impl Metadata {
     }
 
     /// Begins a new log in the other zone.
-    async fn begin_anew(&self, state: State) -> Result<(), DeviceError> {
+    async fn begin_again(&self, state: State) -> Result<(), DeviceError> {
         let zoned = zoned(&self.device)?;
         let old = self.end.get().0;
         let new = 1 - old;

@@ -195,7 +195,7 @@ fn a_sync_that_is_given_up() {
 
 /// Passes that change nothing while no task is at work are few; passes that change something may be many.
 #[test]
-fn passes_in_vain() {
+fn wasted_passes() {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
         let ffs = mount(rt.clone(), device.clone(), softly()).await.unwrap();

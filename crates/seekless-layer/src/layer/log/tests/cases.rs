@@ -123,7 +123,7 @@ fn sizes_come_from_marks() {
 
 /// Files that no user syncs are committed after a while, and all of them with one sync below.
 #[test]
-fn what_nobody_syncs_is_written_back() {
+fn what_is_not_synced_is_written_back() {
     simulate(1, async |rt| {
         let lower = model(&rt);
         let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();

@@ -95,7 +95,7 @@ fn a_file_cut_short_is_refused() {
 
 /// A file without its slots, or without its index, is repaired from the heads of its records.
 #[test]
-fn an_index_is_made_anew() {
+fn an_index_is_made_again() {
     simulate(1, async |rt| {
         let options = tiny(Arc::new(Zstd::default()));
         // Many chunks, so that there are nodes; some of them written twice, one appended to.

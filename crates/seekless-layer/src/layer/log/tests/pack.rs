@@ -40,7 +40,7 @@ async fn make_tree(fs: Fs) {
 }
 
 #[test]
-fn packing_changes_nothing_but_space() {
+fn packing_changes_only_space() {
     simulate(1, async |rt| {
         let lower = model(&rt);
         make_tree(lower.clone()).await;

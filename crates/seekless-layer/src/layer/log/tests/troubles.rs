@@ -182,7 +182,7 @@ fn slots_that_cannot_be_written() {
 /// After the write-back in the background had to stop a file, each later sync of all fails, and so does the work in the
 /// background.
 #[test]
-fn a_write_back_that_fails_is_told() {
+fn a_write_back_that_fails_is_reported() {
     simulate(1, async |rt| {
         let lower = weak_fs(&rt);
         let fs = stack_on(&rt, lower.clone(), tiny(Arc::new(Copy))).await.unwrap();

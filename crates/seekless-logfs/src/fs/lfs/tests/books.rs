@@ -487,7 +487,7 @@ fn same(one: &Image, two: &Image) -> bool {
 /// Aim: when a release that could count wrongly wrote the usage table, a mount recounts it before anything is
 /// overwritten (V4). Method: a wrong table without the flag that declares it exact.
 #[test]
-fn a_mount_counts_anew_what_it_cannot_trust() {
+fn a_mount_recounts_what_it_cannot_trust() {
     simulate(1, async |rt| {
         let (_, device) = spoilt(&rt, |state| {
             let segment = full_segment(state);

@@ -4,9 +4,8 @@
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::logfs::backend::SpaceAccounts;
-use crate::fs::logfs::is_internal;
 use crate::fs::logfs::tests::{attribute_bytes, attributes_have_a_limit};
-use crate::fs::logfs::tree::BlockId;
+use crate::fs::logfs::tree::{BlockId, is_internal};
 use crate::testing::environment::soak;
 use crate::testing::volumes::space::{self, fill};
 use crate::units::KIB;

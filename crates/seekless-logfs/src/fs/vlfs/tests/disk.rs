@@ -29,7 +29,7 @@ async fn updates(rt: &Rt, client: &Client, blocks: u64, count: u64) -> Nanos {
 /// Half a revolution of an HP 97560, at 4002 rpm, is 7.5 ms: an update in place costs more than that, and VLFS writes
 /// data, indirect block, inode and a piece of the map in less.
 #[test]
-fn an_fsync_needs_less_than_half_a_turn() {
+fn an_fsync_needs_less_than_half_a_revolution() {
     simulate(1, async |rt| {
         let device = disk(&rt, "hp97560");
         let before = device.clone();

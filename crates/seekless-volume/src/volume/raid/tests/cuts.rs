@@ -310,7 +310,7 @@ fn complete_arrays_keep_what_is_durable() {
 }
 
 #[test]
-fn a_full_journal_bears_the_loss_of_power_and_a_member() {
+fn a_full_journal_survives_the_loss_of_power_and_a_member() {
     explore(|_, _| Plot::Complete, &[JournalUse::Always]);
 }
 
