@@ -26,6 +26,23 @@ const ATTRIBUTE_READS_KEPT: usize = 4;
 /// began; by then, other clients may have freed more and taken it.
 const WAITS_FOR_LAST_ROOM_MAX: u32 = 64;
 
+/// What is read for an inode: those beside it, and attributes.
+struct InodeGroup {
+    /// Sectors of attributes in front of the inodes.
+    before: u64,
+    /// Of the inodes.
+    first: Sector,
+    sectors: u64,
+    /// An earlier read, which ended where this one begins, and had their attributes.
+    read_before: Option<AttributesRead>,
+}
+
+impl InodeGroup {
+    fn start(&self) -> Sector {
+        Sector(self.first.0 - self.before)
+    }
+}
+
 impl<L: LogBackend> LogFs<L> {
     /// Repeats `step` until it ends with a result, and loads what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
@@ -314,43 +331,51 @@ impl<L: LogBackend> LogFs<L> {
         if !self.state.borrow().attributes_follow && self.load_window(ino, slot).await? {
             return Ok(());
         }
-        let mut read_before = None;
-        let (before, first, sectors) = {
-            let mut state = self.state.borrow_mut();
-            let start = state.group_start(ino, slot.sector());
-            let is_whole = |start: Sector, sectors| {
-                L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none()
-            };
-            // Read from where they begin if this is the first inode of its group; those of earlier inodes are not
-            // needed then.
-            let mut before = match state.attributes_follow {
-                true => L::attribute_sectors_before(&state, slot.sector()).saturating_sub(slot.sector().0 - start.0),
-                false => 0,
-            };
-            // A group that is not aligned takes two reads; the first has brought the attributes for both.
-            if before > 0 {
-                read_before = state.attributes_read.iter().find(|read| end_of(read.at, &read.data) == start).cloned();
-                before = if read_before.is_some() { 0 } else { before };
-            }
-            match () {
-                () if is_whole(Sector(start.0 - before), before + INODE_GROUP_SECTORS) => {
-                    (before, start, INODE_GROUP_SECTORS)
-                }
-                () if is_whole(start, INODE_GROUP_SECTORS) => (0, start, INODE_GROUP_SECTORS),
-                () => (0, slot.sector(), 1),
-            }
+        let mut group = self.group_of(ino, slot);
+        let stored = self.read_group(ino, slot, &mut group).await?;
+        self.keep_group(ino, slot, &group, &stored)
+    }
+
+    /// What to read for the inode at `slot`: its group, as far as it is in the log.
+    fn group_of(&self, ino: Ino, slot: InodeSlot) -> InodeGroup {
+        let mut state = self.state.borrow_mut();
+        let first = state.group_start(ino, slot.sector());
+        let is_whole =
+            |start: Sector, sectors| L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none();
+        // Read from where they begin if this is the first inode of its group; those of earlier inodes are not
+        // needed then.
+        let mut before = match state.attributes_follow {
+            true => L::attribute_sectors_before(&state, slot.sector()).saturating_sub(slot.sector().0 - first.0),
+            false => 0,
         };
+        // A group that is not aligned takes two reads; the first has brought the attributes for both.
+        let mut read_before = None;
+        if before > 0 {
+            read_before = state.attributes_read.iter().find(|read| end_of(read.at, &read.data) == first).cloned();
+            before = if read_before.is_some() { 0 } else { before };
+        }
+        let sectors = INODE_GROUP_SECTORS;
+        match () {
+            () if is_whole(Sector(first.0 - before), before + sectors) => {
+                InodeGroup { before, first, sectors, read_before }
+            }
+            () if is_whole(first, sectors) => InodeGroup { before: 0, first, sectors, read_before },
+            () => InodeGroup { before: 0, first: slot.sector(), sectors: 1, read_before },
+        }
+    }
+
+    /// Reads `group`, or only the sector of the inode at `slot` where not all of it can be read.
+    async fn read_group(&self, ino: Ino, slot: InodeSlot, group: &mut InodeGroup) -> FsResult<Data> {
         let is_ours = |sector: &[u8]| Inode::unseal(&sector[slot.offset()..]).is_some_and(|inode| inode.ino == ino.0);
-        let (mut before, mut first) = (before, first);
-        let mut stored = match self.read_log(Sector(first.0 - before), before + sectors).await {
+        let mut stored = match self.read_log(group.start(), group.before + group.sectors).await {
             // The inode's own sector may be readable where those beside it are not, or in another reading.
             Err(FsError::Device(error)) if error.is_of_medium() => {
-                (before, first) = (0, slot.sector());
-                self.read_log_checked(first, 1, is_ours).await?
+                (group.before, group.first) = (0, slot.sector());
+                self.read_log_checked(group.first, 1, is_ours).await?
             }
             other => other?,
         };
-        let place = ((slot.sector() - first) * SECTOR_BYTES) as usize + (before * SECTOR_BYTES) as usize;
+        let place = ((slot.sector() - group.start()) * SECTOR_BYTES) as usize;
         let own = place..place + SECTOR_BYTES as usize;
         if !is_ours(&stored[own.clone()])
             && self.state.borrow().in_flight_at(slot.sector(), 1).is_none()
@@ -358,8 +383,12 @@ impl<L: LogBackend> LogFs<L> {
         {
             stored[own].copy_from_slice(&right);
         }
-        let stored = stored.freeze();
-        let bytes = &stored[(before * SECTOR_BYTES) as usize..];
+        Ok(stored.freeze())
+    }
+
+    /// Enters the inodes of a group that was read: the one at `slot`, and those that are current and not in memory yet.
+    fn keep_group(&self, ino: Ino, slot: InodeSlot, group: &InodeGroup, stored: &Data) -> FsResult<()> {
+        let bytes = &stored[(group.before * SECTOR_BYTES) as usize..];
         let mut state = self.state.borrow_mut();
         state.inode_reads += 1;
         // Whether the files in this read had their attributes there. Directories seldom have any, which says nothing
@@ -367,15 +396,15 @@ impl<L: LogBackend> LogFs<L> {
         let mut attributes_found = None;
         let mut with_attributes = |inode: Inode, slot| {
             let mut known = InodeMem::new(inode, slot);
-            known.xattr = attributes_of(&inode, Sector(first.0 - before), &stored)
-                .or_else(|| read_before.as_ref().and_then(|read| attributes_of(&inode, read.at, &read.data)));
+            known.xattr = attributes_of(&inode, group.start(), stored)
+                .or_else(|| group.read_before.as_ref().and_then(|read| attributes_of(&inode, read.at, &read.data)));
             if inode.kind() == Some(crate::fs::FileKind::Regular) {
                 attributes_found = Some(known.xattr.is_some() || attributes_found == Some(true));
             }
             known
         };
         for (index, raw) in bytes.chunks_exact(Inode::BYTES).enumerate() {
-            let here = InodeSlot(first.0 * INODES_PER_SECTOR + index as u64);
+            let here = InodeSlot(group.first.0 * INODES_PER_SECTOR + index as u64);
             let inode = Inode::unseal(raw);
             if here == slot {
                 let still = matches!(state.inode_slot(ino), Ok(now) if now == slot);
@@ -405,8 +434,8 @@ impl<L: LogBackend> LogFs<L> {
                 }
             }
         }
-        if before > 0 {
-            let at = Sector(first.0 - before);
+        if group.before > 0 {
+            let at = group.start();
             state.attributes_read.push_front(AttributesRead { at, data: stored.clone() });
             state.attributes_read.truncate(ATTRIBUTE_READS_KEPT);
             state.attributes_follow = attributes_found.unwrap_or(true);

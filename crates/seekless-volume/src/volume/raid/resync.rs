@@ -128,8 +128,7 @@ impl Core {
         let has_data = |row: u64, read: &[Option<Buf>]| {
             members.iter().zip(read).all(|(&member, unit)| unit.is_some() || member == self.shape.parity(row))
         };
-        let mut writes = Vec::new();
-        match (self.shape.level, error) {
+        let writes = match (self.shape.level, error) {
             // A member has just failed: the caller looks at what is left.
             (Level::Mirror, Some(_)) if members.iter().any(|&member| !self.holds(member, rows.end - 1)) => {
                 return Ok(());
@@ -140,41 +139,14 @@ impl Core {
                     async move { rescue(&device, Sector(at), sectors).await }
                 }));
                 let copies = copies.await.into_iter().collect::<Result<Vec<_>, _>>()?;
-                writes = self.block_corrections(&members, &copies, at);
+                self.block_corrections(&members, &copies, at)
             }
-            (Level::Mirror, None) => {
-                let copies: Vec<&Buf> = read.iter().flatten().collect();
-                for row in rows.clone() {
-                    let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
-                    let right = agreed(&copies, range.clone());
-                    for (&member, copy) in members.iter().zip(&read) {
-                        if self.holds(member, row) {
-                            let copy = copy.as_ref().map(|copy| &copy[range.clone()]);
-                            writes.extend(self.corrections(member, self.shape.at(row, 0), copy, right));
-                        }
-                    }
-                }
-            }
+            (Level::Mirror, None) => self.copies_of(rows.clone(), &members, &read),
             // A member has just failed: the row can no longer be resynchronised.
             (Level::Parity, Some(_)) if self.absent(rows.start).is_some() => return Ok(()),
             (Level::Parity, Some(error)) if count > 1 || !has_data(rows.start, &read) => return Err(error),
-            (Level::Parity, _) => {
-                for row in rows.clone() {
-                    let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
-                    let mut parity = Buf::zeroed(range.len());
-                    let holder = self.shape.parity(row);
-                    for (_, unit) in members.iter().zip(&read).filter(|(member, _)| **member != holder) {
-                        debug_assert!(unit.is_some(), "parity is computed from all data of its row");
-                        if let Some(unit) = unit {
-                            xor(&mut parity, &unit[range.clone()]);
-                        }
-                    }
-                    let old = members.iter().position(|&member| member == holder).and_then(|at| read[at].as_ref());
-                    let old = old.map(|old| &old[range]);
-                    writes.extend(self.corrections(holder, self.shape.at(row, 0), old, &parity));
-                }
-            }
-        }
+            (Level::Parity, _) => self.parities_of(rows.clone(), &members, &read),
+        };
         let length = sectors * SECTOR_BYTES;
         // The bits are set already, and stay until a flush covers what is written here (B2).
         let _mark = self.mark(rows.clone()).await?;
@@ -199,6 +171,43 @@ impl Core {
         let mut state = self.state.borrow_mut();
         rows.for_each(|row| state.out_of_sync.remove(row));
         Ok(())
+    }
+
+    /// The writes that make copies agree, of what was read of `rows` from `members`.
+    fn copies_of(&self, rows: Range<u64>, members: &[usize], read: &[Option<Buf>]) -> Vec<MemberWrite> {
+        let copies: Vec<&Buf> = read.iter().flatten().collect();
+        let mut writes = Vec::new();
+        for row in rows.clone() {
+            let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
+            let right = agreed(&copies, range.clone());
+            for (&member, copy) in members.iter().zip(read) {
+                if self.holds(member, row) {
+                    let copy = copy.as_ref().map(|copy| &copy[range.clone()]);
+                    writes.extend(self.corrections(member, self.shape.at(row, 0), copy, right));
+                }
+            }
+        }
+        writes
+    }
+
+    /// The writes that make parity agree with the data that was read of `rows` from `members`.
+    fn parities_of(&self, rows: Range<u64>, members: &[usize], read: &[Option<Buf>]) -> Vec<MemberWrite> {
+        let mut writes = Vec::new();
+        for row in rows.clone() {
+            let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
+            let mut parity = Buf::zeroed(range.len());
+            let holder = self.shape.parity(row);
+            for (_, unit) in members.iter().zip(read).filter(|(member, _)| **member != holder) {
+                debug_assert!(unit.is_some(), "parity is computed from all data of its row");
+                if let Some(unit) = unit {
+                    xor(&mut parity, &unit[range.clone()]);
+                }
+            }
+            let old = members.iter().position(|&member| member == holder).and_then(|at| read[at].as_ref());
+            let old = old.map(|old| &old[range]);
+            writes.extend(self.corrections(holder, self.shape.at(row, 0), old, &parity));
+        }
+        writes
     }
 
     /// What has to be written so that a member holds `right`, where it holds `found`, or nothing that can be read. Blocks that
