@@ -1,13 +1,14 @@
 //! A session: the agreed features, and the operation of the file system for each request.
 
+mod attributes;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use seekless::fs::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::fs::{
     Entry, EntryName, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened,
-    SET_GROUP_ID, SetAttr, without_privileges,
+    SetAttr, without_privileges,
 };
 use seekless::rt::Event;
 use seekless::units::{Ino, Nanos};
@@ -15,10 +16,6 @@ use seekless::units::{Ino, Nanos};
 use super::abi::{self, InitFlags};
 use super::backlog::{Backlog, InHand};
 use super::errno::is_worth_logging;
-use super::names::{
-    ACCESS_ATTRIBUTE, ARRIVED_ATTRIBUTE, BELOW_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE,
-    OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, below_value,
-};
 use super::negotiate::{Negotiated, TRANSFER_BYTES_MAX};
 use super::operations::Operations;
 use super::passthrough::{self, Opener, Passthrough, Privileges, Refused};
@@ -173,12 +170,6 @@ impl Session {
         let _ = self.statistics.set(statistics);
     }
 
-    /// The value of [`STATISTICS_ATTRIBUTE`].
-    fn statistics(&self) -> FsResult<Vec<u8>> {
-        let text = self.statistics.get().map(|statistics| statistics().into_bytes());
-        text.filter(|text| text.len() <= STATISTICS_BYTES_MAX).ok_or(FsError::NoAttribute)
-    }
-
     /// Makes changes durable before they are answered. A change that has taken place is answered with an error when it cannot be made
     /// durable, as on a full host. The kernel then keeps what it knew before, such as a name that is gone: files that programs wrote by
     /// that name would have none. So it asks each time, and keeps no listing.
@@ -319,17 +310,6 @@ impl Session {
         }
     }
 
-    /// [`DONE`], or the error in words: an errno would not suffice, and some have two meanings.
-    fn outcome(&self, result: FsResult<()>) -> Vec<u8> {
-        match result {
-            Ok(()) => DONE.to_vec(),
-            Err(error) => {
-                self.report(abi::GETXATTR, Ino::ROOT, &error);
-                error.to_string().chars().take(OUTCOME_BYTES_MAX / 4).collect::<String>().into_bytes()
-            }
-        }
-    }
-
     fn report(&self, opcode: u32, ino: Ino, error: &FsError) {
         if is_worth_logging(error) && self.reported.borrow().as_ref() != Some(error) {
             log::error!("{} of {ino:?}: {error}", abi::opcode_name(opcode));
@@ -405,64 +385,16 @@ impl Session {
             Operation::Syncfs => done(fs.syncfs().await?),
             Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
             Operation::Setxattr { name, value, mode, kill_set_group_id } => {
-                self.check_access_list(name)?;
-                if name == CAPABILITIES
-                    && !self.may_have(ino, None, |had| Privileges { capabilities: true, ..had }).await?
-                {
-                    return Ok(Reply::error(passthrough::REFUSAL));
-                }
-                if kill_set_group_id && name == XATTR_ACL_ACCESS {
-                    self.kill_set_group_id(ino).await?;
-                }
-                match (ino, name) {
-                    (Ino::ROOT, SYNC_ATTRIBUTE) => done(fs.syncfs().await?),
-                    (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => done(fs.drop_caches().await?),
-                    _ => done(fs.setxattr(ino, name, value, mode).await?),
-                }
+                self.set_attribute(ino, name, value, mode, kill_set_group_id).await?
             }
-            Operation::Getxattr { name, bytes } => {
-                self.check_access_list(name)?;
-                // Of any inode: that at a mount point is another one than the root where a directory below is mounted.
-                let value = match name {
-                    DAEMON_ATTRIBUTE => self.daemon.as_bytes().to_vec(),
-                    ACCESS_ATTRIBUTE if fs.traits().read_only => b"ro".to_vec(),
-                    ACCESS_ATTRIBUTE => b"rw".to_vec(),
-                    STATISTICS_ATTRIBUTE => self.statistics()?,
-                    BELOW_ATTRIBUTE => below_value(&fs.shown_file(ino).await?.ok_or(FsError::NoAttribute)?, uid),
-                    SYNC_ATTRIBUTE => self.outcome(fs.syncfs().await),
-                    ARRIVED_ATTRIBUTE => match self.backlog.arrived().await {
-                        Err(error @ FsError::Refused(_)) => self.outcome(Err(error)),
-                        arrived => arrived?.to_text().into_bytes(),
-                    },
-                    DROP_CACHES_ATTRIBUTE => self.outcome(fs.drop_caches().await),
-                    _ => fs.getxattr(ino, name).await?,
-                };
-                attribute(value, bytes)
-            }
-            Operation::Listxattr { bytes } => {
-                let mut names = fs.listxattr(ino).await?;
-                names.retain(|name| self.check_access_list(name).is_ok() && is_shown(name, uid));
-                let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
-                for name in names {
-                    list.extend_from_slice(&name);
-                    list.push(0);
-                }
-                attribute(list, bytes)
-            }
+            Operation::Getxattr { name, bytes } => attributes::reply(self.attribute(ino, uid, name).await?, bytes),
+            Operation::Listxattr { bytes } => attributes::reply(self.attribute_names(ino, uid).await?, bytes),
             Operation::Removexattr { name } => {
                 self.check_access_list(name)?;
                 done(fs.removexattr(ino, name).await?)
             }
             Operation::Readdir { handle, cookie, bytes, attributes } => {
-                let bytes = bytes.min(TRANSFER_BYTES_MAX) as usize;
-                let mut sink = DirectoryReply::new(bytes, *times, attributes);
-                let listed = fs.readdir(ino, handle, cookie, attributes, &mut sink).await;
-                if let Err(error) = listed {
-                    // Entries taken before the error will not be delivered.
-                    self.undo(std::mem::take(&mut sink.undo)).await;
-                    return Err(error);
-                }
-                sink.into_reply()
+                self.list(ino, handle, cookie, bytes, attributes).await?
             }
             Operation::Destroy => {
                 self.activity.settled(1).await;
@@ -475,6 +407,26 @@ impl Session {
                 Reply::error(libc::EIO)
             }
         })
+    }
+
+    /// Entries of a directory from `cookie` on, as many as fit.
+    async fn list(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        cookie: u64,
+        bytes: u32,
+        attributes: bool,
+    ) -> FsResult<Reply> {
+        let bytes = bytes.min(TRANSFER_BYTES_MAX) as usize;
+        let mut sink = DirectoryReply::new(bytes, self.negotiated.times, attributes);
+        let listed = self.fs.readdir(ino, handle, cookie, attributes, &mut sink).await;
+        if let Err(error) = listed {
+            // Entries taken before the error will not be delivered.
+            self.undo(std::mem::take(&mut sink.undo)).await;
+            return Err(error);
+        }
+        Ok(sink.into_reply())
     }
 
     fn entry(&self, entry: Entry) -> Reply {
@@ -491,28 +443,6 @@ impl Session {
             self.fs.setattr(ino, handle, changes).await?;
         }
         Ok(())
-    }
-
-    /// Clears the set-group-id bit before an access list is set: a file that lost the bit needlessly is better than one
-    /// that kept it wrongly.
-    async fn kill_set_group_id(&self, ino: Ino) -> FsResult<()> {
-        let before = self.fs.getattr(ino, None).await?.permissions;
-        if before & SET_GROUP_ID != 0 {
-            let changes = SetAttr { permissions: Some(before & !SET_GROUP_ID), ..SetAttr::default() };
-            self.fs.setattr(ino, None, changes).await?;
-        }
-        Ok(())
-    }
-
-    /// Access-control lists that the kernel does not enforce are refused: storing them without enforcement would be
-    /// worse.
-    fn check_access_list(&self, name: &[u8]) -> FsResult<()> {
-        let is_list = name == XATTR_ACL_ACCESS || name == XATTR_ACL_DEFAULT;
-        if is_list && !self.negotiated.flags.contains(InitFlags::POSIX_ACL) {
-            Err(FsError::Unsupported)
-        } else {
-            Ok(())
-        }
     }
 
     /// `opener` is that of a file, and not of a directory.
@@ -676,23 +606,6 @@ enum Passed {
 
 fn done((): ()) -> Reply {
     Reply::empty()
-}
-
-/// Whether a listing for the user `uid` has an attribute of this name: those that only privileged programs may read, they alone see. The
-/// kernel refuses others their values, and leaves their names to the server.
-fn is_shown(name: &[u8], uid: u32) -> bool {
-    uid == 0 || !name.starts_with(b"trusted.")
-}
-
-/// The value of an extended attribute, for a caller with a buffer of `bytes`; with 0, only its size.
-fn attribute(value: Vec<u8>, bytes: u32) -> Reply {
-    if bytes == 0 {
-        return Reply::of(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
-    }
-    if value.len() > bytes as usize {
-        return Reply::error(libc::ERANGE);
-    }
-    Reply::bytes(value)
 }
 
 fn open_out(opened: Opened, more: u32) -> abi::OpenOut {
