@@ -42,7 +42,8 @@ pub struct Panel {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Curve {
     pub name: String,
-    /// The value that decides its colour, and the one that decides its dash.
+    /// The value that decides its colour, and the ones that decide its dash: of the figure's dimension for dashes, and of those
+    /// that the figure does not name.
     pub colour: String,
     pub dash: String,
     /// Its publication; empty for our own measurements.
@@ -290,7 +291,9 @@ fn panels(figure: &Figure, description: &Description, all: Vec<Placed>) -> Vec<P
             panels.push((placed.panel.clone(), Vec::new()));
             panels.len() - 1
         });
-        let dash = placed.dash.as_ref().map(Value::to_string).unwrap_or_default();
+        // Lines have dashes for what the figure does not show, too.
+        let rest = Some(placed.rest.clone()).filter(|rest| !rest.is_empty() && figure.chart == Chart::Line);
+        let dash = placed.dash.as_ref().map(Value::to_string).into_iter().chain(rest).collect::<Vec<_>>().join(", ");
         let colour = placed.colour.to_string();
         let parts = [part(&figure.colour, &placed.colour)]
             .into_iter()

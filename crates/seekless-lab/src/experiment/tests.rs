@@ -146,6 +146,12 @@ fn an_experiment_runs() {
     let drawing = figure(0);
     assert_eq!((drawing.panels.len(), drawing.panels[0].curves.len()), (1, 5), "{drawing:?}");
     assert_eq!((drawing.x_label.as_str(), drawing.dash_label.as_str()), ("disks", "stripe unit (sectors)"));
+    // A dimension that the figure does not name has dashes, too: no two curves look the same.
+    let unnamed = Figure { dash: String::new(), ..stored.description.figures[0].clone() };
+    let drawing = draw(&unnamed, &stored.description, &rows, &[]);
+    let looks: std::collections::BTreeSet<(&str, &str)> =
+        drawing.panels[0].curves.iter().map(|curve| (curve.colour.as_str(), curve.dash.as_str())).collect();
+    assert_eq!((drawing.panels[0].curves.len(), looks.len()), (4, 4), "{drawing:?}");
     // What says the same as x makes no curves of its own.
     let twice: Vec<Row> = rows
         .iter()
