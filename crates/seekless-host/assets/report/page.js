@@ -83,12 +83,11 @@
     // One bar for each name: along, so that names can be read, and without a legend, which would repeat them.
     const along = drawing.chart === "bar" && drawing.panels.every((panel) => panel.curves.every((c) => c.marks.every((m) => m.x === c.name)));
 
-    // Of the values of an axis that is `room` pixels wide, from the least on those whose labels are beside the one before.
-    function apart(values, label, room) {
-      const sorted = values.filter((value) => !state.xLog || value > 0).sort(d3.ascending);
-      const at = (state.xLog ? d3.scaleLog : d3.scaleLinear)(d3.extent(sorted), [0, room]);
+    // Of the values of an axis whose ends are `room` pixels apart, from the least on those whose labels are beside the one before.
+    function apart(values, label, log, ends, room) {
+      const at = (log ? d3.scaleLog : d3.scaleLinear)(ends, [0, room]);
       const kept = [];
-      for (const value of sorted) {
+      for (const value of values.filter((value) => !log || value > 0).sort(d3.ascending)) {
         const last = kept.at(-1);
         if (last === undefined || at(value) - at(last) >= 6 + 3.5 * (label(last).length + label(value).length)) kept.push(value);
       }
@@ -125,18 +124,20 @@
         // Where the window is narrow, a name is above its bar.
         const above = names > width * 0.4;
         const row = above ? 40 : 26;
+        const [left, right] = [above ? 8 : names, 50];
+        const ticks = state.yLog ? apart(round(y.domain), digits, true, y.domain, width - left - right) : [];
         return Plot.plot({
-          width, height: 70 + row * xs.length, marginLeft: above ? 8 : names, marginRight: 50, marginBottom: 42,
-          style: common.style, x: scale, y: { type: "band", domain: xs, padding: above ? 0.05 : 0.2, axis: null }, color: { type: "identity" },
+          width, height: 62 + row * xs.length, marginTop: 20, marginLeft: left, marginRight: right, marginBottom: 42,
+          style: common.style, x: scale, y: { type: "band", domain: xs, padding: 0, axis: null }, color: { type: "identity" },
           marks: [
             Plot.gridX(state.yLog ? { ticks: round(y.domain) } : { ticks: width / 80 }),
-            state.yLog ? Plot.axisX(round(y.domain), { text: digits, label }) : Plot.axisX({ label, ticks: width / 80 }),
+            state.yLog ? Plot.axisX(ticks, { text: digits, label }) : Plot.axisX({ label, ticks: width / 80 }),
             above
-              ? Plot.text(xs, { y: (name) => name, x: y.domain[0], text: (name) => name, dy: -9, textAnchor: "start", fontSize: 12 })
+              ? Plot.text(xs, { y: (name) => name, x: y.domain[0], text: (name) => name, dy: -11, textAnchor: "start", fontSize: 12 })
               : Plot.axisY({ label: null, tickSize: 0 }),
-            Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", insetTop: above ? 18 : 0, fill: (p) => colour(p.curve), fillOpacity: (p) => strength(p.curve) }),
-            Plot.ruleY(spread, { y: "x", x1: low, x2: high, strokeWidth: 2, strokeOpacity: 0.7 }),
-            Plot.text(points, { y: "x", x: (p) => Math.max(p.y, p.spread?.[1] ?? p.y), text: (p) => digits(p.y), dx: 5, dy: above ? 9 : 0, textAnchor: "start", fontSize: 11 }),
+            Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", insetTop: above ? 20 : 3, insetBottom: 3, fill: (p) => colour(p.curve), fillOpacity: (p) => strength(p.curve) }),
+            Plot.ruleY(spread, { y: "x", x1: low, x2: high, dy: above ? 8.5 : 0, strokeWidth: 2, strokeOpacity: 0.7 }),
+            Plot.text(points, { y: "x", x: (p) => Math.max(p.y, p.spread?.[1] ?? p.y), text: (p) => digits(p.y), dx: 5, dy: above ? 8.5 : 0, textAnchor: "start", fontSize: 11 }),
             Plot.tip(points, Plot.pointerY({ y: "x", x: "y", title })),
           ],
         });
@@ -172,7 +173,7 @@
       const short = shortened(xs);
       const label = (d) => (numeric ? d3.format("~")(d) : wide > 0 ? short(d) : d);
       const needed = d3.sum(xs, (x) => (wide > 0 ? 14 : 8 + 7 * label(x).length));
-      const shown = numeric ? apart(xs, label, width - 76) : xs.filter((_, index) => index % Math.max(1, Math.ceil(needed / (width - 80))) === 0);
+      const shown = numeric ? apart(xs, label, state.xLog, d3.extent(xs.filter((x) => !state.xLog || x > 0)), width - 76) : xs.filter((_, index) => index % Math.max(1, Math.ceil(needed / (width - 80))) === 0);
       const axisX = numeric && xs.length > 14
         ? Plot.axisX({ label: drawing.x_label, ticks: width / 80 })
         : Plot.axisX(shown, { text: label, label: drawing.x_label, ...(wide > 0 ? { tickRotate: -60, labelAnchor: "right" } : {}) });
@@ -333,9 +334,11 @@
     const last = header.length - 1;
     const card = (one) => make("div", { class: `card ${one.tone}` },
       make("div", { class: "label" }, one.label), make("div", { class: "value" }, ...prose(one.value)), make("p", {}, ...prose(one.note)));
+    // A number and its unit stay together, however narrow their column is.
+    const whole = (text) => text.replace(/(\d) (?=\S+$)/, "$1\u00a0");
     const row = ({ name, below, cells, tone }) => make("tr", {},
       make("td", {}, name, make("small", {}, make("code", {}, below))),
-      ...cells.map((text, index) => make("td", { class: index + 1 === last ? `verdict ${tone}` : "number", "data-label": text ? header[index + 1] : null }, text)));
+      ...cells.map((text, index) => make("td", { class: index + 1 === last ? `verdict ${tone}` : "number", "data-label": text ? header[index + 1] : null }, whole(text))));
     return make("div", { class: "answer" },
       make("div", { class: "cards" }, ...cards.map(card)),
       table(header.map((text, index) => [text, index === 0 || index === last ? "" : "number"]), rows.map(row), "candidates"),

@@ -74,10 +74,10 @@ where = { waiting = "window:4" }
 "#;
 
 /// In place of the policy that allows the page's own scripts only: a script of the test, which notes how wide the page became and which
-/// labels of axes lie on each other, saves the first figure, and leaves all that in the page.
+/// labels of axes lie on each other, saves the first figure, and leaves all that in the page around it.
 const NOTES: &str = r#"<script>
 addEventListener("load", () => {
-  const note = (id, text) => { const pre = document.createElement("pre"); pre.id = id; pre.textContent = text; document.body.append(pre); };
+  const note = (id, text) => parent.postMessage({ id, text }, "*");
   URL.createObjectURL = (blob) => { blob.text().then((text) => note("saved", text)); return "about:blank#"; };
   HTMLAnchorElement.prototype.click = () => {};
   note("wide", `${document.documentElement.scrollWidth} of ${document.documentElement.clientWidth}`);
@@ -88,10 +88,43 @@ addEventListener("load", () => {
     for (const [index, one] of boxes.entries()) for (const two of boxes.slice(index + 1))
       if (one.left < two.right && two.left < one.right && one.top < two.bottom && two.top < one.bottom) on_another.push(labels[index].textContent);
   }
+  // Names above bars that run along.
+  for (const figure of document.querySelectorAll("figure")) {
+    const bars = [...figure.querySelectorAll("g[aria-label='bar'] rect")].map((bar) => bar.getBoundingClientRect());
+    for (const text of figure.querySelectorAll("g[aria-label='text'] text")) {
+      const box = text.getBoundingClientRect();
+      const is_on = (bar) => box.left < bar.right && bar.left < box.right && box.top + 2 < bar.bottom && bar.top < box.bottom - 2;
+      if (bars.some(is_on)) on_another.push(`${text.textContent} on a bar`);
+    }
+  }
   note("on-another", on_another.join(", "));
   [...document.querySelectorAll("button")].find((button) => button.textContent === "SVG").click();
 });
 </script>"#;
+
+/// A trace that is served by all that `advise` asks of itself.
+const SHOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/samples/shop.trace");
+
+/// Writes `page` with the test's script in place of its policy as `noted`.
+fn note(scratch: &Scratch, page: &str, noted: &str) {
+    let page = std::fs::read_to_string(scratch.path(page)).unwrap();
+    let (before, rest) =
+        page.split_once("<meta http-equiv=\"Content-Security-Policy\"").expect("the page has a policy");
+    let (_, after) = rest.split_once('>').unwrap();
+    scratch.write(noted, format!("{before}{NOTES}{after}"));
+}
+
+/// A page around another, which may be narrower than a window of the browser can be. It keeps what the script in it notes.
+fn frame(scratch: &Scratch, noted: &str, width: u32) -> String {
+    let keeps = "const pre = document.createElement('pre'); pre.id = data.id; pre.textContent = data.text; document.body.append(pre);";
+    let page = format!(
+        "<body><script>addEventListener('message', ({{ data }}) => {{ {keeps} }});</script>\
+         <iframe src='{noted}' width='{width}' height='2000' style='border: 0'></iframe></body>"
+    );
+    let name = format!("frame-{width}-{noted}");
+    scratch.write(&name, page);
+    name
+}
 
 /// What a browser makes of `page`: its elements, as text.
 fn drawn(scratch: &Scratch, page: &str, width: u32) -> Option<String> {
@@ -119,7 +152,7 @@ fn switches(page: &str, id: &str) -> Vec<String> {
     labels.filter_map(|text| text.rsplit_once("<input type=\"checkbox\"> ")).map(|(_, text)| text.to_owned()).collect()
 }
 
-/// Aim: a page of a quick look is drawn without errors and fits a narrow window, where no label of an axis lies on another; it says `quick` and
+/// Aim: a page of a quick look is drawn without errors and fits a narrow window, where no label of an axis lies on another and no bar on a name; it says `quick` and
 /// what coincides; a switch names the axis that it changes; and the file that it saves has title, legend and all that is said. Method: the page in a browser, as it is and with a script that saves a figure.
 #[test]
 fn pages_are_drawn() {
@@ -134,11 +167,11 @@ fn pages_are_drawn() {
     scratch.write("windows/experiment.toml", NARROW);
     scratch.good(&["run", "windows"]);
     scratch.good(&["report", "results/readers-quick", "results/windows", "-o", "page.html"]);
-    let page = std::fs::read_to_string(scratch.path("page.html")).unwrap();
-    let (before, rest) =
-        page.split_once("<meta http-equiv=\"Content-Security-Policy\"").expect("the page has a policy");
-    let (_, after) = rest.split_once('>').unwrap();
-    scratch.write("noted.html", format!("{before}{NOTES}{after}"));
+    scratch.good(&["advise", SHOP, "--within", "20ms", "-o", "advice.html"]);
+    note(&scratch, "page.html", "noted.html");
+    note(&scratch, "advice.html", "noted-advice.html");
+    scratch.good(&["advise", SHOP, "--on", "disk:nearline-4tb", "-o", "one.html"]);
+    note(&scratch, "one.html", "noted-one.html");
     for width in [400, 1280] {
         let drawn = |page: &str| drawn(&scratch, page, width).expect("the browser is there");
         let plain = drawn("page.html");
@@ -150,10 +183,16 @@ fn pages_are_drawn() {
         for said in ["holds (quick)", "A rate (quick)", "at least 1.00", "one reader and another coincide"] {
             assert!(plain.contains(said), "{said}: {plain}");
         }
-        let noted = drawn("noted.html");
-        let (wide, room) = text_of(&noted, "wide").split_once(" of ").unwrap();
-        assert!(wide.parse::<u32>().unwrap() <= room.parse().unwrap(), "{wide} of {room} pixels");
-        assert_eq!(text_of(&noted, "on-another"), "", "at {width} pixels");
+        let framed = |noted| drawn(&frame(&scratch, noted, width));
+        let noted = framed("noted.html");
+        for page in [&noted, &framed("noted-advice.html"), &framed("noted-one.html")] {
+            let (wide, room) = text_of(page, "wide").split_once(" of ").unwrap();
+            let [wide, room] = [wide, room].map(|text| text.parse::<u32>().unwrap());
+            assert!(wide <= room && room <= width, "{wide} of {room} pixels");
+            assert_eq!(text_of(page, "on-another"), "", "at {width} pixels");
+        }
+        let advice = drawn("advice.html");
+        assert!(advice.contains("&nbsp;ms</td>") && !advice.contains(" ms</td>"), "numbers keep their units: {advice}");
         let saved = text_of(&noted, "saved");
         assert!(saved.starts_with("&lt;svg xmlns="), "{saved}");
         for said in ["A rate (quick)", "one reader", "another", "fcfs", "one reader and another coincide"] {
