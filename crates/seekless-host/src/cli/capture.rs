@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use seekless::stack::quoted_path;
 use seekless::units::{Nanos, counted, human_bytes};
 use seekless_lab::output::{Replace, Sources, Wish};
-use seekless_lab::trace::{Format, Options, Output, Trace};
+use seekless_lab::trace::{Format, Import, Options, Output, Trace};
 
 use super::traces::{describe, duration, survey};
 use super::{Done, Failure, WRONG_USAGE, output};
@@ -134,7 +134,8 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
         true => failure.hint("the device got no such request during the recording"),
         false => failure,
     })?;
-    describe(&trace.import());
+    let why = "the kernel's events".to_owned();
+    describe(&Import { why, ..trace.import() });
     match command_failed {
         None => Ok(0),
         Some(status) => {

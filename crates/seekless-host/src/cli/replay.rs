@@ -275,14 +275,14 @@ pub(super) fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> 
             time_text(outcome.elapsed),
             outcome.outstanding_max
         );
-        for (count, what) in [
-            (outcome.widened, "widened to whole blocks"),
-            (outcome.narrowed, "discards narrowed to whole blocks"),
-            (outcome.moved, "moved into the storage"),
-            (outcome.without_latency, "without recorded latency, treated as completed at once"),
+        for (count, thing, what) in [
+            (outcome.widened, "request", "widened to whole blocks"),
+            (outcome.narrowed, "discard", "narrowed to whole blocks"),
+            (outcome.moved, "request", "moved into the storage"),
+            (outcome.without_latency, "request", "without recorded latency, treated as completed at once"),
         ] {
             if count > 0 {
-                line += &format!("; {count} {what}");
+                line += &format!("; {} {what}", counted(count, thing));
             }
         }
         text += &format!("{line}\n");

@@ -36,6 +36,12 @@ impl Rows {
             let problem = format!("--rows {} is given twice; each stack needs a file of its own", twice.display());
             return Err(Failure::new(problem).code(WRONG_USAGE));
         }
+        if rows.iter().any(|path| path.as_os_str() == "-") {
+            let problem = "--rows - would be a file of that name: the standard output has the comparison".to_owned();
+            return Err(Failure::new(problem)
+                .hint("give the name of a file; `./-` if it is to be that")
+                .code(WRONG_USAGE));
+        }
         if rows.is_empty() {
             return Ok(Rows(Vec::new()));
         }

@@ -170,6 +170,7 @@ fn every_request_is_a_row() {
     for (words, wanted) in [
         (&["--rows", "three.csv"][..], "--rows is given 1 time for 2 stacks"),
         (&["--rows", "three.csv", "--rows", "three.csv"], "given twice"),
+        (&["--rows", "three.csv", "--rows", "-"], "--rows - would be a file of that name"),
         (&["--rows", "three.csv", "--rows", "./three.csv", "--force"], "given twice"),
         (&["--rows", "hm.csv", "--rows", "three.csv", "--force"], "hm.csv is read by this command"),
     ] {

@@ -102,9 +102,15 @@ impl TraceFigures {
             Some(waiting) => {
                 format!("{}, and requests wait for others {waiting} of their time there.{of_service}", capital(&busy))
             }
-            None if share < BUSY => format!(
-                "No part is busy most of the time; the busiest is {busy}. A request takes what the drive itself takes.{of_service}"
-            ),
+            None if share < BUSY => {
+                let busiest = match part == BUSIEST_DISK {
+                    true => format!("the {part} is busy {} of the time", percent(share)),
+                    false => format!("the busiest is {busy}"),
+                };
+                format!(
+                    "No part is busy most of the time; {busiest}. A request takes what the drive itself takes.{of_service}"
+                )
+            }
             None => format!("{}.{of_service}", capital(&busy)),
         }
     }
@@ -129,6 +135,9 @@ const PARTS: &[(&str, Option<&str>, &str)] = &[
     ("firmware_busy_ns", None, "drive's processor"),
 ];
 
+/// What an array waits for.
+const BUSIEST_DISK: &str = "busiest of its disks";
+
 fn counters(outcome: &Outcome) -> BTreeMap<&str, u64> {
     outcome.counters.iter().flat_map(|(_, counters)| counters.iter().copied()).collect()
 }
@@ -139,7 +148,7 @@ fn busiest(outcome: &Outcome) -> Option<(&'static str, f64)> {
     let is_flash = PARTS.iter().any(|(busy, ..)| counters.contains_key(busy));
     // The busiest drive: an array waits for it.
     let shares = outcome.drives.iter().filter_map(|drive| drive.busy_share(outcome.elapsed));
-    let disks = if outcome.drives.len() > 1 { "busiest of its disks" } else { "disk" };
+    let disks = if outcome.drives.len() > 1 { BUSIEST_DISK } else { "disk" };
     let whole = shares.reduce(f64::max).filter(|_| !is_flash).map(|share| (disks, share));
     let part = |&(busy, count, name): &(&str, Option<&str>, &'static str)| {
         // Counters of drives below an array are sums.
@@ -540,6 +549,9 @@ mod tests {
         assert!(about(&longest).contains("16384 PiB each"), "{}", about(&longest));
 
         assert!(!text.contains("a longer trace"), "400 requests have a percentile: {text}");
+
+        let pair = advise(200_000_000, None, &[], &LINES[1..2]).sentences().join(" ");
+        assert!(pair.contains("; the busiest of its disks is busy "), "{pair}");
 
         let small = advise(200_000_000, None, &[], &[("tiny", "memory:1MiB"), ("disk", "disk:nearline-4tb")]);
         let text = small.sentences().join("\n");

@@ -60,12 +60,18 @@ fn alone(outcome: &Outcome) -> String {
 /// What to know of storage that requests reach faster than it answers.
 fn saturated(outcome: &Outcome) -> Option<String> {
     let arrivals = outcome.arrivals.as_ref().filter(|arrivals| arrivals.is_saturated())?;
-    let rate = |time: Nanos| outcome.reads_and_writes().requests as f64 / time.as_secs_f64();
+    /// In a shorter time, how many arrive in a second says nothing.
+    const MOMENT: Nanos = Nanos(1_000_000);
+    let requests = outcome.reads_and_writes().requests;
+    let rate = |time: Nanos| requests as f64 / time.as_secs_f64();
+    let arrive = match arrivals.span < MOMENT {
+        true => format!("{} arrive within {}", counted(requests, "request"), time_text(arrivals.span)),
+        false => format!("{:.0} requests a second arrive", rate(arrivals.span)),
+    };
     Some(format!(
-        "{} cannot keep up: {:.0} requests a second arrive and {:.0} are answered, the last of them {} after the last one arrived; \
+        "{} cannot keep up: {arrive} and {:.0} a second are answered, the last of them {} after the last one arrived; \
          its response times reflect the length of the trace, not the storage.",
         outcome.stack,
-        rate(arrivals.span.max(Nanos(1))),
         rate(outcome.elapsed.max(Nanos(1))),
         time_text(arrivals.behind),
     ))
