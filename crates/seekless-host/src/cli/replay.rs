@@ -279,6 +279,7 @@ pub(super) fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> 
             (outcome.widened, "request", "widened to whole blocks"),
             (outcome.narrowed, "discard", "narrowed to whole blocks"),
             (outcome.moved, "request", "moved into the storage"),
+            (outcome.shortened, "request", "shortened to the size of the storage"),
             (outcome.without_latency, "request", "without recorded latency, treated as completed at once"),
         ] {
             if count > 0 {

@@ -145,6 +145,8 @@ pub(super) struct Placer {
     pub(super) widened: u64,
     pub(super) narrowed: u64,
     pub(super) moved: u64,
+    /// Requests that were longer than the storage.
+    pub(super) shortened: u64,
 }
 
 impl Placer {
@@ -160,7 +162,7 @@ impl Placer {
             Some((held, distance, count)) => (held * u64::from(count), Some(Gaps { held, distance })),
             None => (geometry.bytes() / block * block, None),
         };
-        Ok(Placer { map, layout, only: None, capacity, block, gaps, widened: 0, narrowed: 0, moved: 0 })
+        Ok(Placer { map, layout, only: None, capacity, block, gaps, widened: 0, narrowed: 0, moved: 0, shortened: 0 })
     }
 
     pub(super) fn place(&mut self, request: &Request) -> Result<Placed, ReplayError> {
@@ -202,6 +204,7 @@ impl Placer {
             }
             _ => {}
         }
+        self.shortened += u64::from(bytes > self.capacity);
         // A request that would cross the end is moved before it.
         bytes = bytes.min(self.capacity);
         at = at.min(self.capacity - bytes);

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub narrowed: u64,
     /// Requests moved by the mapping.
     pub moved: u64,
+    /// Requests that were longer than the storage, of which the mapping left as much as that holds.
+    pub shortened: u64,
     /// Requests without a recorded latency, where the timing needs it; they count as instantaneous.
     pub without_latency: u64,
     /// Counters of each device of the stack, top first, by its description: what the replay counted, without what opening the
@@ -212,6 +214,7 @@ impl Outcome {
             "widened": self.widened,
             "narrowed": self.narrowed,
             "moved": self.moved,
+            "shortened": self.shortened,
             "without_latency": self.without_latency,
             "counters": counters,
         })
@@ -391,6 +394,7 @@ async fn play(
         widened: state.placer.widened,
         narrowed: state.placer.narrowed,
         moved: state.placer.moved,
+        shortened: state.placer.shortened,
         without_latency: if spec.timing == Timing::Think { state.without_latency } else { 0 },
         counters: vec![(device.describe(), counters_since(device.counters(), &before))],
     })

@@ -257,7 +257,8 @@ fn mapping() {
     assert_eq!(places(&log), [0, 682, 2047, 1365]);
     // A request that is longer than the storage is cut to it; one at the end is moved back.
     let long = [Request::new(Nanos(0), Op::Write, 512, 5 * MIB), Request::new(Nanos(0), Op::Write, MIB - 512, 1024)];
-    let (_, log) = on_memory(1, &long, &Spec { map: Map::Wrap, ..Spec::default() });
+    let (outcome, log) = on_memory(1, &long, &Spec { map: Map::Wrap, ..Spec::default() });
+    assert_eq!(outcome.expect("an outcome").shortened, 1);
     assert_eq!(log.iter().map(|event| (event.at.0, event.sectors)).collect::<Vec<_>>(), [(0, 2048), (2046, 2)]);
 }
 
