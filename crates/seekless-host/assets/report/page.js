@@ -65,9 +65,11 @@
   // A figure, with its state: which axes are logarithmic and which curves are hidden.
   function figure(drawing, experiment) {
     const numeric = drawing.panels.every((panel) => panel.curves.every((c) => c.marks.every((m) => typeof m.x === "number")));
-    const distinct = (pick) => [...new Set(drawing.panels.flatMap((panel) => panel.curves.map(pick)))];
-    const colours = distinct((curve) => curve.colour);
-    const dashes = distinct((curve) => curve.dash);
+    const distinct = (drawings, pick) => [...new Set(drawings.flatMap((one) => one.panels.flatMap((panel) => panel.curves.map(pick))))];
+    // In all figures whose colours mean the same, a colour means the same.
+    const alike = experiment.figures.filter((other) => other.colour_label === drawing.colour_label);
+    const colours = distinct(alike, (curve) => curve.colour);
+    const dashes = distinct([drawing], (curve) => curve.dash);
     const colour = (curve) => `var(--c${colours.indexOf(curve.colour) % 16})`;
     const dash = (curve) => (curve.source ? "1 4" : DASHES[Math.max(0, dashes.indexOf(curve.dash)) % DASHES.length]);
     // By shape as well as by colour; where dashes tell curves apart, the shapes go with them.

@@ -71,6 +71,13 @@ title = "Values near each other"
 x = "n"
 y = "requests_per_s"
 where = { waiting = "window:4" }
+
+[[figure]]
+id = "second"
+title = "The second alone"
+x = "n"
+y = "requests_per_s"
+where = { waiting = "window:4", contestant = "fcfs" }
 "#;
 
 /// In place of the policy that allows the page's own scripts only: a script of the test, which notes how wide the page became and which
@@ -145,10 +152,15 @@ fn text_of<'a>(page: &'a str, id: &str) -> &'a str {
     rest.split_once("</pre>").unwrap().0
 }
 
+/// What is in the figure `id`.
+fn figure<'a>(page: &'a str, id: &str) -> &'a str {
+    let figure = page.split(&format!("<figure id=\"{id}\">")).nth(1).and_then(|rest| rest.split("</figure>").next());
+    figure.unwrap_or_else(|| panic!("no {id}: {page}"))
+}
+
 /// The switches above the figure `id`, for axes that are logarithmic.
 fn switches(page: &str, id: &str) -> Vec<String> {
-    let figure = page.split(&format!("<figure id=\"{id}\">")).nth(1).and_then(|rest| rest.split("</figure>").next());
-    let labels = figure.unwrap_or_else(|| panic!("no {id}: {page}")).split("</label>");
+    let labels = figure(page, id).split("</label>");
     labels.filter_map(|text| text.rsplit_once("<input type=\"checkbox\"> ")).map(|(_, text)| text.to_owned()).collect()
 }
 
@@ -179,6 +191,12 @@ fn pages_are_drawn() {
         // Bars that run along have their values on the other axis.
         for (figure, expected) in [("near", &["log x", "log y"][..]), ("bars", &["log y"]), ("along", &["log x"])] {
             assert_eq!(switches(&plain, &format!("windows-{figure}")), expected, "{figure}");
+        }
+        // The second contestant has its colour also where it is alone.
+        for id in ["near", "second"] {
+            let (first, second) = ("var(--c0)", "var(--c1)");
+            let drawn = figure(&plain, &format!("windows-{id}"));
+            assert!(drawn.contains(second) && drawn.contains(first) == (id == "near"), "{id}: {drawn}");
         }
         for said in ["holds (quick)", "A rate (quick)", "at least 1.00", "one reader and another coincide"] {
             assert!(plain.contains(said), "{said}: {plain}");
