@@ -16,6 +16,9 @@ const WIDTH: Nanos = Nanos(1_000_000);
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Interval {
     pub requests: u64,
+    /// Requests of all kinds that arrived, and how many each found under way, in all.
+    arrived: u64,
+    found: u128,
     sum_ns: u128,
     pub max: Nanos,
     /// To two digits, as there are many of them, of 30 KB each.
@@ -41,6 +44,11 @@ impl Interval {
         Nanos(value).min(self.max)
     }
 
+    /// How many requests one found under way that arrived, on average; `None` where none arrived.
+    fn queue(&self) -> Option<f64> {
+        (self.arrived > 0).then(|| self.found as f64 / self.arrived as f64)
+    }
+
     fn add(&mut self, response: Nanos) {
         self.requests += 1;
         self.sum_ns += u128::from(response.0);
@@ -50,6 +58,8 @@ impl Interval {
 
     fn join(mut self, other: &Interval) -> Interval {
         self.requests += other.requests;
+        self.arrived += other.arrived;
+        self.found += other.found;
         self.sum_ns += other.sum_ns;
         self.max = self.max.max(other.max);
         if let Some(more) = &other.histogram
@@ -77,6 +87,17 @@ impl Default for OverTime {
 impl OverTime {
     /// Adds the response to a request that arrived so long after the first.
     pub(super) fn add(&mut self, arrived: Nanos, response: Nanos) {
+        self.interval(arrived).add(response);
+    }
+
+    /// Notes that a request arrived so long after the first, and how many it found under way.
+    pub(super) fn arrive(&mut self, arrived: Nanos, under_way: u64) {
+        let interval = self.interval(arrived);
+        interval.arrived += 1;
+        interval.found += u128::from(under_way);
+    }
+
+    fn interval(&mut self, arrived: Nanos) -> &mut Interval {
         while arrived.0 / self.width.0 >= INTERVALS_MAX as u64 {
             self.intervals =
                 self.intervals.chunks(2).map(|two| two.iter().fold(Interval::default(), Interval::join)).collect();
@@ -86,7 +107,18 @@ impl OverTime {
         if self.intervals.len() <= index {
             self.intervals.resize(index + 1, Interval::default());
         }
-        self.intervals[index].add(response);
+        &mut self.intervals[index]
+    }
+
+    /// By how many requests the queue grows from the first arrival to the last, `span` later, and how many arrive: twice the
+    /// difference between what is found on average in the two halves of that time, to within an interval. `None` when
+    /// nothing arrives in a half.
+    pub(super) fn growth(&self, span: Nanos) -> Option<(f64, u64)> {
+        let middle = (span.0 / 2).div_ceil(self.width.0).min(self.intervals.len() as u64) as usize;
+        let (first, second) = self.intervals.split_at(middle);
+        let together = |half: &[Interval]| half.iter().fold(Interval::default(), Interval::join);
+        let (first, second) = (together(first), together(second));
+        Some((2.0 * (second.queue()? - first.queue()?), first.arrived + second.arrived))
     }
 
     /// A line of bars as high as the mean response, the highest one full; empty where everything is answered at once.

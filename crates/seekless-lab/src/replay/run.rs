@@ -82,7 +82,7 @@ pub struct Arrivals {
     pub over_time: OverTime,
 }
 
-/// A backlog at the end, or one that holds requests back, is no burst where it takes longer than this share of the trace, and
+/// A backlog that grows, or one that holds requests back, is no burst where it takes longer than this share of the trace, and
 /// this time. The choice is ours.
 const BEHIND_SHARE: f64 = 0.05;
 const BEHIND_MIN: Nanos = Nanos(1_000_000_000);
@@ -93,17 +93,28 @@ const BEHIND_MIN_SHORT: Nanos = Nanos(100_000_000);
 
 impl Arrivals {
     /// True when requests arrived faster than they were answered: response times then say how long the trace is, and not
-    /// how fast the storage.
+    /// how fast the storage. A long queue that stays as long as it is does not count: the storage keeps up, and takes its time
+    /// for the last requests.
     pub fn is_saturated(&self) -> bool {
-        let backlog = self.behind.max(self.held_back);
+        let backlog = self.behind.min(self.growth().unwrap_or(self.behind)).max(self.held_back);
         let exceeds = |share: f64, min: Nanos| backlog.as_secs_f64() > self.span.as_secs_f64() * share && backlog > min;
         exceeds(BEHIND_SHARE, BEHIND_MIN) || exceeds(BEHIND_SHARE_SHORT, BEHIND_MIN_SHORT)
+    }
+
+    /// How long the storage takes for what the queue grows by from the first arrival to the last. Response times do not show
+    /// that: a drive that chooses among its requests lets early ones wait as long as late ones. `None` when nothing
+    /// arrives in one half of that time.
+    pub fn growth(&self) -> Option<Nanos> {
+        let (queue, arrived) = self.over_time.growth(self.span)?;
+        let each = (self.span.as_secs_f64() + self.behind.as_secs_f64()) / arrived as f64;
+        Some(Nanos((queue.max(0.0) * each * 1e9) as u64))
     }
 
     fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "span_ns": self.span.0,
             "behind_ns": self.behind.0,
+            "growth_ns": self.growth().map(|growth| growth.0),
             "held_back": self.held_back > Nanos::ZERO,
             "held_back_ns": self.held_back.0,
             "saturated": self.is_saturated(),
@@ -637,6 +648,7 @@ impl Player {
 
     fn arrive(&self, since: Nanos) {
         let mut state = self.state.borrow_mut();
+        let under_way = state.outstanding;
         let arrivals = state.arrivals.get_or_insert_with(|| Arrivals {
             span: Nanos::ZERO,
             behind: Nanos::ZERO,
@@ -644,6 +656,7 @@ impl Player {
             over_time: OverTime::default(),
         });
         arrivals.span = arrivals.span.max(since);
+        arrivals.over_time.arrive(since, under_way);
     }
 
     /// The host keeps a request until the device has answered others: memory does not grow with the length of a trace.

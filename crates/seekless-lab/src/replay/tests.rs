@@ -413,6 +413,57 @@ fn a_burst_is_no_overload() {
     assert!(!arrivals(4_900_000_000).is_saturated() && arrivals(5_100_000_000).is_saturated());
 }
 
+/// Aim: only a backlog that grows through a trace is an overload; a long queue that has settled is none, however late its last
+/// answers come. Method: a queue with random arrivals and a constant service (M/D/1) below and above its limit, and one that
+/// rises to 6,800 requests within seconds, as that of a drive does that chooses the better among more requests; each for a
+/// short and a long trace.
+#[test]
+fn a_settled_queue_is_no_overload() {
+    const SERVICE: f64 = 0.005;
+    let mut rng = seekless::rng::Rng::new(7);
+    let mut queue = |load: f64, requests: u64| {
+        let (mut now, mut waiting, mut over_time) = (0.0_f64, 0.0_f64, OverTime::default());
+        for _ in 0..requests {
+            let gap = -(1.0 - rng.unit_f64()).ln() * SERVICE / load;
+            now += gap;
+            waiting = (waiting - gap).max(0.0);
+            over_time.arrive(seconds(now), (waiting / SERVICE).ceil() as u64);
+            waiting += SERVICE;
+        }
+        Arrivals { span: seconds(now), behind: seconds(waiting), held_back: Nanos::ZERO, over_time }
+    };
+    for requests in [20_000, 200_000] {
+        for (load, is_saturated) in [(0.5, false), (0.95, false), (0.98, false), (1.1, true), (1.3, true), (3.0, true)]
+        {
+            let arrivals = queue(load, requests);
+            let text = format!("{load}: {:?} behind, {:?}", arrivals.behind, arrivals.growth());
+            assert_eq!(arrivals.is_saturated(), is_saturated, "{text}");
+        }
+    }
+
+    for span in [30.0_f64, 120.0] {
+        let mut settled = Arrivals {
+            span: seconds(span),
+            behind: seconds(7.0),
+            held_back: Nanos::ZERO,
+            over_time: OverTime::default(),
+        };
+        let rate = 2000.0;
+        for number in 0..(rate * span) as u32 {
+            let arrived = f64::from(number) / rate;
+            settled.over_time.arrive(seconds(arrived), (6800.0 * (1.0 - (-arrived / 2.0).exp())) as u64);
+        }
+        assert!(!settled.is_saturated(), "{span}: {:?}", settled.growth());
+        // Where nothing arrives in a half, the last answer decides.
+        settled.over_time = OverTime::default();
+        assert!(settled.growth().is_none() && settled.is_saturated(), "{span}");
+    }
+}
+
+fn seconds(time: f64) -> Nanos {
+    Nanos((time * 1e9) as u64)
+}
+
 /// Response times of hours keep their digits, in sum, by rank and over the time of a trace: a backlog has them. Method: ten of
 /// two hours, and the longest that there can be.
 #[test]
