@@ -275,7 +275,7 @@ fn remount(args: &Args) -> Done {
     mount_options::parse(&args.options, args.sloppy)?;
     let listed = || fuse::listed_options_of(&args.directory);
     let before = listed();
-    let answer = patience::answer(&args.directory, args.timeout, || {
+    let answer = patience::answer(&args.directory, args.timeout, FAILED, || {
         let failed = |error: RemountError| Failure::new(error).code(FAILED);
         let present = fuse::mount_options_of(&args.directory).map_err(failed)?;
         let flags = mount_options::remounted(&present, &args.options)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 
-use super::{Failure, output};
+use super::{FAILED, Failure, output};
 use crate::fuse::{self, NoAnswer};
 
 /// How long to wait: as many seconds as every clock can add.
@@ -22,16 +22,17 @@ pub(super) fn ask(
     seconds: u64,
     work: impl FnOnce() -> Result<String, Failure>,
 ) -> Result<String, Failure> {
-    answer(path, seconds, work)?
+    answer(path, seconds, FAILED, work)?
 }
 
-/// The same, with the missing answer apart from the errors of `work`.
+/// The same, with the missing answer apart from the errors of `work`, and the exit `code` for a process that asks and dies.
 ///
 /// # Errors
 /// When `work` has not ended within `seconds`.
 pub(super) fn answer(
     path: &Path,
     seconds: u64,
+    code: u8,
     work: impl FnOnce() -> Result<String, Failure>,
 ) -> Result<Result<String, Failure>, NoAnswer> {
     let said = fuse::asked(path, Duration::from_secs(seconds), output::note, || {
@@ -44,6 +45,6 @@ pub(super) fn answer(
     Ok(match said.split_first() {
         Some((0, text)) => Ok(String::from_utf8_lossy(text).into_owned()),
         Some((&code, text)) => Err(Failure::new(String::from_utf8_lossy(text)).code(code)),
-        None => Err(Failure::new(format!("{}: the process that asked for it has died", path.display()))),
+        None => Err(Failure::new(format!("{}: the process that asked for it has died", path.display())).code(code)),
     })
 }

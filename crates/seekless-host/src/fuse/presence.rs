@@ -89,8 +89,13 @@ pub(super) fn holder_of(path: &Path) -> Option<(MountInfo, bool)> {
             continue;
         }
         let next = at.join(part);
-        if let Some(found) = table.iter().rfind(|info| info.mount_point == next && info.is_ours()) {
-            return Some((found.clone(), rest.is_empty()));
+        if let Some(outer) = table.iter().rposition(|info| info.mount_point == next && info.is_ours()) {
+            // Links in it cannot be followed without asking it, but a mount on one of its directories is in the table.
+            let mut inside = next.clone();
+            inside.extend(rest.iter().rev().take_while(|part| *part != ".."));
+            let is_all = !rest.iter().any(|part| part == "..");
+            return innermost(&table[outer..], &inside)
+                .map(|found| (found.clone(), is_all && found.mount_point == inside));
         }
         // The kernel follows as many.
         match std::fs::read_link(&next) {
@@ -105,6 +110,13 @@ pub(super) fn holder_of(path: &Path) -> Option<(MountInfo, bool)> {
         }
     }
     None
+}
+
+/// The mount that holds `path`, if it is ours, of those that the `table` lists from one of ours on. Earlier ones are hidden by that.
+fn innermost<'a>(table: &'a [MountInfo], path: &Path) -> Option<&'a MountInfo> {
+    let holders = table.iter().filter(|info| path.starts_with(&info.mount_point));
+    // Of several on one directory, the last.
+    holders.max_by_key(|info| info.mount_point.iter().count()).filter(|info| info.is_ours())
 }
 
 /// Where the mount of ours that holds `path` is.
@@ -165,6 +177,30 @@ mod tests {
         assert!(presence.is_some() && is_known() && DaemonState::of(me) == DaemonState::Ending);
         drop(presence);
         assert!(!is_known());
+    }
+
+    /// The mount that holds a path is the innermost, and those that another one hides hold nothing.
+    #[test]
+    fn mounts_in_mounts_hold_what_is_in_them() {
+        let mount = |id: u64, place: &str, kind: &str| MountInfo {
+            id,
+            number: DeviceNumber { major: 0, minor: 1 },
+            root: "/".into(),
+            mount_point: place.into(),
+            kind: kind.into(),
+            options: String::new(),
+        };
+        const OURS: &str = "fuse.seekless";
+        let table = [
+            mount(1, "/m", OURS),
+            mount(2, "/m/in", OURS),
+            mount(3, "/m/tmp", "tmpfs"),
+            mount(4, "/m/tmp/in", OURS),
+            mount(5, "/m/in", OURS),
+        ];
+        let holder = |path: &str| innermost(&table, Path::new(path)).map(|found| found.id);
+        let all = ["/m", "/m/other/in", "/m/in", "/m/in/d/e", "/m/tmp/d", "/m/tmp/in/d"].map(holder);
+        assert_eq!(all, [Some(1), Some(1), Some(5), Some(5), None, Some(4)]);
     }
 
     /// Names of other sockets are none of ours.

@@ -773,6 +773,33 @@ fn a_stopped_daemon_is_not_waited_for_forever() {
     scratch.good(&["umount", "mnt"]);
 }
 
+/// Aim: of a mount on a directory of another, its own daemon is named, and not that of the outer one. Method: the inner one stopped, and killed.
+#[test]
+fn a_mount_inside_another_has_its_own_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("data");
+    scratch.make_directory("data/inner");
+    scratch.good(&["mount", "wrap / hostdir:data", "mnt"]);
+    scratch.good(&["mount", LINE, "mnt/inner", "--pid-file", "pid"]);
+    let pid = daemon(&scratch);
+    let remount = || scratch.run(&["mount", LINE, "mnt/inner", "-o", "remount,ro", "--timeout", "1"]);
+    kill_process(pid, Signal::STOP).unwrap();
+    let ended = remount();
+    kill_process(pid, Signal::CONT).unwrap();
+    let problem = format!("not remounted: the daemon (process {}) of mnt/inner", pid.as_raw_nonzero());
+    assert!(ended.code == 32 && ended.err.contains(&problem), "{}", ended.err);
+    kill_process(pid, Signal::KILL).unwrap();
+    wait_for("the end of the daemon", || std::fs::metadata(scratch.path("mnt/inner")).is_err());
+    let ended = remount();
+    let hint = "a mount whose daemon is gone; unmount it first: seekless umount --lazy T/mnt/inner\n";
+    assert!(ended.code == 32 && ended.err.contains(hint), "{}", ended.err);
+    scratch.run(&["umount", "mnt/inner"]);
+    scratch.good(&["umount", "mnt"]);
+}
+
 /// A daemon does not wait for itself: a pid file in the mount is refused, however the line says it.
 #[test]
 fn a_pid_file_in_the_mount_is_refused() {
