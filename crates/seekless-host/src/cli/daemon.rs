@@ -3,9 +3,10 @@
 use std::fs::OpenOptions;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::exit::FAILED;
@@ -86,6 +87,26 @@ impl Waiting {
                 Err(Failure::new(format!("the daemon ended without a message{}", self.how_it_ended())).code(FAILED))
             }
         }
+    }
+
+    /// The same for `limit` at most. Then the child ends.
+    pub(super) fn outcome_within(self, limit: Option<Duration>) -> Done {
+        let Some(limit) = limit else { return self.outcome() };
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).unwrap_or_default();
+            match rustix::event::poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&left)) {
+                Err(Errno::INTR) => {}
+                Ok(0) => break,
+                _ => return self.outcome(),
+            }
+        }
+        // A daemon that reports from now on fails in that, and ends in order. One that has just reported needs the signal.
+        drop(self.pipe);
+        let _ = rustix::process::kill_process(self.child, Signal::TERM);
+        Err(Failure::new(format!("the mount did not work within {} s, so its daemon ends", limit.as_secs()))
+            .code(FAILED))
     }
 
     fn how_it_ended(&self) -> String {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use seekless::fs::Fs;
@@ -98,9 +99,10 @@ pub(super) struct Args {
     #[arg(long)]
     replace_dead: bool,
 
-    /// With -o remount: how long to wait for the daemon, in seconds
-    #[arg(long, default_value_t = 600, value_parser = patience::seconds())]
-    timeout: u64,
+    /// How long to wait until the mount works, in seconds: then it is given up, and exists neither then nor later. Without it there is no limit, as
+    /// the last daemon may have much to write, and a volume much to recover. With -o remount: how long to wait for the daemon; 600 without it
+    #[arg(long, value_name = "SECONDS", conflicts_with = "foreground", value_parser = patience::seconds())]
+    timeout: Option<u64>,
 
     #[command(flatten)]
     logging: logging::LogOptions,
@@ -151,12 +153,23 @@ pub(super) fn run(args: &Args) -> Done {
     }
     match daemon::split()? {
         Side::Parent(waiting) => {
-            // The daemon takes it over.
-            wish.place.keep();
-            waiting.outcome()
+            let outcome = waiting.outcome_within(limit(args));
+            if outcome.is_ok() {
+                // The daemon has taken it over.
+                wish.place.keep();
+            }
+            outcome
         }
         Side::Child(report) => serve_in_background(wish, report),
     }
+}
+
+/// How long a remount waits for the daemon.
+const REMOUNT_SECONDS: u64 = 600;
+
+/// How long a mount may take until it works.
+fn limit(args: &Args) -> Option<Duration> {
+    args.timeout.map(Duration::from_secs)
 }
 
 /// The process that would write a pid file in the mount is the one that answers for the mount, so it would wait for itself.
@@ -186,33 +199,37 @@ fn run_supervised(args: &Args, stack: Stack, options: MountOptions, commit_is_gi
     let image = Image::of(&stack);
     let user = std::process::id();
     let is_daemon = Cell::new(false);
-    let outcome = supervise::run(&args.directory, has_relative_paths(args, &stack), |report, life, place| {
-        is_daemon.set(true);
-        let mut options = options;
-        if let Some(place) = place {
-            options.mount_point = place;
-        }
-        if life == Life::Later {
-            options.dead = DeadMount::Required;
-            // A remount may have changed its flags. The volume is opened as the user said at first, so that another can change them back.
-            if let Some(dead) = mount_table::find(&options.mount_point).filter(MountInfo::is_ours) {
-                options.flags = mount_options::as_listed(options.flags, &dead.options);
+    let outcome =
+        supervise::run(&args.directory, has_relative_paths(args, &stack), limit(args), |report, life, place| {
+            is_daemon.set(true);
+            let mut options = options;
+            if let Some(place) = place {
+                options.mount_point = place;
             }
-            if let Some(failure) = image.and_then(|image| image.replaced()) {
-                report.failed(&failure);
-                return Ok(failure.code);
+            if life == Life::Later {
+                options.dead = DeadMount::Required;
+                // A remount may have changed its flags. The volume is opened as the user said at first, so that another can change them back.
+                if let Some(dead) = mount_table::find(&options.mount_point).filter(MountInfo::is_ours) {
+                    options.flags = mount_options::as_listed(options.flags, &dead.options);
+                }
+                if let Some(failure) = image.and_then(|image| image.replaced()) {
+                    report.failed(&failure);
+                    return Ok(failure.code);
+                }
             }
-        }
-        let pid_file = match pid_file(args) {
-            Ok(pid_file) => pid_file,
-            Err(failure) => {
-                report.failed(&failure);
-                return Ok(failure.code);
-            }
-        };
-        let metrics = args.metrics.clone();
-        serve_in_background(Wish { stack, options, commit_is_given, pid_file, place: MadeFile(None), metrics }, report)
-    });
+            let pid_file = match pid_file(args) {
+                Ok(pid_file) => pid_file,
+                Err(failure) => {
+                    report.failed(&failure);
+                    return Ok(failure.code);
+                }
+            };
+            let metrics = args.metrics.clone();
+            serve_in_background(
+                Wish { stack, options, commit_is_given, pid_file, place: MadeFile(None), metrics },
+                report,
+            )
+        });
     let is_supervisor = std::process::id() != user && !is_daemon.get();
     if is_supervisor || (std::process::id() == user && outcome.is_err()) {
         drop(MadeFile(made));
@@ -275,7 +292,7 @@ fn remount(args: &Args) -> Done {
     mount_options::parse(&args.options, args.sloppy)?;
     let listed = || fuse::listed_options_of(&args.directory);
     let before = listed();
-    let answer = patience::answer(&args.directory, args.timeout, FAILED, || {
+    let answer = patience::answer(&args.directory, args.timeout.unwrap_or(REMOUNT_SECONDS), FAILED, || {
         let failed = |error: RemountError| Failure::new(error).code(FAILED);
         let present = fuse::mount_options_of(&args.directory).map_err(failed)?;
         let flags = mount_options::remounted(&present, &args.options)?;

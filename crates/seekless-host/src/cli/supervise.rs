@@ -49,7 +49,12 @@ pub(super) enum Life {
 /// Starts the supervisor, and returns when the first daemon works. `serve` is called in each daemon's process, with the mount point
 /// where that can be another one than the user gave. With `stays`, each is
 /// in the directory where this process is, which that keeps busy.
-pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done) -> Done {
+pub(super) fn run(
+    mount_point: &Path,
+    stays: bool,
+    limit: Option<Duration>,
+    serve: impl FnOnce(Report, Life, Option<PathBuf>) -> Done,
+) -> Done {
     let failed = |error: std::io::Error| Failure::new(error).code(FAILED);
     // The directory and not its name, which it may lose.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -60,7 +65,7 @@ pub(super) fn run(mount_point: &Path, stays: bool, serve: impl FnOnce(Report, Li
     let (given, last, mount) = (mount_point.to_owned(), RefCell::new(first), Cell::new(None));
     let mount = SupervisedMount { here, given, covered, last, mount };
     match daemon::split()? {
-        Side::Parent(waiting) => waiting.outcome(),
+        Side::Parent(waiting) => waiting.outcome_within(limit),
         Side::Child(report) => supervise(mount, report, serve),
     }
 }

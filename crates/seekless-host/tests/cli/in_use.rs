@@ -291,6 +291,32 @@ fn a_mount_whose_command_was_ended_does_not_come_later() {
     }
 }
 
+/// A mount that does not work in time is given up: the command fails, and the mount comes neither then nor later.
+#[test]
+fn a_mount_is_given_up_after_its_timeout() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    for more in [None, Some("--supervise")] {
+        scratch.good(&["mount", "lfs / file:a.img", "m0"]);
+        let held = std::fs::File::create(scratch.path("m0/open")).unwrap();
+        rustix::mount::unmount(scratch.path("m0"), rustix::mount::UnmountFlags::DETACH).unwrap();
+        let arguments = ["mount", "lfs / file:a.img", "m1", "--timeout", "2", "--log-file", "log"];
+        let ended = scratch.run(&arguments.into_iter().chain(more).collect::<Vec<_>>());
+        assert_eq!(ended.code, 32, "{}", ended.err);
+        assert!(ended.err.contains("the mount did not work within 2 s, so its daemon ends"), "{}", ended.err);
+        drop(held);
+        wait_for("a free image", || scratch.run(&["fsck", "lfs / file:a.img"]).code == 0);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!scratch.is_mounted("m1"), "{more:?}");
+        scratch.good(&["fsck", "lfs / file:a.img"]);
+        scratch.good(&["mount", "lfs / file:a.img", "m1", "--timeout", "60"]);
+        scratch.good(&["umount", "m1"]);
+    }
+}
+
 /// A command in the foreground that waits for the last daemon ends as by the signal that it gets.
 #[test]
 fn what_waits_in_the_foreground_can_be_interrupted() {
