@@ -131,6 +131,7 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
 fn overwrite(largest: u64) {
     let text = text();
     let schemes = [
+        Scheme::log(Arc::new(Zstd::default()), 15),
         Scheme::log(Arc::new(Zstd::default()), 16),
         Scheme::log(Arc::new(Deflate::default()), 12),
         Scheme::log(Arc::new(Deflate::default()), 14),
@@ -224,7 +225,7 @@ fn space() {
         .map(|(_, data)| (gzipped(data, 9).len(), zstd::bulk::compress(data, 3).expect("memory").len()))
         .collect();
     let mut schemes = Vec::new();
-    for chunk_shift in [12, 14, 16, 17, 18, 20] {
+    for chunk_shift in [12, 14, 15, 16, 17, 18, 20] {
         schemes.push(Scheme::log(Arc::new(Deflate { level: 9 }), chunk_shift));
         schemes.push(Scheme::log(Arc::new(Zstd::default()), chunk_shift));
     }
@@ -262,7 +263,7 @@ fn stat() {
     let drive = Drive::named("cheetah9lp").expect("a drive in the catalogue");
     let schemes = [
         None,
-        Some(Scheme::log(Arc::new(Zstd::default()), 16)),
+        Some(Scheme::log(Arc::new(Zstd::default()), 15)),
         Some(Scheme::classic(Arc::new(Deflate { level: 9 }), true)),
     ];
     let mut base = (0.0, 0.0);

@@ -99,6 +99,8 @@ pub const CONTESTANTS: &[Contestant] = &[
     layer("hostdir", "", "hostdir:DIR, as the layers over ext4 on a loop device"),
     layer("wrap", "wrap", "wrap / hostdir:DIR"),
     layer("zstd", "zstd", "zstd / hostdir:DIR"),
+    extra(layer("zstd-16k", "zstd:chunk=16KiB", "zstd:chunk=16KiB / hostdir:DIR; the default is 32KiB")),
+    extra(layer("zstd-64k", "zstd:chunk=64KiB", "zstd:chunk=64KiB / hostdir:DIR")),
     layer("encrypt", "encrypt:KEY", "encrypt:KEY / hostdir:DIR"),
     of_kernel("bindfs", ContestantKind::Bindfs, "bindfs over ext4 on a loop device"),
     of_kernel("gocryptfs", ContestantKind::Gocryptfs, "gocryptfs over ext4 on a loop device"),

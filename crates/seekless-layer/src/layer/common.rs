@@ -42,7 +42,7 @@ pub struct Finding {
 }
 
 /// Jobs with fewer cycles run at once: handing one to another thread costs 10 to 40 us.
-const CYCLES_HERE_MAX: u64 = 100_000;
+const CYCLES_HERE_MAX: u64 = 130_000;
 
 /// Runs `job`, which takes `cycles`, here or on another core, and charges it.
 pub(super) async fn work<T: Send + 'static>(rt: &Rt, cycles: u64, job: impl FnOnce() -> T + Send + 'static) -> T {

@@ -98,7 +98,7 @@ const CHUNK: Param = Param::new(
     "bytes of new files that are encoded together, a power of two: larger ones take less space, smaller ones less time \
      to change",
 )
-.default("64KiB");
+.default("32KiB");
 
 const PLAIN: Param = Param::new(
     "plain",

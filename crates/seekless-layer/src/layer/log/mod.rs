@@ -20,7 +20,7 @@
 //! open the file. The mark is made unclean, durably, before the first slot that makes it wrong.
 //!
 //! Differences from \[za01\], whose layers these are: records out of place instead of shifting, one file instead of
-//! two, a unit of 64 KiB instead of a page, checksums, and crash safety. The scheme of the paper is `classic`.
+//! two, a larger unit instead of a page, checksums, and crash safety. The scheme of the paper is `classic`.
 
 pub mod check;
 mod commit;
@@ -82,9 +82,9 @@ impl Options {
     pub fn new(codec: Arc<dyn Codec>) -> Options {
         Options {
             codec,
-            // Text of 4 MiB in chunks of 64 KiB is 10 % larger than with gzip -9 as a whole, in chunks of 16 KiB 27 %
-            // (measured). On the other hand a small overwrite has to write a whole chunk.
-            chunk_shift: 16,
+            // A smaller chunk takes more space (docs/papers/za01.md, "Space"), a larger one takes longer to read from or to
+            // write to at random (docs/guide/mounts.md).
+            chunk_shift: 15,
             plain: Plain::Pass,
             write_back_interval: Nanos::from_secs(5),
             dirty_bytes_max: 32 * MIB,

@@ -16,7 +16,7 @@ use crate::layer::codecs::{Position, ids};
 use crate::layer::work;
 use crate::rt::{Work, cover};
 
-/// Chunks that are encoded together, and written together where they are adjacent: 1 MiB of chunks of 64 KiB.
+/// Chunks that are encoded together, and written together where they are adjacent: 512 KiB of chunks of 32 KiB.
 const BATCH_CHUNKS: usize = 16;
 
 /// Longest tail. Each append within it rewrites it; beyond it a whole chunk is encoded.
