@@ -23,6 +23,7 @@ mod order;
 mod policy;
 mod ranges;
 mod refused;
+mod relocate;
 mod search;
 mod soft;
 mod together;
