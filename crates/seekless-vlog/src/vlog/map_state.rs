@@ -28,7 +28,8 @@ pub(super) struct TreeLog {
     pub(super) sequence: u64,
     /// Blocks in which tails may be, according to the anchor. `None`: the anchor must be written first.
     pub(super) window: Option<Range<u32>>,
-    /// An anchor may be on the device that failed, so that the log is not parked though it has no window (C6).
+    /// The log has no window, but the device may have an open anchor: the start has found one, or one whose write failed is
+    /// there nevertheless (C6).
     pub(super) park_is_due: bool,
     pub(super) generation: u64,
     /// The start could read no anchor, so that there may be some with a higher generation.

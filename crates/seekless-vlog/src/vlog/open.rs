@@ -315,14 +315,15 @@ impl Finder<'_> {
         let (anchor, is_whole) = newest_anchor(self.device, &self.layout.superblock).await?;
         let tail = self.tail(anchor, is_whole, &mut recovery).await?;
         let generation = anchor.map_or(1, |anchor| anchor.generation);
+        let (tree, are_anchors_lost) = (Tree::new(self.layout.pieces), anchor.is_none());
+        let park_is_due = !recovery.was_parked;
         let mut found = RecoveredMap {
             map: vec![0; self.layout.logical_blocks as usize],
             log: TreeLog::default().into(),
             cells: Vec::new(),
             recovery,
         };
-        let (tree, are_anchors_lost) = (Tree::new(self.layout.pieces), anchor.is_none());
-        let mut log = TreeLog { tree, generation, are_anchors_lost, ..TreeLog::default() };
+        let mut log = TreeLog { tree, generation, are_anchors_lost, park_is_due, ..TreeLog::default() };
         if let Some(tail) = tail {
             self.check_number("tail of the log", tail.sequence, tail.cell)?;
             self.walk(&tail, &mut log.tree, &mut found).await?;

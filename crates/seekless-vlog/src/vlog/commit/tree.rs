@@ -428,7 +428,7 @@ impl TreeCommit<'_> {
     pub(super) async fn park(self) -> Result<(), DeviceError> {
         let anchor = {
             let log = self.log.borrow();
-            // Already parked, or never used since the start.
+            // The anchor on the device is parked, and the log was not used since.
             if log.window.is_none() && !log.park_is_due {
                 return Ok(());
             }

@@ -437,6 +437,73 @@ fn killed_and_then_cut() {
     assert!(states > 300, "{states}");
 }
 
+/// Aim: a disk that is put away after a power cut is parked even if nothing has changed since, and cuts while it is put away and
+/// after its next use lose nothing. Method: a cut in some transactions; a start, put away twice, cut at each request of that; a
+/// start, a write, and a third cut; several states of each.
+#[test]
+fn put_away_after_a_cut_without_a_change() {
+    const BLOCKS: u64 = 12;
+    async fn shown(vld: &Rc<Vld>) -> Vec<u64> {
+        let mut shown = Vec::new();
+        for block in 0..BLOCKS {
+            shown.push(number_of(vld, block).await);
+        }
+        shown
+    }
+    let (mut searched, mut states) = (0, 0);
+    for commit in [CommitUse::Flush, CommitUse::Each] {
+        run(1, async |rt: Rt| {
+            let options = Options { commit, window: 64 * KIB, ..Options::default() };
+            let resume = |image: Image| CrashDevice::new(&rt, image, CrashOptions::volatile(MIB));
+            let device = resume(Image::default());
+            let vld = Vld::create(&rt, device.clone(), &plan(), options).await.expect("made");
+            let from = device.position();
+            for number in 1..5 {
+                write(&vld, 0, BLOCKS, number).await;
+                vld.flush().await.expect("it can be flushed");
+            }
+            let log = device.log();
+            for position in log.positions().into_iter().filter(|&position| position >= from) {
+                let first = log.cut(position);
+                for choice in first.choices(&Effort::SAMPLED, 1).iter().take(3) {
+                    let device = resume(first.image(choice));
+                    let below: Device = device.clone();
+                    let again = Vld::open(&rt, below.clone(), options).await.expect("it opens");
+                    let before = shown(&again).await;
+                    let is_due = u64::from(!again.recovery().was_parked);
+                    searched += is_due;
+                    for _ in 0..2 {
+                        again.release().await.expect("it can be put away");
+                        let info = probe(&below).await.expect("it can be read").expect("there is one");
+                        assert!(info.is_parked, "cut at {position}\n{}", first.to_text(choice));
+                        assert_eq!(again.core.counts.anchors_written.get(), is_due, "it is parked once");
+                    }
+                    let log = device.log();
+                    for position in log.positions() {
+                        let second = log.cut(position);
+                        for choice in second.choices(&Effort::SAMPLED, 1).iter().take(3) {
+                            let device = resume(second.image(choice));
+                            let next = Vld::open(&rt, device.clone(), options).await.expect("it opens again");
+                            assert_eq!(shown(&next).await, before, "{}", second.to_text(choice));
+                            write(&next, 2 * BLOCKS, BLOCKS, 9).await;
+                            let log = device.log();
+                            let third = log.cut(device.position());
+                            for choice in third.choices(&Effort::SAMPLED, 1).iter().take(3) {
+                                let left: Device = Rc::new(Memory::from_image(MIB, third.image(choice)));
+                                let last = Vld::open(&rt, left, options).await.expect("it opens after three cuts");
+                                assert_eq!(shown(&last).await, before, "{}", third.to_text(choice));
+                                states += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+    println!("{searched} searched, {states} states");
+    assert!(searched > 20 && states > 300, "{searched} searched, {states} states");
+}
+
 /// Aim: requests that overtake each other below do no harm. Method: cuts again, with delays drawn for each request.
 #[test]
 fn cuts_with_requests_that_overtake_each_other() {

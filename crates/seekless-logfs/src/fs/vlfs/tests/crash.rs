@@ -107,3 +107,23 @@ fn several_clients() {
 fn two_close_at_once() {
     clients::two_close_at_once(&Small::default(), CUTS.bytes);
 }
+
+/// Aim: a volume closed after a kill is closed, even if nothing was written since. Method: a file synced, then the device as it
+/// is; a mount of that, closed; a check before and after.
+#[test]
+fn closed_after_a_kill_without_a_change() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, CUTS.bytes).await;
+        let client = Client::new(Small::default().mount(&rt, device).await.unwrap());
+        client.write_file(b"/file", b"hello").await.unwrap();
+        client.fsync_path(b"/file").await.unwrap();
+        let left: Device = Rc::new(Memory::from_image(CUTS.bytes, memory.image()));
+        let is_searched = async || {
+            let checked = fsck(rt.clone(), left.clone(), FsckOptions::default()).await.unwrap();
+            checked.notes.iter().any(|note| note.starts_with("the volume was not closed"))
+        };
+        assert!(!info(&left).await.unwrap().clean && is_searched().await);
+        session(&rt, &left, async |client| assert_eq!(client.read_file(b"/file").await.unwrap(), b"hello")).await;
+        assert!(info(&left).await.unwrap().clean && !is_searched().await);
+    });
+}
