@@ -22,9 +22,6 @@ pub enum FsError {
     NameTooLong,
     #[error("no space left")]
     NoSpace,
-    /// What was accepted has found no space in the storage below; the text says what, and what helps.
-    #[error("no space below for {0}")]
-    NoSpaceBelow(String),
     #[error("file too large")]
     FileTooLarge,
     #[error("too many links")]

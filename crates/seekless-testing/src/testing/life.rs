@@ -350,7 +350,7 @@ impl Life<'_> {
 
 /// File systems that write in place say which write found no room.
 pub(super) fn is_no_space(error: &FsError) -> bool {
-    matches!(error, FsError::NoSpace | FsError::NoSpaceBelow(_) | FsError::Device(DeviceError::NoSpace { .. }))
+    matches!(error, FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. }))
 }
 
 /// A setback at some moment of a round; short ones and early ones are as likely as long ones and late ones.

@@ -4,7 +4,6 @@
 //! Every write runs as a task of its own, so that a cancelled operation leaves nothing half written; an operation that
 //! needs the result waits for the buffer.
 
-use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use super::Ffs;
@@ -12,7 +11,7 @@ use super::assembly;
 use super::cache::{BufferKind, Written};
 use super::format::*;
 use super::reach::LeftOut;
-use super::soft::{SyncScope, is_of_space, put_off_here};
+use super::soft::{SyncScope, put_off_here};
 use super::state::*;
 use super::{Metadata, dir};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
@@ -483,19 +482,8 @@ impl Ffs {
             Metadata::Async => return self.sync_file_unordered(ino).await,
             Metadata::Softdep => return self.sync_file_soft(ino).await,
         }
-        let mut moved = BTreeSet::new();
-        let _inode = loop {
-            let inode = self.locks.share(ino).await;
-            let written = self.write_all(|state| state.cache.dirty_of(ino)).await;
-            if !is_of_space(&written) {
-                written?;
-                break inode;
-            }
-            drop(inode);
-            if !self.move_refused(Some(ino), &mut moved).await? {
-                return written;
-            }
-        };
+        let _inode = self.locks.share(ino).await;
+        self.write_all(|state| state.cache.dirty_of(ino)).await?;
         // What the inode leads to is durable before it is even copied into its block, which others write for their inodes.
         self.flush().await?;
         let at = self.step(|state| {
@@ -527,10 +515,11 @@ impl Ffs {
     /// The same without soft updates. Returns what [`put_off_here`] puts off.
     pub(super) async fn write_back_unordered(&self) -> FsResult<LeftOut> {
         let _turn = self.sync_gate.enter().await;
-        let begun = self.state.borrow_mut().cache.tick();
+        let until = self.state.borrow_mut().cache.tick();
+        let begun = until;
         let (mut first, mut unread) = (Ok(()), Unread::default());
-        let (content, until) = self.write_content(begun).await;
-        put_off_here(&mut first, content)?;
+        let data = self.write_all_possible(begun, |state| state.dirty_of_files(true, until)).await;
+        put_off_here(&mut first, data)?;
         if self.options.metadata == Metadata::Sync {
             self.flush().await?; // An inode in order is not written before what it leads to is durable.
         }
@@ -556,15 +545,15 @@ impl Ffs {
             unread.note(&self.state.borrow(), ino, &updated);
             put_off_here(&mut first, updated)?;
         }
-        let inodes_until = self.state.borrow_mut().cache.tick();
-        let metadata = self.write_all_possible(begun, |state| state.dirty_of_files(false, inodes_until)).await;
+        let until = self.state.borrow_mut().cache.tick();
+        let metadata = self.write_all_possible(begun, |state| state.dirty_of_files(false, until)).await;
         put_off_here(&mut first, metadata)?;
-        left.extend(self.state.borrow().unwritten_inodes(inodes_until));
+        left.extend(self.state.borrow().unwritten_inodes(until));
         self.flush().await?;
         self.state.borrow_mut().moved_tails.retain(|ino, since| *since > begun || left.contains(ino));
         let mut has_freed = false;
         loop {
-            match self.step(|state| state.free_left_behind(until, &left)).await {
+            match self.step(|state| state.free_left_behind(begun, &left)).await {
                 Ok(true) => has_freed = true,
                 Ok(false) => break,
                 Err(error) => {
@@ -584,23 +573,6 @@ impl Ffs {
             self.flush().await?;
         }
         Ok(LeftOut { inodes: left, first })
-    }
-
-    /// Writes the data of files and what leads to it, as of `begun`. What is refused moves to blocks that have storage, as long
-    /// as there are any. Returns how that has ended, and as of when it is written: later than `begun` if anything has moved.
-    pub(super) async fn write_content(&self, begun: u64) -> (FsResult<()>, u64) {
-        let (mut until, mut moved) = (begun, BTreeSet::new());
-        loop {
-            let written = self.write_all_possible(begun, |state| state.dirty_of_files(true, until)).await;
-            if !is_of_space(&written) {
-                return (written, until);
-            }
-            match self.move_refused(None, &mut moved).await {
-                Ok(true) => until = self.state.borrow_mut().cache.tick(),
-                Ok(false) => return (written, until),
-                Err(error) => return (Err(error), until),
-            }
-        }
     }
 
     /// Puts the inode into its block, if it is in memory.

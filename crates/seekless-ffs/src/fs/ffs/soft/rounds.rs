@@ -11,8 +11,6 @@
 //! What finds no space below keeps only what needs it waiting: images can be written at any time (U6), so on a full host
 //! data without room keeps no deletion from becoming durable.
 
-use std::collections::BTreeSet;
-
 use super::super::Ffs;
 use super::super::cache::BufferKind;
 use super::super::numbers::{FragNo, InodeNo};
@@ -81,7 +79,7 @@ pub(in super::super) fn put_off_here(first: &mut FsResult<()>, result: FsResult<
 }
 
 /// Storage below had no space.
-pub(in super::super) fn is_of_space(result: &FsResult<()>) -> bool {
+fn is_of_space(result: &FsResult<()>) -> bool {
     matches!(result, Err(FsError::Device(DeviceError::NoSpace { .. })))
 }
 
@@ -221,50 +219,11 @@ impl Ffs {
             }
             first = first.and(last);
         }
-        if is_of_space(&first) {
-            self.move_refused_soft(scope, since, until, &mut first).await?;
-        }
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
             self.write_totals().await?;
             self.flush().await?;
         }
         first
-    }
-
-    /// The end of writing back that has found no room below: what has been freed has storage for what has found none.
-    async fn move_refused_soft(
-        &self,
-        scope: SyncScope,
-        since: u64,
-        until: u64,
-        first: &mut FsResult<()>,
-    ) -> FsResult<()> {
-        self.wait_for_tasks().await;
-        let pending = || self.state.borrow().soft.as_deref().map_or(0, |soft| soft.pending_frags);
-        for _ in 0..DRAINS_MAX {
-            let before = pending();
-            if scope == SyncScope::Update || before == 0 {
-                break;
-            }
-            put_off_here(&mut Ok(()), self.round(since).await)?;
-            self.wait_for_tasks().await;
-            if pending() >= before {
-                break; // They wait for what has found no room.
-            }
-        }
-        let (content, written_until) = self.write_content(since).await;
-        put_off_here(&mut Ok(()), content)?;
-        if written_until == since {
-            return Ok(()); // Nothing has moved.
-        }
-        // The first round makes an indirect block durable, the second one the pointer to it.
-        put_off_here(&mut Ok(()), self.round(since).await)?;
-        let mut last = Ok(());
-        put_off_here(&mut last, self.round(since).await)?;
-        if last.is_err() || scope == SyncScope::Update || !self.state.borrow().has_waiting(until) {
-            *first = last;
-        }
-        Ok(())
     }
 
     /// Completes everything that waits now, for an operation that cannot continue without: it takes no lock, so that
@@ -395,20 +354,9 @@ impl Ffs {
         if !alone.await? {
             return self.sync_names_soft(ino).await;
         }
-        let mut moved = BTreeSet::new();
-        let _inode = loop {
-            let inode = self.locks.share(ino).await;
-            let since = self.state.borrow_mut().cache.tick();
-            let settled = self.settle_inode(ino, since).await;
-            if !is_of_space(&settled) {
-                settled?;
-                break inode;
-            }
-            drop(inode);
-            if !self.move_refused(Some(ino), &mut moved).await? {
-                return settled;
-            }
-        };
+        let _inode = self.locks.share(ino).await;
+        let since = self.state.borrow_mut().cache.tick();
+        self.settle_inode(ino, since).await?;
         self.flush().await?;
         let state = self.state.borrow();
         debug_assert!(state.has_durable_pointers(ino), "inode {ino} is not on the volume: {}", state.soft_text());

@@ -51,18 +51,6 @@ impl State {
         }
     }
 
-    /// The same for the copy of an indirect block to which the volume does not point yet.
-    pub(in super::super) fn note_moved_indirect(&mut self, ino: InodeNo, at: FragNo) {
-        self.note_new_indirect(ino, at);
-        let pointers = self.layout.pointers_per_block as usize;
-        let data = self.cache.peek(at).map(|buffer| buffer.data.clone());
-        if let Some(indirect) = self.soft().and_then(|soft| soft.indirects.get_mut(&(ino, at)))
-            && let Some(data) = data
-        {
-            indirect.slots.extend((0..pointers).filter(|&slot| pointer_in(&data, slot) != FragNo::NONE));
-        }
-    }
-
     /// Puts pointers into an indirect block, which is in memory.
     pub(in super::super) fn put_pointers(
         &mut self,

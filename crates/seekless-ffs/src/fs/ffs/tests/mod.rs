@@ -23,7 +23,6 @@ mod order;
 mod policy;
 mod ranges;
 mod refused;
-mod relocate;
 mod search;
 mod soft;
 mod together;
