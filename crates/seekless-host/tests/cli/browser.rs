@@ -179,10 +179,10 @@ fn pages_are_drawn() {
     scratch.write("windows/experiment.toml", NARROW);
     scratch.good(&["run", "windows"]);
     scratch.good(&["report", "results/readers-quick", "results/windows", "-o", "page.html"]);
-    scratch.good(&["advise", SHOP, "--within", "20ms", "-o", "advice.html"]);
+    scratch.good(&["advise", "-q", SHOP, "--within", "20ms", "-o", "advice.html"]);
     note(&scratch, "page.html", "noted.html");
     note(&scratch, "advice.html", "noted-advice.html");
-    scratch.good(&["advise", SHOP, "--on", "disk:nearline-4tb", "-o", "one.html"]);
+    scratch.good(&["advise", "-q", SHOP, "--on", "disk:nearline-4tb", "-o", "one.html"]);
     note(&scratch, "one.html", "noted-one.html");
     for width in [400, 1280] {
         let drawn = |page: &str| drawn(&scratch, page, width).expect("the browser is there");

@@ -704,7 +704,7 @@ fn damage_is_found_and_mended() {
     }
     let ended = scratch.run(&["fsck", "-n", LINE]);
     assert_eq!(ended.code, 4, "{}", ended.out);
-    assert!(ended.out.contains("/f: slot 1: ") && ended.out.contains("/g: bytes 0 to 65536 are lost"), "{}", ended.out);
+    assert!(ended.out.contains("/f: slot 1: ") && ended.out.contains("/g: bytes 0 to 32768 are lost"), "{}", ended.out);
     let ended = scratch.run(&["fsck", LINE]);
     assert_eq!(ended.code, 4, "{}", ended.out);
     assert!(ended.out.contains("(repaired)"), "{}", ended.out);

@@ -16,7 +16,7 @@ const WIDTH: Nanos = Nanos(1_000_000);
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Interval {
     pub requests: u64,
-    /// Requests of all kinds that arrived, and how many each found under way, in all.
+    /// Reads and writes that arrived, and how many requests each found under way, in all.
     arrived: u64,
     found: u128,
     sum_ns: u128,

@@ -646,7 +646,7 @@ impl Player {
         if outstanding > u64::from(WINDOW_MAX) { Err(ReplayError::Overload { outstanding, at }) } else { Ok(()) }
     }
 
-    fn arrive(&self, since: Nanos) {
+    fn arrive(&self, op: Op, since: Nanos) {
         let mut state = self.state.borrow_mut();
         let under_way = state.outstanding;
         let arrivals = state.arrivals.get_or_insert_with(|| Arrivals {
@@ -656,7 +656,10 @@ impl Player {
             over_time: OverTime::default(),
         });
         arrivals.span = arrivals.span.max(since);
-        arrivals.over_time.arrive(since, under_way);
+        // Others cost a modelled disk nothing, and would make the queue that one finds look shorter.
+        if matches!(op, Op::Read | Op::Write) {
+            arrivals.over_time.arrive(since, under_way);
+        }
     }
 
     /// The host keeps a request until the device has answered others: memory does not grow with the length of a trace.
@@ -684,7 +687,7 @@ impl Player {
             latest = latest.max(Nanos(start.0.saturating_add(since.0)));
             let made = latest;
             self.rt.sleep_until(made).await;
-            self.arrive(made - start);
+            self.arrive(taken.request.op, made - start);
             self.hold_back().await;
             self.report(taken.number, progress);
             let player = self.clone();
