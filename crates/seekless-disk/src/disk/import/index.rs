@@ -28,8 +28,8 @@ pub(super) const CYLINDERS_MAX: u32 = 1 << 21;
 const DEPTH_MAX: usize = 32;
 /// Tracks and instances of nodes: sixteen million tracks of the size that is usual today are more than 30 TB.
 const STEPS_MAX: u64 = 1 << 24;
-const LBNS_MAX: u64 = 1 << 40;
-const SECTORS_PER_TRACK_MAX: u32 = 1 << 20;
+pub(super) const LBNS_MAX: u64 = 1 << 40;
+pub(super) const SECTORS_PER_TRACK_MAX: u32 = 1 << 20;
 
 pub(super) struct Index {
     patterns: Vec<Pattern>,

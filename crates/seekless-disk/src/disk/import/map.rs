@@ -18,7 +18,7 @@
 
 use super::ImportError;
 use super::files::{Read, read_near};
-use super::index::CYLINDERS_MAX;
+use super::index::{CYLINDERS_MAX, LBNS_MAX, SECTORS_PER_TRACK_MAX};
 use super::syntax::{Block, Param, Value};
 use super::tokens::BYTES_MAX;
 use super::tracks::{Slip, Track};
@@ -27,8 +27,6 @@ type ImportResult<T> = Result<T, ImportError>;
 
 /// Runs between two parts of a track that may be remapped parts of it.
 const REMAPPED_RUNS_MAX: usize = 16;
-const SECTORS_PER_TRACK_MAX: u32 = 1 << 20;
-const LBNS_MAX: u64 = 1 << 40;
 
 /// What a map says.
 pub(super) struct Map {
