@@ -333,7 +333,8 @@ fn without_metric(list: &[Statement]) -> String {
     match held_without_metric(list) {
         0 => String::new(),
         count => format!(
-            " Of those that hold, {count} without an experiment: by the paper's own arithmetic, repeated, by a test of the code, or by a script in real time."
+            " Of those that hold, {count} need no experiment: the paper's own arithmetic, repeated, a test of the code, or a script in real time \
+             shows them."
         ),
     }
 }
@@ -383,9 +384,12 @@ fn pages_have_the_statements() {
             setup.open,
         );
         let line = format!(
-            "{}.{} Of {} set-ups ours has {}, {} are other, {} were not compared. [All of them](statements/{paper}.md), with their bounds and \
-             what differs.",
-            sentence(results, "statements of what comes out"),
+            "The paper states {} results: {} hold here, {} differ, {} are not measured.{}\nOf {} set-ups that it describes, ours has {} and differs \
+             in {}; {} were not compared.\n[The list](statements/{paper}.md) has all of them, with their bounds and what differs.",
+            results.all(),
+            results.holds,
+            results.differs,
+            results.open,
             without_metric(&list),
             setup.all(),
             setup.holds,
@@ -418,10 +422,10 @@ fn pages_have_the_statements() {
     let arithmetic = held_without_metric(&all);
     let numbers = with_number(&all);
     let line = format!(
-        "Of {total} statements of results, {numbers} of them with a number, {holds} hold here, {differs} differ, and {open} are not measured. They \
-         are from the texts of five papers, of which we had two whole and of three excerpts. Of those that hold, {arithmetic} do so without an experiment, \
-         by the papers' own arithmetic, repeated, by a test of the code, or by a script in real time: \
-         [the lists](docs/papers.md#statement-by-statement) have every one, with its bounds and the reason."
+        "Five papers state {total} results, {numbers} of them with a number: {holds} hold here, {differs} differ, and {open} are not measured.\n\
+         We had the whole text of two of these papers, and excerpts of three. Of the results that hold, {arithmetic} need no experiment:\n\
+         the papers' own arithmetic, repeated, a test of the code, or a script in real time shows them.\n\
+         [The lists](docs/papers.md#statement-by-statement) have every statement, with its bounds and the reason."
     );
     check("../README.md", "statements", &line);
 }
