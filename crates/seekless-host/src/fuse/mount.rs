@@ -63,6 +63,8 @@ pub struct MountOptions {
     /// keeps others away from it.
     pub store: Option<Rc<FileDevice>>,
     pub transport: TransportChoice,
+    /// Look for the next request for a moment before sleeping, while that is mostly successful; with `/dev/fuse`.
+    pub busy_poll: bool,
     /// Requests under way at once for each processor, with the uring transport.
     pub uring_depth: usize,
     /// Let the kernel collect small writes before it sends them.
@@ -91,6 +93,7 @@ impl MountOptions {
             flags: MountFlags::empty(),
             store: None,
             transport: TransportChoice::Auto,
+            busy_poll: true,
             uring_depth: 8,
             writeback_cache: false,
             passthrough: true,

@@ -18,6 +18,7 @@
 //!   H3  The engine thread never makes a system call here that can wait for a disk, unless the system provides no thread at all.
 //!   H4  A panic on a worker thread becomes a panic of the engine thread, so that no task waits for its result.
 
+mod busy_poll;
 mod driver;
 mod lent;
 mod notify;
@@ -29,7 +30,7 @@ mod signals;
 mod tests;
 mod watchdog;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
@@ -37,13 +38,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use seekless::device::{Buf, Counter, Data};
-use seekless::rt::{Clock, Executor};
+use seekless::rt::{Clock, Executor, Rt};
 use seekless::units::{Nanos, WallTime};
 
+use busy_poll::BusyPolling;
 use driver::Driver;
 pub use lent::LentMemory;
 use notify::Notifier;
@@ -108,6 +110,7 @@ struct Inner {
     notifier: Arc<Notifier>,
     /// Live [`ExpectWakes`].
     expected_wakes: Cell<usize>,
+    busy_polling: RefCell<BusyPolling>,
 }
 
 /// Handle to the reactor; clones refer to the same one.
@@ -139,6 +142,7 @@ impl Reactor {
             blocking: Workers::new("seekless-io", options.blocking_threads, notifier.clone()),
             notifier,
             expected_wakes: Cell::new(0),
+            busy_polling: RefCell::default(),
         })))
     }
 
@@ -222,6 +226,33 @@ impl Reactor {
         self.ready(file, PollFlags::IN).await;
     }
 
+    /// As [`Reactor::readable`], for a file that is often readable again within microseconds, while nothing else is under way: looks for
+    /// that for a moment before the engine thread sleeps, as long as this is mostly successful ([`busy_poll`]).
+    pub async fn readable_soon(&self, rt: &Rt, file: &File) {
+        let policy = &self.0.busy_polling;
+        let pays = policy.borrow().pays();
+        if pays {
+            let begun = Instant::now();
+            loop {
+                // Tasks that can run, what they have asked of the kernel, and then other programs: the one that waited for the last
+                // reply may need this processor.
+                rt.yield_now().await;
+                self.poll();
+                std::thread::yield_now();
+                if is_readable(file) {
+                    return policy.borrow_mut().found(begun.elapsed());
+                }
+                if begun.elapsed() > busy_poll::WINDOW {
+                    break;
+                }
+            }
+            policy.borrow_mut().missed();
+        }
+        let begun = Instant::now();
+        self.readable(file).await;
+        policy.borrow_mut().slept(begun.elapsed());
+    }
+
     /// Completes when `file` can be written without waiting, or has failed or been hung up.
     pub async fn writable(&self, file: &File) {
         self.ready(file, PollFlags::OUT).await;
@@ -263,6 +294,9 @@ impl Reactor {
         let mut counters = self.0.driver.counters();
         counters.push(("blocking_jobs", self.0.blocking.jobs_started()));
         counters.push(("compute_jobs", self.0.compute.jobs_started()));
+        let busy_polling = self.0.busy_polling.borrow();
+        counters.push(("busy_polls", busy_polling.looks));
+        counters.push(("busy_polls_found", busy_polling.finds));
         counters
     }
 
@@ -334,6 +368,12 @@ impl Clock for Reactor {
         let notifier = self.0.notifier.clone();
         Some(Arc::new(move || notifier.notify()))
     }
+}
+
+/// Whether `file` can be read without waiting, or has failed or been hung up.
+fn is_readable(file: &File) -> bool {
+    let mut set = [PollFd::new(&**file, PollFlags::IN)];
+    matches!(rustix::event::poll(&mut set, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }
 
 /// Repeats a call that a signal interrupted before it did anything.

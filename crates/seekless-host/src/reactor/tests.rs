@@ -306,3 +306,56 @@ fn the_watchdog_names_what_does_not_yield() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A file that is readable soon, late, or closed is noticed each time, while timers, I/O and other tasks go on. Method: a
+/// thread that answers each byte after a pause, mostly at once, sometimes later than the engine looks for it.
+#[test]
+fn busy_polling_misses_nothing() {
+    const ROUNDS: u32 = 1_500;
+    on_each_backend(|reactor, executor| {
+        let (asked, ask) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (answered, answer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let answering = std::thread::spawn(move || {
+            let mut byte = [0];
+            for round in 0.. {
+                if rustix::io::read(&asked, &mut byte).unwrap() == 0 {
+                    return;
+                }
+                // Bursts, then pauses around the time for which the engine looks.
+                match round % 100 {
+                    0..60 => {}
+                    late => std::thread::sleep(Duration::from_micros((late - 60) * 8)),
+                }
+                rustix::io::write(&answer, &byte).unwrap();
+            }
+        });
+        let (rt, file, beside) = (executor.rt().clone(), scratch(4096), Rc::new(Cell::new(0)));
+        let (inner, busy, ticks) = (rt.clone(), reactor.clone(), beside.clone());
+        drop(rt.spawn(async move {
+            loop {
+                inner.sleep(Nanos::from_micros(100)).await;
+                busy.write_at(&file, 0, Data::zeroes(512), false).await.unwrap();
+                ticks.set(ticks.get() + 1);
+            }
+        }));
+        let answered: File = Arc::new(answered);
+        let run = async {
+            for round in 0..ROUNDS {
+                rustix::io::write(&ask, &[round as u8]).unwrap();
+                reactor.readable_soon(&rt, &answered).await;
+                let mut byte = [0];
+                assert_eq!(rustix::io::read(&*answered, &mut byte), Ok(1));
+                assert_eq!(byte, [round as u8]);
+            }
+            drop(ask);
+            // Its end is noticed, too.
+            reactor.readable_soon(&rt, &answered).await;
+            assert_eq!(rustix::io::read(&*answered, &mut [0]), Ok(0));
+        };
+        executor.block_on(run).unwrap();
+        answering.join().unwrap();
+        assert!(beside.get() > 0);
+        let count = |name| reactor.counters().iter().find(|(found, _)| *found == name).unwrap().1;
+        assert!(count("busy_polls_found") <= count("busy_polls"));
+    });
+}

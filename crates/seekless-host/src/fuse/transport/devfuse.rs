@@ -35,6 +35,10 @@ pub(in crate::fuse) struct DevFuse {
     device: File,
     /// Where the tail of the next request goes.
     tail: RefCell<Option<Buf>>,
+    /// One reference for each request that has not been answered, and this one.
+    unanswered: Rc<()>,
+    /// Whether to look for the next request for a moment before sleeping.
+    busy_poll: bool,
 }
 
 /// A request as it was read.
@@ -53,9 +57,10 @@ enum Received {
 }
 
 impl DevFuse {
-    /// `device` is an open `/dev/fuse` with a mount, and does not block.
-    pub(in crate::fuse) fn new(rt: &Rt, reactor: &Reactor, device: File) -> DevFuse {
-        DevFuse { rt: rt.clone(), reactor: reactor.clone(), device, tail: RefCell::default() }
+    /// `device` is an open `/dev/fuse` with a mount, and does not block. `busy_poll` allows [`Reactor::readable_soon`].
+    pub(in crate::fuse) fn new(rt: &Rt, reactor: &Reactor, device: File, busy_poll: bool) -> DevFuse {
+        let (rt, reactor, tail) = (rt.clone(), reactor.clone(), RefCell::default());
+        DevFuse { rt, reactor, device, tail, unanswered: Rc::new(()), busy_poll }
     }
 
     /// Waits for one request. `None` when the connection ended before there was one.
@@ -149,7 +154,7 @@ impl Transport for Rc<DevFuse> {
             match self.receive()? {
                 Received::Message(message) => {
                     let (transport, running) = (self.clone(), session.begin(message.header.opcode, &message.body));
-                    let (session, rt) = (session.clone(), self.rt.clone());
+                    let (session, rt, unanswered) = (session.clone(), self.rt.clone(), self.unanswered.clone());
                     drop(self.rt.spawn(async move {
                         rt.name_task(abi::opcode_name(message.header.opcode));
                         let unique = message.header.unique;
@@ -159,11 +164,15 @@ impl Transport for Rc<DevFuse> {
                         {
                             session.undo(undo).await;
                         }
-                        drop(running);
+                        drop((running, unanswered));
                     }));
                     // The task now runs, and usually replies, before the next request is read: its program can
                     // continue.
                     self.rt.yield_now().await;
+                }
+                // A program that waits for an answer sends nothing.
+                Received::Nothing if self.busy_poll && Rc::strong_count(&self.unanswered) == 1 => {
+                    self.reactor.readable_soon(&self.rt, &self.device).await;
                 }
                 Received::Nothing => self.reactor.readable(&self.device).await,
                 Received::End(end) => return Ok(end),
