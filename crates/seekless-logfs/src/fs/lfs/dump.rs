@@ -1,14 +1,12 @@
 //! A volume as text, for developers.
 
-use std::fmt::Write as _;
-
 use super::cleaner::partials_in;
 use super::find;
 use super::format::*;
 use super::layout::*;
-use crate::codec::{Field, Hex};
 use crate::device::Device;
 use crate::device::rescue::rescue;
+use crate::fs::logfs::dump_text::{line, section};
 use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -110,32 +108,5 @@ fn describe(item: Item) -> String {
             format!("{:?} of inode {ino}, {sectors} sectors{stamp}", BlockKey(key))
         }
         other => format!("{other:?}"),
-    }
-}
-
-fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{arguments}");
-}
-
-/// The fields of a record: numbers as numbers, long ones as bytes.
-fn section(text: &mut String, title: &str, bytes: &[u8], fields: &[Field]) {
-    line(text, format_args!("{title}"));
-    for field in fields {
-        let raw = &bytes[field.offset..field.offset + field.size];
-        match number(raw) {
-            Some(value) => line(text, format_args!("  {:24} {value} ({value:#x})", field.name)),
-            None => line(text, format_args!("  {:24}\n{}", field.name, Hex(raw))),
-        }
-    }
-}
-
-fn number(raw: &[u8]) -> Option<u64> {
-    match raw.len() {
-        1 => Some(raw[0].into()),
-        2 => crate::codec::get_at::<u16>(raw, 0).map(u64::from),
-        4 => crate::codec::get_at::<u32>(raw, 0).map(u64::from),
-        8 => crate::codec::get_at::<u64>(raw, 0),
-        _ => None,
     }
 }

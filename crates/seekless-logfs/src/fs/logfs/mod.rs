@@ -13,6 +13,7 @@ pub(in crate::fs) mod cache;
 pub(in crate::fs) mod change;
 pub(in crate::fs) mod check;
 pub mod dir;
+pub(in crate::fs) mod dump_text;
 mod enospc_retry;
 pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;

@@ -1,12 +1,10 @@
 //! A volume as text, for developers.
 
-use std::fmt::Write as _;
-
 use super::format::*;
 use super::{Options, recovery};
-use crate::codec::{Field, Hex};
 use crate::device::Device;
 use crate::device::rescue::rescue;
+use crate::fs::logfs::dump_text::{line, section};
 use crate::fs::logfs::run::read_sectors;
 use crate::fs::logfs::tree::InodeSlot;
 use crate::fs::{FsError, FsResult};
@@ -80,31 +78,4 @@ async fn map(rt: &Rt, device: &Device) -> FsResult<Vec<(u32, u32)>> {
     let fs = recovery::recover(rt.clone(), device.clone(), options).await?;
     let entries = fs.state.borrow().log.store.entries();
     Ok(entries)
-}
-
-fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{arguments}");
-}
-
-/// The fields of a record: numbers as numbers, long ones as bytes.
-fn section(text: &mut String, title: &str, bytes: &[u8], fields: &[Field]) {
-    line(text, format_args!("{title}"));
-    for field in fields {
-        let raw = &bytes[field.offset..field.offset + field.size];
-        match number(raw) {
-            Some(value) => line(text, format_args!("  {:24} {value} ({value:#x})", field.name)),
-            None => line(text, format_args!("  {:24}\n{}", field.name, Hex(raw))),
-        }
-    }
-}
-
-fn number(raw: &[u8]) -> Option<u64> {
-    match raw.len() {
-        1 => Some(raw[0].into()),
-        2 => crate::codec::get_at::<u16>(raw, 0).map(u64::from),
-        4 => crate::codec::get_at::<u32>(raw, 0).map(u64::from),
-        8 => crate::codec::get_at::<u64>(raw, 0),
-        _ => None,
-    }
 }
