@@ -108,7 +108,7 @@ fn score(format: Format, lines: &[&[u8]]) -> Option<Score> {
     let (mut good, mut bad, mut out) = (0, 0, Vec::new());
     for line in lines {
         match read_line(line, &mut *parser, &mut out) {
-            Ok(()) => good += 1,
+            Ok(()) | Err(Aside::InPart(_)) => good += 1,
             Err(Aside::Skipped(_)) => {}
             Err(Aside::Rejected(_)) => bad += 1,
         }

@@ -23,6 +23,8 @@ pub struct Import {
     pub other_devices: u64,
     pub skipped: Vec<Tally>,
     pub rejected: Vec<Tally>,
+    /// Requests without a part that was invalid.
+    pub in_part: Vec<Tally>,
     /// Requests with an earlier time than a previous one, and by how much at most.
     pub out_of_order: u64,
     pub back_max_ns: u64,
@@ -70,26 +72,16 @@ impl Import {
         if let Some(note) = tallies.note.filter(|note| !self.notes.iter().any(|known| known == note)) {
             self.notes.push(note.to_owned());
         }
-        self.add_tallies(tallies.skipped, tallies.rejected);
-    }
-
-    fn add_tallies(&mut self, skipped: Vec<Tally>, rejected: Vec<Tally>) {
-        for (all, more) in [(&mut self.skipped, skipped), (&mut self.rejected, rejected)] {
-            for tally in more {
-                match all.iter_mut().find(|known: &&mut Tally| known.reason == tally.reason) {
-                    Some(known) => known.count += tally.count,
-                    None => all.push(tally),
-                }
-            }
-            all.sort_by(|one, two| two.count.cmp(&one.count).then(one.reason.cmp(two.reason)));
-        }
+        add_tallies(&mut self.skipped, tallies.skipped);
+        add_tallies(&mut self.rejected, tallies.rejected);
+        add_tallies(&mut self.in_part, tallies.in_part);
     }
 
     /// Adds what a stage has skipped.
     pub(super) fn skip(&mut self, reason: &'static str, count: u64) {
         if count > 0 {
             let tally = Tally { reason, count, first_at: 0, example: String::new() };
-            self.add_tallies(vec![tally], Vec::new());
+            add_tallies(&mut self.skipped, vec![tally]);
         }
     }
 
@@ -107,4 +99,15 @@ impl Import {
         }
         text
     }
+}
+
+/// Adds those of one input to those of all, the most frequent first.
+fn add_tallies(all: &mut Vec<Tally>, more: Vec<Tally>) {
+    for tally in more {
+        match all.iter_mut().find(|known| known.reason == tally.reason) {
+            Some(known) => known.count += tally.count,
+            None => all.push(tally),
+        }
+    }
+    all.sort_by(|one, two| two.count.cmp(&one.count).then(one.reason.cmp(two.reason)));
 }

@@ -14,7 +14,7 @@ use super::request::{DeviceId, Event, Flags, Names, Op, Request};
 use super::seconds::Spread;
 use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
-use super::text::{Fields, LineParser, MICROSECOND, SECOND, Words, number, plausible, time, times};
+use super::text::{Fields, LineParser, MICROSECOND, SECOND, TIME_MAX, Words, number, plausible, time, times};
 
 const NO_TIME: Aside = Aside::Rejected("the time is not a number");
 const NO_OP: Aside = Aside::Rejected("the operation is none of this format");
@@ -34,8 +34,11 @@ pub(super) const MSR: FormatSpec = FormatSpec {
 };
 
 /// MSR Cambridge, FAST '08: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in Windows file time,
-/// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks. A response time of zero is
-/// one that is not known: no disk answers within 100 ns.
+/// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks.
+///
+/// A response time of zero is one that is not known: no disk answers within 100 ns. One below zero, which a clock that was put back
+/// leaves, is not known either: the request counts, and so does what was left out of it. A time of zero, or any other before 1970, is
+/// no moment to issue a request at: the line is rejected. Times that go back are for [`super::order`].
 struct Msr {
     names: DeviceNames,
     /// `host,disk` of the previous line, and its device.
@@ -69,11 +72,16 @@ impl LineParser for Msr {
             word => Op::from_word(word).filter(|op| matches!(op, Op::Read | Op::Write)).ok_or(NO_OP)?,
         };
         let (offset, bytes) = (fields.number(NO_OFFSET)?, fields.number(NO_LENGTH)?);
-        let response = fields.number("the response time is not a number")?;
+        let response = fields.field()?;
         fields.end()?;
+        let (latency, usable) = match msr_response(response) {
+            Ok(latency) => (latency, Ok(())),
+            Err(aside @ Aside::InPart(_)) => (None, Err(aside)),
+            Err(aside) => return Err(aside),
+        };
         let since_1970 = ticks
             .checked_sub(FILE_TIME_OF_1970)
-            .ok_or(Aside::Rejected("the time is before 1970, so it is no Windows file time"))?;
+            .ok_or(Aside::Rejected("the time is zero or before 1970, so it is no Windows file time"))?;
         if self.last != both {
             self.device = self.names.device(&[host, b"_", disk].concat())?;
             self.last.clear();
@@ -81,9 +89,25 @@ impl LineParser for Msr {
         }
         let device = self.device;
         let time = Nanos(since_1970.checked_mul(FILE_TIME_UNIT).ok_or(NO_TIME)?);
-        let latency = response.checked_mul(FILE_TIME_UNIT).map(Nanos).filter(|latency| *latency > Nanos::ZERO);
         out.push(plausible(Request { device, latency, ..Request::new(time, op, offset, bytes) })?);
-        Ok(())
+        usable
+    }
+}
+
+/// A response time, if it is known.
+///
+/// # Errors
+/// It is no number, or none that a request can take.
+fn msr_response(text: &[u8]) -> Result<Option<Nanos>, Aside> {
+    const NO_NUMBER: Aside = Aside::Rejected("the response time is not a number");
+    if let Some(below_zero) = text.strip_prefix(b"-") {
+        number(below_zero).ok_or(NO_NUMBER)?;
+        return Err(Aside::InPart("the response time is below zero, taken for unknown"));
+    }
+    // Beyond the limit is one below zero that was written without its sign.
+    match number(text).ok_or(NO_NUMBER)?.checked_mul(FILE_TIME_UNIT).map(Nanos) {
+        Some(latency) if latency <= TIME_MAX => Ok((latency > Nanos::ZERO).then_some(latency)),
+        _ => Err(Aside::InPart("the response time is beyond 2^63 ns, taken for unknown")),
     }
 }
 

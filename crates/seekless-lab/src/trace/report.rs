@@ -48,6 +48,9 @@ impl Import {
         for tally in &self.skipped {
             let _ = writeln!(text, "  skipped: {} x {}", tally.count, tally.reason);
         }
+        for tally in &self.in_part {
+            let _ = writeln!(text, "  used in part: {} x {}{}", tally.count, tally.reason, self.example_of(tally));
+        }
         if self.other_devices > 0 {
             let _ = writeln!(text, "  passed over: {} requests of other devices", self.other_devices);
         }

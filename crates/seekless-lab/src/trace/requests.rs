@@ -20,7 +20,7 @@ impl<I> Given<I> {
     /// The request is against the rules of every request: there is no line that could be passed over.
     fn checked(&self, request: Request) -> Result<Request, TraceError> {
         plausible(request).map_err(|aside| {
-            let (Aside::Rejected(problem) | Aside::Skipped(problem)) = aside;
+            let (Aside::Rejected(problem) | Aside::Skipped(problem) | Aside::InPart(problem)) = aside;
             TraceError::Files(format!("request {}: {problem}", self.units + 1))
         })
     }

@@ -1,12 +1,14 @@
-//! Counts of unused lines, by reason, each with its first example.
+//! Counts of lines that are unused, or used in part, by reason, each with its first example.
 
-/// Why a line or a record is not a request.
+/// Why a line or a record is not a request, or not all of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Aside {
     /// It is something else in the format: a comment, another event.
     Skipped(&'static str),
     /// It should be a request, but is invalid.
     Rejected(&'static str),
+    /// It is a request, but for a part that is invalid and was left out.
+    InPart(&'static str),
 }
 
 /// How often something happened, and where first.
@@ -20,11 +22,12 @@ pub struct Tally {
     pub example: String,
 }
 
-/// Unused lines or records of one input.
+/// Lines or records of one input that are unused, or used in part.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Tallies {
     pub(super) skipped: Vec<Tally>,
     pub(super) rejected: Vec<Tally>,
+    pub(super) in_part: Vec<Tally>,
     /// Lines or records in all.
     pub(super) units: u64,
     /// A remark of the parser.
@@ -45,6 +48,7 @@ impl Tallies {
         let (tallies, reason) = match aside {
             Aside::Skipped(reason) => (&mut self.skipped, reason),
             Aside::Rejected(reason) => (&mut self.rejected, reason),
+            Aside::InPart(reason) => (&mut self.in_part, reason),
         };
         match tallies.iter_mut().find(|tally| std::ptr::eq(tally.reason, reason) || tally.reason == reason) {
             Some(tally) => tally.count += 1,

@@ -22,7 +22,7 @@ pub(super) trait LineParser {
     /// Parses `line`, which has no line end, and appends its requests to `out`.
     ///
     /// # Errors
-    /// Why the line is not a request.
+    /// Why the line is not a request; [`Aside::InPart`] if it is one, which is then in `out`.
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside>;
 
     /// Takes a line that begins with `#`: true where it is the header that the parser waits for, and no comment.
@@ -136,7 +136,9 @@ impl Reader for TextReader {
 fn take_line(line: &[u8], number: u64, parser: &mut dyn LineParser, tallies: &mut Tallies, out: &mut Vec<Request>) {
     let before = out.len();
     if let Err(aside) = read_line(line, parser, out) {
-        out.truncate(before);
+        if !matches!(aside, Aside::InPart(_)) {
+            out.truncate(before);
+        }
         // Blank lines are not counted.
         if !line.trim_ascii().is_empty() {
             tallies.add(aside, number, line);
@@ -395,7 +397,7 @@ pub(super) fn times(count: u64, unit: u64) -> Result<u64, Aside> {
 
 /// Limit of times, 292 years from the start of the clock: those of a replay, a sum of two, still fit 64 bits. Beyond it are
 /// numbers below zero that a program wrote without their sign.
-const TIME_MAX: Nanos = Nanos(1 << 63);
+pub(super) const TIME_MAX: Nanos = Nanos(1 << 63);
 
 /// Checks the rules for every request: its times can be added, it has bytes unless it is a flush, and its end has an
 /// address.

@@ -454,3 +454,43 @@ fn opcode_tables() {
     let (found, why) = ops(["28", "42"], "read=0x28,write=0x2a");
     assert_eq!((found, why), (vec![Op::Write], Some("the operation is unknown")));
 }
+
+/// Aim: of msr lines with times that cannot be, those that say what was asked count. Method: response times below zero, with and without their
+/// sign, are unknown, and counted; a time of zero is rejected, and times that go back are sorted.
+#[test]
+fn msr_with_times_that_cannot_be() {
+    let sample = b"128166372003061629,hm,0,Read,0,4096,-113736\n\
+          128166372016382155,hm,0,Write,4096,4096,18446744073709437880\n\
+          0,hm,0,Read,8192,4096,500\n\
+          128166372016382154,hm,0,Read,12288,4096,99999999999999999\n\
+          128166372016382156,hm,0,Read,16384,4096,-\n\
+          128166372016382156,hm,0,Read,20480,4096,-7\n";
+    let (requests, trace) = super::lines(sample, &as_format("msr"));
+    let expected = [
+        "1172163600306162900 hm_0 read 0+4096 - -/-/-",
+        "1172163601638215400 hm_0 read 12288+4096 - -/-/-",
+        "1172163601638215500 hm_0 write 4096+4096 - -/-/-",
+        "1172163601638215600 hm_0 read 20480+4096 - -/-/-",
+    ];
+    assert_eq!(requests, expected);
+    let import = trace.import();
+    let pairs = |tallies: &[crate::trace::Tally]| {
+        tallies.iter().map(|tally| (tally.reason, tally.count, tally.first_at)).collect::<Vec<_>>()
+    };
+    let rejected = [
+        ("the response time is not a number", 1, 5),
+        ("the time is zero or before 1970, so it is no Windows file time", 1, 3),
+    ];
+    assert_eq!((pairs(&import.skipped), pairs(&import.rejected)), (Vec::new(), rejected.to_vec()));
+    let in_part = [
+        ("the response time is below zero, taken for unknown", 2, 1),
+        ("the response time is beyond 2^63 ns, taken for unknown", 2, 2),
+    ];
+    assert_eq!(pairs(&import.in_part), in_part);
+    assert_eq!((import.out_of_order, import.back_max_ns, import.too_late), (1, 100, 0));
+    let text = import.to_text();
+    assert!(
+        text.contains("  used in part: 2 x the response time is below zero, taken for unknown, first line 1"),
+        "{text}"
+    );
+}
