@@ -15,6 +15,9 @@
 //!   4. Seeks over distances from one cylinder to all.
 //!   5. What the cache does with reads that follow each other.
 //!
+//! On a busy machine answers come late. A disk is never early, so those on time agree on an angle, and late ones do not: with more than a tenth of
+//! late ones, a sector is read until enough of its angles agree ([`angles`]), and seeks leave late answers out.
+//!
 //! Limits
 //!   E1  A place is read again only after all others, so that the cache has lost it. A drive whose cache holds more segments than
 //!       there are places hides its medium; then there is no rotation to be seen, and an error says so.
@@ -110,8 +113,8 @@ pub enum MeasureError {
 
 /// Measures `device`. `progress` is called before each read; `Break` ends the measurement.
 ///
-/// Takes some ten thousand reads where each is answered as soon as it is done, and three times as many where answers come a little
-/// late: minutes of a usual drive. Other requests to the device in the same time disturb, and are disturbed.
+/// Takes some ten thousand reads where each is answered as soon as it is done, three times as many where answers come a little
+/// late, and up to thirty times as many where most do: minutes of a usual drive. Other requests to the device in the same time disturb, and are disturbed.
 ///
 /// # Errors
 /// When the device fails, is no disk, or the caller stops.

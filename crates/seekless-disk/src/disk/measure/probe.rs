@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::angles::circular_median;
+use super::angles::{Cluster, circular_median, largest_cluster};
 use super::clock::Clock;
 use super::{MeasureError, Plan, Progress};
 use crate::device::{BlockDevice, Buf};
@@ -30,6 +30,11 @@ const REFERENCES: usize = 4;
 const JITTER_LOW: f64 = 0.004;
 const JITTER_HIGH: f64 = 0.02;
 
+/// How often a sector is read at most until its angles agree. Where two of three answers are late, it takes some 14 reads.
+const READS_MAX: usize = 32;
+/// This part of the sectors is not waited for.
+const OPEN_PART: usize = 16;
+
 pub(super) struct Probe<'a> {
     pub(super) rt: &'a Rt,
     pub(super) device: &'a dyn BlockDevice,
@@ -42,6 +47,8 @@ pub(super) struct Probe<'a> {
     pub(super) notes: Vec<String>,
     began: Nanos,
     clock: Option<Clock>,
+    /// The largest share of late answers so far.
+    pub(super) late_most: f64,
     step: &'static str,
     progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
 }
@@ -66,6 +73,7 @@ impl<'a> Probe<'a> {
             notes: Vec::new(),
             began: rt.now(),
             clock: None,
+            late_most: 0.0,
             step: "rotation",
             progress,
         }
@@ -76,6 +84,7 @@ impl<'a> Probe<'a> {
     }
 
     pub(super) fn start_clock(&mut self, clock: Clock) {
+        self.late_most = clock.late;
         self.clock = Some(clock);
     }
 
@@ -111,28 +120,62 @@ impl<'a> Probe<'a> {
     /// The angles of some sectors in revolutions, each from 0 to 1, as far as reads say: all are read in turn, in a random order,
     /// and other places between them, so that the cache answers none (E1).
     pub(super) async fn angles(&mut self, sectors: &[u64]) -> Result<Vec<f64>, MeasureError> {
-        let repeats = match self.clock().jitter {
+        let mut found: Vec<Vec<f64>> = vec![Vec::new(); sectors.len()];
+        let mut open: Vec<usize> = (0..sectors.len()).collect();
+        while !self.are_enough(open.len(), sectors.len()) {
+            self.pass(sectors, &open, &mut found).await?;
+            open.retain(|&index| self.angle(&found[index]).is_none());
+        }
+        Ok(found.iter().map(|angles| self.angle(angles).unwrap_or_else(|| self.cluster(angles).angle)).collect())
+    }
+
+    /// The angle of a sector that was read at these angles; `None` where that is not enough to say it. Where many answers are late, it takes
+    /// as many as agree.
+    pub(super) fn angle(&self, angles: &[f64]) -> Option<f64> {
+        let clock = self.clock();
+        if clock.is_disturbed() {
+            let cluster = self.cluster(angles);
+            return (cluster.is_settled(clock.late) || angles.len() >= READS_MAX).then_some(cluster.angle);
+        }
+        let reads = match clock.jitter {
             jitter if jitter < JITTER_LOW => 1,
             jitter if jitter < JITTER_HIGH => 3,
             _ => 5,
         };
-        let mut found: Vec<Vec<f64>> = vec![Vec::new(); sectors.len()];
-        for _ in 0..repeats {
-            let mut order: Vec<Option<usize>> = (0..sectors.len()).map(Some).collect();
-            let others = self.plan.places.saturating_sub(sectors.len()).max(REFERENCES);
-            order.extend(vec![None; others]);
-            self.rng.shuffle(&mut order);
-            for place in order {
-                match place {
-                    Some(index) => {
-                        let done = self.read(sectors[index]).await?.done;
-                        found[index].push(self.clock().angle(done));
-                    }
-                    None => self.refer().await?,
+        (angles.len() >= reads).then(|| circular_median(angles))
+    }
+
+    fn cluster(&self, angles: &[f64]) -> Cluster {
+        largest_cluster(angles, self.clock().width())
+    }
+
+    /// Whether to end while so many of all sectors are `open`. Each pass takes as many reads as there are places, however few are open: where many
+    /// answers are late, the last ones are not waited for.
+    pub(super) fn are_enough(&self, open: usize, all: usize) -> bool {
+        open == 0 || (self.clock().is_disturbed() && open * OPEN_PART <= all)
+    }
+
+    /// Reads the sectors that are `open` once, and adds their angles to `found`.
+    pub(super) async fn pass(
+        &mut self,
+        sectors: &[u64],
+        open: &[usize],
+        found: &mut [Vec<f64>],
+    ) -> Result<(), MeasureError> {
+        let mut order: Vec<Option<usize>> = open.iter().copied().map(Some).collect();
+        let others = self.plan.places.saturating_sub(open.len()).max(REFERENCES);
+        order.extend(vec![None; others]);
+        self.rng.shuffle(&mut order);
+        for place in order {
+            match place {
+                Some(index) => {
+                    let done = self.read(sectors[index]).await?.done;
+                    found[index].push(self.clock().angle(done));
                 }
+                None => self.refer().await?,
             }
         }
-        Ok(found.iter().map(|angles| circular_median(angles)).collect())
+        Ok(())
     }
 
     /// Reads a place of known angle, and corrects the clock.
@@ -140,9 +183,11 @@ impl<'a> Probe<'a> {
         let count = self.clock().references.len() as u64;
         let index = self.rng.below(count) as usize;
         let sector = self.clock().references[index].0;
-        let done = self.read(sector).await?.done;
+        let read = self.read(sector).await?;
         if let Some(clock) = &mut self.clock {
-            clock.correct(index, done);
+            clock.correct(index, read.done);
+            clock.watch(index, read.service(), read.done);
+            self.late_most = self.late_most.max(clock.late);
         }
         Ok(())
     }

@@ -11,6 +11,9 @@ use super::zones::Shape;
 use super::{MeasureError, Measurement};
 use crate::units::Nanos;
 
+/// A larger share of late answers is noted.
+const LATE_NOTED: f64 = 0.2;
+
 pub(super) fn record(
     probe: &Probe<'_>,
     shape: &Shape,
@@ -27,6 +30,12 @@ pub(super) fn record(
     let hit = seconds(cached.hit.map_or(seeks.shortest, |hit| hit - block * cached.sector));
     let mut notes = probe.notes.clone();
     notes.push("only reads were measured: overheads of writes are those of reads, and writes settle in no time".into());
+    if probe.late_most > LATE_NOTED {
+        notes.push(format!(
+            "up to {:.0} % of the answers came late, as from a busy machine: times of seeks and what the cache does may be wrong",
+            100.0 * probe.late_most
+        ));
+    }
     if cached.hit.is_none() {
         notes.push("the cache answered no read: it is off, or what it does does not show".into());
     }

@@ -6,8 +6,8 @@
 use std::f64::consts::TAU;
 
 use super::MeasureError;
-use super::angles::{circular_median, median, wrapped};
-use super::clock::Clock;
+use super::angles::{Cluster, circular_median, largest_cluster, median, wrapped};
+use super::clock::{Clock, WIDTH_MAX};
 use super::probe::Probe;
 
 /// Periods that are looked for: 2,400 to 100,000 revolutions a minute.
@@ -21,6 +21,9 @@ const PASSES: usize = 8;
 /// frequencies has 0.15 for random completions of the fewest places.
 const COHERENCE_MIN: f64 = 0.3;
 
+/// How often all passes are made at most, until a rotation shows. Where two of three answers are late by any time, the coherence is 1/9.
+const ROUNDS: u32 = 4;
+
 /// Half of all reads wait for half a revolution or longer; with jitter, this is the least in revolutions.
 const SERVICE_MIN: f64 = 0.4;
 
@@ -32,28 +35,50 @@ const FUNDAMENTAL: f64 = 0.85;
 pub(super) async fn find(probe: &mut Probe<'_>, places: &[u64]) -> Result<Clock, MeasureError> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); places.len()];
     let mut services = Vec::new();
-    for _ in 0..PASSES {
-        let mut order: Vec<usize> = (0..places.len()).collect();
-        probe.rng.shuffle(&mut order);
-        for index in order {
-            let timed = probe.read(places[index]).await?;
-            times[index].push(timed.done.as_secs_f64());
-            services.push(timed.service().as_secs_f64());
+    let (mut frequency, mut coherence, mut least) = (0.0, 0.0, COHERENCE_MIN);
+    for round in 1..=ROUNDS {
+        for _ in 0..PASSES {
+            let mut order: Vec<usize> = (0..places.len()).collect();
+            probe.rng.shuffle(&mut order);
+            for index in order {
+                let timed = probe.read(places[index]).await?;
+                times[index].push(timed.done.as_secs_f64());
+                services.push(timed.service().as_secs_f64());
+            }
+        }
+        (frequency, coherence) = self::frequency(&times);
+        // The coherence of random completions falls with their number.
+        least = COHERENCE_MIN / f64::from(round);
+        if coherence >= least {
+            break;
         }
     }
-    let (frequency, coherence) = frequency(&times);
     // Answers that all take the same time are in phase, too, but no medium has passed by.
-    if coherence < COHERENCE_MIN || median(&mut services) * frequency < SERVICE_MIN {
+    if coherence < least || median(&mut services) * frequency < SERVICE_MIN {
         return Err(MeasureError::NoRotation { reads: probe.reads, coherence });
     }
-    let mut clock =
-        Clock { period: 1.0 / frequency, zero: times[0][0], jitter: 0.0, references: Vec::new(), corrected: 0.0 };
+    let period = 1.0 / frequency;
+    let mut clock = Clock { period, zero: times[0][0], jitter: 0.0, references: Vec::new(), corrected: 0.0, late: 0.0 };
+    let angles: Vec<Vec<f64>> =
+        times.iter().map(|times| times.iter().map(|&time| clock.angle_at(time)).collect()).collect();
+    let clusters: Vec<Cluster> = angles.iter().map(|angles| largest_cluster(angles, WIDTH_MAX)).collect();
+    let on_time: usize = clusters.iter().map(|cluster| cluster.count).sum();
+    clock.late = 1.0 - on_time as f64 / services.len() as f64;
     let mut squares = Vec::new();
-    for (times, &place) in times.iter().zip(places) {
-        let angles: Vec<f64> = times.iter().map(|&time| clock.angle_at(time)).collect();
-        let angle = circular_median(&angles);
-        squares.extend(angles.iter().map(|&one| wrapped(one - angle).powi(2)));
+    for ((angles, cluster), &place) in angles.iter().zip(clusters).zip(places) {
+        let (angle, usable): (f64, Vec<f64>) = match clock.is_disturbed() {
+            true if !cluster.is_settled(clock.late) => continue,
+            true => (
+                cluster.angle,
+                angles.iter().copied().filter(|&one| wrapped(one - cluster.angle).abs() < WIDTH_MAX).collect(),
+            ),
+            false => (circular_median(angles), angles.clone()),
+        };
+        squares.extend(usable.iter().map(|&one| wrapped(one - angle).powi(2)));
         clock.references.push((place, angle));
+    }
+    if clock.references.is_empty() {
+        return Err(MeasureError::NoRotation { reads: probe.reads, coherence });
     }
     // Outliers are no jitter: a read that missed its revolution by a hair is late by all of one.
     squares.sort_unstable_by(f64::total_cmp);

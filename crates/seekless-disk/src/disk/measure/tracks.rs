@@ -146,15 +146,21 @@ async fn slopes(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<Search>, Me
 /// Advances all searches until each has its boundary.
 async fn boundaries(probe: &mut Probe<'_>, searches: &mut [Search]) -> Result<(), MeasureError> {
     let jump_min = JUMP_MIN.max(5.0 * probe.clock().jitter);
+    let mut found: Vec<Vec<f64>> = vec![Vec::new(); searches.len()];
     loop {
         let open: Vec<usize> = (0..searches.len()).filter(|&index| !searches[index].is_done(probe.block)).collect();
-        if open.is_empty() {
+        if probe.are_enough(open.len(), searches.len()) {
+            open.into_iter().for_each(|index| searches[index].is_lost = true);
             return Ok(());
         }
-        let sectors: Vec<u64> = open.iter().map(|&index| searches[index].from + searches[index].next).collect();
-        let angles = probe.angles(&sectors).await?;
-        for (&index, angle) in open.iter().zip(angles) {
-            searches[index].learn(angle, jump_min, probe.block, probe.sectors);
+        // Each goes on as soon as its own sector was read often enough.
+        let sectors: Vec<u64> = searches.iter().map(|search| search.from + search.next).collect();
+        probe.pass(&sectors, &open, &mut found).await?;
+        for index in open {
+            if let Some(angle) = probe.angle(&found[index]) {
+                searches[index].learn(angle, jump_min, probe.block, probe.sectors);
+                found[index].clear();
+            }
         }
     }
 }
@@ -240,10 +246,17 @@ pub(super) fn usual(jumps: &[f64]) -> f64 {
 }
 
 /// Positions of jumps that differ from the usual one: the first tracks of cylinders.
+///
+/// A late answer makes a jump longer and the next one shorter by as much; neither is one of the drive.
 pub(super) fn unusual(probe: &Probe<'_>, jumps: &[f64]) -> Vec<usize> {
     let least = (1.5 * JUMP_MIN).max(5.0 * probe.clock().jitter);
     let usual = usual(jumps);
-    (0..jumps.len()).filter(|&index| wrapped(jumps[index] - usual).abs() > least).collect()
+    let extra: Vec<f64> = jumps.iter().map(|jump| wrapped(jump - usual)).collect();
+    let is_taken_back = |index: usize| {
+        let takes = |other: usize| extra.get(other).is_some_and(|other| wrapped(extra[index] + other).abs() <= least);
+        takes(index + 1) || index.checked_sub(1).is_some_and(takes)
+    };
+    (0..jumps.len()).filter(|&index| extra[index].abs() > least && !is_taken_back(index)).collect()
 }
 
 /// Tracks in a cylinder, which is the distance between unusual jumps at most places.
