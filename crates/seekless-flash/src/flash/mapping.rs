@@ -309,6 +309,8 @@ impl Mapping {
         self.next += 1;
         if self.next == self.superblock {
             self.full.insert((self.blocks[open as usize].live, open));
+            // It grew by doubling; it stays until the superblock is collected.
+            self.blocks[open as usize].owners.get_or_insert_default().shrink_to_fit();
             self.forget_owners(open);
             self.open = self.free.pop_front().expect("F4: the garbage collection keeps a superblock free");
             self.next = 0;
