@@ -356,6 +356,11 @@ impl Controller {
         (units_written + units_moved + units_padded) as f64 / units_written.max(1) as f64
     }
 
+    /// Bytes of all places, with those that the host does not see.
+    pub fn physical_bytes(&self) -> u64 {
+        self.mapping.physical_units() * UNIT_BYTES
+    }
+
     /// Share of all places that the host's data may take when the drive is full, without the superblocks that are open or free.
     pub fn utilisation(&self) -> f64 {
         let physical = self.mapping.physical_units() as f64;

@@ -13,7 +13,9 @@ use seekless::stack::{Interface, Stack, Target, WORDS};
 use seekless_lab::replay::check_stack;
 use seekless_lab::trace::Format;
 
-use super::{Cli, Command, Failure, WRONG_USAGE, bench, drives, flash, mount, mount_helper, without_help_for_help};
+use super::{
+    Cli, Command, Failure, WRONG_USAGE, bench, drives, flash_drives, mount, mount_helper, without_help_for_help,
+};
 
 /// Parses a command line, of which the first argument is the program's name.
 ///
@@ -103,7 +105,7 @@ fn check_drive(path: &[&str], drive: &str) -> Result<(), Failure> {
         return Ok(());
     }
     match path {
-        ["flash", _] => flash::read_model(drive).map(|_| ()),
+        ["flash", _] => flash_drives::read_model(drive).map(|_| ()),
         _ => drives::read_drive(drive).map(|_| ()),
     }
 }

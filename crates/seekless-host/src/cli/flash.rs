@@ -9,13 +9,13 @@ use seekless::flash::validation::{
     Answer, Effort, FIGURES, Figure, FioRun, Half, MEASURED, OPERATIONS, Operation, Region, Share, fit_figures, parse,
     predict, regions, round_figures,
 };
-use seekless::flash::{Known, Model, Ssd, Zns};
-use seekless::stack::Stack;
+use seekless::flash::{Model, Ssd, Zns};
 use seekless::units::{counted, human_bytes};
 use seekless_lab::output::{self as files, Replace, Sources, Wish};
 use seekless_lab::trace::contents;
 use serde_json::{Value, json};
 
+use super::flash_drives::{known, operation, read_model};
 use super::plot::{self, Loops};
 use super::read_files::files_of;
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
@@ -24,6 +24,7 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
     List(ListArgs),
+    Info(super::flash_info::Args),
     Validate(ValidateArgs),
     Fit(FitArgs),
 }
@@ -226,14 +227,6 @@ pub(super) fn list(args: &ListArgs) -> Done {
     Ok(0)
 }
 
-fn known(known: Known) -> &'static str {
-    match known {
-        Known::Measured => "fitted to measurements",
-        Known::Writes => "writes fitted to measurements; reads are a prediction",
-        Known::Assumed => "nothing was measured",
-    }
-}
-
 pub(super) fn validate(args: &ValidateArgs) -> Done {
     let model = read_model(&args.drive)?;
     let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
@@ -284,22 +277,6 @@ fn answers(model: &Model, cases: &[FioRun]) -> Result<(Vec<Answer>, usize), Fail
     Ok((answers, others))
 }
 
-/// The drive of an argument: a name of the catalogue, or a stack that is one flash drive.
-pub(super) fn read_model(text: &str) -> Result<Model, Failure> {
-    if let Some(drive) = Ssd::named(text) {
-        return Ok(Model::Ssd(*drive));
-    }
-    if let Some(drive) = Zns::named(text) {
-        return Ok(Model::Zns(*drive));
-    }
-    let stack = match text.starts_with('@') || text.contains(':') {
-        true => read_stack(text)?,
-        // A name that is not in the catalogue: the stack parser suggests the nearest.
-        false => Stack::parse(&format!("ssd:{text}")).map_err(|error| Failure::new(error).code(WRONG_USAGE))?,
-    };
-    stack.flash().map_err(|error| Failure::new(error).code(WRONG_USAGE))
-}
-
 /// Measurements that come with the project.
 fn included(model: &Model) -> Result<&'static str, Failure> {
     let found = MEASURED.iter().find(|(name, _)| *name == model.name());
@@ -311,17 +288,6 @@ fn included(model: &Model) -> Result<&'static str, Failure> {
 
 fn halves(answers: &[Answer]) -> [Option<Share>; 2] {
     [Half::Fitted, Half::HeldOut].map(|half| Share::of(answers.iter().filter(move |answer| answer.case.half() == half)))
-}
-
-fn operation(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Write => "write",
-        Operation::WriteRandom => "write, random",
-        Operation::Read => "read",
-        Operation::ReadRandom => "read, random",
-        Operation::WriteScheduled => "write, scheduled",
-        Operation::Append => "append",
-    }
 }
 
 fn table(header: &[&str]) -> Table {
@@ -470,6 +436,6 @@ mod tests {
         assert_eq!(line, "ssd:dies=64,program=612us,erase=3ms");
         assert_eq!(with_options("ssd", &model, &options[1..]), "ssd:erase=3ms");
         assert_eq!(with_options("ssd:program=700us", &model, &options), "ssd:program=612us,erase=3ms");
-        Stack::parse(&line).unwrap();
+        seekless::stack::Stack::parse(&line).unwrap();
     }
 }

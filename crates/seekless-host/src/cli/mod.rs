@@ -30,6 +30,8 @@ mod exit;
 mod export;
 mod fit;
 mod flash;
+mod flash_drives;
+mod flash_info;
 mod fsck;
 mod info;
 mod key;
@@ -252,6 +254,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Disk(disk::Command::Measure(args)) => drive_measure::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
         Command::Flash(flash::Command::List(args)) => flash::list(&args),
+        Command::Flash(flash::Command::Info(args)) => flash_info::run(&args),
         Command::Flash(flash::Command::Validate(args)) => flash::validate(&args),
         Command::Flash(flash::Command::Fit(args)) => flash::fit(&args),
         Command::List(args) => list::run(&args),

@@ -39,6 +39,8 @@ const COMMANDS: &[&[&str]] = &[
     &["disk", "list"],
     &["disk", "info", "cheetah9lp"],
     &["flash", "list"],
+    &["flash", "info", "nvme-a"],
+    &["flash", "info", "zns-a"],
     &["trace", "formats"],
     &["trace", "info", "a.csv"],
     &["replay", "a.csv", "--on", "raid5:n=4,metadata=off / disk:cheetah9lp", "--on", "disk:hp97560"],
