@@ -194,8 +194,13 @@ fn to_text(
     let claims_shown: Vec<&Checked> = claims.iter().filter(shown).collect();
     let published: Vec<&Deviation> = published.iter().filter(|it| !is_quick || it.measured.is_some()).collect();
     let description = &experiment.description;
-    let mut text =
-        format!("{} {}\n{} rows in {}\n", description.title, description.paper, rows.len(), folder.display());
+    let mut text = format!(
+        "{} {}\n{} in {}\n",
+        description.title,
+        description.paper,
+        counted(rows.len() as u64, "row"),
+        folder.display()
+    );
     if !published.is_empty() {
         text += &format!("\n{}\n", published_table(&published));
     }

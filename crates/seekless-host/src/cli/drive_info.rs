@@ -70,7 +70,15 @@ fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {
         ("known from", list::evidence(drive).to_owned()),
         ("source", drive.source.to_string()),
         ("capacity", format!("{} ({} sectors)", human_bytes(drive.sectors * SECTOR_BYTES), drive.sectors)),
-        ("geometry", format!("{cylinders} cylinders, {heads} heads, {}", surfaces(drive.surfaces))),
+        (
+            "geometry",
+            format!(
+                "{}, {}, {}",
+                counted((*cylinders).into(), "cylinder"),
+                counted((*heads).into(), "head"),
+                surfaces(drive.surfaces)
+            ),
+        ),
         ("rotation", format!("{rpm} rpm, {turn:.2} ms a revolution")),
         ("seek", format!("one cylinder {}, average {}, full {}", ms(seeks.one), ms(seeks.average), ms(seeks.full))),
         ("seek curve", seek_text(&drive.seek) + &write_seek_text(drive)),
@@ -165,7 +173,7 @@ fn write_seek_text(drive: &Drive) -> String {
 fn seek_text(seek: &Seek) -> String {
     match seek {
         Seek::Constant(time) => format!("always {}", ms(*time)),
-        Seek::Table(table) => format!("a table of {} distances", table.len()),
+        Seek::Table(table) => format!("a table of {}", counted(table.len() as u64, "distance")),
         Seek::ThreePoint { .. } => "through these three figures".to_owned(),
         Seek::TwoPiece(TwoPiece { root_base_ms, root_ms, line_from, line_base_ms, line_ms, short }) => {
             let short = match short.len() {
@@ -322,7 +330,10 @@ fn to_json(drive: &Drive, seeks: &SeekFigures) -> Value {
 
 fn read_ahead(how: ReadAhead) -> (Value, String) {
     let up_to = |name: &str, sectors: u32, where_to: &str| {
-        (json!({ name: { "sectors": sectors } }), format!("reads ahead {sectors} sectors{where_to}"))
+        (
+            json!({ name: { "sectors": sectors } }),
+            format!("reads ahead {}{where_to}", counted(sectors.into(), "sector")),
+        )
     };
     match how {
         ReadAhead::None => (json!("none"), "does not read ahead".to_owned()),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use seekless::stack::{Stack, nearest, quoted_path};
+use seekless::units::counted;
 use seekless_lab::experiment::{Costs, Experiment, Plan, Point, Results, Row, Shard, Stop, has_costs, read_costs};
 
 use super::caller::{Caller, Terminal, waits};
@@ -297,7 +298,7 @@ impl Prepared {
         const SHORT: Duration = Duration::from_secs(60);
         let times = self.times(wanted)?.filter(|times| times.elapsed >= SHORT);
         let left = wanted.left();
-        Ok(times.map(|times| format!("{left} points to measure, {times}, judging by earlier runs")))
+        Ok(times.map(|times| format!("{} to measure, {times}, judging by earlier runs", counted(left as u64, "point"))))
     }
 
     fn times(&self, wanted: &Wanted) -> Result<Option<Times>, Failure> {
@@ -369,8 +370,8 @@ fn print_shard(args: &Args, experiment: &Experiment, shard: Shard, rows: &[Row],
         }
     };
     output::print(&format!(
-        "Shard {shard}: {} rows in {}\nWhen all shards are there: seekless merge {} {all}\n",
-        rows.len(),
+        "Shard {shard}: {} in {}\nWhen all shards are there: seekless merge {} {all}\n",
+        counted(rows.len() as u64, "row"),
         folder.display(),
         args.which.words()
     ))
@@ -389,8 +390,12 @@ fn dry_run(prepared: &Prepared) -> Done {
         text += &format!("{}: {on}\n", plan.name_of(index));
     }
     text += &match count == plan.points.len() {
-        true => format!("{count} points for {} places\n", plan.places.len()),
-        false => format!("{count} of {} points for {} places\n", plan.points.len(), plan.places.len()),
+        true => format!("{} for {}\n", counted(count as u64, "point"), counted(plan.places.len() as u64, "place")),
+        false => format!(
+            "{count} of {} for {}\n",
+            counted(plan.points.len() as u64, "point"),
+            counted(plan.places.len() as u64, "place")
+        ),
     };
     let done = Results::rounds_in(folder)?;
     let rounds_of = |point: &Point| done.get(&point.key).copied().unwrap_or(0);

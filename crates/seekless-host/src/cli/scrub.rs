@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use seekless::device::{Device, MemberState, Scrubbed};
 use seekless::stack::{Checked, Finding, Purpose, Stack, StackError, Verdict, scrubbed_as_checked};
+use seekless::units::counted;
 use seekless::volume::raid::Level;
 use serde_json::json;
 
@@ -161,7 +162,8 @@ fn to_text(above: &Checked, all: &[One], checked: &Checked, is_verified: bool) -
         text += &lines(&checked.findings);
         checked.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
         let compared = scrubbed.rows - scrubbed.degraded;
-        text += &format!("{description}: {compared} rows compared, {} did not agree\n", scrubbed.inconsistent);
+        text +=
+            &format!("{description}: {} compared, {} did not agree\n", counted(compared, "row"), scrubbed.inconsistent);
     }
     if checked.not_compared > 0 {
         return text.trim_end().to_owned() + fsck::NOT_COMPARED;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seekless::fs::{LogUsage, StatFs};
 use seekless::stack::Part;
-use seekless::units::human_bytes;
+use seekless::units::{counted, human_bytes};
 use serde_json::{Map, Value, json};
 
 use crate::fuse::{Answers, Operations, class_end};
@@ -178,8 +178,9 @@ fn written_text(counter: &impl Fn(&str) -> Option<u64>) -> String {
         of_data(all + read)
     );
     if let Some(passes) = counter("cleaner_passes") {
-        text +=
-            &format!("  cleaner: {passes} passes, {} segments read\n", counter("cleaner_segments_read").unwrap_or(0));
+        let passes = if passes == 1 { "1 pass".to_owned() } else { format!("{passes} passes") };
+        let read = counted(counter("cleaner_segments_read").unwrap_or(0), "segment");
+        text += &format!("  cleaner: {passes}, {read} read\n");
     }
     text
 }

@@ -329,7 +329,11 @@ fn write(
         out.finish()?;
     }
     describe(&trace.import());
-    output::note(&format!("{name}: {} requests as {format}, {} bytes", written.requests, written.bytes));
+    output::note(&format!(
+        "{name}: {} as {format}, {}",
+        counted(written.requests, "request"),
+        counted(written.bytes, "byte")
+    ));
     for (reason, count) in &written.dropped {
         output::note(&format!("  left out: {count} x {reason}"));
     }

@@ -75,8 +75,12 @@ pub(super) fn detect(sample: &[u8], whole: bool) -> Result<Detected, String> {
             }
         },
     };
-    let share = if bad == 0 { format!("all {good}") } else { format!("{good} of {}", good + bad) };
-    let why = format!("{share} lines at its beginning are `{}`{note}", format.spec().shape);
+    let share = match (good, bad) {
+        (1, 0) => "the line at its beginning is".to_owned(),
+        (_, 0) => format!("all {good} lines at its beginning are"),
+        _ => format!("{good} of {} lines at its beginning are", good + bad),
+    };
+    let why = format!("{share} `{}`{note}", format.spec().shape);
     Ok(Detected { format: format.clone(), why })
 }
 

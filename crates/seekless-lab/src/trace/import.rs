@@ -1,5 +1,7 @@
 //! Report of how a trace's lines or records were used.
 
+use seekless::units::counted;
+
 use super::request::Event;
 use super::tally::{Tallies, Tally};
 
@@ -37,6 +39,11 @@ pub struct Import {
 impl Import {
     pub fn unit_name(&self) -> &'static str {
         if self.by_line { "lines" } else { "records" }
+    }
+
+    /// How many lines or records there are, in words.
+    pub(super) fn units_text(&self) -> String {
+        counted(self.units, if self.by_line { "line" } else { "record" })
     }
 
     /// The first occurrence of a tally, in words.
@@ -87,7 +94,7 @@ impl Import {
 
     /// The tallies of a trace without requests, in words.
     pub(super) fn because(&self) -> String {
-        let mut text = format!(" ({} {}, read as {})", self.units, self.unit_name(), self.format);
+        let mut text = format!(" ({}, read as {})", self.units_text(), self.format);
         for tally in self.rejected.iter().chain(&self.skipped) {
             text += &format!("\n{} x {}{}", tally.count, tally.reason, self.example_of(tally));
         }

@@ -16,7 +16,11 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<String>), Tr
                 if others > 0 {
                     let base = base.display();
                     notes.push(format!(
-                        "{others} files of other processors lie beside it and are not read; {base} names them all"
+                        "{} not read: {base} names them all",
+                        match others {
+                            1 => "a file of another processor lies beside it and is".to_owned(),
+                            _ => format!("{others} files of other processors lie beside it and are"),
+                        }
                     ));
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use seekless::units::{Nanos, human_bytes};
+use seekless::units::{Nanos, counted, human_bytes};
 
 use super::request::{Names, Op};
 use super::{Import, Summary};
@@ -40,8 +40,8 @@ impl Import {
         let (skipped, rejected) = (count(&self.skipped), count(&self.rejected));
         // Writing to a string does not fail.
         let _ = writeln!(text, "{files}: read as {format}, {why}");
-        let (units, name, requests) = (self.units, self.unit_name(), self.requests);
-        let _ = writeln!(text, "{units} {name}: {requests} requests, {skipped} skipped, {rejected} rejected");
+        let (units, requests) = (self.units_text(), counted(self.requests, "request"));
+        let _ = writeln!(text, "{units}: {requests}, {skipped} skipped, {rejected} rejected");
         for tally in &self.rejected {
             let _ = writeln!(text, "  rejected: {} x {}{}", tally.count, tally.reason, self.example_of(tally));
         }
@@ -52,7 +52,7 @@ impl Import {
             let _ = writeln!(text, "  used in part: {} x {}{}", tally.count, tally.reason, self.example_of(tally));
         }
         if self.other_devices > 0 {
-            let _ = writeln!(text, "  passed over: {} requests of other devices", self.other_devices);
+            let _ = writeln!(text, "  passed over: {} of other devices", counted(self.other_devices, "request"));
         }
         if self.out_of_order > 0 {
             let back = time_text(Nanos(self.back_max_ns));
@@ -62,7 +62,8 @@ impl Import {
                     "not sorted: {late} of them, which came too late; a larger --sort-window, in requests, sorts them"
                 ),
             };
-            let _ = writeln!(text, "  out of order: {} requests, by up to {back}; {sorted}", self.out_of_order);
+            let _ =
+                writeln!(text, "  out of order: {}, by up to {back}; {sorted}", counted(self.out_of_order, "request"));
         }
         for note in &self.notes {
             let _ = writeln!(text, "  note: {note}");
@@ -109,11 +110,12 @@ impl Summary {
             line("recorded latency", format!("mean {mean}, p50 {median}, p99 {p99}, max {max} of {count}"));
         }
         for (device, numbers) in self.devices.iter().take(DEVICES_SHOWN) {
-            let (requests, bytes, end) = (numbers.requests, human_bytes(numbers.bytes), human_bytes(numbers.end));
-            line("device", format!("{}: {requests} requests, {bytes}, up to {end}", names.text(*device)));
+            let (requests, bytes, end) =
+                (counted(numbers.requests, "request"), human_bytes(numbers.bytes), human_bytes(numbers.end));
+            line("device", format!("{}: {requests}, {bytes}, up to {end}", names.text(*device)));
         }
         if self.devices.len() > DEVICES_SHOWN {
-            line("", format!("and {} more devices", self.devices.len() - DEVICES_SHOWN));
+            line("", format!("and {}", counted((self.devices.len() - DEVICES_SHOWN) as u64, "more device")));
         }
         let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()

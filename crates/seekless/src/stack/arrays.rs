@@ -351,14 +351,14 @@ impl StoredArray for Kept {
             return Err(BuildError::other("there is no array on these members"));
         };
         let mut text = format!(
-            "{} {}\n{} rows of {} on each of {} members\ngeneration {}; {} regions of {} may be inconsistent\n",
+            "{} {}\n{} of {} on each of {}\ngeneration {}; {} of {} may be inconsistent\n",
             info.level.name(),
             Uuid::from_bytes(info.uuid),
-            info.rows,
+            counted(info.rows, "row"),
             human_bytes(info.unit_bytes),
-            info.members.len(),
+            counted(info.members.len() as u64, "member"),
             info.generation,
-            info.dirty_regions,
+            counted(info.dirty_regions, "region"),
             human_bytes(info.region_bytes),
         );
         if info.journal_bytes > 0 {

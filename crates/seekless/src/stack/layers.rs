@@ -13,7 +13,7 @@ use crate::layer::log::pack::{Direction, Progress};
 use crate::layer::log::{self, Options, format};
 use crate::layer::{self, Plain, classic, wrap};
 use crate::rt::Rt;
-use crate::units::{MIB, Nanos};
+use crate::units::{MIB, Nanos, counted};
 
 pub(super) const WRAP: WordSpec = WordSpec {
     name: "wrap",
@@ -311,7 +311,8 @@ async fn check_files(
     };
     let mut notes = Vec::new();
     if report.plain_files > 0 {
-        notes.push(format!("{} files were not written by `{}`", report.plain_files, word.name()));
+        let were = if report.plain_files == 1 { "was" } else { "were" };
+        notes.push(format!("{} {were} not written by `{}`", counted(report.plain_files, "file"), word.name()));
     }
     Ok(Checked {
         findings: report.findings.into_iter().map(finding).collect(),

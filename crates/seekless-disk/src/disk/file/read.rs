@@ -40,6 +40,23 @@ pub(super) const EVIDENCE: [(&str, Evidence); 4] = [
 pub(super) const WRITE_BEHIND: [(&str, WriteBehind); 3] =
     [("none", WriteBehind::None), ("one", WriteBehind::One), ("stream", WriteBehind::Stream)];
 
+/// Keys of `[data_sheet]`.
+const SHEET_KEYS: [&str; 13] = [
+    "capacity_bytes",
+    "rpm",
+    "seek_average_ms",
+    "seek_one_ms",
+    "seek_full_ms",
+    "media_bytes_per_second",
+    "sectors_per_track",
+    "heads",
+    "head_switch_ms",
+    "overhead_ms",
+    "bus_bytes_per_second",
+    "buffer_bytes",
+    "write_behind",
+];
+
 const ABOUT: [&str; 4] = ["name", "product", "source", "known_from"];
 
 pub(super) fn drive(text: &str) -> DriveFileResult<Drive> {
@@ -64,22 +81,8 @@ fn name(top: &Section<'_>) -> DriveFileResult<String> {
 /// A drive of which a few figures are known.
 fn data_sheet(top: &Section<'_>, sheet: &Section<'_>) -> DriveFileResult<Drive> {
     let keys: Vec<&str> = ABOUT[..3].iter().copied().chain(["data_sheet", "scheduler", "scheduler_age"]).collect();
-    top.only(&keys)?;
-    sheet.only(&[
-        "capacity_bytes",
-        "rpm",
-        "seek_average_ms",
-        "seek_one_ms",
-        "seek_full_ms",
-        "media_bytes_per_second",
-        "sectors_per_track",
-        "heads",
-        "head_switch_ms",
-        "overhead_ms",
-        "bus_bytes_per_second",
-        "buffer_bytes",
-        "write_behind",
-    ])?;
+    top.only_or(&keys, "data_sheet", &SHEET_KEYS)?;
+    sheet.only(&SHEET_KEYS)?;
     let rpm = sheet.need("rpm")?.count(RPM.0, RPM.1)?;
     let bytes = sheet.need("capacity_bytes")?.whole(1 << 20, 1 << 50)?;
     let seek = sheet.need("seek_average_ms")?.ms(TIME_MAX_MS)?;
@@ -164,7 +167,7 @@ fn full(top: &Section<'_>) -> DriveFileResult<Drive> {
         "zone",
         "data_sheet",
     ];
-    top.only(&ABOUT.iter().copied().chain(keys).collect::<Vec<_>>())?;
+    top.only_or(&ABOUT.iter().copied().chain(keys).collect::<Vec<_>>(), "data_sheet", &SHEET_KEYS)?;
     let cylinders = top.need("cylinders")?.count(1, CYLINDERS_MAX)?;
     let sparing = sparing(top, cylinders)?;
     let (zones, zone_fields) = zones(top, cylinders)?;

@@ -61,10 +61,18 @@ impl<'a> Section<'a> {
     /// # Errors
     /// A key that is not one of `keys`.
     pub(super) fn only(&self, keys: &[&str]) -> DriveFileResult<()> {
+        self.only_or(keys, "", &[])
+    }
+
+    /// As [`Section::only`]. A key of the table `other` is named as such.
+    pub(super) fn only_or(&self, keys: &[&str], other: &str, others: &[&str]) -> DriveFileResult<()> {
         match self.table.keys().find(|key| !keys.contains(&&**key.get_ref())) {
             None => Ok(()),
             Some(key) => {
-                let problem = match nearest(key.get_ref(), keys.iter().copied()) {
+                // As data sheets have it.
+                let whole = key.get_ref().replace("avg", "average");
+                let problem = match nearest(&whole, keys.iter().copied()) {
+                    _ if others.contains(&&*whole) => format!("there is no such key here; [{other}] has `{whole}`"),
                     Some(near) => format!("there is no such key here; did you mean `{near}`?"),
                     None => format!("there is no such key here; the keys are: {}", keys.join(", ")),
                 };

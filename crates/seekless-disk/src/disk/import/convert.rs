@@ -15,7 +15,7 @@ use super::scheduler::scheduler;
 use super::syntax::{Block, Param, SourceLine, Spec, Value};
 use super::tracks::{self, Geometry, Track};
 use super::{CYLINDERS_MAX, ImportError, Imported, SEGMENT_SECTORS_MAX};
-use crate::units::Nanos;
+use crate::units::{Nanos, counted};
 
 type ImportResult<T> = Result<T, ImportError>;
 
@@ -491,7 +491,10 @@ fn cache(disk: &Block, notes: &mut Vec<String>) -> ImportResult<Cache> {
     let given = disk.need("Number of buffer segments")?.count(0, 4096)?;
     let segments = given.max(1 + u32::from(apart));
     if segments > given {
-        notes.push(format!("The cache has {segments} segments, the fewest that it can have, and not {given}."));
+        notes.push(format!(
+            "The cache has {}, the fewest that it can have, and not {given}.",
+            counted(u64::from(segments), "segment")
+        ));
     }
     let ahead = disk.level("Buffer continuous read", 4)?;
     let sectors = match disk.level("Maximum read-ahead (blks)", SEGMENT_SECTORS_MAX)? {

@@ -162,6 +162,7 @@ fn mistakes_are_named() {
         ("heads = 2", "", 1, "heads", "this key is missing"),
         ("heads = 2", "heads = 2\nhead = 3", 7, "head", "there is no such key here; did you mean `heads`?"),
         ("heads = 2", "heads = 2\ncolour = 3", 7, "colour", "there is no such key here; the keys are: name, product"),
+        ("heads = 2", "heads = 2\nseek_avg_ms = 8.5", 7, "seek_avg_ms", "here; [data_sheet] has `seek_average_ms`"),
         ("heads = 2", "heads = 0", 6, "heads", "0 is not from 1 to 255"),
         ("heads = 2", "heads = -1", 6, "heads", "-1 is not from 1 to 255"),
         (

@@ -40,7 +40,7 @@ fn damage_is_tolerated_in_part() {
 fn the_choice_is_explained() {
     let (_, trace) = lines(b"0,20941264,8192,W,0.551706\n", &Options::default());
     let import = trace.import();
-    assert_eq!(import.why, "all 1 lines at its beginning are `asu,block,bytes,r|w,seconds`");
+    assert_eq!(import.why, "the line at its beginning is `asu,block,bytes,r|w,seconds`");
     assert!(import.notes.iter().any(|note| note.contains("blocks of 512 bytes")));
 }
 

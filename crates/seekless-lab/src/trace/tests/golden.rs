@@ -359,7 +359,7 @@ fn completions_before_their_requests() {
     assert_eq!(requests, ["10 7,0 read 4096+4096 - 5/14/0", "100 7,0 read 4096+4096 - 5/14/0"]);
     let import = trace.import();
     assert_eq!((import.out_of_order, import.back_max_ns, import.too_late), (1, 90, 0));
-    assert!(import.to_text().contains("out of order: 1 requests, by up to 90 ns; sorted\n"), "{}", import.to_text());
+    assert!(import.to_text().contains("out of order: 1 request, by up to 90 ns; sorted\n"), "{}", import.to_text());
     let (_, trace) = lines(text.as_bytes(), &Options { sort_window: 0, ..latency });
     assert!(trace.import().to_text().contains("; not sorted: 1 of them"), "{}", trace.import().to_text());
 }
