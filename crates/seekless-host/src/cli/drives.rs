@@ -41,7 +41,13 @@ pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
         // A name that is not in the catalogue: the stack parser suggests the nearest.
         false => Stack::parse(&format!("disk:{text}")).map_err(|error| Failure::new(error).code(WRONG_USAGE))?,
     };
-    stack.drive().map_err(|error| Failure::new(error).code(WRONG_USAGE))
+    stack.drive().map_err(|error| {
+        let failure = Failure::new(error).code(WRONG_USAGE);
+        match stack.flash() {
+            Ok(_) => failure.hint("it is a flash drive: `seekless flash --help` has the commands for these"),
+            Err(_) => failure,
+        }
+    })
 }
 
 /// What helps with a mistake in a drive file.

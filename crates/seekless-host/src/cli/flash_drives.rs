@@ -19,7 +19,13 @@ pub(super) fn read_model(text: &str) -> Result<Model, Failure> {
         // A name that is not in the catalogue: the stack parser suggests the nearest.
         false => Stack::parse(&format!("ssd:{text}")).map_err(|error| Failure::new(error).code(WRONG_USAGE))?,
     };
-    stack.flash().map_err(|error| Failure::new(error).code(WRONG_USAGE))
+    stack.flash().map_err(|error| {
+        let failure = Failure::new(error).code(WRONG_USAGE);
+        match stack.drive() {
+            Ok(_) => failure.hint("it is a disk: `seekless disk --help` has the commands for these"),
+            Err(_) => failure,
+        }
+    })
 }
 
 pub(super) fn known(known: Known) -> &'static str {

@@ -396,8 +396,15 @@ fn flash_drives_are_compared() {
     let info = json(&scratch, &["flash", "info", "ssd:nvme-a,spare=28%", "--json"]);
     assert!(info["spare"]["share"].as_f64().is_some_and(|share| (0.28..0.282).contains(&share)), "{info}");
     assert!(scratch.good(&["flash", "info", "zns-a"]).contains("904 of 1.1 GiB, 2 GiB apart; at most 14 open"));
-    let ended = scratch.run(&["flash", "info", "cheetah9lp"]);
-    assert!(ended.code == 2, "{}", ended.err);
+    for (command, drive, hint) in [
+        ("flash", "cheetah9lp", "one of: nvme-a"),
+        ("flash", "disk:cheetah9lp", "it is a disk: `seekless disk --help`"),
+        ("disk", "ssd:nvme-a", "it is a flash drive: `seekless flash --help`"),
+        ("disk", "zns:zns-a", "it is a flash drive: `seekless flash --help`"),
+    ] {
+        let ended = scratch.run(&[command, "info", drive]);
+        assert!(ended.code == 2 && ended.err.contains(hint), "{drive}: {}", ended.err);
+    }
     let head = "engine,format,case,block_size,iodepth,iops,latency_mean_us\n";
     let lines = "io_uring,lbaf3,write/4096bs/1zone,4096,16,300000,53\nio_uring,lbaf3,append/4096bs/1zone,4096,16,1,1\n";
     scratch.write("mine.csv", format!("{head}{lines}"));
