@@ -15,6 +15,9 @@ const DEVICES_MAX: usize = 1 << 16;
 const FOOTPRINT_GRAIN: u64 = MIB;
 const FOOTPRINT_WORDS_MAX: usize = 1 << 20;
 
+/// A shorter time without requests is not worth a warning, whatever its share of the trace: a machine that was left alone.
+const GAP_WARNED: Nanos = Nanos::from_secs(3600);
+
 /// Numbers of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize)]
 pub struct OpSummary {
@@ -43,6 +46,8 @@ pub struct Summary {
     pub devices_lost: u64,
     pub first: Option<Nanos>,
     pub last: Nanos,
+    /// The longest time without a request.
+    gap_max: Nanos,
     /// Requests by the power of two of their length.
     pub lengths: [u64; 64],
     /// Requests whose address and length are multiples of 512 and of 4096.
@@ -66,6 +71,7 @@ impl Default for Summary {
             devices_lost: 0,
             first: None,
             last: Nanos::ZERO,
+            gap_max: Nanos::ZERO,
             lengths: [0; 64],
             aligned_512: 0,
             aligned_4096: 0,
@@ -83,6 +89,9 @@ impl Summary {
     /// Counts a request.
     pub fn add(&mut self, request: &Request) {
         let Request { time, device, op, offset, bytes, latency, .. } = *request;
+        if self.first.is_some() {
+            self.gap_max = self.gap_max.max(time.saturating_sub(self.last));
+        }
         self.first = Some(self.first.map_or(time, |first| first.min(time)));
         self.last = self.last.max(time);
         let known = self.devices.len();
@@ -199,6 +208,13 @@ impl Summary {
         if import.rejected_count() * 100 > import.units {
             let share = import.rejected_count() as f64 * 100.0 / import.units as f64;
             warnings.push(format!("{share:.1} % of the {} could not be read", import.unit_name()));
+        }
+        if self.gap_max >= GAP_WARNED && self.gap_max.0 > self.span().0 / 2 {
+            warnings.push(format!(
+                "no request comes for {:.0} h, more than half of the trace: one at its beginning or end may have a wrong time, and `seekless \
+                 trace slice` cuts it off",
+                self.gap_max.as_secs_f64() / 3600.0
+            ));
         }
         if import.too_late > 0 {
             let (count, back) = (import.too_late, import.back_max_ns as f64 / 1e9);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{as_format, lines, trace};
 use crate::trace::input::Input;
-use crate::trace::{DeviceId, Event, FORMATS, Format, Names, Op, Options, Request, Trace, TraceWriter};
+use crate::trace::{DeviceId, Event, FORMATS, Format, Names, Op, Options, Request, Summary, Trace, TraceWriter};
 use seekless::units::Nanos;
 
 fn failure(sample: &[u8], options: &Options) -> String {
@@ -493,4 +493,26 @@ fn msr_with_times_that_cannot_be() {
         text.contains("  used in part: 2 x the response time is below zero, taken for unknown, first line 1"),
         "{text}"
     );
+}
+
+/// Aim: a request with a wrong time, far from all others, is pointed out, as a replay waits for it. Method: it is first or last by days, by minutes,
+/// and none is.
+#[test]
+fn a_time_far_from_all_others_is_pointed_out() {
+    let warned = |wrong: u64| {
+        let line = |n: u64, time: u64| format!("{time},usr,0,Read,{},4096,500\n", n * 4096);
+        let start = 128_166_372_003_061_629;
+        let mut sample: String = (0..200).map(|n| line(n, start + n * 1_000_000)).collect();
+        sample += &line(200, wrong);
+        let (mut trace, mut summary) =
+            (trace(sample.as_bytes(), &as_format("msr")).expect("a trace"), Summary::default());
+        let mut requests = Vec::new();
+        while trace.next_batch(&mut requests).expect("lines") {}
+        requests.iter().for_each(|request| summary.add(request));
+        let warnings = summary.warnings(trace.format(), &trace.import());
+        warnings.iter().any(|warning| warning.contains("may have a wrong time"))
+    };
+    const DAY: u64 = 864_000_000_000;
+    let start = 128_166_372_003_061_629;
+    assert_eq!([start - 3 * DAY, start + 3 * DAY, start + DAY / 240, start].map(warned), [true, true, false, false]);
 }
