@@ -1,5 +1,7 @@
 //! Simulations of cleaning: what to simulate, as the command line and experiments write it, and its result as numbers.
 
+use std::collections::TryReserveError;
+use std::collections::hash_map::Entry;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +12,7 @@ use seekless::cleaning::policy::{Limits, Trigger};
 use seekless::cleaning::words::Options as WordOptions;
 use seekless::cleaning::{Outcome, Pattern, PatternSpec, Policy, PolicySpec, Setup, Shape, simulate};
 use seekless::device::trace::{TraceEvent, TraceKind, TraceSink};
-use seekless::units::{FixedMap, SECTOR_BYTES};
+use seekless::units::{FixedMap, SECTOR_BYTES, human_bytes};
 use serde::Deserialize;
 
 use crate::trace::{Format, Import, Op, Options, Trace};
@@ -26,14 +28,16 @@ pub struct Simulation {
     /// Blocks of data. A trace says itself how many there are.
     pub blocks: u32,
     pub segment_blocks: u32,
-    /// Live data as a share of all segments, in per cent.
-    pub utilisation_percent: f64,
-    /// All segments, in place of the utilisation; 0 for none.
-    pub segments: u32,
+    /// Live data as a share of all segments, in per cent; [`UTILISATION_PERCENT`] if nothing else says how many there are.
+    pub utilisation_percent: Option<f64>,
+    /// All segments, in place of the utilisation.
+    pub segments: Option<u32>,
     pub batch_blocks: u64,
-    pub reserve_segments: u32,
+    /// Clean segments at which passes begin; none if not given.
+    pub reserve_segments: Option<u32>,
     pub target_segments: u32,
-    /// If given, passes begin at this share of garbage, in per cent, and space is not limited.
+    /// If given, passes begin at this share of garbage, in per cent, and space is not limited: in place of the utilisation, the
+    /// segments and the reserve.
     pub garbage_percent: Option<f64>,
     /// Writes before and while it is measured, in multiples of the data. A trace is divided in this proportion.
     pub warm_up: f64,
@@ -47,10 +51,10 @@ impl Default for Simulation {
             pattern: "uniform".to_owned(),
             blocks: 1 << 18,
             segment_blocks: 256,
-            utilisation_percent: 75.0,
-            segments: 0,
+            utilisation_percent: None,
+            segments: None,
             batch_blocks: 0,
-            reserve_segments: 0,
+            reserve_segments: None,
             target_segments: 0,
             garbage_percent: None,
             warm_up: 20.0,
@@ -58,6 +62,9 @@ impl Default for Simulation {
         }
     }
 }
+
+/// Live data as a share of all segments, in per cent, where nothing says how much.
+pub const UTILISATION_PERCENT: f64 = 75.0;
 
 /// Metrics of a simulation, and their meaning.
 pub const METRICS: &[(&str, &str)] = &[
@@ -97,7 +104,7 @@ impl Simulation {
             true => Ok(()),
             false => Err(format!("{what} is a percentage from {least} to below 100, not {value}")),
         };
-        percent("the utilisation", self.utilisation_percent, 0.1)?;
+        percent("the utilisation", self.utilisation(), 0.1)?;
         if let Some(strange) = self.garbage_percent.filter(|value| !(*value > 0.0 && *value < 100.0)) {
             return Err(format!(
                 "garbage is a percentage above 0 and below 100, not {strange}; without it, passes begin when clean segments run out"
@@ -115,8 +122,62 @@ impl Simulation {
         if self.segment_blocks == 0 {
             return Err("a segment has at least one block".into());
         }
+        if self.segments == Some(0) {
+            return Err("a log has at least one segment".into());
+        }
+        self.check_size()?;
+        self.check_options((policy, &policy_options), (pattern, &pattern_options))?;
         let (simulation, import) = (self.clone(), OnceLock::new());
         Ok(Prepared { policy, policy_options, pattern, pattern_options, simulation, import })
+    }
+}
+
+impl Simulation {
+    /// Live data as a share of all segments, in per cent, unless their number or the garbage says it.
+    pub fn utilisation(&self) -> f64 {
+        self.utilisation_percent.unwrap_or(UTILISATION_PERCENT)
+    }
+
+    /// Checks the values of options before anything is simulated, which may be after hours of other simulations.
+    ///
+    /// # Errors
+    /// One is out of its range, or no word of those that there are.
+    fn check_options(
+        &self,
+        (policy, policy_options): (&PolicySpec, &WordOptions),
+        (pattern, pattern_options): (&PatternSpec, &WordOptions),
+    ) -> Result<(), String> {
+        // No limit of an option depends on the size of the log.
+        let (segments, segment_blocks, live_blocks) = (64, 64, 2048);
+        policy
+            .make(policy_options, &Shape { segments, segments_used: segments, segment_blocks, live_blocks, seed: 0 })?;
+        // Those of a pattern depend on the number of blocks; one with very many takes memory, and is made once, when it runs.
+        if pattern.name != TRACE && self.blocks <= Simulation::default().blocks {
+            pattern.make(pattern_options, &Given { blocks: self.blocks, seed: 0, recorded: None })?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the size of the log is given in one way: of two, one would not be used.
+    ///
+    /// # Errors
+    /// It is given twice.
+    fn check_size(&self) -> Result<(), String> {
+        let given = |name, is_given: bool| is_given.then_some(name);
+        let utilisation = given("utilisation_percent", self.utilisation_percent.is_some());
+        let segments = given("segments", self.segments.is_some());
+        let reserve = given("reserve_segments", self.reserve_segments.is_some());
+        match (self.garbage_percent, utilisation.or(segments).or(reserve)) {
+            (Some(_), Some(other)) => Err(format!(
+                "`garbage_percent` cleans at a share of garbage, in as much space as that takes, and would not use `{other}`; leave out \
+                 one of them"
+            )),
+            _ if utilisation.is_some() && segments.is_some() => Err(
+                "`segments` says how full the log is, and would not use `utilisation_percent`; leave out one of them"
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -124,7 +185,7 @@ impl Simulation {
 pub type MakePolicy<'a> = &'a dyn Fn(&Shape) -> Result<Box<dyn Policy>, String>;
 
 /// Operations of a trace on numbered blocks, and how many blocks there are.
-type Recorded = (Arc<[u32]>, u32);
+pub(crate) type Recorded = (Arc<[u32]>, u32);
 
 /// The pattern that reads a trace.
 const TRACE: &str = "trace";
@@ -242,8 +303,8 @@ impl Prepared {
     fn setup(&self, blocks: u32, seed: u64) -> Setup {
         let Simulation { segment_blocks, garbage_percent, .. } = self.simulation;
         let limited = match self.simulation.segments {
-            0 => Setup::segments_for(blocks, segment_blocks, self.simulation.utilisation_percent / 100.0),
-            segments => segments,
+            None => Setup::segments_for(blocks, segment_blocks, self.simulation.utilisation() / 100.0),
+            Some(segments) => segments,
         };
         let turns = |turns: f64| (turns * f64::from(blocks)) as u64;
         let (trigger, segments) = match garbage_percent {
@@ -252,7 +313,7 @@ impl Prepared {
                 let used = Setup::segments_for(blocks, segment_blocks, 1.0 - garbage_percent / 100.0);
                 (Trigger::Garbage(garbage_percent / 100.0), used.saturating_mul(2).saturating_add(512))
             }
-            None => (Trigger::Clean(self.simulation.reserve_segments), limited),
+            None => (Trigger::Clean(self.simulation.reserve_segments.unwrap_or(0)), limited),
         };
         Setup {
             blocks,
@@ -273,26 +334,70 @@ impl Prepared {
 /// Bytes of a block of a trace.
 const BLOCK_BYTES: u64 = 4096;
 
-/// All of a trace is in memory.
-const TRACE_BLOCKS_MAX: usize = 1 << 27;
-const TRACE_OPERATIONS_MAX: usize = 1 << 29;
+/// How much of a trace is simulated. All of it is in memory: an entry of a hash table for each block that it writes to, a number for each
+/// block of each write.
+#[derive(Clone, Copy)]
+struct TraceLimits {
+    blocks: u64,
+    operations: u64,
+}
+
+/// Together these take 4 GiB at most. A table of 2^26 entries of 25 bytes is filled to seven eighths: 224 GiB of addresses in 1.6 GiB.
+/// 2^29 operations of 4 bytes are 2 TiB of writes in 2 GiB. They are copied once, when the table is gone.
+const TRACE_LIMITS: TraceLimits = TraceLimits { blocks: (1 << 26) / 8 * 7, operations: 1 << 29 };
+
+impl Default for TraceLimits {
+    fn default() -> TraceLimits {
+        TRACE_LIMITS
+    }
+}
+
+impl TraceLimits {
+    fn too_many_blocks(self) -> String {
+        let (blocks, bytes) = (self.blocks, human_bytes(self.blocks.saturating_mul(BLOCK_BYTES)));
+        format!("more than {blocks} blocks are written, {bytes} of addresses, and all of them must fit into memory")
+    }
+
+    fn too_many_operations(self) -> String {
+        let (operations, bytes) = (self.operations, human_bytes(self.operations.saturating_mul(BLOCK_BYTES)));
+        format!(
+            "more than {operations} blocks, {bytes}, are written or discarded in all, and all of it must fit into memory"
+        )
+    }
+}
+
+/// The system refuses memory.
+fn no_memory(_: TryReserveError) -> String {
+    "there is not enough memory for the blocks that are written".to_owned()
+}
 
 /// Writes and discards as operations on consecutive numbers, in the order in which blocks are first written.
 #[derive(Default)]
 pub(crate) struct Operations {
     numbers: FixedMap<(u64, u64), u32>,
     operations: Vec<u32>,
+    limits: TraceLimits,
 }
 
 impl Operations {
     /// Adds a write of these bytes of a device: of every block that has one of them.
     ///
     /// # Errors
-    /// There are more than fit into memory.
-    fn write(&mut self, device: u64, bytes: Range<u64>) -> Result<(), &'static str> {
-        for block in bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES) {
-            let next = self.numbers.len() as u32;
-            let number = *self.numbers.entry((device, block)).or_insert(next);
+    /// There are more than a simulation takes, or than fit into memory.
+    fn write(&mut self, device: u64, bytes: Range<u64>) -> Result<(), String> {
+        let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
+        // Before the first of them: a damaged length may name more than could be counted in a lifetime.
+        if blocks.end.saturating_sub(blocks.start) > self.limits.blocks {
+            return Err(self.limits.too_many_blocks());
+        }
+        for block in blocks {
+            let next = self.numbers.len();
+            self.numbers.try_reserve(1).map_err(no_memory)?;
+            let number = match self.numbers.entry((device, block)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(_) if next as u64 >= self.limits.blocks => return Err(self.limits.too_many_blocks()),
+                Entry::Vacant(free) => *free.insert(next as u32),
+            };
             self.push(number)?;
         }
         Ok(())
@@ -303,7 +408,7 @@ impl Operations {
     ///
     /// # Errors
     /// As [`Operations::write`].
-    fn discard(&mut self, device: u64, bytes: Range<u64>) -> Result<(), &'static str> {
+    fn discard(&mut self, device: u64, bytes: Range<u64>) -> Result<(), String> {
         let blocks = bytes.start.div_ceil(BLOCK_BYTES)..bytes.end / BLOCK_BYTES;
         if blocks.end.saturating_sub(blocks.start) <= self.numbers.len() as u64 {
             for block in blocks {
@@ -320,23 +425,29 @@ impl Operations {
         known.into_iter().try_for_each(|(_, number)| self.push(number | DISCARD))
     }
 
-    fn push(&mut self, operation: u32) -> Result<(), &'static str> {
-        self.operations.push(operation);
-        if self.numbers.len() > TRACE_BLOCKS_MAX || self.operations.len() > TRACE_OPERATIONS_MAX {
-            return Err("has more writes than fit into memory");
+    fn push(&mut self, operation: u32) -> Result<(), String> {
+        if self.operations.len() as u64 >= self.limits.operations {
+            return Err(self.limits.too_many_operations());
         }
+        self.operations.try_reserve(1).map_err(no_memory)?;
+        self.operations.push(operation);
         Ok(())
     }
 
     /// The operations, and how many blocks there are.
     ///
     /// # Errors
-    /// There are too few to simulate anything.
-    fn finish(self) -> Result<(Arc<[u32]>, u32), &'static str> {
-        match self.numbers.len() {
-            0 | 1 => Err("does not write to two blocks"),
-            count => Ok((self.operations.into(), count as u32)),
+    /// There are too few to simulate anything, or too many for the memory.
+    fn finish(self) -> Result<Recorded, String> {
+        let Operations { numbers, operations, .. } = self;
+        let count = numbers.len();
+        drop(numbers);
+        if count < 2 {
+            return Err("no two blocks are written".to_owned());
         }
+        // The copy itself cannot fail in words, so memory for it is asked for before.
+        Vec::<u32>::new().try_reserve_exact(operations.len()).map_err(no_memory)?;
+        Ok((operations.into(), count as u32))
     }
 }
 
@@ -344,19 +455,23 @@ impl Operations {
 #[derive(Default)]
 pub(crate) struct Recording {
     operations: Operations,
-    problem: Option<&'static str>,
+    problem: Option<String>,
 }
 
 impl TraceSink for Recording {
     fn record(&mut self, event: &TraceEvent) {
         let start = event.at.0.saturating_mul(SECTOR_BYTES);
         let end = start.saturating_add(event.sectors.saturating_mul(SECTOR_BYTES));
+        // What comes after a part that is missing would be another trace.
+        if self.problem.is_some() {
+            return;
+        }
         let added = match event.kind {
             TraceKind::Write | TraceKind::WriteThrough => self.operations.write(0, start..end),
             TraceKind::Discard => self.operations.discard(0, start..end),
             TraceKind::Read | TraceKind::Flush | TraceKind::Provision => return,
         };
-        self.problem = self.problem.or(added.err());
+        self.problem = added.err();
     }
 }
 
@@ -365,7 +480,7 @@ impl Recording {
     ///
     /// # Errors
     /// There is too much or too little of it.
-    pub(crate) fn finish(self) -> Result<(Arc<[u32]>, u32), &'static str> {
+    pub(crate) fn finish(self) -> Result<Recorded, String> {
         match self.problem {
             Some(problem) => Err(problem),
             None => self.operations.finish(),
@@ -390,11 +505,16 @@ fn writes_of(path: &Path, format: &str) -> (Result<Recorded, String>, Option<Imp
 }
 
 fn operations_of(trace: &mut Trace, path: &Path) -> Result<Recorded, String> {
-    let failed = |problem: &str| format!("{} {problem}", path.display());
+    let path = path.display();
+    let mut number = 0_u64;
     let mut operations = Operations::default();
     let (mut devices, mut batch) = (Vec::new(), Vec::new());
     while trace.next_batch(&mut batch).map_err(|error| error.to_string())? {
-        for request in batch.drain(..).filter(|request| matches!(request.op, Op::Write | Op::Discard)) {
+        for request in batch.drain(..) {
+            number += 1;
+            if !matches!(request.op, Op::Write | Op::Discard) {
+                continue;
+            }
             let device = match devices.iter().position(|device| *device == request.device) {
                 Some(device) => device,
                 None => {
@@ -407,10 +527,13 @@ fn operations_of(trace: &mut Trace, path: &Path) -> Result<Recorded, String> {
                 Op::Discard => operations.discard(device, bytes),
                 _ => operations.write(device, bytes),
             };
-            added.map_err(failed)?;
+            added.map_err(|problem| {
+                let (op, length, offset) = (request.op, human_bytes(request.bytes), request.offset);
+                format!("{path}: with request {number}, a {op} of {length} at byte {offset}, {problem}")
+            })?;
         }
     }
-    operations.finish().map_err(failed)
+    operations.finish().map_err(|problem| format!("{path}: {problem}"))
 }
 
 /// The result as [`METRICS`]; what cannot be known is left out.
@@ -459,7 +582,7 @@ mod tests {
         let simulation = Simulation {
             pattern: "trace:file=small.csv,format=alibaba,times=100".to_owned(),
             segment_blocks: 2,
-            utilisation_percent: 40.0,
+            utilisation_percent: Some(40.0),
             ..Simulation::default()
         };
         let prepared = simulation.prepare().expect("a simulation");
@@ -482,7 +605,7 @@ mod tests {
         let simulation = Simulation {
             pattern: pattern.to_owned(),
             segment_blocks: 2,
-            utilisation_percent: 40.0,
+            utilisation_percent: Some(40.0),
             ..Simulation::default()
         };
         let prepared = simulation.prepare().expect("a simulation");
@@ -543,6 +666,41 @@ mod tests {
         }
     }
 
+    /// Aim: a trace is simulated in a bounded memory, and the error says which request was too much. Method: a write of 2^48 blocks in a file,
+    /// which could never be walked through; limits of a few blocks with as many as they allow, and one more.
+    #[test]
+    fn traces_have_limits() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("huge.csv");
+        let text = "0,W,0,4096,1577808000000001\n0,W,4096,1152921504606846976,1577808000000002\n";
+        std::fs::write(&path, text).expect("a file");
+        let error = writes_of(&path, "alibaba").0.expect_err("too much");
+        for part in ["huge.csv", "request 2, a write of 1024 PiB at byte 4096", "more than 58720256 blocks", "224 GiB"]
+        {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let small = || Operations { limits: TraceLimits { blocks: 4, operations: 6 }, ..Operations::default() };
+        let block = |number: u64| number * BLOCK_BYTES..(number + 1) * BLOCK_BYTES;
+        let mut scattered = small();
+        for number in [7, 1 << 40, 3, 1 << 50] {
+            scattered.write(0, block(number)).expect("as many as it takes");
+        }
+        scattered.write(0, block(3)).expect("a block that is known");
+        assert!(scattered.write(1, block(3)).expect_err("one more").contains("more than 4 blocks are written"));
+        scattered.discard(0, block(3)).expect("the last operation");
+        assert!(scattered.write(0, block(3)).expect_err("one more").contains("more than 6 blocks"));
+        assert_eq!(scattered.finish().map(|(operations, blocks)| (operations.len(), blocks)), Ok((6, 4)));
+        let mut long = small();
+        assert!(long.write(0, 0..5 * BLOCK_BYTES).is_err() && long.operations.is_empty());
+        assert!(long.write(0, 0..u64::MAX).is_err() && long.operations.is_empty());
+        let mut recording = Recording { operations: small(), problem: None };
+        for sectors in [5 * 8, 8, 8] {
+            let (at, start, end) = (Sector(0), Nanos::ZERO, Nanos::ZERO);
+            recording.record(&TraceEvent { kind: TraceKind::Write, at, sectors, start, end, depth: 0, ok: true });
+        }
+        assert!(recording.finish().expect_err("a part is missing").contains("more than 4 blocks"));
+    }
+
     /// Aim: nonsense is an error in words. Method: one of each kind.
     #[test]
     fn errors_are_words() {
@@ -550,10 +708,15 @@ mod tests {
         for wrong in [
             Simulation { policy: "best".into(), ..plain.clone() },
             Simulation { pattern: "zipf:scew=1".into(), ..plain.clone() },
-            Simulation { utilisation_percent: 100.0, ..plain.clone() },
-            Simulation { utilisation_percent: f64::NAN, ..plain.clone() },
+            Simulation { utilisation_percent: Some(100.0), ..plain.clone() },
+            Simulation { utilisation_percent: Some(f64::NAN), ..plain.clone() },
             Simulation { warm_up: -1.0, ..plain.clone() },
             Simulation { segment_blocks: 0, ..plain.clone() },
+            Simulation { segments: Some(0), ..plain.clone() },
+            Simulation { segments: Some(5000), utilisation_percent: Some(60.0), ..plain.clone() },
+            Simulation { garbage_percent: Some(15.0), utilisation_percent: Some(60.0), ..plain.clone() },
+            Simulation { garbage_percent: Some(15.0), segments: Some(5000), ..plain.clone() },
+            Simulation { garbage_percent: Some(15.0), reserve_segments: Some(0), ..plain.clone() },
             Simulation { garbage_percent: Some(0.0), ..plain.clone() },
             Simulation { garbage_percent: Some(100.0), ..plain.clone() },
             Simulation { garbage_percent: Some(f64::NAN), ..plain.clone() },
@@ -564,8 +727,14 @@ mod tests {
             let prepared = wrong.prepare().expect("words that are known");
             prepared.run(Path::new("."), 1, &mut |_, _| ControlFlow::Continue(())).map(|_| ()).expect_err("an error")
         };
-        assert!(run(Simulation { utilisation_percent: 99.99, blocks: 100, ..plain.clone() }).contains("do not fit"));
+        assert!(
+            run(Simulation { utilisation_percent: Some(99.99), blocks: 100, ..plain.clone() }).contains("do not fit")
+        );
         assert!(run(Simulation { pattern: "trace:file=none.csv".into(), ..plain.clone() }).contains("none.csv"));
-        assert!(run(Simulation { blocks: 1, ..plain }).contains("between 2"));
+        let early = |wrong: Simulation| wrong.prepare().map(|_| ()).expect_err("an error before anything is simulated");
+        assert!(early(Simulation { blocks: 1, ..plain.clone() }).contains("between 2"));
+        assert!(early(Simulation { policy: "sepbit:select=fifo".into(), ..plain.clone() }).contains("fifo"));
+        assert!(early(Simulation { policy: "d-choices:d=0".into(), ..plain.clone() }).contains("d"));
+        assert!(early(Simulation { pattern: "zipf:skew=nan".into(), ..plain }).contains("skew"));
     }
 }

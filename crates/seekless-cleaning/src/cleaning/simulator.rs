@@ -45,7 +45,7 @@ pub enum SetupError {
     Options(String),
     #[error(
         "{blocks} blocks of data do not fit: {segments} segments of {segment_blocks} blocks must be more than the data, \
-         {heads} open segments and {reserve} clean ones"
+         {heads} open segments and {reserve} clean ones; lower the utilisation or the reserve, or take smaller segments"
     )]
     TooFull { blocks: u32, segments: u32, segment_blocks: u32, heads: u8, reserve: u32 },
     #[error("{0}")]

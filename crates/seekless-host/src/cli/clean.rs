@@ -49,21 +49,21 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
     segment_blocks: u32,
 
-    /// Live data as a share of all segments, in per cent
-    #[arg(long, default_value_t = 75.0, value_name = "PERCENT")]
-    utilisation: f64,
+    /// Live data as a share of all segments, in per cent; 75 if not given
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    utilisation: Option<f64>,
 
     /// How many segments there are, in place of the utilisation; open and clean ones count
-    #[arg(long, default_value_t = 0, hide_default_value = true, conflicts_with = "utilisation", value_name = "COUNT")]
-    segments: u32,
+    #[arg(long, conflicts_with = "utilisation", value_name = "COUNT")]
+    segments: Option<u32>,
 
     /// A pass reads victims until they have this many live blocks; it has at least one
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     batch_blocks: u64,
 
-    /// Cleaning begins when no more than this many segments are clean
-    #[arg(long, default_value_t = 0, value_name = "COUNT")]
-    reserve_segments: u32,
+    /// Cleaning begins when no more than this many segments are clean; 0 if not given
+    #[arg(long, value_name = "COUNT")]
+    reserve_segments: Option<u32>,
 
     /// Once begun, it goes on until this many segments are clean, and in any case until the user can write
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
@@ -71,20 +71,20 @@ pub(super) struct Args {
 
     /// Cleaning begins at this share of dead blocks, as in SepBIT's simulator, and space is not limited: in place of
     /// --utilisation, --segments and --reserve-segments
-    #[arg(long, conflicts_with_all = ["utilisation", "segments", "reserve_segments"], value_name = "PERCENT")]
+    #[arg(long, conflicts_with_all = ["utilisation", "segments", "reserve_segments"], value_name = "PERCENT", allow_negative_numbers = true)]
     garbage: Option<f64>,
 
     /// Writes before anything is counted, in multiples of the data; with a trace, see --writes
-    #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE")]
+    #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE", allow_negative_numbers = true)]
     warm_up: f64,
 
     /// Writes that are counted, in multiples of the data. A trace has as many as it has, and counts from the share
     /// WARM_UP / (WARM_UP + WRITES) of it on: `--warm-up 1 --writes 3` leaves out the first quarter
-    #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE")]
+    #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE", allow_negative_numbers = true)]
     writes: f64,
 
     /// Decides what is written, and what policies draw
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
 
     /// Show how full the segments are when cleaning begins, and those that are cleaned
@@ -136,6 +136,9 @@ impl FirstImport {
     pub(super) fn describe(&mut self, prepared: &Prepared, caller: &dyn Caller) {
         let Some(import) = prepared.import().filter(|_| !self.is_described) else { return };
         import.to_text().lines().for_each(|line| caller.note(line));
+        if let Some(rejection) = import.rejection() {
+            caller.note(&format!("warning: {rejection}"));
+        }
         self.is_described = true;
     }
 }

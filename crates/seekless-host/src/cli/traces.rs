@@ -42,6 +42,9 @@ pub(super) fn step<'a>(trace: &Trace, requests: u64, what: &'a str) -> Step<'a> 
 /// Reports on standard error how a trace was interpreted, with everything that was skipped.
 pub(super) fn describe(import: &Import) {
     output::note(import.to_text().trim_end());
+    if let Some(rejection) = import.rejection() {
+        output::note(&format!("warning: {rejection}"));
+    }
 }
 
 /// A length of time with its unit.

@@ -65,7 +65,7 @@ fn errors_have_hints() {
         (&["clean", "gredy"][..], 2, "did you mean `greedy`?"),
         (&["clean", "greedy", "--pattern", "zip"], 2, "did you mean `zipf`?"),
         (&["clean", "greedy", "--utilisation", "120"], 2, "percentage"),
-        (&["clean", "greedy", "--pattern", "zipf:skew=x"], 1, "write a number"),
+        (&["clean", "greedy", "--pattern", "zipf:skew=x"], 2, "write a number"),
         (&["clean", "greedy", "--pattern", "trace:file=none"], 1, "none"),
         (&["clean", "greedy", "--blocks", "100", "--utilisation", "99"], 1, "do not fit"),
         (&["clean", "greedy", "--pattern", "trace:file=none", "--blocks", "100"], 2, "--blocks is not for a trace"),
@@ -80,6 +80,15 @@ fn errors_have_hints() {
         ),
         (&["clean", "greedy", "--garbage", "0"], 2, "above 0 and below 100, not 0"),
         (&["clean", "greedy", "--utilisation", "50", "--segments", "50"], 2, "cannot be used with '--segments"),
+        (&["clean", "greedy", "--blocks", "0"], 2, "between 2 and"),
+        (&["clean", "d-choices:d=0"], 2, "d=0: write a number"),
+        (&["clean", "greedy", "--blocks", "20", "--segment-blocks", "1000"], 1, "or take smaller segments"),
+        (&["clean", "greedy", "--segments", "0"], 2, "at least one segment"),
+        (&["clean", "greedy", "--writes", "-1"], 2, "above 0 and up to a million, not -1"),
+        (&["clean", "greedy", "--warm-up", "-1"], 2, "from 0 to a million, not -1"),
+        (&["clean", "greedy", "--utilisation", "-5"], 2, "percentage from 0.1 to below 100, not -5"),
+        (&["clean", "greedy", "--garbage", "-5"], 2, "above 0 and below 100, not -5"),
+        (&["clean", "greedy", "--seed", "-1"], 2, "invalid value '-1' for '--seed"),
         (&["clean"], 2, "POLICY"),
     ] {
         let ended = scratch.run(arguments);
@@ -106,6 +115,10 @@ fn traces_are_described() {
     let one = run(&["--pattern", "trace:file=a.csv", "--format", columns]);
     assert_eq!(one.code, 0, "{}", one.err);
     assert_eq!(one.err.matches("rejected: 1 x the offset is not a number, first line 401").count(), 1, "{}", one.err);
+    // Without the rest of the report, what the result is without is still said, once.
+    let quiet = run(&["--pattern", "trace:file=a.csv", "--format", columns, "-q"]);
+    let warning = "warning: a.csv: rejected 1 of 401 lines: the offset is not a number\n";
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, warning));
     // A trace has its own length: the options say which part of it is counted, and their help says so.
     let part = run(&["--pattern", "trace:file=a.csv", "--format", columns, "--warm-up", "1", "--writes", "3"]);
     let part: Value = serde_json::from_str(part.out.lines().next().expect("a line")).expect("JSON");

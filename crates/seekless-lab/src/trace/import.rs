@@ -60,6 +60,13 @@ impl Import {
         self.rejected.iter().map(|tally| tally.count).sum()
     }
 
+    /// What of the trace a result is without, in a line; `None` if nothing was rejected. The reasons are in [`Import::to_text`].
+    pub fn rejection(&self) -> Option<String> {
+        let (files, first) = (self.files.join(", "), self.rejected.first()?);
+        let others = if self.rejected.len() > 1 { ", and more" } else { "" };
+        Some(format!("{files}: rejected {} of {}: {}{others}", self.rejected_count(), self.units_text(), first.reason))
+    }
+
     /// Why no result should rest on this trace: more than 1 % of it was rejected, or requests came too late to be sorted.
     pub fn unsound(&self) -> Option<String> {
         let rejected = self.rejected_count();

@@ -138,15 +138,29 @@ impl Clean {
 
     /// Of all segments together: what is asked for, or what follows from their number.
     fn utilisation(&self) -> Result<f64, String> {
-        let Simulation { blocks, segments, segment_blocks, utilisation_percent, .. } = self.simulation;
-        if segments == 0 {
-            return Ok(utilisation_percent / 100.0);
-        }
+        let Simulation { blocks, segments, segment_blocks, .. } = self.simulation;
+        let Some(segments) = segments else { return Ok(self.simulation.utilisation() / 100.0) };
         let places = u64::from(segments) * u64::from(segment_blocks);
         match u64::from(blocks) < places {
             true => Ok(f64::from(blocks) / places as f64),
             false => Err(format!("[workload]: {blocks} blocks leave nothing of {segments} segments to clean")),
         }
+    }
+
+    /// What a formula would not use, although it is not as the formula has it. How long to write, and in how many blocks, are the
+    /// accuracy of a simulation.
+    fn unused_by_formulas(&self) -> Option<&'static str> {
+        let (ours, plain) = (&self.simulation, Simulation::default());
+        [
+            ("policy", ours.policy != plain.policy),
+            ("pattern", ours.pattern != plain.pattern),
+            ("batch_blocks", ours.batch_blocks != plain.batch_blocks),
+            ("reserve_segments", ours.reserve_segments.unwrap_or(0) != 0),
+            ("target_segments", ours.target_segments != plain.target_segments),
+            ("garbage_percent", ours.garbage_percent.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(name, differs)| differs.then_some(name))
     }
 
     fn simulate(&self, prepared: &Prepared, context: &Context<'_>) -> Result<Outcome, String> {
@@ -184,6 +198,12 @@ impl Workload for Clean {
         }
         if prepared.trace().is_some() || prepared.needs_recording() {
             return Err("[workload]: the formulas are those of random writes, and know no trace".into());
+        }
+        if let Some(name) = self.unused_by_formulas() {
+            return Err(format!(
+                "[workload]: the formulas are those of `greedy` under `uniform` writes, one victim at a time and without a reserve, \
+                 and would not use this `{name}`; leave it out here, or simulate"
+            ));
         }
         self.utilisation().map(|_| ())
     }
@@ -244,6 +264,20 @@ mod tests {
         Clean::read(&text.parse().expect("a table")).expect("a description")
     }
 
+    /// Aim: the size of a log is given in one way, as on the command line, where the second would say nothing. Method: each pair.
+    #[test]
+    fn the_size_of_a_log_is_given_once() {
+        for (pair, unused) in [
+            ("garbage_percent = 15\nutilisation_percent = 60", "utilisation_percent"),
+            ("garbage_percent = 15\nsegments = 2000", "segments"),
+            ("garbage_percent = 15\nreserve_segments = 4", "reserve_segments"),
+            ("segments = 2000\nutilisation_percent = 60", "utilisation_percent"),
+        ] {
+            let error = clean(pair).check(&RunTarget::Nothing).unwrap_err();
+            assert!(error.contains(&format!("would not use `{unused}`")), "{pair}: {error}");
+        }
+    }
+
     /// The formulas count the segments that are given, as a simulation does, and refuse what they know nothing about.
     #[test]
     fn formulas_take_the_given_segments() {
@@ -255,6 +289,21 @@ mod tests {
             assert_eq!(check("segments = 64"), Ok(()));
             assert!(check("segments = 32").unwrap_err().contains("nothing of 32 segments"));
             assert!(check("pattern = 'trace:file=a.csv'").unwrap_err().contains("know no trace"));
+            for same in ["policy = 'greedy'", "pattern = 'uniform'", "reserve_segments = 0", "writes = 3\nwarm_up = 2"]
+            {
+                assert_eq!(check(same), Ok(()), "{same}");
+            }
+            for other in [
+                "policy = 'fifo'",
+                "pattern = 'zipf:skew=1'",
+                "batch_blocks = 2560",
+                "reserve_segments = 12",
+                "target_segments = 1",
+                "garbage_percent = 15",
+            ] {
+                let (name, error) = (other.split(' ').next().unwrap(), check(other).unwrap_err());
+                assert!(error.contains(&format!("would not use this `{name}`")), "{other}: {error}");
+            }
         }
     }
 }
