@@ -168,6 +168,18 @@ impl Claim {
         Err(format!("this test needs {missing}"))
     }
 
+    /// # Errors
+    /// No number is within its bounds.
+    pub(super) fn check_bounds(&self) -> Result<(), String> {
+        let pairs = [("above", self.above, "below", self.below), ("at_least", self.at_least, "at_most", self.at_most)];
+        for (low, least, high, most) in pairs {
+            if let Some((least, most)) = least.zip(most).filter(|(least, most)| least > most) {
+                return Err(format!("nothing is `{low}` {least} and `{high}` {most}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Compares the claim with `rows`, or these with what was `published`.
     pub fn verify(&self, rows: &[Row], published: &[Published]) -> Checked {
         let ratios = (!self.relative_to.is_empty()).then(|| self.ratios(rows));
@@ -194,7 +206,8 @@ impl Claim {
             let (least, most) = range.unwrap_or((found, found));
             Some((least.min(found), most.max(found)))
         });
-        let (required, found) = (self.required(), self.in_words(&cases));
+        let required = self.required();
+        let found = if cases.is_empty() { self.why_open(rows) } else { self.in_words(&cases) };
         Checked { claim: self.clone(), verdict, cases: cases.len(), held, range, required, found }
     }
 
@@ -274,7 +287,8 @@ impl Claim {
             // The values say whether it is so; the ratio of their ends, which may be one of nothing, is for people.
             let found = values.last()? / values.first()?;
             let held = self.shape.is_some_and(|shape| shape.is_of(&values, self.slack));
-            (values.len() > 2).then(|| ClaimCase { place: place(&dims), found, held })
+            let least = self.shape.map_or(0, Shape::values_min);
+            (values.len() >= least).then(|| ClaimCase { place: place(&dims), found, held })
         };
         self.lines(rows).into_iter().filter_map(case).collect()
     }
@@ -384,6 +398,21 @@ impl Claim {
         }
     }
 
+    /// Why there is no case.
+    fn why_open(&self, rows: &[Row]) -> String {
+        let least = match (self.test, self.shape) {
+            (Test::Spread, _) => 2,
+            (Test::Shape, Some(shape)) => shape.values_min(),
+            _ => 0,
+        };
+        match self.lines(rows).iter().map(|(_, line)| line.len()).max() {
+            Some(most) if least > 0 && most < least => {
+                format!("too few rows: {most} along {}, and it takes {least}", self.along)
+            }
+            _ => "no rows".to_owned(),
+        }
+    }
+
     fn in_words(&self, cases: &[ClaimCase]) -> String {
         let by_size = |one: &&ClaimCase, two: &&ClaimCase| one.found.total_cmp(&two.found);
         let (Some(least), Some(most)) = (cases.iter().min_by(by_size), cases.iter().max_by(by_size)) else {
@@ -417,6 +446,14 @@ impl Shape {
             Shape::Falls => "falls",
             Shape::Rises => "rises",
             Shape::Valley => "falls, then rises",
+        }
+    }
+
+    /// Of how many values it can be.
+    fn values_min(self) -> usize {
+        match self {
+            Shape::Falls | Shape::Rises => 2,
+            Shape::Valley => 3,
         }
     }
 
@@ -539,6 +576,29 @@ mod tests {
         assert_eq!(steeper.required, "at most 1.00x");
         let none = check("test = \"value\"\nabove = 0.0\nrelative_to = { contestant = \"ext2\" }\n");
         assert_eq!((none.verdict, none.found.as_str()), (Verdict::Open, "no rows"));
+    }
+
+    /// Aim: two values rise or fall, a valley takes three, and rows that are too few are not called none. Method: parts of the curve 4, 6, 10,
+    /// 6 and of 40, 30, 20, 18.
+    #[test]
+    fn shapes_of_few_values() {
+        let shape = |shape: &str, contestant: &str, sizes: &str| {
+            let only = format!("where = {{ contestant = \"{contestant}\", size = {sizes} }}");
+            check(&format!("test = \"shape\"\nalong = \"file_bytes\"\nshape = \"{shape}\"\n{only}\n"))
+        };
+        for (name, contestant, sizes, verdict) in [
+            ("rises", "FFS", "[1, 2]", Verdict::Holds),
+            ("falls", "FFS", "[1, 2]", Verdict::Differs),
+            ("falls", "LFS", "[4, 8]", Verdict::Holds),
+            ("rises", "LFS", "[4, 8]", Verdict::Differs),
+            ("rises", "FFS", "1", Verdict::Open),
+            ("valley", "FFS", "[1, 2]", Verdict::Open),
+            ("valley", "FFS", "[1, 2, 4]", Verdict::Differs),
+        ] {
+            assert_eq!(shape(name, contestant, sizes).verdict, verdict, "{name} {contestant} {sizes}");
+        }
+        assert_eq!(shape("valley", "FFS", "[1, 2]").found, "too few rows: 2 along file_bytes, and it takes 3");
+        assert_eq!(shape("rises", "FFS", "64").found, "no rows");
     }
 
     /// Aim: a case on a bound holds, as in a list of statements, and what does not hold is not written as if it did. Method: ratios

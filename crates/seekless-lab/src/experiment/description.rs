@@ -11,7 +11,7 @@ use super::kinds::{Clock, WorkloadKind, kinds};
 use super::omitted::Omitted;
 use super::published::{self, Published};
 use super::rows::{CONTESTANT, Columns, Selection, check_dimension, check_selection, check_values};
-use super::value::{Unit, Value};
+use super::value::{Unit, Value, uses};
 
 /// Name of the file in an experiment's folder.
 pub(super) const FILE: &str = "experiment.toml";
@@ -209,7 +209,12 @@ impl Experiment {
         let description: Description = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         description.check_new().and_then(|()| description.check()).map_err(wrong)?;
         let columns = description.columns().map_err(wrong)?;
-        let published = published::read(&folder.join(published::FILE), &columns)?;
+        let published_path = folder.join(published::FILE);
+        let published = published::read(&published_path, &columns)?;
+        description.check_published(&published).map_err(|problem| {
+            let path = published_path.display().to_string();
+            ExperimentError::Description { path, problem }
+        })?;
         // `.` and `..` are not names.
         let whole = std::fs::canonicalize(folder);
         let whole = whole.map_err(|cause| ExperimentError::Io { path: folder.display().to_string(), cause })?;
@@ -297,8 +302,43 @@ impl Description {
         let metrics = self.columns()?.metrics;
         match self.variables.keys().find(|name| metrics.contains(&name.as_str())) {
             Some(name) => Err(format!("[variables.{name}]: this name is taken by a metric of this kind of experiment")),
-            None => self.check_selected_values(),
+            None => self.check_selected_values().and_then(|()| self.check_new_values()),
         }
+    }
+
+    /// Every variable makes a difference, and every claim can hold.
+    fn check_new_values(&self) -> Result<(), String> {
+        if let Some(name) = self.variables.keys().find(|name| !self.is_used(name)) {
+            return Err(format!(
+                "[variables.{name}]: no contestant uses it, so its values would all be the same points; write {{{name}}} where its \
+                 value belongs: in [workload], `on` or `profile`"
+            ));
+        }
+        self.claims.iter().try_for_each(|claim| {
+            claim.check_bounds().map_err(|problem| format!("claim \"{}\": {problem}", claim.text))
+        })
+    }
+
+    /// Whether the variable is in what any contestant measures.
+    fn is_used(&self, name: &str) -> bool {
+        self.contestants.iter().any(|contestant| {
+            let mut workload = self.workload.clone();
+            workload.extend(contestant.workload.clone());
+            let profile = contestant.profile.as_ref().unwrap_or(&self.profile);
+            let texts = [&contestant.on, &self.over, profile].map(|text| toml::Value::String(text.clone()));
+            texts.iter().chain([&toml::Value::Table(workload)]).any(|value| uses(value, name))
+        })
+    }
+
+    /// A published point of a contestant that there is not would stand beside nothing.
+    fn check_published(&self, published: &[Published]) -> Result<(), String> {
+        for name in published.iter().filter_map(|published| published.dims.get(CONTESTANT)) {
+            if !self.contestants.iter().any(|contestant| name.is_same(&Value::Text(contestant.name.clone()))) {
+                let names: Vec<&str> = self.contestants.iter().map(|contestant| &*contestant.name).collect();
+                return Err(format!("there is no contestant `{name}`; there are: {}", names.join(", ")));
+            }
+        }
+        Ok(())
     }
 
     /// Claims and figures name contestants and values that there are; others would select no row, and say nothing.

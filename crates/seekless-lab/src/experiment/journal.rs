@@ -196,7 +196,7 @@ impl Journal {
         let whole = parse(&self.path, &text, points)?;
         self.read += whole as u64;
         if whole < text.len() && rest == Rest::IsTorn {
-            check_torn(&self.path, &text[whole..])?;
+            check_torn(&self.path, &text[whole..], self.read)?;
             self.file.set_len(self.read).map_err(io("shorten"))?;
         }
         Ok(())
@@ -305,7 +305,7 @@ pub(super) fn read(path: &Path) -> Result<Points, ResultsError> {
     let mut points = Points::new();
     let whole = parse(path, &text, &mut points)?;
     // A kill, or a run under way, may have left part of a line.
-    check_torn(path, &text[whole..])?;
+    check_torn(path, &text[whole..], whole as u64)?;
     Ok(points)
 }
 
@@ -328,12 +328,22 @@ fn parse(path: &Path, text: &[u8], points: &mut Points) -> Result<usize, Results
     Ok(whole)
 }
 
-/// Refuses what is no beginning of a line.
-fn check_torn(path: &Path, torn: &[u8]) -> Result<(), ResultsError> {
-    match torn.is_empty() || torn.starts_with(LINE_START) || LINE_START.starts_with(torn) {
-        true => Ok(()),
-        false => Err(content(path, "its end is no measured point; name another folder for the results")),
+/// Refuses what is no beginning of a line, and tells how to go on where points are before it. Zeros are what a power cut may leave:
+/// the file has its new length, and the bytes have not reached the disk.
+fn check_torn(path: &Path, torn: &[u8], before: u64) -> Result<(), ResultsError> {
+    let zeros = torn.iter().rev().take_while(|&&byte| byte == 0).count();
+    let begun = &torn[..torn.len() - zeros];
+    if begun.starts_with(LINE_START) || LINE_START.starts_with(begun) {
+        return Ok(());
     }
+    let problem = match before {
+        0 => "its end is no measured point; name another folder for the results".to_owned(),
+        _ => format!(
+            "what follows its first {before} bytes is no measured point; the points before it are sound, and with `truncate --size \
+             {before}` on this file the run goes on from them"
+        ),
+    };
+    Err(content(path, &problem))
 }
 
 fn content(path: &Path, problem: &str) -> ResultsError {

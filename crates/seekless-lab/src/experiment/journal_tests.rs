@@ -146,6 +146,22 @@ fn a_torn_line_is_removed_by_the_next_writer() {
     assert_eq!(found, points);
     assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "c"]);
 
+    // A power cut may leave the length of what was appended, and zeros in place of all or some of its bytes.
+    for torn in [&"\0".repeat(300), "{\"key\":\"d\",\"meas\0\0\0", "{\"ke\0"] {
+        tear(torn);
+        assert_eq!(journal::read(&path).unwrap(), points, "{torn:?}");
+        let (mut again, mut known) = open(folder.path());
+        assert_eq!(known, points, "{torn:?}");
+        again.append(line("c", 2.0), &mut known, &patiently).unwrap();
+        one.refresh(&mut points).unwrap();
+        assert_eq!((known, std::fs::read(&path).unwrap().contains(&0)), (points.clone(), false), "{torn:?}");
+    }
+    tear("\0\0a");
+    let error = journal::read(&path).unwrap_err().to_string();
+    let whole = std::fs::read(&path).unwrap().len() - 3;
+    assert!(error.contains(&format!("truncate --size {whole}")), "{error}");
+    File::options().write(true).open(&path).unwrap().set_len(whole as u64).unwrap();
+
     tear("a letter");
     let refused = one.append(line("d", 3.0), &mut points, &patiently);
     assert!(matches!(refused, Err(ResultsError::Content { .. })));

@@ -397,6 +397,9 @@ fn wrong_descriptions_are_explained() {
         ("values = [16, 128]", "values = [16, 16]", "`16` occurs twice"),
         ("above = 1.2", "", "this test needs `above` or `below`"),
         ("above = 1.2", "above = nan", "NaN is not a bound"),
+        ("above = 1.2", "above = 0.95\nbelow = 0.4", "nothing is `above` 0.95 and `below` 0.4"),
+        ("requests = \"{count}\"", "requests = 50", "[variables.count]: no contestant uses it"),
+        ("requests = \"{count}\"", "requests = \"{{count}}\"", "[variables.count]: no contestant uses it"),
         ("paper =", "profile = \"cray\"\npaper =", "there is no processor profile `cray`"),
     ] {
         let text = EXPERIMENT.replacen(from, to, 1);
@@ -454,7 +457,8 @@ fn claims_are_checked() {
         ("test = 'compare', where = { contestant = 'valley', x = '>0' }, to = { x = 0 }, below = 0.76", true),
         ("test = 'shape', along = 'x', shape = 'valley', where = { contestant = 'valley' }", true),
         ("test = 'shape', along = 'x', shape = 'falls', where = { contestant = 'valley' }", false),
-        ("test = 'shape', along = 'x', shape = 'falls', where = { contestant = 'valley', x = '<=1' }", false),
+        ("test = 'shape', along = 'x', shape = 'falls', where = { contestant = 'valley', x = '<=1' }", true),
+        ("test = 'shape', along = 'x', shape = 'falls', where = { contestant = 'valley', x = '<=0' }", false),
         ("test = 'shape', along = 'x', shape = 'rises', where = { contestant = 'valley', x = '>=1' }", true),
         ("test = 'value', where = { contestant = 'flat', x = 1 }, expect = 10.0, tolerance = 0.02", true),
         ("test = 'value', where = { contestant = 'flat', x = 1 }, expect = 10.0, tolerance = 0.005", false),

@@ -153,6 +153,35 @@ pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
     Ok(filled + rest)
 }
 
+/// The variables that `text` names.
+fn names_in(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        let brace = &rest[at..];
+        rest = match brace.strip_prefix("{{").or_else(|| brace.strip_prefix("}}")) {
+            Some(after) => after,
+            None => {
+                // A brace without its partner, which filling the text reports.
+                let Some((name, after)) = brace[1..].split_once('}') else { break };
+                names.push(name);
+                after
+            }
+        };
+    }
+    names
+}
+
+/// Whether a text of the description names the variable.
+pub(super) fn uses(value: &toml::Value, name: &str) -> bool {
+    match value {
+        toml::Value::String(text) => names_in(text).contains(&name),
+        toml::Value::Array(items) => items.iter().any(|item| uses(item, name)),
+        toml::Value::Table(table) => table.values().any(|item| uses(item, name)),
+        _ => false,
+    }
+}
+
 fn look_up<'a>(name: &str, values: &'a Values) -> Result<&'a (Value, Unit), String> {
     values.get(name).ok_or_else(|| {
         let known: Vec<&str> = values.keys().map(String::as_str).collect();
