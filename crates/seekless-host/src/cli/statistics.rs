@@ -171,12 +171,21 @@ fn written_text(counter: &impl Fn(&str) -> Option<u64>) -> String {
     text += &line("file data", data);
     text += &line("metadata", metadata);
     text += &line("moved by the cleaner", moved);
+    // What rounds items up to whole sectors is in no counter of its own.
+    let rest = all.saturating_sub(data.saturating_add(metadata).saturating_add(moved));
+    text += &line("summaries and padding", rest);
     text += &line("all", all);
     text += &format!(
-        "  write amplification {}; write cost {}, which counts what the cleaner read [ro92 §3.4]\n",
+        "  for file data: write amplification {}; write cost {}, which counts what the cleaner read [ro92 §3.4]\n",
         of_data(all),
-        of_data(all + read)
+        of_data(all.saturating_add(read))
     );
+    if let Some(permille) = counter("write_cost_permille") {
+        text += &format!(
+            "  for file data and metadata, without summaries and padding: write cost {:.3}, `write_cost_permille` of --json\n",
+            permille as f64 / 1000.0
+        );
+    }
     if let Some(passes) = counter("cleaner_passes") {
         let passes = if passes == 1 { "1 pass".to_owned() } else { format!("{passes} passes") };
         let read = counted(counter("cleaner_segments_read").unwrap_or(0), "segment");
@@ -227,8 +236,8 @@ mod tests {
         by_live[3] = 2;
         let log = LogUsage { segment_bytes: 1 << 19, clean: 4, empty: 2, live_bytes: 4 << 20, by_live };
         assert_eq!(log.segments(), 16);
-        let counters =
-            json!({ "log_bytes": 300, "log_data_bytes": 100, "log_cleaned_bytes": 150, "cleaner_read_bytes": 200 });
+        let counters = json!({ "log_bytes": 300, "log_data_bytes": 100, "log_metadata_bytes": 20, "log_cleaned_bytes": 150,
+            "cleaner_read_bytes": 200, "write_cost_permille": 3917 });
         let value = json!({ "parts": [{ "part": "lfs", "counters": counters, "log": log_of(&log) }] });
         let text = to_text(&value);
         for wanted in
@@ -236,7 +245,11 @@ mod tests {
         {
             assert!(text.contains(wanted), "{wanted}:\n{text}");
         }
-        assert!(text.contains("write amplification 3.00; write cost 5.00"), "{text}");
+        assert!(text.contains("for file data: write amplification 3.00; write cost 5.00"), "{text}");
+        // Each cost says what it is for, and the parts are the whole: 100 + 20 + 150 + 30.
+        assert!(text.contains("without summaries and padding: write cost 3.917"), "{text}");
+        let rest = text.lines().find(|line| line.contains("summaries and padding  ")).expect("a line");
+        assert!(rest.ends_with("30 B      0.30"), "{rest}");
         let zeroes =
             json!({ "parts": [{ "part": "file:a", "counters": { "direct_writes": 0, "reads": 3, "syncs": 0 } }] });
         assert_eq!(to_text(&zeroes), "file:a\n  reads                    3\n  at 0: direct writes, syncs\n");

@@ -84,7 +84,12 @@ pub const POLICIES: &[PolicySpec] = &[
         "[sepbit]",
         sepbit::KEYS,
     ),
-    spec::<midas::Midas>("midas", "a chain of groups by age, as MiDAS has it", "Oh et al. 2024", midas::KEYS),
+    spec::<midas::Midas>(
+        "midas",
+        "a chain of groups by age, after MiDAS, which would choose their number and sizes",
+        "Oh et al. 2024",
+        midas::KEYS,
+    ),
     spec::<lifetime::Lifetime>(
         "lifetime",
         "heads by expected lifetime, from a mean of former ones",
