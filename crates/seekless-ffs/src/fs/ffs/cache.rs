@@ -313,8 +313,16 @@ impl Cache {
     pub(super) fn replace(&mut self, at: FragNo, data: Data) {
         let Some(buffer) = self.buffers.get(&at) else { return };
         let kind = buffer.kind;
+        // A sync that began after the buffer had become dirty must not miss the bytes that stay. The write in flight, if there is one,
+        // may fail, and then says nothing about the new buffer.
+        let flight = self.in_flight.get(&at).filter(|_| buffer.in_flight);
+        let since = buffer.dirty.into_iter().chain(flight.map(|flight| flight.since)).min();
         self.remove_buffer(at);
         self.create(at, data, kind);
+        if let Some(since) = since {
+            self.mark_clean(at);
+            self.mark_dirty_since(at, since);
+        }
     }
 
     /// Forgets the fragments: they have no owner any more. A write in flight continues, and the next write to the same
@@ -502,6 +510,12 @@ impl Cache {
     /// Addresses of dirty buffers of a file, or of the volume's own with 0.
     pub(super) fn dirty_of(&self, owner: InodeNo) -> Vec<FragNo> {
         self.dirty_of.get(&owner).map(|set| set.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Whether a file or directory has blocks that are dirty, or being written.
+    pub(super) fn has_unwritten(&self, owner: InodeNo) -> bool {
+        let is_its = |at: &FragNo| self.buffers.get(at).is_some_and(|buffer| buffer.kind.owner() == owner);
+        self.dirty_of.contains_key(&owner) || self.in_flight.keys().any(is_its)
     }
 
     /// Buffers that became dirty at `until` or before, oldest first.

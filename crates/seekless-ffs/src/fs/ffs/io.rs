@@ -537,7 +537,16 @@ impl Ffs {
             // and the power may fail when its inode is, and the chunk is not.
             let is_directory = self.state.borrow().inodes.get(&ino).is_some_and(|known| known.inode.is_directory());
             let ordered = is_directory && self.options.metadata == Metadata::Sync;
-            let _directory = if ordered { Some(self.locks.share(ino).await) } else { None };
+            // Of a file, the tail may have moved since its content was written, and the inode leads to the new place.
+            let _inode = if ordered || !is_directory { Some(self.locks.share(ino).await) } else { None };
+            if !is_directory && self.state.borrow().cache.has_unwritten(ino) {
+                let content = self.write_all_possible(begun, |state| state.cache.dirty_of(ino)).await;
+                if content.is_err() {
+                    left.insert(ino);
+                    put_off_here(&mut first, content)?;
+                    continue;
+                }
+            }
             let updated = self.update_inode_between(ino).await;
             if updated.is_err() {
                 left.insert(ino);

@@ -17,6 +17,7 @@ mod interop;
 mod long_directories;
 mod lost;
 mod model;
+mod moving_tails;
 mod no_room;
 mod one_place;
 mod order;
