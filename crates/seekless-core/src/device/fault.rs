@@ -147,6 +147,9 @@ impl Lost {
     }
 }
 
+/// What a device that has gone answers.
+const GONE: DeviceError = DeviceError::Gone("removed by a fault rule");
+
 /// A device that fails or delays requests as its rules say.
 pub struct FaultDevice {
     rt: Rt,
@@ -247,7 +250,6 @@ impl FaultDevice {
 
     /// Waits as the rules say, and fails as they say.
     async fn gate(&self, kind: Kinds, at: Sector, bytes: u64) -> Result<(), DeviceError> {
-        const GONE: DeviceError = DeviceError::Gone("removed by a fault rule");
         if self.gone.get() {
             return Err(GONE);
         }
@@ -315,6 +317,18 @@ impl BlockDevice for FaultDevice {
         self.gate(Kinds::READ, at, buf.len() as u64).await?;
         self.check_lost(at, buf.len())?;
         self.inner.read(at, buf).await
+    }
+
+    /// A lost sector is no hole.
+    async fn next_data(&self, at: Sector) -> Result<Option<Sector>, DeviceError> {
+        if self.gone.get() {
+            return Err(GONE);
+        }
+        let block = u64::from(self.inner.geometry().block_bytes) / SECTOR_BYTES;
+        let lost = self.lost.borrow().first_of(at..Sector(self.inner.geometry().sectors));
+        let lost = lost.map(|lost| Sector(lost.0 / block * block).max(at));
+        let data = self.inner.next_data(at).await?;
+        Ok(lost.into_iter().chain(data).min())
     }
 
     fn readings(&self) -> u32 {
@@ -519,6 +533,26 @@ mod tests {
                 assert!(outcomes.contains(&0) && outcomes.contains(&8) && outcomes.len() > 3, "{outcomes:?}");
             });
         }
+    }
+
+    /// A search for data skips holes, but no lost sector, and fails when the device has gone.
+    #[test]
+    fn lost_sectors_are_no_holes() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let memory = Rc::new(Memory::new(1 << 20));
+        let device = FaultDevice::new(executor.rt(), memory.clone(), 1);
+        let run = async {
+            assert_eq!(device.next_data(Sector(9)).await, Ok(None));
+            memory.write(Sector(800), Data::from_slice(&[1; 512]), WriteFlags::NONE).await.expect("in range");
+            assert_eq!(device.next_data(Sector(9)).await, Ok(Some(Sector(800))));
+            device.lose(Sector(77)..Sector(79));
+            assert_eq!(device.next_data(Sector(9)).await, Ok(Some(Sector(77))));
+            assert_eq!(device.next_data(Sector(79)).await, Ok(Some(Sector(800))));
+            device.add(Rule::new(Kinds::READ, When::Always, Effect::Gone));
+            device.read(Sector(0), Buf::dirty(512)).await.expect_err("it is gone");
+            assert_eq!(device.next_data(Sector(9)).await, Err(GONE));
+        };
+        executor.block_on(run).expect("it ends");
     }
 
     /// A lost sector fails every read that touches it, until it is written.

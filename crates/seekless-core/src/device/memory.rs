@@ -153,6 +153,12 @@ impl Image {
             .filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)))
     }
 
+    /// The first sector from `at` on that was written with anything but zeroes, or lies beside such a sector.
+    pub fn next_data(&self, at: Sector) -> Option<Sector> {
+        let (chunk, _) = self.chunks(at.byte_offset() / CHUNK_BYTES..u64::MAX).next()?;
+        Some(at.max(Sector(chunk * CHUNK_BYTES / SECTOR_BYTES)))
+    }
+
     /// A hash of the content. Images with equal bytes have equal hashes, whatever was written to get there.
     pub fn content_hash(&self) -> u64 {
         self.chunks(0..u64::MAX).fold(0, |hash, (number, chunk)| hash ^ chunk_hash(number, chunk))
@@ -226,6 +232,11 @@ impl BlockDevice for Memory {
         Ok(buf)
     }
 
+    async fn next_data(&self, at: Sector) -> Result<Option<Sector>, DeviceError> {
+        let data = self.image.borrow().next_data(at);
+        Ok(data.filter(|data| data.0 < self.geometry.sectors))
+    }
+
     async fn write(&self, at: Sector, data: Data, _flags: WriteFlags) -> Result<(), DeviceError> {
         self.geometry.check(at, data.len() as u64)?;
         self.image.borrow_mut().write(at, &data);
@@ -296,6 +307,11 @@ mod tests {
                     let mut again = Image::default();
                     again.write(Sector(0), plain);
                     assert_eq!(image.content_hash(), again.content_hash(), "seed {seed}, step {step}");
+                    let next = image.next_data(Sector(at)).map_or(plain.len(), |next| next.byte_offset() as usize);
+                    assert!(
+                        plain[(at * SECTOR_BYTES) as usize..next].iter().all(|&byte| byte == 0),
+                        "seed {seed}, step {step}"
+                    );
                     let chunks = image.chunks(0..u64::MAX).count() as u64;
                     assert_eq!(image.allocated_bytes(), chunks * CHUNK_BYTES);
                     assert!(again.allocated_bytes() <= image.allocated_bytes());

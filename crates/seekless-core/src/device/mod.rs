@@ -209,6 +209,7 @@ pub type Counter = (&'static str, u64);
 /// |---|---|
 /// | `readings`, `read_as`, `correct` | pass them on, or checksums above cannot reach the other copies below |
 /// | `provision`, `release` | pass them on |
+/// | `next_data` | pass it on, translated where addresses are; leave it where data is also kept elsewhere, such as in a cache |
 /// | `arrangement`, `parts`, `part_at` | pass them on, or members in another order are not noticed |
 /// | `head` | pass it on if the device changes no addresses and takes no time |
 /// | `zoned` | pass it on if it changes no addresses; otherwise leave it, and say `zones: None` in the geometry |
@@ -249,6 +250,16 @@ pub trait BlockDevice {
     /// # Errors
     /// `OutOfRange`, `Unaligned`, `Io`, `Gone`.
     async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError>;
+
+    /// The first sector from `at` on that may hold anything but zeroes, as far as the storage knows without reading: what was never written
+    /// to a sparse file is skipped. `None` where there is no such sector up to the end. The answer is a multiple of a block; one that
+    /// comes too early, such as `at` itself, is always allowed. Writes under way may be missing from it.
+    ///
+    /// # Errors
+    /// `Io`, `Gone`.
+    async fn next_data(&self, at: Sector) -> Result<Option<Sector>, DeviceError> {
+        Ok((at.0 < self.geometry().sectors).then_some(at))
+    }
 
     /// In how many ways the same bytes can be read: more than one where storage below is redundant. A caller whose
     /// checksum shows that [`BlockDevice::read`] returned wrong data tries them, see [`read_right`].

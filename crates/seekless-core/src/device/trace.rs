@@ -145,6 +145,10 @@ impl BlockDevice for TraceDevice {
         request.end(self.inner.read(at, buf).await)
     }
 
+    async fn next_data(&self, at: Sector) -> Result<Option<Sector>, DeviceError> {
+        self.inner.next_data(at).await
+    }
+
     fn readings(&self) -> u32 {
         self.inner.readings()
     }

@@ -208,6 +208,41 @@ fn what_is_below_a_fork_stays_as_it_is() {
     }
 }
 
+/// A sparse file of any size is a new member, without being read from end to end; one with a byte in it is refused.
+#[test]
+fn a_large_sparse_file_is_a_new_member() {
+    const BYTES: u64 = 4 << 40;
+    if !can_mount() {
+        return;
+    }
+    for (array, members) in [("raid1:n=2", 2), ("raid5:n=3", 3)] {
+        let scratch = Scratch::new();
+        scratch.make_directory("mnt");
+        scratch.good(&["mkfs", &format!("lfs / {array} / file:d-{{}}.img,size=16MiB")]);
+        for (member, byte) in (0..members).flat_map(|member| [(member, Some(BYTES / 3)), (member, None)]) {
+            let path = scratch.path(&format!("d-{member}.img"));
+            std::fs::remove_file(&path).unwrap();
+            let file = std::fs::File::create(&path).unwrap();
+            file.set_len(BYTES).unwrap();
+            if let Some(at) = byte {
+                file.write_all_at(b"x", at).unwrap();
+            }
+            let ended = scratch.run(&["mount", &format!("lfs / {array},replace={member} / file:d-{{}}.img"), "mnt"]);
+            let Some(at) = byte else {
+                assert_eq!(ended.code, 0, "{array}, {member}: {}", ended.err);
+                let status = scratch.good(&["umount", "mnt"]);
+                assert!(!status.contains("failed"), "{status}");
+                let line = format!("lfs / {array} / file:d-{{}}.img");
+                // What the rebuild had not reached is rebuilt now.
+                scratch.good(&["scrub", &line]);
+                continue;
+            };
+            assert_ne!(ended.code, 0, "{array}, {member}: {}", ended.out);
+            assert!(ended.err.contains(&format!("holds data (at byte {at} of 4 TiB)")), "{}", ended.err);
+        }
+    }
+}
+
 /// A member that another process has is not missing: that one may write to it, and two mounts would each acknowledge what the
 /// other one lacks.
 #[test]

@@ -141,6 +141,13 @@ impl Chunks {
     }
 }
 
+/// Places that one call of `next_data` looks at before it answers, so that it ends soon on a large device: a millisecond's work. A search then
+/// reads one piece, and goes on.
+const PLACES_MAX: u32 = 1 << 16;
+
+/// Members that one such call asks, each with a system call: where chunks are in random order, each may be in another hole.
+const ASKED_MAX: u32 = 1 << 10;
+
 /// A device over others that only translates addresses. Members are served in parallel.
 pub struct Mapped {
     members: Vec<Device>,
@@ -393,6 +400,13 @@ impl Mapped {
         relocate(error, member, at, sectors * SECTOR_BYTES)
     }
 
+    /// The first sector from `from` on that a member may have data in; `u64::MAX` where there is none. The caller used address `at`.
+    async fn data_on_member(&self, member: usize, from: u64, at: Sector) -> Result<u64, DeviceError> {
+        let data = self.members[member].next_data(Sector(from)).await;
+        let data = data.map_err(|error| self.blame(error, member, at, self.geometry.sectors - at.0))?;
+        Ok(data.map_or(u64::MAX, |data| data.0))
+    }
+
     /// The pieces of a request, in its order.
     fn pieces(&self, at: Sector, sectors: u64) -> impl Iterator<Item = MemberPart> + '_ {
         let mut offset = 0;
@@ -577,6 +591,38 @@ impl BlockDevice for Mapped {
         let runs = self.runs(at, sectors);
         read_runs(&self.members, &runs, at, &mut buf).await?;
         Ok(buf)
+    }
+
+    /// Looks at a bounded number of places, then answers with the next one.
+    async fn next_data(&self, at: Sector) -> Result<Option<Sector>, DeviceError> {
+        let end = self.geometry.sectors;
+        let mut holes = vec![0..0; self.members.len()];
+        let (mut sector, mut asked) = (at.0, 0);
+        for _ in 0..PLACES_MAX {
+            if sector >= end {
+                return Ok(None);
+            }
+            let place = self.map.place(sector);
+            let hole = &mut holes[place.member];
+            if !hole.contains(&place.at) {
+                if asked == ASKED_MAX {
+                    break;
+                }
+                asked += 1;
+                *hole = place.at..self.data_on_member(place.member, place.at, at).await?;
+            }
+            let run = place.run.min(end - sector);
+            if hole.end - place.at < run {
+                return Ok(Some(Sector(sector + hole.end - place.at)));
+            }
+            sector += run;
+        }
+        for member in 0..self.members.len() {
+            if self.data_on_member(member, 0, at).await? < u64::MAX {
+                return Ok(Some(Sector(sector)));
+            }
+        }
+        Ok(None)
     }
 
     fn readings(&self) -> u32 {

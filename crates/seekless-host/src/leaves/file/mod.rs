@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 use seekless::device::{BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
 use seekless::rt::{Event, Rt};
@@ -200,7 +200,7 @@ impl Shared {
 
     /// Whether the range ends behind the end of a block device as it is now.
     fn is_behind_end(&self, at: Sector, bytes: u64) -> bool {
-        let end = || rustix::fs::seek(&*self.file, rustix::fs::SeekFrom::End(0));
+        let end = || rustix::fs::seek(&*self.file, SeekFrom::End(0));
         self.block_device && end().is_ok_and(|end| at.byte_offset() + bytes > end)
     }
 
@@ -430,6 +430,26 @@ impl BlockDevice for FileDevice {
             }
         }
         Ok(buf)
+    }
+
+    async fn next_data(&self, at: Sector) -> Result<Option<Sector>, DeviceError> {
+        let shared = &self.shared;
+        let Geometry { sectors, block_bytes, .. } = shared.geometry;
+        if at.0 >= sectors || shared.block_device {
+            return Ok(Some(at).filter(|at| at.0 < sectors));
+        }
+        let (file, from) = (shared.file.clone(), at.byte_offset());
+        let found = shared.reactor.blocking(move || rustix::fs::seek(&*file, SeekFrom::Data(from))).await;
+        let data = match found {
+            Ok(data) => data,
+            // There is only a hole up to the end.
+            Err(Errno::NXIO) => return Ok(None),
+            // The host knows nothing of holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => from,
+            Err(cause) => return Err(shared.io_error("search", at, shared.geometry.bytes() - from, cause)),
+        };
+        let block = u64::from(block_bytes);
+        Ok(Some(at.max(Sector(data / block * block / SECTOR_BYTES))).filter(|data| data.0 < sectors))
     }
 
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {

@@ -303,6 +303,32 @@ fn space_is_given_back_and_provisioned() {
     }
 }
 
+/// Aim: a search of a sparse image skips its holes, and passes over no written block. Method: a terabyte with three written blocks, of
+/// which one begins where the host's blocks do not.
+#[test]
+fn holes_are_skipped() {
+    const BYTES: u64 = 1 << 40;
+    for bench in benches() {
+        let device = bench.create(BYTES, BUFFERED);
+        let sectors = BYTES / SECTOR_BYTES;
+        let written = [0, sectors / 3 + 1, sectors - 1].map(Sector);
+        let searched = async {
+            assert_eq!(device.next_data(Sector(0)).await, Ok(None));
+            for at in written {
+                device.write(at, Data::from_slice(&[7; 512]), WriteFlags::NONE).await.unwrap();
+            }
+            for from in [0, 1 << 20, sectors / 3 - 12345, sectors / 3 + 1, sectors / 3 + (1 << 20), sectors - 1] {
+                let next = written.into_iter().find(|at| at.0 >= from).unwrap();
+                let found = device.next_data(Sector(from)).await.unwrap().expect("something was written behind");
+                // Not behind it, and at most a large page of the host before it.
+                assert!(found <= next && found.0 >= from && next.0 - found.0 < 4096, "{from}: {found}, not {next}");
+            }
+            assert_eq!(device.next_data(Sector(sectors)).await, Ok(None));
+        };
+        bench.executor.block_on(searched).unwrap();
+    }
+}
+
 /// Concurrent flushes and durable writes share their syncs.
 #[test]
 fn concurrent_flushes_share_a_sync() {

@@ -64,6 +64,58 @@ fn places_are_a_bijection() {
     }
 }
 
+/// Aim: a search for data skips the holes of the members, and passes over nothing that was written. Method: some sectors written
+/// to every kind of device over sparse members; each is met by a search from the start, and what lies between its answers is no such sector.
+#[test]
+fn holes_of_members_are_skipped() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let run = async {
+        let sparse = |sizes: &[u64]| memories(&sizes.iter().map(|size| size * 1000).collect::<Vec<_>>());
+        for device in devices(sparse).into_iter().chain([concat(sparse(&[70, 1, 130])).unwrap()]) {
+            let (name, sectors) = (device.describe(), device.geometry().sectors);
+            assert_eq!(device.next_data(Sector(0)).await, Ok(None), "{name}");
+            let mut written = BTreeSet::new();
+            for at in [0, 7, sectors / 3, sectors / 2 + 1, sectors - 1] {
+                device.write(Sector(at), Data::from_slice(&[7; 512]), WriteFlags::NONE).await.unwrap();
+                written.insert(Sector(at));
+            }
+            let (mut at, mut searches) = (Sector(0), 0);
+            while let Some(data) = device.next_data(at).await.unwrap() {
+                assert_eq!(written.range(at..data).next(), None, "{name}: from {at} to {data}");
+                assert!(data >= at && data.0 < sectors, "{name}: from {at} to {data}");
+                (at, searches) = (data + 1, searches + 1);
+                written.remove(&data);
+            }
+            assert!(written.is_empty(), "{name}: {written:?}");
+            // Memory knows of its 8 sectors together whether they were written, and those can be in 8 places.
+            assert!(searches <= 5 * 8 * 9 + sectors / 1000, "{name}: {searches} answers for {sectors} sectors");
+        }
+    };
+    executor.block_on(run).unwrap();
+}
+
+/// A search of a device as large as it gets ends at once, whatever is below: with members without data, and with data in one place.
+#[test]
+fn a_search_of_a_large_device_ends() {
+    const LARGE: u64 = 1 << 41;
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let run = async {
+        for device in [
+            concat(memories(&[LARGE, LARGE])).unwrap(),
+            raid0(memories(&[LARGE, LARGE]), 128).unwrap(),
+            permute(memories(&[LARGE]).remove(0), 8, 1, None).unwrap(),
+            volume(memories(&[LARGE; 3]), 2048, 128, 1).unwrap(),
+        ] {
+            assert_eq!(device.next_data(Sector(8)).await, Ok(None), "{}", device.describe());
+            let last = Sector(device.geometry().sectors - 8);
+            device.write(last, Data::from_slice(&[7; 512]), WriteFlags::NONE).await.unwrap();
+            let found = device.next_data(Sector(8)).await.unwrap().expect("there is data");
+            assert!(found > Sector(8) && found <= last, "{}: {found}", device.describe());
+        }
+    };
+    executor.block_on(run).unwrap();
+}
+
 /// The volume is a remap over a stripe: [st05 Figure 1].
 #[test]
 fn a_volume_is_remap_then_stripe() {

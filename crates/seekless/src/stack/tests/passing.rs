@@ -82,6 +82,11 @@ impl BlockDevice for Probe {
         Ok(())
     }
 
+    async fn next_data(&self, at: Sector) -> Result<Option<Sector>, DeviceError> {
+        self.note("next_data");
+        Ok(Some(at))
+    }
+
     async fn provision(&self, _: Sector, _: u64) -> Result<(), DeviceError> {
         self.note("provision");
         Ok(())
@@ -118,6 +123,7 @@ async fn ask_everything(device: &dyn BlockDevice) -> Result<(), DeviceError> {
         device.read_as(AT, Buf::zeroed(4096), 1).await?;
     }
     device.correct(AT, Data::zeroes(4096)).await?;
+    device.next_data(AT).await?;
     device.provision(AT, 8).await?;
     device.write(AT, Data::zeroes(4096), WriteFlags::NONE).await?;
     device.flush().await?;
@@ -127,8 +133,8 @@ async fn ask_everything(device: &dyn BlockDevice) -> Result<(), DeviceError> {
 
 #[test]
 fn pass_through_devices_pass_everything_on() {
-    const ALL: [&str; 9] =
-        ["correct", "discard", "flush", "provision", "read", "read_as 1", "readings", "release", "write"];
+    const ALL: [&str; 10] =
+        ["correct", "discard", "flush", "next_data", "provision", "read", "read_as 1", "readings", "release", "write"];
     // `smr` is over one modelled disk, which has no copies.
     let passes_on = |word: &&&WordSpec| matches!(word.constructor, Constructor::DeviceLayer(..)) && word.name != "smr";
     let mut seen = 0;
