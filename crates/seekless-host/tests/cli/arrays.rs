@@ -243,6 +243,31 @@ fn a_large_sparse_file_is_a_new_member() {
     }
 }
 
+/// Images that were all cut short are named, by the mount and by what looks at them.
+#[test]
+fn images_that_were_cut_are_named() {
+    for array in ["raid1:n=2", "raid5:n=3"] {
+        let scratch = Scratch::new();
+        scratch.good(&["mkfs", &format!("lfs / {array} / file:d-{{}}.img,size=16MiB")]);
+        for member in 0..if array == "raid1:n=2" { 2 } else { 3 } {
+            let path = scratch.path(&format!("d-{member}.img"));
+            OpenOptions::new().write(true).open(path).unwrap().set_len(10 << 20).unwrap();
+        }
+        let cut = "is shorter than when the array was made: 10485760 of the";
+        let line = format!("lfs / {array} / file:d-{{}}.img");
+        let ended = scratch.run(&["fsck", &line]);
+        assert_ne!(ended.code, 0, "{}", ended.out);
+        assert!(ended.err.contains(&format!("member 0: it {cut}")), "{}", ended.err);
+        assert!(ended.err.contains(&format!("member 1: it {cut}")), "{}", ended.err);
+        let alone = format!("{array} / file:d-{{}}.img");
+        for command in ["info", "dump"] {
+            let shown = scratch.run(&[command, &alone]);
+            assert!(shown.out.contains(&format!("1 {cut}")), "{command}: {}{}", shown.out, shown.err);
+            assert!(!shown.out.contains("complete"), "{command}: {}", shown.out);
+        }
+    }
+}
+
 /// A member that another process has is not missing: that one may write to it, and two mounts would each acknowledge what the
 /// other one lacks.
 #[test]

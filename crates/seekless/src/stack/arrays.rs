@@ -368,7 +368,8 @@ impl StoredArray for Kept {
         member_states(&info).iter().for_each(|line| text += &format!("member {line}\n"));
         for (index, given) in info.given.iter().enumerate() {
             text += &match (&given.slot, &given.why) {
-                (Some(slot), _) => format!("device {index}: member {slot}, generation {}\n", given.generation),
+                (Some(slot), Some(why)) => format!("device {index}: member {slot}, which {why}\n"),
+                (Some(slot), None) => format!("device {index}: member {slot}, generation {}\n", given.generation),
                 (None, why) => format!("device {index}: no member: {}\n", why.as_deref().unwrap_or("unknown")),
             };
         }
@@ -385,6 +386,7 @@ fn member_states(info: &ArrayInfo) -> Vec<String> {
             (MemberState::Failed, _) => "has failed; put a new one in its place with replace".to_string(),
             (_, None) => "is missing".to_string(),
             _ if !is_current => "is out of date".to_string(),
+            (_, Some(raid::MemberInfo { why: Some(why), .. })) => why.clone(),
             (MemberState::Rebuilding, _) => {
                 format!("is being rebuilt: {} of {} rows are recorded", info.rebuilt_rows, info.rows)
             }

@@ -152,12 +152,18 @@ pub enum ArrayError {
     Contradiction { what: &'static str, said: String, found: String },
     #[error("member {slot} is missing: {why}")]
     Missing { slot: usize, why: String },
-    #[error("{active} members hold the data and {needed} are needed; lost: {lost:?}")]
-    TooFew { active: usize, needed: usize, lost: Vec<usize> },
+    /// Too few members hold the data. `lost` are the others, each with the reason.
+    #[error("{active} of its members hold the data, and it needs {needed}: {}", reasons(.lost))]
+    TooFew { active: usize, needed: usize, lost: Vec<(usize, String)> },
     #[error("the journal is damaged: it wants to write sector {at} of member {member}, where no data is")]
     Journal { member: usize, at: Sector },
     #[error("member {slot} {why}")]
     Replace { slot: usize, why: &'static str },
+}
+
+/// Why members are missing, in one line.
+fn reasons(lost: &[(usize, String)]) -> String {
+    lost.iter().map(|(slot, why)| format!("member {slot}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
 /// State of an array.
@@ -293,7 +299,7 @@ impl Array {
             return Err(ArrayError::Replace { slot, why: "cannot be replaced by another member that is in use" });
         }
         let geometry = device.geometry();
-        if geometry.sectors < shape.data_start + shape.rows * shape.unit
+        if geometry.sectors < shape.end()
             || geometry.block_bytes > self.geometry.block_bytes
             || request_sectors_max(std::slice::from_ref(&device)) < core.request_sectors_max
             || (self.guarantees.discard == Discard::Zeroes && device.guarantees().discard != Discard::Zeroes)

@@ -262,7 +262,7 @@ pub struct MemberInfo {
     pub slot: Option<usize>,
     /// The state of the array that it knows; the highest is valid.
     pub generation: u64,
-    /// Why it is not a member, if it is not.
+    /// Why it is not a member; or, where it has a number, what it is that it cannot be used: "is shorter than ...".
     pub why: Option<String>,
 }
 
@@ -294,8 +294,8 @@ impl ArrayInfo {
     /// Members that are present and valid in every row.
     pub fn present(&self) -> usize {
         let is_there = |slot: usize| {
-            let knows = |given: &&MemberInfo| given.slot == Some(slot) && given.generation + 1 >= self.generation;
-            self.given.iter().any(|given| knows(&given))
+            let knows = |given: &MemberInfo| given.generation + 1 >= self.generation && given.why.is_none();
+            self.given.iter().any(|given| given.slot == Some(slot) && knows(given))
         };
         let members = self.members.iter().enumerate();
         members.filter(|(slot, member_state)| **member_state == MemberState::Active && is_there(*slot)).count()
@@ -321,6 +321,10 @@ pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayEr
         return Ok(None);
     };
     let (shape, layout) = numbers(&truth);
+    for given in members.values_mut() {
+        let found = given.slot.and_then(|slot| slots.get(&slot)).filter(|found| !fits(&found.device, &shape));
+        given.why = given.why.take().or(found.map(|found| too_short(&found.device, &shape)));
+    }
     let states = &truth.states[..shape.members];
     let active: Vec<(usize, Device)> = slots
         .iter()
@@ -428,8 +432,7 @@ fn judge(discovered: Discovered, given: usize, options: &ArrayOptions) -> Result
     let recorded: Vec<MemberState> =
         truth.states[..shape.members].iter().map(|&state| MemberState::from_byte(state)).collect();
     let is_current = |found: &&FoundMember| is_recent(&found.superblock, &truth);
-    let end = shape.data_start + shape.rows * shape.unit;
-    let fits = |found: &&FoundMember| found.device.geometry().sectors >= end;
+    let has_room = |found: &&FoundMember| fits(&found.device, &shape);
     let mut judgement = Judgement {
         truth,
         recorded: recorded.clone(),
@@ -439,12 +442,17 @@ fn judge(discovered: Discovered, given: usize, options: &ArrayOptions) -> Result
         shape,
         layout,
     };
-    let mut missing = Vec::new();
+    let mut lost = Vec::new();
     for (slot, &member_state) in recorded.iter().enumerate() {
         let found = slots.get(&slot);
-        let valid = found.filter(|_| member_state != MemberState::Failed).filter(is_current).filter(fits);
-        if valid.is_none() && member_state == MemberState::Active {
-            missing.push((slot, why_missing(found, found.as_ref().is_some_and(is_current), &unknown)));
+        let valid = found.filter(|_| member_state != MemberState::Failed).filter(is_current).filter(has_room);
+        if valid.is_none() || member_state != MemberState::Active {
+            let why = match member_state {
+                MemberState::Failed => "it has failed".to_string(),
+                MemberState::Rebuilding => "it is not rebuilt yet".to_string(),
+                MemberState::Active => why_missing(found, found.as_ref().is_some_and(is_current), &shape, &unknown),
+            };
+            lost.push((slot, why));
         }
         if let Some(member) = valid.filter(|member| member.superblock.generation < truth.generation) {
             judgement.lagging.push((slot, member.device.clone()));
@@ -455,25 +463,39 @@ fn judge(discovered: Discovered, given: usize, options: &ArrayOptions) -> Result
     let active = judgement.active().count();
     let needed = if judgement.shape.level == Level::Mirror { 1 } else { judgement.shape.members - 1 };
     if active < needed {
-        let is_lost = |slot: &usize| judgement.now[*slot] != MemberState::Active;
-        let lost = (0..judgement.shape.members).filter(is_lost).collect();
         return Err(ArrayError::TooFew { active, needed, lost });
     }
-    match missing.into_iter().next() {
+    let is_missing = |(slot, _): &(usize, String)| recorded[*slot] == MemberState::Active;
+    match lost.into_iter().find(is_missing) {
         Some((slot, why)) if !options.degraded => Err(ArrayError::Missing { slot, why }),
         _ => Ok(judgement),
     }
 }
 
 /// Why a member that should be valid is not. `unknown` are devices that are no members, with the reason.
-fn why_missing(found: Option<&FoundMember>, is_current: bool, unknown: &[(usize, String)]) -> String {
+fn why_missing(found: Option<&FoundMember>, is_current: bool, shape: &Shape, unknown: &[(usize, String)]) -> String {
     match found {
         Some(_) if !is_current => "it is out of date".to_string(),
-        Some(_) => "it is smaller than it was".to_string(),
+        Some(found) => format!("it {}", too_short(&found.device, shape)),
         None if unknown.is_empty() => "it is not among them".to_string(),
         // Any of them may be it.
-        None => unknown.iter().map(|(_, why)| why.as_str()).collect::<Vec<_>>().join("; "),
+        None => {
+            let mut reasons: Vec<&str> = unknown.iter().map(|(_, why)| why.as_str()).collect();
+            reasons.dedup();
+            reasons.join("; ")
+        }
     }
+}
+
+/// Whether the array on it does not end behind a member.
+fn fits(device: &Device, shape: &Shape) -> bool {
+    device.geometry().sectors >= shape.end()
+}
+
+/// What a member is on which the array does not fit.
+fn too_short(device: &Device, shape: &Shape) -> String {
+    let (bytes, used) = (device.geometry().bytes(), shape.end() * SECTOR_BYTES);
+    format!("is shorter than when the array was made: {bytes} of the {used} bytes that the array uses")
 }
 
 impl Judgement {
@@ -681,7 +703,7 @@ async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape
 
 /// Replays the journal, whose first record has the number `first`, in its order. What has no space is deferred (J7).
 async fn replay(core: &Rc<Core>, first: u64, records: Vec<FoundRecord>) -> Result<(), ArrayError> {
-    let end = core.shape.data_start + core.shape.rows * core.shape.unit;
+    let end = core.shape.end();
     for (sequence, FoundRecord { writes, position, .. }) in (first..).zip(records) {
         for write in &writes {
             let is_inside = write.member < core.shape.members

@@ -79,6 +79,11 @@ impl Shape {
         self.rows * self.row_sectors()
     }
 
+    /// The first sector behind the data on each member.
+    pub(super) fn end(&self) -> u64 {
+        self.data_start + self.rows * self.unit
+    }
+
     /// The member that holds the parity of `row`.
     pub(super) fn parity(&self, row: u64) -> usize {
         debug_assert_eq!(self.level, Level::Parity, "a mirror has no parity");

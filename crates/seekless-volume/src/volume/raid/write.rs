@@ -515,7 +515,7 @@ impl Core {
         debug_assert!(self.writes_under_way() > 0, "A2: nothing is written while the record may change");
         debug_assert!(
             writes.iter().all(|write| {
-                let data = self.shape.data_start..self.shape.data_start + self.shape.rows * self.shape.unit;
+                let data = self.shape.data_start..self.shape.end();
                 data.contains(&write.at) && write.at + write.sectors <= data.end
             }),
             "what holds data is written, and never what describes the array"
