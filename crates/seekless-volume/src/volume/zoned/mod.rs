@@ -8,9 +8,9 @@
 //! Invariants
 //!   Z1  A zone is reset only when a durable record says that it holds no span.
 //!   Z2  A zone is written only after its reset is durable; so a span never shows what another span left in its slot.
-//!   Z3  moved span is durable before the record of the move is written.
+//!   Z3  A moved span is durable before the record of the move is written.
 //!   Z4  Beside the zone to which users write, one zone is empty, so that a zone can be emptied at any time.
-//!   Z5  rites to a zone are sequential, each at the write pointer.
+//!   Z5  Writes to a zone are sequential, each at the write pointer.
 //!
 //! Tried and dropped: spans that can be written in any order, at the cost of a copy of the span. That works for any
 //! file system, but is so slow that an error is the better answer.

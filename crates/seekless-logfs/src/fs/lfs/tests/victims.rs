@@ -48,6 +48,12 @@ fn the_victim_is_that_of_the_simulator() {
                     }
                 }
                 assert!(compared > 100, "{compared} victims are compared");
+                let (read, bytes) = {
+                    let state = lfs.state.borrow();
+                    let counters = &state.log.counters;
+                    (counters.cleaner_segments_read, (counters.cleaner_read_bytes, state.log.layout.segment_bytes()))
+                };
+                assert!(read > 0 && bytes.0 == read * bytes.1, "{read} segments of {}, {} bytes", bytes.1, bytes.0);
                 assert_eq!(lfs.recount().await.unwrap(), Vec::<String>::new());
                 let victim = lfs.state.borrow_mut().choose_victim(true).unwrap();
                 lfs.state
