@@ -24,6 +24,7 @@ mod found;
 mod full;
 mod open;
 mod shown;
+mod side_by_side;
 #[cfg(test)]
 mod tests;
 
