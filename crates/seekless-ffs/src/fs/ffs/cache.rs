@@ -448,6 +448,11 @@ impl Cache {
         places.iter().any(|at| self.buffers.get(at).is_some_and(|buffer| buffer.failed > start))
     }
 
+    /// Whether a write of the buffer is in flight after one that has failed and had begun later than `start`.
+    pub(super) fn is_retried_since(&self, at: FragNo, start: u64) -> bool {
+        self.buffers.get(&at).is_some_and(|buffer| buffer.in_flight && buffer.failed > start)
+    }
+
     pub(super) fn any_in_flight(&self) -> bool {
         !self.in_flight.is_empty()
     }

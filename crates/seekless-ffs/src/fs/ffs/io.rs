@@ -4,6 +4,7 @@
 //! Every write runs as a task of its own, so that a cancelled operation leaves nothing half written; an operation that
 //! needs the result waits for the buffer.
 
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use super::Ffs;
@@ -393,7 +394,7 @@ impl Ffs {
         leaves_out: bool,
     ) -> FsResult<()> {
         let (mut begun, mut changed) = (self.state.borrow_mut().cache.tick(), false);
-        let mut unsure = Vec::new();
+        let (mut unsure, mut selected) = (Vec::new(), BTreeSet::new());
         loop {
             let waiting = self.progress.wait();
             let mut written = Ok(());
@@ -403,6 +404,7 @@ impl Ffs {
                     return Err(FsError::Stopped(error.clone()));
                 }
                 let mut places = select(&state);
+                selected.extend(places.iter().copied());
                 let mut refused = 0;
                 // An attempt that had begun earlier says nothing about now, and one of another buffer nothing about these.
                 if state.full_below > since
@@ -422,7 +424,10 @@ impl Ffs {
                     // Another task may have begun to write the last of them while an older write was in flight.
                     (begun, changed) = (state.cache.tick(), false);
                 }
-                let quiet = places.is_empty() && !holds_back && !state.cache.is_in_flight_since(begun);
+                // Another task may have begun to write again what was refused, before this one has seen that it was.
+                let is_retried =
+                    state.full_below > since && selected.iter().any(|&at| state.cache.is_retried_since(at, since));
+                let quiet = places.is_empty() && !holds_back && !is_retried && !state.cache.is_in_flight_since(begun);
                 (places, quiet)
             };
             if quiet {

@@ -99,6 +99,49 @@ fn a_file_is_written_while_another_write_finds_no_room() {
     }
 }
 
+/// An fsync whose write finds no room fails, also when another task tries that write again before the fsync has seen that it was
+/// refused. Method: a task that has been waiting for the end of any write for longer than the fsync.
+#[test]
+fn a_write_that_another_task_tries_again() {
+    for metadata in [Metadata::Sync, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let (device, fault, ffs, client) = begin(&rt, metadata).await;
+            let place = first_block(&ffs, &client, b"/one").await;
+            fault.add(slow(place.clone(), 10));
+            fault.add(full(place));
+            let file = client.open(b"/one", OpenFlags::READ_WRITE).await.unwrap();
+            client.write(file, 0, &[2; 8192]).await.unwrap();
+            let again = {
+                let ffs = ffs.clone();
+                rt.spawn(async move {
+                    loop {
+                        ffs.progress.wait().await;
+                        let mut refused = ffs.state.borrow().dirty_of_files(true, u64::MAX);
+                        refused.retain(|&at| ffs.state.borrow().cache.has_failed_since(&[at], 0));
+                        if !refused.is_empty() {
+                            return ffs.push(refused, false);
+                        }
+                    }
+                })
+            };
+            rt.sleep(Nanos::from_millis(1)).await;
+            let fsync = rt.spawn(async move {
+                let synced = client.fsync(file).await;
+                client.close(file).await.and(synced)
+            });
+            // The end of a write elsewhere: both have nothing to do, and wait on.
+            rt.sleep(Nanos::from_millis(5)).await;
+            ffs.progress.notify();
+            let synced = fsync.await;
+            again.await;
+            assert!(synced.is_err(), "{metadata:?}: its block has no room");
+            fault.clear();
+            ffs.close().await.unwrap();
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
+
 /// A sync that begins while a write is under way that will find no room writes the block itself.
 #[test]
 fn a_write_that_began_before_the_sync_finds_no_room() {
