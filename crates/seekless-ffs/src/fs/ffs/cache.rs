@@ -517,12 +517,6 @@ impl Cache {
         self.dirty_of.get(&owner).map(|set| set.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Whether a file or directory has blocks that are dirty, or being written.
-    pub(super) fn has_unwritten(&self, owner: InodeNo) -> bool {
-        let is_its = |at: &FragNo| self.buffers.get(at).is_some_and(|buffer| buffer.kind.owner() == owner);
-        self.dirty_of.contains_key(&owner) || self.in_flight.keys().any(is_its)
-    }
-
     /// Buffers that became dirty at `until` or before, oldest first.
     pub(super) fn dirty_until(&self, until: u64) -> Vec<FragNo> {
         self.dirty.range(..=until).map(|(_, &at)| at).collect()

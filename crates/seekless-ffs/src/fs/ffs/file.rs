@@ -172,6 +172,10 @@ impl State {
             if new > old && !self.extend_tail(ino, last, at, old, new)? {
                 is_needed = self.needs_old_tail(ino, last, at)?;
                 now_at = self.copy_tail(ino, last, at, old, new)?;
+                if self.soft.is_none() {
+                    let since = self.cache.tick();
+                    self.copied_tails.insert(ino, since);
+                }
             }
             if !clean {
                 self.buffer_mut(now_at)?[used..end].fill(0); // F2

@@ -544,7 +544,7 @@ impl Ffs {
             let ordered = is_directory && self.options.metadata == Metadata::Sync;
             // Of a file, the tail may have moved since its content was written, and the inode leads to the new place.
             let _inode = if ordered || !is_directory { Some(self.locks.share(ino).await) } else { None };
-            if !is_directory && self.state.borrow().cache.has_unwritten(ino) {
+            if self.state.borrow().copied_tails.get(&ino).is_some_and(|&since| since > begun) {
                 let content = self.write_all_possible(begun, |state| state.cache.dirty_of(ino)).await;
                 if content.is_err() {
                     left.insert(ino);
@@ -565,6 +565,7 @@ impl Ffs {
         left.extend(self.state.borrow().unwritten_inodes(until));
         self.flush().await?;
         self.state.borrow_mut().moved_tails.retain(|ino, since| *since > begun || left.contains(ino));
+        self.state.borrow_mut().copied_tails.retain(|_, since| *since > begun);
         let mut has_freed = false;
         loop {
             match self.step(|state| state.free_left_behind(begun, &left)).await {

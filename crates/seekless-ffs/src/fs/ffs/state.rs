@@ -117,6 +117,9 @@ pub(super) struct State {
     /// old places may be another inode's there. Until they are written time does not go back, so that no inode that takes
     /// such a place looks older.
     pub moved_tails: BTreeMap<InodeNo, u64>,
+    /// Files whose last block was copied elsewhere without writing the copy first, and since when. A sync that began before has written
+    /// the old place only. Without soft updates, where an inode waits for what it leads to.
+    pub copied_tails: BTreeMap<InodeNo, u64>,
     /// Old places of data that has moved, to which the volume still points for lack of space below. They are free after the
     /// next update that succeeds.
     pub left_behind: Vec<LeftBehind>,
@@ -224,6 +227,7 @@ impl State {
             now: WallTime::default(),
             clock_is_behind: false,
             moved_tails: BTreeMap::new(),
+            copied_tails: BTreeMap::new(),
             left_behind: Vec::new(),
             grown: BTreeMap::new(),
             indexing: BTreeSet::new(),
