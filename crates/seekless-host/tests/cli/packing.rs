@@ -182,6 +182,63 @@ fn what_belongs_to_others_is_left() {
     }
 }
 
+/// Aim: what an interrupted conversion of another user has left keeps nothing else in its directory from being converted, is named,
+/// and counts as a failure. Method: a sticky directory of another user, with leftovers and files of both, in both directions.
+#[test]
+fn a_leftover_of_another_user_is_left_alone() {
+    use std::os::unix::fs::MetadataExt;
+    const OTHER: Option<u32> = Some(4001);
+    if !rustix::process::geteuid().is_root() {
+        skip(Need::Fuse, "giving files to another user needs root");
+        return;
+    }
+    let scratch = Scratch::new();
+    for directory in ["data", "data/shared"] {
+        scratch.make_directory(directory);
+    }
+    for name in ["a", "m", "of-other", "z"] {
+        scratch.write(&format!("data/shared/{name}"), text(200_000));
+    }
+    let number = |name: &str| std::fs::metadata(scratch.path(&format!("data/shared/{name}"))).unwrap().ino();
+    let give = |name: &str, to| chown(scratch.path(&format!("data/shared/{name}")), to, to).unwrap();
+    std::fs::set_permissions(scratch.path("data/shared"), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    for command in ["pack", "unpack"] {
+        // Beside the file from which it was made.
+        let of_other = format!(".seekless-pack-{}", number("of-other"));
+        let of_m = format!(".seekless-pack-{}", number("m"));
+        let own = format!(".seekless-pack-{}", number("z"));
+        for name in [&of_other, &of_m, &own] {
+            scratch.write(&format!("data/shared/{name}"), "half of it");
+        }
+        for name in ["", "of-other", &of_other, &of_m] {
+            give(name, OTHER);
+        }
+        let ended = run_unprivileged(&scratch, &[command, LINE, "--json"]);
+        assert_eq!(ended.code, 1, "{command}: {}{}", ended.out, ended.err);
+        let said: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+        assert_eq!((&said["files_converted"], &said["files_failed"]), (&2.into(), &2.into()), "{command}: {said}");
+        let mut left: Vec<&str> =
+            said["left"].as_array().unwrap().iter().map(|left| left["path"].as_str().unwrap()).collect();
+        left.sort();
+        let mut wanted = [&of_other, &of_m, "of-other", "m"].map(|name| format!("/shared/{name}"));
+        wanted.sort();
+        assert_eq!(left, wanted, "{command}: {said}");
+        let said = run_unprivileged(&scratch, &[command, LINE]).out;
+        let problem = "it is left over from an interrupted conversion, and cannot be removed: operation not permitted";
+        assert!(said.contains(&format!("left unchanged: /shared/{of_m}: {problem}")), "{command}: {said}");
+        assert!(!scratch.path(&format!("data/shared/{own}")).exists(), "{command}");
+        for name in ["", "of-other", &of_other, &of_m] {
+            give(name, Some(0));
+        }
+        // The rest, by a user who may.
+        assert!(scratch.good(&[command, LINE]).starts_with("2 of 4 files"), "{command}");
+        assert_eq!(std::fs::read_dir(scratch.path("data/shared")).unwrap().count(), 4, "{command}");
+    }
+    for name in ["a", "m", "of-other", "z"] {
+        assert!(std::fs::read(scratch.path(&format!("data/shared/{name}"))).unwrap() == text(200_000), "{name}");
+    }
+}
+
 /// A directory of the published scheme is released once nothing in it is encoded, and `unpack` says what to do until then.
 #[test]
 fn a_directory_of_the_published_scheme_is_released() {

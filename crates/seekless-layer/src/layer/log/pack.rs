@@ -75,6 +75,8 @@ const SECTORS_MIN: u64 = 8;
 
 const NO_GAIN: &str = "it would not take less space";
 
+const UNREMOVED: &str = "it is left over from an interrupted conversion, and cannot be removed";
+
 const IN_USE: &str = "it is open for writing, mapped, or used as a disk; end that and run this again";
 
 const NO_SPACE: &str =
@@ -305,28 +307,47 @@ impl PackJob {
         Ok(())
     }
 
-    /// Removes what interrupted conversions have left in `directory`, also from `entries`.
+    /// Removes what interrupted conversions have left in `directory`, also from `entries`. What may not be removed from a sticky
+    /// directory is noted, and is no file to convert; any other directory that keeps such a file is refused.
     async fn remove_unfinished(
         &self,
         directory: &mut OpenDirectory,
         entries: &mut Vec<ListedEntry>,
         progress: &mut Progress,
     ) -> FsResult<()> {
-        let mut removed = Vec::new();
+        let mut unfinished = Vec::new();
         for entry in entries.iter().filter(|entry| converted_ino(entry).is_some()) {
-            let is_removed = match self.is_unfinished(&directory.path, entry, entries).await {
-                Ok(true) => self.lower.unlink(&directory.path_of(&entry.name)).await.map(|()| true),
-                other => other,
-            };
-            match unless_removed(is_removed) {
-                Ok(Some(false)) => {}
-                Ok(Some(true) | None) => removed.push(entry.name.clone()),
-                Err(error) if is_forbidden(&error) => directory.refuse(progress, error.to_string()),
+            match unless_removed(self.is_unfinished(&directory.path, entry, entries).await) {
+                Ok(Some(false)) => continue,
+                Ok(Some(true) | None) => unfinished.push(entry.name.clone()),
+                // Nothing in the directory can be looked at.
+                Err(error) if is_forbidden(&error) => {
+                    directory.refuse(progress, error.to_string());
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
+            let path = directory.path_of(&entry.name);
+            match unless_removed(self.lower.unlink(&path).await) {
+                // So it would keep a new one of each file, and further ones the next time.
+                Err(error) if is_forbidden(&error) && !self.is_sticky(&directory.path).await? => {
+                    directory.refuse(progress, error.to_string());
+                }
+                Err(error) if is_forbidden(&error) => {
+                    progress.files_failed += 1;
+                    progress.left.push((path, format!("{UNREMOVED}: {error}")));
+                }
+                removed => removed.map(drop)?,
+            }
         }
-        entries.retain(|entry| !removed.contains(&entry.name));
+        entries.retain(|entry| !unfinished.contains(&entry.name));
         Ok(())
+    }
+
+    /// Whether users can remove only their own files from a directory.
+    async fn is_sticky(&self, directory: &[u8]) -> FsResult<bool> {
+        const STICKY: u16 = 0o1000;
+        Ok(self.lower.stat(directory).await?.permissions & STICKY != 0)
     }
 
     /// Whether `entry`, whose name says so, is left over from an interrupted conversion: the new file, beside the file that it was made from,
