@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,7 +22,6 @@ use seekless::units::SECTOR_BYTES;
 use super::claim::{is_free, is_held};
 use super::found::{Below, Deadline, Hidden, Identity, identity, in_time, opened};
 use super::shown::{behind_mount, is_stored_elsewhere, silent};
-use super::side_by_side::side_by_side;
 use crate::leaves::users::{Users, WHOLE, lock_part, place_of};
 
 /// Loop devices and mounts over each other.
@@ -189,10 +189,11 @@ pub(super) fn look_above(files: &[(&OwnedFd, &Range<u64>)]) -> Result<Vec<String
         .filter_map(|&(file, part)| Some(Piece { identity: identity(file)?, part: part.clone() }))
         .collect();
     let deadline = Deadline::of_look();
-    let devices: Vec<LoopDevice> = loop_devices().collect();
-    let looks = side_by_side(devices.len(), |number| shown_by(&devices[number].path, deadline));
+    let looks: Vec<(Look, LoopDevice)> =
+        loop_devices().map(|device| (Look::at(&device.path, deadline), device)).collect();
     let mut not_known: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (Shown { pieces, unknown }, device) in looks.into_iter().zip(&devices) {
+    for (look, device) in looks {
+        let Shown { pieces, unknown } = look.end();
         if device.is_used(&pieces, &wanted) {
             return Err(NotLocked::InUse(Users::default()));
         }
@@ -217,6 +218,30 @@ struct Shown {
     pieces: Vec<Piece>,
     /// What is below these, of which a daemon has not answered.
     unknown: Option<Hidden>,
+}
+
+/// A look at what a loop device shows.
+enum Look {
+    Ended(Shown),
+    /// In a thread of its own, as it may wait. It ends by the deadline.
+    Running(JoinHandle<Shown>),
+}
+
+impl Look {
+    fn at(path: &Path, deadline: Deadline) -> Look {
+        let looked_at = path.to_owned();
+        match std::thread::Builder::new().spawn(move || shown_by(&looked_at, deadline)) {
+            Ok(thread) => Look::Running(thread),
+            Err(_) => Look::Ended(shown_by(path, deadline)),
+        }
+    }
+
+    fn end(self) -> Shown {
+        match self {
+            Look::Ended(shown) => shown,
+            Look::Running(thread) => thread.join().unwrap_or_default(),
+        }
+    }
 }
 
 /// What the loop device at `path` shows; nothing if it cannot be opened.

@@ -24,7 +24,6 @@ mod found;
 mod full;
 mod open;
 mod shown;
-mod side_by_side;
 #[cfg(test)]
 mod tests;
 
