@@ -9,15 +9,15 @@ use crate::{Ended, Scratch};
 const EXPERIMENT: &str = r#"
 title = "How long it takes to read blocks of several sizes from an array of several disks"
 paper = "[x]"
-workload = { kind = "requests", pattern = "random", operation = "read", bytes = "4KiB", span = "64MiB", requests = 100, timing = "closed" }
+workload = { kind = "requests", pattern = "random", operation = "read", bytes = "4KiB", span = "64MiB", requests = "{n}", timing = "closed" }
 contestant = [{ name = "one", on = "disk:cheetah9lp" }]
-variables.n.values = [1, 2]
+variables.n.values = [100, 200]
 [[claim]]
 text = "a claim that takes more words than a narrow terminal has room for in one of its lines"
 source = "[x], in a section with a long name"
 metric = "elapsed_s"
 test = "value"
-where = { n = 1 }
+where = { n = 100 }
 below = 1000.0
 "#;
 
