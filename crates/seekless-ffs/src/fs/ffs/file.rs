@@ -172,7 +172,7 @@ impl State {
             if new > old && !self.extend_tail(ino, last, at, old, new)? {
                 is_needed = self.needs_old_tail(ino, last, at)?;
                 now_at = self.copy_tail(ino, last, at, old, new)?;
-                if self.soft.is_none() {
+                if !is_needed && self.soft.is_none() {
                     let since = self.cache.tick();
                     self.copied_tails.insert(ino, since);
                 }
