@@ -25,3 +25,4 @@ pub mod reactor;
 pub mod report;
 #[doc(hidden)]
 pub mod testing;
+mod thread_turns;

@@ -116,6 +116,17 @@ impl Rt {
         self.0.sleeper(waker)
     }
 
+    /// Looks at the task that `sleeper` wakes, and changes nothing: of many tasks that wait, the next one is in no cache, and a device
+    /// that knows early which one it will wake can let the processor fetch it meanwhile.
+    pub fn fetch_task(&self, sleeper: &Sleeper) {
+        self.0.fetch_task(sleeper);
+    }
+
+    /// Looks at the future of that task, whose place is only known from the task: so some time after [`Rt::fetch_task`].
+    pub fn fetch_future(&self, sleeper: &Sleeper) {
+        self.0.fetch_future(sleeper);
+    }
+
     /// Wakes it, as its waker would.
     pub fn wake(&self, sleeper: Sleeper) {
         self.0.wake(sleeper);

@@ -168,6 +168,15 @@ impl Halves {
         next
     }
 
+    /// Slots of requests that will probably be chosen soon, the sooner the less the number, which is below 3: those that have just become
+    /// so.
+    pub(super) fn take_coming(&mut self) -> impl Iterator<Item = (usize, u32)> {
+        let risen = [self.above.take_risen(), self.below.take_risen()];
+        let coming = |(soon, packed): (usize, Option<u128>)| Some((soon, Entry::unpack(packed?)));
+        let entries = risen.into_iter().flat_map(move |risen| risen.into_iter().enumerate().filter_map(coming));
+        entries.filter(|(_, entry)| entry.chain().is_none()).map(|(soon, entry)| (soon, entry.slot))
+    }
+
     /// Drops what comes up and waits no longer.
     fn drop_gone(&mut self, waits: impl Fn(u32, u64) -> bool) {
         for side in [Side::Above, Side::Below] {

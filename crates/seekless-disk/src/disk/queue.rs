@@ -33,6 +33,14 @@ pub(super) struct Ticket {
     arrival: u64,
 }
 
+/// When a request will probably be chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Coming {
+    Next,
+    /// After a few others.
+    Soon,
+}
+
 /// Waiting requests, in the order of their arrival and in that of the scheduler.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
@@ -188,6 +196,21 @@ impl<T> Queue<T> {
         }?;
         let arrival = self.slot(best)?.arrival;
         Some((Ticket { slot: best, arrival }, self.take(best)?))
+    }
+
+    /// Looks at what the next choices need: of 65,536 requests that wait, each slot is in no cache, and neither is what it leads to. Calls
+    /// `fetch` with who will wait for the choice after the next few, and for the next one.
+    pub(super) fn fetch_coming(&mut self, fetch: impl Fn(Coming, &T)) {
+        let Order::Halves(halves) = &mut self.order else { return };
+        for (soon, slot) in halves.take_coming() {
+            match (soon, self.slots.get_mut(slot as usize)) {
+                // Written without a look, which the processor would wait for. It means nothing: these orders have no links.
+                (2, Some(slot)) => slot.earlier = NONE,
+                (1, Some(Slot { waiting: Some(waiting), .. })) => fetch(Coming::Soon, &waiting.who),
+                (0, Some(Slot { waiting: Some(waiting), .. })) => fetch(Coming::Next, &waiting.who),
+                _ => {}
+            }
+        }
     }
 
     /// The request with the shortest time to its first sector, less what its age counts; of equal ones the oldest.

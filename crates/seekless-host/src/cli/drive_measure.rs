@@ -18,6 +18,7 @@ use super::{Done, Failure, WRONG_USAGE, drives, output};
 use crate::leaves::{DirectIo, FileDevice, FileOptions};
 use crate::nbd::{Address, Client};
 use crate::reactor::Signals;
+use crate::thread_turns::ThreadTurns;
 
 /// Measure a disk: rotation, zones, skews, heads, seeks, overheads and cache, by reading it
 ///
@@ -87,6 +88,7 @@ pub(super) fn run(args: &Args) -> Done {
         heads: args.heads,
         ..Plan::default()
     };
+    let turns = ThreadTurns::of_this();
     let bar = output::counter("measuring");
     let mut interrupted = false;
     let outcome = world.run(async {
@@ -96,7 +98,7 @@ pub(super) fn run(args: &Args) -> Done {
             interrupted = signals.pending().is_some();
             if interrupted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        Ok(measure(&world.rt, &*device, plan, &mut step).await)
+        Ok(measure(&world.rt, &*device, plan, &mut step, &|| turns.as_ref()?.read()).await)
     });
     bar.finish_and_clear();
     let mut found = match outcome? {
@@ -143,6 +145,10 @@ fn failure(device: &str, error: MeasureError) -> Failure {
         MeasureError::NoRotation { .. } => Some(
             "an image file or a loop device has no rotation of its own; for a disk with a large cache, try more --places, and \
              switch read-ahead of the drive off (hdparm -A0)",
+        ),
+        MeasureError::TooBusy { .. } => Some(
+            "stop other programs, or let this one run before them: as root, chrt -f 30 seekless disk measure ...; so must a seekless \
+             export on the same machine that serves the disk",
         ),
         MeasureError::TooSmall { .. } => Some("fewer --places need less room"),
         MeasureError::NoTracks { .. } => Some("measure again while nothing else uses the device"),

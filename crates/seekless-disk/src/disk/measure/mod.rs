@@ -26,6 +26,7 @@
 //!   E4  Without a difference between skews of tracks and of cylinders, the number of heads does not show.
 
 mod angles;
+mod busy;
 mod cache;
 mod clock;
 mod probe;
@@ -74,6 +75,29 @@ pub struct Progress {
     pub reads: u64,
 }
 
+/// The times at which the measuring thread had no processor, since it began.
+///
+/// A thread that sleeps until an answer comes is woken by it, and then waits for its turn: on a busy machine longer than a disk turns by
+/// several tracks. What it waited is no part of the answer's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turns {
+    /// How long it was ready to run, and others ran.
+    pub waited: Nanos,
+    /// How often it began to run.
+    pub count: u64,
+}
+
+impl Turns {
+    /// How long the thread that slept once since `before` waited after it was woken. None where it had another number of turns: of two, one
+    /// may have been taken from it before it slept, and that wait delayed the request, not the answer.
+    fn late_since(self, before: Turns) -> Nanos {
+        match self.count == before.count + 1 {
+            true => self.waited.saturating_sub(before.waited),
+            false => Nanos::ZERO,
+        }
+    }
+}
+
 /// What was measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measurement {
@@ -101,6 +125,21 @@ pub enum MeasureError {
     NoRotation { reads: u64, coherence: f64 },
     #[error("no track boundary shows: {problem}")]
     NoTracks { problem: String },
+    /// Sleeps of this program end late, and so do answers: `problem` is what came of that.
+    #[error(
+        "this machine is too busy to measure on: {problem}. {} 100 sleeps of 1 ms, half ended {:.1} ms late or later, and a tenth \
+         {:.1} ms",
+        of_answers(*answers),
+        half.as_millis_f64(),
+        tenth.as_millis_f64()
+    )]
+    TooBusy {
+        problem: String,
+        /// The largest share of late ones, in percent, once the rotation was found.
+        answers: Option<u32>,
+        half: Nanos,
+        tenth: Nanos,
+    },
     #[error("the device has {sectors} sectors, too few to be measured")]
     TooSmall { sectors: u64 },
     #[error("{places} places are too few: at least {PLACES_MIN} are needed")]
@@ -111,18 +150,24 @@ pub enum MeasureError {
     Drive(#[from] DriveError),
 }
 
-/// Measures `device`. `progress` is called before each read; `Break` ends the measurement.
+fn of_answers(late: Option<u32>) -> String {
+    late.map_or("Of".into(), |percent| format!("Up to {percent} % of the answers came late; of"))
+}
+
+/// Measures `device`. `progress` is called before each read; `Break` ends the measurement. `turns` tells of the calling thread; `None` where the
+/// system does not say, or time is virtual.
 ///
 /// Takes some ten thousand reads where each is answered as soon as it is done, three times as many where answers come a little
 /// late, and up to thirty times as many where most do: minutes of a usual drive. Other requests to the device in the same time disturb, and are disturbed.
 ///
 /// # Errors
-/// When the device fails, is no disk, or the caller stops.
+/// When the device fails, is no disk, the machine is too busy, or the caller stops.
 pub async fn measure(
     rt: &Rt,
     device: &dyn BlockDevice,
     plan: Plan,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    turns: &dyn Fn() -> Option<Turns>,
 ) -> Result<Measurement, MeasureError> {
     let geometry = device.geometry();
     if plan.places < PLACES_MIN {
@@ -132,16 +177,25 @@ pub async fn measure(
     if geometry.sectors / block_sectors < 1000 * plan.places as u64 {
         return Err(MeasureError::TooSmall { sectors: geometry.sectors });
     }
-    let mut probe = Probe::new(rt, device, plan, progress);
-    let places = zones::places(&mut probe);
-    let clock = rhythm::find(&mut probe, &places).await?;
+    let mut probe = Probe::new(rt, device, plan, progress, turns);
+    match steps(&mut probe).await {
+        Err(error @ (MeasureError::NoRotation { .. } | MeasureError::NoTracks { .. })) => {
+            Err(busy::or_busy(&probe, error).await)
+        }
+        outcome => outcome,
+    }
+}
+
+async fn steps(probe: &mut Probe<'_>) -> Result<Measurement, MeasureError> {
+    let places = zones::places(probe);
+    let clock = rhythm::find(probe, &places).await?;
     probe.start_clock(clock);
-    let first = tracks::tracks(&mut probe, &places).await?;
-    let skews = tracks::skews(&mut probe, &first).await?;
+    let first = tracks::tracks(probe, &places).await?;
+    let skews = tracks::skews(probe, &first).await?;
     let mut tracks = first.clone();
-    zones::refine(&mut probe, &mut tracks).await?;
-    let shape = zones::shape(&mut probe, &tracks, &skews, &first);
-    let seeks = seeks::seeks(&mut probe, &shape).await?;
-    let cache = cache::cache(&mut probe, &shape, seeks.shortest).await?;
-    record::record(&probe, &shape, &seeks, &cache)
+    zones::refine(probe, &mut tracks).await?;
+    let shape = zones::shape(probe, &tracks, &skews, &first);
+    let seeks = seeks::seeks(probe, &shape).await?;
+    let cache = cache::cache(probe, &shape, seeks.shortest).await?;
+    record::record(probe, &shape, &seeks, &cache)
 }

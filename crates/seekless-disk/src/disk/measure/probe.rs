@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::angles::{Cluster, circular_median, largest_cluster};
 use super::clock::Clock;
-use super::{MeasureError, Plan, Progress};
+use super::{MeasureError, Plan, Progress, Turns};
 use crate::device::{BlockDevice, Buf};
 use crate::rng::Rng;
 use crate::rt::Rt;
@@ -51,6 +51,7 @@ pub(super) struct Probe<'a> {
     pub(super) late_most: f64,
     step: &'static str,
     progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    turns: &'a dyn Fn() -> Option<Turns>,
 }
 
 impl<'a> Probe<'a> {
@@ -59,6 +60,7 @@ impl<'a> Probe<'a> {
         device: &'a dyn BlockDevice,
         plan: Plan,
         progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+        turns: &'a dyn Fn() -> Option<Turns>,
     ) -> Probe<'a> {
         let geometry = device.geometry();
         let block = u64::from(geometry.block_bytes) / 512;
@@ -76,6 +78,7 @@ impl<'a> Probe<'a> {
             late_most: 0.0,
             step: "rotation",
             progress,
+            turns,
         }
     }
 
@@ -91,6 +94,11 @@ impl<'a> Probe<'a> {
     /// The clock, which is there from the second step on.
     pub(super) fn clock(&self) -> &Clock {
         self.clock.as_ref().unwrap_or_else(|| unreachable!("the first step finds the clock"))
+    }
+
+    /// The largest share of late answers so far, once it can be said which are.
+    pub(super) fn late_most_percent(&self) -> Option<u32> {
+        self.clock.as_ref().map(|_| (100.0 * self.late_most).round() as u32)
     }
 
     pub(super) fn is_late(&self) -> bool {
@@ -110,11 +118,14 @@ impl<'a> Probe<'a> {
         let blocks = blocks.min(self.sectors / self.block);
         let first = (sector / self.block * self.block).min(self.sectors - blocks * self.block);
         let buf = Buf::dirty((blocks * self.block * 512) as usize);
+        let before = (self.turns)();
         let start = self.rt.now();
         self.device.read(Sector(first), buf).await?;
+        let done = self.rt.now();
+        let late = before.zip((self.turns)()).map_or(Nanos::ZERO, |(before, after)| after.late_since(before));
         // How much there is to do is bounded by the plan.
         self.rt.made_progress();
-        Ok(Timed { start, done: self.rt.now() })
+        Ok(Timed { start, done: done.saturating_sub(late).max(start) })
     }
 
     /// The angles of some sectors in revolutions, each from 0 to 1, as far as reads say: all are read in turn, in a random order,

@@ -78,13 +78,16 @@ pub(super) async fn tracks(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<
 /// The track of each place where one search finds it.
 async fn searched(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<Option<MeasuredTrack>>, MeasureError> {
     let mut searches = slopes(probe, places).await?;
+    eprintln!("DBG slopes {:?} reads {} late {:.2} jitter {:.4} now {:?}", searches.iter().map(|s| (s.slope * 1e5).round()).collect::<Vec<_>>(), probe.reads, probe.clock().late, probe.clock().jitter, probe.rt.now());
     boundaries(probe, &mut searches).await?;
+    eprintln!("DBG bounds {:?} reads {} late {:.2}", searches.iter().map(|s| (s.is_lost, s.good, (s.slope*1e5).round())).collect::<Vec<_>>(), probe.reads, probe.clock().late);
     // The next whole track begins there.
     let next: Vec<Option<Search>> = searches.iter().map(Search::next_track).collect();
     let mut tracks: Vec<Option<MeasuredTrack>> = vec![None; places.len()];
     let (of, mut whole): (Vec<usize>, Vec<Search>) =
         next.into_iter().enumerate().filter_map(|(index, search)| Some((index, search?))).unzip();
     boundaries(probe, &mut whole).await?;
+    eprintln!("DBG whole {:?} reads {} late {:.2}", whole.iter().map(|s| (s.is_lost, s.good, s.slope * s.good as f64)).collect::<Vec<_>>(), probe.reads, probe.clock().late);
     let (of, found): (Vec<usize>, Vec<MeasuredTrack>) =
         of.into_iter().zip(&whole).filter_map(|(index, search)| Some((index, search.found()?))).unzip();
     for (index, track) in confirmed(probe, &found).await? {

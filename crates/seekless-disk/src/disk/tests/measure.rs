@@ -1,15 +1,17 @@
 //! Measuring in virtual time, where the truth is known.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{ControlFlow, Range};
+use std::rc::Rc;
 
 use super::*;
 use crate::device::{BlockDevice, Buf, Data, DeviceError, Geometry, Guarantees, Memory, WriteFlags};
 use crate::disk::layout::Layout;
-use crate::disk::measure::{MeasureError, Measurement, Plan, Progress, measure};
+use crate::disk::measure::{MeasureError, Measurement, Plan, Progress, Turns, measure};
 use crate::disk::seek::tabulate;
 use crate::rng::Rng;
-use crate::rt::{Executor, HostProfile, Rt};
+use crate::rt::{Clock, Executor, HostProfile, Rt};
+use crate::units::WallTime;
 
 type Step<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
@@ -17,7 +19,7 @@ fn measured_with(drive: &Drive, plan: Plan, step: Step<'_>) -> Result<Measuremen
     let executor = Executor::simulated(1, HostProfile::NONE);
     let rt = executor.rt().clone();
     let disk = Disk::new(rt.clone(), drive, Options { keep_bytes: false, ..Options::default() }).unwrap();
-    executor.block_on(async { measure(&rt, &disk, plan, step).await }).unwrap()
+    executor.block_on(async { measure(&rt, &disk, plan, step, &|| None).await }).unwrap()
 }
 
 fn measured(drive: &Drive, plan: Plan) -> Result<Measurement, MeasureError> {
@@ -170,7 +172,7 @@ fn late_answers_make_no_zones() {
         let late = (1, one_of);
         let busy = BusyHost { disk, rt: rt.clone(), rng: RefCell::new(Rng::new(seed)), busy: seconds.clone(), late };
         let found =
-            executor.block_on(async { measure(&rt, &busy, Plan::default(), &mut |_| ControlFlow::Continue(())).await });
+            executor.block_on(async { measure(&rt, &busy, Plan::default(), &mut |_| ControlFlow::Continue(()), &|| None).await });
         let found = found.unwrap().unwrap_or_else(|error| panic!("{seconds:?} s, 1 of {one_of}: {error}"));
         println!(
             "{seconds:?} s, 1 of {one_of}: {} zones, {} reads, {:?}",
@@ -198,7 +200,7 @@ fn a_machine_that_is_always_busy_takes_more_reads() {
         let late = (late_percent, 100);
         let busy = BusyHost { disk, rt: rt.clone(), rng: RefCell::new(Rng::new(seed)), busy: 0..u64::MAX, late };
         let plan = Plan { time: Nanos::from_secs(3600), ..Plan::default() };
-        let found = executor.block_on(async { measure(&rt, &busy, plan, &mut |_| ControlFlow::Continue(())).await });
+        let found = executor.block_on(async { measure(&rt, &busy, plan, &mut |_| ControlFlow::Continue(()), &|| None).await });
         let found = found.unwrap().unwrap_or_else(|error| panic!("{late_percent} % late: {error}"));
         println!("{late_percent} % late: {} reads, {quiet} when quiet, {:?}", found.reads, found.notes);
         assert!(found.drive.rpm.abs_diff(truth.rpm) <= 1, "{} rpm", found.drive.rpm);
@@ -210,6 +212,75 @@ fn a_machine_that_is_always_busy_takes_more_reads() {
         // A sector is read 32 times at most where once is enough on a quiet machine.
         assert!(found.reads < 32 * quiet, "{} reads, {quiet} when quiet", found.reads);
     }
+}
+
+/// A machine on which a program that was woken waits while others run, each time up to so many nanoseconds.
+struct BusyMachine {
+    now: Cell<Nanos>,
+    rng: RefCell<Rng>,
+    late_max: u64,
+    turns: Cell<Turns>,
+}
+
+struct BusyClock(Rc<BusyMachine>);
+
+impl Clock for BusyClock {
+    fn now(&self) -> Nanos {
+        self.0.now.get()
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime { seconds: 0, nanos: 0 }
+    }
+
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn wait(&self, until: Option<Nanos>) -> bool {
+        let Some(until) = until else { return false };
+        let late = Nanos(self.0.rng.borrow_mut().below(self.0.late_max));
+        self.0.now.set(self.now().max(until) + late);
+        let Turns { waited, count } = self.0.turns.get();
+        self.0.turns.set(Turns { waited: waited + late, count: count + 1 });
+        true
+    }
+
+    fn run_elsewhere(&self, job: Box<dyn FnOnce() + Send>) {
+        job();
+    }
+}
+
+fn measured_on(late_max: u64, drive: &Drive, counts_turns: bool) -> Result<Measurement, MeasureError> {
+    let machine = Rc::new(BusyMachine {
+        now: Cell::default(),
+        rng: RefCell::new(Rng::new(1)),
+        late_max,
+        turns: Cell::new(Turns { waited: Nanos::ZERO, count: 0 }),
+    });
+    let executor = Executor::real(Box::new(BusyClock(machine.clone())));
+    let rt = executor.rt().clone();
+    let disk = Disk::new(rt.clone(), drive, Options { keep_bytes: false, ..Options::default() }).unwrap();
+    let turns = || counts_turns.then(|| machine.turns.get());
+    let step = &mut |_| ControlFlow::Continue(());
+    executor.block_on(async { measure(&rt, &disk, Plan::default(), step, &turns).await }).unwrap()
+}
+
+/// Aim: what a thread waits for a processor is no time of the disk, if the system counts it; and if it does not, an error says that the machine
+/// is too busy, and how late it wakes a program. Method: a modelled disk on a clock that is late by up to two revolutions.
+#[test]
+fn waits_for_a_processor_are_left_out() {
+    let truth = drive("cheetah9lp");
+    let found = measured_on(12_000_000, truth, true).unwrap_or_else(|error| panic!("{error}"));
+    println!("{} reads, {:?}", found.reads, found.notes);
+    assert!(found.drive.rpm.abs_diff(truth.rpm) <= 1, "{} rpm", found.drive.rpm);
+    assert_eq!(found.drive.heads, truth.heads);
+    assert!(found.drive.zones.len().abs_diff(truth.zones.len()) <= 1, "{:?}", found.drive.zones);
+    assert_tracks(&found.drive, truth);
+    let error = measured_on(12_000_000, truth, false).expect_err("no sector has an angle");
+    let MeasureError::TooBusy { half, tenth, .. } = error else { panic!("{error}") };
+    assert!(half.0.abs_diff(6_000_000) < 2_000_000 && tenth.0.abs_diff(10_800_000) < 1_000_000, "{error}");
+    assert!(error.to_string().contains("too busy"), "{error}");
 }
 
 /// What the cache does shows: its segments, that it reads ahead, and what a sector takes on the bus.
@@ -250,7 +321,7 @@ fn what_does_not_rotate_is_refused() {
     let rt = executor.rt().clone();
     let memory = Memory::new(1 << 30);
     let outcome =
-        executor.block_on(async { measure(&rt, &memory, Plan::default(), &mut |_| ControlFlow::Continue(())).await });
+        executor.block_on(async { measure(&rt, &memory, Plan::default(), &mut |_| ControlFlow::Continue(()), &|| None).await });
     assert!(matches!(outcome.unwrap(), Err(MeasureError::NoRotation { .. })));
     let mut cached = drive("cheetah9lp").clone();
     cached.cache.segments = 500;
