@@ -2,9 +2,9 @@
 //!
 //! Paper: [ro92 §3.3–§3.6].
 //!
-//! The cleaner makes the live blocks of a segment dirty, as if a user had written them, and so moves them to the end of
-//! the log, a slice at a time. Once that is durable, most emptied segments can be written again (G1). The others need two
-//! checkpoints, which are made when enough segments wait for them.
+//! A pass finds the live blocks of some segments, and moves them to the end of the log (`moving`). Once that is durable,
+//! most emptied segments can be written again (G1). The others need two checkpoints, which are made when enough segments
+//! wait for them.
 //!
 //! Invariants
 //!   C1  A cleaned segment is written again only after neither checkpoint slot needs it (G1).
@@ -21,25 +21,16 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use futures_util::future::LocalBoxFuture;
-
 use super::Lfs;
-use super::assemble::TransactionScope;
 use super::format::*;
 use super::layout::*;
+use super::moving::FoundLive;
+use super::slices::SLICE_BYTES;
 use super::state::*;
 use super::victims::CleaningPace;
-use crate::device::rescue::{rescue, rescue_as};
-use crate::device::{Buf, Device, read_right};
 use crate::fs::logfs::backend::SpaceAccounts;
-use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult};
-use crate::rt::cover;
-use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector};
-
-/// Live bytes that one pass moves, or one victim's where that is more. All of them are in memory, and an fsync may have to
-/// wait for their writes.
-const SLICE_BYTES: u64 = 2 << 20;
+use crate::units::{Nanos, SECTOR_BYTES};
 
 /// Clean segments that passes need beside all that checkpoints write: room for a victim, for the rest of the segment in which the
 /// log is, and the one that [`Lfs::few_are_surely_clean`] keeps.
@@ -101,15 +92,34 @@ impl Lfs {
         (state.log.segments.ready.len() + without_storage) as u64
     }
 
+    /// Wakes the background task where clean segments run short, unless it has tried with as many and gained too few.
+    pub(super) fn clean_soon_if_short(&self) {
+        #[cfg(test)]
+        if std::env::var("NOBG").is_ok() {
+            return;
+        }
+        let clean = self.clean_segments();
+        let is_new = self.work.clean_segments_tried.get().is_none_or(|tried| clean < tried);
+        if is_new && clean < self.low_water() {
+            self.write_back_wanted.notify();
+        }
+    }
+
     /// Cleans in the background until there are enough clean segments again.
     pub(super) async fn clean_if_short(self: &Rc<Self>) {
+        self.clean_while_short().await;
+        let clean = self.clean_segments();
+        self.work.clean_segments_tried.set((clean < self.low_water()).then_some(clean));
+    }
+
+    async fn clean_while_short(self: &Rc<Self>) {
         if self.provision_if_full().await.is_err() {
             return;
         }
         let (mut most, mut passes_without_gain) = (0, 0);
         while self.clean_segments() < self.low_water() && passes_without_gain < PASSES_WITHOUT_GAIN_MAX {
             // The operation that needs the space gets the error.
-            let Ok(pass) = self.clean_pass(Urge::Patient).await else { return };
+            let Ok(pass) = self.clean_pass(Urge::Patient, None).await else { return };
             if !pass.after.is_more_than(pass.before) {
                 return;
             }
@@ -146,10 +156,11 @@ impl Lfs {
         if waits > WAITS_FOR_ROOM_MAX {
             return Err(FsError::NoSpace);
         }
+        let _waiting = self.work.slices.wait_for_room();
         for passes in 0..=PASSES_WITHOUT_GAIN_MAX {
             let urge = if passes == 0 { Urge::Patient } else { Urge::Urgent };
-            let pass = self.this().clean_pass(urge).await?;
             // Another task's pass may have made room.
+            let pass = self.this().clean_pass(urge, Some(before)).await?;
             if pass.after.is_more_than(before) || pass.after.is_more_than(pass.before) {
                 return Ok(());
             }
@@ -166,7 +177,7 @@ impl Lfs {
         let before = room(self);
         let is_more = |(ready, sure): (usize, u64)| ready > before.0 || sure > before.1;
         for _ in 0..PASSES_WITHOUT_GAIN_MAX {
-            Box::pin(self.this().clean_pass(Urge::Urgent)).await?;
+            Box::pin(self.this().clean_pass(Urge::Urgent, None)).await?;
             if is_more(room(self)) {
                 return Ok(());
             }
@@ -192,7 +203,7 @@ impl Lfs {
                     return Ok(false);
                 }
             }
-            let pass = self.this().clean_pass(Urge::Idle).await?;
+            let pass = self.this().clean_pass(Urge::Idle, None).await?;
             if pass.after.bytes <= pass.before.bytes {
                 return Ok(false);
             }
@@ -203,11 +214,13 @@ impl Lfs {
     }
 
     /// One pass: takes back what needs no work, and otherwise moves a slice of live data, or writes checkpoints where
-    /// that gains more.
-    async fn clean_pass(self: &Rc<Self>, urge: Urge) -> FsResult<Pass> {
+    /// that gains more. Nothing where there is more room than `asked` by the time that the passes of others have ended.
+    async fn clean_pass(self: &Rc<Self>, urge: Urge, asked: Option<Room>) -> FsResult<Pass> {
         let _pass = self.work.cleaner_gate.enter().await;
         let before = self.room();
-        if self.closed.get() {
+        #[cfg(test)]
+        let asked = if std::env::var("NOASK").is_ok() { None } else { asked };
+        if self.closed.get() || asked.is_some_and(|asked| before.is_more_than(asked)) {
             return Ok(Pass { before, after: before });
         }
         self.state.borrow_mut().log.counters.cleaner_passes += 1;
@@ -215,10 +228,6 @@ impl Lfs {
             self.checkpoint(false).await?;
         } else if self.take_back_early().await? == 0 {
             let moved = if self.checkpoints_gain() { 0 } else { self.move_live(urge).await? };
-            if moved > 0 {
-                let submitted = self.submit_loading(TransactionScope::Cleaned).await?;
-                self.make_durable(submitted.end_sequence).await?;
-            }
             if moved == 0 || self.take_back_early().await? == 0 {
                 self.take_back_by_checkpoints().await?;
             } else if self.room().bytes <= before.bytes {
@@ -283,201 +292,43 @@ impl Lfs {
         self.clean_segments() < self.state.borrow().cleaner_segments()
     }
 
-    /// Makes the live blocks of the best victims dirty, within C3. Returns the number of victims.
+    /// Moves the live blocks of the best victims, within C3. Returns the number of victims.
     async fn move_live(self: &Rc<Self>, urge: Urge) -> FsResult<u64> {
         debug_assert!(self.work.cleaner_gate.is_held(), "C3: one pass at a time moves blocks");
-        let (mut moved, mut count) = (0, 0);
-        loop {
-            let room_is_short = urge == Urge::Urgent || self.room_is_short();
-            let (victim, live) = {
-                let mut guard = self.state.borrow_mut();
-                let state = &mut *guard;
-                let Some(victim) = state.choose_victim(room_is_short) else { break };
-                let live = state.log.segments.get(victim).live_bytes;
-                debug_assert!(live > 0, "K1: something is alive in a victim");
-                debug_assert_ne!(victim, state.log.end.segment, "K1: the log has left a victim");
-                // What one victim gains may be less than what moving it costs.
-                let slice = match state.log.options.cleaner.pace {
-                    CleaningPace::Early if !room_is_short => 0,
-                    _ => SLICE_BYTES,
-                };
-                let fits = (moved == 0 || moved + live <= slice) && state.has_room_to_move(moved, live);
-                if !fits {
-                    break;
-                }
-                state.log.segments.cleaned(victim);
-                (victim, live)
-            };
-            self.move_segment(victim, moved).await?;
-            let state = self.state.borrow();
-            debug_assert!(
-                state.log_need_bytes() <= state.log.segments.ready.len() as u64 * state.log.layout.segment_bytes(),
-                "C3: the checkpoint after a pass fits"
-            );
-            moved += live;
+        let mut found = FoundLive::default();
+        let mut count = 0;
+        while let Some(victim) = self.next_victim(urge, &mut found) {
+            Box::pin(self.find_live(victim, &mut found)).await?;
             count += 1;
+        }
+        if count > 0 {
+            Box::pin(self.move_found(found)).await?;
         }
         Ok(count)
     }
 
-    /// Makes the live blocks of a segment dirty, in a pass that has moved `moved` bytes before it.
-    pub(super) fn move_segment(&self, segment: SegmentNo, moved: u64) -> LocalBoxFuture<'_, FsResult<()>> {
-        Box::pin(self.move_live_of(segment, moved))
-    }
-
-    async fn move_live_of(&self, segment: SegmentNo, mut moved: u64) -> FsResult<()> {
-        let uses = |state: &State| state.log.segments.get(segment).uses;
-        let (layout, use_read) = {
-            let state = self.state.borrow();
-            if is_in_flight(&state, segment) || state.log.end.next_segment == segment {
-                return Ok(()); // What can be read is not what it holds.
-            }
-            (state.log.layout, uses(&state))
+    /// The next victim of a pass that has found some; `None` where the pass has enough, or there is no room for more.
+    fn next_victim(&self, urge: Urge, found: &mut FoundLive) -> Option<SegmentNo> {
+        let room_is_short = urge == Urge::Urgent || self.room_is_short();
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let victim = state.choose_victim(room_is_short)?;
+        let live = state.log.segments.get(victim).live_bytes;
+        debug_assert!(live > 0, "K1: something is alive in a victim");
+        debug_assert_ne!(victim, state.log.end.segment, "K1: the log has left a victim");
+        // What one victim gains may be less than what moving it costs.
+        let slice = match state.log.options.cleaner.pace {
+            CleaningPace::Early if !room_is_short => 0,
+            _ => SLICE_BYTES,
         };
-        let bytes = self.read_segment(&layout, segment).await?;
-        if uses(&self.state.borrow()) != use_read {
-            return Ok(());
+        let moves = found.live_bytes();
+        let fits = (moves == 0 || moves + live <= slice) && state.has_room_for(found, live);
+        if !fits {
+            return None;
         }
-        {
-            let mut state = self.state.borrow_mut();
-            state.log.counters.cleaner_segments_read += 1;
-            state.log.counters.cleaner_read_bytes += bytes.len() as u64;
-        }
-        let partials = partials_in(&layout, segment, &bytes);
-        let is_user_data = |item: &Item| match *item {
-            Item::Block { ino, key, .. } => BlockKey(key).is_data() && !is_internal(Ino(ino.0)),
-            _ => true,
-        };
-        // To the end of the segment, where no partial segment with a block has room.
-        let read: u64 = partials.iter().map(|partial| u64::from(partial.summary.sectors)).sum();
-        if layout.segment_sectors() - read < (1 + BLOCK_SECTORS).next_multiple_of(layout.align_sectors())
-            && partials.iter().flat_map(|partial| &partial.items).all(is_user_data)
-        {
-            self.state.borrow_mut().log.segments.has_no_tree(segment);
-        }
-        for partial in partials {
-            let mut at = partial.start + u64::from(partial.summary.summary_sectors);
-            for item in partial.items {
-                if uses(&self.state.borrow()) != use_read {
-                    return Ok(()); // Users have emptied it in the meantime.
-                }
-                if !self.state.borrow().has_room_to_move(moved, item.live_bytes()) {
-                    cover("lfs: a pass ends in the middle of a victim");
-                    return Ok(());
-                }
-                let offset = ((at - layout.segment_start(segment)) * SECTOR_BYTES) as usize;
-                let end = offset + (item.sectors() * SECTOR_BYTES) as usize;
-                debug_assert!(end <= bytes.len(), "what a summary that was checked names lies in its segment");
-                let payload = &bytes[offset..end];
-                match item {
-                    Item::Block { ino, key, written, .. } => {
-                        let id = BlockId { ino, key: BlockKey(key) };
-                        moved += self.move_block(id, at, payload, layout.time_of(written)).await?;
-                    }
-                    Item::Inodes { count, .. } => self.move_inodes(count, at, payload).await?,
-                    Item::Xattr { ino, .. } => moved += self.move_xattr(ino, at, payload).await?,
-                    _ => {}
-                }
-                at = at + item.sectors();
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads a whole segment. Where the intact part is less than the live part, the other readings of the device are
-    /// tried for the rest. Blocks that no reading returns stay where they are, as damaged blocks do; all others move.
-    async fn read_segment(&self, layout: &Layout, segment: SegmentNo) -> FsResult<Buf> {
-        let mut bytes = rescue(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?.bytes;
-        while self.device.readings() > 1 {
-            let partials = partials_in(layout, segment, &bytes);
-            let found: u64 = partials.iter().flat_map(|partial| &partial.items).map(|item| item.live_bytes()).sum();
-            if found >= self.state.borrow().log.segments.get(segment).live_bytes {
-                break;
-            }
-            let sectors: u64 = partials.iter().map(|partial| u64::from(partial.summary.sectors)).sum();
-            let next = partials.last().map(|partial| partial.summary.sequence + 1);
-            let follows = |summary: &Summary| next.is_none_or(|next| summary.sequence == next);
-            let Some(right) = partial_otherwise(&self.device, layout, segment, sectors, follows).await else { break };
-            let from = (sectors * SECTOR_BYTES) as usize;
-            bytes[from..from + right.len()].copy_from_slice(&right);
-        }
-        Ok(bytes)
-    }
-
-    /// Makes a block dirty if it is alive at `at`. `written` is when a user wrote it, if that is known. Returns the bytes moved.
-    async fn move_block(&self, id: BlockId, at: Sector, payload: &[u8], written: Option<i64>) -> FsResult<u64> {
-        if !id.key.is_valid() {
-            return Ok(0);
-        }
-        let moved = self.run(|state| {
-            let pointer = state.pointer(id)?;
-            let Pointer::Mapped { at: now_at, crc, .. } = pointer else { return Ok(0) };
-            if now_at != at {
-                return Ok(0);
-            }
-            if state.blocks.peek(id).is_none() {
-                if crate::codec::crc32c(payload) != crc {
-                    // It stays where it is, and so does its segment; a reader of the block gets the error.
-                    return Ok(0);
-                }
-                let mut block = Buf::dirty(BLOCK_BYTES);
-                block[..payload.len()].copy_from_slice(payload);
-                block[payload.len()..].fill(0);
-                state.blocks.insert_clean(id, block.freeze());
-            }
-            cover("lfs: the cleaner moves a block");
-            let mut change = Change::new(state);
-            change.touch(id)?;
-            change.commit(ReserveAccess::Internal)?;
-            if let Some(written) = written {
-                state.log.moving.insert(id, written);
-            }
-            Ok(pointer.live_bytes())
-        });
-        leave_lost(moved.await)
-    }
-
-    async fn move_inodes(&self, count: u32, first: Sector, payload: &[u8]) -> FsResult<()> {
-        for index in 0..u64::from(count) {
-            let slot = InodeSlot::new(first + index / INODES_PER_SECTOR, index % INODES_PER_SECTOR);
-            let raw = &payload[index as usize * Inode::BYTES..];
-            let Some(inode) = Inode::unseal(raw) else { continue };
-            let ino = Ino(inode.ino);
-            let moved = self.run(|state| {
-                if state.inode_slot(ino)? != slot {
-                    return Ok(());
-                }
-                cover("lfs: the cleaner moves an inode");
-                state.insert_inode(ino, InodeMem::new(inode, slot));
-                let mut change = Change::new(state);
-                change.inode_mut(ino, InodeDirt::Own)?;
-                change.commit(ReserveAccess::Internal)
-            });
-            leave_lost(moved.await)?;
-        }
-        Ok(())
-    }
-
-    /// As [`Lfs::move_block`].
-    async fn move_xattr(&self, ino: Ino, at: Sector, payload: &[u8]) -> FsResult<u64> {
-        let moved = self.run(|state| {
-            let known = state.inode(ino)?;
-            match known.inode.xattr_pointer() {
-                Some(Pointer::Mapped { at: now_at, crc, .. })
-                    if now_at == at && !known.xattr_dirty && crate::codec::crc32c(payload) == crc =>
-                {
-                    cover("lfs: the cleaner moves attributes");
-                    known.xattr = Some(crate::device::Data::from_slice(payload));
-                    let same = known.xattr.clone();
-                    let mut change = Change::new(state);
-                    change.set_xattr(ino, same)?;
-                    change.commit(ReserveAccess::Internal)?;
-                    Ok(payload.len() as u64)
-                }
-                _ => Ok(0),
-            }
-        });
-        leave_lost(moved.await)
+        state.log.segments.cleaned(victim);
+        found.add_segment(live);
+        Some(victim)
     }
 }
 
@@ -487,20 +338,6 @@ const PASSES_WITHOUT_GAIN_MAX: u32 = 3;
 /// Waits for room, without a change in between for which there was enough, before the volume counts as full: what one
 /// kind of pass gains another may use up.
 const WAITS_FOR_ROOM_MAX: u32 = 256;
-
-/// A removed file has no live blocks. Damaged and unreadable blocks stay where they are, and so do their segments:
-/// readers of these blocks get the error, and other segments can still be cleaned.
-fn leave_lost<T: Default>(result: FsResult<T>) -> FsResult<T> {
-    match result {
-        Err(FsError::Stale | FsError::Corrupt { .. }) => Ok(T::default()),
-        Err(FsError::Device(error)) if error.is_of_medium() => Ok(T::default()),
-        other => other,
-    }
-}
-
-fn is_in_flight(state: &State, segment: SegmentNo) -> bool {
-    state.in_flight.iter().any(|flight| state.log.layout.segment_of(flight.at) == Some(segment))
-}
 
 impl State {
     /// Segments that would be clean if cleaning went on without end.
@@ -520,13 +357,26 @@ impl State {
         (missed.div_ceil(self.log.layout.segment_bytes()) + WORKING_SEGMENTS).min(reserve / 3).max(3)
     }
 
-    /// Whether a pass that has moved `moved` bytes has room for `more` of them, with an indirect block above each (C3).
-    fn has_room_to_move(&self, moved: u64, more: u64) -> bool {
+    /// Whether there is room to move what a pass has found, and `more` bytes, with an indirect block above each (C3).
+    fn has_room_for(&self, found: &FoundLive, more: u64) -> bool {
+        let moved = found.live_bytes();
+        // Summaries and rounding, as in `log_need_bytes`.
+        let dirty = found.dirty_bytes() / 8 * 9;
+        self.has_room(self.log_need_bytes() + dirty, moved, more)
+    }
+
+    /// Whether there is room to move `more` bytes, with an indirect block above each (C3), where of what is dirty `moved`
+    /// bytes are moved.
+    pub(super) fn has_room_to_move(&self, moved: u64, more: u64) -> bool {
+        self.has_room(self.log_need_bytes(), moved, more)
+    }
+
+    fn has_room(&self, dirty: u64, moved: u64, more: u64) -> bool {
         let segments = &self.log.segments;
         let (segment_bytes, ready) = (self.log.layout.segment_bytes(), segments.ready.len() as u64);
         // The second checkpoint writes little more than the blocks of the usage table that the first one changed.
         let second_checkpoint = (segments.table_blocks() + 2) * BLOCK_BYTES as u64;
-        let (dirty, above) = (self.log_need_bytes(), more + ABOVE_BYTES);
+        let above = more + ABOVE_BYTES;
         // After a crash there must be room for the checkpoint, without the segments that a mount does not know of. The log
         // takes those first.
         let taken = (moved + more).div_ceil(segment_bytes) + 1;
@@ -544,70 +394,4 @@ impl State {
         let now = self.now.nanos_since_epoch();
         self.log.segments.choose_victim(now, room_is_short, |segment| in_flight.contains(&segment))
     }
-}
-
-/// A partial segment found in a segment.
-pub(super) struct FoundPartial {
-    pub start: Sector,
-    pub summary: Summary,
-    pub items: Vec<Item>,
-}
-
-/// The partial segments of a segment's present use: they follow one another in position and sequence number.
-pub(super) fn partials_in(layout: &Layout, segment: SegmentNo, bytes: &[u8]) -> Vec<FoundPartial> {
-    let mut found: Vec<FoundPartial> = Vec::new();
-    let mut offset = 0;
-    while let Some(partial) = partial_at(layout, segment, offset, bytes) {
-        if found.last().is_some_and(|last| last.summary.sequence + 1 != partial.summary.sequence) {
-            break;
-        }
-        offset += u64::from(partial.summary.sectors);
-        found.push(partial);
-    }
-    found
-}
-
-/// The intact partial segment `offset` sectors into `segment`, whose bytes are `bytes`.
-pub(super) fn partial_at(layout: &Layout, segment: SegmentNo, offset: u64, bytes: &[u8]) -> Option<FoundPartial> {
-    let rest = bytes.get((offset * SECTOR_BYTES) as usize..)?;
-    let summary = Summary::decode(rest)?;
-    let claims = summary.magic == SUMMARY_MAGIC
-        && summary.uuid == layout.superblock.uuid
-        && summary.segment == segment
-        && u64::from(summary.offset) == offset
-        && summary.next_segment < layout.segment_count()
-        && summary.next_segment != segment
-        && summary.sectors > 0
-        && u64::from(summary.sectors).is_multiple_of(layout.align_sectors());
-    if !claims {
-        return None;
-    }
-    let partial = rest.get(..(u64::from(summary.sectors) * SECTOR_BYTES) as usize)?;
-    if !partial_is_sealed(partial, &summary) {
-        return None;
-    }
-    let items = summary_items(partial, &summary)?;
-    Some(FoundPartial { start: layout.segment_start(segment) + offset, summary, items })
-}
-
-/// The bytes of the partial segment `offset` sectors into `segment` that `is_wanted`, from a reading of the device
-/// other than the default one.
-pub(super) async fn partial_otherwise(
-    device: &Device,
-    layout: &Layout,
-    segment: SegmentNo,
-    offset: u64,
-    is_wanted: impl Fn(&Summary) -> bool,
-) -> Option<Buf> {
-    let (start, sectors) = (layout.segment_start(segment), layout.segment_sectors());
-    // On a device with one reading that is the default one.
-    for reading in (0..device.readings()).filter(|_| device.readings() > 1) {
-        let Ok(read) = rescue_as(device, start, sectors, Some(reading)).await else { continue };
-        let found = partial_at(layout, segment, offset, &read.bytes).filter(|partial| is_wanted(&partial.summary));
-        let Some(summary) = found.map(|partial| partial.summary) else { continue };
-        // Only the sectors of this partial segment are known to be right.
-        let is_right = |bytes: &[u8]| Summary::decode(bytes) == Some(summary) && partial_is_sealed(bytes, &summary);
-        return read_right(device, start + offset, summary.sectors.into(), is_right).await;
-    }
-    None
 }

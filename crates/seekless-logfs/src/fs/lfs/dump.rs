@@ -1,6 +1,6 @@
 //! A volume as text, for developers.
 
-use super::cleaner::partials_in;
+use super::partials::partials_in;
 use super::find;
 use super::format::*;
 use super::layout::*;

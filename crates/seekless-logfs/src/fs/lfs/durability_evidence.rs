@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use super::Lfs;
-use super::cleaner::partial_at;
+use super::partials::partial_at;
 use super::format::{SUMMARY_MAGIC, Summary};
 use super::layout::{Layout, SegmentNo};
 use super::segment_reader::SegmentReader;

@@ -8,7 +8,7 @@
 //! On the volume: `FORMAT.md`. The layer above the log, with the volume in memory, is `fs/logfs`. `state` is the part
 //! of the volume in memory that belongs to this log, and `ops` is the interface to `fs/logfs`. `assemble` turns dirty
 //! data into a transaction (`plan`, then `lay_down`), `log` writes it to the device, `find` and `recovery` read it back,
-//! `cleaner` and `segments` make room.
+//! `cleaner` and `segments` make room, and `moving` moves what is alive, in `slices`.
 //!
 //! Differences from the paper
 //!   1. Between checkpoints, the summaries say where file blocks are, so indirect blocks and the inode map are
@@ -29,14 +29,17 @@ mod lay_down;
 pub mod layout;
 mod log;
 mod mkfs;
+mod moving;
 mod ops;
 mod order;
+mod partials;
 mod payload_sum;
 mod plan;
 mod recovery;
 mod salvage;
 mod segment_reader;
 mod segments;
+mod slices;
 mod state;
 mod storage;
 mod tables;

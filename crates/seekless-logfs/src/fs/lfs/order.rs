@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lfs;
-use super::cleaner::partial_at;
+use super::partials::partial_at;
 use super::format::*;
 use super::layout::*;
 use crate::codec;

@@ -336,7 +336,7 @@ pub(super) fn now_nanos(state: &State) -> i64 {
 }
 
 /// Ages in steps of half a power of two.
-fn age_class(now: i64, written: i64) -> u32 {
+pub(super) fn age_class(now: i64, written: i64) -> u32 {
     let age = (now.saturating_sub(written).max(0) as u64 >> STAMP_SHIFT) + 2;
     let power = age.ilog2();
     2 * power + (age >> (power - 1) & 1) as u32

@@ -20,7 +20,7 @@
 
 use futures_util::future::LocalBoxFuture;
 
-use super::cleaner::FoundPartial;
+use super::partials::FoundPartial;
 use super::find::FoundVolume;
 use super::format::*;
 use super::layout::*;

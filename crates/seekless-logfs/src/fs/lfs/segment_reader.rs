@@ -2,7 +2,7 @@
 //! partial segment proves whether it should.
 
 use super::Lfs;
-use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
+use super::partials::{FoundPartial, partial_at, partial_otherwise};
 use super::format::*;
 use super::layout::*;
 use super::state::LogEnd;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
+use super::slices::Slices;
 use super::{Counters, Options};
 use crate::codec;
 use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
@@ -65,6 +66,9 @@ pub(super) struct BackgroundWork {
     pub provision_gate: Gate,
     pub cleaner_gate: Gate,
     pub discard_gate: Gate,
+    pub slices: Slices,
+    /// Clean segments after the background task has cleaned, where they are too few still.
+    pub clean_segments_tried: Cell<Option<u64>>,
 }
 
 const XATTR_BLOB_BYTES_MAX: u64 = BLOB_BYTES_MAX as u64;

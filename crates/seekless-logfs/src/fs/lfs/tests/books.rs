@@ -246,7 +246,7 @@ fn forge(image: &mut Image, layout: &layout::Layout, from: &[u8], to: &[u8]) -> 
         let mut bytes = vec![0; layout.segment_bytes() as usize];
         image.read(start, &mut bytes);
         let Some(at) = bytes.windows(from.len()).position(|window| window == from) else { continue };
-        let found = cleaner::partials_in(layout, segment, &bytes);
+        let found = partials::partials_in(layout, segment, &bytes);
         for partial in found {
             let first = ((partial.start - start) * SECTOR_BYTES) as usize;
             let end = first + (u64::from(partial.summary.sectors) * SECTOR_BYTES) as usize;
@@ -281,7 +281,7 @@ fn the_cleaner_moves_nothing_that_is_damaged() {
         memory.set_image(image);
         let lfs = open(rt.clone(), device.clone(), quiet(false)).await.unwrap();
         for segment in [data, attributes] {
-            lfs.move_segment(segment, 0).await.unwrap();
+            lfs.move_segment(segment).await.unwrap();
         }
         lfs.checkpoint(false).await.unwrap();
         assert!(lfs.state.borrow().log.counters.log_cleaned_bytes > 0, "what is sound has moved");

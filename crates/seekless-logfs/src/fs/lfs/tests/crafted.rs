@@ -73,7 +73,7 @@ fn with_a_hole() -> (Image, Sector, Vec<u8>) {
         let image = memory.image();
         let mut bytes = vec![0; layout.segment_bytes() as usize];
         image.read(layout.segment_start(end.segment), &mut bytes);
-        let last = cleaner::partials_in(&layout, end.segment, &bytes).pop().unwrap();
+        let last = partials::partials_in(&layout, end.segment, &bytes).pop().unwrap();
         assert!(last.items.iter().any(|item| matches!(item, Item::Unmapped { count: 5, .. })), "{:?}", last.items);
         let from = (u64::from(last.summary.offset) * SECTOR_BYTES) as usize;
         let partial = bytes[from..from + last.summary.sectors as usize * SECTOR_BYTES as usize].to_vec();
@@ -323,7 +323,7 @@ fn summaries_of_another_place() {
             own[..partial.len()].copy_from_slice(&partial);
             summary.encode(own);
             seal_partial(&mut own[..(u64::from(summary.sectors.max(1)) * SECTOR_BYTES) as usize]);
-            cleaner::partial_at(&layout, good.segment, 16, &segment).is_some()
+            partials::partial_at(&layout, good.segment, 16, &segment).is_some()
         };
         assert!(is_found(good));
         let wrong = [
@@ -371,7 +371,7 @@ fn a_checkpoint_that_does_not_know_where_it_is() {
             let start = layout.segment_start(end.segment);
             let mut bytes = vec![0; layout.segment_bytes() as usize];
             image.read(start, &mut bytes);
-            let last = cleaner::partials_in(&layout, end.segment, &bytes).pop().unwrap();
+            let last = partials::partials_in(&layout, end.segment, &bytes).pop().unwrap();
             let from = ((last.start - start) * SECTOR_BYTES) as usize;
             let partial = &mut bytes[from..from + last.summary.sectors as usize * SECTOR_BYTES as usize];
             // The checkpoint is the last item of its transaction.

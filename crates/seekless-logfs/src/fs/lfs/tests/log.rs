@@ -32,7 +32,7 @@ fn segments_are_filled_to_the_last_sector() {
         let is_full = |segment: &u64| {
             let mut bytes = vec![0; layout.segment_bytes() as usize];
             image.read(layout.segment_start(*segment), &mut bytes);
-            let partials = cleaner::partials_in(&layout, *segment, &bytes);
+            let partials = partials::partials_in(&layout, *segment, &bytes);
             partials.iter().map(|partial| u64::from(partial.summary.sectors)).sum::<u64>() == layout.segment_sectors()
         };
         let full = (0..layout.segment_count()).filter(is_full).count();
@@ -61,7 +61,7 @@ fn moved_blocks_keep_their_age() {
             (here, state.log.end.next_segment, state.log.segments.get(here).youngest)
         };
         assert!(i128::from(age) < rt.wall().nanos_since_epoch() - 900_000_000_000);
-        lfs.move_segment(here, 0).await.unwrap();
+        lfs.move_segment(here).await.unwrap();
         lfs.submit_loading(assemble::TransactionScope::Cleaned).await.unwrap();
         let state = lfs.state.borrow();
         assert_eq!(state.log.end.segment, end);
@@ -356,7 +356,7 @@ fn a_segment_is_written_again_before_its_turn() {
         };
         rt.sleep(Nanos::from_millis(1)).await;
         assert!(lfs.state.borrow().log.segments.get(segment).tree_bytes > 0, "a checkpoint is on its way");
-        lfs.move_segment(segment, 0).await.unwrap();
+        lfs.move_segment(segment).await.unwrap();
         checkpoint.await.unwrap();
         assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
     });
@@ -407,7 +407,7 @@ fn an_indirect_block_behind_damage() {
         let layout = lfs.state.borrow().log.layout;
         let last = layout.segment_start(segment) + (layout.segment_sectors() - 12);
         device.write(last, crate::device::Data::zeroes(512), crate::device::WriteFlags::NONE).await.unwrap();
-        lfs.move_segment(segment, 0).await.unwrap();
+        lfs.move_segment(segment).await.unwrap();
         assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
         client.write(file, 100_000, &[4; 4096]).await.unwrap();
         lfs.checkpoint(false).await.unwrap();

@@ -180,7 +180,7 @@ fn short_blocks_count_as_short_while_they_move() {
                 not_moved.max_by_key(|(_, segment)| segment.live_bytes).map(|(number, _)| number).unwrap()
             };
             lfs.state.borrow_mut().log.segments.cleaned(victim);
-            lfs.move_segment(victim, 0).await.unwrap();
+            lfs.move_segment(victim).await.unwrap();
         }
         let moved: Vec<BlockId> = {
             let state = lfs.state.borrow();
@@ -470,7 +470,7 @@ fn attributes_in_memory_have_a_limit() {
         let client = Client::new(lfs.clone());
         attributes_have_a_limit(&lfs, 4 * MIB).await;
         for segment in 0..100 {
-            lfs.move_segment(segment, 0).await.unwrap();
+            lfs.move_segment(segment).await.unwrap();
         }
         client.sync().await.unwrap();
         let held = attribute_bytes(&lfs);

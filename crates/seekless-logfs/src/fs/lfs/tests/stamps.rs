@@ -26,7 +26,7 @@ async fn stored(lfs: &Lfs, ino: Ino, block: u64) -> (crate::units::Sector, Stamp
     let layout = lfs.state.borrow().log.layout;
     let segment = layout.segment_of(place).unwrap();
     let bytes = rescue(&lfs.device, layout.segment_start(segment), layout.segment_sectors()).await.unwrap().bytes;
-    for partial in cleaner::partials_in(&layout, segment, &bytes) {
+    for partial in partials::partials_in(&layout, segment, &bytes) {
         let mut at = partial.start + u64::from(partial.summary.summary_sectors);
         for item in partial.items {
             match item {
@@ -49,7 +49,7 @@ async fn move_all(lfs: &Rc<Lfs>, ino: Ino) {
         segments.extend(layout.segment_of(stored(lfs, ino, block).await.0));
     }
     for segment in segments {
-        lfs.move_segment(segment, 0).await.unwrap();
+        lfs.move_segment(segment).await.unwrap();
     }
     let submitted = lfs.submit_loading(assemble::TransactionScope::Cleaned).await.unwrap();
     lfs.make_durable(submitted.end_sequence).await.unwrap();
