@@ -399,7 +399,7 @@ fn check_prices(prices: &[(String, f64)], candidates: &[Candidate]) -> Result<()
             return Err(wrong(format!("--price {start}=... is given twice")));
         }
         if !drives.iter().any(|drive| drive.starts_with(start.as_str())) {
-            let problem = format!("--price {start}=...: no candidate's drive begins like this");
+            let problem = format!("--price {start}=...: no candidate's drive begins with `{start}`");
             return Err(wrong(problem).hint(format!("the drives: {}", drives.join("; "))));
         }
     }

@@ -473,7 +473,7 @@ impl OpenStudy {
 /// What is in a folder of results: rows, claims with their verdicts, published figures, and drawings with their pictures.
 ///
 /// # Errors
-/// When it is no folder of results.
+/// When it is not a folder of results.
 pub fn results(folder: &Path) -> Result<Answer, Problem> {
     let stored = Stored::read(folder).map_err(Failure::new)?;
     let Stored { name, description, published, rows, provenance, .. } = &stored;

@@ -273,8 +273,8 @@ fn results_replace_no_other_files() {
     scratch.write("sweep/experiment.toml", description);
     scratch.write("sweep/a.csv", trace(20));
     for (name, said) in [
-        ("rows.csv", "this is no folder of results"),
-        ("provenance.json", "this is no folder of results"),
+        ("rows.csv", "this is not a folder of results"),
+        ("provenance.json", "this is not a folder of results"),
         ("points.jsonl", "its end is no measured point"),
     ] {
         scratch.make_directory("mine");

@@ -435,7 +435,7 @@ fn storage_is_advised() {
     assert_eq!(ended.code, 2, "{}", ended.err);
     assert!(
         ended.err.contains(
-            "--price foo=...: no candidate's drive begins like this\nthe drives: disk:cheetah9lp; ssd:nvme-a"
+            "--price foo=...: no candidate's drive begins with `foo`\nthe drives: disk:cheetah9lp; ssd:nvme-a"
         ),
         "{}",
         ended.err

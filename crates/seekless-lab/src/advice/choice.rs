@@ -113,7 +113,7 @@ impl<F: Figures> Choice<F> {
                     false => list(&names),
                 };
                 let label = format!("These {condition}");
-                Card::new(&label, &all, format!("Which of them is cheapest, prices say: {}.", self.example_of_prices()))
+                Card::new(&label, &all, format!("To find the cheapest, give prices: {}.", self.example_of_prices()))
             }
         }
     }

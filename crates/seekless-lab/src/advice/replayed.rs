@@ -245,7 +245,7 @@ impl Advice {
         for (candidate, figures) in fastest.into_iter().chain(cheapest.filter(is_other)) {
             let room = match figures.times_as_fast {
                 Some(times) if times >= 1.0 => {
-                    format!(" It could serve the trace {} times as fast.", number_text(times))
+                    format!(" It could serve the trace {} times as fast as recorded.", number_text(times))
                 }
                 _ => String::new(),
             };
@@ -307,7 +307,7 @@ impl Advice {
             Some(limit) => format!("99 % within {}", time_text(limit)),
             None => "keeps up".to_owned(),
         };
-        let fixed = ["storage", "mean", "99 of 100 within", "worst", "times as fast", "busiest part", "price"];
+        let fixed = ["storage", "mean", "99 of 100 within", "worst", "headroom", "busiest part", "price"];
         fixed.into_iter().map(str::to_owned).chain([good]).collect()
     }
 
@@ -423,7 +423,13 @@ impl Advice {
                 "response_p99_ms",
                 "99th percentile of response times (ms)",
             ),
-            bars("speed", "How many times as fast it could be", "times_as_fast", "times as fast as recorded", true),
+            bars(
+                "speed",
+                "Headroom: how many times as fast it could be",
+                "times_as_fast",
+                "times as fast as recorded",
+                true,
+            ),
             bars("busy", "How busy its busiest part is", "busy_percent", "busy (%)", false),
         ];
         if self.choice.judged.iter().any(|judged| judged.candidate.price.is_some()) {
@@ -532,7 +538,7 @@ mod tests {
         let text = hurried.sentences().join("\n");
         assert!(text.starts_with("Fastest: flash"), "{text}");
         assert!(
-            text.contains("disk cannot keep up") && text.contains("prices say: --price disk=85 --price "),
+            text.contains("disk cannot keep up") && text.contains("give prices: --price disk=85 --price "),
             "{text}"
         );
         assert!(text.contains("Bottleneck of flash"), "{text}");

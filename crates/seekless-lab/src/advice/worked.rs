@@ -191,14 +191,16 @@ impl WorkAdvice {
     fn notes(&self) -> Vec<String> {
         let mut notes = self.choice.refusals();
         notes.push(match self.profile.as_str() {
-            "none" => "How sure this is: the processor costs nothing here, so that what is limited by it on a real machine is \
-                       slower than this (--profile)."
+            "none" => "How sure this is: the processor costs nothing here. What it limits on a real machine is slower than this; \
+                       --profile sets a processor."
                 .to_owned(),
             profile => format!("How sure this is: the processor is that of `{profile}`."),
         });
         notes.push(match self.sizes() {
-            None => "Every file system is new and fills its drives; what age and other users do to it is not in this."
-                .to_owned(),
+            None => {
+                "Every file system is new and fills its drives; the effects of age and of other users are not included."
+                    .to_owned()
+            }
             Some(sizes) => sizes,
         });
         let models = known_of_models(self.choice.able().map(|(candidate, _)| &candidate.stack));

@@ -414,7 +414,7 @@ fn check_folder(folder: &Path) -> Result<(), ResultsError> {
         Some(name) => Err(ResultsError::Content {
             path: folder.join(name).display().to_string(),
             problem: format!(
-                "a run would replace it, and without {POINTS} beside it this is no folder of results; name \
+                "a run would replace it, and without {POINTS} beside it this is not a folder of results; name \
                               another one"
             ),
         }),
@@ -507,7 +507,7 @@ impl Stored {
             match fs::read_to_string(&path) {
                 Ok(text) => Ok((path.display().to_string(), text)),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                    let problem = "there is no such file: the run has not come to its end, or this is no folder of \
+                    let problem = "there is no such file: the run has not ended, or this is not a folder of \
                                    results; `seekless run` makes one"
                         .to_owned();
                     Err(ResultsError::Content { path: path.display().to_string(), problem })

@@ -130,7 +130,8 @@ impl<'a> Parser<'a> {
                 .error(span, format!("there is no word `{name}`"))
                 .hint(format!("words are separated by a space, a slash and a space: {}", spaced.join(" / ")));
         }
-        if name.starts_with(['/', '.']) {
+        let path = name.split(',').next().unwrap_or_default();
+        if path.starts_with('/') || path.contains('.') {
             return self
                 .error(span, format!("`{name}` is a path, not a word"))
                 .hint("write hostdir:PATH for a directory, file:PATH for an image file or a block device");

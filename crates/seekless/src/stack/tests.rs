@@ -92,6 +92,11 @@ fn errors_point_at_the_mistake() {
             "`/srv/data` is a path, not a word\n  /srv/data\n  ^^^^^^^^^\nwrite hostdir:PATH for a directory, file:PATH for \
              an image file or a block device",
         ),
+        (
+            "lfs / b.img,size=1GiB",
+            "`b.img,size=1GiB` is a path, not a word\n  lfs / b.img,size=1GiB\n        ^^^^^^^^^^^^^^^\nwrite hostdir:PATH for a \
+             directory, file:PATH for an image file or a block device",
+        ),
         ("/ memfs", "there is no word before this slash\n  / memfs\n  ^\na stack begins with its top word"),
         (
             "lfs:segmnt=1MiB / memory:1MiB",
