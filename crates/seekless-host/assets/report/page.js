@@ -326,9 +326,9 @@
       make("tr", {},
         make("td", {}, row.metric, make("small", {}, row.source)),
         make("td", {}, Object.entries(row.dims).map(([k, v]) => (typeof v === "number" ? `${k} ${v}` : v)).join(", "), row.note ? make("small", {}, ...prose(row.note)) : ""),
-        make("td", { class: "number" }, digits(row.value)),
-        make("td", { class: "number" }, row.measured === null ? "\u2013" : digits(row.measured)),
-        make("td", { class: "number" }, row.deviation === null ? "" : d3.format("+.1%")(row.deviation)))));
+        make("td", { class: "number", "data-label": "reference" }, digits(row.value)),
+        make("td", { class: "number", "data-label": "measured" }, row.measured === null ? "\u2013" : digits(row.measured)),
+        make("td", { class: "number", "data-label": "deviation" }, row.deviation === null ? "" : d3.format("+.1%")(row.deviation)))), "references");
   }
 
   // What the page answers: cards with few words each, and a row for each candidate.

@@ -40,6 +40,7 @@ pub(super) struct Origin {
     program: String,
     experiment: String,
     seed: u64,
+    seeds: u32,
     start: (jiff::Timestamp, Instant),
     jobs: usize,
     /// What the folders that were merged say of themselves.
@@ -49,9 +50,10 @@ pub(super) struct Origin {
 impl Origin {
     /// That of a run that begins now.
     pub(super) fn new(experiment: &Experiment, program: String, jobs: usize) -> Origin {
-        let (name, seed) = (experiment.name.clone(), experiment.description.seed);
+        let (name, description) = (experiment.name.clone(), &experiment.description);
         let start = (jiff::Timestamp::now(), Instant::now());
-        Origin { program, experiment: name, seed, start, jobs, merged: Vec::new() }
+        let (seed, seeds) = (description.seed, description.seeds);
+        Origin { program, experiment: name, seed, seeds, start, jobs, merged: Vec::new() }
     }
 
     /// That of results which were merged from others.
@@ -70,6 +72,7 @@ impl Origin {
             "command": command,
             "experiment": self.experiment,
             "seed": self.seed,
+            "seeds": self.seeds,
             "date": self.start.0.to_string(),
             "seconds": (self.start.1.elapsed().as_secs_f64() * 10.0).round() / 10.0,
             "points_measured": measured,

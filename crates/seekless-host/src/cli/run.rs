@@ -384,10 +384,10 @@ fn dry_run(prepared: &Prepared) -> Done {
     for index in (0..plan.points.len()).filter(|&index| mine[index]) {
         count += 1;
         let on = match plan.points[index].on.as_str() {
-            "" => "nothing",
-            on => on,
+            "" => String::new(), // A workload without storage.
+            on => format!(": {on}"),
         };
-        text += &format!("{}: {on}\n", plan.name_of(index));
+        text += &format!("{}{on}\n", plan.name_of(index));
     }
     text += &match count == plan.points.len() {
         true => format!("{} for {}\n", counted(count as u64, "point"), counted(plan.places.len() as u64, "place")),

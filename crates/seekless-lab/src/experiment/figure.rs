@@ -153,7 +153,13 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
         caption: figure.caption.clone(),
         chart: figure.chart,
         x_label: label(&figure.x_axis.label, description.label(&figure.x)),
-        y_label: label(&figure.y_axis.label, figure.y.clone()),
+        y_label: label(
+            &figure.y_axis.label,
+            match figure.relative_to.is_empty() {
+                true => figure.y.clone(),
+                false => format!("{}, times that of {}", figure.y, figure.relative_to.words()),
+            },
+        ),
         x_log: figure.x_axis.log,
         y_log: figure.y_axis.log,
         y_from: figure.y_axis.from,

@@ -17,7 +17,7 @@ use super::kinds::Clock;
 use super::kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, digest, with_drives};
 use super::rounds::{self, Round};
 use super::rows::{CONTESTANT, Row};
-use super::value::{Value, Values, fill, fill_all};
+use super::value::{Value, Values, fill, fill_all, unit_hint};
 use super::{Description, ExperimentError};
 
 /// Something to measure, with all variables filled in.
@@ -105,7 +105,8 @@ impl Plan {
                 dims.insert(CONTESTANT.to_owned(), Value::Text(contestant.name.clone()));
                 let failed = |problem: String| ExperimentError::Point { point: in_words(&dims), problem };
                 let point = fill_point(description, contestant, &values).map_err(failed)?;
-                let parsed = Parsed::new(kind, &point, &experiment.folder).map_err(failed)?;
+                let explained = |problem: String| failed(format!("{problem}{}", unit_hint(&problem, &values)));
+                let parsed = Parsed::new(kind, &point, &experiment.folder).map_err(explained)?;
                 parsed.workload.check(&parsed.on).map_err(failed)?;
                 let (mut inputs, mut files) = (String::new(), Vec::new());
                 for path in parsed.workload.inputs().into_iter().chain(parsed.on.inputs()) {

@@ -54,6 +54,14 @@ impl Condition {
         }
     }
 
+    /// What is wanted, for readers.
+    fn words(&self) -> String {
+        match self {
+            Condition::One(value) => value.to_string(),
+            Condition::Any(values) => values.iter().map(Value::to_string).collect::<Vec<_>>().join(", "),
+        }
+    }
+
     /// The only value for which it holds.
     fn value(&self) -> Option<&Value> {
         match self {
@@ -120,6 +128,15 @@ impl Selection {
         self.0.keys()
     }
 
+    /// For readers: the values that are wanted, with the names of dimensions other than contestants.
+    pub(super) fn words(&self) -> String {
+        let named = |(name, condition): (&String, &Condition)| match name.as_str() {
+            CONTESTANT => condition.words(),
+            name => format!("{name} {}", condition.words()),
+        };
+        self.0.iter().map(named).collect::<Vec<_>>().join(", ")
+    }
+
     pub(super) fn holds(&self, dims: &BTreeMap<String, Value>) -> bool {
         self.0.iter().all(|(name, condition)| dims.get(name).is_some_and(|value| condition.holds(value)))
     }
@@ -136,13 +153,9 @@ impl Selection {
                     values.push(value);
                 }
             }
-            let wanted = match condition {
-                Condition::One(value) => value.to_string(),
-                Condition::Any(values) => values.iter().map(Value::to_string).collect::<Vec<_>>().join(", "),
-            };
             let mut known: Vec<String> = values.iter().take(NAMED_MAX).map(|value| value.to_string()).collect();
             known.extend((values.len() > NAMED_MAX).then(|| format!("and {} others", values.len() - NAMED_MAX)));
-            Some((wanted, known.join(", ")))
+            Some((condition.words(), known.join(", ")))
         };
         let named = |(name, condition)| unmet(name, condition).map(|(wanted, known)| (name.as_str(), wanted, known));
         self.0.iter().filter_map(named).collect()

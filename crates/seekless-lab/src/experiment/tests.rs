@@ -174,6 +174,7 @@ fn an_experiment_runs() {
     let empty = draw(&stored.description.figures[1], &stored.description, &others, &stored.published);
     assert_eq!((empty.panels.len(), empty.absent.len()), (0, 2));
     assert!(empty.absent[1].starts_with("It shows contestant random; this run has "), "{empty:?}");
+    assert_eq!(empty.y_label, "requests_per_s, times that of disks 1");
     let quick = experiment.quick();
     let titles = [&quick.description.title, &quick.description.figures[1].title];
     assert!(titles.iter().all(|title| title.ends_with(" (quick)")), "{titles:?}");
@@ -383,6 +384,11 @@ fn wrong_descriptions_are_explained() {
         ("[variables.stripe]", "[variables.requests_per_s]", "this name is taken by a metric"),
         ("quick = [1]", "quick = [3]", "3 is among the quick values only"),
         ("span = \"64MiB\"", "span = 64", "invalid type: integer `64`, expected a string"),
+        (
+            "[variables.count]",
+            "[variables.count]\nunit = \"%\"",
+            "leave out `unit = \"%\"` of [variables.count], and name it in its label",
+        ),
         ("span = \"64MiB\"", "span = \"64 parsecs\"", "there is no unit `parsecs`"),
         ("timing = \"window:8\"", "timing = \"window\"", "a window needs its size"),
         ("timing = \"window:8\"", "timing = \"open\"", "requests without times"),
@@ -479,7 +485,7 @@ fn claims_are_checked() {
 /// Values keep their type and get their unit, and braces can be written.
 #[test]
 fn texts_are_filled() {
-    use super::value::{Values, fill, fill_all};
+    use super::value::{Values, fill, fill_all, uses};
     let values: Values = [
         ("n".to_owned(), (Value::Integer(4), Unit::None)),
         ("s".to_owned(), (Value::Integer(16), Unit::Sectors)),
@@ -492,6 +498,11 @@ fn texts_are_filled() {
     );
     let filled = fill_all(&toml::Value::String("{n}".into()), &values).unwrap();
     assert_eq!(filled, toml::Value::Integer(4));
+    let filled = fill_all(&toml::Value::String("{n}{{".into()), &values).unwrap();
+    assert_eq!(filled, toml::Value::String("4{".into()));
+    for (text, used) in [("a {n}", true), ("{k} {{n}}", false), ("{{ {n}", true), ("} {n}", false), ("{k{n}", false)] {
+        assert_eq!(uses(&toml::Value::String(text.into()), "n"), used, "{text}");
+    }
     assert!(fill("{n", &values).is_err() && fill("n}", &values).is_err() && fill("{m}", &values).is_err());
 }
 

@@ -123,6 +123,40 @@ impl Unit {
 /// Values of all variables of one point, with their units.
 pub(super) type Values = BTreeMap<String, (Value, Unit)>;
 
+/// A part of a text with variables in it.
+enum Piece<'a> {
+    /// As it is written. A brace that is written twice is one here.
+    Text(&'a str),
+    /// `{name}`.
+    Variable(&'a str),
+}
+
+/// The parts of `text`, in order. After a brace without its partner, which is `None`, there are no more.
+fn pieces(text: &str) -> impl Iterator<Item = Option<Piece<'_>>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (piece, after) = first_piece(rest).map_or((None, ""), |(piece, after)| (Some(piece), after));
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// The first part of a text that is not empty, and what follows it; `None` where a brace has no partner.
+fn first_piece(text: &str) -> Option<(Piece<'_>, &str)> {
+    match text.find(['{', '}']) {
+        None => Some((Piece::Text(text), "")),
+        Some(0) if text.starts_with("{{") || text.starts_with("}}") => Some((Piece::Text(&text[..1]), &text[2..])),
+        Some(0) => {
+            let (name, after) = text.strip_prefix('{')?.split_once('}')?;
+            (!name.contains('{')).then_some((Piece::Variable(name), after))
+        }
+        Some(at) => Some((Piece::Text(&text[..at]), &text[at..])),
+    }
+}
+
 /// `text` with each `{name}` replaced by the value of the variable. `{{` and `}}` are braces, such as those of
 /// `file:a-{{}}.img`.
 ///
@@ -130,52 +164,33 @@ pub(super) type Values = BTreeMap<String, (Value, Unit)>;
 /// When there is no such variable, or a brace has no partner.
 pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
     let mut filled = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['{', '}']) {
-        filled += &rest[..at];
-        let brace = &rest[at..];
-        if let Some(after) = brace.strip_prefix("{{") {
-            filled.push('{');
-            rest = after;
-        } else if let Some(after) = brace.strip_prefix("}}") {
-            filled.push('}');
-            rest = after;
-        } else if let Some((name, after)) = brace.strip_prefix('{').and_then(|inside| inside.split_once('}'))
-            && !name.contains('{')
-        {
-            let (value, unit) = look_up(name, values)?;
-            filled += &unit.written(value);
-            rest = after;
-        } else {
-            return Err(format!("a brace without its partner in `{text}`; write {{{{ or }}}} for a brace itself"));
+    for piece in pieces(text) {
+        match piece {
+            Some(Piece::Text(part)) => filled += part,
+            Some(Piece::Variable(name)) => {
+                let (value, unit) = look_up(name, values)?;
+                filled += &unit.written(value);
+            }
+            None => {
+                return Err(format!("a brace without its partner in `{text}`; write {{{{ or }}}} for a brace itself"));
+            }
         }
     }
-    Ok(filled + rest)
+    Ok(filled)
 }
 
-/// The variables that `text` names.
-fn names_in(text: &str) -> Vec<&str> {
-    let mut names = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['{', '}']) {
-        let brace = &rest[at..];
-        rest = match brace.strip_prefix("{{").or_else(|| brace.strip_prefix("}}")) {
-            Some(after) => after,
-            None => {
-                // A brace without its partner, which filling the text reports.
-                let Some((name, after)) = brace[1..].split_once('}') else { break };
-                names.push(name);
-                after
-            }
-        };
-    }
-    names
+/// The variables that `text` names, up to a brace without its partner, which filling the text reports.
+fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    pieces(text).filter_map(|piece| match piece {
+        Some(Piece::Variable(name)) => Some(name),
+        _ => None,
+    })
 }
 
 /// Whether a text of the description names the variable.
 pub(super) fn uses(value: &toml::Value, name: &str) -> bool {
     match value {
-        toml::Value::String(text) => names_in(text).contains(&name),
+        toml::Value::String(text) => names_in(text).any(|used| used == name),
         toml::Value::Array(items) => items.iter().any(|item| uses(item, name)),
         toml::Value::Table(table) => table.values().any(|item| uses(item, name)),
         _ => false,
@@ -190,6 +205,19 @@ fn look_up<'a>(name: &str, values: &'a Values) -> Result<&'a (Value, Unit), Stri
     })
 }
 
+/// What to do about the error of a workload with `values`: a number that is written with a unit is a text, which not every
+/// parameter takes.
+pub(super) fn unit_hint(error: &str, values: &Values) -> String {
+    let written = values.iter().filter(|(_, (_, unit))| *unit != Unit::None);
+    let meant = written.into_iter().find(|(_, (value, unit))| error.contains(&format!("\"{}\"", unit.written(value))));
+    meant.map_or_else(String::new, |(name, (_, unit))| {
+        format!(
+            "; this parameter is a number: leave out `unit = \"{}\"` of [variables.{name}], and name it in its label",
+            unit.name()
+        )
+    })
+}
+
 /// A value of the description with its texts filled. A text that is one variable alone has the variable's own type, so
 /// that numbers stay numbers.
 ///
@@ -198,8 +226,11 @@ fn look_up<'a>(name: &str, values: &'a Values) -> Result<&'a (Value, Unit), Stri
 pub(super) fn fill_all(value: &toml::Value, values: &Values) -> Result<toml::Value, String> {
     Ok(match value {
         toml::Value::String(text) => {
-            let alone = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
-            match alone.filter(|name| !name.contains(['{', '}'])).map(|name| look_up(name, values)).transpose()? {
+            let alone = match first_piece(text) {
+                Some((Piece::Variable(name), "")) => Some(look_up(name, values)?),
+                _ => None,
+            };
+            match alone {
                 Some((Value::Integer(number), Unit::None)) => toml::Value::Integer(*number),
                 Some((Value::Number(number), Unit::None)) => toml::Value::Float(*number),
                 _ => toml::Value::String(fill(text, values)?),

@@ -59,6 +59,10 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
         ("sync_p99_ms", "99 of 100 take no longer"),
         ("sync_p999_ms", "999 of 1000 take no longer"),
         ("sync_max_ms", "the longest"),
+        (
+            "write_max_ms",
+            "the longest time of a write before it, which waits for the cleaner where no segment is clean",
+        ),
     ],
     read: Read::Other(|table| parse::<Overwrites>(table).map(|work| Box::new(work) as Box<dyn Workload>)),
 };
@@ -248,9 +252,15 @@ struct Measured {
     counted: Counted,
     recorded: Recorded,
     blocks: u32,
-    /// Of each sync while it was measured.
-    times: Vec<Nanos>,
+    times: Times,
     kept: Kept,
+}
+
+/// Of the calls while it was measured.
+#[derive(Default)]
+struct Times {
+    syncs: Vec<Nanos>,
+    write_max: Nanos,
 }
 
 /// Segments that hold nothing and that the log did not write: sums over the syncs.
@@ -312,7 +322,7 @@ impl Overwrites {
         let mut recorded = Recorded::default();
         let (mut drawn, mut round) = (Vec::new(), Vec::new());
         let mut before = Counted::of(&parts);
-        let (mut times, mut kept) = (Vec::new(), Kept::default());
+        let (mut times, mut kept) = (Times::default(), Kept::default());
         let mut written = 0;
         while written < all {
             drawn.clear();
@@ -328,7 +338,11 @@ impl Overwrites {
                     .get(block as usize)
                     .ok_or_else(|| LabError::Spec(format!("{}: block {block} of {blocks}", self.pattern)))?;
                 let (file, within) = (u64::from(block) / in_file, u64::from(block) % in_file);
+                let start = rt.now();
                 target.write(&mut open[file as usize], within * BLOCK_BYTES, &zeroes[..BLOCK_BYTES as usize]).await?;
+                if written >= warm_up {
+                    times.write_max = times.write_max.max(rt.now() - start);
+                }
                 round.push(block);
                 written += 1;
                 if !written.is_multiple_of(self.sync_blocks) {
@@ -347,7 +361,7 @@ impl Overwrites {
                     recorded.warm_up = recorded.blocks.len();
                     before = Counted::of(&parts);
                 } else {
-                    times.push(time);
+                    times.syncs.push(time);
                     kept.clean += counter(&parts, "segments_clean").unwrap_or(0);
                     kept.waiting += counter(&parts, "segments_waiting").unwrap_or(0);
                 }
@@ -383,14 +397,14 @@ impl Overwrites {
         log: LogGeometry,
         counted: Counted,
         simulated: Option<f64>,
-        mut times: Vec<Nanos>,
+        Times { mut syncs, write_max }: Times,
         kept: Kept,
     ) -> Measure {
-        times.sort_unstable();
+        syncs.sort_unstable();
         let permille = |share: usize| {
-            times.get((times.len() * share).div_ceil(1000).saturating_sub(1)).map(|time| time.as_millis_f64())
+            syncs.get((syncs.len() * share).div_ceil(1000).saturating_sub(1)).map(|time| time.as_millis_f64())
         };
-        let mean = times.iter().map(|time| time.as_millis_f64()).sum::<f64>() / times.len() as f64;
+        let mean = syncs.iter().map(|time| time.as_millis_f64()).sum::<f64>() / syncs.len() as f64;
         let of_data = |bytes: u64| Some(bytes as f64 / counted.data as f64);
         let amplification = of_data(counted.log);
         let (store, flash) = (counted.store.amplification(), counted.flash.amplification());
@@ -403,8 +417,8 @@ impl Overwrites {
             ("cleaned_utilisation", Some(counted.moved as f64 / counted.read as f64)),
             ("cleaned_segments", Some(counted.segments_read as f64)),
             ("live_share", Some(counted.live as f64 / (log.segments * log.segment_bytes) as f64)),
-            ("clean_share", Some(kept.clean as f64 / (log.segments * times.len() as u64) as f64)),
-            ("waiting_share", Some(kept.waiting as f64 / (log.segments * times.len() as u64) as f64)),
+            ("clean_share", Some(kept.clean as f64 / (log.segments * syncs.len() as u64) as f64)),
+            ("waiting_share", Some(kept.waiting as f64 / (log.segments * syncs.len() as u64) as f64)),
             ("summary_share", Some(counted.summaries as f64 / counted.log as f64)),
             ("unfilled_share", Some(counted.unfilled as f64 / counted.log as f64)),
             ("checkpoints", Some(counted.checkpoints as f64)),
@@ -418,6 +432,7 @@ impl Overwrites {
             ("sync_p99_ms", permille(990)),
             ("sync_p999_ms", permille(999)),
             ("sync_max_ms", permille(1000)),
+            ("write_max_ms", Some(write_max.as_millis_f64())),
         ])
     }
 }
