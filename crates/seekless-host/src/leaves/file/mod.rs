@@ -282,19 +282,24 @@ impl Shared {
         self.syncs.ended.notify();
     }
 
-    /// Fails when the image has been cut shorter: what was in its end is lost. Reports once that it was removed, or that another file was
-    /// renamed over it: what is durable in it is gone with the last user.
+    /// Fails when the image has been cut shorter: what was in its end is lost. Reports once that it was removed.
     fn look_at_the_image(&self) {
         let Ok(stat) = rustix::fs::fstat(&*self.file) else { return };
         if self.block_device {
             return;
         }
+        self.look_for_a_name(&stat);
         let (bytes, wanted) = (stat.st_size as u64, self.geometry.bytes());
         if bytes < wanted {
             let cause = format!("the image has {bytes} of its {wanted} bytes: it has been truncated");
             self.failed.borrow_mut().get_or_insert(cause);
         }
-        if stat.st_nlink == 0 && !self.is_nameless.get() && !self.is_unnamed.get() {
+    }
+
+    /// True when the image was removed, or another file was renamed over it, which is reported once: what is durable in it is gone with
+    /// the last user.
+    fn look_for_a_name(&self, stat: &rustix::fs::Stat) -> bool {
+        if stat.st_nlink == 0 && !self.block_device && !self.is_nameless.get() && !self.is_unnamed.get() {
             self.is_nameless.set(true);
             log::warn!(
                 "{}: the image was removed while it is in use, and its content is gone when this process ends; until then it can be \
@@ -304,6 +309,7 @@ impl Shared {
                 self.file.as_raw_fd()
             );
         }
+        self.is_nameless.get()
     }
 
     /// Returns when a sync that started after this call has succeeded. Callers that arrive while one runs share the
@@ -550,6 +556,8 @@ impl BlockDevice for FileDevice {
 
     fn counters(&self) -> Vec<Counter> {
         let counts = &self.shared.counts;
+        // When nothing had to be written since, no sync has looked.
+        let is_removed = rustix::fs::fstat(&*self.shared.file).is_ok_and(|stat| self.shared.look_for_a_name(&stat));
         vec![
             ("reads", counts.reads.get()),
             ("read_bytes", counts.read_bytes.get()),
@@ -560,7 +568,7 @@ impl BlockDevice for FileDevice {
             ("syncs", counts.syncs.get()),
             ("discards", counts.discards.get()),
             ("direct_writes", counts.direct_writes.get()),
-            (REMOVED, self.shared.is_nameless.get().into()),
+            (REMOVED, is_removed.into()),
         ]
     }
 
