@@ -24,6 +24,51 @@ use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::KNOWN_MAX;
 use crate::volume::members::{bytes, relocate};
 
+/// Rows that are written in one go, and what is decided about them before they are read.
+struct JointWrite {
+    fragments: BTreeMap<u64, Vec<Fragment>>,
+    /// Rows that stay out of sync: see [`Core::prepare`].
+    unsynced: BTreeSet<u64>,
+    /// Rows that are written through the journal, in order. They are decided once: while the write waits, reading may begin behind
+    /// what is carried.
+    journaled: Vec<u64>,
+    /// One of the requests must be durable on completion.
+    fua: bool,
+    /// The request, for errors.
+    at: Sector,
+    length: u64,
+}
+
+impl JointWrite {
+    fn new(
+        queued_writes: &BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
+        unsynced: BTreeSet<u64>,
+        journaled: Vec<u64>,
+        at: Sector,
+        length: u64,
+    ) -> JointWrite {
+        let fragments_of =
+            |queued: &Vec<Rc<QueuedWrite>>| queued.iter().flat_map(|one| one.fragments.clone()).collect();
+        let fragments = queued_writes.iter().map(|(&row, queued)| (row, fragments_of(queued))).collect();
+        let fua = queued_writes.values().flatten().any(|queued| queued.flags.fua);
+        JointWrite { fragments, unsynced, journaled, fua, at, length }
+    }
+
+    fn is_journaled(&self, row: u64) -> bool {
+        self.journaled.binary_search(&row).is_ok()
+    }
+}
+
+/// How rows are written: a plan for each row, and what was read for it.
+struct PlannedWrites {
+    plans: Vec<RowPlan>,
+    read: Vec<Vec<Buf>>,
+    /// All that the rows will hold.
+    writes: Vec<MemberWrite>,
+    /// Of `writes`, what members must be sent.
+    changed: Vec<MemberWrite>,
+}
+
 impl Core {
     /// Stores `data` at `at`; the range has been checked.
     pub(super) async fn write(self: Rc<Self>, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
@@ -201,7 +246,7 @@ impl Core {
         taken
     }
 
-    /// Writes the queued_writes of each row; the rows are held.
+    /// Writes the queued writes of each row, in one go; the rows are held.
     async fn write_rows(
         &self,
         queued_writes: &BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
@@ -212,97 +257,125 @@ impl Core {
         let rows: BTreeSet<u64> = queued_writes.keys().copied().collect();
         let unsynced = self.prepare(&rows).await?;
         debug_assert!(rows.iter().all(|&row| self.locks.is_held(row)), "a row has one writer at a time");
-        let fua = queued_writes.values().flatten().any(|queued| queued.flags.fua);
-        let fragments: BTreeMap<u64, Vec<Fragment>> = queued_writes
-            .iter()
-            .map(|(&row, queued_writes)| {
-                (row, queued_writes.iter().flat_map(|queued| queued.fragments.iter().cloned()).collect())
-            })
-            .collect();
-        // Decided once: while this waits, reading may begin behind what is carried.
-        let journaled: Vec<u64> = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
-        let is_journaled = |write: &MemberWrite| journaled.binary_search(&self.row_of(write)).is_ok();
+        let journaled = rows.iter().copied().filter(|&row| self.needs_journal(row)).collect();
+        let joint = JointWrite::new(queued_writes, unsynced, journaled, at, length);
         let _mark = self.mark_needed(rows.iter().copied()).await?;
-        let mut is_unreadable = false;
-        let (plans, read, writes, changed) = loop {
-            let is_tight = self.is_tight();
-            let plan_row = |(&row, fragments): (&u64, &Vec<Fragment>)| {
-                let aim = match self.layout.is_some() {
-                    _ if is_unreadable && unsynced.contains(&row) && self.absent(row).is_none() => Aim::Data,
-                    _ if unsynced.contains(&row) => Aim::Resync,
-                    true if is_tight => Aim::Undo,
-                    true => Aim::Redundancy,
-                    false => Aim::Speed,
-                };
-                plan(&self.shape, row, fragments, self.absent(row), aim)
-            };
-            let plans: Vec<RowPlan> = fragments.iter().map(plan_row).collect();
-            let read = match self.read_plans(&plans, at, length).await {
-                // A member may fail while it is read from; then a new plan is made.
-                Ok(None) => continue,
-                // Rows that stay out of sync need no parity.
-                Err(error) if error.is_of_medium() && !is_unreadable && !unsynced.is_empty() => {
-                    is_unreadable = true;
-                    continue;
-                }
-                read => read?.unwrap_or_default(),
-            };
-            let writes = self.writes_of(&plans, &fragments, &read);
-            let changed = match is_tight && !fua {
-                true => self.changed(&plans, &read, &writes).await,
-                false => writes.clone(),
-            };
-            let recorded: Vec<MemberWrite> = changed.iter().filter(|write| is_journaled(write)).cloned().collect();
-            match self.allocate(&recorded, at, length).await {
-                // Once more, without writing zeroes where there are some.
-                Err(error) if is_no_space(&error) && !is_tight => {}
-                done => {
-                    done?;
-                    break (plans, read, writes, changed);
-                }
-            }
-        };
-        self.count_methods(&plans);
-        let recorded: Vec<MemberWrite> = changed.iter().filter(|write| is_journaled(write)).cloned().collect();
-        let record = match recorded.is_empty() {
-            false => match self.append(&journaled, &merge(recorded, u64::from(u32::MAX))).await? {
+        let planned = self.plan_rows(&joint).await?;
+        self.count_methods(&planned.plans);
+        let record = match self.recorded(&joint, &planned.changed) {
+            recorded if recorded.is_empty() => None,
+            recorded => match self.append(&joint.journaled, &merge(recorded, u64::from(u32::MAX))).await? {
                 Some(record) => Some(record),
                 None => return Ok(Written::Nothing),
             },
-            true => None,
         };
         debug_assert!(
-            record.is_some() || !changed.iter().any(|write| self.needs_journal(self.row_of(write))),
+            record.is_some() || !planned.changed.iter().any(|write| self.needs_journal(self.row_of(write))),
             "J2: a row that lacks a data unit is written through the journal"
         );
         debug_assert!(
             rows.iter().all(|&row| !self.needs_mark(row) || self.is_marked(row)),
             "B1: the bit of a row's region is set until it is written"
         );
-        let was_deferred: BTreeSet<u64> =
-            rows.iter().copied().filter(|row| self.state.borrow().redo.contains_key(row)).collect();
-        let is_recorded = |write: &&MemberWrite| record.is_some() && is_journaled(write);
-        writes.iter().filter(is_recorded).for_each(|write| self.supersede(self.row_of(write), write)); // J8
-        let merged = merge(changed, self.request_sectors_max);
-        let (answer, lacking) = self.attempt(merged, WriteFlags { fua }, at, length).await;
-        writes.iter().for_each(|write| self.supersede(self.row_of(write), write));
+        let was_deferred = rows.iter().copied().filter(|row| self.state.borrow().redo.contains_key(row)).collect();
+        let (answer, lacking) = self.write_planned(&joint, &planned, record.is_some()).await;
+        // Otherwise the record stays until the superblocks have what it covers.
         if !lacking.is_empty() {
-            let lacking = self.defer_recorded(&lacking, &journaled, record);
-            for (plan, read) in plans.iter().zip(&read).filter(|(plan, _)| !unsynced.contains(&plan.row)) {
-                let of_row = |write: &&MemberWrite| self.row_of(write) == plan.row;
-                let lacking: Vec<MemberWrite> = lacking.iter().filter(of_row).cloned().collect();
-                if was_deferred.contains(&plan.row) {
-                    self.defer(lacking, None);
-                } else if !lacking.is_empty() {
-                    let writes = writes.iter().filter(of_row).cloned().collect();
-                    self.take_back_row(plan, read, writes, lacking).await;
-                }
-            }
+            let lacking = self.defer_recorded(&lacking, &joint.journaled, record);
+            self.take_back_rows(&joint, &planned, &was_deferred, &lacking).await;
         }
         answer?;
+        self.make_known(&self.rewritten(&joint), at, length).await.map(|()| Written::All)
+    }
+
+    /// Plans the rows, reads what the plans need, and computes the writes. On success there is room for what a record of the
+    /// journal will hold.
+    async fn plan_rows(&self, joint: &JointWrite) -> Result<PlannedWrites, DeviceError> {
+        let mut is_unreadable = false;
+        loop {
+            let is_tight = self.is_tight();
+            let aim = |row: u64| match self.layout.is_some() {
+                _ if is_unreadable && joint.unsynced.contains(&row) && self.absent(row).is_none() => Aim::Data,
+                _ if joint.unsynced.contains(&row) => Aim::Resync,
+                true if is_tight => Aim::Undo,
+                true => Aim::Redundancy,
+                false => Aim::Speed,
+            };
+            let rows = joint.fragments.iter();
+            let plans: Vec<RowPlan> =
+                rows.map(|(&row, fragments)| plan(&self.shape, row, fragments, self.absent(row), aim(row))).collect();
+            let read = match self.read_plans(&plans, joint.at, joint.length).await {
+                // A member may fail while it is read from; then a new plan is made.
+                Ok(None) => continue,
+                // Rows that stay out of sync need no parity.
+                Err(error) if error.is_of_medium() && !is_unreadable && !joint.unsynced.is_empty() => {
+                    is_unreadable = true;
+                    continue;
+                }
+                read => read?.unwrap_or_default(),
+            };
+            let writes = self.writes_of(&plans, &joint.fragments, &read);
+            let changed = match is_tight && !joint.fua {
+                true => self.changed(&plans, &read, &writes).await,
+                false => writes.clone(),
+            };
+            match self.allocate(&self.recorded(joint, &changed), joint.at, joint.length).await {
+                // Once more, without writing zeroes where there are some.
+                Err(error) if is_no_space(&error) && !is_tight => {}
+                done => return done.map(|()| PlannedWrites { plans, read, writes, changed }),
+            }
+        }
+    }
+
+    /// Those of `writes` that are in rows of the journal.
+    fn recorded(&self, joint: &JointWrite, writes: &[MemberWrite]) -> Vec<MemberWrite> {
+        writes.iter().filter(|write| joint.is_journaled(self.row_of(write))).cloned().collect()
+    }
+
+    /// Writes what is planned to the members, and returns the writes that failed with `NoSpace`.
+    async fn write_planned(
+        &self,
+        joint: &JointWrite,
+        planned: &PlannedWrites,
+        has_record: bool,
+    ) -> (Result<(), DeviceError>, Vec<MemberWrite>) {
+        let is_recorded = |write: &&MemberWrite| has_record && joint.is_journaled(self.row_of(write));
+        let recorded = planned.writes.iter().filter(is_recorded);
+        recorded.for_each(|write| self.supersede(self.row_of(write), write)); // J8
+        let merged = merge(planned.changed.clone(), self.request_sectors_max);
+        let done = self.attempt(merged, WriteFlags { fua: joint.fua }, joint.at, joint.length).await;
+        planned.writes.iter().for_each(|write| self.supersede(self.row_of(write), write));
+        done
+    }
+
+    /// Puts back what was in rows for which a member had no room for the `lacking` writes. Rows of which something was deferred
+    /// before are completed later.
+    async fn take_back_rows(
+        &self,
+        joint: &JointWrite,
+        planned: &PlannedWrites,
+        was_deferred: &BTreeSet<u64>,
+        lacking: &[MemberWrite],
+    ) {
+        let plans = planned.plans.iter().zip(&planned.read);
+        for (plan, read) in plans.filter(|(plan, _)| !joint.unsynced.contains(&plan.row)) {
+            let of_row = |write: &&MemberWrite| self.row_of(write) == plan.row;
+            let lacking: Vec<MemberWrite> = lacking.iter().filter(of_row).cloned().collect();
+            if was_deferred.contains(&plan.row) {
+                self.defer(lacking, None);
+            } else if !lacking.is_empty() {
+                let writes = planned.writes.iter().filter(of_row).cloned().collect();
+                self.take_back_row(plan, read, writes, lacking).await;
+            }
+        }
+    }
+
+    /// Of rows that were out of sync: what has been written of units that are missing, as row and sectors of the unit. Rows
+    /// without one are consistent from now on.
+    fn rewritten(&self, joint: &JointWrite) -> Vec<(u64, Range<u64>)> {
         let mut written = Vec::new();
-        let is_open = |row: &u64| self.state.borrow().out_of_sync.contains(*row) && !unsynced.contains(row);
-        for (&row, fragments) in fragments.iter().filter(|(row, _)| is_open(row)) {
+        let is_open = |row: &u64| self.state.borrow().out_of_sync.contains(*row) && !joint.unsynced.contains(row);
+        for (&row, fragments) in joint.fragments.iter().filter(|(row, _)| is_open(row)) {
             match self.absent(row).and_then(|member| self.shape.index(row, member)) {
                 Some(index) => {
                     let missing = fragments.iter().filter(|fragment| fragment.index == index);
@@ -311,7 +384,7 @@ impl Core {
                 None => self.is_consistent_now(row),
             }
         }
-        self.make_known(&written, at, length).await.map(|()| Written::All)
+        written
     }
 
     /// Records `written` ranges of missing units in doubtful rows as known, also after a power cut: the journal replays
