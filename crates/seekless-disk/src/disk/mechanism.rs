@@ -17,12 +17,11 @@
 
 use std::sync::Arc;
 
+use super::activity::{Reader, Writer};
 use super::cache::Segments;
 use super::drive::{Drive, WriteBehind};
 use super::layout::DriveError;
-use super::read::Reader;
 use super::tables::{Tables, Track};
-use super::write::Writer;
 use crate::device::{DeviceError, TrackPlace};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 

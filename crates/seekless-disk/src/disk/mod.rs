@@ -4,6 +4,7 @@
 //! Papers: \[rw94\] for what a model must contain; DiskSim \[bu08\] for the parameters of real drives, their measured
 //! service times, and the behaviour of controllers and caches that those parameters assume.
 
+mod activity;
 mod cache;
 mod catalogue;
 mod datasheet;

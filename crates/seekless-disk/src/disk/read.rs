@@ -1,20 +1,11 @@
 //! Reads: from the cache, from the medium, and ahead of what the host asked for.
 
+use super::activity::Reader;
 use super::drive::{Drive, ReadAhead};
 use super::mechanism::{Command, Hit, Mechanism, Service, times};
 use super::rotation::SectorTurn;
 use super::tables::{Track, TrackRun};
 use crate::units::Nanos;
-
-/// Reading from the medium into a segment; after its request is complete, read-ahead.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reader {
-    pub(super) slot: usize,
-    /// The sectors passing now, or that the heads are moving to.
-    pub(super) extent: TrackRun,
-    /// Sectors after `extent` that come in before it, see [`super::Cache::read_on_arrival`].
-    early: u32,
-}
 
 impl Mechanism {
     pub(super) fn read(&mut self, command: &Command) -> Service {

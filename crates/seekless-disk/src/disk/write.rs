@@ -1,21 +1,10 @@
 //! Writes: to the medium while the host waits, or into the cache and to the medium afterwards.
 
+use super::activity::Writer;
 use super::drive::WriteBehind;
 use super::mechanism::{Behind, Command, Hit, Mechanism, Service, times};
 use super::tables::TrackRun;
 use crate::units::{Nanos, Sector};
-
-/// Writing from a segment to the medium after the write completed for the host.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Writer {
-    slot: usize,
-    /// The sector after the last one.
-    next: u64,
-    /// The sectors from `begin` to `end` are being written, evenly as far as requests can observe.
-    begin: Nanos,
-    pub(super) end: Nanos,
-    sectors: u64,
-}
 
 /// Times of a write to the medium.
 struct Media {
@@ -257,16 +246,5 @@ impl Mechanism {
         }
         extent.begin = landed;
         Some((extent.len, end))
-    }
-}
-
-impl Writer {
-    /// Sectors that are not yet on the medium, assuming that they are written evenly.
-    fn pending(&self, now: Nanos) -> u64 {
-        if now <= self.begin {
-            return self.sectors;
-        }
-        let (left, whole) = (self.end.saturating_sub(now).0, self.end.saturating_sub(self.begin).0.max(1));
-        (u128::from(self.sectors) * u128::from(left) / u128::from(whole)) as u64
     }
 }

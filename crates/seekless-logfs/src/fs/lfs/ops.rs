@@ -13,8 +13,9 @@ use super::state::*;
 use super::{BackgroundWork, Lfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
-use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
-use crate::fs::logfs::change::{Change, Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
+use crate::fs::logfs::LogTypes;
+use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, SpaceAccounts};
+use crate::fs::logfs::demand::{Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::logfs::group_commit::GroupLog;
 use crate::fs::logfs::state::Scope;
 use crate::fs::{FsError, FsResult, LogUsage};
@@ -71,9 +72,8 @@ impl InodeMap for Segmented {
         }
     }
 
-    fn touch_imap(change: &mut Change<'_, Segmented>, ino: Ino) -> Step<()> {
-        let (block, _) = imap_place(ino);
-        if change.is_written_anyway(block) { Ok(()) } else { change.touch(block) }
+    fn imap_block(ino: Ino) -> Option<BlockId> {
+        Some(imap_place(ino).0)
     }
 
     fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {

@@ -9,7 +9,7 @@ use super::layout::*;
 use super::segments::Segments;
 use super::{Counters, Options};
 use crate::codec;
-use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
+use crate::fs::logfs::demand::{Hole, add_hole, cut_holes};
 pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::xattr::BLOB_BYTES_MAX;
 use crate::rt::{Event, Gate};

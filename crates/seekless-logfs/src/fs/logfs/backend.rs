@@ -10,24 +10,13 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::LogFs;
-use super::change::{Change, Demand, Hole, ReserveAccess};
+use super::demand::{Demand, Hole, ReserveAccess};
 use super::format::Pointer;
-use super::state::{InodeMem, State, Step, Wait};
+use super::state::{InodeMem, LogTypes, State, Step, Wait};
 use super::tree::{BlockId, InodeSlot};
 use crate::device::{Buf, Counter};
 use crate::fs::{FsResult, LogUsage};
 use crate::units::{Ino, Nanos, Sector};
-
-/// What a log stores in the state and beside it.
-pub(in crate::fs) trait LogTypes: Sized + 'static {
-    const NAME: &'static str;
-
-    /// What the log has to know of a changed inode besides its content: addresses that its next version no longer
-    /// needs.
-    type DeferredFree: Clone + Default;
-    /// State of the log's own work outside of steps.
-    type BackgroundWork;
-}
 
 /// Where inodes are, and which of them have to be freed after a crash.
 pub(in crate::fs) trait InodeMap: LogTypes {
@@ -49,8 +38,8 @@ pub(in crate::fs) trait InodeMap: LogTypes {
     /// Changes the map's entry of an inode that has been touched.
     fn set_imap_entry(state: &mut State<Self>, ino: Ino, slot: InodeSlot);
 
-    /// Adds to the change what writing this inode needs (S1).
-    fn touch_imap(change: &mut Change<'_, Self>, ino: Ino) -> Step<()>;
+    /// The block of the inode map that is written with this inode (S1). None where the map is not in blocks of a file.
+    fn imap_block(ino: Ino) -> Option<BlockId>;
 
     /// An inode no longer exists. It is still in the map.
     fn inode_freed(state: &mut State<Self>, ino: Ino, known: InodeMem<Self>);

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::cache::Dirty;
+use super::demand::{Demand, Hole, ReserveAccess, add_hole};
 use super::format::*;
 use super::sorted_vec::SortedVec;
 use super::state::*;
@@ -16,40 +17,6 @@ use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
 use crate::rt::cover;
 use crate::units::{Ino, SECTOR_BYTES, WallTime};
-
-/// How much of the reserves a change may use.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::fs) enum ReserveAccess {
-    /// Waits for the cleaner rather than use segments that the cleaner needs.
-    User,
-    /// Frees space in the end, so it may use what is reserved for the cleaner: all but a few segments where it changes what
-    /// files contain besides, since it may free less than it writes.
-    FreesSpace,
-    /// The cleaner, mkfs, recovery and repair: no limit.
-    Internal,
-}
-
-/// What a change needs room for.
-pub(in crate::fs) struct Demand {
-    /// Live bytes grow by so many.
-    pub growth: i64,
-    /// Blocks that it makes dirty.
-    pub blocks: u64,
-    /// Some of them are what a file contains.
-    pub has_file_data: bool,
-    /// Attributes that it makes dirty.
-    pub attributes: DirtyAttributes,
-}
-
-/// A run of blocks that are no longer stored: data blocks, or indirect blocks of one level with everything below them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::fs) struct Hole {
-    /// Key of the first block.
-    pub first: u64,
-    pub count: u32,
-    /// Space is reserved for them.
-    pub reserved: bool,
-}
 
 struct InodeChange {
     inode: Inode,
@@ -111,7 +78,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         if !self.inodes.contains(ino) {
             let inode = *self.inode(ino)?;
             if !is_internal(ino) {
-                L::touch_imap(self, ino)?; // S1
+                self.touch_imap(ino)?; // S1
             }
             self.insert_inode(inode);
         }
@@ -121,6 +88,14 @@ impl<'a, L: LogBackend> Change<'a, L> {
                 Ok(change)
             }
             None => unreachable!("it was just put there"),
+        }
+    }
+
+    /// Adds what writing this inode needs (S1).
+    fn touch_imap(&mut self, ino: Ino) -> Step<()> {
+        match L::imap_block(ino) {
+            Some(block) if !self.is_written_anyway(block) => self.touch(block),
+            _ => Ok(()),
         }
     }
 
@@ -224,7 +199,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
 
     /// Whether the block waits to be written because of a user's change, and with it all that leads to it (S1), though
     /// perhaps not the inode of a user's file.
-    pub(in crate::fs) fn is_written_anyway(&self, id: BlockId) -> bool {
+    fn is_written_anyway(&self, id: BlockId) -> bool {
         !self.removed.contains(&id) && self.state.blocks.dirty(id).is_some_and(|dirty| !dirty.cleaned)
     }
 
@@ -426,7 +401,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
             "a number that is given out is one of the volume, and no internal one"
         );
         let inode = self.blank_inode(ino, kind, parent, new);
-        L::touch_imap(self, ino)?; // S1
+        self.touch_imap(ino)?; // S1
         self.insert_inode(inode);
         debug_assert!(!self.new_inodes.contains(&ino), "a number is given out once");
         debug_assert!(!self.freed_inodes.contains(&ino), "a number is not given out again by the change that frees it");
@@ -478,7 +453,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         let mut none = Inode::decode(&[0; Inode::BYTES]).unwrap_or_else(|| unreachable!("the size is right"));
         none.ino = Ino::ROOT.0;
         let inode = self.blank_inode(Ino::ROOT, FileKind::Directory, &none, new);
-        L::touch_imap(self, Ino::ROOT)?; // S1
+        self.touch_imap(Ino::ROOT)?; // S1
         self.insert_inode(Inode { links: 2, ..inode });
         self.new_inodes.push(Ino::ROOT);
         self.inode_mut(Ino::ROOT, InodeDirt::Namespace)?;
@@ -647,10 +622,6 @@ impl<'a, L: LogBackend> Change<'a, L> {
     }
 }
 
-/// Space that the last operations before `NoSpace` leave, so that a file system that reports itself full can still
-/// write the indirect blocks and directory blocks that small changes need.
-pub(in crate::fs) const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
-
 fn apply_inode<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChange, access: ReserveAccess) {
     let InodeChange { inode, dirt, holes, freed, xattr, reclaiming, unwritten_delta } = change;
     if !state.inodes.contains_key(&ino) {
@@ -716,48 +687,4 @@ fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
     state.read_ahead.forget(ino);
     state.linkable.remove(&ino);
     L::inode_freed(state, ino, known);
-}
-
-/// Adds a hole to `holes`, joined to the last one when the two are adjacent, in either direction.
-pub(in crate::fs) fn add_hole(holes: &mut Vec<Hole>, new: Hole) {
-    debug_assert!(new.count > 0, "a hole has blocks");
-    if let Some(last) = holes.last_mut()
-        && last.reserved == new.reserved
-        && let Some((first, count)) = join(last.first, last.count, new.first, new.count)
-    {
-        (last.first, last.count) = (first, count);
-        return;
-    }
-    holes.push(new);
-}
-
-/// Removes `first..end` from `holes`.
-pub(in crate::fs) fn cut_holes(holes: &mut Vec<Hole>, first: u64, end: u64) {
-    let overlaps = |hole: &Hole| hole.first < end && first < hole.first + u64::from(hole.count);
-    if !holes.iter().any(overlaps) {
-        return;
-    }
-    let mut left = Vec::with_capacity(holes.len() + 1);
-    for hole in holes.drain(..) {
-        let hole_end = hole.first + u64::from(hole.count);
-        // The parts of the hole before the range and behind it.
-        for (from, to) in [(hole.first, hole_end.min(first)), (hole.first.max(end), hole_end)] {
-            if from < to {
-                left.push(Hole { first: from, count: (to - from) as u32, ..hole });
-            }
-        }
-    }
-    debug_assert!(!left.iter().any(overlaps), "nothing of the range is a hole any more");
-    *holes = left;
-}
-
-fn join(first: u64, count: u32, at: u64, more: u32) -> Option<(u64, u32)> {
-    let total = count.checked_add(more)?;
-    if first + u64::from(count) == at {
-        Some((first, total))
-    } else if at + u64::from(more) == first {
-        Some((at, total))
-    } else {
-        None
-    }
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::change::{Change, ReserveAccess};
+use super::change::Change;
+use super::demand::ReserveAccess;
 use super::format::*;
 use super::read_ahead::ReadSpan;
 use super::state::*;

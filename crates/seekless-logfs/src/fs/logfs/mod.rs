@@ -12,12 +12,14 @@ pub(in crate::fs) mod books;
 pub(in crate::fs) mod cache;
 pub(in crate::fs) mod change;
 pub(in crate::fs) mod check;
+pub(in crate::fs) mod demand;
 pub mod dir;
 pub(in crate::fs) mod dump_text;
 mod enospc_retry;
 pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
 pub(in crate::fs) mod group_commit;
+mod in_memory;
 mod leaf;
 mod metadata_ahead;
 mod namespace;
@@ -36,7 +38,8 @@ pub mod xattr;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-pub(in crate::fs) use backend::{LogBackend, LogTypes};
+pub(in crate::fs) use backend::LogBackend;
+pub(in crate::fs) use state::LogTypes;
 use state::State;
 
 use crate::device::Device;

@@ -1,6 +1,7 @@
 //! Names: lookup, create, link, unlink, rename, as steps on the volume.
 
-use super::change::{Change, ReserveAccess};
+use super::change::Change;
+use super::demand::ReserveAccess;
 use super::dir::Named;
 use super::format::*;
 use super::state::*;

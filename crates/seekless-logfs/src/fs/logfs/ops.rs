@@ -6,7 +6,8 @@ use std::ops::Range;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use super::change::{Change, PENDING_MARGIN_BYTES};
+use super::change::Change;
+use super::demand::PENDING_MARGIN_BYTES;
 use super::dir::Listed;
 use super::file::{self, ReadBlock, ReadExtent, ReadPiece};
 use super::format::*;

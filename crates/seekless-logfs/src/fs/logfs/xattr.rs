@@ -3,7 +3,8 @@
 //! Format: FORMAT.md, "Extended attributes".
 
 use super::LogBackend;
-use super::change::{Change, ReserveAccess};
+use super::change::Change;
+use super::demand::ReserveAccess;
 use super::format::Inode;
 use super::state::*;
 use crate::codec;

@@ -12,8 +12,9 @@ use super::storage::{kept_for_frees, pieces_needed};
 use super::{BackgroundWork, Vlfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
-use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, LogTypes, SpaceAccounts};
-use crate::fs::logfs::change::{Change, Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
+use crate::fs::logfs::LogTypes;
+use crate::fs::logfs::backend::{Figures, InodeMap, LogBackend, SpaceAccounts};
+use crate::fs::logfs::demand::{Demand, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::logfs::group_commit::GroupLog;
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
@@ -45,8 +46,8 @@ impl InodeMap for Virtual {
         state.log.ahead.insert(ino, (slot, state.log.next_batch));
     }
 
-    fn touch_imap(_: &mut Change<'_, Virtual>, _: Ino) -> Step<()> {
-        Ok(()) // The map is in memory.
+    fn imap_block(_: Ino) -> Option<BlockId> {
+        None // The map is in memory.
     }
 
     fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::codec;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
-use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
+use crate::fs::logfs::demand::{Hole, add_hole, cut_holes};
 use crate::fs::logfs::file;
 use crate::fs::logfs::tree::BlockId;
 use crate::rng::Rng;
@@ -327,7 +327,7 @@ fn spoil_inode(state: &mut state::State, spoil: impl FnOnce(&mut format::Inode))
     let mut change = crate::fs::logfs::change::Change::new(state);
     change.touch(layout::imap_place(ino).0).unwrap();
     change.inode_mut(ino, state::InodeDirt::Own).unwrap();
-    change.commit(crate::fs::logfs::change::ReserveAccess::Internal).unwrap();
+    change.commit(crate::fs::logfs::demand::ReserveAccess::Internal).unwrap();
 }
 
 /// Makes the books wrong. Nothing is cleaned from then on.
@@ -364,7 +364,7 @@ fn wrong_books_are_repaired() {
             let root = *change.inode(Ino::ROOT).unwrap();
             let new = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
             change.make_inode(FileKind::Regular, &root, new).unwrap();
-            change.commit(crate::fs::logfs::change::ReserveAccess::Internal).unwrap();
+            change.commit(crate::fs::logfs::demand::ReserveAccess::Internal).unwrap();
         }),
     ];
     for (what, spoil) in cases {
