@@ -26,6 +26,7 @@
 //!   E4  Without a difference between skews of tracks and of cylinders, the number of heads does not show.
 
 mod angles;
+mod busy;
 mod cache;
 mod clock;
 mod probe;
@@ -42,6 +43,7 @@ use super::layout::DriveError;
 use crate::device::{BlockDevice, DeviceError};
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES};
+pub use busy::Lateness;
 use probe::Probe;
 
 /// How to measure.
@@ -101,6 +103,9 @@ pub enum MeasureError {
     NoRotation { reads: u64, coherence: f64 },
     #[error("no track boundary shows: {problem}")]
     NoTracks { problem: String },
+    /// Many answers come late: `problem` is what came of that.
+    #[error("{problem}: {lateness}")]
+    TooBusy { problem: String, lateness: Lateness },
     #[error("the device has {sectors} sectors, too few to be measured")]
     TooSmall { sectors: u64 },
     #[error("{places} places are too few: at least {PLACES_MIN} are needed")]
@@ -117,7 +122,7 @@ pub enum MeasureError {
 /// late, and up to thirty times as many where most do: minutes of a usual drive. Other requests to the device in the same time disturb, and are disturbed.
 ///
 /// # Errors
-/// When the device fails, is no disk, or the caller stops.
+/// When the device fails, is no disk, the machine is too busy, or the caller stops.
 pub async fn measure(
     rt: &Rt,
     device: &dyn BlockDevice,
@@ -133,15 +138,24 @@ pub async fn measure(
         return Err(MeasureError::TooSmall { sectors: geometry.sectors });
     }
     let mut probe = Probe::new(rt, device, plan, progress);
-    let places = zones::places(&mut probe);
-    let clock = rhythm::find(&mut probe, &places).await?;
+    match steps(&mut probe).await {
+        Err(error @ (MeasureError::NoRotation { .. } | MeasureError::NoTracks { .. })) => {
+            Err(busy::or_busy(&probe, error).await)
+        }
+        outcome => outcome,
+    }
+}
+
+async fn steps(probe: &mut Probe<'_>) -> Result<Measurement, MeasureError> {
+    let places = zones::places(probe);
+    let clock = rhythm::find(probe, &places).await?;
     probe.start_clock(clock);
-    let first = tracks::tracks(&mut probe, &places).await?;
-    let skews = tracks::skews(&mut probe, &first).await?;
+    let first = tracks::tracks(probe, &places).await?;
+    let skews = tracks::skews(probe, &first).await?;
     let mut tracks = first.clone();
-    zones::refine(&mut probe, &mut tracks).await?;
-    let shape = zones::shape(&mut probe, &tracks, &skews, &first);
-    let seeks = seeks::seeks(&mut probe, &shape).await?;
-    let cache = cache::cache(&mut probe, &shape, seeks.shortest).await?;
-    record::record(&probe, &shape, &seeks, &cache)
+    zones::refine(probe, &mut tracks).await?;
+    let shape = zones::shape(probe, &tracks, &skews, &first);
+    let seeks = seeks::seeks(probe, &shape).await?;
+    let cache = cache::cache(probe, &shape, seeks.shortest).await?;
+    record::record(probe, &shape, &seeks, &cache)
 }

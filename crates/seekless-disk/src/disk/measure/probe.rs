@@ -93,6 +93,11 @@ impl<'a> Probe<'a> {
         self.clock.as_ref().unwrap_or_else(|| unreachable!("the first step finds the clock"))
     }
 
+    /// The largest share of late answers so far, once it can be said which are.
+    pub(super) fn late_most_percent(&self) -> Option<u32> {
+        self.clock.as_ref().map(|_| (100.0 * self.late_most).round() as u32)
+    }
+
     pub(super) fn is_late(&self) -> bool {
         self.rt.now().saturating_sub(self.began) > self.plan.time
     }

@@ -12,7 +12,7 @@ use super::{MeasureError, Measurement};
 use crate::units::Nanos;
 
 /// A larger share of late answers is noted.
-const LATE_NOTED: f64 = 0.2;
+pub(super) const LATE_NOTED: f64 = 0.2;
 
 pub(super) fn record(
     probe: &Probe<'_>,

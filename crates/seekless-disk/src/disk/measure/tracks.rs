@@ -131,12 +131,17 @@ async fn slopes(probe: &mut Probe<'_>, places: &[u64]) -> Result<Vec<Search>, Me
         let sectors: Vec<u64> = places.iter().map(|place| place + offset * step).collect();
         angles.push(probe.angles(&sectors).await?);
     }
+    let jump_min = JUMP_MIN.max(5.0 * probe.clock().jitter);
     let search = |index: usize| {
         // Slightly negative differences are jitter.
         let forward = |difference: f64| (difference + 0.1).rem_euclid(1.0) - 0.1;
         let mut steps: Vec<f64> = angles.windows(2).map(|pair| forward(pair[1][index] - pair[0][index])).collect();
-        let slope = median(&mut steps) / step as f64;
-        let good = steps.iter().take_while(|&&one| (one - slope * step as f64).abs() < 0.1).count() as u64 * step;
+        let usual = median(&mut steps);
+        let is_even = steps.iter().all(|&one| (one - usual).abs() < jump_min);
+        // Of a step the error counts in full. Over all of them it is a third, and the next sector is foretold to twice as far.
+        let of_step = if is_even { steps.iter().sum::<f64>() / steps.len() as f64 } else { usual };
+        let slope = of_step / step as f64;
+        let good = steps.iter().take_while(|&&one| (one - of_step).abs() < 0.1).count() as u64 * step;
         let next = (4 * step).max(2 * good);
         Search { from: places[index], angle: angles[0][index], slope, good: 0, bad: None, next, is_lost: false }
     };
