@@ -97,6 +97,7 @@ impl FileSystem for DiskFile {
             read_only: self.read_only,
             access_lists: false,
             outside_files: false,
+            appends_at_end: false,
             open_files_max: None,
         }
     }

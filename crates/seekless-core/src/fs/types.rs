@@ -21,6 +21,8 @@ pub struct FsTraits {
     pub access_lists: bool,
     /// Open files are also there outside: [`FileSystem::outside_file`](super::FileSystem::outside_file).
     pub outside_files: bool,
+    /// A write with [`WriteMode::append`] goes to the end of the file as it is then, not as the caller knows it.
+    pub appends_at_end: bool,
     /// How many files its users may have open at once; `None` where memory alone sets a limit.
     pub open_files_max: Option<usize>,
 }
@@ -305,6 +307,10 @@ pub struct SetAttr {
 pub struct WriteMode {
     /// As in [`SetAttr::kill_privileges`].
     pub kill_privileges: bool,
+    /// The program appends: the offset is the end of the file as the caller knows it. Where others change files, too, the
+    /// file may have grown since, and the data goes to its end as it is now ([`FsTraits::appends_at_end`]). Elsewhere it
+    /// changes nothing.
+    pub append: bool,
 }
 
 /// `permissions`, or a mode that has them, after an unprivileged user has changed the file's data or owner.

@@ -112,6 +112,8 @@ bitflags::bitflags! {
         const SETXATTR_EXT = 1 << 29;
         /// `flags2` is present.
         const INIT_EXT = 1 << 30;
+        /// Shared mappings of files with `FOPEN_DIRECT_IO`, and pages of what is written to them leave the cache (Linux 6.6).
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         const PASSTHROUGH = 1 << 37;
         const OVER_IO_URING = 1 << 41;
         // Any other flag of the kernel.

@@ -1,6 +1,6 @@
 //! INIT: what this program wants of the kernel, and what both agree on.
 
-use seekless::fs::{FsTraits, OpenProtocol};
+use seekless::fs::{FsTraits, OpenFlags, OpenProtocol};
 
 use super::abi::{self, InitFlags};
 use super::options::InitError;
@@ -54,6 +54,14 @@ pub struct Negotiated {
     pub(super) times: CacheTimes,
 }
 
+impl Negotiated {
+    /// The kernel's flags for a file that is opened with `flags`: whether its data is kept in the page cache.
+    pub(super) fn cache_flags(&self, flags: OpenFlags) -> u32 {
+        let appends = flags.append && flags.write && self.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
+        if self.direct || appends { abi::FOPEN_DIRECT_IO } else { 0 }
+    }
+}
+
 /// Answers INIT.
 ///
 /// # Errors
@@ -98,6 +106,12 @@ pub(super) fn negotiate(
     }
     if requested.uring {
         wanted |= InitFlags::OVER_IO_URING;
+    }
+    // What is appended to a file that others may change is sent as a whole, past the page cache: through the cache, the kernel sends the
+    // rest of the last page in a request of its own, and another append can come between the two. Requests through io_uring
+    // may overtake each other, and a write-back cache appends by itself.
+    if traits.appends_at_end && !requested.uring && !requested.writeback_cache {
+        wanted |= InitFlags::DIRECT_IO_ALLOW_MMAP;
     }
     // The kernel has either this or a write-back cache.
     if requested.passthrough && traits.outside_files && !requested.writeback_cache {
@@ -158,6 +172,21 @@ mod tests {
         let (negotiated, out) = negotiate(&offer(45, InitFlags::all()), &traits, &requested).unwrap();
         assert!(negotiated.flags.contains(InitFlags::NO_OPEN_SUPPORT | InitFlags::WRITEBACK_CACHE));
         assert!(negotiated.flags.contains(ACCESS_LISTS) && !negotiated.flags.contains(InitFlags::OVER_IO_URING));
+        assert!(
+            !negotiated.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP),
+            "alone, the file system knows where files end"
+        );
+        let appends = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+        assert_eq!(negotiated.cache_flags(appends), 0);
+        let shared = FsTraits { appends_at_end: true, ..traits };
+        for (writeback_cache, uring) in [(false, false), (true, false), (false, true)] {
+            let requested = RequestedFeatures { writeback_cache, uring, ..requested };
+            let (negotiated, _) = negotiate(&offer(45, InitFlags::all()), &shared, &requested).unwrap();
+            let direct = if writeback_cache || uring { 0 } else { abi::FOPEN_DIRECT_IO };
+            assert_eq!(negotiated.cache_flags(appends), direct, "{writeback_cache} {uring}");
+            assert_eq!(negotiated.cache_flags(OpenFlags::READ_WRITE), 0, "only what appends");
+            assert_eq!(negotiated.cache_flags(OpenFlags { write: false, ..appends }), 0, "only what appends");
+        }
         let older = InitFlags::all().difference(InitFlags::SETXATTR_EXT);
         let without_lists = FsTraits { access_lists: false, ..traits };
         for (offered, traits) in [(older, traits), (InitFlags::all(), without_lists)] {

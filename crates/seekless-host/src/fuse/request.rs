@@ -334,7 +334,10 @@ fn decode_operation<'a>(
                 return Err(libc::EIO);
             }
             file_range(write.offset, u64::from(write.size))?;
-            let mode = WriteMode { kill_privileges: write.write_flags & abi::WRITE_KILL_SUIDGID != 0 };
+            let mode = WriteMode {
+                kill_privileges: write.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+                append: appends(&write, negotiated),
+            };
             Operation::Write { handle: decode_handle(write.fh), offset: write.offset, data, mode }
         }
         abi::FALLOCATE => decode_fallocate(header, &body.take()?)?,
@@ -474,6 +477,15 @@ fn decode_fallocate<'a>(header: &abi::InHeader, fallocate: &abi::FallocateIn) ->
     Ok(Operation::Fallocate { handle: decode_handle(fallocate.fh), range, mode, kill_privileges })
 }
 
+/// Whether a program appends what is written, in requests that arrive one after the other. Pages of the kernel's cache have their
+/// places; and direct I/O sends the parts of a long write at once, which may overtake each other in io_uring. The request
+/// does not show that a program has asked with `RWF_NOAPPEND` not to append to a file that it has opened for that.
+fn appends(write: &abi::WriteIn, negotiated: abi::InitFlags) -> bool {
+    let flags = write.flags as i32;
+    let in_order = flags & libc::O_DIRECT == 0 || !negotiated.contains(abi::InitFlags::OVER_IO_URING);
+    write.write_flags & abi::WRITE_CACHE == 0 && flags & libc::O_APPEND != 0 && in_order
+}
+
 /// A range of a file. Offsets are limited by the kernel's `loff_t`.
 fn file_range(offset: u64, bytes: u64) -> Result<FileRange, Errno> {
     match offset.checked_add(bytes) {
@@ -570,9 +582,27 @@ mod tests {
         assert_eq!(decode(abi::SETATTR, setattr.as_bytes()), Ok(expected));
 
         let write = abi::WriteIn { offset: 8, size: 3, write_flags: abi::WRITE_KILL_SUIDGID, ..Default::default() };
-        let mode = WriteMode { kill_privileges: true };
+        let mode = WriteMode { kill_privileges: true, append: false };
         let expected = Operation::Write { handle: None, offset: 8, data: Data::from_slice(b"abc"), mode };
         assert_eq!(decode(abi::WRITE, &[write.as_bytes(), b"abc"].concat()), Ok(expected));
+
+        let (plain, uring) = (abi::InitFlags::empty(), abi::InitFlags::OVER_IO_URING);
+        for (flags, write_flags, negotiated, append) in [
+            (libc::O_APPEND | libc::O_WRONLY, 0, plain, true),
+            (libc::O_APPEND | libc::O_WRONLY, 0, uring, true),
+            (libc::O_APPEND | libc::O_WRONLY, abi::WRITE_CACHE, plain, false),
+            (libc::O_APPEND | libc::O_WRONLY | libc::O_DIRECT, 0, plain, true),
+            (libc::O_APPEND | libc::O_WRONLY | libc::O_DIRECT, 0, uring, false),
+            (libc::O_WRONLY, 0, plain, false),
+        ] {
+            let write = abi::WriteIn { flags: flags as u32, size: 3, write_flags, ..Default::default() };
+            let mode = WriteMode { kill_privileges: false, append };
+            let expected = Operation::Write { handle: None, offset: 0, data: Data::from_slice(b"abc"), mode };
+            let body = [write.as_bytes(), b"abc"].concat();
+            let decoded =
+                Request::decode(&header(abi::WRITE), &body, None, negotiated).map(|request| request.operation);
+            assert_eq!(decoded, Ok(expected), "{flags:o} {write_flags}");
+        }
 
         let fallocate = abi::FallocateIn { length: 4, mode: libc::FALLOC_FL_KEEP_SIZE as u32, ..Default::default() };
         let (range, mode) = (FileRange { offset: 0, bytes: 4 }, AllocateMode::Allocate { keep_size: true });

@@ -344,9 +344,9 @@ impl Session {
             }
             Operation::Link { ino: target, name } => self.entry(fs.link(target, ino, name).await?),
             Operation::Open { flags } => {
-                let direct = if self.negotiated.direct { abi::FOPEN_DIRECT_IO } else { 0 };
                 let opener = Opener { uid, writes: flags.write };
-                self.open(ino, flags, self.negotiated.zero_message_open, direct, Some(opener)).await?
+                let cache = self.negotiated.cache_flags(flags);
+                self.open(ino, flags, self.negotiated.zero_message_open, cache, Some(opener)).await?
             }
             Operation::Opendir => {
                 let keeps_listing = self.traits.exclusive && self.durable_at_once == AtOnce::default();
@@ -356,7 +356,8 @@ impl Session {
             Operation::Create { name, new, flags, exclusive } => self.create(ino, name, new, flags, exclusive).await?,
             Operation::Tmpfile { new, flags, linkable } => {
                 let opener = Opener { uid, writes: flags.write };
-                self.made(fs.tmpfile(ino, new, self.flags_for_cache(flags), linkable).await?, opener).await?
+                let made = fs.tmpfile(ino, new, self.flags_for_cache(flags), linkable).await?;
+                self.made(made, opener, self.negotiated.cache_flags(flags)).await?
             }
             Operation::Release { handle: Some(handle) } => done(self.release(ino, handle).await?),
             Operation::Releasedir { handle: Some(handle) } => done(fs.release(ino, handle).await?),
@@ -518,13 +519,14 @@ impl Session {
             Err(FsError::Exists) if !exclusive => return Err(FsError::Stale),
             made => made?,
         };
-        self.made(made, Opener { uid: new.uid, writes: flags.write }).await
+        let opener = Opener { uid: new.uid, writes: flags.write };
+        self.made(made, opener, self.negotiated.cache_flags(flags)).await
     }
 
     /// The reply of an operation that created and opened a file.
-    async fn made(&self, (entry, opened): (Entry, Opened), opener: Opener) -> FsResult<Reply> {
+    async fn made(&self, (entry, opened): (Entry, Opened), opener: Opener, cache: u32) -> FsResult<Reply> {
         let ino = entry.attr.ino;
-        let out = open_out(opened, 0);
+        let out = open_out(opened, cache);
         let passed = match opened.handle {
             Some(handle) => self.pass(ino, handle, opener, out).await,
             None => Ok(Passed::Open(out)),
@@ -551,9 +553,10 @@ impl Session {
         let privileges = self.privileges(ino, Some(handle)).await?;
         let file = self.fs.outside_file(ino, handle);
         Ok(match passthrough.open(ino, opener, privileges, file) {
-            // The kernel's cache has nothing of such a file to keep.
+            // The kernel's cache has nothing of such a file to keep, and with `FOPEN_DIRECT_IO` data would come through us.
             Ok(Some(backing_id)) => {
-                let open_flags = out.open_flags & !abi::FOPEN_KEEP_CACHE | abi::FOPEN_PASSTHROUGH;
+                let cache = abi::FOPEN_KEEP_CACHE | abi::FOPEN_DIRECT_IO;
+                let open_flags = out.open_flags & !cache | abi::FOPEN_PASSTHROUGH;
                 Passed::Open(abi::OpenOut { open_flags, backing_id, ..out })
             }
             Ok(None) => Passed::Open(out),

@@ -224,6 +224,7 @@ impl FileSystem for Null {
             read_only: false,
             access_lists: false,
             outside_files: false,
+            appends_at_end: false,
             open_files_max: None,
         }
     }

@@ -29,6 +29,7 @@ mod supervised;
 mod sweeps;
 mod terminal;
 mod traces;
+mod two_mounts;
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;

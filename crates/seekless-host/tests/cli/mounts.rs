@@ -41,13 +41,13 @@ pub(crate) fn daemon(scratch: &Scratch) -> Pid {
 }
 
 /// A file in memory, shared with it.
-struct Mapping {
+pub(crate) struct Mapping {
     place: *mut u8,
     bytes: usize,
 }
 
 impl Mapping {
-    fn new(file: &File, bytes: usize) -> Mapping {
+    pub(crate) fn new(file: &File, bytes: usize) -> Mapping {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses the place, so that nothing else of this process is replaced.
         let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
@@ -55,7 +55,7 @@ impl Mapping {
         Mapping { place: place.cast(), bytes }
     }
 
-    fn store(&mut self, at: usize, value: u8) {
+    pub(crate) fn store(&mut self, at: usize, value: u8) {
         assert!(at < self.bytes);
         // SAFETY: `at` is inside the mapping, which lives as long as `self`; there is no reference into it.
         unsafe { self.place.add(at).write_volatile(value) };

@@ -634,16 +634,16 @@ impl State {
 #[async_trait(?Send)]
 impl FileSystem for MemFs {
     fn traits(&self) -> FsTraits {
-        let name_bytes_max = NAME_BYTES_MAX as u32;
         let MemFsOptions { open_protocol, access_lists, open_files_max, .. } = self.options;
         FsTraits {
             name: "memfs",
             open_protocol,
             exclusive: true,
-            name_bytes_max,
+            name_bytes_max: NAME_BYTES_MAX as u32,
             read_only: false,
             access_lists,
             outside_files: false,
+            appends_at_end: false,
             open_files_max,
         }
     }

@@ -107,6 +107,7 @@ impl FileSystem for Ffs {
             read_only: self.state.borrow().read_only,
             access_lists: false,
             outside_files: false,
+            appends_at_end: false,
             open_files_max: None,
         }
     }

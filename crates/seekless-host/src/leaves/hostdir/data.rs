@@ -23,6 +23,7 @@ use seekless::units::Ino;
 
 use super::host_latency::add_one;
 use super::lease::Lease;
+use super::turns::Turns;
 use super::{HostDir, SLOW_TO_FREE_BYTES, sys};
 use crate::reactor::File;
 
@@ -33,6 +34,7 @@ pub(super) struct OpenFile {
     pub(super) file: File,
     direct: Option<Direct>,
     pub(super) lease: Cell<Lease>,
+    pub(super) appends: Turns,
 }
 
 /// The same file opened a second time with `O_DIRECT`, for aligned requests; others go through the page cache, since
@@ -46,7 +48,7 @@ pub(super) struct Direct {
 
 impl OpenFile {
     pub(super) fn new(ino: Ino, kind: FileKind, file: OwnedFd, direct: Option<Direct>) -> OpenFile {
-        OpenFile { ino, kind, file: Arc::new(file), direct, lease: Cell::default() }
+        OpenFile { ino, kind, file: Arc::new(file), direct, lease: Cell::default(), appends: Turns::default() }
     }
 
     /// The file for a request of `bytes` at `offset`, in memory at `address`.
@@ -60,8 +62,8 @@ impl OpenFile {
     }
 }
 
-/// How to open a file for `flags`. Not with `O_APPEND`: every write has an offset, and the kernel writes pages back
-/// through any open file.
+/// How to open a file for `flags`. Not with `O_APPEND`: the kernel writes pages back through any open file, at their
+/// places. A write says whether it appends ([`WriteMode::append`]).
 pub(super) fn open_flags(flags: OpenFlags) -> OFlags {
     match (flags.read, flags.write) {
         (true, true) => OFlags::RDWR,
@@ -72,7 +74,7 @@ pub(super) fn open_flags(flags: OpenFlags) -> OFlags {
 
 /// Largest write made on the engine thread. At this size it costs a quarter less than handing it over, and delays other
 /// requests by some 15 us.
-const HERE_BYTES_MAX: usize = 64 << 10;
+pub(super) const HERE_BYTES_MAX: usize = 64 << 10;
 
 /// Result of a call with `RWF_NOWAIT`.
 enum NoWait {
@@ -196,6 +198,9 @@ impl HostDir {
         if mode.kill_privileges {
             self.kill_privileges(&opened.file)?;
         }
+        if mode.append {
+            return self.append_data(&opened, offset, data).await;
+        }
         let mut done = 0;
         let mut here = true;
         while done < data.len() {
@@ -315,7 +320,7 @@ impl HostDir {
 }
 
 /// As [`sys::error`], for calls on an open file: a file opened the wrong way is a bad handle.
-fn io_error(errno: Errno) -> FsError {
+pub(super) fn io_error(errno: Errno) -> FsError {
     match errno {
         Errno::BADF => FsError::BadHandle,
         errno => sys::error(errno),

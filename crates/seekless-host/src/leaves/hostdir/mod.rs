@@ -20,6 +20,7 @@
 //!   D1  Every file that is opened is reached from an inode in use, by one name or by its own number.
 //!   D2  No descriptor of ours is inherited by another program.
 
+mod append;
 mod attributes;
 mod changed;
 mod claim;
@@ -36,6 +37,7 @@ mod proc_fd_alias;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -347,6 +349,7 @@ impl FileSystem for HostDir {
             read_only: self.read_only,
             access_lists: self.access_lists,
             outside_files: true,
+            appends_at_end: true,
             open_files_max: Some(self.open_files_max),
         }
     }

@@ -222,7 +222,7 @@ impl Classic {
         check_end(size, 0)?;
         let file = node.regular()?;
         // Without the handle: for truncate(2) the kernel gives one that cannot write.
-        let mode = WriteMode { kill_privileges: changes.kill_privileges };
+        let mode = WriteMode { kill_privileges: changes.kill_privileges, ..WriteMode::default() };
         let writing = Writing { lower, handle: None, mode };
         let changing = {
             let index = &file.borrow().index;

@@ -109,7 +109,7 @@ impl Layer for Classic {
 
     fn traits(&self, lower: FsTraits) -> FsTraits {
         let name_bytes_max = lower.name_bytes_max.saturating_sub(SUFFIX.len() as u32);
-        FsTraits { name: self.options.codec.name(), name_bytes_max, ..lower }
+        FsTraits { name: self.options.codec.name(), name_bytes_max, appends_at_end: false, ..lower }
     }
 
     /// The layer reads pages in order to change parts of them. It decides itself where appended bytes go and what a
@@ -207,6 +207,8 @@ impl Layer for Classic {
     }
 
     async fn write(&self, at: At<'_, Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        // Only the layer writes to the files below, and what it writes has its place.
+        let mode = WriteMode { append: false, ..mode };
         loop {
             match self.units_to_change(&at)? {
                 Some(_) if data.is_empty() => return Ok(()),

@@ -156,7 +156,7 @@ impl Layer for ChunkedLayer {
     fn traits(&self, lower: FsTraits) -> FsTraits {
         // Half of the files are for those that this layer keeps open.
         let open_files_max = lower.open_files_max.map(|most| most - most / 2);
-        FsTraits { name: self.options.codec.name(), open_files_max, ..lower }
+        FsTraits { name: self.options.codec.name(), open_files_max, appends_at_end: false, ..lower }
     }
 
     /// The layer reads chunks in order to change parts of them. It decides itself where appended bytes go and what a
@@ -253,6 +253,8 @@ impl Layer for ChunkedLayer {
     }
 
     async fn write(&self, at: At<'_, Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        // Only the layer writes to the files below, and what it writes has its place.
+        let mode = WriteMode { append: false, ..mode };
         let file = loop {
             if let Some(file) = self.open_to_change(&at).await? {
                 break file;

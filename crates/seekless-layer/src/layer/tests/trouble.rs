@@ -71,7 +71,8 @@ impl Layer for Trouble {
         }
         let longest = self.longest_write_to(at.ino).max(data.len());
         self.longest_writes.borrow_mut().insert(at.ino, longest);
-        let mode = WriteMode { kill_privileges: mode.kill_privileges || self.writes_take_privileges.get() };
+        let kill_privileges = mode.kill_privileges || self.writes_take_privileges.get();
+        let mode = WriteMode { kill_privileges, ..mode };
         if let Some(room) = self.room.get() {
             let end = offset + data.len() as u64;
             let size = at.lower.getattr(at.ino, None).await?.size;

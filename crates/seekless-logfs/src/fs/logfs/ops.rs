@@ -167,6 +167,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
             read_only: self.state.borrow().read_only,
             access_lists: true,
             outside_files: false,
+            appends_at_end: false,
             open_files_max: None,
         }
     }

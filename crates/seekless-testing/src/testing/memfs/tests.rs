@@ -204,7 +204,7 @@ fn privileges() {
             client.setattr(b"/f", SetAttr { permissions: Some(permissions), ..SetAttr::default() }).await.unwrap();
             client.set_xattr(b"/f", XATTR_CAPABILITY, b"all").await.unwrap();
             let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
-            let mode = WriteMode { kill_privileges: kill };
+            let mode = WriteMode { kill_privileges: kill, ..WriteMode::default() };
             bench.fs.write(file.ino, file.handle, 0, Data::from_slice(b"y"), mode).await.unwrap();
             client.close(file).await.unwrap();
             assert_eq!(bench.stat("/f").await.permissions, after);

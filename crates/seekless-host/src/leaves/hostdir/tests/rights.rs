@@ -15,7 +15,7 @@ fn permissions(path: &Path) -> u32 {
 fn privileges_go_when_told() {
     run(WAYS[0], async |bench| {
         let file = bench.path.join("f");
-        let kill = WriteMode { kill_privileges: true };
+        let kill = WriteMode { kill_privileges: true, ..WriteMode::default() };
         for (mode, left) in [(0o6775, 0o775), (0o6765, 0o2765), (0o4755, 0o755), (0o644, 0o644)] {
             bench.client.write_file(b"f", b"12345").await.unwrap();
             let ino = bench.dir.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
