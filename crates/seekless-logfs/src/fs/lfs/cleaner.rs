@@ -139,18 +139,18 @@ impl Lfs {
     /// `NoSpace` when cleaning makes none.
     pub(super) async fn wait_for_clean(&self) -> FsResult<()> {
         let before = self.room();
-        let waits = {
-            let state = self.state.borrow();
-            state.log.waits_for_room.update(|waits| waits + 1);
-            state.log.waits_for_room.get()
-        };
-        if waits > WAITS_FOR_ROOM_MAX {
+        let waits = self.state.borrow().log.waits_for_room.get();
+        if waits >= WAITS_FOR_ROOM_MAX {
             return Err(FsError::NoSpace);
         }
         for passes in 0..=PASSES_WITHOUT_GAIN_MAX {
             let urge = if passes == 0 { Urge::Patient } else { Urge::Urgent };
-            let pass = self.this().clean_pass(urge).await?;
-            // Another task's pass may have made room.
+            let Some(pass) = self.this().clean_pass_for(urge, Some(before)).await? else {
+                return Ok(()); // Another task's pass has made room.
+            };
+            if passes == 0 {
+                self.state.borrow().log.waits_for_room.update(|waits| waits + 1);
+            }
             if pass.after.is_more_than(before) || pass.after.is_more_than(pass.before) {
                 return Ok(());
             }
@@ -203,13 +203,22 @@ impl Lfs {
         }
     }
 
-    /// One pass: takes back what needs no work, and otherwise moves a slice of live data, or writes checkpoints where
-    /// that gains more.
     async fn clean_pass(self: &Rc<Self>, urge: Urge) -> FsResult<Pass> {
+        let pass = self.clean_pass_for(urge, None).await?;
+        Ok(pass.unwrap_or_else(|| unreachable!("nothing makes it needless")))
+    }
+
+    /// One pass: takes back what needs no work, and otherwise moves a slice of live data, or writes checkpoints where
+    /// that gains more. `None`, and no pass, where there is more room than `asked` had once the passes of others have ended: of
+    /// several changes that wait at once, the last would otherwise wait for a pass of each.
+    async fn clean_pass_for(self: &Rc<Self>, urge: Urge, asked: Option<Room>) -> FsResult<Option<Pass>> {
         let _pass = self.work.cleaner_gate.enter().await;
         let before = self.room();
+        if asked.is_some_and(|asked| before.is_more_than(asked)) {
+            return Ok(None);
+        }
         if self.closed.get() {
-            return Ok(Pass { before, after: before });
+            return Ok(Some(Pass { before, after: before }));
         }
         self.state.borrow_mut().log.counters.cleaner_passes += 1;
         if self.few_are_surely_clean() {
@@ -230,7 +239,7 @@ impl Lfs {
                 }
             }
         }
-        Ok(Pass { before, after: self.room() })
+        Ok(Some(Pass { before, after: self.room() }))
     }
 
     /// Makes the log durable that says which segments are empty, and takes those back that the slots do not need.
@@ -485,8 +494,8 @@ impl Lfs {
 /// Passes without a gain before the volume counts as full: the first pass may only have moved an obstacle.
 const PASSES_WITHOUT_GAIN_MAX: u32 = 3;
 
-/// Waits for room, without a change in between for which there was enough, before the volume counts as full: what one
-/// kind of pass gains another may use up.
+/// Passes for changes that wait for room, without one in between for which there was enough, before the volume counts as full:
+/// what one kind of pass gains another may use up.
 const WAITS_FOR_ROOM_MAX: u32 = 256;
 
 /// A removed file has no live blocks. Damaged and unreadable blocks stay where they are, and so do their segments:

@@ -92,7 +92,7 @@ pub(super) struct Segmented {
     pub freed: BTreeMap<SegmentNo, u64>,
     /// Reserved bytes according to the log: without files whose changes are not in it yet.
     pub unwritten_logged: u64,
-    /// Waits for room since a user's change had enough.
+    /// Passes for changes that waited for room, since a user's change had enough.
     pub waits_for_room: Cell<u32>,
     /// The storage below had no room for a segment when one was last provisioned.
     pub is_full_below: bool,

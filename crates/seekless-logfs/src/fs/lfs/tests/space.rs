@@ -172,6 +172,8 @@ fn short_blocks_count_as_short_while_they_move() {
         };
         let before = used();
         for _ in 0..2 {
+            // The policy gets to know segments that the log has left, and those that a checkpoint made worth cleaning again.
+            lfs.state.borrow_mut().choose_victim(true);
             let victim = {
                 let state = lfs.state.borrow();
                 let ends = [state.log.end.segment, state.log.end.next_segment];
@@ -391,6 +393,35 @@ fn a_full_volume_leaves_room_for_a_mount() {
         });
     }
     assert!(early > 50 || soak().is_shorter(), "{early} segments became clean early");
+}
+
+/// Aim: of many changes that wait for room at once, none waits for a pass of each other one, and their number alone makes no full
+/// volume. Method: more of them than there may be passes without a gain for users, on a volume with much to gain.
+#[test]
+fn those_who_wait_together_share_a_pass() {
+    const WAITING: usize = 300;
+    simulate(1, async |rt| {
+        let device: Device = Rc::new(Memory::new(64 * MIB));
+        mkfs(&rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+        let lfs = open(rt.clone(), device, Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        for (step, blocks) in [(1, 6000), (2, 3000)] {
+            for block in 0..blocks {
+                client.write(file, block * step * 4096, &[step as u8; 4096]).await.unwrap();
+            }
+            client.sync().await.unwrap();
+        }
+        let passes = || lfs.state.borrow().log.counters.cleaner_passes;
+        let before = passes();
+        let waited = futures_util::future::join_all((0..WAITING).map(|_| lfs.wait_for_clean())).await;
+        assert_eq!(waited.iter().filter(|waited| waited.is_err()).count(), 0, "there was much to gain");
+        let passes = passes() - before;
+        assert!((1..=3).contains(&passes), "{passes} passes for {WAITING} that waited");
+        assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+        client.close(file).await.unwrap();
+        lfs.close().await.unwrap();
+    });
 }
 
 /// Aim: a write that is larger than several segments finds room on a full volume, also when most clean segments became so
