@@ -19,6 +19,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::bitmap::Bitmap;
+use super::discarded::DiscardedParts;
 use super::journal::Journal;
 use super::request::{Deferred, QueuedWrite};
 use super::rows::{Ranges, RowLocks, RowSet};
@@ -125,6 +126,7 @@ pub(super) struct Counts {
     pub(super) journal_records: Cell<u64>,
     pub(super) superblock_writes: Cell<u64>,
     pub(super) corrected: Cell<u64>,
+    pub(super) rows_given_back: Cell<u64>,
 }
 
 pub(super) fn count(counter: &Cell<u64>) {
@@ -138,6 +140,7 @@ pub(super) struct Core {
     pub(super) members: RefCell<Vec<Option<Device>>>,
     pub(super) state: RefCell<State>,
     pub(super) locks: RowLocks,
+    pub(super) discarded: DiscardedParts,
     pub(super) bitmap: Bitmap,
     pub(super) journal: Journal,
     pub(super) counts: Counts,
@@ -231,6 +234,7 @@ impl Core {
             members: RefCell::new(members),
             state: RefCell::new(state),
             locks: RowLocks::default(),
+            discarded: DiscardedParts::default(),
             bitmap,
             journal,
             counts: Counts::default(),

@@ -22,6 +22,7 @@ mod bitmap;
 mod content;
 mod core;
 mod deferred;
+mod discarded;
 mod journal;
 mod open;
 mod plan;
@@ -608,6 +609,7 @@ impl BlockDevice for Array {
             ("repaired", counts.repaired.get()),
             ("repairs_without_space", counts.repairs_without_space.get()),
             ("corrected", counts.corrected.get()),
+            ("rows_given_back", counts.rows_given_back.get()),
             ("rows_settled", counts.resynced.get()),
             ("rows_rebuilt", counts.rebuilt.get()),
             ("bitmap_writes", counts.bitmap_writes.get()),

@@ -418,12 +418,12 @@ impl Core {
 impl Core {
     /// Provisions `sectors` from `at`, with their parity, on every member in use. A member that fails is dropped, as by a write.
     pub(super) async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let (rows, row_sectors) = (self.shape.rows_of(at, sectors), self.shape.row_sectors());
+        let _use = self.discarded.use_of(at.0..at.0 + sectors);
+        self.discarded.settled(rows.start * row_sectors..rows.end * row_sectors).await;
         let (start, length) = match self.shape.level {
             Level::Mirror => (self.shape.data_start + at.0, sectors),
-            Level::Parity => {
-                let rows = self.shape.rows_of(at, sectors);
-                (self.shape.at(rows.start, 0), (rows.end - rows.start) * self.shape.unit)
-            }
+            Level::Parity => (self.shape.at(rows.start, 0), (rows.end - rows.start) * self.shape.unit),
         };
         let members = self.in_use();
         let results = join_all(members.iter().map(|&member| {

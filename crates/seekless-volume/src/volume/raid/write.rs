@@ -73,6 +73,7 @@ impl Core {
     /// Stores `data` at `at`; the range has been checked.
     pub(super) async fn write(self: Rc<Self>, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         count(&self.counts.writes);
+        let _use = self.discarded.use_of(at.0..at.0 + data.len() as u64 / SECTOR_BYTES);
         let mut left = match self.shape.level {
             Level::Mirror => BTreeMap::new(),
             Level::Parity => self.by_row(at, &data),
@@ -638,9 +639,10 @@ impl Core {
             let to =
                 if is_whole { (end / row_sectors).min(row + DISCARD_ROWS) * row_sectors } else { end.min(next_row) };
             let written = if is_whole || self.shape.level == Level::Mirror {
-                self.discard_rows(Sector(sector), to - sector).await?
+                self.discard_rows(Sector(sector), to - sector, || true).await?
             } else {
                 // A part of a row: the parity changes with it, as in any write.
+                let part = self.discarded.discard_of(sector..to);
                 let zeroes = Data::zeroes(bytes(0, to - sector).len());
                 let mut left = self.by_row(Sector(sector), &zeroes);
                 let (was_tight, length) = (self.is_tight(), zeroes.len() as u64);
@@ -651,7 +653,13 @@ impl Core {
                     }
                     written => written?,
                 }
-                if left.is_empty() { Written::All } else { Written::Nothing }
+                if left.is_empty() {
+                    part.remember();
+                    self.give_back(row).await?;
+                    Written::All
+                } else {
+                    Written::Nothing
+                }
             };
             drop(token);
             match written {
@@ -662,10 +670,35 @@ impl Core {
         Ok(())
     }
 
-    /// Whole rows of an array with parity, or any part of a mirror: parity of zeroes is zero.
-    async fn discard_rows(&self, at: Sector, sectors: u64) -> Result<Written, DeviceError> {
+    /// Gives back the storage of a row if all of it has been discarded, in parts. What it holds does not change, so it may also be
+    /// left out.
+    async fn give_back(&self, row: u64) -> Result<(), DeviceError> {
+        let sectors = self.shape.row_sectors();
+        let Some(whole) = self.discarded.take(row * sectors..(row + 1) * sectors) else { return Ok(()) };
+        let still = || {
+            let is_unused = whole.is_still_unused();
+            self.counts.rows_given_back.update(|count| count + u64::from(is_unused));
+            is_unused
+        };
+        match self.discard_rows(Sector(row * sectors), sectors, still).await {
+            Err(error) if is_no_space(&error) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
+    /// Whole rows of an array with parity, or any part of a mirror: parity of zeroes is zero. Only if they `still` are to be
+    /// discarded once they are held.
+    async fn discard_rows(
+        &self,
+        at: Sector,
+        sectors: u64,
+        still: impl FnOnce() -> bool,
+    ) -> Result<Written, DeviceError> {
         let rows = self.shape.rows_of(at, sectors);
         let _rows = self.locks.hold_all(rows.clone()).await;
+        if !still() {
+            return Ok(Written::All);
+        }
         self.check_running(at, sectors * SECTOR_BYTES)?;
         debug_assert!(self.writes_under_way() > 0, "A2: nothing is discarded while the record may change");
         for row in rows.clone() {

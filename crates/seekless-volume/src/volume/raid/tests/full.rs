@@ -2,6 +2,11 @@
 //! discarded as on a plain file, what was synced survives a kill at any moment, and what waits for space in memory is
 //! bounded. Method: members on one host that is filled with any number of blocks left, and members behind fault rules.
 
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+
+use super::super::deferred::is_no_space;
 use super::faults::{Members, after_a_cut};
 use super::*;
 use crate::rng::Rng;
@@ -556,4 +561,191 @@ fn a_discard_takes_no_storage_from_what_is_beside() {
         };
         executor.block_on(run).unwrap();
     }
+}
+
+/// Aim: what is discarded in parts that are no rows, in any order, gives its storage back, and what is beside it stays. Method: an array
+/// full of data, of which pieces of 128 KiB are discarded; the host counts what it has.
+#[test]
+fn parts_of_rows_give_their_storage_back() {
+    const PIECE: u64 = 256;
+    for seed in 0..12 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let members = rng.between(3, 5);
+            let host = Host::new(members * 2 * MIB);
+            let whole: Device = host.clone();
+            let options = ArrayOptions { region: Some(64 * KIB), ..ArrayOptions::new(Level::Parity).unit(128) };
+            let devices = parts(&whole, members);
+            let array = Array::create(&rt, devices, &options, UUID, Contents::Zeroes).await.unwrap();
+            let used = || host.blocks();
+            let empty = used();
+            let from = rng.below(20) * BLOCK;
+            let pieces = (array.geometry().sectors - from) / PIECE;
+            for piece in 0..pieces {
+                for at in (0..PIECE).step_by(BLOCK as usize) {
+                    write(&array, from + piece * PIECE + at, 1 + piece as u8).await.unwrap();
+                }
+            }
+            array.flush().await.unwrap();
+            let name = format!("seed {seed}: {members} members, {} blocks of {empty}", used());
+            host.fill();
+            let mut order: Vec<u64> = (0..pieces).collect();
+            rng.shuffle(&mut order);
+            let kept = order.split_off(order.len() - seed as usize % 3);
+            for piece in order {
+                array.discard(Sector(from + piece * PIECE), PIECE).await.unwrap();
+            }
+            array.flush().await.unwrap();
+            for &piece in &kept {
+                for at in (0..PIECE).step_by(BLOCK as usize) {
+                    assert!(is_there(&array, from + piece * PIECE + at, 1 + piece as u8).await, "{name}: {piece}");
+                }
+            }
+            // Rows keep their storage of which a part was not discarded: the first, the last, and two for each piece that is kept.
+            let most = empty + (2 + 2 * kept.len() as u64) * members * 16;
+            let left = used();
+            assert!(left <= most, "{name}: {left} blocks are left, and not {most}");
+            assert_eq!(array.scrub().await, Ok(0), "{name}");
+            array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// A host whose requests take a while, in any order.
+struct Slow {
+    rt: Rt,
+    below: Rc<Host>,
+    rng: RefCell<Rng>,
+}
+
+impl Slow {
+    async fn wait(&self) {
+        let time = self.rng.borrow_mut().below(50);
+        self.rt.sleep(Nanos::from_micros(time)).await;
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for Slow {
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.below.guarantees()
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        self.wait().await;
+        self.below.read(at, buf).await
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.wait().await;
+        self.below.write(at, data, flags).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.wait().await;
+        self.below.flush().await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.wait().await;
+        self.below.discard(at, sectors).await
+    }
+
+    async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.wait().await;
+        self.below.provision(at, sectors).await
+    }
+
+    fn describe(&self) -> String {
+        "a slow host".to_owned()
+    }
+}
+
+/// Aim: a row is given back only while no part of it has storage that a caller relies on, and what is written beside it stays. Method:
+/// each of several clients has blocks of its own in shared rows, which it writes, provisions and discards on a host that is full
+/// half of the time; what it has provisioned or written can be written, and is there.
+#[test]
+fn rows_are_given_back_beside_others() {
+    const CLIENTS: u64 = 4;
+    let mut given_back = 0;
+    for seed in 0..24 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut rng = Rng::new(seed);
+            let members = rng.between(3, 4);
+            let host = Host::new(members * 2 * MIB);
+            let slow: Device = Rc::new(Slow { rt: rt.clone(), below: host.clone(), rng: RefCell::new(Rng::new(seed)) });
+            let options = ArrayOptions { region: Some(64 * KIB), ..ArrayOptions::new(Level::Parity).unit(16) };
+            let array = Array::create(&rt, parts(&slow, members), &options, UUID, Contents::Zeroes).await.unwrap();
+            let array = Rc::new(array);
+            let blocks = 3 * array.core.shape.row_sectors() / BLOCK;
+            for block in 0..blocks {
+                write(&array, block * BLOCK, 1).await.unwrap();
+            }
+            array.flush().await.unwrap();
+            host.fill();
+            let clients = (0..CLIENTS).map(|client| {
+                let (array, host) = (array.clone(), host.clone());
+                let mut rng = Rng::new(seed * CLIENTS + client);
+                async move {
+                    let own: Vec<u64> = (client..blocks).step_by(CLIENTS as usize).collect();
+                    let mut content: BTreeMap<u64, u8> = own.iter().map(|&block| (block, 1)).collect();
+                    let mut promised: BTreeSet<u64> = own.iter().copied().collect();
+                    for step in 2..100 {
+                        match rng.below(8) {
+                            0 => host.free(rng.below(100)),
+                            1 => host.fill(),
+                            _ => {}
+                        }
+                        let block = *rng.pick(&own);
+                        let (at, what) = (block * BLOCK, format!("seed {seed}, client {client}, step {step}: {block}"));
+                        match rng.below(7) {
+                            0 => {
+                                let provisioned = array.provision(Sector(at), BLOCK).await;
+                                match provisioned {
+                                    Ok(()) => drop(promised.insert(block)),
+                                    Err(error) => assert!(is_no_space(&error), "{what}: {error}"),
+                                }
+                            }
+                            1 | 2 => match write(&array, at, step).await {
+                                Ok(()) => {
+                                    promised.insert(block);
+                                    content.insert(block, step);
+                                }
+                                Err(error) => {
+                                    assert!(is_no_space(&error) && !promised.contains(&block), "{what}: {error}");
+                                }
+                            },
+                            _ => {
+                                array
+                                    .discard(Sector(at), BLOCK)
+                                    .await
+                                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                                promised.remove(&block);
+                                content.insert(block, 0);
+                            }
+                        }
+                        assert!(is_there(&array, at, content[&block]).await, "{what}: {}", content[&block]);
+                    }
+                    for block in &own {
+                        assert!(is_there(&array, block * BLOCK, content[block]).await, "seed {seed}: {block}");
+                    }
+                }
+            });
+            join_all(clients.collect::<Vec<_>>()).await;
+            array.flush().await.unwrap();
+            array.check().await.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            given_back += array.core.counts.rows_given_back.get();
+        };
+        executor.block_on(run).unwrap();
+    }
+    assert!(given_back > 100, "{given_back} rows were given back");
 }
