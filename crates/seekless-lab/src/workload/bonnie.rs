@@ -5,10 +5,13 @@
 //! tenth of the cases. Bray's Bonnie also reads the file in order.
 //!
 //! Characters go through the buffers of the C library, and reach a file system as blocks: they would measure that
-//! library and are left out. In the third part one caller makes all seeks; rewritten blocks get other bytes of the same
-//! kind.
+//! library and are left out. Rewritten blocks get other bytes of the same kind. Callers of the third part run at once on a
+//! stack; in a directory each makes its seeks after the one before.
+
+use std::cell::RefCell;
 
 use async_trait::async_trait;
+use futures_util::future::try_join_all;
 use seekless::rng::Rng;
 use seekless::units::human_bytes;
 use serde::{Deserialize, Serialize};
@@ -29,8 +32,10 @@ pub struct Bonnie {
     /// Bytes of a sequential call: the buffer of Bonnie.
     #[serde(deserialize_with = "size")]
     pub block: u64,
-    /// Seeks of all three processes together.
+    /// Seeks of all callers together.
     pub seeks: u64,
+    /// Callers that seek at once.
+    pub callers: u64,
     pub data: Data,
     #[serde(skip_deserializing)]
     pub seed: u64,
@@ -38,14 +43,14 @@ pub struct Bonnie {
 
 impl Default for Bonnie {
     fn default() -> Bonnie {
-        Bonnie { bytes: 8 << 20, block: 16 << 10, seeks: 12_000, data: Data::Text, seed: 1 }
+        Bonnie { bytes: 8 << 20, block: 16 << 10, seeks: 12_000, callers: 3, data: Data::Text, seed: 1 }
     }
 }
 
 /// Bytes of a block that is rewritten, or read at random.
 const SMALL: u64 = 1024;
 
-/// One in this many seeks writes.
+/// One in this many seeks of a caller writes.
 const WRITES: u64 = 10;
 
 const PATH: &str = "bonnie";
@@ -64,7 +69,8 @@ impl Workload for Bonnie {
         &[
             Key::new("bytes", Form::Bytes, "Size of the file"),
             Key::new("block", Form::Bytes, "Size of each read and write in order"),
-            Key::new("seeks", Form::Count, "Random reads; of ten, one block is written again"),
+            Key::new("seeks", Form::Count, "Random reads of all callers; of ten, one block is written again"),
+            Key::new("callers", Form::Count, "Callers that read at random at once; in a directory, one after another"),
             DATA,
         ],
     )
@@ -79,15 +85,17 @@ impl Workload for Bonnie {
             Bonnie { block, .. } if *block > 64 << 20 => "a block has at most 64 MiB",
             Bonnie { bytes, block, .. } if bytes < block => "the file must hold at least one block",
             Bonnie { bytes, .. } if *bytes > 1 << 40 => "the file has at most 1 TiB",
+            Bonnie { callers: 0, .. } => "there must be at least one caller",
+            Bonnie { callers: 1_001.., .. } => "there can be at most 1,000 callers",
             _ => return Ok(()),
         };
         Err(LabError::Spec(fault.to_owned()))
     }
 
     fn title(&self) -> String {
-        let Bonnie { bytes, block, seeks, seed, .. } = self;
+        let Bonnie { bytes, block, seeks, callers, seed, .. } = self;
         let (bytes, block) = (human_bytes(*bytes), human_bytes(*block));
-        format!("Bonnie: {bytes} in blocks of {block}, {seeks} seeks, seed {seed}")
+        format!("Bonnie: {bytes} in blocks of {block}, {seeks} seeks by {callers} callers, seed {seed}")
     }
 
     fn seed(&self) -> u64 {
@@ -114,7 +122,7 @@ impl Workload for Bonnie {
         }
         meter.end(phase, Durable::Yes).await?;
 
-        // A block is read, its first byte changed, and written again.
+        // A block is read, its last byte changed, and written again.
         let mut phase = meter.begin(REWRITE, Unit::Bytes, small_blocks * SMALL);
         let mut buffer = vec![0; self.block as usize];
         for number in 0..small_blocks {
@@ -147,19 +155,30 @@ impl Workload for Bonnie {
         }
         meter.end(phase, Durable::No).await?;
 
-        meter.drop_caches().await?;
-        let mut phase = meter.begin(SEEK, Unit::Transactions, self.seeks);
-        for seek in 0..self.seeks {
-            let small = &mut buffer[..SMALL as usize];
-            let place = rng.below(small_blocks) * SMALL;
-            target.read(&mut open, place, small).await?;
-            if seek % WRITES == 0 {
-                target.write(&mut open, place, &contents.piece(blocks + seek, SMALL)).await?;
-            }
-            meter.step(&mut phase, 1, SMALL)?;
-        }
-        meter.end(phase, Durable::Yes).await?;
         target.close(open).await?;
+        meter.drop_caches().await?;
+        let mut callers = Vec::new();
+        for first in 0..self.callers {
+            callers.push((first, target.open_to_write(PATH).await?, rng.fork()));
+        }
+        let phase = RefCell::new(meter.begin(SEEK, Unit::Transactions, self.seeks));
+        let opens = try_join_all(callers.into_iter().map(async |(first, mut open, mut rng)| {
+            let mut small = vec![0; SMALL as usize];
+            for (count, seek) in (first..self.seeks).step_by(self.callers as usize).enumerate() {
+                let place = rng.below(small_blocks) * SMALL;
+                target.read(&mut open, place, &mut small).await?;
+                if (count as u64).is_multiple_of(WRITES) {
+                    target.write(&mut open, place, &contents.piece(blocks + seek, SMALL)).await?;
+                }
+                meter.step(&mut phase.borrow_mut(), 1, SMALL)?;
+            }
+            Ok::<_, LabError>(open)
+        }))
+        .await?;
+        meter.end(phase.into_inner(), Durable::Yes).await?;
+        for open in opens {
+            target.close(open).await?;
+        }
         target.unlink(PATH).await?;
         target.sync().await?;
         Ok(meter.outcome())

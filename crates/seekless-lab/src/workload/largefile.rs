@@ -32,6 +32,9 @@ pub struct LargeFile {
     /// Each call that writes is made durable before the next, as with `O_SYNC`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sync: bool,
+    /// Units are read at random in the order in which they were written at random.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub same_order: bool,
     /// Decides the contents of the file, and every random order.
     #[serde(skip_deserializing)]
     pub seed: u64,
@@ -39,7 +42,7 @@ pub struct LargeFile {
 
 impl Default for LargeFile {
     fn default() -> LargeFile {
-        LargeFile { bytes: 100 << 20, unit: 8 << 10, sync: false, seed: 1 }
+        LargeFile { bytes: 100 << 20, unit: 8 << 10, sync: false, same_order: false, seed: 1 }
     }
 }
 
@@ -81,6 +84,7 @@ impl Workload for LargeFile {
             Key::new("bytes", Form::Bytes, "Size of the file"),
             Key::new("unit", Form::Bytes, "Size of each read and write"),
             Key::new("sync", Form::Switch, "Make each write durable before the next, as with O_SYNC"),
+            Key::new("same_order", Form::Switch, "Read at random in the order of the random writes"),
         ],
     )
     .about(
@@ -105,8 +109,9 @@ impl Workload for LargeFile {
 
     fn title(&self) -> String {
         let sync = if self.sync { ", each durable" } else { "" };
+        let order = if self.same_order { ", read as it was written" } else { "" };
         let (bytes, unit) = (human_bytes(self.bytes), human_bytes(self.unit));
-        format!("a large file: {bytes} in units of {unit}{sync}, seed {}", self.seed)
+        format!("a large file: {bytes} in units of {unit}{sync}{order}, seed {}", self.seed)
     }
 
     fn seed(&self) -> u64 {
@@ -125,12 +130,14 @@ impl Workload for LargeFile {
         let mut meter = Meter::start(target, watch).await?;
         let mut open = target.create(PATH).await?;
         let mut buffer = vec![0; unit as usize];
+        let written = self.order(Some(&mut rng));
+        let read = if self.same_order { written.clone() } else { self.order(Some(&mut rng)) };
         // A unit's content shows how often it was written: its number, and later that plus the number of units.
         let phases = [
             (WRITE, self.order(None), true, 0),
             (READ, self.order(None), false, 0),
-            (RANDOM_WRITE, self.order(Some(&mut rng)), true, units),
-            (RANDOM_READ, self.order(Some(&mut rng)), false, units),
+            (RANDOM_WRITE, written, true, units),
+            (RANDOM_READ, read, false, units),
             (REREAD, self.order(None), false, units),
         ];
         for (name, order, writes, version) in phases {

@@ -17,7 +17,7 @@ use seekless_lab::workload::Data;
 use seekless_lab::workload::aged::{self, Aged};
 use seekless_lab::workload::append::Append;
 use seekless_lab::workload::attributes::Attributes;
-use seekless_lab::workload::bonnie::Bonnie;
+use seekless_lab::workload::bonnie::{self, Bonnie};
 use seekless_lab::workload::build::Build;
 use seekless_lab::workload::largefile::{self, LargeFile};
 use seekless_lab::workload::log_append::{self, LogAppend};
@@ -31,7 +31,7 @@ use seekless_lab::workload::{PhaseProgress, Program, WORKLOADS, remove_all};
 use crate::{GO_ON, simulated};
 
 const SMALL: SmallFile = SmallFile { files: 60, bytes: 1024, files_per_directory: 7, seed: 3 };
-const LARGE: LargeFile = LargeFile { bytes: 1 << 20, unit: 8 << 10, sync: false, seed: 3 };
+const LARGE: LargeFile = LargeFile { bytes: 1 << 20, unit: 8 << 10, sync: false, same_order: false, seed: 3 };
 const SIZES: Sizes = Sizes {
     smallest: 4 << 10,
     largest: 128 << 10,
@@ -200,6 +200,20 @@ fn a_log_likes_random_writes() {
     assert!(run.phases.iter().all(|phase| phase.bytes == 8 << 20));
 }
 
+/// [ro92 §5.1]: where random reads follow the order of the random writes, a log reads its blocks near each other. What is written
+/// together is in the order of the file, so the memory is small. Method: a file of 8 MiB whose blocks are read in the order of
+/// their writes, and in another.
+#[test]
+fn a_log_reads_well_what_is_read_as_it_was_written() {
+    let rate = |same_order| {
+        let spec = LargeFile { bytes: 8 << 20, same_order, ..LargeFile::default() };
+        let run = simulated("lfs:cache=1MiB,dirty=256KiB / disk:dec-rz26", HostProfile::NONE, &spec);
+        run.phase(largefile::RANDOM_READ).unwrap().bytes_per_second().unwrap()
+    };
+    let (same, other) = (rate(true), rate(false));
+    assert!(same > 1.1 * other, "{same} {other}");
+}
+
 /// [se95 §4]: a transaction reads a page and writes one to make room, so a log with only bulk writes achieves more of
 /// them per second than the disk has pairs of accesses; and commits that wait for a log on the same disk are expensive.
 /// Method: the same bank with the log on separate storage and with the log beside it.
@@ -232,6 +246,28 @@ fn writers_wait_side_by_side() {
     let spec = LogAppend { records: 5, ..LogAppend::default() };
     let refused = run_in_directory(scratch.0.to_str().unwrap(), Host::default(), &spec, &GO_ON).unwrap_err();
     assert!(refused.to_string().contains("--writers 1") && scratch.is_empty(), "{refused}");
+}
+
+/// Bonnie's callers seek at once on a stack, all seeks together, whether or not they can be shared out evenly. Method: as many seeks by
+/// one and by three on memory behind delays.
+#[test]
+fn callers_of_bonnie_seek_side_by_side() {
+    let spec = |callers| Bonnie { bytes: 4 << 20, seeks: 100, callers, ..Bonnie::default() };
+    let rate = |callers| {
+        let run = simulated("lfs:cache=1MiB / fault:delay=20ms / memory:64MiB", HostProfile::NONE, &spec(callers));
+        let seeks = run.phase(bonnie::SEEK).unwrap();
+        assert_eq!(seeks.count, 100);
+        seeks.per_second().unwrap()
+    };
+    let (one, three) = (rate(1), rate(3));
+    assert!(three > 2.0 * one, "{one} {three}");
+    // In a directory they take turns.
+    let scratch = Scratch::new("bonnie");
+    let run = run_in_directory(scratch.0.to_str().unwrap(), Host::default(), &spec(3), &GO_ON).unwrap();
+    assert_eq!(run.phase(bonnie::SEEK).unwrap().count, 100);
+    for callers in [0, 1_001] {
+        assert!(Program::check(&spec(callers)).is_err());
+    }
 }
 
 /// Every size moves about the same bytes, and one file at least.
