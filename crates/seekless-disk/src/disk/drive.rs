@@ -263,6 +263,25 @@ pub enum WriteBehind {
     Stream,
 }
 
+impl Cache {
+    /// The cache of the same drive when it is switched off: nothing is read ahead, kept or written behind.
+    #[must_use]
+    pub fn off(self) -> Cache {
+        Cache {
+            segments: 1,
+            read_ahead: ReadAhead::None,
+            read_ahead_after_hit: false,
+            read_on_arrival: false,
+            keep_passing_sectors: false,
+            write_behind: WriteBehind::None,
+            forget_sent: true,
+            read_written: false,
+            write_segment_apart: false,
+            ..self
+        }
+    }
+}
+
 /// See [`Cache::write_start`]. A write shorter than this threshold waits for all of its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteStart {

@@ -90,6 +90,12 @@ pub(super) const DISK: WordSpec = WordSpec {
         )
         .default("on"),
         Param::new(
+            "cache",
+            ParamKind::Switch,
+            "what the drive reads ahead and writes behind; off: each request waits for the medium",
+        )
+        .default("on"),
+        Param::new(
             "request",
             ParamKind::Bytes { min: 4 * KIB, max: 32 << 20 },
             "largest request that the host issues: 64KiB for the machines of [se95] (default what SCSI allows)",
@@ -119,6 +125,13 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
     let drive = match word.switch("overhead") {
         true => drive,
         false => Cow::Owned(Drive { overhead: Overhead::NONE, ..drive.into_owned() }),
+    };
+    let drive = match word.switch("cache") {
+        true => drive,
+        false => {
+            let drive = drive.into_owned();
+            Cow::Owned(Drive { cache: drive.cache.off(), ..drive })
+        }
     };
     let disk = Disk::new(rt.clone(), &drive, options).map_err(|error| BuildError::other(error.to_string()))?;
     Ok(Rc::new(disk))

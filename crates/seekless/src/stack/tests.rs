@@ -1,3 +1,4 @@
+mod drives;
 mod halves;
 mod members;
 mod passing;
