@@ -104,6 +104,68 @@ fn free_space_lies_at_the_end() {
     });
 }
 
+/// The first free block of a group is that with which the first new file there begins, almost always [se95 §5.2]: as in 4.4BSD, the
+/// search begins with the second block, so that the first one is left where it is free. Method: a file in every group of
+/// volumes that are 75 % full, and the map before it.
+#[test]
+fn the_first_free_block_begins_a_file() {
+    simulate(1, async |rt| {
+        let (mut files, mut first) = (0, 0);
+        for (id, blocks) in [(1, 1), (2, 2), (3, 8), (4, 32)] {
+            let (_, device) = fresh(&rt, VOLUME, &table_4(75, id)).await;
+            let ffs = mount(rt.clone(), device.clone(), Options::default()).await.expect("mount");
+            let layout = ffs.state.borrow().layout.clone();
+            let client = Client::new(ffs.clone());
+            for group in 0..10 {
+                let (dir, file) = (format!("/d{group}"), format!("/d{group}/f"));
+                client.mkdir(dir.as_bytes()).await.expect("mkdir");
+                let free = free_blocks(&ffs).await;
+                client.write_file(file.as_bytes(), &vec![1; blocks * 8192]).await.expect("there is room");
+                let (ino, places) = super::policy::place(&ffs, &client, file.as_bytes()).await;
+                let group = layout.group_of_ino(ino);
+                let index = layout.group_numbers().position(|number| number == group).expect("a group");
+                let block = free[index].iter().position(|free| *free).expect("there is room") as u32;
+                files += 1;
+                let next = free[index].iter().skip(1).position(|free| *free).expect("there is room") as u32 + 1;
+                assert_eq!(places[0], layout.group_base(group) + next * layout.frag);
+                first += u32::from(next == block);
+            }
+            ffs.close().await.expect("close");
+        }
+        assert_eq!((first, files), (34, 40));
+    });
+}
+
+/// The files of a directory lie further apart than on an empty file system [se95 §5.5]. Method: directories of 25 files of a block, as
+/// there, on empty volumes and on volumes that are 75 % full; from the first block to the last.
+#[test]
+fn files_of_a_directory_are_spread_out() {
+    simulate(1, async |rt| {
+        let mut spread = [0; 2];
+        for id in 1..=3 {
+            for (aged, spread) in [0, 75].into_iter().zip(&mut spread) {
+                let (_, device) = fresh(&rt, VOLUME, &table_4(aged, id)).await;
+                let ffs = mount(rt.clone(), device.clone(), Options::default()).await.expect("mount");
+                let client = Client::new(ffs.clone());
+                for dir in 0..10 {
+                    client.mkdir(format!("/d{dir}").as_bytes()).await.expect("mkdir");
+                    let mut places = Vec::new();
+                    for file in 0..25 {
+                        let path = format!("/d{dir}/f{file}");
+                        client.write_file(path.as_bytes(), &[1; 8192]).await.expect("there is room");
+                        places.extend(super::policy::place(&ffs, &client, path.as_bytes()).await.1);
+                    }
+                    *spread += places.iter().max().expect("files").0 - places.iter().min().expect("files").0;
+                }
+                ffs.close().await.expect("close");
+            }
+        }
+        let [empty, aged] = spread.map(f64::from);
+        let times = aged / empty;
+        assert!((11.2..11.3).contains(&times), "{times}");
+    });
+}
+
 /// New files on a volume that is 75 % full lie as [se95 §5.2] found them: of files of two blocks 37 % in one piece; of the blocks
 /// of files of 32 blocks 80 % behind the one before. Method: a file of each in every group, one
 /// at a time, on many volumes.

@@ -1,7 +1,10 @@
 //! Aim: blocks go where 4.4BSD puts them, and writes happen in its order and number. Method: the placement of small
 //! sequences on an empty volume for the drive of [se95], and counts of ordered writes and of requests.
 
+use std::cell::RefCell;
+
 use super::*;
+use crate::device::trace::{TraceDevice, TraceEvent, TraceKind};
 
 /// Twenty groups, the last as large as the others, so that a group is below average as soon as it holds something.
 const VOLUME: u64 = 20 * 798 * 8192;
@@ -135,6 +138,71 @@ fn ordered_writes() {
         client.unlink(b"/e").await.unwrap();
         expect("unlink of an empty file: directory", 1);
     });
+}
+
+/// The writes for new files that [ro92 Figure 1] and [se95 §1.1] count. For two files of a block, each in its own directory, the text
+/// has ten: two of each new inode, and one of each block, of each directory and of each directory's inode. Here, as in 4.4BSD, an
+/// inode of a directory and those of its files are in one block, and both bitmaps of a group, which the ten leave out, in another.
+/// Method: the requests of a sync behind the creation of two files, and of one.
+#[test]
+fn writes_for_new_files() {
+    simulate(1, async |rt| {
+        let mkfs = MkfsOptions::new([1, 2]).profile(Profile::M8R0, DriveShape::DSP3105);
+        let (_, device) = fresh(&rt, VOLUME, &mkfs).await;
+        let events = Rc::new(RefCell::new(Vec::<TraceEvent>::new()));
+        let traced = TraceDevice::new(&rt, device.clone(), events.clone());
+        let ffs = mount(rt.clone(), traced, Options::default()).await.expect("mount");
+        let client = Client::new(ffs.clone());
+        for dir in [b"/dir1", b"/dir2", b"/dir3"] {
+            client.mkdir(dir).await.expect("mkdir");
+        }
+        client.sync().await.expect("sync");
+        let layout = ffs.state.borrow().layout.clone();
+        let mut written = Vec::new();
+        for files in [&["/dir1/file1", "/dir2/file2"][..], &["/dir3/file3"]] {
+            events.borrow_mut().clear();
+            for file in files {
+                client.write_file(file.as_bytes(), &[1; 8192]).await.expect("there is room");
+            }
+            client.sync().await.expect("sync");
+            let is_write = |event: &&TraceEvent| matches!(event.kind, TraceKind::Write | TraceKind::WriteThrough);
+            let writes: Vec<TraceEvent> = events.borrow().iter().filter(is_write).copied().collect();
+            for file in files {
+                let (ino, _) = place(&ffs, &client, file.as_bytes()).await;
+                let inode = layout.sector(layout.inode_place(ino).0);
+                let of_inode = writes.iter().filter(|event| event.at <= inode && inode.0 < event.at.0 + event.sectors);
+                assert_eq!(of_inode.count(), 2, "once in order, and once with what follows: {writes:#?}");
+            }
+            let places: std::collections::BTreeSet<_> = writes.iter().map(|event| event.at).collect();
+            written.push((writes.len(), places.len()));
+        }
+        // For each file its block, its directory, their inodes, twice, and the group's maps; and the volume's sums in two places.
+        assert_eq!(written, [(12, 10), (7, 6)], "writes, and different places");
+        ffs.close().await.expect("close");
+    });
+}
+
+/// Larger files are in more pieces where clusters have gaps, which later files fill: of m8r2, from 64 KB on [se95 §3.2]. Method: ten
+/// files of each size on a new volume; a piece ends where the next block is not behind the one before.
+#[test]
+fn gaps_are_filled_by_later_files() {
+    // Without gaps a piece ends where a file goes on in another group.
+    for (profile, expected) in [(Profile::M8R2, [10, 39, 60, 101]), (Profile::M8R0, [10, 20, 24, 30])] {
+        let mut pieces = Vec::new();
+        for kib in [64, 128, 256, 512] {
+            let counted = std::cell::Cell::new(0);
+            on(profile, Options::default(), async |ffs, client| {
+                for index in 0..10 {
+                    let path = format!("/f{index}");
+                    client.write_file(path.as_bytes(), &vec![1; kib << 10]).await.expect("there is room");
+                    let (_, blocks) = place(&ffs, &client, path.as_bytes()).await;
+                    counted.set(counted.get() + 1 + blocks.windows(2).filter(|pair| pair[1] != pair[0] + 8).count());
+                }
+            });
+            pieces.push(counted.get());
+        }
+        assert_eq!(pieces, expected, "{profile:?}");
+    }
 }
 
 /// A file of two blocks takes two reads, as block 0 never makes access sequential and the last block is read alone;

@@ -1,9 +1,12 @@
 //! Aim: the log uses all of a segment, its tasks write when they should and not after the end, and the cleaner takes
 //! the segments that its policy names. Method: small programs with the timers off or fast, and a look at the state.
 
+use std::cell::RefCell;
+
 use super::super::format::BLOCK_BYTES;
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::device::trace::{TraceDevice, TraceEvent, TraceKind};
 use crate::fs::logfs::backend::SpaceAccounts;
 use crate::rng::Rng;
 
@@ -37,6 +40,85 @@ fn segments_are_filled_to_the_last_sector() {
         };
         let full = (0..layout.segment_count()).filter(is_full).count();
         assert!(full > 0, "each of the segments has an end that is not used");
+    });
+}
+
+/// Aim: two files of a block in two directories, with all inodes, are a single write [ro92 Figure 1]. Method: the requests of a sync
+/// behind their creation.
+#[test]
+fn two_new_files_are_a_single_write() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let events = Rc::new(RefCell::new(Vec::<TraceEvent>::new()));
+        let traced = TraceDevice::new(&rt, device, events.clone());
+        let lfs = open(rt.clone(), traced, quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        for dir in [b"/dir1", b"/dir2"] {
+            client.mkdir(dir).await.unwrap();
+        }
+        client.sync().await.unwrap();
+        events.borrow_mut().clear();
+        for file in ["/dir1/file1", "/dir2/file2"] {
+            client.write_file(file.as_bytes(), &[1; BLOCK_BYTES]).await.unwrap();
+        }
+        client.sync().await.unwrap();
+        let is_write = |event: &&TraceEvent| matches!(event.kind, TraceKind::Write | TraceKind::WriteThrough);
+        let writes: Vec<TraceEvent> = events.borrow().iter().filter(is_write).copied().collect();
+        assert_eq!(writes.len(), 1, "{writes:#?}");
+    });
+}
+
+/// Aim: the blocks of a file lie in its order in one piece, but where a segment ends [se95 §3.2]. Method: files of each size whose blocks
+/// have a number, which is looked for on the device.
+#[test]
+fn files_lie_in_one_piece() {
+    simulate(1, async |rt| {
+        let (mut files, mut whole, mut within) = (0, 0, 0);
+        for kib in [64, 128, 256, 512] {
+            let memory = Rc::new(Memory::new(128 * MIB));
+            let device: Device = memory.clone();
+            // As in the experiments of [se95].
+            let shape = MkfsOptions { segment_bytes: Some(MIB), ..MkfsOptions::new([1, 2, 3, 4]) };
+            mkfs(&rt, &device, &shape).await.unwrap();
+            let lfs = open(rt.clone(), device, quiet()).await.unwrap();
+            let client = Client::new(lfs.clone());
+            let blocks = (kib << 10) / BLOCK_BYTES;
+            let tag = |file: u64, block: usize| {
+                [0x5eea_7e55_0000_0000 + (file << 16) + block as u64; 4].map(u64::to_le_bytes).concat()
+            };
+            for file in 0..10u64 {
+                let content: Vec<u8> =
+                    (0..blocks).flat_map(|block| tag(file, block).repeat(BLOCK_BYTES / 32)).collect();
+                client.write_file(format!("/f{file}").as_bytes(), &content).await.unwrap();
+            }
+            client.sync().await.unwrap();
+            let (layout, image) = (lfs.state.borrow().log.layout, memory.image());
+            let mut places = std::collections::BTreeMap::new();
+            for segment in 0..layout.segment_count() {
+                let mut bytes = vec![0; layout.segment_bytes() as usize];
+                image.read(layout.segment_start(segment), &mut bytes);
+                let is_tagged = |bytes: &[u8]| bytes[4..8] == 0x5eea_7e55_u32.to_le_bytes();
+                for (sector, bytes) in bytes.chunks_exact(512).enumerate().filter(|(_, bytes)| is_tagged(bytes)) {
+                    places.entry(bytes[..32].to_vec()).or_insert(layout.segment_start(segment).0 + sector as u64);
+                }
+            }
+            for file in 0..10 {
+                let found: Vec<u64> = (0..blocks).map(|block| places[&tag(file, block)]).collect();
+                let segment = |place: u64| place / layout.segment_sectors();
+                let breaks = found.windows(2).filter(|pair| pair[1] != pair[0] + (BLOCK_BYTES / 512) as u64);
+                let (mut all, mut inside) = (0, 0);
+                for pair in breaks {
+                    all += 1;
+                    inside += u32::from(
+                        segment(pair[0] - layout.segment_start(0).0) == segment(pair[1] - layout.segment_start(0).0),
+                    );
+                }
+                files += 1;
+                whole += u32::from(all == 0);
+                within += inside;
+            }
+        }
+        assert_eq!((whole, within, files), (32, 0, 40), "in one piece, and in two within a segment");
     });
 }
 
