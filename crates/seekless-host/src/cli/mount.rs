@@ -73,7 +73,7 @@ pub(super) struct Args {
     #[arg(short, long)]
     foreground: bool,
 
-    /// As for mount(8): ro, allow_other, nonempty, writeback, nopassthrough, nobusypoll, commit=SECONDS, fsname=NAME, noatime, remount ...
+    /// As for mount(8): ro, allow_other, nonempty, writeback, nopassthrough, nobusypoll, sharecpu, commit=SECONDS, fsname=NAME, noatime, remount ...
     #[arg(short, value_name = "OPTION,...")]
     options: Vec<String>,
 
@@ -394,6 +394,7 @@ fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions
     options.writeback_cache = words.writeback_cache;
     options.passthrough = words.passthrough;
     options.busy_poll = words.busy_poll;
+    options.share_processor = words.share_processor;
     options.flags = words.flags;
     if words.commit.is_some() {
         options.commit_interval = words.commit;

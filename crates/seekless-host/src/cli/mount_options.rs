@@ -20,6 +20,8 @@ pub(super) struct MountWords {
     pub(super) passthrough: bool,
     /// The daemon may look for the next request for a moment before it sleeps.
     pub(super) busy_poll: bool,
+    /// The daemon may run on the processor of a program that makes one request after another.
+    pub(super) share_processor: bool,
     pub(super) flags: MountFlags,
     /// How often changes are made durable; `None` is the default.
     pub(super) commit: Option<Nanos>,
@@ -38,6 +40,7 @@ impl Default for MountWords {
             writeback_cache: false,
             passthrough: true,
             busy_poll: true,
+            share_processor: false,
             flags: MountFlags::empty(),
             commit: None,
             source: None,
@@ -134,8 +137,8 @@ const IGNORED: &[&str] = &[
 const IGNORED_VALUES: &[&str] = &["comment", "user", "helper", "uhelper", "user_id", "group_id", "max_read", "blksize"];
 
 /// Words with an effect here, for the error message.
-const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, nopassthrough, nobusypoll, commit=SECONDS, \
-                     fsname=NAME, transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync, dirsync, remount";
+const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, nopassthrough, nobusypoll, sharecpu, \
+                     commit=SECONDS, fsname=NAME, transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync, dirsync, remount";
 
 /// True when the lists ask for a remount; the daemon then knows what is mounted.
 pub(super) fn ask_for_remount(lists: &[String]) -> bool {
@@ -170,6 +173,7 @@ fn apply(words: &mut MountWords, word: &str, sloppy: bool) -> Result<(), Failure
         ("writeback", None) => words.writeback_cache = true,
         ("nopassthrough", None) => words.passthrough = false,
         ("nobusypoll", None) => words.busy_poll = false,
+        ("sharecpu", None) => words.share_processor = true,
         ("commit", Some(value)) => {
             let seconds = value.parse::<u32>().ok().filter(|&seconds| seconds > 0);
             let seconds = seconds
@@ -217,6 +221,7 @@ mod tests {
         assert!(!parsed("ro,rw").read_only);
         assert_eq!(parsed("transport=uring").transport, Some(TransportChoice::Uring));
         assert!(!parsed("nobusypoll").busy_poll && parsed("nopassthrough").busy_poll);
+        assert!(parsed("sharecpu").share_processor && !parsed("nobusypoll").share_processor);
         assert_eq!(parsed(""), MountWords::default());
         let flags = parsed("dirsync,lazytime,silent,nosymfollow,nomand,noiversion,user=me").flags;
         let all = MountFlags::DIRSYNC | MountFlags::LAZYTIME | MountFlags::SILENT | MountFlags::NOSYMFOLLOW;

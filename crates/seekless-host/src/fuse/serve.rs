@@ -134,7 +134,7 @@ impl Mount {
             store.claim_again()?;
         }
         let device: File = Arc::new(rustix::io::fcntl_dupfd_cloexec(mounted.device(), 0).map_err(MountError::Device)?);
-        let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone(), options.busy_poll));
+        let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone(), &options));
         // Determined before the kernel is asked: once it has agreed, it waits for the registration.
         let connection = device.clone();
         let uring = match options.transport {

@@ -95,6 +95,7 @@ pub const CONTESTANTS: &[Contestant] = &[
     extra(volume("ffs", "ffs", StoredOn::Image, "ffs / file:IMAGE, which waits for each change of a directory: minutes")),
     extra(volume("ffs-loop", "ffs", StoredOn::Loop, "ffs / file:/dev/loopN")),
     extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: StoredOn::Image, mount: &["-o", "writeback"] }, ..volume("lfs-writeback", "lfs", StoredOn::Image, "lfs / file:IMAGE, mounted with -o writeback") }),
+    extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: StoredOn::Image, mount: &["-o", "sharecpu"] }, ..volume("lfs-sharecpu", "lfs", StoredOn::Image, "lfs / file:IMAGE, mounted with -o sharecpu") }),
     extra(Contestant { kind: ContestantKind::Volume { words: "lfs", on: StoredOn::Image, mount: &["--transport", "uring"] }, ..volume("lfs-uring", "lfs", StoredOn::Image, "lfs / file:IMAGE, mounted with --transport uring") }),
     layer("hostdir", "", "hostdir:DIR, as the layers over ext4 on a loop device"),
     layer("wrap", "wrap", "wrap / hostdir:DIR"),

@@ -25,6 +25,7 @@ mod notify;
 mod poller;
 mod pool;
 mod ring;
+mod sharing;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ use poller::Poller;
 use pool::Workers;
 pub use ring::FuseCommand;
 use ring::Ring;
+use sharing::Sharing;
 pub use signals::Signals;
 pub use watchdog::Watchdog;
 
@@ -111,6 +113,7 @@ struct Inner {
     /// Live [`ExpectWakes`].
     expected_wakes: Cell<usize>,
     busy_polling: RefCell<BusyPolling>,
+    sharing: RefCell<Option<Sharing>>,
 }
 
 /// Handle to the reactor; clones refer to the same one.
@@ -143,6 +146,7 @@ impl Reactor {
             notifier,
             expected_wakes: Cell::new(0),
             busy_polling: RefCell::default(),
+            sharing: RefCell::default(),
         })))
     }
 
@@ -230,7 +234,8 @@ impl Reactor {
     /// that for a moment before the engine thread sleeps, as long as this is mostly successful ([`busy_poll`]).
     pub async fn readable_soon(&self, rt: &Rt, file: &File) {
         let policy = &self.0.busy_polling;
-        let pays = policy.borrow().pays();
+        let is_together = self.0.sharing.borrow().as_ref().is_some_and(Sharing::is_together);
+        let pays = policy.borrow().pays() && !is_together;
         if pays {
             let begun = Instant::now();
             loop {
@@ -240,6 +245,9 @@ impl Reactor {
                 self.poll();
                 std::thread::yield_now();
                 if is_readable(file) {
+                    if let Some(sharing) = &*self.0.sharing.borrow() {
+                        sharing.wake();
+                    }
                     return policy.borrow_mut().found(begun.elapsed());
                 }
                 if begun.elapsed() > busy_poll::WINDOW {
@@ -251,6 +259,25 @@ impl Reactor {
         let begun = Instant::now();
         self.readable(file).await;
         policy.borrow_mut().slept(begun.elapsed());
+    }
+
+    /// From now on the engine thread shares the processor of a program that makes one request after another, where that is faster
+    /// ([`sharing`]); [`Reactor::note_request`] says who makes them. It needs [`Reactor::readable_soon`], which notices that they come
+    /// close to each other.
+    pub fn share_processor(&self) {
+        self.0.sharing.borrow_mut().get_or_insert_with(Sharing::start);
+    }
+
+    /// Ends that: when it returns, the engine thread has its processors back.
+    pub fn share_no_processor(&self) {
+        self.0.sharing.take();
+    }
+
+    /// The thread `program` has made a request; 0 is the kernel itself, or a thread that this process cannot see.
+    pub fn note_request(&self, program: u32) {
+        if let Some(sharing) = &*self.0.sharing.borrow() {
+            sharing.note(program);
+        }
     }
 
     /// Completes when `file` can be written without waiting, or has failed or been hung up.
@@ -297,6 +324,9 @@ impl Reactor {
         let busy_polling = self.0.busy_polling.borrow();
         counters.push(("busy_polls", busy_polling.looks));
         counters.push(("busy_polls_found", busy_polling.finds));
+        if let Some(sharing) = &*self.0.sharing.borrow() {
+            counters.extend(sharing.counters());
+        }
         counters
     }
 

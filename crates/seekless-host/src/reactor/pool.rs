@@ -12,6 +12,7 @@ use std::time::Duration;
 use seekless::rt::{Receiver, oneshot};
 
 use super::notify::Notifier;
+use super::sharing::be_ordinary;
 
 /// How long a thread stays idle. Starting one costs some 50 us, so this only bounds idle memory.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
@@ -120,7 +121,10 @@ impl Workers {
         }
         queue.threads += 1;
         let for_thread = shared.clone();
-        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || for_thread.work());
+        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || {
+            be_ordinary();
+            for_thread.work();
+        });
         if let Err(error) = started {
             queue.threads -= 1;
             if queue.threads == 0 {
@@ -156,7 +160,10 @@ impl Workers {
         let shared = self.shared.clone();
         shared.unfinished.fetch_add(1, Ordering::Relaxed);
         let job: Job = Box::new(move || sender.send(job()));
-        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || shared.do_job(job));
+        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || {
+            be_ordinary();
+            shared.do_job(job);
+        });
         if let Err(error) = started {
             self.shared.unfinished.fetch_sub(1, Ordering::Release);
             return Err(error);

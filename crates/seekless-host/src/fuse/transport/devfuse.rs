@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{End, Transport, answer};
 use crate::fuse::abi;
+use crate::fuse::mount::MountOptions;
 use crate::fuse::negotiate::TRANSFER_BYTES_MAX;
 use crate::fuse::reply::{Body, Reply};
 use crate::fuse::session::Session;
@@ -39,6 +40,8 @@ pub(in crate::fuse) struct DevFuse {
     unanswered: Rc<()>,
     /// Whether to look for the next request for a moment before sleeping.
     busy_poll: bool,
+    /// Whether to share the processor of a program that makes one request after another.
+    share_processor: bool,
 }
 
 /// A request as it was read.
@@ -57,10 +60,11 @@ enum Received {
 }
 
 impl DevFuse {
-    /// `device` is an open `/dev/fuse` with a mount, and does not block. `busy_poll` allows [`Reactor::readable_soon`].
-    pub(in crate::fuse) fn new(rt: &Rt, reactor: &Reactor, device: File, busy_poll: bool) -> DevFuse {
+    /// `device` is an open `/dev/fuse` with a mount, and does not block.
+    pub(in crate::fuse) fn new(rt: &Rt, reactor: &Reactor, device: File, options: &MountOptions) -> DevFuse {
         let (rt, reactor, tail) = (rt.clone(), reactor.clone(), RefCell::default());
-        DevFuse { rt, reactor, device, tail, unanswered: Rc::new(()), busy_poll }
+        let (busy_poll, share_processor) = (options.busy_poll, options.share_processor);
+        DevFuse { rt, reactor, device, tail, unanswered: Rc::new(()), busy_poll, share_processor }
     }
 
     /// Waits for one request. `None` when the connection ended before there was one.
@@ -150,9 +154,22 @@ impl Transport for Rc<DevFuse> {
     }
 
     async fn run(&self, session: &Rc<Session>) -> Result<End, Errno> {
+        if self.share_processor {
+            self.reactor.share_processor();
+        }
+        let end = self.answer_all(session).await;
+        self.reactor.share_no_processor();
+        end
+    }
+}
+
+impl DevFuse {
+    /// Answers requests until the connection ends.
+    async fn answer_all(self: &Rc<Self>, session: &Rc<Session>) -> Result<End, Errno> {
         loop {
             match self.receive()? {
                 Received::Message(message) => {
+                    self.reactor.note_request(message.header.pid);
                     let (transport, running) = (self.clone(), session.begin(message.header.opcode, &message.body));
                     let (session, rt, unanswered) = (session.clone(), self.rt.clone(), self.unanswered.clone());
                     drop(self.rt.spawn(async move {

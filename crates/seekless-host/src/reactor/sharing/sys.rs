@@ -1,0 +1,196 @@
+//! Where threads run, and with which policy.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::io::Write;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+
+/// The processors of this process's threads, apart from an engine thread that shares one. Set before the first one does.
+static PROCESSORS: OnceLock<CpuSet> = OnceLock::new();
+
+/// An engine thread with the ordinary policy, and the processors that it may use.
+pub(super) struct Engine {
+    thread: Pid,
+    processors: CpuSet,
+    /// The system has refused to give it something back.
+    is_lost: Cell<bool>,
+}
+
+impl Engine {
+    /// `None` where there is nothing to choose, where the administrator has chosen, or where `/proc` shows other processes than this.
+    pub(super) fn this_thread() -> Option<Engine> {
+        let engine = Engine { thread: gettid(), processors: sched_getaffinity(None).ok()?, is_lost: Cell::new(false) };
+        let this = std::fs::read_link("/proc/self").ok()?;
+        let may_choose = engine.processors.count() > 1
+            && policy_of(engine.thread) == Some(libc::SCHED_OTHER)
+            && this.to_str()?.parse() == Ok(std::process::id());
+        (may_choose && keep_io_priority()).then_some(engine)
+    }
+
+    /// Moves it to `processor`. `None` where it may not use that, or where the administrator has given it another policy or other
+    /// processors.
+    pub(super) fn move_to(&self, processor: usize) -> Option<Moved<'_>> {
+        let is_as_before = sched_getaffinity(Some(self.thread)).is_ok_and(|now| now == self.processors);
+        let may_move = is_as_before && policy_of(self.thread) == Some(libc::SCHED_OTHER);
+        if self.is_lost.get() || !may_move || !self.may_use(processor) {
+            return None;
+        }
+        let _ = PROCESSORS.set(self.processors);
+        let moved = Moved { engine: self, processor };
+        (set_policy(self.thread, libc::SCHED_IDLE) && bind(self.thread, processor)).then_some(moved)
+    }
+
+    /// How long it has waited for a processor in all (the second number of `schedstat`). `None` where the kernel does not count.
+    pub(super) fn delay(&self) -> Option<Duration> {
+        let mut text = [0; 128];
+        let text = read(self.thread.as_raw_nonzero().get().cast_unsigned(), "schedstat", &mut text)?;
+        text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+    }
+
+    /// Gives the ordinary policy and all processors to the kernel's workers for this process (those of io_uring), which the engine
+    /// thread may have started while it shared a processor. Before Linux 6.2 the kernel alone chooses their processors.
+    pub(super) fn release_workers(&self) {
+        let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
+        for thread in threads.flatten() {
+            let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            let number = thread.file_name().to_str().and_then(|number| number.parse().ok()).and_then(Pid::from_raw);
+            let Some(number) = number.filter(|_| name.starts_with("iou-")) else { continue };
+            if policy_of(number) == Some(libc::SCHED_IDLE) {
+                let _ = sched_setaffinity(Some(number), &self.processors);
+                set_policy(number, libc::SCHED_OTHER);
+            }
+        }
+    }
+
+    fn may_use(&self, processor: usize) -> bool {
+        processor < CpuSet::MAX_CPU && self.processors.is_set(processor)
+    }
+}
+
+/// An engine thread that shares a processor; dropping it gives the thread its policy and its processors back.
+pub(super) struct Moved<'a> {
+    engine: &'a Engine,
+    processor: usize,
+}
+
+impl Moved<'_> {
+    pub(super) fn is_at(&self, processor: usize) -> bool {
+        self.processor == processor
+    }
+
+    /// `None` where it may not go there, or the administrator has chosen in between.
+    pub(super) fn go_to(mut self, processor: usize) -> Option<Self> {
+        let went = self.is_as_left() && self.engine.may_use(processor) && bind(self.engine.thread, processor);
+        if went {
+            self.processor = processor;
+        }
+        went.then_some(self)
+    }
+
+    /// Its policy and its processors are as they were set here.
+    fn is_as_left(&self) -> bool {
+        let processors = sched_getaffinity(Some(self.engine.thread));
+        policy_of(self.engine.thread) == Some(libc::SCHED_IDLE)
+            && processors.is_ok_and(|found| found.count() == 1 && found.is_set(self.processor))
+    }
+}
+
+impl Drop for Moved<'_> {
+    /// First the processors: a thread that the engine thread starts in between is known by its policy ([`be_ordinary`]).
+    fn drop(&mut self) {
+        let Engine { thread, processors, is_lost } = self.engine;
+        let is_as_left = self.is_as_left();
+        let mut everything = CpuSet::new();
+        (0..CpuSet::MAX_CPU).for_each(|processor| everything.set(processor));
+        let went = !is_as_left
+            // Where none of them is left, all that this process may use.
+            || sched_setaffinity(Some(*thread), processors).is_ok()
+            || sched_setaffinity(Some(*thread), &everything).is_ok();
+        let returned = policy_of(*thread) != Some(libc::SCHED_IDLE) || set_policy(*thread, libc::SCHED_OTHER);
+        if !went || !returned {
+            is_lost.set(true);
+            log::warn!(
+                "the system does not let the engine thread go back to its processors and the policy SCHED_OTHER"
+            );
+        }
+    }
+}
+
+/// Tries with the calling thread whether a thread may leave `SCHED_IDLE` again, which needs `CAP_SYS_NICE` or `RLIMIT_NICE`
+/// (sched(7)). Where it may not, the thread keeps that policy.
+pub(super) fn can_return() -> bool {
+    let this = gettid();
+    set_policy(this, libc::SCHED_IDLE) && set_policy(this, libc::SCHED_OTHER)
+}
+
+/// The calling thread, which may have been started by an engine thread that shares a processor, has the ordinary policy and all
+/// processors.
+pub(in crate::reactor) fn be_ordinary() {
+    if let Some(processors) = PROCESSORS.get() {
+        let this = gettid();
+        if policy_of(this) == Some(libc::SCHED_IDLE) {
+            let _ = sched_setaffinity(Some(this), processors);
+            set_policy(this, libc::SCHED_OTHER);
+        }
+    }
+}
+
+/// The processor on which a thread runs, or ran last (proc_pid_stat(5), field 39).
+pub(super) fn processor_of(thread: u32) -> Option<usize> {
+    let mut text = [0; 1024];
+    // The second field is a name in parentheses, which may contain anything.
+    let (_, fields) = read(thread, "stat", &mut text)?.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+}
+
+/// What `/proc` says of a thread. Without the allocator: a thread that waits for this one may hold its lock.
+fn read<'a>(thread: u32, file: &str, text: &'a mut [u8]) -> Option<&'a str> {
+    let mut path = [0; 64];
+    write!(&mut path[..], "/proc/{thread}/task/{thread}/{file}\0").ok()?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let count = rustix::io::read(&file, &mut *text).ok()?;
+    std::str::from_utf8(text.get(..count)?).ok()
+}
+
+/// The calling thread's I/O has the priority that follows from its nice value, whatever its policy: without this, Linux would give that
+/// of a thread with `SCHED_IDLE` the class "idle" (ioprio_set(2)). False where the system refuses.
+fn keep_io_priority() -> bool {
+    /// `linux/ioprio.h`.
+    const WHO_PROCESS: libc::c_int = 1;
+    const CLASS_SHIFT: u32 = 13;
+    const CLASS_BEST_EFFORT: libc::c_int = 2;
+    // SAFETY: the calls take numbers; thread 0 is the calling one.
+    unsafe {
+        let now = libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, 0);
+        if now < 0 || now >> CLASS_SHIFT != 0 {
+            return now >= 0;
+        }
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        let best_effort = (CLASS_BEST_EFFORT << CLASS_SHIFT) | ((nice + 20) / 5);
+        libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, best_effort) == 0
+    }
+}
+
+fn bind(thread: Pid, processor: usize) -> bool {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    sched_setaffinity(Some(thread), &only).is_ok()
+}
+
+fn policy_of(thread: Pid) -> Option<i32> {
+    // SAFETY: the call takes a number.
+    let policy = unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) };
+    (policy >= 0).then_some(policy)
+}
+
+/// True if the kernel allows it.
+fn set_policy(thread: Pid, policy: i32) -> bool {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads the parameters, which live until it returns.
+    unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &parameters) == 0 }
+}
