@@ -88,10 +88,31 @@ pub(super) async fn remember(
     layout: &Layout,
     superblock: &Superblock,
 ) -> FsResult<Vec<(FragNo, u32)>> {
-    let mut chosen: Vec<(FragNo, u32)> = Vec::new();
     if !is_assembled(device) || !is_ours(superblock) {
-        return Ok(chosen);
+        return Ok(Vec::new());
     }
+    let maps = maps(device, layout).await;
+    let reads_max = READS_MAX / device.parts().max(1) as usize;
+    let mut search = Search {
+        device,
+        layout,
+        reads_max,
+        chosen: Vec::new(),
+        on_part: BTreeMap::new(),
+        reads_of: BTreeMap::new(),
+        read: BTreeSet::new(),
+    };
+    // One of each part in each round, so that all parts have some.
+    for round in 0..WITNESSES_MAX {
+        for (group, map) in &maps {
+            search.in_group(*group, map, round).await;
+        }
+    }
+    Ok(search.chosen)
+}
+
+/// The maps of some groups: a bit for each fragment, which is set where it is free.
+async fn maps(device: &Device, layout: &Layout) -> Vec<(GroupNo, Vec<u8>)> {
     let some = layout.groups.min(GROUPS_MAX);
     let mut maps = Vec::new();
     for number in 0..some {
@@ -103,49 +124,92 @@ pub(super) async fn remember(
         };
         maps.push((group, block.get(head.freeoff as usize..).unwrap_or(&[]).to_vec()));
     }
-    let mut on_part: BTreeMap<u32, usize> = BTreeMap::new();
-    let mut reads_of: BTreeMap<u32, usize> = BTreeMap::new();
-    let reads_max = READS_MAX / device.parts().max(1) as usize;
-    // What was no witness in one round is none in the next.
-    let mut read: BTreeSet<FragNo> = BTreeSet::new();
-    // One of each part in each round, so that all parts have some.
-    for round in 0..WITNESSES_MAX {
-        for (group, map) in &maps {
-            let (base, data) = (layout.group_base(*group), layout.group_data(*group));
-            let (first, frags) = (data.0 - base.0, layout.group_frags(*group));
-            let count = frags.saturating_sub(first);
-            let draw = crc32c(&[round.to_le_bytes(), (group.0 as usize).to_le_bytes()].concat());
-            for step in 0..count {
-                let offset = first + (draw.wrapping_add(step) % count);
-                let at = base + offset;
-                if bit(map, offset) || layout.is_summary(at) || read.contains(&at) {
-                    continue;
-                }
-                let is_settled = |part: u32| {
-                    let has_enough = on_part.get(&part).is_some_and(|&count| count > round);
-                    has_enough || reads_of.get(&part).is_some_and(|&reads| reads >= reads_max)
-                };
-                if chosen.len() >= WITNESSES_MAX || (0..device.parts()).all(is_settled) {
-                    break;
-                }
-                let (part, _) = device.part_at(layout.sector(at));
-                if is_settled(part) {
-                    continue;
-                }
-                *reads_of.entry(part).or_insert(0) += 1;
-                read.insert(at);
-                let Some(bytes) = whole(device, layout.sector(at), layout.frag_bytes as usize).await else {
-                    continue;
-                };
-                let sum = crc32c(&bytes);
-                if bytes.iter().any(|&byte| byte != 0) && !chosen.iter().any(|(_, known)| *known == sum) {
-                    chosen.push((at, sum));
-                    *on_part.entry(part).or_insert(0) += 1;
-                }
+    maps
+}
+
+/// A search for witnesses.
+struct Search<'a> {
+    device: &'a Device,
+    layout: &'a Layout,
+    /// Of each part.
+    reads_max: usize,
+    chosen: Vec<(FragNo, u32)>,
+    /// Those chosen on each part, and the reads of it.
+    on_part: BTreeMap<u32, usize>,
+    reads_of: BTreeMap<u32, usize>,
+    /// What was no witness in one round is none in the next.
+    read: BTreeSet<FragNo>,
+}
+
+impl Search<'_> {
+    fn has_enough(&self, part: u32, round: usize) -> bool {
+        self.chosen.len() >= WITNESSES_MAX || self.on_part.get(&part).is_some_and(|&count| count > round)
+    }
+
+    /// Nothing more is read of the part in this round.
+    fn is_settled(&self, part: u32, round: usize) -> bool {
+        self.has_enough(part, round) || self.reads_of.get(&part).is_some_and(|&reads| reads >= self.reads_max)
+    }
+
+    async fn in_group(&mut self, group: GroupNo, map: &[u8], round: usize) {
+        let (base, data) = (self.layout.group_base(group), self.layout.group_data(group));
+        let (first, frags) = (data.0 - base.0, self.layout.group_frags(group));
+        let count = frags.saturating_sub(first);
+        let draw = crc32c(&[round.to_le_bytes(), (group.0 as usize).to_le_bytes()].concat());
+        let offsets = (0..count).map(|step| first + (draw.wrapping_add(step) % count));
+        let mut used = offsets.filter(|&offset| !bit(map, offset)).map(|offset| base + offset);
+        // Most volumes have a witness among the first few. Where there are only zeroes, many are read at once.
+        let mut at_once = 1;
+        loop {
+            let some = self.next_few(&mut used, at_once, round);
+            if some.is_empty() {
+                return;
             }
+            let (device, bytes) = (self.device, self.layout.frag_bytes as usize);
+            let reads = some.iter().map(|&(at, _)| whole(device, self.layout.sector(at), bytes));
+            let found = join_all(reads).await;
+            for (&(at, part), bytes) in some.iter().zip(&found) {
+                self.look_at(at, part, bytes.as_deref(), round);
+            }
+            at_once = (at_once * 2).min(READS_AT_ONCE);
         }
     }
-    Ok(chosen)
+
+    /// The next of `used` that can be witnesses, each with its part: as many as are to be read at once.
+    fn next_few(
+        &mut self,
+        used: &mut impl Iterator<Item = FragNo>,
+        at_once: usize,
+        round: usize,
+    ) -> Vec<(FragNo, u32)> {
+        let mut some = Vec::new();
+        while some.len() < at_once && !(0..self.device.parts()).all(|part| self.is_settled(part, round)) {
+            let Some(at) = used.next() else { break };
+            if self.layout.is_summary(at) || self.read.contains(&at) {
+                continue;
+            }
+            let (part, _) = self.device.part_at(self.layout.sector(at));
+            if !self.is_settled(part, round) {
+                *self.reads_of.entry(part).or_insert(0) += 1;
+                some.push((at, part));
+            }
+        }
+        some
+    }
+
+    /// Chooses it if it is the only one with its content, and its part has none of this round.
+    fn look_at(&mut self, at: FragNo, part: u32, bytes: Option<&[u8]>, round: usize) {
+        if self.has_enough(part, round) {
+            return; // The next round may choose it.
+        }
+        self.read.insert(at);
+        let Some(bytes) = bytes else { return };
+        let sum = crc32c(bytes);
+        if bytes.iter().any(|&byte| byte != 0) && !self.chosen.iter().any(|(_, known)| *known == sum) {
+            self.chosen.push((at, sum));
+            *self.on_part.entry(part).or_insert(0) += 1;
+        }
+    }
 }
 
 /// Bytes of the device; `None` where some cannot be read.
