@@ -55,7 +55,7 @@ locks: ## the lock files of fuzz/, mutants/ and python/ are up to date
 	done
 
 test: setup lint ## everything that must pass: format, lints, all tests
-	$(ONCE) SEEKLESS_SOAK=$${SEEKLESS_SOAK:-1} RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
+	$(ONCE) SEEKLESS_SOAK=$${SEEKLESS_SOAK:-1} RUST_TEST_THREADS=$(TEST_THREADS) scripts/test.sh $(CARGO)
 
 demo: build ## real files, a crash, recovery, a benchmark: about a minute after the build
 	@scripts/demo.sh
