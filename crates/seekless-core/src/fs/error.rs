@@ -22,6 +22,9 @@ pub enum FsError {
     NameTooLong,
     #[error("no space left")]
     NoSpace,
+    /// What was accepted has found no space in the storage below; the text says what, and what helps.
+    #[error("no space below for {0}")]
+    NoSpaceBelow(String),
     #[error("file too large")]
     FileTooLarge,
     #[error("too many links")]
@@ -72,6 +75,11 @@ impl FsError {
             FsError::Device(error) => error.is_of_medium(),
             _ => false,
         }
+    }
+
+    /// There was no space, in the file system or in the storage below.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, FsError::NoSpace | FsError::NoSpaceBelow(_) | FsError::Device(DeviceError::NoSpace { .. }))
     }
 
     /// `what` at `at` is not what it should be; `detail` says found and expected.

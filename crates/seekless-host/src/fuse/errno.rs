@@ -15,7 +15,7 @@ pub fn errno_of(error: &FsError) -> Errno {
         FsError::IsDirectory => libc::EISDIR,
         FsError::NotEmpty => libc::ENOTEMPTY,
         FsError::NameTooLong => libc::ENAMETOOLONG,
-        FsError::NoSpace => libc::ENOSPC,
+        FsError::NoSpace | FsError::NoSpaceBelow(_) => libc::ENOSPC,
         FsError::FileTooLarge => libc::EFBIG,
         FsError::TooManyLinks => libc::EMLINK,
         FsError::NotPermitted => libc::EPERM,
@@ -46,5 +46,12 @@ pub fn errno_of(error: &FsError) -> Errno {
 
 /// True when `error` matters to the administrator of the mount, and is not just an answer to a program.
 pub(super) fn is_worth_logging(error: &FsError) -> bool {
-    matches!(error, FsError::Corrupt { .. } | FsError::Stopped(_) | FsError::Device(_) | FsError::Refused(_))
+    matches!(
+        error,
+        FsError::Corrupt { .. }
+            | FsError::Stopped(_)
+            | FsError::Device(_)
+            | FsError::NoSpaceBelow(_)
+            | FsError::Refused(_)
+    )
 }

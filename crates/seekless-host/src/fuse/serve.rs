@@ -425,6 +425,7 @@ impl LastError {
         // `NoSpace` names another place each time.
         let known = match (&self.0, error) {
             (Some(FsError::Device(DeviceError::NoSpace { .. })), FsError::Device(DeviceError::NoSpace { .. })) => true,
+            (Some(FsError::NoSpaceBelow(_)), FsError::NoSpaceBelow(_)) => true,
             (last, error) => last.as_ref() == Some(error),
         };
         self.0 = Some(error.clone());

@@ -24,7 +24,7 @@ use super::tree::Tree;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort, Request};
 use crate::device::fault::FaultDevice;
-use crate::device::{BlockDevice, Device, DeviceError, Image, WriteFlags};
+use crate::device::{BlockDevice, Device, Image, WriteFlags};
 use crate::fs::{FileKind, Fs, FsError};
 use crate::rng::Rng;
 use crate::rt::{Limits, Rt, Setback, VirtualClock};
@@ -350,7 +350,7 @@ impl Life<'_> {
 
 /// File systems that write in place say which write found no room.
 pub(super) fn is_no_space(error: &FsError) -> bool {
-    matches!(error, FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. }))
+    error.is_no_space()
 }
 
 /// A setback at some moment of a round; short ones and early ones are as likely as long ones and late ones.

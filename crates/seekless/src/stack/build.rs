@@ -263,7 +263,7 @@ impl Stack {
         match cause {
             BuildError::FileSystem(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
-                let is_full = matches!(error, FsError::NoSpace | FsError::Device(DeviceError::NoSpace { .. }));
+                let is_full = error.is_no_space();
                 at_word(problem).hint_if(room(is_full)).cause(Cause::FileSystem(error))
             }
             BuildError::Device(error) => {

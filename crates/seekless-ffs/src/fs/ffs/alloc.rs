@@ -161,6 +161,11 @@ impl State {
         if self.frags_available() < blocks * frag || self.totals.nbfree - self.promised_blocks < blocks {
             return fail(FsError::NoSpace);
         }
+        self.promise_kept(ino, blocks)
+    }
+
+    /// The same for blocks that the volume has.
+    pub(super) fn promise_kept(&mut self, ino: InodeNo, blocks: i64) -> Step<()> {
         if !self.are_backed(blocks) {
             return fail(FsError::NoSpace);
         }

@@ -309,6 +309,20 @@ impl Cache {
         self.buffers.get_mut(&at).map(|buffer| buffer.data.make_mut())
     }
 
+    /// The buffer at `to`, a copy, takes the place of the one at `from`, which is forgotten. A caller that writes everything as
+    /// old as that must not miss it.
+    pub(super) fn take_over(&mut self, from: FragNo, to: FragNo) {
+        let Some(buffer) = self.buffers.get(&from) else { return };
+        let (since, frags) = (buffer.dirty, (buffer.data.len() / self.frag_bytes) as u32);
+        self.forget(from, frags);
+        if let Some(since) = since
+            && self.buffers.get(&to).is_some_and(|copy| copy.dirty.is_some())
+        {
+            self.mark_clean(to);
+            self.mark_dirty_since(to, since);
+        }
+    }
+
     /// Replaces the bytes of a buffer, possibly by more or fewer, and makes it dirty.
     pub(super) fn replace(&mut self, at: FragNo, data: Data) {
         let Some(buffer) = self.buffers.get(&at) else { return };

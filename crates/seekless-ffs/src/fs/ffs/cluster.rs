@@ -393,7 +393,7 @@ impl Ffs {
             }
         }
         for at in old {
-            self.step(|state| state.free_frags(at, frag)).await?;
+            self.step(|state| state.free_of(ino, at, frag)).await?;
         }
         Ok(true)
     }

@@ -437,7 +437,7 @@ impl Ffs {
                             let since = state.cache.tick();
                             state.moved_tails.insert(ino, since);
                         }
-                        state.free_frags(at, frags)
+                        state.free_of(ino, at, frags)
                     });
                     freed.await?;
                 }
@@ -485,7 +485,7 @@ impl Ffs {
             return Err(error);
         }
         match self.write_inode_in_order(ino).await {
-            Ok(()) => self.step(|state| state.free_frags(from, old)).await,
+            Ok(()) => self.step(|state| state.free_of(ino, from, old)).await,
             Err(FsError::NoSpace) => {
                 self.state.borrow_mut().leave_behind(ino, from, old);
                 Ok(())

@@ -7,19 +7,28 @@
 //! An operation may fail in between, for lack of space below. The directory has grown in memory then, and the next operation
 //! uses the room. So the state remembers the size that the volume has for certain, until all three are written; the inode is
 //! not even copied into its block before the first two are, because that block is written for other inodes, too.
+//!
+//! A block that has moved to where there is storage (`relocate`) is like a new one: names in it count when the volume leads there.
 
 use super::cache::{Buffer, BufferKind};
 use super::format::*;
 use super::state::*;
 use super::{Ffs, Metadata};
-use crate::fs::FsResult;
+use crate::fs::{FsError, FsResult};
 
 impl State {
-    /// The directory, which has `size` bytes, is about to grow.
+    /// The directory, which has `size` bytes, is about to grow; or its block there has moved.
     pub(super) fn note_growing(&mut self, dir: InodeNo, size: u64) {
         if self.options.metadata == Metadata::Sync {
-            self.grown.entry(dir).or_insert(size);
+            let known = self.grown.entry(dir).or_insert(size);
+            *known = size.min(*known);
         }
+    }
+
+    /// The directory whose names the block at `at` has, if the volume may not lead there.
+    fn behind_growth(&self, at: FragNo) -> Option<InodeNo> {
+        let BufferKind::Directory { ino, lbn } = self.cache.peek(at)?.kind else { return None };
+        self.is_behind_growth(ino, lbn * self.block_bytes()).then_some(ino)
     }
 
     /// Whether the directory's place at `start` may be behind the size that the volume has.
@@ -64,6 +73,25 @@ impl State {
 }
 
 impl Ffs {
+    /// Writes a block of a directory in which names have changed, as [`Ffs::write_in_order`] does, and what leads to it, if the
+    /// volume may not have that.
+    pub(super) async fn write_names_in_order(&self, at: FragNo) -> FsResult<()> {
+        let behind = self.state.borrow().behind_growth(at);
+        self.write_in_order(at).await?;
+        match behind {
+            Some(dir) => self.write_inode_in_order(dir).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same as [`Ffs::write_in_order_or_later`] does.
+    pub(super) async fn write_names_in_order_or_later(&self, at: FragNo) -> FsResult<()> {
+        match self.write_names_in_order(at).await {
+            Err(FsError::NoSpace) => Ok(()),
+            result => result,
+        }
+    }
+
     /// Writes, in order, what leads to the end of a directory that has grown, except for its inode.
     ///
     /// # Errors

@@ -11,7 +11,8 @@ use super::assembly;
 use super::cache::{BufferKind, Written};
 use super::format::*;
 use super::reach::LeftOut;
-use super::soft::{SyncScope, put_off_here};
+use super::relocate::Moves;
+use super::soft::{SyncScope, is_of_space, put_off_here};
 use super::state::*;
 use super::{Metadata, dir};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
@@ -482,8 +483,19 @@ impl Ffs {
             Metadata::Async => return self.sync_file_unordered(ino).await,
             Metadata::Softdep => return self.sync_file_soft(ino).await,
         }
-        let _inode = self.locks.share(ino).await;
-        self.write_all(|state| state.cache.dirty_of(ino)).await?;
+        let mut moves = Moves::new(self.state.borrow_mut().cache.tick());
+        let _inode = loop {
+            let inode = self.locks.share(ino).await;
+            let written = self.write_all(|state| state.cache.dirty_of(ino)).await;
+            if !is_of_space(&written) {
+                written?;
+                break inode;
+            }
+            drop(inode);
+            if !self.move_refused(Some(ino), &mut moves).await? {
+                return written;
+            }
+        };
         // What the inode leads to is durable before it is even copied into its block, which others write for their inodes.
         self.flush().await?;
         let at = self.step(|state| {
@@ -515,11 +527,10 @@ impl Ffs {
     /// The same without soft updates. Returns what [`put_off_here`] puts off.
     pub(super) async fn write_back_unordered(&self) -> FsResult<LeftOut> {
         let _turn = self.sync_gate.enter().await;
-        let until = self.state.borrow_mut().cache.tick();
-        let begun = until;
+        let begun = self.state.borrow_mut().cache.tick();
         let (mut first, mut unread) = (Ok(()), Unread::default());
-        let data = self.write_all_possible(begun, |state| state.dirty_of_files(true, until)).await;
-        put_off_here(&mut first, data)?;
+        let (content, until) = self.write_content(begun, &mut Moves::new(begun)).await;
+        put_off_here(&mut first, content)?;
         if self.options.metadata == Metadata::Sync {
             self.flush().await?; // An inode in order is not written before what it leads to is durable.
         }
@@ -545,15 +556,15 @@ impl Ffs {
             unread.note(&self.state.borrow(), ino, &updated);
             put_off_here(&mut first, updated)?;
         }
-        let until = self.state.borrow_mut().cache.tick();
-        let metadata = self.write_all_possible(begun, |state| state.dirty_of_files(false, until)).await;
+        let inodes_until = self.state.borrow_mut().cache.tick();
+        let metadata = self.write_all_possible(begun, |state| state.dirty_of_files(false, inodes_until)).await;
         put_off_here(&mut first, metadata)?;
-        left.extend(self.state.borrow().unwritten_inodes(until));
+        left.extend(self.state.borrow().unwritten_inodes(inodes_until));
         self.flush().await?;
         self.state.borrow_mut().moved_tails.retain(|ino, since| *since > begun || left.contains(ino));
         let mut has_freed = false;
         loop {
-            match self.step(|state| state.free_left_behind(begun, &left)).await {
+            match self.step(|state| state.free_left_behind(until, &left)).await {
                 Ok(true) => has_freed = true,
                 Ok(false) => break,
                 Err(error) => {
@@ -573,6 +584,23 @@ impl Ffs {
             self.flush().await?;
         }
         Ok(LeftOut { inodes: left, first })
+    }
+
+    /// Writes the data of files and what leads to it, as of `begun`. What is refused moves to blocks that have storage, as long
+    /// as there are any. Returns how that has ended, and as of when it is written: later than `begun` if anything has moved.
+    pub(super) async fn write_content(&self, begun: u64, moves: &mut Moves) -> (FsResult<()>, u64) {
+        let mut until = begun;
+        loop {
+            let written = self.write_all_possible(begun, |state| state.dirty_of_files(true, until)).await;
+            if !is_of_space(&written) {
+                return (written, until);
+            }
+            match self.move_refused(None, moves).await {
+                Ok(true) => until = self.state.borrow_mut().cache.tick(),
+                Ok(false) => return (written, until),
+                Err(error) => return (Err(error), until),
+            }
+        }
     }
 
     /// Puts the inode into its block, if it is in memory.
@@ -660,11 +688,11 @@ impl Ffs {
                 // Everything dirty is metadata. The caller may hold a lock.
                 None if quiet && self.options.metadata == Metadata::Softdep => {
                     // What is in the way at one place concerns others.
-                    return put_off(&mut Ok(()), self.round(start).await);
+                    return put_off_here(&mut Ok(()), self.round(start).await);
                 }
                 None if self.options.metadata == Metadata::Softdep => waiting.await,
                 // Others may always have a write in flight.
-                None if idle => return self.write_metadata().await,
+                None if idle => return put_off_here(&mut Ok(()), self.write_metadata().await),
                 None => waiting.await,
             }
         }

@@ -6,7 +6,7 @@
 //!
 //! On the volume: `FORMAT.md`. In memory: `state`. `layout` computes positions, `group` changes the maps of one
 //! cylinder group, `alloc` chooses among groups, `dir` finds names. `file`, `cluster` and `namespace` are the
-//! operations. `cache` holds blocks, `io` reads and writes them. `soft` is the other way to keep an order: soft
+//! operations. `cache` holds blocks, `io` reads and writes them, and `relocate` moves those without storage. `soft` is the other way to keep an order: soft
 //! updates. `aged` makes new volumes that look used, for experiments. `books` recounts everything, for tests.
 //!
 //! Why it is built this way. A log can take all of a change at once. Here, a change is a sequence of writes whose order
@@ -52,6 +52,7 @@ pub mod numbers;
 mod ops;
 mod provision;
 mod reach;
+mod relocate;
 mod rename;
 mod soft;
 mod state;

@@ -434,7 +434,7 @@ impl Ffs {
             Ok((at, found))
         });
         let (at, found) = removed.await?;
-        let written = self.write_in_order(at).await;
+        let written = self.write_names_in_order(at).await;
         if written.is_err() {
             // In the same place (D3): another block could be on the volume without this one, which has the name there too.
             self.step(|state| state.restore_entry(dir, name, &found)).await?;

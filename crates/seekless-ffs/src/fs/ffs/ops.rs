@@ -353,7 +353,7 @@ impl FileSystem for Ffs {
         if self.state.borrow().read_only {
             return Ok(());
         }
-        self.sync().await
+        self.sync().await.map_err(|error| self.explain(error))
     }
 
     async fn statfs(&self) -> FsResult<StatFs> {
@@ -375,7 +375,7 @@ impl FileSystem for Ffs {
 
     async fn drop_caches(&self) -> FsResult<()> {
         if !self.state.borrow().read_only {
-            self.sync().await?;
+            self.syncfs().await?;
         }
         self.state.borrow_mut().drop_caches();
         Ok(())
@@ -386,7 +386,7 @@ impl FileSystem for Ffs {
     }
 
     async fn close(&self) -> FsResult<()> {
-        self.end_writing().await
+        self.end_writing().await.map_err(|error| self.explain(error))
     }
 
     fn counters(&self) -> Vec<Counter> {

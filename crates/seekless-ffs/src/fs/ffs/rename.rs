@@ -234,7 +234,7 @@ impl Renaming<'_> {
             state.replace_entry(to, (source.ino, mark), target.entry(), &after, &links)
         });
         let (at, record) = changed.await?;
-        match ffs.write_in_order(at).await {
+        match ffs.write_names_in_order(at).await {
             Ok(()) => ffs.step(|state| state.touch_directory(to.dir)).await.map(|()| record),
             Err(error) => {
                 let (ino, kind) = target.entry();
@@ -292,7 +292,7 @@ impl Renaming<'_> {
             state.replace_entry(NameIn::way_up(source.ino), (to.dir, kind), (from.dir, kind), &after, &[])
         });
         let (at, way_up) = changed.await?;
-        ffs.write_in_order_or_later(at).await?;
+        ffs.write_names_in_order_or_later(at).await?;
         Ok(way_up)
     }
 
@@ -309,7 +309,7 @@ impl Renaming<'_> {
             Ok(place)
         });
         let (at, _) = changed.await?;
-        ffs.write_in_order_or_later(at).await
+        ffs.write_names_in_order_or_later(at).await
     }
 
     /// With soft updates: the old name is gone here, and stays on the volume as long as necessary.
@@ -328,7 +328,7 @@ impl Renaming<'_> {
         let Renaming { ffs, from, to, source, .. } = *self;
         let at = ffs.step(|state| state.remove_entry(from.dir, from.name)).await?;
         ffs.step(|state| state.touch_directory(from.dir)).await?;
-        ffs.write_in_order_or_later(at).await?;
+        ffs.write_names_in_order_or_later(at).await?;
         if source.is_directory() {
             let (ino, kind) = source.entry();
             ffs.step(|state| state.change_entry(to.dir, to.name, ino, kind)).await?;
@@ -418,7 +418,7 @@ impl Ffs {
             }
         };
         for at in places {
-            self.write_in_order_or_later(at).await?;
+            self.write_names_in_order_or_later(at).await?;
         }
         if gets_link {
             self.step(|state| state.drop_links(one_dir, 1)).await?;
@@ -461,7 +461,7 @@ impl Ffs {
             state.replace_entry(NameIn { dir, name }, (ino, mark), (ino, found.kind), &After::default(), &[])
         });
         let (at, _) = changed.await?;
-        self.write_in_order(at).await?;
+        self.write_names_in_order(at).await?;
         self.write_name(dir, name).await
     }
 

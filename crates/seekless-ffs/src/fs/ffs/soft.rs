@@ -75,7 +75,7 @@ use records::{
 };
 #[cfg(test)]
 pub(super) use rounds::StallDetector;
-pub(super) use rounds::{SyncScope, put_off_here};
+pub(super) use rounds::{SyncScope, is_of_space, put_off_here};
 pub(super) use space::Holder;
 
 /// Rounds after which removed files are free: the name, the inode, and everything below it.

@@ -564,6 +564,26 @@ impl State {
         self.left_behind.push(LeftBehind { ino, since, at, frags });
     }
 
+    /// Frees fragments that the file has lost, of which the volume knows that, unless an old indirect block there still leads to
+    /// them (R2).
+    pub(super) fn free_of(&mut self, ino: InodeNo, at: FragNo, frags: u32) -> Step<()> {
+        if !self.has_left_behind(ino) {
+            return self.free_frags(at, frags);
+        }
+        self.cache.forget(at, frags);
+        self.leave_behind(ino, at, frags);
+        Ok(())
+    }
+
+    fn has_left_behind(&self, ino: InodeNo) -> bool {
+        self.left_behind.iter().any(|left| left.ino == ino)
+    }
+
+    /// The volume no longer leads to anything that the file had.
+    pub(super) fn disown_left_behind(&mut self, ino: InodeNo) {
+        self.left_behind.iter_mut().filter(|left| left.ino == ino).for_each(|left| left.ino = InodeNo::NONE);
+    }
+
     /// Frees the first fragments that were left behind before `until`, and not by any of `except`. Returns false when there are
     /// none.
     pub(super) fn free_left_behind(&mut self, until: u64, except: &BTreeSet<InodeNo>) -> Step<bool> {

@@ -136,7 +136,7 @@ impl State {
             self.cache.forget(at, frags); // It needs no room below any more.
             self.leave_behind(ino, at, frags);
         } else {
-            self.free_frags(at, frags)?;
+            self.free_of(ino, at, frags)?;
         }
         // The inode may have left memory if the truncation failed.
         if self.inodes.contains_key(&ino) {
@@ -295,6 +295,9 @@ impl Ffs {
                 return Err(error);
             }
         };
+        if keep == 0 && !is_held {
+            self.state.borrow_mut().disown_left_behind(ino);
+        }
         let mut freeing = self.begin_freeing(is_held);
         for (at, level, first) in freed.trees {
             self.free_tree(ino, at, level, first, keep, &mut freeing).await;

@@ -154,9 +154,10 @@ impl ChunkedLayer {
                 if before_slot {
                     file.unprepare();
                 }
-                // After an error for lack of space nothing was done and nothing is lost, if a Seekless file system is
-                // below. After any other error the state is unknown: a host may have dropped what it could not write.
-                if !(is_for_lack_of_files(error) || *error == FsError::NoSpace && exclusive) {
+                // After an error for lack of space, its own or that of the storage below it, nothing is lost, if a Seekless file
+                // system is below: it keeps what it could not write. After any other error the state is unknown: a host may have
+                // dropped what it could not write.
+                if !(is_for_lack_of_files(error) || error.is_no_space() && exclusive) {
                     file.stopped.get_or_insert(error.clone());
                 }
             }

@@ -27,6 +27,8 @@ const HOST_BLOCK_SECTORS: u64 = 8;
 pub struct Host {
     file: Rc<Memory>,
     allocated: RefCell<BTreeSet<u64>>,
+    /// Blocks that a snapshot of the host has, too: writing over one takes a block.
+    held: RefCell<BTreeSet<u64>>,
     pub room: Cell<u64>,
     /// Another program takes what is given back.
     is_busy: Cell<bool>,
@@ -40,6 +42,7 @@ impl Host {
         Rc::new(Host {
             file: Rc::new(Memory::new(bytes)),
             allocated: RefCell::default(),
+            held: RefCell::default(),
             room: Cell::new(u64::MAX / 2),
             is_busy: Cell::new(false),
             writes_left: Cell::new(u64::MAX),
@@ -69,6 +72,11 @@ impl Host {
         self.is_busy.set(false);
     }
 
+    /// The host, which copies on write, makes a snapshot of the file.
+    pub fn snapshot(&self) {
+        self.held.replace(self.allocated.borrow().clone());
+    }
+
     /// The daemon will be killed in so many writes.
     pub fn kill_after(&self, writes: u64) {
         self.writes_left.set(writes);
@@ -78,13 +86,14 @@ impl Host {
         self.at_kill.borrow().is_some()
     }
 
-    /// What is there when the daemon is killed: all that it had written by then.
+    /// What is there when the daemon is killed: all that it had written by then. The snapshot is removed.
     pub fn killed(&self) -> Rc<Host> {
         let now = || (self.file.image(), self.allocated.borrow().clone());
         let (image, allocated) = self.at_kill.take().unwrap_or_else(now);
         Rc::new(Host {
             file: Rc::new(Memory::from_image(self.file.geometry().bytes(), image)),
             allocated: allocated.into(),
+            held: RefCell::default(),
             room: self.room.clone(),
             is_busy: self.is_busy.clone(),
             writes_left: Cell::new(u64::MAX),
@@ -95,10 +104,11 @@ impl Host {
     /// Allocates from the beginning on. What there is room for stays allocated when the rest fails, as on ext4.
     fn allocate(&self, at: Sector, bytes: u64) -> Result<(), DeviceError> {
         for block in at.0 / HOST_BLOCK_SECTORS..(at.0 + bytes / SECTOR_BYTES).div_ceil(HOST_BLOCK_SECTORS) {
-            if !self.allocated.borrow().contains(&block) {
+            if !self.allocated.borrow().contains(&block) || self.held.borrow().contains(&block) {
                 let Some(room) = self.room.get().checked_sub(1) else { return Err(DeviceError::NoSpace { at, bytes }) };
                 self.room.set(room);
                 self.allocated.borrow_mut().insert(block);
+                self.held.borrow_mut().remove(&block);
             }
         }
         Ok(())
@@ -136,7 +146,7 @@ impl BlockDevice for Host {
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         let whole = at.0.div_ceil(HOST_BLOCK_SECTORS)..(at.0 + sectors) / HOST_BLOCK_SECTORS;
         for block in whole {
-            let was_allocated = self.allocated.borrow_mut().remove(&block);
+            let was_allocated = self.allocated.borrow_mut().remove(&block) && !self.held.borrow_mut().remove(&block);
             self.room.update(|room| room + u64::from(was_allocated && !self.is_busy.get()));
         }
         self.file.discard(at, sectors).await

@@ -4,14 +4,15 @@
 use async_trait::async_trait;
 
 use super::replay;
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, Snapshots};
+use crate::fs::client::Client;
 use crate::fs::ffs::{Cause, Metadata};
-use crate::fs::{Fs, FsResult, ffs, lfs};
+use crate::fs::{Fs, FsResult, OpenFlags, ffs, lfs};
 use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::testing::parts::parts;
 use crate::testing::tests::vld::failed;
-use crate::testing::volumes::full_host::{self, cuts::FullLives};
+use crate::testing::volumes::full_host::{self, Host, cuts::FullLives};
 use crate::testing::volumes::simulate;
 use crate::testing::{FsUnderTest, Op, Promise, Strength};
 use crate::units::{KIB, MIB, Nanos, Sector};
@@ -197,6 +198,73 @@ fn deleting_needs_no_room() {
     for above in [Above::Lfs, Above::Ffs(Metadata::Softdep), Above::Ffs(Metadata::Sync)] {
         simulate(1, async |rt| full_host::deleting_needs_no_room(&rt, &OnVld::new(above), 128 * MIB, 1.0, false).await);
     }
+}
+
+/// Aim: on a full host, a synced file that a snapshot of the `vld` has gets longer: the block at its end and the indirect block above
+/// it, which are both refused, move to where files were that are younger than the snapshot, and a kill finds all of it.
+#[test]
+fn an_append_to_a_file_that_a_snapshot_has() {
+    const SYNCED: usize = 13 * 8192 + 4096;
+    const APPENDED: usize = 3 * 8192;
+    crate::rt::covered();
+    for metadata in [Metadata::Sync, Metadata::Async] {
+        simulate(1, async |rt| {
+            let host = Host::new(64 * MIB);
+            let options = OnVld::new(Above::Ffs(metadata)).options;
+            let plan = Plan {
+                block_bytes: 4096,
+                reserve: 700,
+                map_log: MapLog::Tree,
+                snapshots: 4,
+                uuid: [1; 16],
+                key: [2; 16],
+            };
+            let vld = Vld::create(&rt, host.clone(), &plan, options).await.unwrap();
+            let device: Device = vld.clone();
+            let shape = ffs::MkfsOptions { frag_bytes: 4096, ..ffs::MkfsOptions::new([1, 2]) };
+            ffs::mkfs(&rt, &device, &shape).await.unwrap();
+            let ffs_options = ffs::Options { metadata, ..ffs::Options::default() };
+            let ffs = ffs::mount(rt.clone(), device.clone(), ffs_options).await.unwrap();
+            let client = Client::new(ffs.clone());
+            client.write_file(b"/f", &[1; SYNCED]).await.unwrap();
+            client.sync().await.unwrap();
+            vld.take("before").await.unwrap();
+            for file in 0..20 {
+                client.write_file(format!("/new{file}").as_bytes(), &[3; 100_000]).await.unwrap();
+            }
+            client.sync().await.unwrap();
+            host.fill();
+            // Whatever the disk has room for still.
+            let mut filled = 0;
+            while client.write_file(b"/fill", &vec![filled as u8; 8192 * (1 + filled)]).await.is_ok()
+                && client.sync().await.is_ok()
+            {
+                filled += 8;
+            }
+            let _ = client.unlink(b"/fill").await;
+            let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+            let appended = client.write(file, SYNCED as u64, &[2; APPENDED]).await;
+            for file in 0..20 {
+                client.unlink(format!("/new{file}").as_bytes()).await.unwrap();
+            }
+            if appended.is_err() {
+                client.write(file, SYNCED as u64, &[2; APPENDED]).await.unwrap();
+            }
+            for _ in 0..2 {
+                let _ = client.sync().await;
+            }
+            let synced = client.sync().await;
+            println!("{metadata:?}: {filled} blocks filled; appended: {appended:?}; synced: {synced:?}");
+            if synced.is_ok() {
+                let vld: Device = Vld::open(&rt, host.killed(), options).await.unwrap();
+                let again = Client::new(ffs::mount(rt.clone(), vld, ffs_options).await.unwrap());
+                let found = again.read_file(b"/f").await.unwrap();
+                assert!(found == [vec![1; SYNCED], vec![2; APPENDED]].concat(), "{metadata:?}: {} bytes", found.len());
+            }
+            assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new(), "{metadata:?}");
+        });
+    }
+    println!("{:?}", crate::rt::covered().keys().filter(|point| point.contains("moves")).collect::<Vec<_>>());
 }
 
 #[test]

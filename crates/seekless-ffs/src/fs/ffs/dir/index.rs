@@ -116,6 +116,12 @@ impl Index {
         self.names.values().filter(|found| found.ino == ino).count()
     }
 
+    /// A name of the inode.
+    pub(in super::super) fn name_of(&self, ino: InodeNo) -> Option<&[u8]> {
+        let own = self.names.iter().find(|(name, found)| found.ino == ino && !matches!(&name[..], b"." | b".."));
+        own.map(|(name, _)| &name[..])
+    }
+
     /// D2.
     pub(super) fn check_dots(&self) -> Result<(), String> {
         let mut first = self.by_offset.values();

@@ -209,6 +209,7 @@ impl State {
         let Some(soft) = self.soft.as_deref_mut() else { return Ok(()) };
         soft.unallocated_inodes.remove(&ino);
         soft.nameless.remove(&ino);
+        soft.relocated.remove(&ino);
         soft.pending_frags += total;
         soft.pending_inodes += 1;
         let freeing = Freeing { frags, done: 0, inode: Some((ino, inode.is_directory())), releases };

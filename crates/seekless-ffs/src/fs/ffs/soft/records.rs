@@ -59,6 +59,8 @@ pub(in super::super) struct Soft {
     pub(super) unreached: BTreeMap<InodeNo, Vec<u64>>,
     /// New directories to which no name leads on the volume.
     pub(super) nameless: BTreeSet<InodeNo>,
+    /// Inodes of which something has moved that was refused, until they have been settled under their locks (R4).
+    pub(super) relocated: BTreeSet<InodeNo>,
     /// Jobs that can be done now, and when each was tried last.
     pub(super) jobs: VecDeque<(Job, u64)>,
     pub(super) jobs_running: usize,

@@ -11,9 +11,12 @@
 //! What finds no space below keeps only what needs it waiting: images can be written at any time (U6), so on a full host
 //! data without room keeps no deletion from becoming durable.
 
+use std::collections::BTreeSet;
+
 use super::super::Ffs;
 use super::super::cache::BufferKind;
 use super::super::numbers::{FragNo, InodeNo};
+use super::super::relocate::Moves;
 use super::super::state::*;
 use super::{DRAINS_MAX, Freeing, Job, Soft};
 use crate::device::DeviceError;
@@ -79,7 +82,7 @@ pub(in super::super) fn put_off_here(first: &mut FsResult<()>, result: FsResult<
 }
 
 /// Storage below had no space.
-fn is_of_space(result: &FsResult<()>) -> bool {
+pub(in super::super) fn is_of_space(result: &FsResult<()>) -> bool {
     matches!(result, Err(FsError::Device(DeviceError::NoSpace { .. })))
 }
 
@@ -163,17 +166,51 @@ impl State {
 }
 
 impl Ffs {
-    /// Writes everything back.
+    /// Writes everything back. What finds no room below moves to where there is storage, and all is tried again.
     ///
     /// # Errors
     /// As for [`Ffs::sync`].
     pub(in super::super) async fn sync_soft(&self, scope: SyncScope) -> FsResult<()> {
         let since = self.state.borrow_mut().cache.tick();
-        let until = since;
+        let until = if scope == SyncScope::Quiet { u64::MAX } else { since };
+        let (mut owed, mut moves) = (BTreeSet::new(), Moves::new(since));
+        let mut first = self.sync_once(scope, since, until, &mut owed).await?;
+        for _ in 0..DRAINS_MAX {
+            // Another error may have come first.
+            if first.is_ok() || !is_of_space(&first) && !self.state.borrow().has_refused_since(since) {
+                break;
+            }
+            self.free_for_room(scope, since).await?;
+            let (content, _) = self.write_content(since, &mut moves).await;
+            put_off_here(&mut Ok(()), content)?;
+            // What is still refused has no other place, and another attempt would change nothing.
+            if std::mem::replace(&mut moves, Moves::new(since)).is_empty()
+                && self.state.borrow().has_refused_since(since)
+            {
+                break;
+            }
+            first = self.sync_once(scope, since, until, &mut owed).await?;
+        }
+        if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
+            self.write_totals().await?;
+            self.flush().await?;
+        }
+        first
+    }
+
+    /// One attempt of an operation that began at `since`. `owed` are inodes that it has not settled yet, for lack of room.
+    async fn sync_once(
+        &self,
+        scope: SyncScope,
+        since: u64,
+        until: u64,
+        owed: &mut BTreeSet<InodeNo>,
+    ) -> FsResult<FsResult<()>> {
         self.forget_task_error();
         let begun = self.state.borrow().dirty_inodes();
         let (mut first, mut unread) = (Ok(()), Unread::default());
         put_off_here(&mut first, self.round(since).await)?;
+        self.settle_owed(since, owed, &mut unread, &mut first).await?;
         // Inodes that were changed again in between have to be locked. So do those that lost their names in between,
         // which a crash would bring back: an update alone guarantees nothing about them.
         let still = |state: &State, ino: &InodeNo| {
@@ -182,11 +219,9 @@ impl Ffs {
         };
         for ino in begun {
             if still(&self.state.borrow(), &ino) {
-                let _inode = self.locks.share(ino).await;
-                self.try_to_settle(ino, since, &mut unread, &mut first).await?;
+                self.settle_alone(ino, since, owed, &mut unread, &mut first).await?;
             }
         }
-        let until = if scope == SyncScope::Quiet { u64::MAX } else { until };
         let (mut stall, mut patience) = (StallDetector::default(), Patience::new(until));
         while scope != SyncScope::Update && self.state.borrow().has_waiting(until) {
             stall.check(self);
@@ -213,17 +248,82 @@ impl Ffs {
             self.wait_for_tasks().await;
             let mut last = Ok(());
             put_off_here(&mut last, self.round(since).await)?;
+            // What another task has moved is written, but perhaps not its inode. From here on nothing moves that this owes.
+            self.settle_owed(since, owed, &mut unread, &mut last).await?;
             // What found no space has been written since, or its file is gone.
             if last.is_ok() && is_of_space(&first) && !self.state.borrow().has_waiting(until) {
                 first = Ok(());
             }
             first = first.and(last);
         }
-        if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
-            self.write_totals().await?;
-            self.flush().await?;
+        Ok(first)
+    }
+
+    /// Settles the inodes that found no room before, and those of which something has moved (R4).
+    async fn settle_owed(
+        &self,
+        since: u64,
+        owed: &mut BTreeSet<InodeNo>,
+        unread: &mut Unread,
+        first: &mut FsResult<()>,
+    ) -> FsResult<()> {
+        let relocated = self.state.borrow().soft.as_deref().map(|soft| soft.relocated.clone()).unwrap_or_default();
+        let all: Vec<InodeNo> = owed.union(&relocated).copied().collect();
+        for ino in all {
+            self.settle_alone(ino, since, owed, unread, first).await?;
         }
-        first
+        Ok(())
+    }
+
+    /// Settles one of many inodes under its lock. If it finds no room, it is owed from then on.
+    async fn settle_alone(
+        &self,
+        ino: InodeNo,
+        since: u64,
+        owed: &mut BTreeSet<InodeNo>,
+        unread: &mut Unread,
+        first: &mut FsResult<()>,
+    ) -> FsResult<()> {
+        let _inode = self.locks.share(ino).await;
+        let mut own = Ok(());
+        self.try_to_settle(ino, since, unread, &mut own).await?;
+        match own.is_ok() && !unread.has(&self.state.borrow(), ino) {
+            true => {
+                owed.remove(&ino);
+                self.note_settled(ino);
+            }
+            false if is_of_space(&own) => drop(owed.insert(ino)),
+            false => {}
+        }
+        if first.is_ok() {
+            *first = own;
+        }
+        Ok(())
+    }
+
+    /// The inode has been settled under its lock: everything that has moved is where the volume leads.
+    fn note_settled(&self, ino: InodeNo) {
+        if let Some(soft) = self.state.borrow_mut().soft() {
+            soft.relocated.remove(&ino);
+        }
+    }
+
+    /// Frees what waits for that, as far as it can, for data that has found no room below: there is storage.
+    async fn free_for_room(&self, scope: SyncScope, since: u64) -> FsResult<()> {
+        self.wait_for_tasks().await;
+        let pending = || self.state.borrow().soft.as_deref().map_or(0, |soft| soft.pending_frags);
+        for _ in 0..DRAINS_MAX {
+            let before = pending();
+            if scope == SyncScope::Update || before == 0 {
+                break;
+            }
+            put_off_here(&mut Ok(()), self.round(since).await)?;
+            self.wait_for_tasks().await;
+            if pending() >= before {
+                break; // They wait for what has found no room.
+            }
+        }
+        Ok(())
     }
 
     /// Completes everything that waits now, for an operation that cannot continue without: it takes no lock, so that
@@ -354,9 +454,21 @@ impl Ffs {
         if !alone.await? {
             return self.sync_names_soft(ino).await;
         }
-        let _inode = self.locks.share(ino).await;
-        let since = self.state.borrow_mut().cache.tick();
-        self.settle_inode(ino, since).await?;
+        let mut moves = Moves::new(self.state.borrow_mut().cache.tick());
+        let _inode = loop {
+            let inode = self.locks.share(ino).await;
+            let since = self.state.borrow_mut().cache.tick();
+            let settled = self.settle_inode(ino, since).await;
+            if !is_of_space(&settled) {
+                settled?;
+                self.note_settled(ino);
+                break inode;
+            }
+            drop(inode);
+            if !self.move_refused(Some(ino), &mut moves).await? {
+                return settled;
+            }
+        };
         self.flush().await?;
         let state = self.state.borrow();
         debug_assert!(state.has_durable_pointers(ino), "inode {ino} is not on the volume: {}", state.soft_text());

@@ -51,6 +51,30 @@ impl State {
         }
     }
 
+    /// The same for the copy of an indirect block to which the volume does not point yet.
+    pub(in super::super) fn note_moved_indirect(&mut self, ino: InodeNo, at: FragNo) {
+        self.note_new_indirect(ino, at);
+        let pointers = self.layout.pointers_per_block as usize;
+        let data = self.cache.peek(at).map(|buffer| buffer.data.clone());
+        if let Some(indirect) = self.soft().and_then(|soft| soft.indirects.get_mut(&(ino, at)))
+            && let Some(data) = data
+        {
+            indirect.slots.extend((0..pointers).filter(|&slot| pointer_in(&data, slot) != FragNo::NONE));
+        }
+    }
+
+    /// The copy at `to` takes the place of the block at `from`.
+    pub(in super::super) fn note_relocated(&mut self, ino: InodeNo, from: FragNo, to: FragNo) {
+        if let Some(own) = self.inodes.get_mut(&ino).and_then(|known| known.soft.as_deref_mut())
+            && own.tail == Some(from)
+        {
+            own.tail = Some(to);
+        }
+        if let Some(soft) = self.soft() {
+            soft.relocated.insert(ino);
+        }
+    }
+
     /// Puts pointers into an indirect block, which is in memory.
     pub(in super::super) fn put_pointers(
         &mut self,

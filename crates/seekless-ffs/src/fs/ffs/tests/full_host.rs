@@ -168,6 +168,17 @@ fn cuts_of_soft_updates_on_a_full_host() {
     cuts("cuts_of_soft_updates_on_a_full_host", Metadata::Softdep, promise);
 }
 
+/// The same on a host that copies on write, where inodes, indirect blocks, directories and groups are refused, too.
+#[test]
+fn cuts_with_snapshots_on_a_full_host() {
+    for (metadata, seeds) in [(Metadata::Sync, 3), (Metadata::Softdep, 3)] {
+        let test = "fs::ffs::tests::full_host::cuts_with_snapshots_on_a_full_host";
+        let promise = Promise { strength: Strength::InPlace { at_once: false }, ..Promise::IN_PLACE };
+        let lives = FullLives { test, promise, bytes: 16 * MIB, capacity: 1000, rounds: 16, seeds };
+        lives.live_with_snapshots(|seed| subject(metadata, seed % 4 < 3));
+    }
+}
+
 /// Aim: a repair on a full host. Method: a directory inode that reached the volume alone, in a block of inodes whose other half
 /// never got storage, as a torn write leaves it.
 #[test]

@@ -1,6 +1,7 @@
 //! Aim: FFS implements its interface, places data according to its policy, and finds it again. Method: small programs
 //! over a device in memory, each followed by a full check; then the harnesses.
 
+mod acknowledged;
 mod aged;
 mod any_order;
 mod books;
@@ -23,6 +24,7 @@ mod order;
 mod policy;
 mod ranges;
 mod refused;
+mod relocate;
 mod search;
 mod soft;
 mod together;

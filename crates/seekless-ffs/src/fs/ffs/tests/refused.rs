@@ -73,6 +73,7 @@ fn links_whose_names_stay_on_the_volume() {
             Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace)
                 .within(layout.sector(at)..layout.sector(at + layout.frag)),
         );
+        fault.add(Rule::new(Kinds::PROVISION, When::Always, Effect::NoSpace)); // The block cannot move.
         let names = 21;
         let count = async |links: fn(u16, u16) -> u16, by: u16| {
             let set = |state: &mut State| {

@@ -2,13 +2,17 @@
 //! data. Method: `WeakFs` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
 
 use super::*;
+use crate::device::DeviceError;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::client::Client;
+use crate::fs::ffs::{self, Metadata};
 use crate::fs::{AllocateMode, Attr, EntryName, FileRange, FsError, FsResult, SetAttr, XATTR_CAPABILITY};
 use crate::layer::Layer;
 use crate::layer::codecs::Copy;
 use crate::layer::tests::trouble::Trouble;
 use crate::rng::Rng;
 use crate::testing::{MemFsOptions, WeakFs};
+use crate::units::{MIB, Sector};
 
 fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
     WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
@@ -72,6 +76,10 @@ fn unknown() -> FsError {
     FsError::Host(5)
 }
 
+fn no_space_of_device() -> FsError {
+    FsError::Device(DeviceError::NoSpace { at: Sector(8), bytes: 4096 })
+}
+
 fn too_many_files() -> FsError {
     FsError::Host(24)
 }
@@ -92,6 +100,10 @@ fn syncs_that_fail() {
             for (error, exclusive) in [
                 (FsError::NoSpace, true),
                 (FsError::NoSpace, false),
+                (FsError::NoSpaceBelow("a file".into()), true),
+                (FsError::NoSpaceBelow("a file".into()), false),
+                (no_space_of_device(), true),
+                (no_space_of_device(), false),
                 (too_many_files(), false),
                 (unknown(), true),
                 (unknown(), false),
@@ -113,7 +125,7 @@ fn syncs_that_fail() {
                     assert!(failed.is_err(), "{name}");
                     lower.end_syncs_with([]);
                     let new = [vec![1; 3_000], vec![2; 3_000], vec![1; 3_000]].concat();
-                    if exclusive && error == FsError::NoSpace || error == too_many_files() {
+                    if exclusive && error.is_no_space() || error == too_many_files() {
                         sync().await.expect(&name);
                         assert!(durable(&rt, &lower, &options).await == new, "{name}");
                         client.write(file, 0, b"more").await.expect(&name);
@@ -137,6 +149,46 @@ fn syncs_that_fail() {
                 });
             }
         }
+    }
+}
+
+/// Aim: a file over FFS whose image is on a full host is not stopped: each fsync and sync fails, and the file goes on when there is
+/// room. Method: a device that refuses all writes for a while.
+#[test]
+fn a_full_host_below_ffs_stops_no_file() {
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let memory: Device = Rc::new(Memory::new(16 * MIB));
+            ffs::mkfs(&rt, &memory, &ffs::MkfsOptions::new([1, 2])).await.unwrap();
+            let fault = FaultDevice::new(&rt, memory.clone(), 1);
+            let options = ffs::Options { metadata, ..ffs::Options::default() };
+            let lower: Fs = ffs::mount(rt.clone(), fault.clone(), options).await.unwrap();
+            let fs = stack_on(&rt, lower, tiny(Arc::new(Copy))).await.unwrap();
+            let client = Client::new(fs.clone());
+            let file = client.create(b"/f").await.unwrap();
+            client.write(file, 0, &[1; 90_000]).await.unwrap();
+            client.fsync(file).await.unwrap();
+            fs.syncfs().await.unwrap();
+            for round in 0..3u8 {
+                fault.add(Rule::new(Kinds::WRITE | Kinds::PROVISION, When::Always, Effect::NoSpace));
+                client.write(file, 3_000, &[2 + round; 3_000]).await.unwrap();
+                let synced = [client.fsync(file).await, fs.syncfs().await, client.fsync(file).await];
+                for failed in synced {
+                    let is_known = failed.as_ref().is_err_and(|error| error.is_no_space());
+                    assert!(is_known, "{metadata:?}, round {round}: {failed:?}");
+                }
+                fault.clear();
+                match round {
+                    0 => client.fsync(file).await,
+                    _ => fs.syncfs().await,
+                }
+                .unwrap_or_else(|error| panic!("{metadata:?}, round {round}: {error}"));
+                let new = [vec![1; 3_000], vec![2 + round; 3_000], vec![1; 84_000]].concat();
+                assert!(client.read_file(b"/f").await.unwrap() == new, "{metadata:?}, round {round}");
+            }
+            client.close(file).await.unwrap();
+            fs.close().await.unwrap_or_else(|error| panic!("{metadata:?}: {error}"));
+        });
     }
 }
 

@@ -42,6 +42,9 @@ const BLOCKS_MAX: u64 = BLOCK_BYTES as u64 * 8;
 struct FewBlocks {
     file: Device,
     allocated: RefCell<BTreeSet<u64>>,
+    /// Blocks that a snapshot of the host has, too, and how many of them have been written over since.
+    held: RefCell<BTreeSet<u64>>,
+    copies: Cell<u64>,
     written: RefCell<BTreeSet<u64>>,
     map_gate: Gate,
     /// Blocks whose discard a power cut may still undo, and how many flushes had begun by then. Their room is for nothing else
@@ -70,6 +73,8 @@ impl FewBlocks {
         let host = FewBlocks {
             file,
             allocated: allocated.into(),
+            held: RefCell::default(),
+            copies: Cell::new(0),
             written: written.into(),
             map_gate: Gate::new(),
             discarded: RefCell::default(),
@@ -93,8 +98,11 @@ impl FewBlocks {
         let full = (at.0 / HOST_BLOCK_SECTORS..end.div_ceil(HOST_BLOCK_SECTORS)).find(|&block| {
             // The room of what was discarded is for itself.
             let others = allocated.len() + discarded.len() - usize::from(discarded.contains_key(&block));
-            let has_room = allocated.contains(&block) || (others as u64) < self.capacity;
+            let is_held = self.held.borrow().contains(&block);
+            let has_room = allocated.contains(&block) && !is_held || others as u64 + self.copies.get() < self.capacity;
             if has_room {
+                self.held.borrow_mut().remove(&block);
+                self.copies.update(|copies| copies + u64::from(is_held));
                 allocated.insert(block);
                 discarded.remove(&block);
             }
@@ -103,6 +111,11 @@ impl FewBlocks {
         drop((allocated, discarded));
         self.note_use();
         full.map_or(sectors, |block| (block * HOST_BLOCK_SECTORS).saturating_sub(at.0))
+    }
+
+    /// The host, which copies on write, makes a snapshot of the file.
+    fn snapshot(&self) {
+        self.held.replace(self.allocated.borrow().clone());
     }
 
     async fn write_map(&self) -> Result<(), DeviceError> {
@@ -161,7 +174,12 @@ impl BlockDevice for FewBlocks {
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.file.discard(at, sectors).await?;
         let whole = at.0.div_ceil(HOST_BLOCK_SECTORS)..(at.0 + sectors) / HOST_BLOCK_SECTORS;
-        let freed: Vec<u64> = whole.filter(|block| self.allocated.borrow_mut().remove(block)).collect();
+        let is_free = |block: &u64| {
+            let is_held = self.held.borrow_mut().remove(block);
+            self.copies.update(|copies| copies + u64::from(is_held));
+            self.allocated.borrow_mut().remove(block) && !is_held
+        };
+        let freed: Vec<u64> = whole.filter(is_free).collect();
         for &block in &freed {
             self.written.borrow_mut().remove(&block);
             self.discarded.borrow_mut().insert(block, u64::MAX);
@@ -191,6 +209,8 @@ impl BlockDevice for FewBlocks {
 struct OnFewBlocks<S> {
     inner: S,
     capacity: u64,
+    /// The host makes a snapshot after each mount, which is gone at the next one.
+    has_snapshots: bool,
     seen: Rc<Seen>,
 }
 
@@ -208,8 +228,12 @@ impl<S: FsUnderTest> FsUnderTest for OnFewBlocks<S> {
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
         // After a kill, discards may wait in the device's cache. A host flushes when its journal is replayed.
         device.flush().await?;
-        let host = FewBlocks::new(device, self.capacity, self.seen.clone()).await?;
-        self.inner.mount(rt, Rc::new(host)).await
+        let host = Rc::new(FewBlocks::new(device, self.capacity, self.seen.clone()).await?);
+        let mounted = self.inner.mount(rt, host.clone()).await?;
+        if self.has_snapshots {
+            host.snapshot();
+        }
+        Ok(mounted)
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
@@ -237,11 +261,21 @@ pub struct FullLives<'a> {
 impl FullLives<'_> {
     /// `subject` decides for each seed how it is mounted.
     pub fn live<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S) {
+        self.live_on(subject, false);
+    }
+
+    /// The same on a host that copies on write, so that anything can be refused.
+    pub fn live_with_snapshots<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S) {
+        self.live_on(subject, true);
+    }
+
+    fn live_on<S: FsUnderTest>(&self, subject: impl Fn(u64) -> S, has_snapshots: bool) {
         let here = replay(self.test);
         let (mut refused, mut full) = (0, 0);
         for seed in here.seeds(1..1 + self.seeds) {
             let seen = Rc::new(Seen::default());
-            let subject = OnFewBlocks { inner: subject(seed), capacity: self.capacity, seen: seen.clone() };
+            let subject =
+                OnFewBlocks { inner: subject(seed), capacity: self.capacity, has_snapshots, seen: seen.clone() };
             let device = match seed % 2 {
                 0 => CrashOptions::host_file(self.bytes + BLOCK_BYTES as u64),
                 _ => CrashOptions::in_order(self.bytes + BLOCK_BYTES as u64),
