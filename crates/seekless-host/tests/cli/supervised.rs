@@ -117,12 +117,13 @@ fn nothing_comes_below_a_supervised_mount() {
             std::panic::resume_unwind(panic);
         }
     });
-    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
-    assert_eq!(log.matches("mounted again on").count(), 2, "{log}");
+    let log = || std::fs::read_to_string(scratch.path("log")).unwrap();
+    // The supervisor says so after the mount works.
+    wait_for("the supervisor's second message", || log().matches("mounted again on").count() == 2);
     scratch.good(&["umount", "mnt"]);
     assert!(!scratch.is_mounted("mnt"), "the dead ones are gone");
     let below: Vec<_> = std::fs::read_dir(scratch.path("mnt")).unwrap().flatten().map(|entry| entry.path()).collect();
-    assert!(below.is_empty(), "{below:?}\n{log}");
+    assert!(below.is_empty(), "{below:?}\n{}", log());
 }
 
 /// Aim: a daemon that gets no more memory dies, and a supervisor sees it; it neither waits for itself, as with a backtrace that needs memory,
