@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::task::TaskFuture;
 use super::turn::{Instant, Name, Pulse, Turn};
 use super::{HostProfile, Rt};
 use crate::rng::Rng;
@@ -210,23 +211,29 @@ impl Wake for TaskWaker {
     }
 }
 
-type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
-
-/// In a cache line of its own: of 65,536 tasks that wait, the next one is in no cache.
+/// A place for a task, which is free without a `state`. In a cache line of its own: of 65,536 tasks that wait, the next one is in no
+/// cache.
 #[repr(align(64))]
 struct Task {
     /// Absent while the future is polled. The waker is kept beside it so that a poll does not touch its reference
     /// count.
-    future: Option<(TaskFuture, Waker)>,
-    state: Arc<TaskWaker>,
+    future: Option<(Pin<Box<dyn TaskFuture>>, Waker)>,
+    state: Option<Arc<TaskWaker>>,
     name: Name,
     /// Index of the task's name in the pulse.
     name_index: u32,
     /// True while the task is in the ready queue, so that it is never there twice.
     queued: bool,
+    /// Means nothing: see [`Core::fetch_task`].
+    fetched: bool,
 }
 
-const _: () = assert!(size_of::<Option<Task>>() == 64);
+const _: () = assert!(size_of::<Task>() == 64);
+
+impl Task {
+    const FREE: Task =
+        Task { future: None, state: None, name: Name::Label(""), name_index: 0, queued: false, fetched: false };
+}
 
 /// What wakes when a timer is due, or when a device says so: see [`Rt::sleeper`].
 pub struct Sleeper(Who);
@@ -274,7 +281,7 @@ pub(crate) struct Core {
     order: RefCell<Order>,
     /// The task that is being polled.
     current: Cell<TaskId>,
-    tasks: RefCell<Vec<Option<Task>>>,
+    tasks: RefCell<Vec<Task>>,
     /// Wakes the future of `block_on`.
     root: RefCell<Option<Arc<TaskWaker>>>,
     /// True while that future is in the ready queue.
@@ -290,17 +297,17 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn spawn(&self, future: TaskFuture, place: &'static Location<'static>) {
+    pub(crate) fn spawn(&self, future: Pin<Box<dyn TaskFuture>>, place: &'static Location<'static>) {
         let name = Name::Place(place);
         let name_index = self.pulse.as_ref().map_or(0, |pulse| pulse.register(name));
         let mut tasks = self.tasks.borrow_mut();
         let id = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            tasks.push(None);
+            tasks.push(Task::FREE);
             tasks.len() - 1
         });
         let state = Arc::new(TaskWaker { id, queued: AtomicBool::new(false), ready: self.ready.clone() });
         let future = Some((future, Waker::from(state.clone())));
-        tasks[id] = Some(Task { future, state, name, name_index, queued: true });
+        tasks[id] = Task { future, state: Some(state), name, name_index, queued: true, ..Task::FREE };
         drop(tasks);
         self.take_woken();
         self.queue.borrow_mut().push_back(id);
@@ -310,7 +317,7 @@ impl Core {
     pub(crate) fn name_task(&self, label: &'static str) {
         let name = Name::Label(label);
         let name_index = self.pulse.as_ref().map_or(0, |pulse| pulse.register(name));
-        if let Some(task) = self.tasks.borrow_mut().get_mut(self.current.get()).and_then(Option::as_mut) {
+        if let Some(task) = self.tasks.borrow_mut().get_mut(self.current.get()) {
             (task.name, task.name_index) = (name, name_index);
         }
     }
@@ -357,12 +364,31 @@ impl Core {
         }
     }
 
+    /// Writes to the task of `sleeper`, so that the processor fetches it into its cache: it goes on after a write, and would wait for what it
+    /// reads.
+    pub(crate) fn fetch_task(&self, sleeper: &Sleeper) {
+        if let Who::Task(id) = sleeper.0
+            && let Some(task) = self.tasks.borrow_mut().get_mut(id)
+        {
+            task.fetched = true;
+        }
+    }
+
+    /// Writes to the future of the task of `sleeper`.
+    pub(crate) fn fetch_future(&self, sleeper: &Sleeper) {
+        if let Who::Task(id) = sleeper.0
+            && let Some(Task { future: Some((future, _)), .. }) = self.tasks.borrow().get(id)
+        {
+            future.fetch();
+        }
+    }
+
     /// Applies `look` to the waker of a task that has not ended.
     fn at_waker_of(&self, id: TaskId, look: impl FnOnce(&Arc<TaskWaker>) -> bool) -> bool {
         if id == NO_TASK {
             return self.root.borrow().as_ref().is_some_and(look);
         }
-        self.tasks.borrow().get(id).and_then(Option::as_ref).is_some_and(|task| look(&task.state))
+        self.tasks.borrow().get(id).and_then(|task| task.state.as_ref()).is_some_and(look)
     }
 
     /// True when `waker` is that of the task that is being polled.
@@ -386,7 +412,8 @@ impl Core {
             return !self.root_queued.replace(true);
         }
         let mut tasks = self.tasks.borrow_mut();
-        tasks.get_mut(id).and_then(Option::as_mut).is_some_and(|task| !std::mem::replace(&mut task.queued, true))
+        let task = tasks.get_mut(id).filter(|task| task.state.is_some());
+        task.is_some_and(|task| !std::mem::replace(&mut task.queued, true))
     }
 
     /// Takes over the tasks that wakers have queued.
@@ -428,7 +455,7 @@ impl Core {
     fn run_task(&self, id: TaskId) {
         let taken = {
             let mut tasks = self.tasks.borrow_mut();
-            match tasks.get_mut(id).and_then(Option::as_mut) {
+            match tasks.get_mut(id) {
                 Some(task) => {
                     task.queued = false;
                     task.future.take().map(|future| (future, task.name, task.name_index))
@@ -445,13 +472,13 @@ impl Core {
         self.current.set(NO_TASK);
         match poll {
             Poll::Pending => {
-                if let Some(task) = self.tasks.borrow_mut().get_mut(id).and_then(Option::as_mut) {
+                if let Some(task) = self.tasks.borrow_mut().get_mut(id) {
                     task.future = Some((future, waker));
                 }
             }
             Poll::Ready(()) => {
                 drop(future); // It may own handles that call back; drop it while nothing is borrowed.
-                let ended = self.tasks.borrow_mut()[id].take();
+                let ended = std::mem::replace(&mut self.tasks.borrow_mut()[id], Task::FREE);
                 drop(ended);
                 self.free.borrow_mut().push(id);
             }
@@ -635,8 +662,9 @@ impl Executor {
                 return Err(Unfinished::Time(limits.until));
             }
             if core.clock.is_virtual() {
-                // Virtual time has no outside wakers: a task that is not ready now becomes ready by a timer, or never.
-                if core.is_idle() {
+                // Virtual time has no outside wakers: a task that is not ready now becomes ready by a timer, or never. So no lock is
+                // needed to see whether one is; taking one would also wait for all stores under way.
+                if core.queue.borrow().is_empty() && !core.ready.filled.load(Ordering::Acquire) {
                     let alive = core.clock.wait(next_timer);
                     core.fire_timers();
                     if !alive {

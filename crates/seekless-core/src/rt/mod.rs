@@ -116,6 +116,17 @@ impl Rt {
         self.0.sleeper(waker)
     }
 
+    /// Lets the processor fetch the task that `sleeper` wakes; changes nothing. Of many tasks that wait, the next one is in no cache, and a
+    /// device may know early which one it will wake.
+    pub fn fetch_task(&self, sleeper: &Sleeper) {
+        self.0.fetch_task(sleeper);
+    }
+
+    /// The same for the future of that task. Its place is in the task, so this comes some time after [`Rt::fetch_task`].
+    pub fn fetch_future(&self, sleeper: &Sleeper) {
+        self.0.fetch_future(sleeper);
+    }
+
     /// Wakes it, as its waker would.
     pub fn wake(&self, sleeper: Sleeper) {
         self.0.wake(sleeper);

@@ -1,12 +1,13 @@
 //! Futures that the runtime hands out: sleep, yield, and the handle of a task.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
+use pin_project_lite::pin_project;
 
 use super::Rt;
 use crate::units::Nanos;
@@ -98,8 +99,41 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
+pin_project! {
+    /// A future between two bytes, which mean nothing. They are near its ends in memory: a write to them brings it into the cache.
+    #[repr(C)]
+    struct Framed<F> {
+        front: Cell<u8>,
+        #[pin]
+        future: F,
+        back: Cell<u8>,
+    }
+}
+
+impl<F: Future> Future for Framed<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().future.poll(context)
+    }
+}
+
+/// What a task runs.
+pub(crate) trait TaskFuture: Future<Output = ()> {
+    /// Writes at both ends.
+    fn fetch(&self);
+}
+
+impl<F: Future<Output = ()>> TaskFuture for Framed<F> {
+    fn fetch(&self) {
+        self.front.set(1);
+        self.back.set(1);
+    }
+}
+
 /// Splits `future` into a handle and the task that feeds it.
-pub(super) fn joinable<T>(future: impl Future<Output = T>) -> (JoinHandle<T>, impl Future<Output = ()>) {
+pub(super) fn joinable<T>(future: impl Future<Output = T>) -> (JoinHandle<T>, impl TaskFuture) {
     let join = Rc::new(RefCell::new(Join { value: None, waiter: None }));
     let handle = JoinHandle(join.clone());
     // Not an async block, which would have room for the future twice: where it captures it, and where it awaits it.
@@ -113,5 +147,5 @@ pub(super) fn joinable<T>(future: impl Future<Output = T>) -> (JoinHandle<T>, im
             waiter.wake();
         }
     });
-    (handle, task)
+    (handle, Framed { front: Cell::new(0), future: task, back: Cell::new(0) })
 }

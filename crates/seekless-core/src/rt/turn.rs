@@ -43,8 +43,10 @@ impl fmt::Display for Name {
 }
 
 thread_local! {
-    /// Calls that the current turn may still make, and its task.
-    static TURN: Cell<(u64, Option<Name>)> = const { Cell::new((u64::MAX, None)) };
+    /// Calls that the current turn may still make.
+    static CALLS: Cell<u64> = const { Cell::new(u64::MAX) };
+    /// Its task.
+    static TASK: Cell<Option<Name>> = const { Cell::new(None) };
 }
 
 /// A turn under way. Turns nest: a test's model runs on an executor of its own.
@@ -55,34 +57,40 @@ pub(super) struct Turn {
 impl Turn {
     pub(super) fn begin(is_virtual: bool, name: Name) -> Turn {
         let calls = if is_virtual { CALLS_MAX } else { u64::MAX };
-        Turn { outer: TURN.replace((calls, Some(name))) }
+        Turn { outer: (CALLS.replace(calls), TASK.replace(Some(name))) }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        TURN.set(self.outer);
+        let (calls, task) = self.outer;
+        CALLS.set(calls);
+        TASK.set(task);
     }
 }
 
 /// Notes a call of the runtime.
 pub(super) fn count_call() {
-    let (left, name) = TURN.get();
+    let left = CALLS.get();
     if left != u64::MAX {
         if left == 0 {
-            TURN.set((u64::MAX, name));
-            let name = name.map_or_else(|| "a task".to_string(), |name| name.to_string());
-            panic!("{name} has called the runtime {CALLS_MAX} times in one turn, and waits for nothing: it spins");
+            panic_of_calls();
         }
-        TURN.set((left - 1, name));
+        CALLS.set(left - 1);
     }
+}
+
+#[cold]
+fn panic_of_calls() {
+    CALLS.set(u64::MAX);
+    let name = TASK.get().map_or_else(|| "a task".to_string(), |name| name.to_string());
+    panic!("{name} has called the runtime {CALLS_MAX} times in one turn, and waits for nothing: it spins");
 }
 
 /// Lets the current turn make as many calls as a new one.
 pub(super) fn renew() {
-    let (left, name) = TURN.get();
-    if left != u64::MAX {
-        TURN.set((CALLS_MAX, name));
+    if CALLS.get() != u64::MAX {
+        CALLS.set(CALLS_MAX);
     }
 }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::drive::{Drive, WriteBehind};
 use super::layout::DriveError;
 use super::mechanism::{Hit, Mechanism, Request};
-use super::queue::{Queue, Ticket, Waiting};
+use super::queue::{Coming, Queue, Ticket, Waiting};
 use super::scheduler::Scheduler;
 use super::spent::Spent;
 use crate::device::{
@@ -166,6 +166,11 @@ impl Disk {
             self.rt.wake(sleeper);
         }
         let mut state = self.state.borrow_mut();
+        state.queue.fetch_coming(|coming, who| match (coming, who) {
+            (Coming::Soon, Some(sleeper)) => self.rt.fetch_task(sleeper),
+            (Coming::Next, Some(sleeper)) => self.rt.fetch_future(sleeper),
+            (_, None) => {}
+        });
         let done = state.start(now, next.arrived, done, next.request);
         state.called = Some((ticket, done));
     }

@@ -168,6 +168,15 @@ impl Halves {
         next
     }
 
+    /// Slots of requests that have just come near the top of a half, with their level below it, 0 to 2: the lower, the sooner they will
+    /// probably be chosen.
+    pub(super) fn take_coming(&mut self) -> impl Iterator<Item = (usize, u32)> {
+        let risen = [self.above.take_risen(), self.below.take_risen()];
+        let coming = |(level, packed): (usize, Option<u128>)| Some((level, Entry::unpack(packed?)));
+        let entries = risen.into_iter().flat_map(move |risen| risen.into_iter().enumerate().filter_map(coming));
+        entries.filter(|(_, entry)| entry.chain().is_none()).map(|(level, entry)| (level, entry.slot))
+    }
+
     /// Drops what comes up and waits no longer.
     fn drop_gone(&mut self, waits: impl Fn(u32, u64) -> bool) {
         for side in [Side::Above, Side::Below] {

@@ -3,7 +3,7 @@
 //! Of 65,536 entries a pop looks at eight lines, the last two of which are in no near cache; the standard library's, which has two
 //! children to a node, at sixteen.
 
-use std::hint::select_unpredictable;
+use std::hint::{black_box, select_unpredictable};
 
 /// The children of a node. Places without an entry are `EMPTY`.
 #[repr(align(64))]
@@ -18,14 +18,22 @@ const EMPTY: u128 = u128::MAX;
 pub(super) struct Heap {
     lines: Vec<Line>,
     len: usize,
+    /// What the last pop has moved up to the root, to its children, and to theirs; `EMPTY` where it has moved nothing.
+    risen: [u128; RISEN],
 }
+
+/// So many levels below the top are watched.
+const RISEN: usize = 3;
+
+/// Entries before this place, 32 KiB, are in a near cache.
+const NEAR: usize = (32 << 10) / size_of::<u128>() / 4;
 
 /// Place of the root.
 const ROOT: usize = 3;
 
 impl Heap {
     pub(super) const fn new() -> Heap {
-        Heap { lines: Vec::new(), len: 0 }
+        Heap { lines: Vec::new(), len: 0, risen: [EMPTY; RISEN] }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -43,6 +51,12 @@ impl Heap {
     /// The least entry.
     pub(super) fn peek(&self) -> Option<u128> {
         self.lines.first().map(|line| line.0[ROOT]).filter(|&root| root != EMPTY)
+    }
+
+    /// What the last pop has moved up to the root, to its children and to theirs, once. Those entries will be popped soon, the first the
+    /// next time if nothing less is added.
+    pub(super) fn take_risen(&mut self) -> [Option<u128>; RISEN] {
+        std::mem::replace(&mut self.risen, [EMPTY; RISEN]).map(|entry| Some(entry).filter(|&entry| entry != EMPTY))
     }
 
     /// Adds an entry below `u128::MAX`.
@@ -79,7 +93,15 @@ impl Heap {
     /// Puts an entry where the root was, and moves up what is less.
     fn sink(&mut self, entry: u128) {
         let mut place = ROOT;
+        let mut level = 0;
+        self.risen = [EMPTY; RISEN];
         while let Some(Line(line)) = self.lines.get(place - 2) {
+            // One of the next four lines comes next. Those that no near cache has are fetched while these entries are compared.
+            if place > NEAR {
+                for ahead in 0..4 {
+                    black_box(self.lines.get(4 * (place - 2) - 2 + ahead).map(|line| line.0[0] as u64));
+                }
+            }
             let left = select_unpredictable(line[1] < line[0], 1, 0);
             let right = select_unpredictable(line[3] < line[2], 3, 2);
             let child = select_unpredictable(line[right] < line[left], right, left);
@@ -87,6 +109,10 @@ impl Heap {
             if entry <= least {
                 break;
             }
+            if let Some(risen) = self.risen.get_mut(level) {
+                *risen = least;
+            }
+            level += 1;
             *self.at(place) = least;
             place = 4 * (place - 2) + child;
         }
@@ -117,6 +143,10 @@ mod tests {
             } else {
                 let least = (!sorted.is_empty()).then(|| sorted.remove(0));
                 assert_eq!((heap.peek(), heap.pop()), (least, least));
+                let risen = heap.take_risen();
+                assert!(risen[0].is_none_or(|first| heap.peek() == Some(first)));
+                assert!(risen.into_iter().flatten().all(|entry| sorted.contains(&entry)));
+                assert_eq!(heap.take_risen(), [None; RISEN]);
             }
             assert_eq!((heap.len(), heap.is_empty()), (sorted.len(), sorted.is_empty()));
         }

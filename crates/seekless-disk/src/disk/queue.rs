@@ -33,6 +33,14 @@ pub(super) struct Ticket {
     arrival: u64,
 }
 
+/// When a request will probably be chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Coming {
+    Next,
+    /// After a few others.
+    Soon,
+}
+
 /// Waiting requests, in the order of their arrival and in that of the scheduler.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
@@ -49,8 +57,9 @@ pub(super) struct Queue<T> {
     order: Order,
 }
 
-/// Slots as the scheduler looks for them.
+/// Slots as the scheduler looks for them. A drive has one, so its size does not matter.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 enum Order {
     /// In the list of arrivals.
     Arrival,
@@ -188,6 +197,21 @@ impl<T> Queue<T> {
         }?;
         let arrival = self.slot(best)?.arrival;
         Some((Ticket { slot: best, arrival }, self.take(best)?))
+    }
+
+    /// Lets the processor fetch what the next choices need: of 65,536 requests that wait, each slot is in no cache, and neither is what it
+    /// leads to. `fetch` gets what is kept with a request that will be chosen soon.
+    pub(super) fn fetch_coming(&mut self, fetch: impl Fn(Coming, &T)) {
+        let Order::Halves(halves) = &mut self.order else { return };
+        for (level, slot) in halves.take_coming() {
+            match (level, self.slots.get_mut(slot as usize)) {
+                // Written and not read, which the processor would wait for. It means nothing: these orders have no links.
+                (2, Some(slot)) => slot.earlier = NONE,
+                (1, Some(Slot { waiting: Some(waiting), .. })) => fetch(Coming::Soon, &waiting.who),
+                (0, Some(Slot { waiting: Some(waiting), .. })) => fetch(Coming::Next, &waiting.who),
+                _ => {}
+            }
+        }
     }
 
     /// The request with the shortest time to its first sector, less what its age counts; of equal ones the oldest.

@@ -1,7 +1,7 @@
 //! Reads: from the cache, from the medium, and ahead of what the host asked for.
 
 use super::activity::Reader;
-use super::drive::{Drive, ReadAhead};
+use super::drive::{Bus, Cache, Drive, ReadAhead};
 use super::mechanism::{Command, Hit, Mechanism, Service, times};
 use super::rotation::SectorTurn;
 use super::tables::{Track, TrackRun};
@@ -9,9 +9,8 @@ use crate::units::Nanos;
 
 impl Mechanism {
     pub(super) fn read(&mut self, command: &Command) -> Service {
-        let tables = self.tables.clone();
-        let (drive, overhead) = (&tables.drive, &tables.drive.overhead);
-        let sector_time = drive.bus.read_sector;
+        let Drive { overhead, bus, cache, .. } = self.tables.drive;
+        let sector_time = bus.read_sector;
         let (hit_time, miss_time) =
             (overhead.read_hit.get(self.last_was_read), overhead.read_miss.get(self.last_was_read));
 
@@ -34,7 +33,7 @@ impl Mechanism {
         // When data can start to move. A drive that holds the bus can do so once it has understood the command; one
         // that releases the bus takes it back when it has something to send (`None`: not yet known).
         let prepared = overhead.data_preparation;
-        let moving = match (found, drive.bus.disconnect_until_percent) {
+        let moving = match (found, bus.disconnect_until_percent) {
             (Some(_), None) => Some(command.commanded + hit_time + prepared),
             (None, None) => Some(command.commanded + miss_time + prepared),
             (Some(_), Some(_)) if command.queued || self.writer.is_some() => Some(arm + overhead.reselect + prepared),
@@ -43,7 +42,7 @@ impl Mechanism {
         };
 
         if let Some(moving) = moving.filter(|_| cached == command.count) {
-            if self.reader.is_none() && drive.cache.read_ahead_after_hit {
+            if self.reader.is_none() && cache.read_ahead_after_hit {
                 self.resume_reading(slot, arm);
             }
             self.forget_sent(slot, command);
@@ -63,27 +62,27 @@ impl Mechanism {
             None => self.start_reading(slot, command.lbn + cached, arm, command.end()),
         };
         let first = reader.extent;
-        let mut bus = BusWalk {
+        let mut walk = BusWalk {
             sector_time,
             free: moving.map(|moving| moving + times(sector_time, cached)),
             sent: cached,
-            watermark: watermark(drive, command.count),
+            watermark: watermark(&bus, &cache, command.count),
             reconnect: overhead.reselect + prepared,
         };
-        let capacity = u64::from(drive.cache.segment_sectors);
+        let capacity = u64::from(cache.segment_sectors);
         loop {
-            let from = (command.lbn + bus.sent - reader.extent.first) as u32;
+            let from = (command.lbn + walk.sent - reader.extent.first) as u32;
             let to = (reader.extent.end().min(command.end()) - reader.extent.first) as u32;
             // A buffer full of unsent sectors stalls the head.
-            let full = (bus.sent + u64::from(to - from)).saturating_sub(capacity);
-            if let (0, 1.., Some(free)) = (from, full, bus.free) {
-                let room = Nanos(free.0.saturating_sub(times(sector_time, bus.sent.saturating_sub(full)).0));
+            let full = (walk.sent + u64::from(to - from)).saturating_sub(capacity);
+            if let (0, 1.., Some(free)) = (from, full, walk.free) {
+                let room = Nanos(free.0.saturating_sub(times(sector_time, walk.sent.saturating_sub(full)).0));
                 if room > reader.extent.begin {
-                    tables.postpone(&mut reader.extent, room);
+                    self.tables.postpone(&mut reader.extent, room);
                 }
             }
-            bus.send(from, to, |sectors| tables.passed(&reader.extent, sectors));
-            if bus.sent == command.count {
+            walk.send(from, to, |sectors| self.tables.passed(&reader.extent, sectors));
+            if walk.sent == command.count {
                 break;
             }
             self.segments.extend(slot, reader.extent.end());
@@ -91,7 +90,7 @@ impl Mechanism {
         }
         self.reader = Some(reader);
         self.forget_sent(slot, command);
-        let done = bus.free.unwrap_or(arm) + overhead.read_completion;
+        let done = walk.free.unwrap_or(arm) + overhead.read_completion;
         let understood = if found.is_some() { moving.unwrap_or(ready) } else { ready }.min(done);
         Service {
             start: command.start,
@@ -268,10 +267,10 @@ impl BusWalk {
 }
 
 /// Sectors that must be there before a drive takes back the bus that it released.
-fn watermark(drive: &Drive, count: u64) -> u64 {
-    let percent = u64::from(drive.bus.disconnect_until_percent.unwrap_or(0));
-    let mark = count.min(u64::from(drive.cache.segment_sectors)) * percent / 100;
-    mark.min(drive.bus.disconnect_until_sectors.map_or(u64::MAX, u64::from)).clamp(1, count)
+fn watermark(bus: &Bus, cache: &Cache, count: u64) -> u64 {
+    let percent = u64::from(bus.disconnect_until_percent.unwrap_or(0));
+    let mark = count.min(u64::from(cache.segment_sectors)) * percent / 100;
+    mark.min(bus.disconnect_until_sectors.map_or(u64::MAX, u64::from)).clamp(1, count)
 }
 
 impl TrackRun {

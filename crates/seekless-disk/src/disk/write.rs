@@ -1,7 +1,7 @@
 //! Writes: to the medium while the host waits, or into the cache and to the medium afterwards.
 
 use super::activity::Writer;
-use super::drive::WriteBehind;
+use super::drive::{Drive, WriteBehind};
 use super::mechanism::{Behind, Command, Hit, Mechanism, Service, times};
 use super::tables::TrackRun;
 use crate::units::{Nanos, Sector};
@@ -50,18 +50,17 @@ impl Feed {
 impl Mechanism {
     /// A write that completes when it is on the medium.
     pub(super) fn write_through(&mut self, command: &Command) -> Service {
-        let tables = self.tables.clone();
-        let (drive, overhead) = (&tables.drive, &tables.drive.overhead);
+        let Drive { overhead, bus, .. } = self.tables.drive;
         self.stop_reading(command.start);
         let ready = command.start.max(command.commanded + overhead.write_miss.get(self.last_was_read));
         let arm = ready.max(self.free);
         let moving = self.data_moves(command, ready, arm);
-        let feed = Feed { moving, sector_time: drive.bus.write_sector, room: u64::MAX };
+        let feed = Feed { moving, sector_time: bus.write_sector, room: u64::MAX };
         let slot = self.take_for_writing(command);
         let media = self.write_medium(command, arm, &feed);
         self.writer = None;
         self.keep_written(slot, command);
-        let reselect = if drive.bus.disconnect_until_percent.is_some() { overhead.reselect } else { Nanos::ZERO };
+        let reselect = if bus.disconnect_until_percent.is_some() { overhead.reselect } else { Nanos::ZERO };
         let disconnected = feed.there(command.count) + overhead.write_disconnect;
         Service {
             start: command.start,
@@ -97,13 +96,12 @@ impl Mechanism {
 
     /// A write that completes when the cache has it.
     pub(super) fn write_behind(&mut self, command: &Command) -> Service {
-        let tables = self.tables.clone();
-        let (drive, overhead) = (&tables.drive, &tables.drive.overhead);
+        let Drive { overhead, bus, cache, .. } = self.tables.drive;
         self.stop_reading(command.start);
         let ready = command.start.max(command.commanded + overhead.write_hit.get(self.last_was_read));
-        let capacity = u64::from(drive.cache.segment_sectors);
+        let capacity = u64::from(cache.segment_sectors);
         let appended = self.writer.filter(|writer| {
-            drive.cache.write_behind == WriteBehind::Stream && !command.queued && writer.next == command.lbn
+            cache.write_behind == WriteBehind::Stream && !command.queued && writer.next == command.lbn
         });
         let (slot, arm, moving, room) = match appended {
             // Continues where the previous write ends, without a new seek: as fast as the medium allows, if the data is
@@ -121,7 +119,7 @@ impl Mechanism {
                 (self.take_for_writing(command), arm, moving, capacity)
             }
         };
-        let feed = Feed { moving, sector_time: drive.bus.write_sector, room };
+        let feed = Feed { moving, sector_time: bus.write_sector, room };
         let media = self.write_medium(command, arm, &feed);
         self.writer = Some(Writer {
             slot,
@@ -168,12 +166,11 @@ impl Mechanism {
 
     /// Moves the heads over the sectors of a write. The arm is free at `arm`.
     fn write_medium(&mut self, command: &Command, arm: Nanos, feed: &Feed) -> Media {
-        let tables = self.tables.clone();
-        let (overhead, cache) = (&tables.drive.overhead, &tables.drive.cache);
+        let Drive { overhead, cache, .. } = self.tables.drive;
         let mut media = Media { arm, on_track: arm, begin: arm, end: arm, room: Nanos::ZERO };
         let mut sent = 0;
         while sent < command.count {
-            let mut extent = tables.extent(self.track, media.end, command.lbn + sent, command.count - sent, true);
+            let mut extent = self.tables.extent(self.track, media.end, command.lbn + sent, command.count - sent, true);
             if sent == 0 && self.writer.is_none() {
                 extent.on_track = extent.on_track.max(arm + overhead.write_seek_min);
             }
@@ -184,7 +181,7 @@ impl Mechanism {
             };
             let startable = extent.on_track.max(feed.there(sent + ahead));
             if startable > extent.begin || extent.on_track > extent.begin {
-                tables.postpone(&mut extent, startable);
+                self.tables.postpone(&mut extent, startable);
             }
             let (written, end) = match cache.write_on_arrival {
                 true => self.write_on_arrival(&mut extent, startable, sent, feed),
@@ -192,7 +189,7 @@ impl Mechanism {
             }
             .unwrap_or_else(|| {
                 let written = self.write_in_order(&extent, sent, feed);
-                (written, tables.passed(&extent, written))
+                (written, self.tables.passed(&extent, written))
             });
             if sent == 0 {
                 (media.on_track, media.begin) = (extent.on_track, extent.begin);
@@ -200,7 +197,7 @@ impl Mechanism {
             // The host can hand over the last sector when the medium has taken all but what the cache holds.
             let must_be_written = command.count.saturating_sub(feed.room);
             if must_be_written > sent && must_be_written <= sent + u64::from(written) {
-                let reached = tables.passed(&extent, (must_be_written - sent) as u32).min(end);
+                let reached = self.tables.passed(&extent, (must_be_written - sent) as u32).min(end);
                 media.room = reached + feed.sector_time;
             }
             self.track = extent.track;
