@@ -34,7 +34,9 @@ impl Check<'_> {
                 && up.ino != parent
             {
                 let cause = if self.renamed.contains(&ino) { Cause::Leak } else { Cause::Crash };
-                self.problem(format!("directory {ino}: `..` is inode {}, not {parent}; corrected", up.ino), cause);
+                if !self.unread.begun.contains(&ino) {
+                    self.problem(format!("directory {ino}: `..` is inode {}, not {parent}; corrected", up.ino), cause);
+                }
                 let mut block = self.read(up.at, up.frags).await?;
                 codec::put_at(&mut block, up.offset, parent);
                 self.write(up.at, block);
@@ -75,9 +77,10 @@ impl Check<'_> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(()) };
         let names = self.directories.get(&ino).cloned().unwrap_or_default();
         let children: Vec<Name> = names.into_iter().filter(|name| name.name != b"." && name.name != b"..").collect();
-        let keep = !children.is_empty() && inode.nlink > 0 && self.options.reconnect;
+        let keep = !children.is_empty() || self.unread.has_lost_names();
+        let keep = keep && inode.nlink > 0 && self.options.reconnect;
         if keep {
-            if !self.reconnect(ino, FileKind::Directory).await? {
+            if !self.waits_for_names(ino) && !self.reconnect(ino, FileKind::Directory).await? {
                 self.leave(ino);
             }
             return Ok(());
@@ -120,9 +123,13 @@ impl Check<'_> {
             }
             let mut names = self.names.get(&ino).copied().unwrap_or(0);
             if names == 0 {
-                let keep = inode.nlink > 0 && inode.size > 0 && self.options.reconnect;
+                let keep = inode.size > 0 || self.unread.has_lost_names();
+                let keep = keep && inode.nlink > 0 && self.options.reconnect;
                 let keep = keep && self.target_flaw(&inode).await?.is_none();
                 if keep {
+                    if self.waits_for_names(ino) {
+                        continue;
+                    }
                     if !self.reconnect(ino, kind).await? {
                         self.leave(ino);
                         continue;
@@ -136,8 +143,9 @@ impl Check<'_> {
                     continue;
                 }
             }
-            if u32::from(inode.nlink) != names {
-                let cause = if u32::from(inode.nlink) > names { Cause::Leak } else { Cause::Crash };
+            let is_more = u32::from(inode.nlink) > names;
+            if u32::from(inode.nlink) != names && !(is_more && self.unread.hides_names()) {
+                let cause = if is_more { Cause::Leak } else { Cause::Crash };
                 self.problem(format!("inode {ino} has {} links, and {names} names; corrected", inode.nlink), cause);
                 self.inode_mut(ino).nlink = names.min(LINKS_MAX.into()) as u16;
             }
@@ -149,7 +157,8 @@ impl Check<'_> {
             if let Some(inode) = self.inodes.get_mut(&ino)
                 && inode.mode != 0
             {
-                inode.nlink = names.min(LINKS_MAX.into()) as u16;
+                let least = if self.unread.hides_names() { inode.nlink } else { 0 };
+                inode.nlink = least.max(names.min(LINKS_MAX.into()) as u16);
             }
         }
         Ok(())

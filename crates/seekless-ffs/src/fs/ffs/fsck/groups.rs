@@ -3,6 +3,7 @@
 use super::super::format::*;
 use super::super::group;
 use super::super::layout::Layout;
+use super::super::mkfs::group_head;
 use super::{Cause, Check};
 use crate::fs::{FsError, FsResult};
 
@@ -13,22 +14,22 @@ impl Check<'_> {
         let mut template: Option<Group> = None;
         let mut broken = Vec::new();
         for number in self.layout.group_numbers() {
-            let bytes = self.read_group(self.layout.group_block(number), frags).await?;
+            let (bytes, is_whole) = self.read_group(self.layout.group_block(number), frags).await?;
             match group::verify(&self.layout, number, &bytes) {
+                _ if !is_whole => broken.push((number, "it cannot be read".to_string(), Cause::Copy)),
                 Ok(()) => template = template.or(Group::decode(&bytes)),
-                Err(detail) => broken.push((number, detail)),
+                Err(detail) => broken.push((number, detail, Cause::Damage)),
             }
         }
         let mut summaries = Vec::new();
         for number in self.layout.group_numbers() {
             let at = self.layout.group_block(number);
-            let mut bytes = self.read_group(at, frags).await?;
+            let (mut bytes, _) = self.read_group(at, frags).await?;
             let mut changed = false;
-            if let Some((_, detail)) = broken.iter().find(|(group, _)| *group == number) {
-                self.problem(format!("group {number}: {detail}; rebuilt"), Cause::Damage);
-                let Some(template) = template else {
-                    return Err(FsError::corrupt("cylinder groups", "all of them", "none is left to go by"));
-                };
+            if let Some((_, detail, cause)) = broken.iter().find(|(group, ..)| *group == number) {
+                self.problem(format!("group {number}: {detail}; rebuilt"), *cause);
+                let template =
+                    template.unwrap_or_else(|| group_head(&self.layout, &self.volume.superblock, number, self.now));
                 let frags = self.layout.group_frags(number);
                 let clusters = if self.layout.contigsumsize > 0 { frags / self.layout.frag } else { 0 };
                 bytes.fill(0);
@@ -43,6 +44,9 @@ impl Check<'_> {
                 };
                 head.encode(&mut bytes);
                 changed = true;
+            }
+            if let Err(detail) = group::verify(&self.layout, number, &bytes) {
+                return Err(FsError::corrupt("cylinder groups", "all of them", detail));
             }
             let Some(head) = Group::decode(&bytes) else { continue };
             let right = self.right_group(number, &head, &bytes);
@@ -69,14 +73,18 @@ impl Check<'_> {
         let (first, per_group) = (self.layout.first_ino(number), self.layout.inodes_per_group);
         let is_used = |index: u32| {
             let ino = first + index;
-            ino < ROOT_INO || self.inodes.get(&ino).is_some_and(|inode| inode.mode != 0)
+            let is_unread = self.unread.inodes.contains(&ino);
+            ino < ROOT_INO || is_unread || self.inodes.get(&ino).is_some_and(|inode| inode.mode != 0)
         };
         let directories = self.inodes.range(first..first + per_group);
         let directories = directories.filter(|(_, inode)| inode.mode != 0 && inode.is_directory()).count() as u32;
+        // Those that cannot be read may be directories.
+        let unread = self.unread.inodes.range(first..first + per_group).count() as u32;
+        let directories = head.ndir.clamp(directories, directories + unread);
         let (base, bookkeeping) = (self.layout.group_base(number), self.layout.bookkeeping(number));
         let mut right = bytes.to_vec();
         group::build(&self.layout, head, &mut right, directories, is_used, |at| {
-            !bookkeeping.contains(&(base + at)) && !self.is_used(base + at)
+            !bookkeeping.contains(&(base + at)) && !self.is_used(base + at) && !self.unread.is_held(base + at)
         });
         right
     }

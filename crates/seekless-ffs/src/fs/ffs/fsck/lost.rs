@@ -131,7 +131,7 @@ impl Check<'_> {
         let mut first = full_blocks;
         loop {
             let Some(inode) = self.inodes.get(&directory).copied() else { return Ok(None) };
-            for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate().skip(first) {
+            for (index, (at, frags)) in self.directory_blocks(&inode).await?.0.into_iter().enumerate().skip(first) {
                 if at == FragNo::NONE {
                     continue;
                 }
@@ -242,14 +242,14 @@ impl Check<'_> {
     /// An inode that is not in use; if possible one that is not in use on the volume either and has no names there,
     /// since these would be names of the new inode after a cut.
     fn free_inode(&self) -> Option<InodeNo> {
-        let all = || (ROOT_INO + 1).until(self.layout.ino_end());
+        let all = || (ROOT_INO + 1).until(self.layout.ino_end()).filter(|ino| !self.unread.inodes.contains(ino));
         let untouched = all().find(|ino| !self.inodes.contains_key(ino) && !self.dangling.contains(ino));
         untouched.or_else(|| all().find(|ino| self.inodes.get(ino).is_none_or(|inode| inode.mode == 0)))
     }
 
     /// A block that no file uses; if possible one that nothing on the volume points to either, since such a pointer
     /// would lead to the new content after a cut. Where the storage below is allocated on demand, the block has some.
-    async fn free_block(&mut self) -> FsResult<Option<FragNo>> {
+    pub(super) async fn free_block(&mut self) -> FsResult<Option<FragNo>> {
         let unclaimed = self.free_in(|check| &check.claimed, self.lost.claimed_blocks).await?;
         self.lost.claimed_blocks = unclaimed.map_or(self.layout.size / self.layout.frag, |at| at.0 / self.layout.frag);
         match unclaimed {
@@ -262,7 +262,7 @@ impl Check<'_> {
     /// have to be looked at; those with content have storage.
     async fn free_in(&self, map: impl Fn(&Self) -> &[u8], mut first: u32) -> FsResult<Option<FragNo>> {
         let frag = self.layout.frag;
-        let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map(self), one.0));
+        let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map(self), one.0) || self.unread.is_held(one));
         let mut refused = 0;
         for _ in 0..BLOCKS_LOOKED_AT {
             let mut all = (first..self.layout.size / frag).map(|block| FragNo(block * frag));
@@ -284,13 +284,14 @@ impl Check<'_> {
     }
 
     /// Claims a whole block for new content. Repairs of what was there before are not written any more.
-    fn claim_new(&mut self, ino: InodeNo, at: FragNo) {
+    pub(super) fn claim_new(&mut self, ino: InodeNo, at: FragNo) {
         let frag = self.layout.frag;
         self.claim(ino, at, frag);
         for one in at.run(frag) {
             self.changed.remove(&one);
             self.fresh.remove(&one);
         }
+        self.unread.give_up(self.layout.sector(at), self.layout.block_bytes as usize);
     }
 }
 

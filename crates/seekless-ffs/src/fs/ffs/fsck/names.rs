@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use super::super::format::*;
 use super::lost::add_entry;
+use super::unread::overlap;
 use super::{Cause, Check, Name};
 use crate::codec;
 use crate::fs::{FileKind, FsError, FsResult, WHITEOUT};
 
 impl Check<'_> {
-    /// Addresses of the blocks of a directory, with their fragments, up to the first hole.
-    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<Vec<(FragNo, u32)>> {
+    /// Addresses of the blocks of a directory, with their fragments, up to the first hole, or up to an address that cannot be read:
+    /// then also the indirect block that has it.
+    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<(Vec<(FragNo, u32)>, Option<FragNo>)> {
         let blocks = inode.size.div_ceil(self.layout.block_bytes.into());
         let mut found = Vec::new();
         // More would be a directory of gigabytes; pointers beyond that are damage.
@@ -27,6 +29,10 @@ impl Check<'_> {
                 if held.as_ref().is_none_or(|(held, _)| *held != at) {
                     held = Some((at, self.read(at, self.layout.frag).await?));
                 }
+                let unread = self.unread.ranges(self.layout.sector(at), self.layout.block_bytes as usize);
+                if overlap(&unread, &(slot * 4..slot * 4 + 4)) {
+                    return Ok((found, Some(at)));
+                }
                 at = held.as_ref().map_or(FragNo::NONE, |(_, block)| pointer_in(block, slot));
             }
             found.push((at, frags));
@@ -34,7 +40,7 @@ impl Check<'_> {
                 break; // It ends here, whatever its size.
             }
         }
-        Ok(found)
+        Ok((found, None))
     }
 
     /// Reads all directories. Returns false when one had to be truncated.
@@ -62,7 +68,9 @@ impl Check<'_> {
         let mut again: Vec<Name> = Vec::new();
         let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut start = 0;
-        for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate() {
+        let (blocks, unread_from) = self.directory_blocks(&inode).await?;
+        let mut is_left = false;
+        for (index, (at, frags)) in blocks.into_iter().enumerate() {
             if at == FragNo::NONE {
                 self.problem(format!("directory {ino} has a hole at byte {start}; cut there"), Cause::Damage);
                 self.inode_mut(ino).size = start;
@@ -71,9 +79,14 @@ impl Check<'_> {
             let mut block = self.read(at, frags).await?;
             let bytes = (inode.size - start).min(block.len() as u64) as usize;
             let mut changed = false;
+            let unread = self.mend_unread_chunks(ino, at, start, bytes, &mut block);
+            is_left |= !unread.is_empty();
             for within in (0..bytes / DIR_CHUNK_BYTES).map(|chunk| chunk * DIR_CHUNK_BYTES) {
                 let chunk = &mut block[within..within + DIR_CHUNK_BYTES];
                 let first = index == 0 && within == 0;
+                if overlap(&unread, &(within..within + DIR_CHUNK_BYTES)) {
+                    continue;
+                }
                 changed |= self.mend_chunk(ino, start + within as u64, chunk, first);
                 let Ok(entries) = dirents(chunk) else { continue };
                 for entry in entries.into_iter().filter(|entry| entry.ino != InodeNo::NONE) {
@@ -95,7 +108,13 @@ impl Check<'_> {
             }
             start += bytes as u64;
         }
-        if names.is_empty() {
+        if let Some(at) = unread_from {
+            if self.cut_unread_directory(ino, at, start).await? {
+                return Ok(false);
+            }
+            is_left = true;
+        }
+        if names.is_empty() && !is_left {
             if ino == ROOT_INO {
                 let detail = "it holds nothing; without a root nothing can be mended";
                 return Err(FsError::corrupt("root directory", format_args!("inode {ROOT_INO}"), detail));
@@ -165,6 +184,10 @@ impl Check<'_> {
             }
             if name.name == b".." {
                 continue; // Counted when the directory's parent is known.
+            }
+            if self.unread.inodes.contains(&name.ino) {
+                self.keep_unread(&name);
+                continue;
             }
             let target = self.inodes.get(&name.ino).filter(|inode| inode.mode != 0).copied();
             let shown = String::from_utf8_lossy(&name.name).into_owned();
