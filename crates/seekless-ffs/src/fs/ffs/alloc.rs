@@ -62,7 +62,7 @@ impl State {
         }
         order.extend((2..groups).map(|offset| (GroupNo((first.0 + offset) % groups), None)));
         for (group, preferred) in order {
-            if !possible(self, group) {
+            if !possible(self, group) || self.unreadable.has_group(group) {
                 continue;
             }
             if let Some(found) = self.change_group(group, |map| search(map, preferred))? {
@@ -82,11 +82,12 @@ impl State {
         }
         let wanted = if directory { self.layout.first_ino(self.directory_group()) } else { parent };
         let preferred = (wanted != InodeNo::NONE).then_some(self.layout.index_in_group(wanted));
+        let is_unreadable = self.unreadable.inodes(&self.layout);
         let found = self.search_groups(
             self.layout.group_of_ino(wanted),
             preferred,
             &|state, group| state.summaries[group.index()].nifree > 0 && state.room[group.index()].inodes,
-            &|map, preferred| map.take_inode(preferred, directory),
+            &|map, preferred| map.take_inode(preferred, directory, &is_unreadable),
         )?;
         let Some((group, index)) = found else { return fail(FsError::NoSpace) };
         let ino = self.layout.first_ino(group) + index;

@@ -221,15 +221,25 @@ impl<'a> GroupMut<'a> {
     // ---- Inodes ----
 
     /// Allocates the inode `preferred`, or the next free one from where the last was allocated.
-    pub(super) fn take_inode(&mut self, preferred: Option<u32>, directory: bool) -> Option<u32> {
+    pub(super) fn take_inode(
+        &mut self,
+        preferred: Option<u32>,
+        directory: bool,
+        is_unreadable: &dyn Fn(GroupNo, u32) -> bool,
+    ) -> Option<u32> {
+        let group = self.head.cgx;
         let count = self.layout.inodes_per_group;
         let found = match preferred {
-            Some(index) if !bit(self.inode_map(), index) => index,
+            Some(index) if !bit(self.inode_map(), index) && !is_unreadable(group, index) => index,
             _ => {
                 let start = self.head.irotor.min(count - 1) / 8 * 8;
                 let map = self.inode_map();
                 let free = |index: &u32| !bit(map, *index);
-                let found = (start..count).find(free).or_else(|| (0..start).find(free))?;
+                // One in a block that cannot be read only if there is no other.
+                let mut all = (start..count).chain(0..start).filter(free);
+                let first = all.next()?;
+                let found = std::iter::once(first).chain(all).find(|&index| !is_unreadable(group, index));
+                let found = found.unwrap_or(first);
                 self.head.irotor = found;
                 found
             }

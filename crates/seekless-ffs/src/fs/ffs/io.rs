@@ -49,7 +49,7 @@ impl Ffs {
             step::attempt(&mut *state, &mut *step)
         };
         step::complete(attempt, async |need| match need {
-            Need::Buffer(load) => self.load(load).await,
+            Need::Buffer(load) => self.load_or_do_without(load).await,
             // Boxed, because it takes steps itself.
             Need::Index(ino) => Box::pin(dir::build_index(self, ino)).await,
         })
@@ -57,6 +57,21 @@ impl Ffs {
     }
 
     // ---- Reading ----
+
+    /// As [`Ffs::load`]; but where a block of a group or of inodes cannot be read for the first time, the step runs again, since it may
+    /// have been one that can take another. If not, it needs the same block again, and gets the error.
+    async fn load_or_do_without(&self, load: Load) -> FsResult<()> {
+        let loaded = self.load(load).await;
+        let is_unread = loaded.as_ref().is_err_and(FsError::is_of_one_place);
+        if loaded.is_err() && !is_unread {
+            return loaded;
+        }
+        let state = &mut *self.state.borrow_mut();
+        match state.unreadable.note(&state.layout, load.kind, load.at, !is_unread) {
+            true => Ok(()),
+            false => loaded,
+        }
+    }
 
     /// Loads a buffer into memory, or waits for the task that does.
     pub(super) async fn load(&self, load: Load) -> FsResult<()> {

@@ -21,6 +21,7 @@ use super::format::*;
 use super::group::{self, GroupMut, Room};
 use super::layout::Layout;
 use super::soft::records::{Soft, SoftInode};
+use super::unreadable::Unreadable;
 use super::{Counters, Metadata, Options};
 use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};
@@ -105,6 +106,7 @@ impl Referenced for InodeMem {
 /// Everything that is in memory about a mounted volume.
 pub(super) struct State {
     pub layout: Layout,
+    pub unreadable: Unreadable,
     pub options: Options,
     pub superblock: Superblock,
     /// The superblock as it was read, with the bytes behind its fields.
@@ -240,6 +242,7 @@ impl State {
             users: FixedMap::default(),
             linkable: BTreeSet::new(),
             promised_blocks: 0,
+            unreadable: Unreadable::default(),
             promises: BTreeMap::new(),
             stopped: None,
             full_below: 0,
