@@ -5,13 +5,14 @@
 
 use std::ffi::{CString, OsStr};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags};
@@ -24,7 +25,7 @@ use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
     STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
 };
-use super::presence::{holder_of, server_of, to_unmount, without_asking_the_mount};
+use super::presence::{holder_of, moved_from, server_of, to_unmount, without_asking_the_mount};
 use super::write_back::{PATIENCE, WriteBackError, write_back};
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
@@ -33,7 +34,7 @@ use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 pub enum UmountError {
     #[error("{}: {cause}", path.display())]
     Path { path: PathBuf, cause: io::Error },
-    #[error("{} is not a mount point", path.display())]
+    #[error("{} is not a mount point{}", path.display(), moved_text(path, "umount"))]
     NotAMountPoint { path: PathBuf },
     #[error("{} is a mount of kind {kind}, not of Seekless; use umount(8)", path.display())]
     NotOurs { path: PathBuf, kind: String },
@@ -56,6 +57,12 @@ pub enum UmountError {
     DaemonDead,
     #[error("unmounted, but whether everything is durable is not known: {why}")]
     Unknown { why: String },
+}
+
+/// Where to find the mount that was made at `path` and was moved, with the command to use there.
+pub(crate) fn moved_text(path: &Path, command: &str) -> String {
+    let moved = moved_from(path).map(|place| format!("; what was mounted there was moved: seekless {command} {}", quoted_path(&place)));
+    moved.unwrap_or_default()
 }
 
 fn held_text(held_by: &Option<String>) -> String {
@@ -299,6 +306,8 @@ pub enum RemountError {
     OpenedReadOnly { path: PathBuf },
     #[error("`{word}` cannot be changed while it is mounted; unmount {} and mount it again", path.display())]
     Fixed { path: PathBuf, word: &'static str },
+    #[error("{} was unmounted in the meantime: there is nothing to remount", path.display())]
+    Unmounted { path: PathBuf },
     #[error("cannot remount {}: {cause}", path.display())]
     Refused { path: PathBuf, cause: Errno },
     #[error(transparent)]
@@ -324,29 +333,58 @@ pub fn listed_options_of(path: &Path) -> Option<String> {
 /// read-only, everything is made durable, and once more when the kernel accepts no more changes.
 ///
 /// # Errors
-/// `OpenedReadOnly` where the daemon cannot change anything.
+/// `OpenedReadOnly` where the daemon cannot change anything; `Unmounted` when another process unmounts it at the same time.
 pub fn remount(path: &Path, flags: MountFlags) -> Result<(), RemountError> {
-    let before = mount_options_of(path)?;
     let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
+    let found = mount_table::find(&absolute).filter(MountInfo::is_ours);
+    let mount = found.ok_or_else(|| RemountError::NotOurs { path: path.to_owned() })?;
+    remount_found(path, &absolute, &mount, flags).map_err(|error| match mount_table::try_read() {
+        // Whatever went wrong, that is why.
+        Ok(table) if !table.iter().any(|now| is_same(now, &mount)) => RemountError::Unmounted { path: path.to_owned() },
+        _ => error,
+    })
+}
+
+/// Whether two lines of the table are about one mount. Its options may have changed in between, and so may its path.
+fn is_same(one: &MountInfo, other: &MountInfo) -> bool {
+    (one.id, one.number) == (other.id, other.number)
+}
+
+/// Changes the flags of `mount`, which is at `absolute`. The user calls it `path`.
+fn remount_found(path: &Path, absolute: &Path, mount: &MountInfo, flags: MountFlags) -> Result<(), RemountError> {
     for (word, flag) in [("sync", MountFlags::SYNCHRONOUS), ("dirsync", MountFlags::DIRSYNC)] {
-        if before.split(',').any(|option| option == word) != flags.contains(flag) {
+        if mount.options.split(',').any(|option| option == word) != flags.contains(flag) {
             return Err(RemountError::Fixed { path: path.to_owned(), word });
         }
     }
     let becomes_read_only = flags.contains(MountFlags::RDONLY);
-    if !becomes_read_only && access(&absolute).as_deref() == Some(b"ro") {
+    if !becomes_read_only && access(absolute).as_deref() == Some(b"ro") {
         return Err(RemountError::OpenedReadOnly { path: path.to_owned() });
     }
     if becomes_read_only {
-        sync(&absolute)?;
+        sync(absolute)?;
     }
     let refused = |cause| RemountError::Refused { path: path.to_owned(), cause };
-    rustix::mount::mount_remount(&absolute, flags, c"").map_err(refused)?;
+    // By a descriptor: at the path there may be another mount by now, which is not ours to change. It is open only for a moment, as it
+    // keeps others from unmounting it.
+    let root = rustix::fs::open(absolute, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(refused)?;
+    if number_of(&root) != Some(mount.number) {
+        return Err(RemountError::Unmounted { path: path.to_owned() });
+    }
+    rustix::mount::mount_remount(format!("/proc/self/fd/{}", root.as_raw_fd()), flags, c"").map_err(refused)?;
+    drop(root);
     if becomes_read_only {
         // Reading the attribute still reaches the daemon.
-        sync(&absolute)?;
+        sync(absolute)?;
     }
     Ok(())
+}
+
+/// The number of the file system in which `file` is, without asking a daemon.
+fn number_of(file: &OwnedFd) -> Option<DeviceNumber> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(file, c"", flags, StatxFlags::BASIC_STATS).ok()?;
+    Some(DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor })
 }
 
 /// The daemon's statement about its file system, if any.
@@ -421,7 +459,8 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
         _ => SyncError::Path { path: path.to_owned(), cause },
     })?;
     let Some(mount) = mount_of(&absolute) else {
-        return Err(SyncError::NotOurs { path: path.to_owned(), hint: elsewhere(&absolute) });
+        let moved = moved_from(&absolute).map(|place| format!("it was moved: seekless sync {}", quoted_path(&place)));
+        return Err(SyncError::NotOurs { path: path.to_owned(), hint: moved.unwrap_or_else(|| elsewhere(&absolute)) });
     };
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;

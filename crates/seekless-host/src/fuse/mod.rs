@@ -45,6 +45,7 @@ pub use control::{
     NoAnswer, RemountError, SyncError, UmountError, asked, drop_caches, is_dead, listed_options_of, mount_options_of,
     remount, statistics, stored_in, sync, umount,
 };
+pub(crate) use control::moved_text;
 pub use errno::errno_of;
 pub use mount::{DeadMount, MountError, MountOptions};
 pub(crate) use names::{BELOW_ATTRIBUTE, started};
@@ -52,6 +53,6 @@ pub use negotiate::Negotiated;
 pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};
 pub use presence::Presence;
-pub(crate) use presence::{DaemonState, mount_point_of, to_unmount};
+pub(crate) use presence::{DaemonState, is_moved, mount_point_of, moved_from, to_unmount};
 pub use reply::CacheTimes;
 pub use serve::{Mount, ServeError};

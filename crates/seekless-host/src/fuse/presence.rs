@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::names::{daemon_identity, start_time, state};
-use crate::leaves::MountMark;
+use crate::mount_mark::MountMark;
 use crate::mount_table::{self, MountInfo};
 
 const PREFIX: &str = "seekless mount ";
@@ -60,6 +60,35 @@ pub(super) fn server_of(mount: &MountInfo) -> Option<u32> {
     // A process that has ended and was not waited for serves nothing.
     let serving = all().into_iter().filter(|said| said.mark.is(mount) && !matches!(state(said.pid), None | Some('Z')));
     serving.max_by_key(|said| said.started).map(|said| said.pid)
+}
+
+/// The processes that serve mounts, as they name them.
+fn serving() -> Vec<Said> {
+    all().into_iter().filter(|said| !matches!(state(said.pid), None | Some('Z'))).collect()
+}
+
+/// Where the mount is now that a daemon names `mark`, if it was moved since, or has only other places left.
+pub(crate) fn is_moved(mark: MountMark, table: &[MountInfo]) -> Option<&MountInfo> {
+    let serving = serving();
+    table.iter().find(|mount| is_moved_to(&serving, mark, mount))
+}
+
+/// Whether `mount` has the number of `mark`, for which a process speaks, while none speaks for `mount`: so it is not another one that
+/// has the number next.
+fn is_moved_to(serving: &[Said], mark: MountMark, mount: &MountInfo) -> bool {
+    mount.is_ours()
+        && mount.number == mark.number
+        && serving.iter().any(|said| said.mark == mark)
+        && !serving.iter().any(|said| said.mark.is(mount))
+}
+
+/// Where the mount is now that was made at `path`, if it was moved since.
+pub(crate) fn moved_from(path: &Path) -> Option<PathBuf> {
+    let path = without_asking_the_mount(path).ok()?;
+    let serving = serving();
+    let mut table = mount_table::read().into_iter();
+    let found = table.find(|mount| is_moved_to(&serving, MountMark::new(mount.number, &path), mount));
+    found.map(|mount| mount.mount_point)
 }
 
 /// True when a mount of this program is at `path` that a process serves, which may be stopped: it is not asked.

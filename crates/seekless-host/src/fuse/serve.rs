@@ -27,7 +27,8 @@ use super::presence::Presence;
 use super::request::{Operation, Request};
 use super::session::{AtOnce, Session};
 use super::transport::{DevFuse, End, Message, Transport, Uring};
-use crate::leaves::{MountMark, OpenedLeaves};
+use crate::leaves::OpenedLeaves;
+use crate::mount_mark::MountMark;
 use crate::reactor::{File, Reactor};
 
 /// Without a request for this long, the file system may do background work. Longer than the gaps between the requests

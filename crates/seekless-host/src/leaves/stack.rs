@@ -17,7 +17,7 @@ use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
 use super::passphrase::{read_key, read_passphrase};
-use super::users::{self, MountMark, Users};
+use super::users::{self, Users};
 use super::{DirectIo, FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, in_use, signature};
 use crate::reactor::Reactor;
 

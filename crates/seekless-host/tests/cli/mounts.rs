@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use seekless_host::testing::SmallTmpfs;
+
 use crate::{Scratch, can_mount};
 
 const LINE: &str = "lfs / file:a.img";
@@ -616,6 +618,74 @@ fn mounts_change_in_place() {
     assert_eq!((ended.code, &*ended.err), (32, text));
     assert_eq!(std::fs::write(scratch.path("mnt/h"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     scratch.good(&["umount", "mnt"]);
+}
+
+/// Aim: a remount beside an unmount says that the mount has gone, and changes nothing that is mounted below it. Method: a tmpfs below;
+/// a daemon that is stopped while the remount waits for it, and goes on when it is unmounted.
+#[test]
+fn a_remount_beside_an_unmount_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let Some(below) = SmallTmpfs::mount(&scratch.path("mnt"), 1 << 20) else { return };
+    for options in ["remount,ro", "remount,ro,noatime"] {
+        scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
+        let pid = daemon(&scratch);
+        kill_process(pid, Signal::STOP).unwrap();
+        let mut command = scratch.command();
+        let command = command.args(["mount", LINE, "mnt", "--timeout", "60", "-o", options]);
+        let mut remount = command.stderr(Stdio::piped()).spawn().unwrap();
+        let said = await_word(&mut remount);
+        let ended = scratch.run(&["umount", "--lazy", "mnt"]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        kill_process(pid, Signal::CONT).unwrap();
+        let ended = scratch.ended_after(said, remount);
+        let problem = "seekless: mnt was unmounted in the meantime: there is nothing to remount\n";
+        assert_eq!((ended.code, &*ended.complaints()), (32, problem), "{options}: {}", ended.err);
+        scratch.write("mnt/f", "what is below can still be written");
+        std::fs::remove_file(scratch.path("mnt/f")).unwrap();
+    }
+    drop(below);
+    let ended = scratch.run(&["mount", LINE, "mnt", "-o", "remount,ro"]);
+    assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is not a mount point of Seekless\n"));
+}
+
+/// Aim: after `mount --move`, commands at the old place name the new one, and what they say works there. Method: a tmpfs with two
+/// directories, as mounts can be moved only where they are private.
+#[test]
+fn a_mount_that_was_moved_is_found() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("t");
+    let Some(_below) = SmallTmpfs::mount(&scratch.path("t"), 1 << 20) else { return };
+    let mount = |words: &[&str]| std::process::Command::new("mount").args(words).current_dir(scratch.path(".")).status();
+    ["t/old", "t/new"].iter().for_each(|directory| scratch.make_directory(directory));
+    assert!(mount(&["--make-private", "t"]).unwrap().success());
+    scratch.good(&["mount", LINE, "t/old"]);
+    scratch.write("t/old/f", "moves along");
+    if !mount(&["--move", "t/old", "t/new"]).unwrap().success() {
+        scratch.good(&["umount", "t/old"]);
+        return;
+    }
+    let place = std::fs::canonicalize(scratch.path("t/new")).unwrap();
+    for command in ["sync", "stat", "umount"] {
+        let ended = scratch.run(&[command, "t/old"]);
+        let hint = format!("seekless {command} {}\n", place.display());
+        assert!(ended.code != 0 && ended.err.ends_with(&hint), "{command}: {}", ended.err);
+    }
+    let ended = scratch.run(&["mount", LINE, "t/old"]);
+    let hint = format!("it is mounted on {place}: seekless umount {place}\n", place = place.display());
+    assert!(ended.code != 0 && ended.err.ends_with(&hint), "{}", ended.err);
+    let place = place.to_str().unwrap();
+    for command in ["sync", "stat", "umount"] {
+        scratch.good(&[command, place]);
+    }
+    // Nothing was moved any more.
+    let ended = scratch.run(&["umount", "t/old"]);
+    assert_eq!((ended.code, &*ended.err), (1, "seekless: t/old is not a mount point\n"));
 }
 
 /// With `dirsync`, a name that was made is on the volume when the call returns; with `sync`, so is everything else.
