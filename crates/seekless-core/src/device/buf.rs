@@ -70,15 +70,16 @@ fn zeroes(len: usize) -> &'static [u8] {
 
 /// A writable, aligned buffer with one owner.
 pub struct Buf {
-    /// None in a buffer of up to [`ZEROES_BYTES`] that is still full of zeroes.
-    pages: Box<[Page]>,
+    /// No pages, in a buffer of up to [`ZEROES_BYTES`] that has not been written to: `None` where its content is unspecified, an empty box
+    /// where it is full of zeroes.
+    pages: Option<Box<[Page]>>,
     len: usize,
 }
 
 impl Buf {
     /// A buffer of `len` zero bytes. Up to 1 MiB costs no memory, and no time either, before the first byte is written.
     pub fn zeroed(len: usize) -> Buf {
-        let mut buf = Buf { pages: Box::default(), len };
+        let mut buf = Buf { pages: Some(Box::default()), len };
         if len > ZEROES_BYTES {
             buf.materialize();
         }
@@ -88,16 +89,38 @@ impl Buf {
     /// Gives pages to a buffer that has none.
     #[cold]
     fn materialize(&mut self) {
+        let is_zeroed = self.pages.is_some();
         let (pages, is_fresh) = take_pages(self.len);
-        self.pages = pages;
-        if !is_fresh {
+        self.pages = Some(pages);
+        if is_zeroed && !is_fresh {
             self.fill(0);
         }
     }
 
-    /// A buffer of `len` bytes of unspecified content, for a caller that fills all of it.
+    /// A buffer of `len` bytes of unspecified content, for a caller that fills all of it. Up to 1 MiB costs no memory before the first byte
+    /// is written: a read that waits for its turn needs none.
     pub fn dirty(len: usize) -> Buf {
-        Buf { pages: take_pages(len).0, len }
+        let mut buf = Buf { pages: None, len };
+        if len > ZEROES_BYTES {
+            buf.materialize();
+        }
+        buf
+    }
+
+    /// True when the buffer takes no memory, because nothing has been written to it. It reads as zeroes.
+    pub fn is_hole(&self) -> bool {
+        self.pages.as_ref().is_none_or(|pages| pages.is_empty())
+    }
+
+    /// A copy of these bytes, which takes no memory if this buffer takes none.
+    ///
+    /// # Panics
+    /// When `range` passes the end.
+    pub fn part(&self, range: Range<usize>) -> Buf {
+        match self.is_hole() && range.end <= self.len {
+            true => Buf::zeroed(range.len()),
+            false => Buf::from_slice(&self[range]),
+        }
     }
 
     pub fn from_slice(bytes: &[u8]) -> Buf {
@@ -122,26 +145,31 @@ impl Deref for Buf {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        if self.pages.is_empty() {
-            return zeroes(self.len);
+        match &self.pages {
+            Some(pages) if !pages.is_empty() => &pages.as_bytes()[..self.len],
+            _ => zeroes(self.len),
         }
-        &self.pages.as_bytes()[..self.len]
     }
 }
 
 impl DerefMut for Buf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        if self.pages.is_empty() {
+        if self.is_hole() {
             self.materialize();
         }
-        &mut self.pages.as_mut_bytes()[..self.len]
+        match &mut self.pages {
+            Some(pages) => &mut pages.as_mut_bytes()[..self.len],
+            None => unreachable!("it has been given pages"),
+        }
     }
 }
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        give_pages(std::mem::take(&mut self.pages));
+        if let Some(pages) = self.pages.take() {
+            give_pages(pages);
+        }
     }
 }
 
@@ -197,7 +225,12 @@ impl Data {
     /// Bytes of memory that this slice keeps in use, together with all others of the same [`Data::buffer`]. None for
     /// [`Data::zeroes`].
     pub fn pinned_bytes(&self) -> usize {
-        self.buf.pages.len() * ALIGN_BYTES
+        self.buf.pages.as_ref().map_or(0, |pages| pages.len() * ALIGN_BYTES)
+    }
+
+    /// See [`Buf::is_hole`].
+    pub fn is_hole(&self) -> bool {
+        self.buf.is_hole()
     }
 
     /// The buffer that this is a slice of. As long as one of its slices exists, no other buffer is equal to it.
@@ -213,7 +246,7 @@ impl Data {
     /// The bytes for writing: in place when they are not shared, otherwise in a copy.
     pub fn make_mut(&mut self) -> &mut [u8] {
         // Zeroes that take no memory do so from now on, but no more than this slice has.
-        if self.buf.pages.is_empty() || Arc::get_mut(&mut self.buf).is_none() {
+        if self.is_hole() || Arc::get_mut(&mut self.buf).is_none() {
             *self = Data::from_slice(self);
         }
         match Arc::get_mut(&mut self.buf) {
@@ -263,10 +296,10 @@ mod tests {
     fn zeroes_take_no_memory() {
         drop(Buf::from_slice(&[0xff; 3 * ALIGN_BYTES]));
         let mut buf = Buf::zeroed(2 * ALIGN_BYTES + 1);
-        assert!(buf.pages.is_empty() && *buf == [0; 2 * ALIGN_BYTES + 1]);
+        assert!(buf.is_hole() && *buf == [0; 2 * ALIGN_BYTES + 1]);
         buf.truncate(ALIGN_BYTES + 1);
         buf[ALIGN_BYTES] = 1;
-        assert!(buf.pages.len() == 2 && buf[..ALIGN_BYTES] == [0; ALIGN_BYTES]);
+        assert!(buf[..ALIGN_BYTES] == [0; ALIGN_BYTES] && buf.freeze().pinned_bytes() == 2 * ALIGN_BYTES);
         let zeroes = Data::zeroes(ZEROES_BYTES);
         let mut slice = zeroes.slice(100..200);
         assert_eq!((zeroes.pinned_bytes(), slice.pinned_bytes()), (0, 0));
@@ -274,13 +307,24 @@ mod tests {
         slice.make_mut()[0] = 1;
         assert_eq!((slice.pinned_bytes(), slice.buffer_offset(), slice.len()), (ALIGN_BYTES, 0, 100));
         let most = Buf::zeroed(ZEROES_BYTES + 1);
-        assert!(!most.pages.is_empty() && most.iter().all(|&byte| byte == 0));
+        assert!(!most.is_hole() && most.iter().all(|&byte| byte == 0));
+    }
+
+    /// A buffer to be filled has no pages before it is, nor has a copy of one.
+    #[test]
+    fn a_buffer_that_waits_takes_no_memory() {
+        let mut buf = Buf::dirty(2 * ALIGN_BYTES);
+        assert!(buf.is_hole() && buf.part(10..20).is_hole() && Buf::dirty(10).freeze().is_hole());
+        assert!(!Buf::dirty(ZEROES_BYTES + 1).is_hole());
+        buf.fill(7);
+        assert!(!buf.is_hole() && *buf.part(10..20) == [7; 10]);
+        assert!(!buf.part(0..1).is_hole());
     }
 
     /// Slices know their buffer, what it takes, and where in it they are.
     #[test]
     fn slices_know_their_buffer() {
-        let (one, two) = (Buf::dirty(3 * ALIGN_BYTES).freeze(), Buf::dirty(1).freeze());
+        let (one, two) = (Buf::from_slice(&[1; 3 * ALIGN_BYTES]).freeze(), Buf::from_slice(&[1]).freeze());
         let slice = one.slice(100..9_000).slice(20..30);
         assert_eq!((slice.buffer(), slice.buffer_offset(), slice.pinned_bytes()), (one.buffer(), 120, 4 * ALIGN_BYTES));
         assert_ne!(one.buffer(), two.buffer());

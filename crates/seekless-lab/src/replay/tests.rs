@@ -389,6 +389,36 @@ fn overload() {
     assert_eq!(arrivals.over_time.intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1000);
 }
 
+/// Aim: requests that wait take little memory, however long they are. Method: ever more requests of 64 KiB that arrive in a moment; what
+/// each further one adds to the most memory that a replay takes.
+#[test]
+fn requests_that_wait_take_little_memory() {
+    let drive = "disk:nearline-4tb";
+    let lines = [
+        drive.to_owned(),
+        format!("raid0:n=4 / {drive}"),
+        format!("raid1:n=2,metadata=off / {drive}"),
+        format!("raid5:n=4,metadata=off / {drive}"),
+    ];
+    // A few kilobytes: tasks and futures, on the array and on each of its members.
+    let most = [[2500, 2000], [3300, 3400], [2800, 7100], [3900, 9900]];
+    let cases =
+        lines.iter().zip(most).flat_map(|(line, [read, write])| [(line, Op::Read, read), (line, Op::Write, write)]);
+    for (line, op, most) in cases {
+        let stack = Stack::parse(line).expect("a stack");
+        let used = |count: u64| {
+            let requests =
+                (0..count).map(move |n| Ok(Request::new(Nanos(n), op, n * 7_654_321 * 4096 % (800 << 30), 65536)));
+            let replay =
+                || drop(simulate(&stack, requests, &spec(Timing::Open { speed: 1.0 }), &|_| {}).expect("an outcome"));
+            allocation_counter::measure(replay).bytes_max
+        };
+        let each = used(3000).saturating_sub(used(1000)) / 2000;
+        println!("{line}: {each} bytes for each {op:?} that waits");
+        assert!(each < most, "{line}: {each} bytes for each {op:?} that waits");
+    }
+}
+
 /// Aim: a burst of more requests than a device sees at once is no overload where the storage soon answers it, and is one where
 /// that takes a large part of the trace, though its end is quiet. Method: 20,000 requests in one moment and one after 100 s, on
 /// flash and on an old disk.

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 
 use super::members::{
     MemberPart, Run, ShapeError, block_bytes, check_grain, flush_all, joined, read_runs, relocate, request_bytes_max,
-    request_sectors_max, runs, write_runs,
+    request_sectors_max, runs, scatter_all, write_runs,
 };
 use super::permutation::Permutation;
 use crate::device::{
@@ -638,10 +638,9 @@ impl BlockDevice for Mapped {
             let buf = Buf::dirty((run.sectors * SECTOR_BYTES) as usize);
             async move { member.read_as(at, buf, reading % member.readings().max(1)).await }
         };
-        let results = join_all(runs.iter().map(read)).await;
-        for (run, result) in runs.iter().zip(results) {
-            run.scatter(&result.map_err(|error| run.blame(error, at))?, &mut buf);
-        }
+        let results = join_all(runs.iter().map(read)).await.into_iter();
+        let blamed = runs.iter().zip(results).map(|(run, result)| result.map_err(|error| run.blame(error, at)));
+        scatter_all(&runs, &blamed.collect::<Result<Vec<Buf>, DeviceError>>()?, &mut buf);
         Ok(buf)
     }
 

@@ -78,6 +78,9 @@ impl Run {
         if let [(offset, sectors)] = self.parts[..] {
             return whole.slice(bytes(offset, sectors));
         }
+        if whole.is_hole() {
+            return Data::zeroes((self.sectors * SECTOR_BYTES) as usize);
+        }
         let mut gathered = Buf::dirty((self.sectors * SECTOR_BYTES) as usize);
         let mut done = 0;
         for &(offset, sectors) in &self.parts {
@@ -219,18 +222,27 @@ pub(super) async fn read_runs(
     members: &[Device],
     runs: &[Run],
     start: Sector,
-    whole: &mut [u8],
+    whole: &mut Buf,
 ) -> Result<(), DeviceError> {
     let read = |run: &Run| {
         let buf = Buf::dirty((run.sectors * SECTOR_BYTES) as usize);
         let (member, at) = (members[run.member].clone(), Sector(run.at));
         async move { member.read(at, buf).await }
     };
-    let results = join_all(runs.iter().map(read)).await;
-    for (run, result) in runs.iter().zip(results) {
-        run.scatter(&result.map_err(|error| run.blame(error, start))?, whole);
-    }
+    let results = join_all(runs.iter().map(read)).await.into_iter();
+    let blamed = runs.iter().zip(results).map(|(run, result)| result.map_err(|error| run.blame(error, start)));
+    scatter_all(runs, &blamed.collect::<Result<Vec<Buf>, DeviceError>>()?, whole);
     Ok(())
+}
+
+/// Copies what was read for each of `runs` into the buffer of the whole request. Members that keep no data return buffers without memory:
+/// then that one takes none either.
+pub(super) fn scatter_all(runs: &[Run], read: &[Buf], whole: &mut Buf) {
+    debug_assert_eq!(runs.len(), read.len(), "each run has been read");
+    match read.iter().all(Buf::is_hole) {
+        true => *whole = Buf::zeroed(whole.len()),
+        false => runs.iter().zip(read).for_each(|(run, read)| run.scatter(read, whole)),
+    }
 }
 
 /// Writes `runs` out of `whole`. All of them have ended when this returns, even after an error.

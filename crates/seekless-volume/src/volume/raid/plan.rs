@@ -136,18 +136,19 @@ impl RowPlan {
         self.to - self.from
     }
 
-    /// The new parity of the range, from the data read: one buffer for each of `reads`, in that order.
+    /// The new parity of the range, from the data read: one buffer for each of `reads`, in that order. What takes no memory is all zeroes and
+    /// changes no parity: where members keep no data, parity takes no memory either.
     pub(super) fn parity(&self, shape: &Shape, fragments: &[Fragment], read: &[Buf]) -> Data {
         let old = |member: usize| {
             let at = self.reads.iter().position(|&read| read == member);
-            at.map(|at| &read[at][..])
+            at.map(|at| &read[at])
         };
         let length = bytes(0, self.sectors()).len();
         let mut parity = Buf::zeroed(length);
         debug_assert_eq!(read.len(), self.reads.len(), "a plan gets what it reads");
         debug_assert_ne!(self.method, Method::Bare, "a row has a parity to compute when its member is there");
         if self.method == Method::ReadModifyWrite {
-            read.iter().for_each(|old| xor(&mut parity, old)); // The old parity, with the old data removed.
+            add(&mut parity, read); // The old parity, with the old data removed.
         }
         for index in 0..shape.width() {
             let old_unit = old(shape.member(self.row, index));
@@ -155,20 +156,28 @@ impl RowPlan {
             let mut unit = Buf::zeroed(length);
             let mut is_touched = false;
             match old_unit {
-                Some(old) => unit.copy_from_slice(old),
-                None if self.method == Method::Recover => read.iter().for_each(|other| xor(&mut unit, other)),
-                None => {}
+                Some(old) if !old.is_hole() => unit.copy_from_slice(old),
+                None if self.method == Method::Recover => add(&mut unit, read),
+                _ => {}
             }
             for fragment in new {
                 is_touched = true;
+                if fragment.data.is_hole() && unit.is_hole() {
+                    continue;
+                }
                 unit[bytes(fragment.from - self.from, fragment.sectors())].copy_from_slice(&fragment.data);
             }
             if is_touched || self.method != Method::ReadModifyWrite {
-                xor(&mut parity, &unit);
+                add(&mut parity, std::slice::from_ref(&unit));
             }
         }
         parity.freeze()
     }
+}
+
+/// Adds `bufs` to a sum of units.
+fn add(sum: &mut Buf, bufs: &[Buf]) {
+    bufs.iter().filter(|buf| !buf.is_hole()).for_each(|buf| xor(sum, buf));
 }
 
 #[cfg(test)]

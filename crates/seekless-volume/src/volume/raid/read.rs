@@ -24,7 +24,7 @@ use super::write::ReadFailure;
 use crate::codec::xor;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
-use crate::volume::members::{MemberPart, Run, bytes, relocate, runs};
+use crate::volume::members::{MemberPart, Run, bytes, relocate, runs, scatter_all};
 
 /// A range of one member's unit: member, row, first sector, sectors.
 type UnitRange = (usize, u64, u64, u64);
@@ -221,9 +221,7 @@ impl Core {
         }
         let runs = runs(parts.iter().map(|part| self.piece(part)), self.request_sectors_max);
         let results = join_all(runs.iter().map(|run| self.read_run(run))).await;
-        for (run, result) in runs.iter().zip(results) {
-            run.scatter(&result?, &mut buf);
-        }
+        scatter_all(&runs, &results.into_iter().collect::<Result<Vec<Buf>, DeviceError>>()?, &mut buf);
         Ok(buf)
     }
 
@@ -357,12 +355,16 @@ impl Core {
                 piece
             })
             .collect();
-        let mut whole = Buf::dirty(bytes(0, total).len());
         let runs = runs(pieces.iter().copied(), self.request_sectors_max);
         let results = join_all(runs.iter().map(|run| self.read_run(run))).await;
+        // Members that keep no data return none.
+        let is_hole = results.iter().all(|result| result.as_ref().is_ok_and(Buf::is_hole));
+        let length = bytes(0, total).len();
+        let mut whole = if is_hole { Buf::zeroed(length) } else { Buf::dirty(length) };
         let mut lost = None;
         for (run, result) in runs.iter().zip(results) {
             match result {
+                Ok(_) if is_hole => {}
                 Ok(read) => run.scatter(&read, &mut whole),
                 Err(error @ DeviceError::Gone(_)) => {
                     let is_borne = self.fail(run.member, &error);
@@ -397,7 +399,7 @@ impl Core {
         if let Some(lost) = lost {
             return Err(lost);
         }
-        Ok(pieces.iter().map(|piece| Buf::from_slice(&whole[bytes(piece.offset, piece.sectors)])).collect())
+        Ok(pieces.iter().map(|piece| whole.part(bytes(piece.offset, piece.sectors))).collect())
     }
 
     /// Computes a range of a unit, which failed to be read with `error`, from the other members of a complete row, and writes it back.

@@ -196,6 +196,9 @@ fn join(mut group: Vec<MemberWrite>) -> MemberWrite {
     if group[0].data.is_none() {
         return MemberWrite::zeroes(member, at, sectors);
     }
+    if group.iter().all(|write| write.data.as_ref().is_some_and(Data::is_hole)) {
+        return MemberWrite::new(member, at, Data::zeroes(bytes(0, sectors).len()));
+    }
     let mut joined = Buf::dirty(bytes(0, sectors).len());
     let mut done = 0;
     for write in &group {
