@@ -307,8 +307,8 @@ impl PackJob {
         Ok(())
     }
 
-    /// Removes what interrupted conversions have left in `directory`, also from `entries`. What may not be removed from a sticky
-    /// directory is noted, and is no file to convert; any other directory that keeps such a file is refused.
+    /// Removes what interrupted conversions have left in `directory`, also from `entries`. What keeps itself, or a sticky directory
+    /// keeps, is noted, and is no file to convert; any other directory that keeps such a file is refused.
     async fn remove_unfinished(
         &self,
         directory: &mut OpenDirectory,
@@ -329,19 +329,33 @@ impl PackJob {
             }
             let path = directory.path_of(&entry.name);
             match unless_removed(self.lower.unlink(&path).await) {
-                // So it would keep a new one of each file, and further ones the next time.
-                Err(error) if is_forbidden(&error) && !self.is_sticky(&directory.path).await? => {
-                    directory.refuse(progress, error.to_string());
-                }
                 Err(error) if is_forbidden(&error) => {
-                    progress.files_failed += 1;
-                    progress.left.push((path, format!("{UNREMOVED}: {error}")));
+                    if self.is_sticky(&directory.path).await? || self.is_fixed(&path).await {
+                        progress.files_failed += 1;
+                        progress.left.push((path, format!("{UNREMOVED}: {error}")));
+                    } else {
+                        // It would keep a new one of each file, and further ones the next time.
+                        let name = String::from_utf8_lossy(&entry.name).into_owned();
+                        directory.refuse(progress, format!("it keeps {name}; {UNREMOVED}: {error}"));
+                    }
                 }
                 removed => removed.map(drop)?,
             }
         }
         entries.retain(|entry| !unfinished.contains(&entry.name));
         Ok(())
+    }
+
+    /// Whether a leftover file may not even be written, as an immutable one: then not its directory keeps it.
+    async fn is_fixed(&self, path: &[u8]) -> bool {
+        match self.lower.open(path, OpenFlags::READ_WRITE).await {
+            Ok(opened) => {
+                // Nothing was written to it.
+                let _ = self.lower.close(opened).await;
+                false
+            }
+            Err(error) => is_forbidden(&error),
+        }
     }
 
     /// Whether users can remove only their own files from a directory.

@@ -258,6 +258,40 @@ fn a_directory_that_keeps_its_files_is_left() {
     });
 }
 
+/// A file that is left over and immutable keeps no other from being converted, however often that is tried. It is named, and counts as
+/// a failure.
+#[test]
+fn an_immutable_leftover_is_left() {
+    const LEFT: &[u8] = b".seekless-pack-";
+    simulate(1, async |rt| {
+        let lower = Trouble::over(model(&rt)).await;
+        let client = Client::new(lower.clone() as Fs);
+        client.mkdir(b"/d").await.unwrap();
+        for path in [&b"/d/a"[..], b"/d/b", b"/d/c"] {
+            client.write_file(path, &text(200_000)).await.unwrap();
+        }
+        let name = [LEFT, client.stat(b"/d/b").await.unwrap().ino.to_string().as_bytes()].concat();
+        let path = [b"/d/", &name[..]].concat();
+        client.write_file(&path, b"half").await.unwrap();
+        let ino = client.stat(&path).await.unwrap().ino;
+        lower.layer().immutable.set(Some((ino, name.clone().leak())));
+        for converted in [2, 0] {
+            let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.files_failed), (converted, 1), "{done:?}");
+            assert_eq!(done.left.len(), 2, "{done:?}");
+            assert!(done.left[0].0 == path && done.left[0].1.contains("cannot be removed"), "{done:?}");
+            assert_eq!(done.left[1].0, b"/d/b", "{done:?}");
+            assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 4);
+        }
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_failed, done.left.len()), (2, 1, 1), "{done:?}");
+        lower.layer().immutable.set(None);
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_failed, done.left.len()), (3, 0, 0), "{done:?}");
+        assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 3, "what was left over is gone");
+    });
+}
+
 fn with_handles(rt: &Rt) -> Rc<MemFs> {
     MemFs::with_options(rt, MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() })
 }
