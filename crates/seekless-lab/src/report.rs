@@ -51,7 +51,7 @@ impl Report<'_> {
     }
 
     fn table(&self) -> Table {
-        let mut table = new_table(&["", "phase", "rate", "time", "of it sync", "disk busy", "processor", "bound by"]);
+        let mut table = new_table(&["", "phase", "rate", "time", "of it sync", "drive busy", "processor", "bound by"]);
         for (number, run) in self.runs.iter().enumerate() {
             for (index, measured) in run.phases.iter().enumerate() {
                 let contestant =
@@ -211,7 +211,7 @@ pub(crate) fn percent_text(share: f64) -> String {
 pub(crate) fn bound_text(bound: Bound) -> &'static str {
     match bound {
         Bound::Processor => "processor",
-        Bound::Disk => "disk",
+        Bound::Disk => "drive",
         Bound::Neither => "neither",
         Bound::Unknown => "",
     }

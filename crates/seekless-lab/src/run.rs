@@ -208,10 +208,14 @@ pub(crate) async fn close(fs: &Fs) -> Result<(), LabError> {
 
 fn described(mounted: &Mounted) -> Vec<String> {
     let all: Vec<String> = mounted.parts.iter().map(Part::describe).collect();
-    let below = all.iter().skip(1).map(Some).chain([None]);
-    // A device names what is below it, which follows by itself.
-    let alone = |(part, below): (&String, Option<&String>)| {
-        let names_it = below.and_then(|below| part.strip_suffix(below.as_str())?.strip_suffix(" / "));
+    let below = mounted.parts.iter().zip(&all).skip(1).map(Some).chain([None]);
+    // A device names what is below it, which follows by itself; an array names one of its members.
+    let alone = |(part, below): (&String, Option<(&Part, &String)>)| {
+        let named = below.map(|(below, text)| match below {
+            Part::Devices(members) => members.first().map(|member| member.describe()).unwrap_or_default(),
+            Part::FileSystem(_) | Part::Device(_) => text.clone(),
+        });
+        let names_it = named.and_then(|named| part.strip_suffix(named.as_str())?.strip_suffix(" / "));
         names_it.unwrap_or(part).to_owned()
     };
     all.iter().zip(below).map(alone).collect()

@@ -54,6 +54,12 @@ impl Geometry {
         self.sectors * SECTOR_BYTES
     }
 
+    /// Bytes that the device can hold: without the gaps behind what its zones hold.
+    pub fn capacity_bytes(&self) -> u64 {
+        let held = self.zones.map(|zones| u64::from(zones.count) * zones.capacity_sectors * SECTOR_BYTES);
+        held.map_or(self.bytes(), |held| held.min(self.bytes()))
+    }
+
     /// Checks that a request of `bytes` at `at` is aligned and inside the device.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ impl BlockDevice for ZnsDevice {
     }
 
     fn describe(&self) -> String {
-        format!("zns:{} ({})", self.name, human_bytes(self.geometry.bytes()))
+        format!("zns:{} ({})", self.name, human_bytes(self.geometry.capacity_bytes()))
     }
 }
 

@@ -29,6 +29,9 @@ fn an_array_alone_is_made_looked_at_and_checked() {
         assert_eq!(again.code, 1, "what is there is protected: {}", again.out);
         let info = scratch.good(&["info", &line, "--json"]);
         assert!(info.contains(&format!("\"members\": {count}")) && info.contains("complete"), "{info}");
+        let info = scratch.good(&["info", &line]);
+        assert!(info.contains("\nstate of members  0 holds everything; 1 holds"), "{info}");
+        assert!(info.contains("used while a member is missing") == (count == 4), "{info}");
         let dump = scratch.good(&["dump", &line]);
         assert!(dump.contains("member 1 holds everything"), "{dump}");
         let checked = scratch.good(&["fsck", &line]);

@@ -278,6 +278,8 @@ fn gaps_of_zones_are_passed_over() {
         outcome.counters.iter().flat_map(|(_, all)| all).find(|(known, _)| *known == name).expect("a counter").1
     };
     let outcome = simulate(&stack, trace(&requests).into_iter(), &spec(Timing::Closed), &|_| {}).expect("an outcome");
+    // Its size is what its zones hold.
+    assert!(outcome.describes.contains("(950.8 GiB)"), "{}", outcome.describes);
     // The last one is asked in two parts.
     assert_eq!(["reads", "buffer_hits", "units_unwritten"].map(|name| count(&outcome, name)), [1003, 0, 0]);
     let beyond = [Request::new(Nanos(0), Op::Read, 904 * held, 4096)];

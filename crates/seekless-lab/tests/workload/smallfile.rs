@@ -285,3 +285,14 @@ fn wrong_answers_are_no_result() {
     let error = simulate(&stack, None, HostProfile::NONE, &SmallFile::default(), &GO_ON).unwrap_err().to_string();
     assert!(error.contains("`file` lies in the real world"), "{error}");
 }
+
+/// A run names each part of its stack once: the members of an array are not also at the end of what the array is.
+#[test]
+fn an_array_and_its_members_are_named_once() {
+    let spec = SmallFile { files: 10, ..SmallFile::default() };
+    for array in ["raid0:n=4", "raid1:n=2,metadata=off", "raid5:n=4,metadata=off"] {
+        let run = simulated(&format!("lfs / {array} / disk:cheetah9lp"), HostProfile::NONE, &spec);
+        let named = run.parts.iter().filter(|part| part.contains("disk:cheetah9lp")).count();
+        assert!(named == 1 && run.parts.len() == 3, "{:?}", run.parts);
+    }
+}

@@ -722,7 +722,7 @@ impl BlockDevice for Mapped {
 
     fn describe(&self) -> String {
         let below = self.members[0].describe();
-        format!("{} ({}) / {below}", self.name, human_bytes(self.geometry.bytes()))
+        format!("{} ({}) / {below}", self.name, human_bytes(self.geometry.capacity_bytes()))
     }
 }
 

@@ -299,10 +299,11 @@ impl StoredArray for Kept {
             ("generation", Fact::Count(info.generation)),
         ];
         if self.0 == Level::Parity {
-            let journal = if info.journal == JournalUse::Always { "always" } else { "degraded" };
+            let journal =
+                if info.journal == JournalUse::Always { "always used" } else { "used while a member is missing" };
             facts.push(("journal", Fact::Text(journal.to_string())));
         }
-        facts.push(("standing", Fact::Text(member_states(&info).join("; "))));
+        facts.push(("state_of_members", Fact::Text(member_states(&info).join("; "))));
         Ok(Some(Probed { uuid: Uuid::from_bytes(info.uuid), label: None, facts }))
     }
 
