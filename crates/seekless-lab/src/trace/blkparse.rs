@@ -6,8 +6,8 @@ use std::sync::Arc;
 use seekless::units::{Nanos, SECTOR_BYTES};
 
 use super::kernel::{Rwbs, Wanted, device, extent, push};
-use super::line_writer::{Completions, DeviceNumbers, Dropped, LineWriter, sectors};
-use super::request::{DeviceId, Event, Names, Op, Request};
+use super::line_writer::{Dropped, EventForm, EventWriter, sectors};
+use super::request::{DeviceId, Event, Op, Request};
 use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
 use super::text::{LineParser, SECOND, Words, number, time, times};
@@ -17,7 +17,7 @@ const NO_TIME: Aside = Aside::Rejected("the time is not a number");
 pub(super) const BLKPARSE: FormatSpec = FormatSpec {
     about: "what blkparse prints",
     shape: "maj,min cpu seq s.ns pid action rwbs sector + sectors [process]",
-    writes: Some(|| Box::<BlkparseWriter>::default()),
+    writes: Some(|| Box::<EventWriter<BlkparseForm>>::default()),
     has_events: true,
     ..FormatSpec::lines("blkparse", |options| Box::new(Blkparse::new(options.wanted)))
 };
@@ -115,18 +115,15 @@ fn starts_statistics(line: &[u8]) -> bool {
         .any(|start| line.starts_with(start.as_bytes()))
 }
 
-/// Writes the events that [`Blkparse`] reads: the request, and its completion if its latency is known.
+/// Writes the lines that [`Blkparse`] reads.
 #[derive(Default)]
-struct BlkparseWriter {
+struct BlkparseForm {
     sequence: u32,
-    devices: DeviceNumbers,
-    completions: Completions,
 }
 
-impl BlkparseWriter {
-    fn line(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
+impl EventForm for BlkparseForm {
+    fn event(&mut self, request: &Request, event: Event, device: u32, out: &mut Vec<u8>) -> Result<(), Dropped> {
         self.sequence = self.sequence.wrapping_add(1);
-        let device = self.devices.number(request.device)?;
         let (action, tail) = match event {
             Event::Queue => ("Q", "[?]"),
             Event::Issue => ("D", "[?]"),
@@ -146,27 +143,6 @@ impl BlkparseWriter {
             (sector, count) => writeln!(out, "{sector} + {count} {tail}")?,
         }
         Ok(())
-    }
-}
-
-impl LineWriter for BlkparseWriter {
-    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
-        sectors(request)?;
-        self.devices.number(request.device)?;
-        self.completions.check(request)?;
-        while let Some(done) = self.completions.due(request.time) {
-            self.line(&done, Event::Complete, out)?;
-        }
-        self.line(request, request.event, out)?;
-        self.completions.add(request);
-        Ok(())
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        while let Some(done) = self.completions.due(Nanos::MAX) {
-            // Its sectors were whole when its request was written.
-            let _ = self.line(&done, Event::Complete, out);
-        }
     }
 }
 

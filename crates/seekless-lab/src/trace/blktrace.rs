@@ -25,8 +25,8 @@ use seekless::units::{Nanos, SECTOR_BYTES};
 use super::TraceError;
 use super::input::Input;
 use super::kernel::{REQUEUE, Rwbs, Wanted, push};
-use super::line_writer::{DeviceNumbers, Dropped, LineWriter};
-use super::request::{DeviceId, Event, Flags, Names, Op, Request};
+use super::line_writer::{Dropped, EventForm, EventWriter};
+use super::request::{DeviceId, Event, Flags, Op, Request};
 use super::spec::FormatSpec;
 use super::tally::{Aside, Tallies, Tally};
 use super::text::{BATCH, Reader, plausible, times};
@@ -92,7 +92,7 @@ const NO_RECORD: &str = "bytes that are no record";
 pub(super) const BLKTRACE: FormatSpec = FormatSpec {
     about: "blktrace's binary records, one file per processor or merged",
     shape: "version 7; version 8 untested on a real file",
-    writes: Some(|| Box::<BlktraceWriter>::default()),
+    writes: Some(|| Box::<EventWriter<BlktraceForm>>::default()),
     has_events: true,
     ..FormatSpec::records(
         "blktrace",
@@ -331,18 +331,24 @@ fn push_record(base: Request, action: u32, sector: u64, bytes: u32, out: &mut Ve
     Ok(())
 }
 
-/// Version 7, little-endian, all processors in one stream, as `blkparse -d` writes it and fio reads it. A request with
-/// a latency gets its completion, in the order of time.
+/// Version 7, little-endian, all processors in one stream, as `blkparse -d` writes it and fio reads it.
 #[derive(Default)]
-struct BlktraceWriter {
+struct BlktraceForm {
     sequence: u32,
-    devices: DeviceNumbers,
-    completions: super::line_writer::Completions,
 }
 
-impl BlktraceWriter {
-    fn record(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
-        let device = self.devices.number(request.device)?;
+impl EventForm for BlktraceForm {
+    fn check(&self, request: &Request) -> Result<(), Dropped> {
+        if u32::try_from(request.bytes).is_err() {
+            return Err(Dropped::Reason("is longer than 4 GiB"));
+        }
+        if !request.offset.is_multiple_of(SECTOR_BYTES) {
+            return Err(Dropped::Reason("does not begin at a sector"));
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, request: &Request, event: Event, device: u32, out: &mut Vec<u8>) -> Result<(), Dropped> {
         let (act, category) = match event {
             Event::Queue => (QUEUE, kind::QUEUE),
             Event::Issue => (ISSUE, kind::ISSUE),
@@ -368,36 +374,10 @@ impl BlktraceWriter {
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&request.time.0.to_le_bytes());
         out.extend_from_slice(&(request.offset / SECTOR_BYTES).to_le_bytes());
-        // `request` has checked the length.
+        // `check` has seen the length.
         for word in [request.bytes as u32, action, request.process.unwrap_or(0), device, request.cpu.unwrap_or(0), 0] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         Ok(())
-    }
-}
-
-impl LineWriter for BlktraceWriter {
-    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
-        if u32::try_from(request.bytes).is_err() {
-            return Err(Dropped::Reason("is longer than 4 GiB"));
-        }
-        if !request.offset.is_multiple_of(SECTOR_BYTES) {
-            return Err(Dropped::Reason("does not begin at a sector"));
-        }
-        self.devices.number(request.device)?;
-        self.completions.check(request)?;
-        while let Some(done) = self.completions.due(request.time) {
-            self.record(&done, Event::Complete, out)?;
-        }
-        self.record(request, request.event, out)?;
-        self.completions.add(request);
-        Ok(())
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        while let Some(done) = self.completions.due(Nanos::MAX) {
-            // Its device has its number since its request was written.
-            let _ = self.record(&done, Event::Complete, out);
-        }
     }
 }

@@ -103,7 +103,7 @@ impl OneDevice {
 
 /// Completions to be written between later requests.
 #[derive(Default)]
-pub(super) struct Completions {
+struct Completions {
     waiting: BTreeMap<(Nanos, u64), Request>,
     count: u64,
 }
@@ -113,7 +113,7 @@ const WAITING_MAX: usize = 1 << 16;
 
 impl Completions {
     /// Checks that there is room for one more, once those are written that are due at the time of `request`.
-    pub(super) fn check(&self, request: &Request) -> Result<(), Dropped> {
+    fn check(&self, request: &Request) -> Result<(), Dropped> {
         let is_full = self.waiting.len() >= WAITING_MAX;
         match self.waiting.first_key_value() {
             Some(((done, _), _)) if is_full && request.latency.is_some() && *done > request.time => {
@@ -123,7 +123,7 @@ impl Completions {
         }
     }
 
-    pub(super) fn add(&mut self, request: &Request) {
+    fn add(&mut self, request: &Request) {
         if let Some(latency) = request.latency
             && request.event != Event::Complete
         {
@@ -134,8 +134,63 @@ impl Completions {
     }
 
     /// The next completion that is not after `time`.
-    pub(super) fn due(&mut self, time: Nanos) -> Option<Request> {
+    fn due(&mut self, time: Nanos) -> Option<Request> {
         let first = self.waiting.first_entry()?;
         (first.key().0 <= time).then(|| first.remove())
+    }
+}
+
+/// The form in which a tracer of the kernel writes one event of a request.
+pub(super) trait EventForm {
+    /// What comes before all events.
+    const HEADER: &'static [u8] = b"";
+
+    /// # Errors
+    /// Why the form cannot express `request`.
+    fn check(&self, request: &Request) -> Result<(), Dropped> {
+        sectors(request).map(|_| ())
+    }
+
+    /// Appends `event` of `request`, which has passed the check, on the device with the number `device`.
+    fn event(&mut self, request: &Request, event: Event, device: u32, out: &mut Vec<u8>) -> Result<(), Dropped>;
+}
+
+/// Writes requests as events: a request, and, if its latency is known, its completion, in the order of time.
+#[derive(Default)]
+pub(super) struct EventWriter<F> {
+    form: F,
+    devices: DeviceNumbers,
+    completions: Completions,
+}
+
+impl<F: EventForm> EventWriter<F> {
+    fn event(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        let device = self.devices.number(request.device)?;
+        self.form.event(request, event, device, out)
+    }
+}
+
+impl<F: EventForm> LineWriter for EventWriter<F> {
+    fn header(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(F::HEADER);
+    }
+
+    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        self.form.check(request)?;
+        self.devices.number(request.device)?;
+        self.completions.check(request)?;
+        while let Some(done) = self.completions.due(request.time) {
+            self.event(&done, Event::Complete, out)?;
+        }
+        self.event(request, request.event, out)?;
+        self.completions.add(request);
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        while let Some(done) = self.completions.due(Nanos::MAX) {
+            // Its request was written, so that the form can express it and its device has a number.
+            let _ = self.event(&done, Event::Complete, out);
+        }
     }
 }

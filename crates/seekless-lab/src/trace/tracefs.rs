@@ -9,11 +9,10 @@
 use std::io::Write;
 
 use memchr::memmem::Finder;
-use seekless::units::Nanos;
 
 use super::kernel::{Rwbs, Wanted, device, extent, push};
-use super::line_writer::{Completions, DeviceNumbers, Dropped, LineWriter, sectors};
-use super::request::{Event, Names, Op, Request};
+use super::line_writer::{Dropped, EventForm, EventWriter, sectors};
+use super::request::{Event, Op, Request};
 use super::spec::FormatSpec;
 use super::tally::Aside;
 use super::text::{LineParser, MICROSECOND, SECOND, Words, number, time};
@@ -21,7 +20,7 @@ use super::text::{LineParser, MICROSECOND, SECOND, Words, number, time};
 pub(super) const TRACEFS: FormatSpec = FormatSpec {
     about: "text of the kernel's trace events, of trace-cmd and perf",
     shape: "process-pid [cpu] flags s.us: block_rq_issue: maj,min rwbs ..",
-    writes: Some(|| Box::<TracefsWriter>::default()),
+    writes: Some(|| Box::<EventWriter<TracefsForm>>::default()),
     has_events: true,
     counts_sectors: true,
     time_unit: MICROSECOND,
@@ -123,15 +122,13 @@ fn process_and_cpu(head: &[u8]) -> (Option<u32>, Option<u32>) {
 
 /// Writes events as Linux 6.11 and later print them. Times are cut to microseconds.
 #[derive(Default)]
-struct TracefsWriter {
-    devices: DeviceNumbers,
-    completions: Completions,
-}
+struct TracefsForm;
 
-impl TracefsWriter {
-    fn line(&mut self, request: &Request, event: Event, out: &mut Vec<u8>) -> Result<(), Dropped> {
+impl EventForm for TracefsForm {
+    const HEADER: &'static [u8] = b"# tracer: nop\n#\n";
+
+    fn event(&mut self, request: &Request, event: Event, device: u32, out: &mut Vec<u8>) -> Result<(), Dropped> {
         let (sector, count) = sectors(request)?;
-        let device = self.devices.number(request.device)?;
         let (process, cpu) = (request.process.unwrap_or(0), request.cpu.unwrap_or(0));
         let (seconds, micros) = (request.time.0 / SECOND, request.time.0 % SECOND / 1000);
         let (major, minor, rwbs, bytes) = (device >> 20, device & 0xf_ffff, Rwbs::letters(request), request.bytes);
@@ -147,30 +144,5 @@ impl TracefsWriter {
             }
         }
         Ok(())
-    }
-}
-
-impl LineWriter for TracefsWriter {
-    fn header(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"# tracer: nop\n#\n");
-    }
-
-    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
-        sectors(request)?;
-        self.devices.number(request.device)?;
-        self.completions.check(request)?;
-        while let Some(done) = self.completions.due(request.time) {
-            self.line(&done, Event::Complete, out)?;
-        }
-        self.line(request, request.event, out)?;
-        self.completions.add(request);
-        Ok(())
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        while let Some(done) = self.completions.due(Nanos::MAX) {
-            // Its sectors were whole when its request was written.
-            let _ = self.line(&done, Event::Complete, out);
-        }
     }
 }
