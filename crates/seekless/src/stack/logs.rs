@@ -1,4 +1,4 @@
-//! Common code of the words `lfs` and `vlfs`, the two file systems over a log.
+//! Common code of the words over a log: the file systems `lfs` and `vlfs`, and `vld`.
 
 use uuid::Uuid;
 
@@ -6,7 +6,7 @@ use super::Word;
 use super::error::BuildError;
 use super::file_systems::{Checked, Finding, Identity};
 use super::spec::Param;
-use super::value::{ParamKind, Value};
+use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::device::rescue::rescue_right;
 use crate::fs::lfs::Fsck;
@@ -38,6 +38,22 @@ pub(super) const DIRTY: Param =
         .default("16MiB");
 
 pub(super) const READ_ONLY: Param = Param::new("ro", ParamKind::Switch, "change nothing").default("off");
+
+/// Of the virtual log.
+pub(super) const KEEP: Param = Param::new(
+    "keep",
+    ParamKind::Percent { max: Percent { hundredths: 9_500 } },
+    "share of a track that stays free when empty tracks are filled",
+)
+.default("25%");
+
+/// Of the virtual log.
+pub(super) const WINDOW: Param = Param::new(
+    "window",
+    ParamKind::Bytes { min: 64 * KIB, max: 1 << 50 },
+    "where later pieces of the log may be: what the next start searches after a power cut, at most",
+)
+.default("64MiB");
 
 /// The word's `reserve` in the unit of the formats.
 pub(super) fn reserve_permille(word: &Word) -> Result<u32, BuildError> {

@@ -7,12 +7,13 @@ use super::Word;
 use super::arrays::new_uuid;
 use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
+use super::logs::{KEEP, WINDOW};
 use super::signature::{MagicOffset, Signature};
 use super::spec::{Constructor, OpenContext, Param, Property, StoredDevice, WordSpec};
 use super::value::{ParamKind, Percent, Value};
 use crate::device::Device;
 use crate::rt::Rt;
-use crate::units::{KIB, Nanos, SECTOR_BYTES};
+use crate::units::{Nanos, SECTOR_BYTES};
 use crate::vlog::format::{MAGIC, NAME_BYTES_MAX, SNAPSHOTS_MAX};
 use crate::vlog::layout::BLOCK_BYTES_MAX;
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check, probe};
@@ -59,18 +60,8 @@ pub(super) const VLD: WordSpec = WordSpec {
             "writes are durable each by itself, or with the next flush; auto: each where there is a head or no cache",
         )
         .default("auto"),
-        Param::new(
-            "keep",
-            ParamKind::Percent { max: Percent { hundredths: 9_500 } },
-            "share of a track that stays free when empty tracks are filled",
-        )
-        .default("25%"),
-        Param::new(
-            "window",
-            ParamKind::Bytes { min: 64 * KIB, max: 1 << 50 },
-            "where later pieces of the log may be: what the next start searches after a power cut, at most",
-        )
-        .default("64MiB"),
+        KEEP,
+        WINDOW,
         Param::new("compact", ParamKind::Switch, "empty tracks while idle, where there is a head").default("on"),
         Param::new("order", ParamKind::Switch, "also put blocks in order, for sequential reads").default("on"),
         Param::new(

@@ -6,8 +6,8 @@ use super::Word;
 use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Identity, Probed, Usage};
 use super::logs::{
-    CACHE, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
-    reserve_permille,
+    CACHE, DIRTY, KEEP, LABEL, READ_ONLY, UUID, WINDOW, WRITE_BACK, checked, given_label, given_uuid, is_anywhere,
+    part_to_dump, reserve_permille,
 };
 use super::signature::{MagicOffset, Signature};
 use super::spec::{Constructor, Param, WordSpec};
@@ -43,18 +43,8 @@ pub(super) const VLFS: WordSpec = WordSpec {
         WRITE_BACK,
         CACHE,
         DIRTY,
-        Param::new(
-            "keep",
-            ParamKind::Percent { max: Percent { hundredths: 9_500 } },
-            "share of a track that stays free when empty tracks are filled",
-        )
-        .default("25%"),
-        Param::new(
-            "window",
-            ParamKind::Bytes { min: 64 * KIB, max: 1 << 50 },
-            "where later pieces of the log may be: what the next start searches after a power cut, at most",
-        )
-        .default("64MiB"),
+        KEEP,
+        WINDOW,
         Param::new("discard", ParamKind::Switch, "discard long freed ranges on the storage below").default("on"),
         Param::new(
             "compact",
