@@ -4,7 +4,7 @@ use seekless::units::Nanos;
 use serde_json::{Value, json};
 
 use super::{ALIKE, Candidate, list, price_text};
-use crate::experiment::{Card, Tone};
+use crate::experiment::{Answer, AnswerRow, Card, Contestant, Description, Row, Stored, Tone};
 use crate::trace::time_text;
 
 /// What was found out about a candidate.
@@ -181,5 +181,45 @@ impl<F: Figures> Choice<F> {
             Ok(figures) if !self.is_good_enough(figures) => ("too slow", Tone::Bad),
             Ok(_) => ("yes", Tone::Good),
         }
+    }
+
+    /// Results, of which a report makes a page. The contestants of `description`, the rows of `answer` and the text are filled in here;
+    /// `cells` has what is in a row of the answer's table.
+    pub(super) fn stored(
+        &self,
+        description: Description,
+        rows: Vec<Row>,
+        answer: Answer,
+        cells: impl Fn(&Judged<F>) -> Vec<String>,
+        provenance: Value,
+    ) -> Stored {
+        let answer_row = |judged: &Judged<F>| AnswerRow {
+            name: judged.candidate.name.clone(),
+            below: judged.candidate.stack.to_string(),
+            cells: cells(judged),
+            tone: self.verdict(judged).1,
+        };
+        let candidates = || self.judged.iter().map(|judged| &judged.candidate);
+        Stored {
+            name: "advice".to_owned(),
+            description: Description { contestants: candidates().map(contestant).collect(), ..description },
+            published: Vec::new(),
+            rows,
+            provenance,
+            text: candidates().map(|candidate| format!("{}: {}\n", candidate.name, candidate.stack)).collect(),
+            answer: Some(Answer { rows: self.judged.iter().map(answer_row).collect(), ..answer }),
+        }
+    }
+}
+
+/// The candidate in the description of a page.
+fn contestant(candidate: &Candidate) -> Contestant {
+    Contestant {
+        name: candidate.name.clone(),
+        on: candidate.stack.to_string(),
+        workload: toml::Table::new(),
+        quick: toml::Table::new(),
+        profile: None,
+        clock: None,
     }
 }

@@ -18,7 +18,7 @@ pub use room::Room;
 use seekless::stack::{Constructor, Stack};
 pub use worked::{WorkAdvice, WorkFigures};
 
-use crate::experiment::{Axis, Chart, Clock, Contestant, Description, Figure, Value, Variable};
+use crate::experiment::{Axis, Chart, Clock, Description, Figure, Value, Variable};
 
 /// Storage that may be suitable.
 #[derive(Clone, Debug)]
@@ -115,23 +115,15 @@ fn by_price(y: &str, label: &str) -> Figure {
 /// The dimension of a candidate's price.
 const PRICE: &str = "price";
 
-/// A description of a page of advice. `variables` are the dimensions of its rows beside the contestant, with their labels.
-fn description<'a>(
+/// A description of a page of advice, without its contestants. `variables` are the dimensions of its rows beside the contestant,
+/// with their labels.
+fn description(
     title: String,
     about: String,
     kind: &str,
-    candidates: impl Iterator<Item = &'a Candidate>,
     variables: &[(&str, &str)],
     figures: Vec<Figure>,
 ) -> Description {
-    let contestant = |candidate: &Candidate| Contestant {
-        name: candidate.name.clone(),
-        on: candidate.stack.to_string(),
-        workload: toml::Table::new(),
-        quick: toml::Table::new(),
-        profile: None,
-        clock: None,
-    };
     let variable = |(name, label): &(&str, &str)| {
         let variable =
             Variable { label: (*label).to_owned(), unit: Default::default(), values: Vec::new(), quick: Vec::new() };
@@ -149,7 +141,7 @@ fn description<'a>(
         over: String::new(),
         workload: toml::Table::from_iter([("kind".to_owned(), toml::Value::String(kind.to_owned()))]),
         variables: variables.iter().map(variable).collect(),
-        contestants: candidates.map(contestant).collect(),
+        contestants: Vec::new(),
         figures,
         claims: Vec::new(),
         quick: toml::Table::new(),

@@ -7,7 +7,7 @@ use seekless::units::{Nanos, counted, human_bytes};
 
 use super::choice::{Choice, Figures, Judged};
 use super::{Candidate, PRICE, bars, by_price, description, known_of_models, of_candidate, price_text};
-use crate::experiment::{Answer, AnswerRow, Axis, Card, Chart, Figure, Row, Stored, Value};
+use crate::experiment::{Answer, Axis, Card, Chart, Figure, Row, Stored, Value};
 use crate::replay::{Outcome, OverTime, ReplayError, Timing, unwritten_reads};
 use crate::report::number_text;
 use crate::trace::{Op, Summary, time_text};
@@ -367,36 +367,16 @@ impl Advice {
                 rows.push(Row { dims, metrics });
             }
         }
-        let lines =
-            self.choice.judged.iter().map(|judged| format!("{}: {}\n", judged.candidate.name, judged.candidate.stack));
-        let row = |judged: &Judged<TraceFigures>| AnswerRow {
-            name: judged.candidate.name.clone(),
-            below: judged.candidate.stack.to_string(),
-            cells: self.cells(judged),
-            tone: self.choice.verdict(judged).1,
-        };
         let variables = [("time", "time of the trace (s)"), (PRICE, "price of its drives")];
-        Stored {
-            name: "advice".to_owned(),
-            description: description(
-                format!("Storage for {}", self.trace),
-                self.about.clone(),
-                "replay",
-                self.choice.judged.iter().map(|judged| &judged.candidate),
-                &variables,
-                self.figures(),
-            ),
-            published: Vec::new(),
-            rows,
-            provenance,
-            text: lines.collect(),
-            answer: Some(Answer {
-                cards: self.cards(),
-                header: self.header(),
-                rows: self.choice.judged.iter().map(row).collect(),
-                notes: self.notes(),
-            }),
-        }
+        let description = description(
+            format!("Storage for {}", self.trace),
+            self.about.clone(),
+            "replay",
+            &variables,
+            self.figures(),
+        );
+        let answer = Answer { cards: self.cards(), header: self.header(), rows: Vec::new(), notes: self.notes() };
+        self.choice.stored(description, rows, answer, |judged| self.cells(judged), provenance)
     }
 
     fn figures(&self) -> Vec<Figure> {

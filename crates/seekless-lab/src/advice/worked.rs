@@ -8,7 +8,7 @@ use super::choice::{Choice, Figures, Judged};
 use super::room::Room;
 use super::{Candidate, PRICE, bars, by_price, description, known_of_models, list, of_candidate, price_text};
 use crate::LabError;
-use crate::experiment::{Answer, AnswerRow, Axis, Card, Figure, Row, Stored, Value};
+use crate::experiment::{Answer, Axis, Card, Figure, Row, Stored, Value};
 use crate::measured::{Bound, Measured, Run, Unit};
 use crate::report::{bound_text, number_text, percent_text};
 use crate::trace::time_text;
@@ -314,35 +314,15 @@ impl WorkAdvice {
                 rows.push(Row { dims, metrics });
             }
         }
-        let row = |judged: &Judged<WorkFigures>| AnswerRow {
-            name: judged.candidate.name.clone(),
-            below: judged.candidate.stack.to_string(),
-            cells: self.cells(judged),
-            tone: self.choice.verdict(judged).1,
-        };
-        let lines =
-            self.choice.judged.iter().map(|judged| format!("{}: {}\n", judged.candidate.name, judged.candidate.stack));
-        Stored {
-            name: "advice".to_owned(),
-            description: description(
-                format!("File system and storage for {}", self.name),
-                format!("The program: {}.", self.title),
-                &self.name,
-                self.choice.judged.iter().map(|judged| &judged.candidate),
-                &[("phase", "phase"), (PRICE, "price of its drives")],
-                self.figures(),
-            ),
-            published: Vec::new(),
-            rows,
-            provenance,
-            text: lines.collect(),
-            answer: Some(Answer {
-                cards: self.cards(),
-                header: self.header(),
-                rows: self.choice.judged.iter().map(row).collect(),
-                notes: self.notes(),
-            }),
-        }
+        let description = description(
+            format!("File system and storage for {}", self.name),
+            format!("The program: {}.", self.title),
+            &self.name,
+            &[("phase", "phase"), (PRICE, "price of its drives")],
+            self.figures(),
+        );
+        let answer = Answer { cards: self.cards(), header: self.header(), rows: Vec::new(), notes: self.notes() };
+        self.choice.stored(description, rows, answer, |judged| self.cells(judged), provenance)
     }
 
     fn figures(&self) -> Vec<Figure> {
