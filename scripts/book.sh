@@ -52,16 +52,11 @@ title_of() { # the first line of a page
     echo '# Summary'
     echo
     echo '[Seekless](README.md)'
-    sed -e 1d -e 's|](\([a-z]\)|](docs/\1|' docs/SUMMARY.md
-    echo
-    echo '# Code and formats'
-    echo
-    echo '- [Architecture](ARCHITECTURE.md)'
-    echo '- [Working on Seekless](CONTRIBUTING.md)'
+    # Its last part is about code.
+    sed -e 1d -e 's|](\([a-z]\)|](docs/\1|' -e 's|](\.\./|](|' docs/SUMMARY.md
     for page in "${formats[@]}" "${others[@]}"; do
         echo "- [$(title_of "$page")]($page)"
     done
-    echo '- [Changes](CHANGELOG.md)'
 } >"$copy/SUMMARY.md"
 cp docs/book.toml docs/book.css "$copy/"
 
