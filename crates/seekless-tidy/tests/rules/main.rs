@@ -4,6 +4,7 @@
 
 mod asserts;
 mod circles;
+mod features;
 mod files;
 mod lists;
 mod pages;
