@@ -42,3 +42,35 @@ impl Layer for Wrap {
 pub async fn stack_on(lower: Fs, options: Options) -> FsResult<Fs> {
     Ok(Rc::new(Stacked::new(lower, Wrap(options)).await?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rt::Limits;
+    use crate::testing::environment::replay;
+    use crate::testing::subject::simulate;
+    use crate::testing::{Comparison, Generator, MemFs, OpMix, Pair, Space};
+    use crate::units::Nanos;
+
+    /// A run has some 900 operations, each of some events; none takes time.
+    const LIMITS: Limits = Limits { events: 300_000, until: Nanos::from_secs(100_000) };
+
+    /// Aim: the layer shows what the model does. Method: the same generated operations on the layer over a model and on another model.
+    #[test]
+    fn over_the_model() {
+        for seed in replay("layer::wrap::tests::over_the_model").seeds(0..8) {
+            let run = simulate(seed, LIMITS, async |rt| {
+                let fs = stack_on(MemFs::new(&rt), Options::default()).await.unwrap();
+                let mut pair = Pair::new(&rt, fs, MemFs::new(&rt), Comparison::default());
+                for (number, op) in Generator::new(seed, Space::small(), OpMix::CURIOUS).take(900).enumerate() {
+                    let compared = pair.apply(&op).await;
+                    compared.unwrap_or_else(|mismatch| panic!("seed {seed}, operation {number}, {mismatch}"));
+                }
+                pair.release().await.unwrap();
+                pair.check_trees().await.unwrap_or_else(|mismatch| panic!("seed {seed}, {mismatch}"));
+                pair.fs().close().await.unwrap();
+            });
+            run.unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
+        }
+    }
+}

@@ -193,6 +193,20 @@ fn lfs_items_have_their_numbers() {
     assert_eq!(found, expected);
 }
 
+/// Aim: the table of codecs has every number that is stored. Method: the numbers that a layer knows, and that of the codec with a key,
+/// against the rows.
+#[test]
+fn codecs_have_their_numbers() {
+    use seekless::layer::codecs::{ids, known};
+    let page = Page::read(&root().join(LAYER.folder).join("FORMAT.md"));
+    let table = page.tables.iter().find(|table| table.header.first().is_some_and(|cell| cell == "codec"));
+    let table = table.expect("the page has a table of codecs");
+    let found: Vec<String> = table.rows.iter().map(|row| row[1].clone()).collect();
+    let stored = (0..=u8::MAX).filter(|&id| known(id).is_some() || id == ids::SEALED);
+    let expected: Vec<String> = stored.map(|id| id.to_string()).collect();
+    assert_eq!(found, expected, "{}/FORMAT.md, the table of codecs", LAYER.folder);
+}
+
 /// Aim: a wrong page is caught. Method: the real page with one change after another.
 #[test]
 fn a_wrong_page_is_noticed() {

@@ -16,6 +16,10 @@ impl Codec for Copy {
         "copy"
     }
 
+    fn shrinks(&self) -> bool {
+        false
+    }
+
     fn encode(&self, _raw: &[u8], _: &Position) -> Option<Vec<u8>> {
         None
     }

@@ -60,8 +60,13 @@ pub trait Codec: Send + Sync {
     /// Its word on a stack line.
     fn name(&self) -> &'static str;
 
+    /// Its purpose is to shrink.
+    fn shrinks(&self) -> bool {
+        true
+    }
+
     /// The encoding of `raw`, or `None` when it would be no shorter and the chunk is better kept raw. A codec whose
-    /// purpose is not to shrink never returns `None`.
+    /// purpose is not to shrink never returns `None`, unless it leaves all chunks raw.
     fn encode(&self, raw: &[u8], position: &Position) -> Option<Vec<u8>>;
 
     /// Undoes [`Codec::encode`]. `stored` has passed its checksum and `raw_bytes` is at most [`CHUNK_BYTES_MAX`];

@@ -101,6 +101,10 @@ impl Codec for Sealed {
         }
     }
 
+    fn shrinks(&self) -> bool {
+        false
+    }
+
     fn is_secret(&self) -> bool {
         true
     }

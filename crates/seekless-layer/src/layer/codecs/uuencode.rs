@@ -27,6 +27,10 @@ impl Codec for Uuencode {
         "uuencode"
     }
 
+    fn shrinks(&self) -> bool {
+        false
+    }
+
     fn encode(&self, raw: &[u8], _: &Position) -> Option<Vec<u8>> {
         let mut encoded = Vec::with_capacity(encoded_bytes(raw.len()));
         for group in raw.chunks(3) {
