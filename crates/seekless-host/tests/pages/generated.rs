@@ -3,6 +3,9 @@
 
 use std::process::Command;
 
+use seekless::cleaning::{PATTERNS, POLICIES};
+use seekless_tidy::markdown::{Page, Table};
+
 use super::{files_under, read, root};
 
 const END: &str = "<!-- end of what is generated -->\n";
@@ -54,6 +57,37 @@ fn the_reference_is_that_of_the_program() {
 fn the_guide_has_every_workload() {
     let arguments = ["list", "workloads", "--markdown"];
     check("guide/experiments.md", "seekless list workloads --markdown", &printed(&arguments));
+}
+
+/// Aim: the guide says of every policy which segment it cleans and where the blocks go, by what score, and names every pattern. Method:
+/// the names of the tables, against the first columns of the page's tables of policies, and against its text.
+#[test]
+fn the_guide_has_every_policy() {
+    let path = root().join("docs/guide/cleaning.md");
+    let page = Page::read(&path);
+    let of_all = [["policy", "which segment"], ["policy", "the victim has the highest"]];
+    let tables = page
+        .tables
+        .iter()
+        .filter(|table| of_all.iter().any(|columns| table.header.starts_with(&columns.map(str::to_owned))));
+    let tables: Vec<_> = tables.collect();
+    assert_eq!(tables.len(), of_all.len(), "docs/guide/cleaning.md has lost a table of policies");
+    let mut missing = Vec::new();
+    for table in tables {
+        let found = names(table);
+        let absent = POLICIES.iter().filter(|spec| !found.contains(&spec.name));
+        missing.extend(absent.map(|spec| format!("{}, in the table under \"{}\"", spec.name, table.heading)));
+    }
+    let text = read(&path);
+    let absent = PATTERNS.iter().filter(|spec| !text.contains(&format!("`{}", spec.name)));
+    missing.extend(absent.map(|spec| format!("{}, a pattern", spec.name)));
+    assert!(missing.is_empty(), "docs/guide/cleaning.md lacks {missing:#?}");
+}
+
+/// The names in the first column of a table.
+fn names(table: &Table) -> Vec<&str> {
+    let cells = table.rows.iter().filter_map(|row| row.first());
+    cells.flat_map(|cell| cell.split(", ")).collect()
 }
 
 /// Aim: the index has every experiment. Method: the titles in their folders.
