@@ -19,6 +19,7 @@ use super::errno::is_worth_logging;
 use super::negotiate::{Negotiated, TRANSFER_BYTES_MAX};
 use super::operations::Operations;
 use super::passthrough::{self, Opener, Passthrough, Privileges, Refused};
+use super::past_cache::{Durable, PastCache};
 use super::reply::{Body, DirectoryReply, Reply, Undo, clamp_pieces, statfs};
 use super::request::{Operation, Request, encode_handle};
 
@@ -134,6 +135,7 @@ pub(super) struct Session {
     pub(super) operations: Rc<Operations>,
     /// Where the kernel may read and write files itself.
     passthrough: Option<Passthrough>,
+    past_cache: PastCache,
 }
 
 impl Session {
@@ -152,6 +154,7 @@ impl Session {
             statistics: OnceCell::new(),
             operations: Rc::default(),
             passthrough: None,
+            past_cache: PastCache::default(),
         }
     }
 
@@ -367,9 +370,10 @@ impl Session {
                 let pieces = fs.read(ino, handle, offset, bytes.min(TRANSFER_BYTES_MAX)).await?;
                 Reply::data(clamp_pieces(pieces, bytes as usize))
             }
-            Operation::Write { handle, offset, data, mode } => {
+            Operation::Write { handle, offset, data, mode, durable } => {
                 let size = data.len() as u32;
                 fs.write(ino, handle, offset, data, mode).await?;
+                self.sync_written(ino, handle, durable).await?;
                 Reply::of(&abi::WriteOut { size, padding: 0 })
             }
             Operation::Fallocate { handle, range, mode, kill_privileges } => {
@@ -408,6 +412,18 @@ impl Session {
                 Reply::error(libc::EIO)
             }
         })
+    }
+
+    /// Makes a write durable before it is answered, where the kernel sends no FSYNC after it.
+    async fn sync_written(&self, ino: Ino, handle: Option<Handle>, durable: Durable) -> FsResult<()> {
+        let is_left_to_us = self.negotiated.direct || self.past_cache.has(handle);
+        match durable {
+            // `make_durable` does.
+            _ if self.durable_at_once.everything => Ok(()),
+            Durable::Data if is_left_to_us => self.fs.fsync(ino, handle, true).await,
+            Durable::Everything if is_left_to_us => self.fs.fsync(ino, handle, false).await,
+            _ => Ok(()),
+        }
     }
 
     /// Entries of a directory from `cookie` on, as many as fit.
@@ -478,6 +494,7 @@ impl Session {
                 return refused.map(|_| Reply::error(passthrough::REFUSAL));
             }
         };
+        self.past_cache.open(opened.handle, &out);
         let undo = Undo { lookups: Vec::new(), opened: opened.handle.map(|handle| (ino, handle)) };
         Ok(Reply { undo, ..Reply::of(&out) })
     }
@@ -541,6 +558,7 @@ impl Session {
                 return refused.map(|_| Reply::error(passthrough::REFUSAL));
             }
         };
+        self.past_cache.open(opened.handle, &out);
         let mut bytes = zerocopy::IntoBytes::as_bytes(&self.negotiated.times.entry(&entry)).to_vec();
         bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&out));
         let undo = Undo { lookups: vec![ino], opened: opened.handle.map(|handle| (ino, handle)) };
@@ -568,6 +586,7 @@ impl Session {
         if let Some(passthrough) = &self.passthrough {
             passthrough.release(ino);
         }
+        self.past_cache.release(handle);
         self.fs.release(ino, handle).await
     }
 
@@ -648,25 +667,26 @@ mod tests {
     use seekless::fs::{FileSystem, XattrMode};
     use seekless::rng::Rng;
     use seekless::rt::{Executor, HostProfile};
-    use seekless::testing::{MemFs, MemFsOptions};
+    use seekless::testing::{MemFs, MemFsOptions, WeakFs};
     use zerocopy::IntoBytes;
 
     use super::*;
     use crate::fuse::negotiate::{RequestedFeatures, negotiate};
     use crate::fuse::request::Init;
 
+    const REQUESTED: RequestedFeatures = RequestedFeatures {
+        writeback_cache: false,
+        zero_message_open: true,
+        direct: false,
+        uring: false,
+        passthrough: false,
+        times: None,
+    };
+
     fn session(executor: &Executor, open_protocol: OpenProtocol) -> (Rc<MemFs>, Rc<Session>) {
         let fs = MemFs::with_options(executor.rt(), MemFsOptions { open_protocol, ..MemFsOptions::default() });
         let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-        let requested = RequestedFeatures {
-            writeback_cache: false,
-            zero_message_open: true,
-            direct: false,
-            uring: false,
-            passthrough: false,
-            times: None,
-        };
-        let (negotiated, _) = negotiate(&init, &fs.traits_now(), &requested).unwrap();
+        let (negotiated, _) = negotiate(&init, &fs.traits_now(), &REQUESTED).unwrap();
         (fs.clone(), Rc::new(Session::new(fs, negotiated, "me".into())))
     }
 
@@ -747,6 +767,48 @@ mod tests {
             assert!(reply.undo.lookups.is_empty() && reply.undo.opened.is_none());
         }
         assert_eq!(executor.block_on(fs.getattr(ino, None)).unwrap().unwrap().size, 7);
+    }
+
+    /// A write that a program wants to be durable is so when it is answered, where no FSYNC follows: to all files past the page cache, or
+    /// to those that are opened to append. An error of the sync is that of the write.
+    #[test]
+    fn synchronous_writes_past_the_cache_are_durable() {
+        for (direct, append, flags, syncs) in [
+            (true, false, libc::O_DSYNC, 1),
+            (true, false, libc::O_SYNC, 1),
+            (true, false, 0, 0),
+            (false, true, libc::O_APPEND | libc::O_DSYNC, 1),
+            (false, true, libc::O_APPEND | libc::O_SYNC, 1),
+            (false, true, libc::O_APPEND, 0),
+            // The kernel sends an FSYNC.
+            (false, false, libc::O_SYNC, 0),
+        ] {
+            let what = format!("{direct} {append} {flags:o}");
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let options = MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() };
+            let fs = WeakFs::new(executor.rt(), options);
+            let traits = FsTraits { appends_at_end: true, ..fs.traits() };
+            let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
+            let (negotiated, _) = negotiate(&init, &traits, &RequestedFeatures { direct, ..REQUESTED }).unwrap();
+            let session = Session::new(fs.clone(), negotiated, "me".into());
+            let opened = OpenFlags { append, ..OpenFlags::READ_WRITE };
+            let create = Operation::Create { name: b"file", new: NEW, flags: opened, exclusive: true };
+            let (ino, handle) = ask(&executor, &session, create).unwrap().undo.opened.unwrap();
+            let write = |flags: i32| {
+                let (data, durable) = (Data::from_slice(b"record"), Durable::of(flags as u32));
+                let (handle, mode) = (Some(handle), seekless::fs::WriteMode::default());
+                let operation = Operation::Write { handle, offset: 0, data, mode, durable };
+                let request = Request { opcode: abi::WRITE, unique: 1, ino, uid: 0, operation };
+                executor.block_on(session.handle(request)).unwrap().unwrap()
+            };
+            assert!(write(flags).body.is_ok(), "{what}");
+            assert_eq!(fs.syncs(), syncs, "{what}");
+            let left = executor.block_on(fs.cut(fs.position(), 1)).unwrap().unwrap();
+            let found = executor.block_on(left.lookup(Ino::ROOT, b"file")).unwrap().unwrap();
+            assert_eq!(found.attr.size, if syncs == 1 { 6 } else { 0 }, "{what}: what a power cut leaves");
+            fs.end_syncs_with([Err(FsError::NoSpace)]);
+            assert_eq!(write(flags).body.is_err(), syncs == 1, "{what}");
+        }
     }
 
     /// Where a change may be answered with an error although it has taken place, the kernel keeps no name.
