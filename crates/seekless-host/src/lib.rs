@@ -23,5 +23,6 @@ pub mod nbd;
 mod random;
 pub mod reactor;
 pub mod report;
+mod short_append;
 #[doc(hidden)]
 pub mod testing;

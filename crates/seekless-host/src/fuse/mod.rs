@@ -27,6 +27,7 @@ mod detach;
 mod errno;
 mod farewell;
 pub(crate) mod fuzz;
+mod kernel_sizes;
 mod mount;
 mod names;
 mod negotiate;

@@ -3,9 +3,9 @@
 //! it to the server.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use seekless::fs::Handle;
+use seekless::fs::{Handle, OpenFlags};
 
 use super::abi;
 
@@ -31,16 +31,27 @@ impl Durable {
     }
 }
 
+/// How a file is open.
+#[derive(Clone, Copy)]
+struct Way {
+    past_cache: bool,
+    /// It can be written to past the cache, if only by requests with `O_DIRECT`.
+    may_be_cut: bool,
+}
+
 #[derive(Default)]
 pub(super) struct PastCache {
-    handles: RefCell<BTreeSet<Handle>>,
+    handles: RefCell<BTreeMap<Handle, Way>>,
 }
 
 impl PastCache {
     /// Notes how an open is answered.
-    pub(super) fn open(&self, handle: Option<Handle>, out: &abi::OpenOut) {
-        if let Some(handle) = handle.filter(|_| out.open_flags & abi::FOPEN_DIRECT_IO != 0) {
-            self.handles.borrow_mut().insert(handle);
+    pub(super) fn open(&self, handle: Option<Handle>, flags: OpenFlags, out: &abi::OpenOut) {
+        let past_cache = out.open_flags & abi::FOPEN_DIRECT_IO != 0;
+        let is_passed = out.open_flags & abi::FOPEN_PASSTHROUGH != 0;
+        let may_be_cut = flags.write && (past_cache || flags.direct) && !is_passed;
+        if let Some(handle) = handle.filter(|_| past_cache || may_be_cut) {
+            self.handles.borrow_mut().insert(handle, Way { past_cache, may_be_cut });
         }
     }
 
@@ -48,7 +59,17 @@ impl PastCache {
         self.handles.borrow_mut().remove(&handle);
     }
 
+    fn way(&self, handle: Option<Handle>) -> Option<Way> {
+        self.handles.borrow().get(&handle?).copied()
+    }
+
+    /// Whether no data of this open file goes through the cache.
     pub(super) fn has(&self, handle: Option<Handle>) -> bool {
-        handle.is_some_and(|handle| self.handles.borrow().contains(&handle))
+        self.way(handle).is_some_and(|way| way.past_cache)
+    }
+
+    /// Whether the kernel cuts the file back after a write that fails.
+    pub(super) fn may_be_cut(&self, handle: Option<Handle>) -> bool {
+        self.way(handle).is_some_and(|way| way.may_be_cut)
     }
 }

@@ -173,6 +173,8 @@ pub(super) struct Request<'a> {
     pub(super) ino: Ino,
     /// The user on whose behalf it is made.
     pub(super) uid: u32,
+    /// The thread that waits for the answer; 0 for none, or one that cannot be named here.
+    pub(super) pid: u32,
     pub(super) operation: Operation<'a>,
 }
 
@@ -233,8 +235,8 @@ impl<'a> Request<'a> {
         negotiated: abi::InitFlags,
     ) -> Result<Request<'a>, Errno> {
         let operation = decode_operation(header, &mut Body(body), data, negotiated)?;
-        let abi::InHeader { opcode, unique, nodeid, uid, .. } = *header;
-        Ok(Request { opcode, unique, ino: Ino(nodeid), uid, operation })
+        let abi::InHeader { opcode, unique, nodeid, uid, pid, .. } = *header;
+        Ok(Request { opcode, unique, ino: Ino(nodeid), uid, pid, operation })
     }
 }
 

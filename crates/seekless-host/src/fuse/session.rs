@@ -1,26 +1,31 @@
 //! A session: the agreed features, and the operation of the file system for each request.
 
 mod attributes;
+mod changing;
+mod listing;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
 use seekless::fs::{
-    Entry, EntryName, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened,
-    SetAttr, without_privileges,
+    Attr, Entry, EntryName, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol,
+    Opened, SetAttr, without_privileges,
 };
 use seekless::rt::Event;
 use seekless::units::{Ino, Nanos};
 
+use changing::Write;
+
 use super::abi::{self, InitFlags};
 use super::backlog::{Backlog, InHand};
 use super::errno::is_worth_logging;
+use super::kernel_sizes::KernelSizes;
 use super::negotiate::{Negotiated, TRANSFER_BYTES_MAX};
 use super::operations::Operations;
 use super::passthrough::{self, Opener, Passthrough, Privileges, Refused};
-use super::past_cache::{Durable, PastCache};
-use super::reply::{Body, DirectoryReply, Reply, Undo, clamp_pieces, statfs};
+use super::past_cache::PastCache;
+use super::reply::{Body, Reply, Undo, clamp_pieces, statfs};
 use super::request::{Operation, Request, encode_handle};
 
 /// The attribute with the capabilities of a program.
@@ -136,12 +141,18 @@ pub(super) struct Session {
     /// Where the kernel may read and write files itself.
     passthrough: Option<Passthrough>,
     past_cache: PastCache,
+    /// What the kernel knows, where others change files, too.
+    sizes: Option<KernelSizes>,
 }
 
 impl Session {
     pub(super) fn new(fs: Fs, negotiated: Negotiated, daemon: String) -> Session {
+        let traits = fs.traits();
+        // With a write-back cache the kernel decides alone.
+        let may_be_behind = traits.appends_at_end && !negotiated.flags.contains(InitFlags::WRITEBACK_CACHE);
         Session {
-            traits: fs.traits(),
+            sizes: may_be_behind.then(KernelSizes::default),
+            traits,
             fs,
             negotiated,
             daemon,
@@ -248,7 +259,7 @@ impl Session {
     }
 
     async fn work_on(&self, request: Request<'_>) -> Option<Reply> {
-        let (opcode, ino, uid) = (request.opcode, request.ino, request.uid);
+        let Request { opcode, ino, uid, pid, .. } = request;
         match request.operation {
             Operation::Forget { lookups } => {
                 self.forget(ino, lookups).await;
@@ -263,7 +274,7 @@ impl Session {
             Operation::Interrupt => None,
             operation => {
                 let changed = self.durable_at_once.changed(ino, &operation);
-                let answered = match self.answer(ino, uid, operation).await {
+                let answered = match self.answer((ino, uid, pid), operation).await {
                     Ok(reply) if reply.body.is_ok() => self.make_durable(&changed, reply).await,
                     other => other,
                 };
@@ -298,7 +309,30 @@ impl Session {
         // The root is never counted. The kernel sends the last forgets together with DESTROY, and some arrive after it:
         // closing has already ended all uses.
         if ino != Ino::ROOT && lookups > 0 && !self.is_closed() {
+            if let Some(sizes) = &self.sizes {
+                sizes.forget(ino, lookups);
+            }
             self.fs.forget(ino, lookups).await;
+        }
+    }
+
+    /// Attributes that the kernel is told.
+    async fn attributes(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
+        let attr = self.fs.getattr(ino, handle).await?;
+        self.told(ino, attr.size);
+        Ok(attr)
+    }
+
+    /// The kernel may take this for the size of the file now.
+    fn told(&self, ino: Ino, size: u64) {
+        if let Some(sizes) = &self.sizes {
+            sizes.tell(ino, size);
+        }
+    }
+
+    fn told_entry(&self, entry: &Entry) {
+        if let Some(sizes) = &self.sizes {
+            sizes.entry(entry.attr.ino, entry.attr.size);
         }
     }
 
@@ -320,7 +354,7 @@ impl Session {
         }
     }
 
-    async fn answer(&self, ino: Ino, uid: u32, operation: Operation<'_>) -> FsResult<Reply> {
+    async fn answer(&self, (ino, uid, pid): (Ino, u32, u32), operation: Operation<'_>) -> FsResult<Reply> {
         let (fs, times) = (&self.fs, &self.negotiated.times);
         Ok(match operation {
             Operation::Lookup { name } => match fs.lookup(ino, name).await {
@@ -329,12 +363,14 @@ impl Session {
                 Err(FsError::NotFound) if self.traits.exclusive => Reply::of(&times.no_entry()),
                 Err(error) => return Err(error),
             },
-            Operation::Getattr { handle } => Reply::of(&times.attr(&fs.getattr(ino, handle).await?)),
-            Operation::Statx { handle } => Reply::of(&times.statx(&fs.getattr(ino, handle).await?)),
+            Operation::Getattr { handle } => Reply::of(&times.attr(&self.attributes(ino, handle).await?)),
+            Operation::Statx { handle } => Reply::of(&times.statx(&self.attributes(ino, handle).await?)),
             Operation::Setattr { handle, changes } if !self.may_set(ino, handle, &changes).await? => {
                 Reply::error(passthrough::REFUSAL)
             }
-            Operation::Setattr { handle, changes } => Reply::of(&times.attr(&fs.setattr(ino, handle, changes).await?)),
+            Operation::Setattr { handle, changes } => {
+                Reply::of(&times.attr(&self.set_attributes(ino, handle, changes, pid).await?))
+            }
             Operation::Readlink => Reply::bytes(fs.readlink(ino).await?),
             Operation::Symlink { name, target, new } => self.entry(fs.symlink(ino, name, target, new).await?),
             Operation::Mknod { name, kind, new } => self.entry(fs.mknod(ino, name, kind, new).await?),
@@ -360,7 +396,7 @@ impl Session {
             Operation::Tmpfile { new, flags, linkable } => {
                 let opener = Opener { uid, writes: flags.write };
                 let made = fs.tmpfile(ino, new, self.flags_for_cache(flags), linkable).await?;
-                self.made(made, opener, self.negotiated.cache_flags(flags)).await?
+                self.made(made, opener, flags).await?
             }
             Operation::Release { handle: Some(handle) } => done(self.release(ino, handle).await?),
             Operation::Releasedir { handle: Some(handle) } => done(fs.release(ino, handle).await?),
@@ -368,19 +404,24 @@ impl Session {
             Operation::Read { handle, offset, bytes } => {
                 // The kernel asks for no more than agreed; the reply must fit its pages.
                 let pieces = fs.read(ino, handle, offset, bytes.min(TRANSFER_BYTES_MAX)).await?;
-                Reply::data(clamp_pieces(pieces, bytes as usize))
+                let reply = Reply::data(clamp_pieces(pieces, bytes as usize));
+                // The kernel takes the end of what it got to be that of the file.
+                let got = reply.body.as_ref().map_or(0, Body::len);
+                if got < bytes as usize {
+                    self.told(ino, offset + got as u64);
+                }
+                reply
             }
             Operation::Write { handle, offset, data, mode, durable } => {
-                let size = data.len() as u32;
-                fs.write(ino, handle, offset, data, mode).await?;
-                self.sync_written(ino, handle, durable).await?;
-                Reply::of(&abi::WriteOut { size, padding: 0 })
+                self.write(ino, Write { handle, offset, data, mode, durable }).await?
             }
             Operation::Fallocate { handle, range, mode, kill_privileges } => {
                 if kill_privileges {
                     self.kill_privileges(ino, handle).await?;
                 }
-                done(fs.fallocate(ino, handle, range, mode).await?)
+                fs.fallocate(ino, handle, range, mode).await?;
+                self.told(ino, range.offset + range.bytes);
+                Reply::empty()
             }
             Operation::Lseek { handle, offset, seek } => {
                 Reply::of(&abi::LseekOut { offset: fs.lseek(ino, handle, offset, seek).await? })
@@ -414,39 +455,8 @@ impl Session {
         })
     }
 
-    /// Makes a write durable before it is answered, where the kernel sends no FSYNC after it.
-    async fn sync_written(&self, ino: Ino, handle: Option<Handle>, durable: Durable) -> FsResult<()> {
-        let is_left_to_us = self.negotiated.direct || self.past_cache.has(handle);
-        match durable {
-            // `make_durable` does.
-            _ if self.durable_at_once.everything => Ok(()),
-            Durable::Data if is_left_to_us => self.fs.fsync(ino, handle, true).await,
-            Durable::Everything if is_left_to_us => self.fs.fsync(ino, handle, false).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// Entries of a directory from `cookie` on, as many as fit.
-    async fn list(
-        &self,
-        ino: Ino,
-        handle: Option<Handle>,
-        cookie: u64,
-        bytes: u32,
-        attributes: bool,
-    ) -> FsResult<Reply> {
-        let bytes = bytes.min(TRANSFER_BYTES_MAX) as usize;
-        let mut sink = DirectoryReply::new(bytes, self.negotiated.times, attributes);
-        let listed = self.fs.readdir(ino, handle, cookie, attributes, &mut sink).await;
-        if let Err(error) = listed {
-            // Entries taken before the error will not be delivered.
-            self.undo(std::mem::take(&mut sink.undo)).await;
-            return Err(error);
-        }
-        Ok(sink.into_reply())
-    }
-
     fn entry(&self, entry: Entry) -> Reply {
+        self.told_entry(&entry);
         let undo = Undo { lookups: vec![entry.attr.ino], opened: None };
         Reply { undo, ..Reply::of(&self.negotiated.times.entry(&entry)) }
     }
@@ -494,7 +504,7 @@ impl Session {
                 return refused.map(|_| Reply::error(passthrough::REFUSAL));
             }
         };
-        self.past_cache.open(opened.handle, &out);
+        self.past_cache.open(opened.handle, flags, &out);
         let undo = Undo { lookups: Vec::new(), opened: opened.handle.map(|handle| (ino, handle)) };
         Ok(Reply { undo, ..Reply::of(&out) })
     }
@@ -537,13 +547,14 @@ impl Session {
             made => made?,
         };
         let opener = Opener { uid: new.uid, writes: flags.write };
-        self.made(made, opener, self.negotiated.cache_flags(flags)).await
+        self.made(made, opener, flags).await
     }
 
     /// The reply of an operation that created and opened a file.
-    async fn made(&self, (entry, opened): (Entry, Opened), opener: Opener, cache: u32) -> FsResult<Reply> {
+    async fn made(&self, (entry, opened): (Entry, Opened), opener: Opener, flags: OpenFlags) -> FsResult<Reply> {
         let ino = entry.attr.ino;
-        let out = open_out(opened, cache);
+        self.told_entry(&entry);
+        let out = open_out(opened, self.negotiated.cache_flags(flags));
         let passed = match opened.handle {
             Some(handle) => self.pass(ino, handle, opener, out).await,
             None => Ok(Passed::Open(out)),
@@ -558,7 +569,7 @@ impl Session {
                 return refused.map(|_| Reply::error(passthrough::REFUSAL));
             }
         };
-        self.past_cache.open(opened.handle, &out);
+        self.past_cache.open(opened.handle, flags, &out);
         let mut bytes = zerocopy::IntoBytes::as_bytes(&self.negotiated.times.entry(&entry)).to_vec();
         bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&out));
         let undo = Undo { lookups: vec![ino], opened: opened.handle.map(|handle| (ino, handle)) };
@@ -672,6 +683,7 @@ mod tests {
 
     use super::*;
     use crate::fuse::negotiate::{RequestedFeatures, negotiate};
+    use crate::fuse::past_cache::Durable;
     use crate::fuse::request::Init;
 
     const REQUESTED: RequestedFeatures = RequestedFeatures {
@@ -700,7 +712,7 @@ mod tests {
     }
 
     fn ask(executor: &Executor, session: &Session, operation: Operation<'_>) -> Option<Reply> {
-        let request = Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid: 0, operation };
+        let request = Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid: 0, pid: 0, operation };
         executor.block_on(session.handle(request)).unwrap()
     }
 
@@ -734,8 +746,14 @@ mod tests {
             executor.block_on(fs.setxattr(Ino::ROOT, name, b"value", XattrMode::Set)).unwrap().unwrap();
         }
         let list = |uid, bytes| {
-            let request =
-                Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid, operation: Operation::Listxattr { bytes } };
+            let request = Request {
+                opcode: 0,
+                unique: 1,
+                ino: Ino::ROOT,
+                uid,
+                pid: 0,
+                operation: Operation::Listxattr { bytes },
+            };
             let reply = executor.block_on(session.handle(request)).unwrap().unwrap();
             match reply.body.unwrap() {
                 Body::Bytes(bytes) => bytes,
@@ -798,7 +816,7 @@ mod tests {
                 let (data, durable) = (Data::from_slice(b"record"), Durable::of(flags as u32));
                 let (handle, mode) = (Some(handle), seekless::fs::WriteMode::default());
                 let operation = Operation::Write { handle, offset: 0, data, mode, durable };
-                let request = Request { opcode: abi::WRITE, unique: 1, ino, uid: 0, operation };
+                let request = Request { opcode: abi::WRITE, unique: 1, ino, uid: 0, pid: 0, operation };
                 executor.block_on(session.handle(request)).unwrap().unwrap()
             };
             assert!(write(flags).body.is_ok(), "{what}");

@@ -231,28 +231,31 @@ fn appended_records_are_whole() {
 
 /// How a program makes one long append.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+pub(crate) enum Way {
     Write,
     /// io_uring: the kernel sends the parts at once.
     Ring,
 }
 
 /// Appends the beginning of `bytes`, and returns how much.
-fn append(file: &File, bytes: &[u8], way: Way) -> io::Result<usize> {
+pub(crate) fn append(file: &File, bytes: &[u8], way: Way) -> io::Result<usize> {
     match way {
         Way::Write => (&*file).write(bytes),
-        Way::Ring => {
-            let mut ring = io_uring::IoUring::new(2)?;
-            let target = io_uring::types::Fd(file.as_raw_fd());
-            // No place of its own, as write(2) has none.
-            let entry = io_uring::opcode::Write::new(target, bytes.as_ptr(), bytes.len() as u32).offset(u64::MAX);
-            // SAFETY: the file and the bytes live until the wait below has returned.
-            unsafe { ring.submission().push(&entry.build()) }.map_err(io::Error::other)?;
-            ring.submit_and_wait(1)?;
-            let result = ring.completion().next().expect("it was waited for").result();
-            usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
-        }
+        Way::Ring => ring_append(file, bytes.as_ptr(), bytes.len()),
     }
+}
+
+/// Appends what is at an address, if something is.
+pub(crate) fn ring_append(file: &File, address: *const u8, bytes: usize) -> io::Result<usize> {
+    let mut ring = io_uring::IoUring::new(2)?;
+    let target = io_uring::types::Fd(file.as_raw_fd());
+    // No place of its own, as write(2) has none.
+    let entry = io_uring::opcode::Write::new(target, address, bytes as u32).offset(u64::MAX);
+    // SAFETY: the kernel only reads from the address, until the wait below has returned.
+    unsafe { ring.submission().push(&entry.build()) }.map_err(io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    let result = ring.completion().next().expect("it was waited for").result();
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
 /// The parts of a long append stay in order, also if they are sent at once.

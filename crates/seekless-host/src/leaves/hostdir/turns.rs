@@ -1,5 +1,6 @@
 //! Turns of the appends through one open file, in the order in which they came. The kernel sends the parts of a long asynchronous
-//! write at once, and each goes to the end of the file as the one before has left it.
+//! write at once, and each goes to the end of the file as the one before has left it. Parts behind one that has failed fail, too: without
+//! it they would be in its place.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,6 +14,8 @@ pub(super) struct Turns {
     waiting: RefCell<VecDeque<u64>>,
     next: Cell<u64>,
     ended: Event,
+    /// Where the part begins that follows one that has failed.
+    broken_before: Cell<Option<u64>>,
 }
 
 impl Turns {
@@ -26,6 +29,19 @@ impl Turns {
             self.ended.wait().await;
         }
         turn
+    }
+
+    /// The append that has its turn, which would have ended at `end` for the kernel, has not been made in whole.
+    pub(super) fn break_before(&self, end: u64) {
+        self.broken_before.set(Some(end));
+    }
+
+    /// Whether an append of `bytes`, which has its turn, is a part behind one that has failed. The kernel takes the file to end
+    /// at `offset`. The next call of a program comes with the end from before the part that has failed.
+    pub(super) fn is_broken_before(&self, offset: u64, bytes: usize) -> bool {
+        let is_next = self.broken_before.get() == Some(offset);
+        self.broken_before.set(is_next.then_some(offset + bytes as u64));
+        is_next
     }
 }
 
@@ -50,6 +66,19 @@ mod tests {
     use seekless::units::Nanos;
 
     use super::*;
+
+    /// All parts behind one that has failed are refused, and the next call is not.
+    #[test]
+    fn parts_behind_a_failed_one_are_refused() {
+        let turns = Turns::default();
+        assert!(!turns.is_broken_before(100, 10));
+        turns.break_before(110);
+        for part in 0..3 {
+            assert!(turns.is_broken_before(110 + 10 * part, 10));
+        }
+        assert!(!turns.is_broken_before(100, 10));
+        assert!(!turns.is_broken_before(110, 10));
+    }
 
     /// Aim: turns are in the order of the calls, also when one that waits is given up. Method: the earlier a task comes, the longer it
     /// takes; behind each, one more waits and is given up.
