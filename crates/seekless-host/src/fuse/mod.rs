@@ -33,6 +33,7 @@ mod negotiate;
 mod operations;
 mod options;
 mod passthrough;
+mod past_cache;
 mod presence;
 mod reply;
 mod request;

@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::abi;
 use super::errno::Errno;
+use super::past_cache::Durable;
 
 /// A request of the kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +94,7 @@ pub(super) enum Operation<'a> {
         offset: u64,
         data: Data,
         mode: WriteMode,
+        durable: Durable,
     },
     Fallocate {
         handle: Option<Handle>,
@@ -171,6 +173,8 @@ pub(super) struct Request<'a> {
     pub(super) ino: Ino,
     /// The user on whose behalf it is made.
     pub(super) uid: u32,
+    /// The thread that waits for the answer; 0 for none, or one that has no number here.
+    pub(super) pid: u32,
     pub(super) operation: Operation<'a>,
 }
 
@@ -231,8 +235,8 @@ impl<'a> Request<'a> {
         negotiated: abi::InitFlags,
     ) -> Result<Request<'a>, Errno> {
         let operation = decode_operation(header, &mut Body(body), data, negotiated)?;
-        let abi::InHeader { opcode, unique, nodeid, uid, .. } = *header;
-        Ok(Request { opcode, unique, ino: Ino(nodeid), uid, operation })
+        let abi::InHeader { opcode, unique, nodeid, uid, pid, .. } = *header;
+        Ok(Request { opcode, unique, ino: Ino(nodeid), uid, pid, operation })
     }
 }
 
@@ -338,7 +342,10 @@ fn decode_operation<'a>(
                 kill_privileges: write.write_flags & abi::WRITE_KILL_SUIDGID != 0,
                 append: appends(&write, negotiated),
             };
-            Operation::Write { handle: decode_handle(write.fh), offset: write.offset, data, mode }
+            // Programs do not wait for pages that the kernel writes back.
+            let flags = if write.write_flags & abi::WRITE_CACHE == 0 { write.flags } else { 0 };
+            let (handle, durable) = (decode_handle(write.fh), Durable::of(flags));
+            Operation::Write { handle, offset: write.offset, data, mode, durable }
         }
         abi::FALLOCATE => decode_fallocate(header, &body.take()?)?,
         abi::LSEEK => {
@@ -583,7 +590,8 @@ mod tests {
 
         let write = abi::WriteIn { offset: 8, size: 3, write_flags: abi::WRITE_KILL_SUIDGID, ..Default::default() };
         let mode = WriteMode { kill_privileges: true, append: false };
-        let expected = Operation::Write { handle: None, offset: 8, data: Data::from_slice(b"abc"), mode };
+        let durable = Durable::Later;
+        let expected = Operation::Write { handle: None, offset: 8, data: Data::from_slice(b"abc"), mode, durable };
         assert_eq!(decode(abi::WRITE, &[write.as_bytes(), b"abc"].concat()), Ok(expected));
 
         let (plain, uring) = (abi::InitFlags::empty(), abi::InitFlags::OVER_IO_URING);
@@ -597,11 +605,24 @@ mod tests {
         ] {
             let write = abi::WriteIn { flags: flags as u32, size: 3, write_flags, ..Default::default() };
             let mode = WriteMode { kill_privileges: false, append };
-            let expected = Operation::Write { handle: None, offset: 0, data: Data::from_slice(b"abc"), mode };
+            let expected = Operation::Write { handle: None, offset: 0, data: Data::from_slice(b"abc"), mode, durable };
             let body = [write.as_bytes(), b"abc"].concat();
             let decoded =
                 Request::decode(&header(abi::WRITE), &body, None, negotiated).map(|request| request.operation);
             assert_eq!(decoded, Ok(expected), "{flags:o} {write_flags}");
+        }
+
+        for (flags, write_flags, expected) in [
+            (libc::O_APPEND | libc::O_DIRECT, 0, Durable::Later),
+            (libc::O_DSYNC, 0, Durable::Data),
+            (libc::O_SYNC, 0, Durable::Everything),
+            (libc::O_SYNC, abi::WRITE_CACHE, Durable::Later),
+        ] {
+            let write = abi::WriteIn { flags: flags as u32, size: 3, write_flags, ..Default::default() };
+            match decode(abi::WRITE, &[write.as_bytes(), b"abc"].concat()) {
+                Ok(Operation::Write { durable, .. }) => assert_eq!(durable, expected, "{flags:o}"),
+                other => panic!("{other:?}"),
+            }
         }
 
         let fallocate = abi::FallocateIn { length: 4, mode: libc::FALLOC_FL_KEEP_SIZE as u32, ..Default::default() };

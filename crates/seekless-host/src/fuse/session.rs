@@ -19,6 +19,7 @@ use super::errno::is_worth_logging;
 use super::negotiate::{Negotiated, TRANSFER_BYTES_MAX};
 use super::operations::Operations;
 use super::passthrough::{self, Opener, Passthrough, Privileges, Refused};
+use super::past_cache::{Durable, PastCache};
 use super::reply::{Body, DirectoryReply, Reply, Undo, clamp_pieces, statfs};
 use super::request::{Operation, Request, encode_handle};
 
@@ -134,6 +135,7 @@ pub(super) struct Session {
     pub(super) operations: Rc<Operations>,
     /// Where the kernel may read and write files itself.
     passthrough: Option<Passthrough>,
+    past_cache: PastCache,
 }
 
 impl Session {
@@ -152,6 +154,7 @@ impl Session {
             statistics: OnceCell::new(),
             operations: Rc::default(),
             passthrough: None,
+            past_cache: PastCache::default(),
         }
     }
 
@@ -245,7 +248,7 @@ impl Session {
     }
 
     async fn work_on(&self, request: Request<'_>) -> Option<Reply> {
-        let (opcode, ino, uid) = (request.opcode, request.ino, request.uid);
+        let Request { opcode, ino, uid, pid, .. } = request;
         match request.operation {
             Operation::Forget { lookups } => {
                 self.forget(ino, lookups).await;
@@ -260,7 +263,7 @@ impl Session {
             Operation::Interrupt => None,
             operation => {
                 let changed = self.durable_at_once.changed(ino, &operation);
-                let answered = match self.answer(ino, uid, operation).await {
+                let answered = match self.answer((ino, uid, pid), operation).await {
                     Ok(reply) if reply.body.is_ok() => self.make_durable(&changed, reply).await,
                     other => other,
                 };
@@ -317,7 +320,7 @@ impl Session {
         }
     }
 
-    async fn answer(&self, ino: Ino, uid: u32, operation: Operation<'_>) -> FsResult<Reply> {
+    async fn answer(&self, (ino, uid, pid): (Ino, u32, u32), operation: Operation<'_>) -> FsResult<Reply> {
         let (fs, times) = (&self.fs, &self.negotiated.times);
         Ok(match operation {
             Operation::Lookup { name } => match fs.lookup(ino, name).await {
@@ -331,7 +334,10 @@ impl Session {
             Operation::Setattr { handle, changes } if !self.may_set(ino, handle, &changes).await? => {
                 Reply::error(passthrough::REFUSAL)
             }
-            Operation::Setattr { handle, changes } => Reply::of(&times.attr(&fs.setattr(ino, handle, changes).await?)),
+            Operation::Setattr { handle, changes } => {
+                self.keep_what_others_appended((ino, pid), handle, &changes).await?;
+                Reply::of(&times.attr(&fs.setattr(ino, handle, changes).await?))
+            }
             Operation::Readlink => Reply::bytes(fs.readlink(ino).await?),
             Operation::Symlink { name, target, new } => self.entry(fs.symlink(ino, name, target, new).await?),
             Operation::Mknod { name, kind, new } => self.entry(fs.mknod(ino, name, kind, new).await?),
@@ -357,7 +363,7 @@ impl Session {
             Operation::Tmpfile { new, flags, linkable } => {
                 let opener = Opener { uid, writes: flags.write };
                 let made = fs.tmpfile(ino, new, self.flags_for_cache(flags), linkable).await?;
-                self.made(made, opener, self.negotiated.cache_flags(flags)).await?
+                self.made(made, opener, flags).await?
             }
             Operation::Release { handle: Some(handle) } => done(self.release(ino, handle).await?),
             Operation::Releasedir { handle: Some(handle) } => done(fs.release(ino, handle).await?),
@@ -367,9 +373,16 @@ impl Session {
                 let pieces = fs.read(ino, handle, offset, bytes.min(TRANSFER_BYTES_MAX)).await?;
                 Reply::data(clamp_pieces(pieces, bytes as usize))
             }
-            Operation::Write { handle, offset, data, mode } => {
+            Operation::Write { handle, offset, data, mode, durable } => {
                 let size = data.len() as u32;
-                fs.write(ino, handle, offset, data, mode).await?;
+                let written = async {
+                    fs.write(ino, handle, offset, data, mode).await?;
+                    self.sync_written(ino, handle, durable).await
+                };
+                if let Err(error) = written.await {
+                    self.past_cache.failed(handle);
+                    return Err(error);
+                }
                 Reply::of(&abi::WriteOut { size, padding: 0 })
             }
             Operation::Fallocate { handle, range, mode, kill_privileges } => {
@@ -408,6 +421,32 @@ impl Session {
                 Reply::error(libc::EIO)
             }
         })
+    }
+
+    /// Refuses what may be the kernel's own cut after a write that has failed (`past_cache`), where it would take away data.
+    async fn keep_what_others_appended(
+        &self,
+        (ino, pid): (Ino, u32),
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> FsResult<()> {
+        let Some(size) = changes.size.filter(|_| !self.traits.exclusive) else { return Ok(()) };
+        if self.past_cache.may_be_cut(handle, pid) && self.fs.getattr(ino, handle).await?.size > size {
+            return Err(FsError::Host(libc::EINTR));
+        }
+        Ok(())
+    }
+
+    /// Makes a write durable before it is answered, where the kernel sends no FSYNC after it.
+    async fn sync_written(&self, ino: Ino, handle: Option<Handle>, durable: Durable) -> FsResult<()> {
+        let is_left_to_us = self.negotiated.direct || self.past_cache.has(handle);
+        match durable {
+            // `make_durable` does.
+            _ if self.durable_at_once.everything => Ok(()),
+            Durable::Data if is_left_to_us => self.fs.fsync(ino, handle, true).await,
+            Durable::Everything if is_left_to_us => self.fs.fsync(ino, handle, false).await,
+            _ => Ok(()),
+        }
     }
 
     /// Entries of a directory from `cookie` on, as many as fit.
@@ -478,6 +517,7 @@ impl Session {
                 return refused.map(|_| Reply::error(passthrough::REFUSAL));
             }
         };
+        self.past_cache.open(opened.handle, flags, &out);
         let undo = Undo { lookups: Vec::new(), opened: opened.handle.map(|handle| (ino, handle)) };
         Ok(Reply { undo, ..Reply::of(&out) })
     }
@@ -520,13 +560,13 @@ impl Session {
             made => made?,
         };
         let opener = Opener { uid: new.uid, writes: flags.write };
-        self.made(made, opener, self.negotiated.cache_flags(flags)).await
+        self.made(made, opener, flags).await
     }
 
     /// The reply of an operation that created and opened a file.
-    async fn made(&self, (entry, opened): (Entry, Opened), opener: Opener, cache: u32) -> FsResult<Reply> {
+    async fn made(&self, (entry, opened): (Entry, Opened), opener: Opener, flags: OpenFlags) -> FsResult<Reply> {
         let ino = entry.attr.ino;
-        let out = open_out(opened, cache);
+        let out = open_out(opened, self.negotiated.cache_flags(flags));
         let passed = match opened.handle {
             Some(handle) => self.pass(ino, handle, opener, out).await,
             None => Ok(Passed::Open(out)),
@@ -541,6 +581,7 @@ impl Session {
                 return refused.map(|_| Reply::error(passthrough::REFUSAL));
             }
         };
+        self.past_cache.open(opened.handle, flags, &out);
         let mut bytes = zerocopy::IntoBytes::as_bytes(&self.negotiated.times.entry(&entry)).to_vec();
         bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&out));
         let undo = Undo { lookups: vec![ino], opened: opened.handle.map(|handle| (ino, handle)) };
@@ -568,6 +609,7 @@ impl Session {
         if let Some(passthrough) = &self.passthrough {
             passthrough.release(ino);
         }
+        self.past_cache.release(handle);
         self.fs.release(ino, handle).await
     }
 
@@ -644,6 +686,8 @@ fn changes_something(operation: &Operation<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod past_cache;
+
     use seekless::device::Data;
     use seekless::fs::{FileSystem, XattrMode};
     use seekless::rng::Rng;
@@ -655,18 +699,19 @@ mod tests {
     use crate::fuse::negotiate::{RequestedFeatures, negotiate};
     use crate::fuse::request::Init;
 
+    const REQUESTED: RequestedFeatures = RequestedFeatures {
+        writeback_cache: false,
+        zero_message_open: true,
+        direct: false,
+        uring: false,
+        passthrough: false,
+        times: None,
+    };
+
     fn session(executor: &Executor, open_protocol: OpenProtocol) -> (Rc<MemFs>, Rc<Session>) {
         let fs = MemFs::with_options(executor.rt(), MemFsOptions { open_protocol, ..MemFsOptions::default() });
         let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-        let requested = RequestedFeatures {
-            writeback_cache: false,
-            zero_message_open: true,
-            direct: false,
-            uring: false,
-            passthrough: false,
-            times: None,
-        };
-        let (negotiated, _) = negotiate(&init, &fs.traits_now(), &requested).unwrap();
+        let (negotiated, _) = negotiate(&init, &fs.traits_now(), &REQUESTED).unwrap();
         (fs.clone(), Rc::new(Session::new(fs, negotiated, "me".into())))
     }
 
@@ -680,7 +725,7 @@ mod tests {
     }
 
     fn ask(executor: &Executor, session: &Session, operation: Operation<'_>) -> Option<Reply> {
-        let request = Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid: 0, operation };
+        let request = Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid: 0, pid: 0, operation };
         executor.block_on(session.handle(request)).unwrap()
     }
 
@@ -714,8 +759,14 @@ mod tests {
             executor.block_on(fs.setxattr(Ino::ROOT, name, b"value", XattrMode::Set)).unwrap().unwrap();
         }
         let list = |uid, bytes| {
-            let request =
-                Request { opcode: 0, unique: 1, ino: Ino::ROOT, uid, operation: Operation::Listxattr { bytes } };
+            let request = Request {
+                opcode: 0,
+                unique: 1,
+                ino: Ino::ROOT,
+                uid,
+                pid: 0,
+                operation: Operation::Listxattr { bytes },
+            };
             let reply = executor.block_on(session.handle(request)).unwrap().unwrap();
             match reply.body.unwrap() {
                 Body::Bytes(bytes) => bytes,

@@ -13,6 +13,7 @@ mod cleaning;
 mod disks;
 mod experiments;
 mod exports;
+mod failed_appends;
 mod in_use;
 mod interrupted;
 mod layers;

@@ -230,15 +230,15 @@ fn appended_records_are_whole() {
 }
 
 /// How a program makes one long append.
-#[derive(Clone, Copy, Debug)]
-enum Way {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
     Write,
     /// io_uring: the kernel sends the parts at once.
     Ring,
 }
 
 /// Appends the beginning of `bytes`, and returns how much.
-fn append(file: &File, bytes: &[u8], way: Way) -> io::Result<usize> {
+pub(crate) fn append(file: &File, bytes: &[u8], way: Way) -> io::Result<usize> {
     match way {
         Way::Write => (&*file).write(bytes),
         Way::Ring => {
