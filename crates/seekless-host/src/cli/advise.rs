@@ -130,7 +130,7 @@ impl Advised {
     fn new(lines: Vec<Value>, text: String, stored: impl FnOnce(Value) -> Stored) -> Result<Advised, Failure> {
         let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let provenance = json!({
-            "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": jiff::Timestamp::now().to_string(), "seed": 1,
+            "seekless": env!("CARGO_PKG_VERSION"), "command": command, "date": super::moment::now(), "seed": 1,
         });
         let page = report::page("Seekless: advice", &[stored(provenance)], Maker::Advise).map_err(Failure::new)?;
         Ok(Advised { lines, text, page })

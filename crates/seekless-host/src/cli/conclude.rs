@@ -9,7 +9,7 @@ use seekless_lab::experiment::{Checked, Deviation, Experiment, Plan, Results, Ro
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{Done, FAILED, Failure, output};
+use super::{Done, FAILED, Failure, moment, output};
 
 /// What is printed, and what counts as a failure.
 #[derive(clap::Args)]
@@ -41,7 +41,7 @@ pub(super) struct Origin {
     experiment: String,
     seed: u64,
     seeds: u32,
-    start: (jiff::Timestamp, Instant),
+    start: (String, Instant),
     jobs: usize,
     /// What the folders that were merged say of themselves.
     merged: Vec<serde_json::Value>,
@@ -51,7 +51,7 @@ impl Origin {
     /// That of a run that begins now.
     pub(super) fn new(experiment: &Experiment, program: String, jobs: usize) -> Origin {
         let (name, description) = (experiment.name.clone(), &experiment.description);
-        let start = (jiff::Timestamp::now(), Instant::now());
+        let start = (moment::now(), Instant::now());
         let (seed, seeds) = (description.seed, description.seeds);
         Origin { program, experiment: name, seed, seeds, start, jobs, merged: Vec::new() }
     }
@@ -73,7 +73,7 @@ impl Origin {
             "experiment": self.experiment,
             "seed": self.seed,
             "seeds": self.seeds,
-            "date": self.start.0.to_string(),
+            "date": self.start.0,
             "seconds": (self.start.1.elapsed().as_secs_f64() * 10.0).round() / 10.0,
             "points_measured": measured,
             "points_missing": missing(results, plan).len(),

@@ -6,12 +6,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use jiff::Timestamp;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use rustix::fs::OFlags;
 
-use super::Failure;
 use super::syslog::Syslog;
+use super::{Failure, moment};
 
 enum Sink {
     StandardError,
@@ -143,8 +142,8 @@ impl Log for Logger {
             }
             // One write, so that lines of several daemons do not mix.
             (Sink::File(file), Format::Text) => {
-                let now = Timestamp::now();
-                let line = format!("{now:.3} [{}] {}: {message}\n", std::process::id(), word(record.level()));
+                let now = moment::now();
+                let line = format!("{now} [{}] {}: {message}\n", std::process::id(), word(record.level()));
                 let _ = file.write_all(line.as_bytes());
             }
             (Sink::File(file), Format::Json) => {
@@ -167,7 +166,7 @@ impl Log for Logger {
 
 fn json_line(record: &Record<'_>) -> String {
     let line = serde_json::json!({
-        "time": format!("{:.3}", Timestamp::now()),
+        "time": moment::now(),
         "level": word(record.level()),
         "pid": std::process::id(),
         "message": record.args().to_string(),

@@ -43,6 +43,7 @@ mod memory;
 mod merge;
 mod metrics;
 mod mkfs;
+mod moment;
 mod mount;
 mod mount_helper;
 mod mount_options;
