@@ -4,6 +4,7 @@ mod detection;
 mod errors;
 mod fuzzing;
 mod golden;
+mod golden_tracers;
 mod round_trip;
 
 use std::io::Cursor;
