@@ -49,6 +49,9 @@ pub(super) const WORKING_SEGMENTS: u64 = 3;
 /// Blocks above a moved one besides an indirect block: those of higher levels, its inode, and the inode map's.
 const ABOVE_BYTES: u64 = 4 * BLOCK_BYTES as u64;
 
+/// Most that a pass may take to be made between two fsyncs: the aim for how much longer an fsync takes beside the cleaner.
+const PASS_BESIDE_SYNCS_MAX: Nanos = Nanos::from_millis(20);
+
 /// Checkpoints are made for waiting segments when these hold so many times as much as a checkpoint writes.
 const GAIN_OF_CHECKPOINT: u64 = 8;
 
@@ -102,8 +105,33 @@ impl Lfs {
         (state.log.segments.ready.len() + without_storage) as u64
     }
 
+    /// Wakes the background task where clean segments run short, unless it has tried with as many and gained too few.
+    ///
+    /// Write-back wakes it too, and a batch earlier; but where each change is made durable at once, no batch is ever dirty. Then
+    /// the next fsync waits behind the pass; where passes take long, it is better that one change waits for the whole of it.
+    pub(super) fn clean_soon_if_short(&self) {
+        if self.work.last_pass_took.get().is_none_or(|took| took > PASS_BESIDE_SYNCS_MAX) {
+            return;
+        }
+        let clean = self.clean_segments();
+        let batch = {
+            let state = self.state.borrow();
+            Segmented::batch_bytes(&state) / state.log.layout.segment_bytes()
+        };
+        let is_untried = self.work.clean_segments_tried.get().is_none_or(|tried| clean < tried);
+        if is_untried && clean + batch < self.low_water() {
+            self.write_back_wanted.notify();
+        }
+    }
+
     /// Cleans in the background until there are enough clean segments again.
     pub(super) async fn clean_if_short(self: &Rc<Self>) {
+        self.clean_while_short().await;
+        let clean = self.clean_segments();
+        self.work.clean_segments_tried.set((clean < self.low_water()).then_some(clean));
+    }
+
+    async fn clean_while_short(self: &Rc<Self>) {
         if self.provision_if_full().await.is_err() {
             return;
         }
@@ -213,6 +241,7 @@ impl Lfs {
     /// several changes that wait at once, the last would otherwise wait for a pass of each.
     async fn clean_pass_for(self: &Rc<Self>, urge: Urge, asked: Option<Room>) -> FsResult<Option<Pass>> {
         let _pass = self.work.cleaner_gate.enter().await;
+        let begun = self.rt.now();
         let before = self.room();
         if asked.is_some_and(|asked| before.is_more_than(asked)) {
             return Ok(None);
@@ -237,6 +266,9 @@ impl Lfs {
                 if urge != Urge::Patient || !gain_nothing {
                     self.take_back_by_checkpoints().await?;
                 }
+            }
+            if moved > 0 {
+                self.work.last_pass_took.set(Some(self.rt.now().saturating_sub(begun)));
             }
         }
         Ok(Some(Pass { before, after: self.room() }))

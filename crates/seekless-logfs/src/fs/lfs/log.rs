@@ -64,6 +64,7 @@ impl Lfs {
         let Transaction { partials, end_sequence, checkpoint } = transaction;
         let lfs = self.clone();
         self.rt.spawn(async move { lfs.write_partials(partials).await });
+        self.clean_soon_if_short();
         Ok(Submission::Started(Submitted { end_sequence, checkpoint }))
     }
 
@@ -411,7 +412,7 @@ pub(super) struct Submitted {
     pub checkpoint: Option<SlotWrite>,
 }
 
-/// Writes back whenever a segment's worth of data is dirty.
+/// Writes back whenever a segment's worth of data is dirty, and cleans whenever clean segments run short.
 async fn write_back_task(lfs: Weak<Lfs>) {
     loop {
         let Some(live) = lfs.upgrade() else { return };
@@ -423,8 +424,11 @@ async fn write_back_task(lfs: Weak<Lfs>) {
         if live.closed.get() || live.state.borrow().stopped.is_some() {
             return;
         }
-        let busy = live.state.borrow().log.in_flight_bytes > IN_FLIGHT_BYTES_MAX;
-        if !busy {
+        let has_batch = {
+            let state = live.state.borrow();
+            state.has_batch() && state.log.in_flight_bytes <= IN_FLIGHT_BYTES_MAX
+        };
+        if has_batch {
             // The next caller gets an error that stops the volume; any other error is temporary.
             let _ = live.submit_loading(Scope::Everything).await;
         }

@@ -13,7 +13,7 @@ use crate::fs::logfs::demand::{Hole, add_hole, cut_holes};
 pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::xattr::BLOB_BYTES_MAX;
 use crate::rt::{Event, Gate};
-use crate::units::{FixedMap, Ino, SECTOR_BYTES};
+use crate::units::{FixedMap, Ino, Nanos, SECTOR_BYTES};
 
 /// The volume in memory.
 pub(super) type State = crate::fs::logfs::state::State<Segmented>;
@@ -65,6 +65,10 @@ pub(super) struct BackgroundWork {
     pub provision_gate: Gate,
     pub cleaner_gate: Gate,
     pub discard_gate: Gate,
+    /// How long the last pass took that moved something.
+    pub last_pass_took: Cell<Option<Nanos>>,
+    /// Clean segments after the background task has cleaned, where they are still too few.
+    pub clean_segments_tried: Cell<Option<u64>>,
 }
 
 const XATTR_BLOB_BYTES_MAX: u64 = BLOB_BYTES_MAX as u64;

@@ -9,6 +9,7 @@ mod damage;
 mod full_host;
 mod group_commit;
 mod large_writes;
+mod latency;
 mod log;
 mod made_again;
 mod metadata_ahead;
