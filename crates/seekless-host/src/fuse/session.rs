@@ -263,11 +263,13 @@ impl Session {
             Operation::Interrupt => None,
             operation => {
                 let changed = self.durable_at_once.changed(ino, &operation);
+                let written = if let Operation::Write { handle, .. } = &operation { *handle } else { None };
                 let answered = match self.answer((ino, uid, pid), operation).await {
                     Ok(reply) if reply.body.is_ok() => self.make_durable(&changed, reply).await,
                     other => other,
                 };
                 Some(answered.unwrap_or_else(|error| {
+                    self.past_cache.failed(written);
                     self.report(opcode, ino, &error);
                     Reply::from(error)
                 }))
@@ -375,14 +377,8 @@ impl Session {
             }
             Operation::Write { handle, offset, data, mode, durable } => {
                 let size = data.len() as u32;
-                let written = async {
-                    fs.write(ino, handle, offset, data, mode).await?;
-                    self.sync_written(ino, handle, durable).await
-                };
-                if let Err(error) = written.await {
-                    self.past_cache.failed(handle);
-                    return Err(error);
-                }
+                fs.write(ino, handle, offset, data, mode).await?;
+                self.sync_written(ino, handle, durable).await?;
                 Reply::of(&abi::WriteOut { size, padding: 0 })
             }
             Operation::Fallocate { handle, range, mode, kill_privileges } => {
@@ -439,14 +435,17 @@ impl Session {
 
     /// Makes a write durable before it is answered, where the kernel sends no FSYNC after it.
     async fn sync_written(&self, ino: Ino, handle: Option<Handle>, durable: Durable) -> FsResult<()> {
+        let data_only = match durable {
+            Durable::Later => return Ok(()),
+            Durable::Data => true,
+            Durable::Everything => false,
+        };
         let is_left_to_us = self.negotiated.direct || self.past_cache.has(handle);
-        match durable {
-            // `make_durable` does.
-            _ if self.durable_at_once.everything => Ok(()),
-            Durable::Data if is_left_to_us => self.fs.fsync(ino, handle, true).await,
-            Durable::Everything if is_left_to_us => self.fs.fsync(ino, handle, false).await,
-            _ => Ok(()),
+        // With `-o sync`, `make_durable` does.
+        if !is_left_to_us || self.durable_at_once.everything {
+            return Ok(());
         }
+        self.fs.fsync(ino, handle, data_only).await
     }
 
     /// Entries of a directory from `cookie` on, as many as fit.

@@ -96,3 +96,31 @@ fn a_failed_write_takes_nothing_away() {
         assert!(cut(6) && size() == 6, "{what}");
     }
 }
+
+/// The same where each change is made durable at once, and that fails.
+#[test]
+fn a_failed_sync_takes_nothing_away() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let options = MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() };
+    let fs = WeakFs::new(executor.rt(), options);
+    let traits = FsTraits { appends_at_end: true, exclusive: false, ..fs.traits() };
+    let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
+    let (negotiated, _) = negotiate(&init, &traits, &REQUESTED).unwrap();
+    let mut session = Session::new(fs.clone(), negotiated, "me".into());
+    session.traits.exclusive = false;
+    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+    let create = Operation::Create { name: b"file", new: NEW, flags, exclusive: true };
+    let (ino, handle) = ask(&executor, &session, create).unwrap().undo.opened.unwrap();
+    session.durable_at_once = AtOnce { everything: true, ..AtOnce::default() };
+    let answer = |operation| {
+        let request = Request { opcode: abi::WRITE, unique: 1, ino, uid: 0, pid: 0, operation };
+        executor.block_on(session.handle(request)).unwrap().unwrap().body.is_ok()
+    };
+    let (handle, mode) = (Some(handle), seekless::fs::WriteMode::default());
+    let data = Data::from_slice(b"record");
+    fs.end_syncs_with([Err(FsError::NoSpace)]);
+    assert!(!answer(Operation::Write { handle, offset: 0, data, mode, durable: Durable::Later }));
+    let changes = SetAttr { size: Some(0), ..SetAttr::default() };
+    assert!(!answer(Operation::Setattr { handle, changes }), "the cut is refused");
+    assert!(answer(Operation::Setattr { handle, changes }), "the second one is a program's");
+}
