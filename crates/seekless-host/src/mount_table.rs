@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxFlags};
 
 /// Name by which `mount` shows our mounts: `fuse.seekless`, `fuseblk.seekless`.
 pub(crate) const SUBTYPE: &str = "seekless";
@@ -38,6 +41,16 @@ impl MountInfo {
     /// Served by a daemon of this program.
     pub(crate) fn is_ours(&self) -> bool {
         self.kind.split_once('.').is_some_and(|(kind, subtype)| kind.starts_with("fuse") && subtype == SUBTYPE)
+    }
+
+    /// Whether `file` was opened through this mount. Its daemon is not asked.
+    pub(crate) fn holds(&self, file: &OwnedFd) -> bool {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let Ok(stat) = rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID) else { return false };
+        let number = DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
+        // Before Linux 5.8, the number of the file system has to do.
+        let has_id = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
+        number == self.number && (!has_id || stat.stx_mnt_id == self.id)
     }
 
     /// The value of an option that is a path, as it was given.
@@ -187,7 +200,12 @@ mod tests {
     /// The table of this process is read, and nothing in it is taken for one of our mounts elsewhere.
     #[test]
     fn the_own_table_is_read() {
-        assert!(read().iter().any(|info| info.mount_point == Path::new("/")));
+        let table = read();
+        assert!(table.iter().any(|info| info.mount_point == Path::new("/")));
+        let open = |path| OwnedFd::from(fs::File::open(path).unwrap());
+        let holders =
+            |file| table.iter().filter(|info| info.holds(file)).map(|info| &*info.mount_point).collect::<Vec<_>>();
+        assert_eq!(holders(&open("/proc")), [Path::new("/proc")]);
         assert_eq!(find_elsewhere(|info| info.kind == "no such kind"), None);
     }
 }

@@ -23,7 +23,7 @@ use super::{
     Done, Failure, daemon, diagnose, logging, meant, metrics, notify, output, panic, patience, read_stack, statistics,
 };
 use crate::disk_file::DiskFile;
-use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, RemountError, TransportChoice};
+use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, Remount, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::mount_table::{self, MountInfo};
@@ -294,10 +294,10 @@ fn remount(args: &Args) -> Done {
     let before = listed();
     let answer = patience::answer(&args.directory, args.timeout.unwrap_or(REMOUNT_SECONDS), FAILED, || {
         let failed = |error: RemountError| Failure::new(error).code(FAILED);
-        let present = fuse::mount_options_of(&args.directory).map_err(failed)?;
-        let flags = mount_options::remounted(&present, &args.options)?;
+        let mount = Remount::of(&args.directory).map_err(failed)?;
+        let flags = mount_options::remounted(mount.options(), &args.options)?;
         if !args.fake {
-            fuse::remount(&args.directory, flags).map_err(failed)?;
+            mount.set(flags).map_err(failed)?;
         }
         Ok(String::new())
     });

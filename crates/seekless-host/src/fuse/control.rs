@@ -13,7 +13,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, XattrFlags};
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags};
 use seekless::stack::quoted_path;
 
@@ -21,8 +20,8 @@ use super::apart::Apart;
 use super::detach::{control_directory, unmount};
 use super::farewell::Waiting;
 use super::names::{
-    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
-    STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time, state,
+    DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX,
+    SYNC_ATTRIBUTE, start_time, state,
 };
 use super::presence::{holder_of, server_of, to_unmount, without_asking_the_mount};
 use super::write_back::{PATIENCE, WriteBackError, write_back};
@@ -288,74 +287,6 @@ pub fn is_dead(path: &Path) -> bool {
     mount_table::find(&absolute).is_some_and(|found| found.is_ours()) && matches!(Server::of(&absolute), Server::Dead)
 }
 
-/// Why a mount was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum RemountError {
-    #[error("{}: {cause}", path.display())]
-    Path { path: PathBuf, cause: io::Error },
-    #[error("{} is not a mount point of Seekless", path.display())]
-    NotOurs { path: PathBuf },
-    #[error("{} was opened for reading only; unmount it and mount it again with -o rw", path.display())]
-    OpenedReadOnly { path: PathBuf },
-    #[error("`{word}` cannot be changed while it is mounted; unmount {} and mount it again", path.display())]
-    Fixed { path: PathBuf, word: &'static str },
-    #[error("cannot remount {}: {cause}", path.display())]
-    Refused { path: PathBuf, cause: Errno },
-    #[error(transparent)]
-    Sync(#[from] SyncError),
-}
-
-/// The options with which `path` is mounted, as mount(8) lists them.
-///
-/// # Errors
-/// `NotOurs` for a path that is not a mount point of this program.
-pub fn mount_options_of(path: &Path) -> Result<String, RemountError> {
-    let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
-    let found = mount_table::find(&absolute).filter(MountInfo::is_ours);
-    found.map(|found| found.options).ok_or_else(|| RemountError::NotOurs { path: path.to_owned() })
-}
-
-/// What the kernel lists for the mount that holds `path`. The mount is not asked: its daemon may be stopped.
-pub fn listed_options_of(path: &Path) -> Option<String> {
-    holder_of(path).map(|(holder, _)| holder.options)
-}
-
-/// Changes the flags of the mount at `path`. The kernel does that without notifying the daemon; so before it becomes
-/// read-only, everything is made durable, and once more when the kernel accepts no more changes.
-///
-/// # Errors
-/// `OpenedReadOnly` where the daemon cannot change anything.
-pub fn remount(path: &Path, flags: MountFlags) -> Result<(), RemountError> {
-    let before = mount_options_of(path)?;
-    let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
-    for (word, flag) in [("sync", MountFlags::SYNCHRONOUS), ("dirsync", MountFlags::DIRSYNC)] {
-        if before.split(',').any(|option| option == word) != flags.contains(flag) {
-            return Err(RemountError::Fixed { path: path.to_owned(), word });
-        }
-    }
-    let becomes_read_only = flags.contains(MountFlags::RDONLY);
-    if !becomes_read_only && access(&absolute).as_deref() == Some(b"ro") {
-        return Err(RemountError::OpenedReadOnly { path: path.to_owned() });
-    }
-    if becomes_read_only {
-        sync(&absolute)?;
-    }
-    let refused = |cause| RemountError::Refused { path: path.to_owned(), cause };
-    rustix::mount::mount_remount(&absolute, flags, c"").map_err(refused)?;
-    if becomes_read_only {
-        // Reading the attribute still reaches the daemon.
-        sync(&absolute)?;
-    }
-    Ok(())
-}
-
-/// The daemon's statement about its file system, if any.
-fn access(path: &Path) -> Option<Vec<u8>> {
-    let mut value = [0; 8];
-    let length = rustix::fs::getxattr(path, std::str::from_utf8(ACCESS_ATTRIBUTE).ok()?, &mut value).ok()?;
-    value.get(..length).map(<[u8]>::to_vec)
-}
-
 /// Why a mount could not be synced.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
@@ -420,11 +351,14 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
         _ => SyncError::Path { path: path.to_owned(), cause },
     })?;
-    let Some(mount) = mount_of(&absolute) else {
-        return Err(SyncError::NotOurs { path: path.to_owned(), hint: elsewhere(&absolute) });
-    };
+    let not_ours = || SyncError::NotOurs { path: path.to_owned(), hint: elsewhere(&absolute) };
+    let mount = mount_of(&absolute).ok_or_else(not_ours)?;
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    if !mount.holds(&root) {
+        // Unmounted in this moment: this is what is below, which must not get our attributes.
+        return Err(not_ours());
+    }
     // First the kernel's data, such as pages that programs have changed through mmap.
     let written = write_back(&root, Some(&control_directory(mount.number)), PATIENCE);
     let written = written.map_err(|error| match error {

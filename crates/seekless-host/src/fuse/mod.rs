@@ -10,7 +10,7 @@
 //! passthrough backlog write_back`,
 //! `session` (a request in, a
 //! reply out), `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve`
-//! (the life of a mount), `control` (for other processes), `fuzz`.
+//! (the life of a mount), `control remount` (for other processes), `fuzz`.
 //!
 //! Invariants
 //!   U1  The engine thread makes no system call that its own mount would have to answer: not on the mount point,
@@ -35,6 +35,7 @@ mod options;
 mod passthrough;
 mod past_cache;
 mod presence;
+mod remount;
 mod reply;
 mod request;
 mod serve;
@@ -42,10 +43,7 @@ mod session;
 mod transport;
 mod write_back;
 
-pub use control::{
-    NoAnswer, RemountError, SyncError, UmountError, asked, drop_caches, is_dead, listed_options_of, mount_options_of,
-    remount, statistics, stored_in, sync, umount,
-};
+pub use control::{NoAnswer, SyncError, UmountError, asked, drop_caches, is_dead, statistics, stored_in, sync, umount};
 pub use errno::errno_of;
 pub use mount::{DeadMount, MountError, MountOptions};
 pub(crate) use names::{BELOW_ATTRIBUTE, started};
@@ -54,5 +52,6 @@ pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};
 pub use presence::Presence;
 pub(crate) use presence::{DaemonState, mount_point_of, to_unmount};
+pub use remount::{Remount, RemountError, listed_options_of};
 pub use reply::CacheTimes;
 pub use serve::{Mount, ServeError};

@@ -25,6 +25,7 @@ mod outputs;
 mod packing;
 mod passthrough;
 mod python;
+mod remount;
 mod same_folder;
 mod supervised;
 mod sweeps;

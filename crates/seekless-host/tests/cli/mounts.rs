@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Scratch, can_mount};
 
-const LINE: &str = "lfs / file:a.img";
+pub(crate) const LINE: &str = "lfs / file:a.img";
 
 /// A directory with an image of an empty file system and a mount point.
 pub(crate) fn prepared() -> Scratch {
@@ -565,57 +565,10 @@ fn a_killed_ffs_is_repaired() {
     }
 }
 
-fn kill(scratch: &Scratch) {
+pub(crate) fn kill(scratch: &Scratch) {
     kill_process(daemon(scratch), Signal::KILL).unwrap();
     wait_for("its end", || std::fs::metadata(scratch.path("mnt")).is_err());
     scratch.good(&["umount", "--lazy", "mnt"]);
-}
-
-/// `mount -o remount` changes what it can: after it becomes read-only, everything is on the volume and changes are
-/// refused; what it cannot change, it refuses. The options are those that mount(8) passes to its helper.
-#[test]
-fn mounts_change_in_place() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = prepared();
-    let remount = |options: &str| {
-        let rest = "relatime,remount,user_id=0,group_id=0,default_permissions";
-        scratch.run_as("mount.fuse.seekless", &[LINE, "mnt", "-o", &format!("{options},{rest}")])
-    };
-    let ended = remount("ro");
-    assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is not a mount point of Seekless\n"));
-    scratch.good(&["mount", LINE, "mnt", "-o", "dirsync,lazytime,silent,nosymfollow,noiversion", "--pid-file", "pid"]);
-    scratch.good(&["mount", LINE, "mnt", "-o", "remount,noatime"]);
-    scratch.write("mnt/f", "hello");
-    let busy = std::fs::File::options().append(true).open(scratch.path("mnt/f")).unwrap();
-    let ended = remount("ro,dirsync");
-    assert_eq!(
-        (ended.code, &*ended.err),
-        (32, "seekless: cannot remount mnt: Device or resource busy (os error 16)\n")
-    );
-    drop(busy);
-    let ended = remount("ro,dirsync");
-    assert_eq!((ended.code, &*ended.err), (0, ""));
-    assert_eq!(std::fs::write(scratch.path("mnt/g"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    kill(&scratch);
-    scratch.good(&["mount", LINE, "mnt"]);
-    assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), b"hello", "it was durable");
-    for options in ["ro", "rw"] {
-        let ended = remount(options);
-        assert_eq!((ended.code, &*ended.err), (0, ""), "{options}");
-    }
-    scratch.write("mnt/g", "again");
-    let ended = remount("rw,sync");
-    let text = "seekless: `sync` cannot be changed while it is mounted; unmount mnt and mount it again\n";
-    assert_eq!((ended.code, &*ended.err), (32, text));
-    scratch.good(&["umount", "mnt"]);
-    scratch.good(&["mount", LINE, "mnt", "-o", "ro"]);
-    let ended = remount("rw");
-    let text = "seekless: mnt was opened for reading only; unmount it and mount it again with -o rw\n";
-    assert_eq!((ended.code, &*ended.err), (32, text));
-    assert_eq!(std::fs::write(scratch.path("mnt/h"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    scratch.good(&["umount", "mnt"]);
 }
 
 /// With `dirsync`, a name that was made is on the volume when the call returns; with `sync`, so is everything else.
