@@ -60,10 +60,12 @@ pub enum Need {
     Terminal,
     /// A browser that draws pages without a display: `chromium`.
     Browser,
+    /// Two processors, and the right to leave the policy `SCHED_IDLE` again.
+    Processors,
 }
 
 impl Need {
-    pub const ALL: [Need; 17] = [
+    pub const ALL: [Need; 18] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -81,6 +83,7 @@ impl Need {
         Need::Schedulers,
         Need::Terminal,
         Need::Browser,
+        Need::Processors,
     ];
 
     /// Its word in `SEEKLESS_REQUIRE`.
@@ -103,6 +106,7 @@ impl Need {
             Need::Schedulers => "schedulers",
             Need::Terminal => "terminal",
             Need::Browser => "browser",
+            Need::Processors => "processors",
         }
     }
 }

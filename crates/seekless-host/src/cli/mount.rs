@@ -28,7 +28,7 @@ use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::mount_table::{self, MountInfo};
 use crate::nbd::Listener;
-use crate::reactor::Signals;
+use crate::reactor::{ShareWhen, Signals};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Transport {
@@ -394,7 +394,7 @@ fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions
     options.writeback_cache = words.writeback_cache;
     options.passthrough = words.passthrough;
     options.busy_poll = words.busy_poll;
-    options.share_processor = words.share_processor;
+    options.share_processor = words.share_processor.then(ShareWhen::default);
     options.flags = words.flags;
     if words.commit.is_some() {
         options.commit_interval = words.commit;

@@ -30,6 +30,7 @@ use super::reply::CacheTimes;
 use super::write_back::{PATIENCE_AT_LAST, write_back};
 use crate::leaves::{FileDevice, FileError};
 use crate::mount_table::{self, DeviceNumber, MountInfo, SUBTYPE};
+use crate::reactor::ShareWhen;
 
 /// What becomes of a mount of this program that is still at the mount point, although its daemon is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,9 +66,9 @@ pub struct MountOptions {
     pub transport: TransportChoice,
     /// Look for the next request for a moment before sleeping, while that is mostly successful; with `/dev/fuse`.
     pub busy_poll: bool,
-    /// Run the engine on the processor of a program that makes one request after another, where that is faster; with `/dev/fuse` and
+    /// Run the engine on the processor of a program that makes one request after another, if at all; with `/dev/fuse` and
     /// `busy_poll`.
-    pub share_processor: bool,
+    pub share_processor: Option<ShareWhen>,
     /// Requests under way at once for each processor, with the uring transport.
     pub uring_depth: usize,
     /// Let the kernel collect small writes before it sends them.
@@ -97,7 +98,7 @@ impl MountOptions {
             store: None,
             transport: TransportChoice::Auto,
             busy_poll: true,
-            share_processor: false,
+            share_processor: None,
             uring_depth: 8,
             writeback_cache: false,
             passthrough: true,

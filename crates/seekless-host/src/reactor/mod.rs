@@ -54,6 +54,7 @@ use poller::Poller;
 use pool::Workers;
 pub use ring::FuseCommand;
 use ring::Ring;
+pub use sharing::ShareWhen;
 use sharing::Sharing;
 pub use signals::Signals;
 pub use watchdog::Watchdog;
@@ -261,11 +262,11 @@ impl Reactor {
         policy.borrow_mut().slept(begun.elapsed());
     }
 
-    /// From now on the engine thread shares the processor of a program that makes one request after another, where that is faster
+    /// From now on the engine thread shares the processor of a program that makes one request after another, as `when` says
     /// ([`sharing`]); [`Reactor::note_request`] says who makes them. It needs [`Reactor::readable_soon`], which notices that they come
     /// close to each other.
-    pub fn share_processor(&self) {
-        self.0.sharing.borrow_mut().get_or_insert_with(Sharing::start);
+    pub fn share_processor(&self, when: ShareWhen) {
+        self.0.sharing.borrow_mut().get_or_insert_with(|| Sharing::start(when));
     }
 
     /// Ends that: when it returns, the engine thread has its processors back.

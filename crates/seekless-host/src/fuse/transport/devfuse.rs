@@ -16,7 +16,7 @@ use crate::fuse::mount::MountOptions;
 use crate::fuse::negotiate::TRANSFER_BYTES_MAX;
 use crate::fuse::reply::{Body, Reply};
 use crate::fuse::session::Session;
-use crate::reactor::{File, Reactor};
+use crate::reactor::{File, Reactor, ShareWhen};
 
 /// The part before the data of a WRITE. Reads are split here, so that the data starts on its own page.
 const HEAD_BYTES: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
@@ -41,7 +41,7 @@ pub(in crate::fuse) struct DevFuse {
     /// Whether to look for the next request for a moment before sleeping.
     busy_poll: bool,
     /// Whether to share the processor of a program that makes one request after another.
-    share_processor: bool,
+    share_processor: Option<ShareWhen>,
 }
 
 /// A request as it was read.
@@ -154,8 +154,8 @@ impl Transport for Rc<DevFuse> {
     }
 
     async fn run(&self, session: &Rc<Session>) -> Result<End, Errno> {
-        if self.share_processor {
-            self.reactor.share_processor();
+        if let Some(when) = self.share_processor {
+            self.reactor.share_processor(when);
         }
         let end = self.answer_all(session).await;
         self.reactor.share_no_processor();

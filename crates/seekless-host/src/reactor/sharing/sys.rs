@@ -15,6 +15,8 @@ static PROCESSORS: OnceLock<CpuSet> = OnceLock::new();
 /// An engine thread with the ordinary policy, and the processors that it may use.
 pub(super) struct Engine {
     thread: Pid,
+    /// The clock of its run time.
+    clock: libc::clockid_t,
     processors: CpuSet,
     /// The system has refused to give it something back.
     is_lost: Cell<bool>,
@@ -23,7 +25,8 @@ pub(super) struct Engine {
 impl Engine {
     /// `None` where there is nothing to choose, where the administrator has chosen, or where `/proc` shows other processes than this.
     pub(super) fn this_thread() -> Option<Engine> {
-        let engine = Engine { thread: gettid(), processors: sched_getaffinity(None).ok()?, is_lost: Cell::new(false) };
+        let (processors, is_lost) = (sched_getaffinity(None).ok()?, Cell::new(false));
+        let engine = Engine { thread: gettid(), clock: clock_of_this_thread()?, processors, is_lost };
         let this = std::fs::read_link("/proc/self").ok()?;
         let may_choose = engine.processors.count() > 1
             && policy_of(engine.thread) == Some(libc::SCHED_OTHER)
@@ -44,11 +47,15 @@ impl Engine {
         (set_policy(self.thread, libc::SCHED_IDLE) && bind(self.thread, processor)).then_some(moved)
     }
 
-    /// How long it has waited for a processor in all (the second number of `schedstat`). `None` where the kernel does not count.
-    pub(super) fn delay(&self) -> Option<Duration> {
-        let mut text = [0; 128];
-        let text = read(self.thread.as_raw_nonzero().get().cast_unsigned(), "schedstat", &mut text)?;
-        text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+    /// `None` where the kernel does not count.
+    pub(super) fn turns(&self) -> Option<Turns> {
+        let thread = self.thread.as_raw_nonzero().get().cast_unsigned();
+        let mut text = [0; TEXT_BYTES];
+        let waited = waited_of(read(thread, "schedstat", &mut text)?)?;
+        let ran = time_of(self.clock)?;
+        // "Running or runnable" (proc_pid_stat(5), field 3).
+        let wants_one = fields_of(read(thread, "stat", &mut text)?)?.next()? == "R";
+        Some(Turns { ran, waited, wants_one })
     }
 
     /// Gives the ordinary policy and all processors to the kernel's workers for this process (those of io_uring), which the engine
@@ -69,6 +76,17 @@ impl Engine {
     fn may_use(&self, processor: usize) -> bool {
         processor < CpuSet::MAX_CPU && self.processors.is_set(processor)
     }
+}
+
+/// How a thread has got processors since it began.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Turns {
+    /// How long it has run.
+    pub ran: Duration,
+    /// How long it has waited for a processor. The kernel adds a wait when it ends.
+    pub waited: Duration,
+    /// It runs now, or waits for a processor.
+    pub wants_one: bool,
 }
 
 /// An engine thread that shares a processor; dropping it gives the thread its policy and its processors back.
@@ -102,7 +120,7 @@ impl Moved<'_> {
 impl Drop for Moved<'_> {
     /// First the processors: a thread that the engine thread starts in between is known by its policy ([`be_ordinary`]).
     fn drop(&mut self) {
-        let Engine { thread, processors, is_lost } = self.engine;
+        let Engine { thread, processors, is_lost, .. } = self.engine;
         let is_as_left = self.is_as_left();
         let mut everything = CpuSet::new();
         (0..CpuSet::MAX_CPU).for_each(|processor| everything.set(processor));
@@ -141,11 +159,26 @@ pub(in crate::reactor) fn be_ordinary() {
 
 /// The processor on which a thread runs, or ran last (proc_pid_stat(5), field 39).
 pub(super) fn processor_of(thread: u32) -> Option<usize> {
-    let mut text = [0; 1024];
-    // The second field is a name in parentheses, which may contain anything.
-    let (_, fields) = read(thread, "stat", &mut text)?.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+    let mut text = [0; TEXT_BYTES];
+    fields_of(read(thread, "stat", &mut text)?)?.nth(39 - 3)?.parse().ok()
 }
+
+/// The fields of `stat` from the third one on. The second one is a name in parentheses, which may contain anything.
+fn fields_of(stat: &str) -> Option<impl Iterator<Item = &str>> {
+    stat.rsplit_once(')').map(|(_, fields)| fields.split_ascii_whitespace())
+}
+
+/// The second number of `schedstat`. The first one is the time that the thread has run, and so above zero where the kernel counts: one
+/// that does not shows three zeros.
+fn waited_of(schedstat: &str) -> Option<Duration> {
+    let mut numbers = schedstat.split_ascii_whitespace();
+    let ran: u64 = numbers.next()?.parse().ok()?;
+    let waited = numbers.next()?.parse().ok()?;
+    (ran > 0).then_some(Duration::from_nanos(waited))
+}
+
+/// More than `stat` has: 52 fields, of up to 20 digits.
+const TEXT_BYTES: usize = 1280;
 
 /// What `/proc` says of a thread. Without the allocator: a thread that waits for this one may hold its lock.
 fn read<'a>(thread: u32, file: &str, text: &'a mut [u8]) -> Option<&'a str> {
@@ -176,6 +209,21 @@ fn keep_io_priority() -> bool {
     }
 }
 
+/// The clock of the calling thread's run time, which the other threads of this process can read, too. Other than in `schedstat`, it
+/// includes the present turn.
+fn clock_of_this_thread() -> Option<libc::clockid_t> {
+    let mut clock = 0;
+    // SAFETY: the call writes a number, which lives until it returns.
+    (unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) } == 0).then_some(clock)
+}
+
+fn time_of(clock: libc::clockid_t) -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the time, which lives until it returns.
+    let was_read = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    was_read.then(|| Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32))
+}
+
 fn bind(thread: Pid, processor: usize) -> bool {
     let mut only = CpuSet::new();
     only.set(processor);
@@ -193,4 +241,19 @@ fn set_policy(thread: Pid, policy: i32) -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads the parameters, which live until it returns.
     unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &parameters) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that counts no waits shows zeros, which do not mean that the thread never waits.
+    #[test]
+    fn zeros_are_no_waits() {
+        assert_eq!(waited_of("54961 1200 1\n"), Some(Duration::from_nanos(1200)));
+        assert_eq!(waited_of("54961 0 1\n"), Some(Duration::ZERO));
+        for nothing in ["0 0 0\n", "", "5", "x 1 1"] {
+            assert_eq!(waited_of(nothing), None, "{nothing:?}");
+        }
+    }
 }
