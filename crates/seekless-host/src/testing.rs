@@ -62,10 +62,12 @@ pub enum Need {
     Browser,
     /// Two processors, and the right to leave the policy `SCHED_IDLE` again.
     Processors,
+    /// A set of processors for threads: a cpuset of control groups version 1.
+    Cpuset,
 }
 
 impl Need {
-    pub const ALL: [Need; 18] = [
+    pub const ALL: [Need; 19] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -84,6 +86,7 @@ impl Need {
         Need::Terminal,
         Need::Browser,
         Need::Processors,
+        Need::Cpuset,
     ];
 
     /// Its word in `SEEKLESS_REQUIRE`.
@@ -107,6 +110,7 @@ impl Need {
             Need::Terminal => "terminal",
             Need::Browser => "browser",
             Need::Processors => "processors",
+            Need::Cpuset => "cpuset",
         }
     }
 }

@@ -228,6 +228,7 @@ impl<'a> Observer<'a> {
         std::thread::park_timeout(pause.max(PERIOD));
         if self.shared.begun.load(Ordering::Relaxed) > 0 {
             self.engine.release_workers();
+            self.engine.renew();
         }
         self.shared.is_asleep.store(true, Ordering::Relaxed);
         while self.shared.is_asleep.load(Ordering::Relaxed) && !self.shared.is_ended.load(Ordering::Relaxed) {
@@ -243,6 +244,7 @@ impl Drop for Observer<'_> {
         self.shared.is_together.store(false, Ordering::Relaxed);
         if self.shared.begun.load(Ordering::Relaxed) > 0 {
             self.engine.release_workers();
+            sys::stop_observing();
         }
     }
 }

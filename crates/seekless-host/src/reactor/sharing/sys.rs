@@ -3,21 +3,29 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-/// The processors of this process's threads, apart from an engine thread that shares one. Set before the first one does.
-static PROCESSORS: OnceLock<CpuSet> = OnceLock::new();
+/// The observer that has moved an engine thread last. No thread binds it, so its processors are those that this process may use at
+/// present: it follows the cpuset, and `taskset -a`.
+static OBSERVER: AtomicI32 = AtomicI32::new(NO_OBSERVER);
+
+/// No engine thread has been moved so far.
+const NO_OBSERVER: i32 = 0;
+
+/// One has been, and its observer has ended.
+const ENDED: i32 = -1;
 
 /// An engine thread with the ordinary policy, and the processors that it may use.
 pub(super) struct Engine {
     thread: Pid,
     /// The clock of its run time.
     clock: libc::clockid_t,
-    processors: CpuSet,
+    /// Those that it had at the start, or was given back.
+    processors: Cell<CpuSet>,
     /// The system has refused to give it something back.
     is_lost: Cell<bool>,
 }
@@ -25,26 +33,40 @@ pub(super) struct Engine {
 impl Engine {
     /// `None` where there is nothing to choose, where the administrator has chosen, or where `/proc` shows other processes than this.
     pub(super) fn this_thread() -> Option<Engine> {
-        let (processors, is_lost) = (sched_getaffinity(None).ok()?, Cell::new(false));
+        let (processors, is_lost) = (Cell::new(sched_getaffinity(None).ok()?), Cell::new(false));
         let engine = Engine { thread: gettid(), clock: clock_of_this_thread()?, processors, is_lost };
         let this = std::fs::read_link("/proc/self").ok()?;
-        let may_choose = engine.processors.count() > 1
+        let may_choose = engine.processors.get().count() > 1
             && policy_of(engine.thread) == Some(libc::SCHED_OTHER)
             && this.to_str()?.parse() == Ok(std::process::id());
         (may_choose && keep_io_priority()).then_some(engine)
     }
 
-    /// Moves it to `processor`. `None` where it may not use that, or where the administrator has given it another policy or other
-    /// processors.
+    /// Moves it to `processor`, for the calling thread, its observer. `None` where it may not use that, or where the administrator has
+    /// given it another policy or other processors.
     pub(super) fn move_to(&self, processor: usize) -> Option<Moved<'_>> {
-        let is_as_before = sched_getaffinity(Some(self.thread)).is_ok_and(|now| now == self.processors);
+        OBSERVER.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        self.renew();
+        let is_as_before = sched_getaffinity(Some(self.thread)).is_ok_and(|now| now == self.processors.get());
         let may_move = is_as_before && policy_of(self.thread) == Some(libc::SCHED_OTHER);
-        if self.is_lost.get() || !may_move || !self.may_use(processor) {
+        if self.is_lost.get() || !may_move || !may_use(processor) {
             return None;
         }
-        let _ = PROCESSORS.set(self.processors);
         let moved = Moved { engine: self, processor };
         (set_policy(self.thread, libc::SCHED_IDLE) && bind(self.thread, processor)).then_some(moved)
+    }
+
+    /// Where the processors of this process have changed since the engine thread was given its own back, it has those of now. (Linux keeps what
+    /// a thread was given, and takes only what the cpuset lacks away from it.)
+    pub(super) fn renew(&self) {
+        let (now, given) = (sched_getaffinity(Some(self.thread)), self.processors.get());
+        if let (Ok(now), Ok(own)) = (now, sched_getaffinity(None))
+            && own != given
+            && (now == given || now == own)
+            && sched_setaffinity(Some(self.thread), &own).is_ok()
+        {
+            self.processors.set(own);
+        }
     }
 
     /// `None` where the kernel does not count.
@@ -58,6 +80,31 @@ impl Engine {
         Some(Turns { ran, waited, wants_one })
     }
 
+    /// Gives it back what it had before it was bound to `processor`. First the processors: a thread that it starts in between is known by its
+    /// policy ([`be_ordinary`]).
+    fn give_back(&self, processor: usize) {
+        let went = self.give_processors(processor);
+        let returned = policy_of(self.thread) != Some(libc::SCHED_IDLE) || set_policy(self.thread, libc::SCHED_OTHER);
+        if !went || !returned {
+            self.is_lost.set(true);
+            log::warn!(
+                "the system does not let the engine thread go back to its processors and the policy SCHED_OTHER"
+            );
+        }
+    }
+
+    /// Unless the administrator has given it others: then it has neither `processor` alone, nor, as where the cpuset has lost that one,
+    /// all that this process may use.
+    fn give_processors(&self, processor: usize) -> bool {
+        let (Ok(now), Ok(own)) = (sched_getaffinity(Some(self.thread)), sched_getaffinity(None)) else { return false };
+        if !is_only(&now, processor) && now != own {
+            return true;
+        }
+        self.processors.set(own);
+        // Where the cpuset has just lost all of them, what there is instead.
+        [own, everything()].iter().any(|processors| sched_setaffinity(Some(self.thread), processors).is_ok())
+    }
+
     /// Gives the ordinary policy and all processors to the kernel's workers for this process (those of io_uring), which the engine
     /// thread may have started while it shared a processor. Before Linux 6.2 the kernel alone chooses their processors.
     pub(super) fn release_workers(&self) {
@@ -67,14 +114,10 @@ impl Engine {
             let number = thread.file_name().to_str().and_then(|number| number.parse().ok()).and_then(Pid::from_raw);
             let Some(number) = number.filter(|_| name.starts_with("iou-")) else { continue };
             if policy_of(number) == Some(libc::SCHED_IDLE) {
-                let _ = sched_setaffinity(Some(number), &self.processors);
+                let _ = sched_setaffinity(Some(number), &ordinary_processors());
                 set_policy(number, libc::SCHED_OTHER);
             }
         }
-    }
-
-    fn may_use(&self, processor: usize) -> bool {
-        processor < CpuSet::MAX_CPU && self.processors.is_set(processor)
     }
 }
 
@@ -102,7 +145,7 @@ impl Moved<'_> {
 
     /// `None` where it may not go there, or the administrator has chosen in between.
     pub(super) fn go_to(mut self, processor: usize) -> Option<Self> {
-        let went = self.is_as_left() && self.engine.may_use(processor) && bind(self.engine.thread, processor);
+        let went = self.is_as_left() && may_use(processor) && bind(self.engine.thread, processor);
         if went {
             self.processor = processor;
         }
@@ -113,28 +156,13 @@ impl Moved<'_> {
     fn is_as_left(&self) -> bool {
         let processors = sched_getaffinity(Some(self.engine.thread));
         policy_of(self.engine.thread) == Some(libc::SCHED_IDLE)
-            && processors.is_ok_and(|found| found.count() == 1 && found.is_set(self.processor))
+            && processors.is_ok_and(|found| is_only(&found, self.processor))
     }
 }
 
 impl Drop for Moved<'_> {
-    /// First the processors: a thread that the engine thread starts in between is known by its policy ([`be_ordinary`]).
     fn drop(&mut self) {
-        let Engine { thread, processors, is_lost, .. } = self.engine;
-        let is_as_left = self.is_as_left();
-        let mut everything = CpuSet::new();
-        (0..CpuSet::MAX_CPU).for_each(|processor| everything.set(processor));
-        let went = !is_as_left
-            // Where none of them is left, all that this process may use.
-            || sched_setaffinity(Some(*thread), processors).is_ok()
-            || sched_setaffinity(Some(*thread), &everything).is_ok();
-        let returned = policy_of(*thread) != Some(libc::SCHED_IDLE) || set_policy(*thread, libc::SCHED_OTHER);
-        if !went || !returned {
-            is_lost.set(true);
-            log::warn!(
-                "the system does not let the engine thread go back to its processors and the policy SCHED_OTHER"
-            );
-        }
+        self.engine.give_back(self.processor);
     }
 }
 
@@ -148,13 +176,42 @@ pub(super) fn can_return() -> bool {
 /// The calling thread, which may have been started by an engine thread that shares a processor, has the ordinary policy and all
 /// processors.
 pub(in crate::reactor) fn be_ordinary() {
-    if let Some(processors) = PROCESSORS.get() {
+    if OBSERVER.load(Ordering::Relaxed) != NO_OBSERVER {
         let this = gettid();
         if policy_of(this) == Some(libc::SCHED_IDLE) {
-            let _ = sched_setaffinity(Some(this), processors);
+            let _ = sched_setaffinity(Some(this), &ordinary_processors());
             set_policy(this, libc::SCHED_OTHER);
         }
     }
+}
+
+/// The calling thread observes no longer.
+pub(super) fn stop_observing() {
+    let this = gettid().as_raw_nonzero().get();
+    let _ = OBSERVER.compare_exchange(this, ENDED, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// The processors that threads of this process may use.
+fn ordinary_processors() -> CpuSet {
+    let observer = OBSERVER.load(Ordering::Relaxed);
+    let observed = Pid::from_raw(observer.max(0)).and_then(|observer| sched_getaffinity(Some(observer)).ok());
+    // Without one, all that the cpuset has: the kernel leaves out others.
+    observed.unwrap_or_else(everything)
+}
+
+fn everything() -> CpuSet {
+    let mut everything = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|processor| everything.set(processor));
+    everything
+}
+
+/// The calling thread, an observer, may use `processor`.
+fn may_use(processor: usize) -> bool {
+    processor < CpuSet::MAX_CPU && sched_getaffinity(None).is_ok_and(|own| own.is_set(processor))
+}
+
+fn is_only(processors: &CpuSet, processor: usize) -> bool {
+    processors.count() == 1 && processors.is_set(processor)
 }
 
 /// The processor on which a thread runs, or ran last (proc_pid_stat(5), field 39).
@@ -237,7 +294,7 @@ fn policy_of(thread: Pid) -> Option<i32> {
 }
 
 /// True if the kernel allows it.
-fn set_policy(thread: Pid, policy: i32) -> bool {
+pub(super) fn set_policy(thread: Pid, policy: i32) -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads the parameters, which live until it returns.
     unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &parameters) == 0 }

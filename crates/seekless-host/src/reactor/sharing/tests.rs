@@ -1,9 +1,11 @@
 //! Real threads in the place of the engine thread.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use super::*;
 use crate::testing::{Need, skip};
@@ -33,9 +35,7 @@ fn two_processors() -> [usize; 2] {
 
 /// Binds the calling thread.
 fn stay_at(processor: usize) {
-    let mut only = CpuSet::new();
-    only.set(processor);
-    rustix::thread::sched_setaffinity(None, &only).unwrap();
+    sched_setaffinity(None, &only(processor)).unwrap();
 }
 
 fn number_of(thread: Pid) -> u32 {
@@ -66,6 +66,52 @@ impl Drop for Busy {
     }
 }
 
+/// A thread that does what it is asked to, as an engine thread.
+struct Asked {
+    ask: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+    number: Pid,
+    thread: JoinHandle<()>,
+}
+
+impl Asked {
+    fn start() -> (Asked, Engine) {
+        let ((ask, asked), (sender, receiver)) = (mpsc::channel::<Box<dyn FnOnce() + Send>>(), mpsc::channel());
+        let thread = std::thread::spawn(move || {
+            sender.send((gettid(), Engine::this_thread().unwrap())).unwrap();
+            asked.iter().for_each(|job| job());
+        });
+        let (number, engine) = receiver.recv().unwrap();
+        (Asked { ask, number, thread }, engine)
+    }
+
+    fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let (sender, receiver) = mpsc::channel();
+        self.ask.send(Box::new(move || sender.send(job()).unwrap())).unwrap();
+        receiver.recv().unwrap()
+    }
+
+    fn end(self) {
+        drop(self.ask);
+        self.thread.join().unwrap();
+    }
+}
+
+/// A thread that it starts, before and after it makes itself ordinary.
+fn starts_one() -> [(i32, CpuSet); 2] {
+    let started = std::thread::spawn(|| {
+        let inherited = of_thread(gettid());
+        be_ordinary();
+        [inherited, of_thread(gettid())]
+    });
+    started.join().unwrap()
+}
+
+fn only(processor: usize) -> CpuSet {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    only
+}
+
 /// The engine thread goes to a processor with the policy that leaves it to others, follows, and has both back at the end. A thread that it
 /// starts in between is as any other.
 #[test]
@@ -73,31 +119,23 @@ fn it_goes_there_and_back() {
     if !can_share() {
         return;
     }
-    let ran = std::thread::spawn(|| {
-        let engine = Engine::this_thread().unwrap();
-        let before = of_thread(gettid());
-        let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&at| before.1.is_set(at)).collect();
-        let mut moved = engine.move_to(usable[0]).unwrap();
-        for at in [usable[1], usable[0]] {
-            moved = moved.go_to(at).unwrap();
-            let (policy, processors) = of_thread(gettid());
-            assert!(policy == libc::SCHED_IDLE && processors.count() == 1 && processors.is_set(at));
-            assert!(moved.is_at(at) && sys::processor_of(gettid().as_raw_nonzero().get().cast_unsigned()) == Some(at));
-            let started = std::thread::spawn(|| {
-                let inherited = of_thread(gettid());
-                be_ordinary();
-                (inherited, of_thread(gettid()))
-            });
-            assert_eq!(started.join().unwrap(), ((policy, processors), before), "P2");
-        }
-        drop(moved);
-        assert_eq!(of_thread(gettid()), before, "P1");
-        // One that it may not use.
-        let unusable = (0..CpuSet::MAX_CPU).find(|&at| !before.1.is_set(at)).unwrap();
-        assert!(engine.move_to(unusable).is_none() && engine.move_to(usize::MAX).is_none());
-        assert_eq!(of_thread(gettid()), before);
-    });
-    ran.join().unwrap();
+    let (asked, engine) = Asked::start();
+    let (before, [one, other]) = (of_thread(asked.number), two_processors());
+    let mut moved = engine.move_to(one).unwrap();
+    for at in [other, one] {
+        moved = moved.go_to(at).unwrap();
+        assert_eq!(of_thread(asked.number), (libc::SCHED_IDLE, only(at)));
+        assert!(moved.is_at(at));
+        assert_eq!(asked.run(move || sys::processor_of(number_of(gettid()))), Some(at));
+        assert_eq!(asked.run(starts_one), [(libc::SCHED_IDLE, only(at)), before], "P2");
+    }
+    drop(moved);
+    assert_eq!(of_thread(asked.number), before, "P1");
+    // One that it may not use.
+    let unusable = (0..CpuSet::MAX_CPU).find(|&at| !before.1.is_set(at)).unwrap();
+    assert!(engine.move_to(unusable).is_none() && engine.move_to(usize::MAX).is_none());
+    assert_eq!(of_thread(asked.number), before);
+    asked.end();
 }
 
 /// What the administrator has chosen stays: at the start, while a processor is shared, and after it.
@@ -106,21 +144,105 @@ fn what_the_administrator_has_chosen_stays() {
     if !can_share() {
         return;
     }
-    let ran = std::thread::spawn(|| {
-        let engine = Engine::this_thread().unwrap();
-        let all = of_thread(gettid()).1;
-        let mut usable = (0..CpuSet::MAX_CPU).filter(|&at| all.is_set(at));
-        let (one, other) = (usable.next().unwrap(), usable.next().unwrap());
-        let moved = engine.move_to(one).unwrap();
-        let mut only = CpuSet::new();
-        only.set(other);
-        rustix::thread::sched_setaffinity(None, &only).unwrap();
-        assert!(moved.go_to(one).is_none());
-        assert_eq!(of_thread(gettid()), (libc::SCHED_OTHER, only));
-        assert!(engine.move_to(one).is_none() && Engine::this_thread().is_none());
-        assert!(Sharing::start(ShareWhen::Faster).observer.is_none());
-    });
-    ran.join().unwrap();
+    let ((asked, engine), [one, other]) = (Asked::start(), two_processors());
+    let before = of_thread(asked.number);
+    // Another policy: the processors are given back.
+    let moved = engine.move_to(one).unwrap();
+    assert!(sys::set_policy(asked.number, libc::SCHED_BATCH));
+    assert!(moved.go_to(one).is_none());
+    assert_eq!(of_thread(asked.number), (libc::SCHED_BATCH, before.1));
+    assert!(engine.move_to(one).is_none());
+    assert!(sys::set_policy(asked.number, libc::SCHED_OTHER));
+    // Another processor.
+    let moved = engine.move_to(one).unwrap();
+    sched_setaffinity(Some(asked.number), &only(other)).unwrap();
+    assert!(moved.go_to(one).is_none());
+    assert_eq!(of_thread(asked.number), (libc::SCHED_OTHER, only(other)));
+    assert!(engine.move_to(one).is_none());
+    assert!(asked.run(|| Engine::this_thread().is_none() && Sharing::start(ShareWhen::Faster).observer.is_none()));
+    asked.end();
+}
+
+/// Where the processors that this process may use change while one is shared, the engine thread and its workers have those of the end.
+/// Method: a cpuset for the engine thread and its observer, which first lacks the processor that is shared, and then has it again.
+#[test]
+fn a_cpuset_that_changes_is_followed() {
+    if !can_share() {
+        return;
+    }
+    let [one, other] = two_processors();
+    let (one_text, other_text, both_text) = (one.to_string(), other.to_string(), format!("{one},{other}"));
+    let Some(cpuset) = Cpuset::new(&both_text) else { return };
+    let ((asked, engine), observes) = (Asked::start(), gettid());
+    let mut both = only(one);
+    both.set(other);
+    [asked.number, observes].iter().for_each(|&thread| cpuset.add(thread));
+    assert_eq!(of_thread(asked.number), (libc::SCHED_OTHER, both));
+    // It has lost the processor at the end.
+    let moved = engine.move_to(one).unwrap();
+    cpuset.allow(&other_text);
+    assert!(moved.go_to(one).is_none());
+    assert_eq!(of_thread(asked.number), (libc::SCHED_OTHER, only(other)));
+    cpuset.allow(&both_text);
+    engine.renew();
+    assert_eq!(of_thread(asked.number), (libc::SCHED_OTHER, both));
+    // It has it again at the end.
+    let moved = engine.move_to(one).unwrap();
+    cpuset.allow(&other_text);
+    cpuset.allow(&both_text);
+    assert_eq!(asked.run(starts_one)[1], (libc::SCHED_OTHER, both), "P2");
+    drop(moved);
+    assert_eq!(of_thread(asked.number), (libc::SCHED_OTHER, both));
+    // It has lost the other one, in which case it is shared with nothing.
+    let moved = engine.move_to(one).unwrap();
+    cpuset.allow(&one_text);
+    drop(moved);
+    cpuset.allow(&both_text);
+    assert!(engine.move_to(other).is_some());
+    assert_eq!(of_thread(asked.number), (libc::SCHED_OTHER, both));
+    asked.end();
+}
+
+/// A set of processors for threads (cpuset(7)), until it is dropped.
+struct Cpuset {
+    above: PathBuf,
+    here: PathBuf,
+}
+
+impl Cpuset {
+    /// `None`, with a message, where that is impossible.
+    fn new(processors: &str) -> Option<Cpuset> {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = groups.lines().find_map(|line| line.split_once(":cpuset:/")).map_or("", |(_, own)| own);
+        let above = Path::new("/sys/fs/cgroup/cpuset").join(own);
+        let here = above.join(format!("seekless-test-{}", std::process::id()));
+        let nodes = fs::read_to_string(above.join("cpuset.mems")).unwrap_or_default();
+        let made = fs::create_dir(&here)
+            .and_then(|()| fs::write(here.join("cpuset.mems"), nodes))
+            .and_then(|()| fs::write(here.join("cpuset.cpus"), processors));
+        if let Err(error) = &made {
+            skip(Need::Cpuset, format_args!("no cpuset {} for threads (version 1): {error}", here.display()));
+        }
+        made.ok().map(|()| Cpuset { above, here })
+    }
+
+    fn add(&self, thread: Pid) {
+        fs::write(self.here.join("tasks"), number_of(thread).to_string()).unwrap();
+    }
+
+    fn allow(&self, processors: &str) {
+        fs::write(self.here.join("cpuset.cpus"), processors).unwrap();
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        let threads = fs::read_to_string(self.here.join("tasks")).unwrap_or_default();
+        for thread in threads.lines() {
+            let _ = fs::write(self.above.join("tasks"), thread);
+        }
+        let _ = fs::remove_dir(&self.here);
+    }
 }
 
 /// Whenever the observer ends, the engine thread is as before; so it is if there is no such program.
