@@ -18,6 +18,7 @@ pub mod fuse;
 pub mod leaves;
 mod memory;
 pub mod mount_bench;
+mod mount_mark;
 mod mount_table;
 pub mod nbd;
 mod random;

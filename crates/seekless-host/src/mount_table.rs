@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 /// Name by which `mount` shows our mounts: `fuse.seekless`, `fuseblk.seekless`.
 pub(crate) const SUBTYPE: &str = "seekless";
@@ -21,6 +21,10 @@ pub(crate) struct DeviceNumber {
     pub(crate) major: u32,
     pub(crate) minor: u32,
 }
+
+/// Identifies a mount until the next boot, wherever it is moved; the numbers in the table are given again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UniqueId(pub(crate) u64);
 
 /// A line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,11 @@ impl MountInfo {
         number == self.number && (!has_id || stat.stx_mnt_id == self.id)
     }
 
+    /// Its identifier, if it is the topmost mount at its place. Its daemon is not asked.
+    pub(crate) fn unique_id(&self) -> Option<UniqueId> {
+        unique_id(self.number, &self.mount_point)
+    }
+
     /// The value of an option that is a path, as it was given.
     pub(crate) fn option(&self, name: &str) -> Option<PathBuf> {
         let value = self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))?;
@@ -65,6 +74,17 @@ impl MountInfo {
         let beside = self.mount_point.parent().unwrap_or(Path::new("/")).join(given);
         [given.to_owned(), beside].iter().find_map(|path| fs::canonicalize(path).ok().filter(|path| path.is_dir()))
     }
+}
+
+/// The identifier of the topmost mount at `path`, if its file system has this `number`. `None` before Linux 6.8. The mount is not asked.
+pub(crate) fn unique_id(number: DeviceNumber, path: &Path) -> Option<UniqueId> {
+    /// `STATX_MNT_ID_UNIQUE`.
+    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(CWD, path, flags, UNIQUE).ok()?;
+    let found = DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
+    let has_it = StatxFlags::from_bits_retain(stat.stx_mask).contains(UNIQUE);
+    (found == number && has_it).then_some(UniqueId(stat.stx_mnt_id))
 }
 
 /// The table of this process; empty where there is no `/proc`.

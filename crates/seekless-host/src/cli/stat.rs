@@ -72,7 +72,10 @@ fn of_mount(what: &str) -> Result<String, Failure> {
             statistics["space"] = space(path)?;
             Ok(statistics.to_string())
         }
-        None if path.is_dir() => Err(Failure::new(format!("{what} is not inside a Seekless mount"))),
+        None if path.is_dir() => {
+            let moved = crate::fuse::moved_text(path, "stat");
+            Err(Failure::new(format!("{what} is not inside a Seekless mount{moved}")))
+        }
         None => Ok(String::new()),
     }
 }

@@ -23,7 +23,7 @@ use super::names::{
     DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX,
     SYNC_ATTRIBUTE, start_time, state,
 };
-use super::presence::{holder_of, server_of, to_unmount, without_asking_the_mount};
+use super::presence::{holder_of, moved_from, server_of, to_unmount, without_asking_the_mount};
 use super::write_back::{PATIENCE, WriteBackError, write_back};
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
@@ -32,7 +32,7 @@ use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 pub enum UmountError {
     #[error("{}: {cause}", path.display())]
     Path { path: PathBuf, cause: io::Error },
-    #[error("{} is not a mount point", path.display())]
+    #[error("{} is not a mount point{}", path.display(), moved_text(path, "umount"))]
     NotAMountPoint { path: PathBuf },
     #[error("{} is a mount of kind {kind}, not of Seekless; use umount(8)", path.display())]
     NotOurs { path: PathBuf, kind: String },
@@ -55,6 +55,14 @@ pub enum UmountError {
     DaemonDead,
     #[error("unmounted, but whether everything is durable is not known: {why}")]
     Unknown { why: String },
+}
+
+/// Where to find the mount that was made at `path` and was moved, with the command to use there.
+pub(crate) fn moved_text(path: &Path, command: &str) -> String {
+    let hint = |place: PathBuf| {
+        format!("; what was mounted there is now on {}: seekless {command} {}", place.display(), quoted_path(&place))
+    };
+    moved_from(path).map(hint).unwrap_or_default()
 }
 
 fn held_text(held_by: &Option<String>) -> String {
@@ -351,7 +359,12 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
         _ => SyncError::Path { path: path.to_owned(), cause },
     })?;
-    let not_ours = || SyncError::NotOurs { path: path.to_owned(), hint: elsewhere(&absolute) };
+    let not_ours = || {
+        let moved = moved_from(&absolute).map(|place| {
+            format!("what was mounted there is now on {}: seekless sync {}", place.display(), quoted_path(&place))
+        });
+        SyncError::NotOurs { path: path.to_owned(), hint: moved.unwrap_or_else(|| elsewhere(&absolute)) }
+    };
     let mount = mount_of(&absolute).ok_or_else(not_ours)?;
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;

@@ -43,6 +43,7 @@ mod session;
 mod transport;
 mod write_back;
 
+pub(crate) use control::moved_text;
 pub use control::{NoAnswer, SyncError, UmountError, asked, drop_caches, is_dead, statistics, stored_in, sync, umount};
 pub use errno::errno_of;
 pub use mount::{DeadMount, MountError, MountOptions};
@@ -51,7 +52,7 @@ pub use negotiate::Negotiated;
 pub use operations::{Answers, CLASSES, Operations, class_end};
 pub use options::{InitError, TransportChoice};
 pub use presence::Presence;
-pub(crate) use presence::{DaemonState, mount_point_of, to_unmount};
+pub(crate) use presence::{DaemonState, is_moved, mount_point_of, to_unmount};
 pub use remount::{Remount, RemountError, listed_options_of};
 pub use reply::CacheTimes;
 pub use serve::{Mount, ServeError};

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::names::{daemon_identity, start_time, state};
-use crate::leaves::MountMark;
-use crate::mount_table::{self, MountInfo};
+use crate::mount_mark::MountMark;
+use crate::mount_table::{self, MountInfo, UniqueId};
 
 const PREFIX: &str = "seekless mount ";
 
@@ -23,10 +23,11 @@ pub struct Presence {
 
 impl Presence {
     /// `None` where that cannot be said; others then know less.
-    pub(super) fn of(mark: MountMark) -> Option<Presence> {
+    pub(super) fn of(mark: MountMark, mount: Option<UniqueId>) -> Option<Presence> {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
-        let name = format!("{PREFIX}{mark} {}", daemon_identity());
+        let mount = mount.map(|UniqueId(id)| format!(" {id}")).unwrap_or_default();
+        let name = format!("{PREFIX}{mark} {}{mount}", daemon_identity());
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?).ok()?;
         Some(Presence { _socket: socket })
     }
@@ -37,6 +38,8 @@ struct Said {
     mark: MountMark,
     pid: u32,
     started: u64,
+    /// Of its mount. Missing from earlier versions of the program, and where the kernel has none.
+    mount: Option<UniqueId>,
 }
 
 fn all() -> Vec<Said> {
@@ -45,21 +48,51 @@ fn all() -> Vec<Said> {
     said.into_iter().filter(|said| start_time(said.pid) == Some(said.started)).collect()
 }
 
-/// `...: ... @seekless mount MARK PID START`
+/// `...: ... @seekless mount MARK PID START [ID]`
 fn parse(line: &str) -> Option<Said> {
     let (_, name) = line.split_once(" @")?;
     let mut words = name.strip_prefix(PREFIX)?.split(' ');
     let mark = words.next()?.parse().ok()?;
     let mut number = || words.next()?.trim_end_matches('@').parse().ok();
     let (pid, started): (u64, u64) = (number()?, number()?);
-    Some(Said { mark, pid: u32::try_from(pid).ok()?, started })
+    Some(Said { mark, pid: u32::try_from(pid).ok()?, started, mount: number().map(UniqueId) })
 }
 
 /// The process that serves `mount`, if that is known: the youngest, as one that is ending may have had the same number.
 pub(super) fn server_of(mount: &MountInfo) -> Option<u32> {
-    // A process that has ended and was not waited for serves nothing.
-    let serving = all().into_iter().filter(|said| said.mark.is(mount) && !matches!(state(said.pid), None | Some('Z')));
-    serving.max_by_key(|said| said.started).map(|said| said.pid)
+    let serving = serving();
+    let named = serving.iter().filter(|said| said.mark.is(mount)).max_by_key(|said| said.started);
+    named.or_else(|| serving.iter().find(|said| said.is_moved_to(mount))).map(|said| said.pid)
+}
+
+/// What those have said that can serve: a process that has ended and was not waited for serves nothing.
+fn serving() -> Vec<Said> {
+    all().into_iter().filter(|said| !matches!(state(said.pid), None | Some('Z'))).collect()
+}
+
+impl Said {
+    /// Whether `mount` is the one that this process has made, at another place by now: a move keeps its identifier.
+    fn is_moved_to(&self, mount: &MountInfo) -> bool {
+        mount.is_ours()
+            && mount.number == self.mark.number
+            && !self.mark.is(mount)
+            && self.mount.is_some_and(|id| mount.unique_id() == Some(id))
+    }
+}
+
+/// Where the mount is now that a daemon names `mark`, if it was moved.
+pub(crate) fn is_moved(mark: MountMark, table: &[MountInfo]) -> Option<&MountInfo> {
+    let serving: Vec<Said> = serving().into_iter().filter(|said| said.mark == mark).collect();
+    table.iter().find(|mount| serving.iter().any(|said| said.is_moved_to(mount)))
+}
+
+/// Where the mount is now that was made at `path` and was moved.
+pub(crate) fn moved_from(path: &Path) -> Option<PathBuf> {
+    let path = without_asking_the_mount(path).ok()?;
+    let (serving, table) = (serving(), mount_table::read());
+    let was_here = |said: &&Said| said.mark == MountMark::new(said.mark.number, &path);
+    let moved = serving.iter().filter(was_here).find_map(|said| table.iter().find(|mount| said.is_moved_to(mount)));
+    moved.map(|mount| mount.mount_point.clone())
 }
 
 /// True when a mount of this program is at `path` that a process serves, which may be stopped: it is not asked.
@@ -148,7 +181,8 @@ impl DaemonState {
     pub(crate) fn of(pid: u32) -> DaemonState {
         let marks: Vec<MountMark> = all().into_iter().filter(|said| said.pid == pid).map(|said| said.mark).collect();
         let is_one = |mount: &MountInfo| marks.iter().any(|mark| mark.is(mount));
-        if mount_table::read().iter().any(is_one) {
+        let table = mount_table::read();
+        if table.iter().any(is_one) || marks.iter().any(|&mark| is_moved(mark, &table).is_some()) {
             return DaemonState::Serving;
         }
         match marks.is_empty() || mount_table::find_elsewhere(is_one).is_some() {
@@ -171,9 +205,10 @@ mod tests {
         let number = DeviceNumber { major: 0xfff, minor: 0xf_ffff };
         let mark = MountMark::new(number, Path::new("/nowhere"));
         let me = std::process::id();
-        let is_known = || all().iter().any(|said| said.mark == mark && said.pid == me);
+        let is_known =
+            || all().iter().any(|said| said.mark == mark && said.pid == me && said.mount == Some(UniqueId(7)));
         assert!(!is_known() && DaemonState::of(1) == DaemonState::Unknown);
-        let presence = Presence::of(mark);
+        let presence = Presence::of(mark, Some(UniqueId(7)));
         assert!(presence.is_some() && is_known() && DaemonState::of(me) == DaemonState::Ending);
         drop(presence);
         assert!(!is_known());
@@ -209,6 +244,8 @@ mod tests {
         let line = "0000000000000000: 00000002 00000000 00000000 0001 01 15133 @seekless mount 0:57:00abcd 12 3456";
         let said = parse(line).unwrap();
         assert_eq!((said.mark.to_string().as_str(), said.pid, said.started), ("0:57:00abcd", 12, 3456));
+        assert_eq!(said.mount, None);
+        assert_eq!(parse(&format!("{line} 2147483999")).unwrap().mount, Some(UniqueId(2_147_483_999)));
         for other in [
             "",
             "x: 1 /run/x",

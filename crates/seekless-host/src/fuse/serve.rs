@@ -27,7 +27,9 @@ use super::presence::Presence;
 use super::request::{Operation, Request};
 use super::session::{AtOnce, Session};
 use super::transport::{DevFuse, End, Message, Transport, Uring};
-use crate::leaves::{MountMark, OpenedLeaves};
+use crate::leaves::OpenedLeaves;
+use crate::mount_mark::MountMark;
+use crate::mount_table;
 use crate::reactor::{File, Reactor};
 
 /// Without a request for this long, the file system may do background work. Longer than the gaps between the requests
@@ -240,7 +242,8 @@ impl Mount {
     /// Has other processes know which process serves this mount, without asking the mount, until the result is dropped: at the
     /// very end, so that they can wait for it.
     pub fn announce(&self) -> Option<Presence> {
-        Presence::of(self.own_mark()?)
+        let mark = self.own_mark()?;
+        Presence::of(mark, mount_table::unique_id(mark.number, &self.guard.mounted.mount_point))
     }
 
     /// Whether the kernel reads and writes files of the host itself, unless it refuses the first one.

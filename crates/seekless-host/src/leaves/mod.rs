@@ -13,5 +13,4 @@ pub use file::{DirectIo, FileDevice, FileError, FileOptions};
 pub use hostdir::{HostDir, HostDirError, HostDirOptions};
 pub use passphrase::{read_key, read_passphrase};
 pub use stack::{HostLeaves, OpenedLeaves};
-pub(crate) use users::MountMark;
 pub use users::Users;

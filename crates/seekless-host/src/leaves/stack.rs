@@ -17,8 +17,9 @@ use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
 use super::passphrase::{read_key, read_passphrase};
-use super::users::{self, MountMark, Users};
+use super::users::{self, Users};
 use super::{DirectIo, FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, in_use, signature};
+use crate::mount_mark::MountMark;
 use crate::reactor::Reactor;
 
 /// The real world, for [`Stack::open`](seekless::stack::Stack::open).

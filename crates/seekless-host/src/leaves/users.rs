@@ -8,18 +8,16 @@
 //!
 //! Where the file system below has no such locks, there are no marks, and their information is missing.
 
-use std::fmt;
-use std::hash::Hasher;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 use seekless::stack::quoted_path;
 
-use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
+use crate::fuse::is_moved;
+use crate::mount_mark::MountMark;
+use crate::mount_table::{self, DeviceNumber, Elsewhere};
 
 /// A statement about a file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,44 +30,6 @@ pub(super) enum Mark {
     Ending,
     /// It belongs to this mount.
     Mounted(MountMark),
-}
-
-/// Identifies a mount in the mount table. The device number alone would not suffice: the next mount reuses it as soon
-/// as it is free.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct MountMark {
-    number: DeviceNumber,
-    /// Hash of its mount point.
-    hash: u32,
-}
-
-impl MountMark {
-    pub(crate) fn new(number: DeviceNumber, mount_point: &Path) -> MountMark {
-        let mut hasher = rustc_hash::FxHasher::default();
-        hasher.write(mount_point.as_os_str().as_bytes());
-        MountMark { number, hash: (hasher.finish() >> 32) as u32 & 0xff_ffff }
-    }
-
-    pub(crate) fn is(self, mount: &MountInfo) -> bool {
-        mount.is_ours() && MountMark::new(mount.number, &mount.mount_point) == self
-    }
-}
-
-impl fmt::Display for MountMark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MountMark { number: DeviceNumber { major, minor }, hash } = self;
-        write!(f, "{major}:{minor}:{hash:06x}")
-    }
-}
-
-impl FromStr for MountMark {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<MountMark, ()> {
-        let mut parts = text.split(':');
-        let mut number = |radix| u32::from_str_radix(parts.next().ok_or(())?, radix).map_err(drop);
-        Ok(MountMark { number: DeviceNumber { major: number(10)?, minor: number(10)? }, hash: number(16)? })
-    }
 }
 
 /// Offset of the first mark, beyond every file.
@@ -257,6 +217,9 @@ impl Users {
                 let place = mount_point.display();
                 return Users::Elsewhere(format!("on {place} in the mount namespace of process {pid} ({command})"));
             }
+            if let Some(mount) = is_moved(mark, table) {
+                return Users::Mounted(mount.mount_point.clone());
+            }
             users = Users::Ending;
         }
         users
@@ -277,6 +240,8 @@ impl Users {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn opened(path: &Path) -> OwnedFd {

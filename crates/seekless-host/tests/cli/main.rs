@@ -19,6 +19,7 @@ mod interrupted;
 mod layers;
 mod metrics;
 mod mounts;
+mod moved;
 mod occupied;
 mod output;
 mod outputs;
