@@ -307,8 +307,9 @@ impl PackJob {
         Ok(())
     }
 
-    /// Removes what interrupted conversions have left in `directory`, also from `entries`. What may not be removed from a sticky
-    /// directory is noted, and is no file to convert; any other directory that keeps such a file is refused.
+    /// Removes what interrupted conversions have left in `directory`, also from `entries`. A file that may not be removed is no file to
+    /// convert, and counts as a failure. It is noted where the directory is sticky or the file itself is the reason; any other directory
+    /// is refused.
     async fn remove_unfinished(
         &self,
         directory: &mut OpenDirectory,
@@ -329,19 +330,34 @@ impl PackJob {
             }
             let path = directory.path_of(&entry.name);
             match unless_removed(self.lower.unlink(&path).await) {
-                // So it would keep a new one of each file, and further ones the next time.
-                Err(error) if is_forbidden(&error) && !self.is_sticky(&directory.path).await? => {
-                    directory.refuse(progress, error.to_string());
-                }
                 Err(error) if is_forbidden(&error) => {
                     progress.files_failed += 1;
-                    progress.left.push((path, format!("{UNREMOVED}: {error}")));
+                    if self.is_sticky(&directory.path).await? || self.is_fixed(&path).await {
+                        progress.left.push((path, format!("{UNREMOVED}: {error}")));
+                    } else {
+                        // It would keep a new one of each file, and further ones the next time.
+                        let name = String::from_utf8_lossy(&entry.name);
+                        directory.refuse(progress, format!("{name}: {UNREMOVED}: {error}"));
+                    }
                 }
                 removed => removed.map(drop)?,
             }
         }
         entries.retain(|entry| !unfinished.contains(&entry.name));
         Ok(())
+    }
+
+    /// Whether a file itself is the reason why it may not be removed, as an immutable or append-only one is: its owner and root may not
+    /// open it for writing either. That a user may not, is another error, and says nothing about the directory.
+    async fn is_fixed(&self, path: &[u8]) -> bool {
+        match self.lower.open(path, OpenFlags::READ_WRITE).await {
+            Ok(opened) => {
+                // An error would be about what was written, and nothing was.
+                let _ = self.lower.close(opened).await;
+                false
+            }
+            Err(error) => error == FsError::NotPermitted,
+        }
     }
 
     /// Whether users can remove only their own files from a directory.

@@ -27,6 +27,8 @@ pub(in crate::layer) struct Trouble {
     pub fixed: Cell<&'static [u8]>,
     /// This directory takes new files, and keeps all, as one to which names are only added.
     pub keeps_names: Cell<Option<Ino>>,
+    /// This file, of this name, can be neither removed nor opened, as an immutable one that is opened for writing.
+    pub immutable: Cell<Option<(Ino, &'static [u8])>>,
     /// Renames and removals take this long after they have happened.
     pub slow_names: RefCell<Option<(Rt, Nanos)>>,
     /// Writing removes set-user-id and set-group-id, as on a host for a daemon that is not root.
@@ -63,6 +65,13 @@ impl Layer for Trouble {
 
     async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
         self.open_node.take().map_or(Ok(()), Err)
+    }
+
+    async fn check_open(&self, at: At<'_, ()>) -> FsResult<()> {
+        match self.immutable.get().is_some_and(|(ino, _)| ino == at.ino) {
+            true => Err(FsError::NotPermitted),
+            false => Ok(()),
+        }
     }
 
     async fn write(&self, at: At<'_, ()>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
@@ -115,7 +124,8 @@ impl Layer for Trouble {
     }
 
     async fn unlink(&self, lower: &Fs, place: EntryName<'_>) -> FsResult<()> {
-        let removed = match self.keeps(place) {
+        let is_immutable = self.immutable.get().is_some_and(|(_, name)| name == place.name);
+        let removed = match self.keeps(place) || is_immutable {
             true => Err(FsError::NotPermitted),
             false => lower.unlink(place.parent, place.name).await,
         };

@@ -244,17 +244,55 @@ fn a_directory_that_keeps_its_files_is_left() {
         client.write_file(b"/d/empty", b"").await.unwrap();
         lower.layer().keeps_names.set(Some(client.stat(b"/d").await.unwrap().ino));
         // The one left over has the form of the layer.
-        for (converted, failed) in [(1, 3), (0, 3), (0, 3)] {
+        for (converted, failed) in [(1, 3), (0, 4), (0, 4)] {
             let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
             assert_eq!((done.files_converted, done.files_failed), (converted, failed), "{done:?}");
             assert!(done.left.len() == 1 && done.left[0].0 == b"/d", "{done:?}");
             assert!(done.left[0].1.contains("operation not permitted"), "{done:?}");
             assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 5);
         }
+        // Where nothing else is to be converted, it still is a failure.
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_failed), (1, 1), "{done:?}");
+        assert!(done.left[0].0 == b"/d" && done.left[0].1.contains("cannot be removed"), "{done:?}");
         lower.layer().keeps_names.set(None);
         let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
-        assert_eq!((done.files_converted, done.left.len()), (3, 0), "{done:?}");
+        assert_eq!((done.files_converted, done.left.len()), (4, 0), "{done:?}");
         assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 4, "what was left over is gone");
+    });
+}
+
+/// A file that is left over and immutable keeps no other from being converted, however often that is tried. It is named, and counts as
+/// a failure.
+#[test]
+fn an_immutable_leftover_is_left() {
+    const LEFT: &[u8] = b".seekless-pack-";
+    simulate(1, async |rt| {
+        let lower = Trouble::over(with_handles(&rt)).await;
+        let client = Client::new(lower.clone() as Fs);
+        client.mkdir(b"/d").await.unwrap();
+        for path in [&b"/d/a"[..], b"/d/b", b"/d/c"] {
+            client.write_file(path, &text(200_000)).await.unwrap();
+        }
+        let name = [LEFT, client.stat(b"/d/b").await.unwrap().ino.to_string().as_bytes()].concat();
+        let path = [b"/d/", &name[..]].concat();
+        client.write_file(&path, b"half").await.unwrap();
+        let ino = client.stat(&path).await.unwrap().ino;
+        lower.layer().immutable.set(Some((ino, name.leak())));
+        for converted in [2, 0] {
+            let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.files_failed), (converted, 1), "{done:?}");
+            assert_eq!(done.left.len(), 2, "{done:?}");
+            assert!(done.left[0].0 == path && done.left[0].1.contains("cannot be removed"), "{done:?}");
+            assert_eq!(done.left[1].0, b"/d/b", "{done:?}");
+            assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 4);
+        }
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Unpack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_failed, done.left.len()), (2, 1, 1), "{done:?}");
+        lower.layer().immutable.set(None);
+        let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+        assert_eq!((done.files_converted, done.files_failed, done.left.len()), (3, 0, 0), "{done:?}");
+        assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 3, "what was left over is gone");
     });
 }
 
