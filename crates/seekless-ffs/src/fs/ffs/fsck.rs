@@ -20,6 +20,7 @@ mod inodes;
 mod lost;
 mod names;
 mod superblock;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -29,10 +30,10 @@ pub(super) use superblock::volume_of_copy;
 use super::assembly;
 use super::format::*;
 use super::group;
-use super::io::{read_bytes, write_bytes};
+use super::io::write_bytes;
 use super::layout::Layout;
 use super::{JOURNAL_LEFT, Volume, check_journal};
-use crate::device::rescue::rescue;
+use crate::device::rescue::{Rescued, rescue};
 use crate::device::{Data, Device, WriteFlags};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::rt::Rt;
@@ -80,6 +81,8 @@ pub enum Cause {
     /// A file or directory without a name, for which `/lost+found` has no room. A repair leaves it, its content and its
     /// links, so that a later one can reconnect it.
     NoRoom,
+    /// It cannot be read, and is left: it may be readable later, or in a copy.
+    Unread,
 }
 
 /// Result of a check.
@@ -108,8 +111,8 @@ const PROBLEMS_MAX: usize = 200;
 /// Checks the volume on `device`, and repairs it if requested.
 ///
 /// # Errors
-/// `Corrupt` when there is no usable superblock, `Device` when something cannot be read or written. Damage is in the
-/// result.
+/// `Corrupt` when there is no usable superblock, `Device` when the device has gone, cannot be written, or does not return the inode
+/// of the root. Damage, and what else cannot be read, is in the result.
 pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
     let (volume, problem) = superblock::choose(device).await?;
     if options.repair {
@@ -145,6 +148,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         marked: Vec::new(),
         ups_counted: false,
         bad_copies: Vec::new(),
+        unread: unread::Unread::default(),
         changed_witnesses: displaced.witnesses.into_iter().map(|at| (at, None)).collect(),
         layout,
     };
@@ -211,6 +215,7 @@ struct Check<'a> {
     ups_counted: bool,
     /// Sectors of damaged copies of the superblock.
     bad_copies: Vec<Sector>,
+    unread: unread::Unread,
     /// Witnesses that are not what they were, and the inodes that have them.
     changed_witnesses: BTreeMap<FragNo, Option<InodeNo>>,
 }
@@ -226,7 +231,9 @@ impl Check<'_> {
                 let detail = "repairing does not improve it; save what can be read";
                 return Err(FsError::corrupt("file system", "its inodes", detail));
             }
+            self.unread.begin_round();
             self.check_inodes().await?;
+            self.hold_unexplained().await?;
             let settled = match self.twice.is_empty() {
                 true => self.read_directories().await?,
                 false => self.share_out().await.map(|()| false)?,
@@ -245,6 +252,7 @@ impl Check<'_> {
         self.check_links().await?;
         let groups = self.check_groups().await?;
         self.tell_of_witnesses();
+        self.tell_of_unread();
         let copies = superblock::bad_copies(self.device, &self.volume).await?;
         for superblock::BadCopy { group, why, .. } in &copies {
             self.problem(format!("the copy of the superblock in group {group} {why}; rewritten"), Cause::Copy);
@@ -273,7 +281,7 @@ impl Check<'_> {
     fn problem(&mut self, text: impl Into<String>, cause: Cause) {
         if self.result.problems.len() < PROBLEMS_MAX {
             self.result.problems.push(Problem { text: text.into(), cause, repaired: false });
-        } else if matches!(cause, Cause::Damage | Cause::NoRoom) {
+        } else if matches!(cause, Cause::Damage | Cause::NoRoom | Cause::Unread) {
             // A problem that must not be missed; the list is full of others. One of each cause is enough.
             let other = |problem: &Problem| problem.cause != Cause::NoRoom && problem.cause != cause;
             if let Some(last) = self.result.problems.iter().rposition(other) {
@@ -284,6 +292,7 @@ impl Check<'_> {
 
     // ---- Blocks, with the repairs so far ----
 
+    /// Zeroes where it cannot be read, which `unread` then knows.
     async fn read(&self, at: FragNo, frags: u32) -> FsResult<Vec<u8>> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         if let Some(changed) = self.changed.get(&at)
@@ -291,7 +300,9 @@ impl Check<'_> {
         {
             return Ok(changed[..bytes].to_vec());
         }
-        Ok(read_bytes(self.device, self.layout.sector(at), bytes).await?.to_vec())
+        let read = rescue(self.device, self.layout.sector(at), bytes as u64 / SECTOR_BYTES).await?;
+        self.unread.note(read.lost);
+        Ok(read.bytes.to_vec())
     }
 
     /// Reads what can be derived from everything else, so that zeroes serve where it cannot be read.
@@ -299,12 +310,14 @@ impl Check<'_> {
         Ok(rescue(self.device, at, bytes as u64 / SECTOR_BYTES).await?.bytes.to_vec())
     }
 
-    /// As [`Check::read_derived`], with the repairs so far.
-    async fn read_group(&self, at: FragNo, frags: u32) -> FsResult<Vec<u8>> {
-        match self.changed.contains_key(&at) {
-            true => self.read(at, frags).await,
-            false => self.read_derived(self.layout.sector(at), (frags * self.layout.frag_bytes) as usize).await,
+    /// As [`Check::read_derived`], with the repairs so far. Also says whether all of it could be read.
+    async fn read_group(&self, at: FragNo, frags: u32) -> FsResult<(Vec<u8>, bool)> {
+        if self.changed.contains_key(&at) {
+            return Ok((self.read(at, frags).await?, true));
         }
+        let sectors = u64::from(frags * self.layout.frag_bytes) / SECTOR_BYTES;
+        let read = rescue(self.device, self.layout.sector(at), sectors).await?;
+        Ok((read.bytes.to_vec(), read.lost.is_empty()))
     }
 
     fn write(&mut self, at: FragNo, bytes: Vec<u8>) {
@@ -328,7 +341,8 @@ impl Check<'_> {
                 _ => self.result.others += 1,
             }
         }
-        self.result.frags_used = self.used.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        let ones = |map: &[u8]| -> u64 { map.iter().map(|byte| u64::from(byte.count_ones())).sum() };
+        self.result.frags_used = ones(&self.used) + ones(self.unread.held());
         self.result.frags_free = u64::from(self.layout.dsize).saturating_sub(self.result.frags_used);
     }
 
@@ -339,13 +353,15 @@ impl Check<'_> {
         summaries.iter().for_each(|summary| totals.add(summary));
         let bytes = self.layout.cssize.next_multiple_of(self.layout.frag_bytes) as usize;
         let place = self.layout.sector(self.layout.csaddr);
-        let stored = self.read_derived(place, bytes).await?;
-        let mut area = stored.to_vec();
+        let stored = rescue(self.device, place, bytes as u64 / SECTOR_BYTES).await?;
+        let mut area = stored.bytes.to_vec();
         for (summary, raw) in summaries.iter().zip(area.chunks_exact_mut(Csum::BYTES)) {
             summary.encode(raw);
         }
-        let area_differs = area[..] != stored[..];
-        if area_differs || self.volume.superblock.totals() != totals {
+        let area_differs = area[..] != stored.bytes[..] || !stored.lost.is_empty();
+        if let Some((_, error)) = stored.lost.first() {
+            self.problem(format!("the summary of free space cannot be read: {error}; rewritten"), Cause::Copy);
+        } else if area_differs || self.volume.superblock.totals() != totals {
             self.problem("the summary of free space does not agree with the groups; recounted", Cause::Leak);
         }
         if self.unclean {
@@ -373,6 +389,7 @@ impl Check<'_> {
         }
         self.write_changed(false).await?;
         self.settle_marked().await?;
+        self.tell_of_left_out();
         if area_differs {
             let area = Data::from_slice(&area);
             write_bytes(self.device, self.layout.sector(self.layout.csaddr), area, WriteFlags::NONE).await?;
@@ -381,7 +398,8 @@ impl Check<'_> {
         self.volume.superblock.set_totals(&totals, self.now);
         self.volume.superblock.clean = 0;
         self.write_superblock().await?;
-        self.volume.superblock.clean = if self.left.is_empty() { CLEAN } else { 0 };
+        let is_whole = self.left.is_empty() && !self.unread.remains();
+        self.volume.superblock.clean = if is_whole { CLEAN } else { 0 };
         self.volume.superblock.fmod = 0;
         let raw = self.write_superblock().await?; // Now it is mended.
         // Not before the superblock is durable: an intact one exists at every moment.
@@ -392,7 +410,7 @@ impl Check<'_> {
             self.device.flush().await?;
         }
         for problem in &mut self.result.problems {
-            problem.repaired = problem.cause != Cause::NoRoom;
+            problem.repaired = !matches!(problem.cause, Cause::NoRoom | Cause::Unread);
         }
         Ok(())
     }
@@ -409,7 +427,7 @@ impl Check<'_> {
     }
 
     /// Writes the repaired blocks that are new, or what changed of the others: the rest of a block whose write was torn may
-    /// have no storage below.
+    /// have no storage below. What cannot be read is left out.
     async fn write_changed(&self, fresh: bool) -> FsResult<()> {
         for (&at, bytes) in self.changed.iter().filter(|(at, _)| self.fresh.contains(at) == fresh) {
             let first = self.layout.sector(at);
@@ -418,7 +436,11 @@ impl Check<'_> {
                 false => Some(rescue(self.device, first, bytes.len() as u64 / SECTOR_BYTES).await?),
             };
             let is_same = |range: Range<usize>| {
-                old.as_ref().is_some_and(|old| old.lost.is_empty() && old.bytes[range.clone()] == bytes[range])
+                let (at, sectors) = (first + range.start as u64 / SECTOR_BYTES, range.len() as u64 / SECTOR_BYTES);
+                let is_there = |old: &Rescued| {
+                    old.lost_in(at, sectors).is_none() && old.bytes[range.clone()] == bytes[range.clone()]
+                };
+                self.unread.leaves_out(at, sectors) || old.as_ref().is_some_and(is_there)
             };
             let data = Data::from_slice(bytes);
             for range in differing(bytes.len(), self.device.geometry().block_bytes as usize, is_same) {

@@ -754,11 +754,11 @@ impl Ffs {
         {
             let mut state = self.state.borrow_mut();
             assembly::enter(&mut state.superblock, &witnesses);
-            if state.counters.damage() == 0 && !self.has_nameless {
+            if state.counters.damage() == 0 && !self.is_incomplete {
                 (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);
             }
         }
-        self.write_totals().await?; // From now on no check is needed, unless the books did not balance or a file has no name.
+        self.write_totals().await?; // From now on no check is needed, unless the books did not balance or something is left.
         self.flush().await
     }
 }

@@ -513,6 +513,22 @@ fn new_group(
     ballast: Option<&Ballast>,
     now: WallTime,
 ) -> Buf {
+    let mut bytes = Buf::zeroed((layout.group_block_frags() * layout.frag_bytes) as usize);
+    let head = group_head(layout, sb, group, now);
+    // Offsets have to be in place before the maps are.
+    head.encode(&mut bytes);
+    let base = layout.group_base(group);
+    let directories = u32::from(group == GroupNo(0));
+    let last_used = if ballast.is_some() { BALLAST_INO } else { ROOT_INO };
+    let inode_used = |index: u32| group == GroupNo(0) && index <= last_used.0;
+    let in_ballast = |at: FragNo| ballast.is_some_and(|ballast| ballast.uses(layout, at));
+    let frag_free = |at: u32| layout.is_data(base + at, 1) && base + at != root_at && !in_ballast(base + at);
+    group::build(layout, &head, &mut bytes, directories, inode_used, frag_free);
+    bytes
+}
+
+/// The head of a group's block, with its maps where mkfs puts them.
+pub(super) fn group_head(layout: &Layout, sb: &Superblock, group: GroupNo, now: WallTime) -> Group {
     let offsets = Offsets::new(
         sb.cpg,
         sb.nrpos,
@@ -524,24 +540,14 @@ fn new_group(
     let frags = layout.group_frags(group);
     let last = group.0 + 1 == layout.groups;
     let cylinders = if last { frags * sb.nspf / sb.spc } else { sb.cpg };
-    let mut bytes = Buf::zeroed((layout.group_block_frags() * layout.frag_bytes) as usize);
-    let mut head = Group::decode(&bytes).unwrap_or_else(|| unreachable!("a block is longer"));
+    let mut head = Group::decode(&[0; Group::BYTES]).unwrap_or_else(|| unreachable!("a block is longer"));
     (head.magic, head.time, head.cgx) = (GROUP_MAGIC, now.seconds as u32, group);
     (head.ncyl, head.niblk, head.ndblk) = (cylinders as u16, layout.inodes_per_group as u16, frags);
     (head.btotoff, head.boff) = (offsets.btotoff, offsets.boff);
     (head.iusedoff, head.freeoff, head.nextfreeoff) = (offsets.iusedoff, offsets.freeoff, offsets.end);
     (head.clustersumoff, head.clusteroff) = (offsets.clustersumoff, offsets.clusteroff);
     head.nclusterblks = if layout.contigsumsize > 0 { frags / layout.frag } else { 0 };
-    // Offsets have to be in place before the maps are.
-    head.encode(&mut bytes);
-    let base = layout.group_base(group);
-    let directories = u32::from(group == GroupNo(0));
-    let last_used = if ballast.is_some() { BALLAST_INO } else { ROOT_INO };
-    let inode_used = |index: u32| group == GroupNo(0) && index <= last_used.0;
-    let in_ballast = |at: FragNo| ballast.is_some_and(|ballast| ballast.uses(layout, at));
-    let frag_free = |at: u32| layout.is_data(base + at, 1) && base + at != root_at && !in_ballast(base + at);
-    group::build(layout, &head, &mut bytes, directories, inode_used, frag_free);
-    bytes
+    head
 }
 
 async fn write_root(

@@ -199,8 +199,9 @@ pub struct Ffs {
     closed: Cell<bool>,
     /// Warnings for the user about the volume, one line each.
     warnings: Vec<String>,
-    /// The check before mounting has left files without names for lack of room: the next mount looks for room again.
-    has_nameless: bool,
+    /// The check before mounting has left files without names for lack of room, or parts that cannot be read: the next mount looks
+    /// again.
+    is_incomplete: bool,
 }
 
 /// Mounts the volume on `device`. One that was not closed is checked and repaired first, unless the mount is read-only:
@@ -209,7 +210,7 @@ pub struct Ffs {
 /// # Errors
 /// `Corrupt` when the device holds no volume or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>> {
-    let Recovered { volume, summaries, warnings, has_nameless } = recover(&rt, &device, options.read_only).await?;
+    let Recovered { volume, summaries, warnings, is_incomplete } = recover(&rt, &device, options.read_only).await?;
     let Volume { layout, superblock, raw } = volume;
     let mut state = State::new(layout, options, superblock, raw, summaries);
     state.now = rt.wall();
@@ -227,7 +228,7 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
         end_gate: Gate::new(),
         closed: Cell::new(false),
         warnings,
-        has_nameless,
+        is_incomplete,
     });
     // A volume whose root cannot be read is not worth mounting.
     ffs.step(|state| state.index(ROOT_INO).map(drop)).await?;
@@ -251,8 +252,8 @@ struct Recovered {
     summaries: Vec<Csum>,
     /// What the user should know, one line each.
     warnings: Vec<String>,
-    /// See [`Ffs::has_nameless`].
-    has_nameless: bool,
+    /// See [`Ffs::is_incomplete`].
+    is_incomplete: bool,
 }
 
 /// Finds the volume, and repairs what a crash has left behind or what a copy can restore. Read-only, a copy of the
@@ -267,7 +268,7 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
         let (summaries, lost) = read_summaries(device, &volume.layout).await?;
         let journal = volume.superblock.has_journal().then(|| JOURNAL_LEFT.to_string());
         let warnings = said.into_iter().chain(lost).chain(journal).collect();
-        return Ok(Recovered { volume, summaries, warnings, has_nameless: false });
+        return Ok(Recovered { volume, summaries, warnings, is_incomplete: false });
     }
     // fsck decides whether to trust a copy rather than the present superblock.
     let volume = found?;
@@ -279,12 +280,12 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<Recovere
     if volume.superblock.is_closed()
         && let (summaries, None) = read_summaries(device, &volume.layout).await?
     {
-        return Ok(Recovered { volume, summaries, warnings: Vec::new(), has_nameless: false });
+        return Ok(Recovered { volume, summaries, warnings: Vec::new(), is_incomplete: false });
     }
-    let (mended, has_nameless) = mend(rt, device).await?;
+    let (mended, is_incomplete) = mend(rt, device).await?;
     let volume = find_volume(device).await?;
     let (summaries, lost) = read_summaries(device, &volume.layout).await?;
-    Ok(Recovered { volume, summaries, warnings: mended.into_iter().chain(lost).collect(), has_nameless })
+    Ok(Recovered { volume, summaries, warnings: mended.into_iter().chain(lost).collect(), is_incomplete })
 }
 
 /// What a check or a mount cannot do about a journal.
@@ -304,13 +305,14 @@ fn check_journal(superblock: &Superblock) -> FsResult<()> {
 async fn mend(rt: &Rt, device: &Device) -> FsResult<(Vec<String>, bool)> {
     let found =
         fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
-    let left = || found.problems.iter().filter(|problem| !problem.repaired && problem.cause != Cause::NoRoom);
+    let stays = |cause: Cause| matches!(cause, Cause::NoRoom | Cause::Unread);
+    let left = || found.problems.iter().filter(|problem| !problem.repaired && !stays(problem.cause));
     // Damage is why the rest has not been repaired either.
     match left().find(|problem| problem.cause == Cause::Damage).or_else(|| left().next()) {
         None => {
             // Room for what is left without a name can be made only on a mounted volume.
-            let told = |problem: &Problem| matches!(problem.cause, Cause::Copy | Cause::NoRoom);
-            let is_left = found.problems.iter().any(|problem| problem.cause == Cause::NoRoom);
+            let told = |problem: &Problem| problem.cause == Cause::Copy || stays(problem.cause);
+            let is_left = found.problems.iter().any(|problem| stays(problem.cause));
             let reconnected = match found.reconnected {
                 0 => None,
                 1 => Some("after the crash a file had no name; it is in /lost+found now".to_string()),

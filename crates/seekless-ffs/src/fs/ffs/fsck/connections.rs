@@ -75,6 +75,9 @@ impl Check<'_> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(()) };
         let names = self.directories.get(&ino).cloned().unwrap_or_default();
         let children: Vec<Name> = names.into_iter().filter(|name| name.name != b"." && name.name != b"..").collect();
+        if self.waits(ino, &inode) {
+            return Ok(());
+        }
         let keep = !children.is_empty() && inode.nlink > 0 && self.options.reconnect;
         if keep {
             if !self.reconnect(ino, FileKind::Directory).await? {
@@ -120,6 +123,9 @@ impl Check<'_> {
             }
             let mut names = self.names.get(&ino).copied().unwrap_or(0);
             if names == 0 {
+                if self.waits(ino, &inode) {
+                    continue;
+                }
                 let keep = inode.nlink > 0 && inode.size > 0 && self.options.reconnect;
                 let keep = keep && self.target_flaw(&inode).await?.is_none();
                 if keep {
@@ -136,8 +142,9 @@ impl Check<'_> {
                     continue;
                 }
             }
-            if u32::from(inode.nlink) != names {
-                let cause = if u32::from(inode.nlink) > names { Cause::Leak } else { Cause::Crash };
+            let is_more = u32::from(inode.nlink) > names;
+            if u32::from(inode.nlink) != names && !(is_more && self.unread.hides_names()) {
+                let cause = if is_more { Cause::Leak } else { Cause::Crash };
                 self.problem(format!("inode {ino} has {} links, and {names} names; corrected", inode.nlink), cause);
                 self.inode_mut(ino).nlink = names.min(LINKS_MAX.into()) as u16;
             }
@@ -149,7 +156,8 @@ impl Check<'_> {
             if let Some(inode) = self.inodes.get_mut(&ino)
                 && inode.mode != 0
             {
-                inode.nlink = names.min(LINKS_MAX.into()) as u16;
+                let least = if self.unread.hides_names() { inode.nlink } else { 0 };
+                inode.nlink = least.max(names.min(LINKS_MAX.into()) as u16);
             }
         }
         Ok(())

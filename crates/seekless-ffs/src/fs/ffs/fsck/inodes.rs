@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::super::format::*;
 use super::super::group;
+use super::unread::overlap;
 use super::{Cause, Check};
 use crate::fs::{FileKind, FsResult};
 use crate::units::{SECTOR_BYTES, WallTime};
@@ -15,8 +16,13 @@ impl Check<'_> {
         for first in InodeNo(0).until(self.layout.ino_end()).step_by(per_block as usize) {
             let (at, _) = self.layout.inode_place(first);
             let block = self.read(at, self.layout.frag).await?;
+            let unread = self.note_inodes(first, at, block.len());
             for (index, raw) in block.chunks_exact(Inode::BYTES).enumerate() {
                 let (ino, inode) = (first + index as u32, Inode::decode(raw));
+                let place = index * Inode::BYTES;
+                if overlap(&unread, &(place..place + Inode::BYTES)) {
+                    continue;
+                }
                 if let Some(inode) = inode
                     && ino >= ROOT_INO
                 {
@@ -76,7 +82,7 @@ impl Check<'_> {
                 return Ok(());
             }
         }
-        if u64::from(inode.blocks) != sectors {
+        if u64::from(inode.blocks) != sectors && !self.may_have_more(ino, &inode, sectors) {
             self.problem(
                 format!("inode {ino} says that it has {} sectors, and has {sectors}; corrected", inode.blocks),
                 Cause::Leak,
@@ -89,6 +95,11 @@ impl Check<'_> {
             self.inodes_changed.insert(ino);
         }
         Ok(())
+    }
+
+    /// Whether blocks that cannot be found explain why the inode says that it has more than `sectors`.
+    fn may_have_more(&self, ino: InodeNo, inode: &Inode, sectors: u64) -> bool {
+        self.unread.files.contains(&ino) && u64::from(inode.blocks) > sectors
     }
 
     /// Claims all blocks of an inode. Returns whether the inode had to be changed.
@@ -156,6 +167,7 @@ impl Check<'_> {
             return Ok(()); // It has been walked already; possibly a cycle.
         }
         let mut block = self.read(at, frag).await?;
+        self.note_pointers(ino, at, block.len());
         let span = self.layout.span(level - 1);
         let (mut behind, mut wrong) = (0, 0);
         for slot in 0..self.layout.pointers_per_block as usize {
@@ -264,7 +276,7 @@ impl Check<'_> {
         }
         // Blocks below a tree that another inode has, too, were not counted before.
         let sectors = kept * u64::from(self.layout.frag_bytes) / SECTOR_BYTES;
-        if u64::from(inode.blocks) != sectors {
+        if u64::from(inode.blocks) != sectors && !self.may_have_more(ino, inode, sectors) {
             inode.blocks = sectors.min(u32::MAX.into()) as u32;
             changed = true;
         }

@@ -38,6 +38,7 @@ pub(super) struct LostAndFoundCursor {
 impl Check<'_> {
     /// Gives an inode a name in `/lost+found`. Returns false when there is no room.
     pub(super) async fn reconnect(&mut self, ino: InodeNo, kind: FileKind) -> FsResult<bool> {
+        assert!(!self.unread.hides_names(), "it may have a name that cannot be read (rule 4 of unread.rs)");
         while self.lost.number < DIRECTORIES_MAX {
             let title = match self.lost.number {
                 0 => "lost+found".to_string(),
@@ -131,7 +132,7 @@ impl Check<'_> {
         let mut first = full_blocks;
         loop {
             let Some(inode) = self.inodes.get(&directory).copied() else { return Ok(None) };
-            for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate().skip(first) {
+            for (index, (at, frags)) in self.directory_blocks(&inode).await?.0.into_iter().enumerate().skip(first) {
                 if at == FragNo::NONE {
                     continue;
                 }
@@ -172,6 +173,9 @@ impl Check<'_> {
         };
         let Some(new) = self.free_block().await? else { return Ok(None) };
         let mut block = if used > 0 { self.read(old, frags).await? } else { Vec::new() };
+        if used > 0 && self.unread.touches(self.layout.sector(old), block.len() as u64 / SECTOR_BYTES) {
+            return Ok(None); // Just now it could be read: its names stay where they are.
+        }
         block.truncate(used);
         block.resize(whole as usize, 0);
         for chunk in block[used..].chunks_exact_mut(DIR_CHUNK_BYTES) {
@@ -242,7 +246,7 @@ impl Check<'_> {
     /// An inode that is not in use; if possible one that is not in use on the volume either and has no names there,
     /// since these would be names of the new inode after a cut.
     fn free_inode(&self) -> Option<InodeNo> {
-        let all = || (ROOT_INO + 1).until(self.layout.ino_end());
+        let all = || (ROOT_INO + 1).until(self.layout.ino_end()).filter(|ino| !self.unread.inodes.contains(ino));
         let untouched = all().find(|ino| !self.inodes.contains_key(ino) && !self.dangling.contains(ino));
         untouched.or_else(|| all().find(|ino| self.inodes.get(ino).is_none_or(|inode| inode.mode == 0)))
     }
@@ -262,7 +266,7 @@ impl Check<'_> {
     /// have to be looked at; those with content have storage.
     async fn free_in(&self, map: impl Fn(&Self) -> &[u8], mut first: u32) -> FsResult<Option<FragNo>> {
         let frag = self.layout.frag;
-        let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map(self), one.0));
+        let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map(self), one.0) || self.unread.is_held(one));
         let mut refused = 0;
         for _ in 0..BLOCKS_LOOKED_AT {
             let mut all = (first..self.layout.size / frag).map(|block| FragNo(block * frag));
@@ -291,6 +295,7 @@ impl Check<'_> {
             self.changed.remove(&one);
             self.fresh.remove(&one);
         }
+        self.unread.give_up(self.layout.sector(at), self.layout.block_bytes as usize);
     }
 }
 

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use super::super::format::*;
 use super::lost::add_entry;
+use super::unread::overlap;
 use super::{Cause, Check, Name};
 use crate::codec;
 use crate::fs::{FileKind, FsError, FsResult, WHITEOUT};
 
 impl Check<'_> {
-    /// Addresses of the blocks of a directory, with their fragments, up to the first hole.
-    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<Vec<(FragNo, u32)>> {
+    /// Addresses of the blocks of a directory, with their fragments, up to the first hole, or up to an address that cannot be read.
+    /// Also says whether it is the latter.
+    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<(Vec<(FragNo, u32)>, bool)> {
         let blocks = inode.size.div_ceil(self.layout.block_bytes.into());
         let mut found = Vec::new();
         // More would be a directory of gigabytes; pointers beyond that are damage.
@@ -27,6 +29,10 @@ impl Check<'_> {
                 if held.as_ref().is_none_or(|(held, _)| *held != at) {
                     held = Some((at, self.read(at, self.layout.frag).await?));
                 }
+                let unread = self.unread.ranges(self.layout.sector(at), self.layout.block_bytes as usize);
+                if overlap(&unread, &(slot * 4..slot * 4 + 4)) {
+                    return Ok((found, true));
+                }
                 at = held.as_ref().map_or(FragNo::NONE, |(_, block)| pointer_in(block, slot));
             }
             found.push((at, frags));
@@ -34,11 +40,12 @@ impl Check<'_> {
                 break; // It ends here, whatever its size.
             }
         }
-        Ok(found)
+        Ok((found, false))
     }
 
     /// Reads all directories. Returns false when one had to be truncated.
     pub(super) async fn read_directories(&mut self) -> FsResult<bool> {
+        self.require_root()?;
         match self.inodes.get(&ROOT_INO) {
             Some(root) if root.is_directory() => {}
             _ => {
@@ -62,7 +69,9 @@ impl Check<'_> {
         let mut again: Vec<Name> = Vec::new();
         let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut start = 0;
-        for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate() {
+        let (blocks, is_cut_short) = self.directory_blocks(&inode).await?;
+        let mut is_left = false;
+        for (index, (at, frags)) in blocks.into_iter().enumerate() {
             if at == FragNo::NONE {
                 self.problem(format!("directory {ino} has a hole at byte {start}; cut there"), Cause::Damage);
                 self.inode_mut(ino).size = start;
@@ -71,9 +80,14 @@ impl Check<'_> {
             let mut block = self.read(at, frags).await?;
             let bytes = (inode.size - start).min(block.len() as u64) as usize;
             let mut changed = false;
+            let unread = self.note_names(ino, at, start, bytes);
+            is_left |= !unread.is_empty();
             for within in (0..bytes / DIR_CHUNK_BYTES).map(|chunk| chunk * DIR_CHUNK_BYTES) {
                 let chunk = &mut block[within..within + DIR_CHUNK_BYTES];
                 let first = index == 0 && within == 0;
+                if overlap(&unread, &(within..within + DIR_CHUNK_BYTES)) {
+                    continue;
+                }
                 changed |= self.mend_chunk(ino, start + within as u64, chunk, first);
                 let Ok(entries) = dirents(chunk) else { continue };
                 for entry in entries.into_iter().filter(|entry| entry.ino != InodeNo::NONE) {
@@ -95,7 +109,11 @@ impl Check<'_> {
             }
             start += bytes as u64;
         }
-        if names.is_empty() {
+        if is_cut_short {
+            self.note_hidden_names();
+            is_left = true;
+        }
+        if names.is_empty() && !is_left {
             if ino == ROOT_INO {
                 let detail = "it holds nothing; without a root nothing can be mended";
                 return Err(FsError::corrupt("root directory", format_args!("inode {ROOT_INO}"), detail));
@@ -165,6 +183,10 @@ impl Check<'_> {
             }
             if name.name == b".." {
                 continue; // Counted when the directory's parent is known.
+            }
+            if self.unread.inodes.contains(&name.ino) {
+                self.keep_unread(&name);
+                continue;
             }
             let target = self.inodes.get(&name.ino).filter(|inode| inode.mode != 0).copied();
             let shown = String::from_utf8_lossy(&name.name).into_owned();
@@ -273,11 +295,10 @@ impl Check<'_> {
         } else if inode.db[0] == FragNo::NONE {
             true
         } else {
-            match self.read(inode.db[0], self.layout.block_frags(inode.size, 0)).await {
-                Ok(block) => block.iter().take(bytes).any(|&byte| byte == 0),
-                Err(FsError::Device(_)) => false,
-                Err(error) => return Err(error),
-            }
+            let frags = self.layout.block_frags(inode.size, 0);
+            let block = self.read(inode.db[0], frags).await?;
+            let unread = self.unread.ranges(self.layout.sector(inode.db[0]), block.len());
+            unread.is_empty() && block.iter().take(bytes).any(|&byte| byte == 0)
         };
         Ok(has_zero.then_some("whose target has a zero byte"))
     }

@@ -28,6 +28,7 @@ mod search;
 mod soft;
 mod together;
 mod unread;
+mod unreadable;
 mod waits;
 mod witnesses;
 
