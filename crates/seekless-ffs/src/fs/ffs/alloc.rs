@@ -61,6 +61,9 @@ impl State {
             distance *= 2;
         }
         order.extend((2..groups).map(|offset| (GroupNo((first.0 + offset) % groups), None)));
+        if self.unreadable.has_groups() {
+            order.sort_by_key(|(group, _)| self.unreadable.has_group(*group));
+        }
         for (group, preferred) in order {
             if !possible(self, group) {
                 continue;
@@ -82,12 +85,19 @@ impl State {
         }
         let wanted = if directory { self.layout.first_ino(self.directory_group()) } else { parent };
         let preferred = (wanted != InodeNo::NONE).then_some(self.layout.index_in_group(wanted));
-        let found = self.search_groups(
-            self.layout.group_of_ino(wanted),
-            preferred,
-            &|state, group| state.summaries[group.index()].nifree > 0 && state.room[group.index()].inodes,
-            &|map, preferred| map.take_inode(preferred, directory),
-        )?;
+        let first = self.layout.group_of_ino(wanted);
+        let avoided = self.unreadable.inode_blocks();
+        let search: &Search<'_> = &|map, preferred| map.take_inode(preferred, directory, &avoided);
+        let has_more_than = |state: &State, group: GroupNo, count: u32| {
+            state.summaries[group.index()].nifree > count && state.room[group.index()].inodes
+        };
+        // Only where some are certainly in readable blocks; at last anywhere.
+        let is_certain =
+            |state: &State, group| has_more_than(state, group, state.unreadable.inodes_in(&state.layout, group));
+        let mut found = self.search_groups(first, preferred, &is_certain, search)?;
+        if found.is_none() && !avoided.is_empty() {
+            found = self.search_groups(first, preferred, &|state, group| has_more_than(state, group, 0), search)?;
+        }
         let Some((group, index)) = found else { return fail(FsError::NoSpace) };
         let ino = self.layout.first_ino(group) + index;
         if ino <= ROOT_INO {
@@ -277,7 +287,9 @@ impl State {
         }
         let first = self.layout.group_of(preferred);
         let in_group = Some(self.layout.offset_in_group(preferred));
-        let possible = |state: &State, group: GroupNo| state.room[group.index()].cluster >= length;
+        let possible = |state: &State, group: GroupNo| {
+            state.room[group.index()].cluster >= length && !state.unreadable.has_group(group)
+        };
         debug_assert!(length > 0, "G3: a cluster that is looked for has blocks");
         let found =
             self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;

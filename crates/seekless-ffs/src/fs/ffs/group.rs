@@ -10,6 +10,8 @@
 //!   G3  The cluster map has a bit for each block that is free as a whole; `clustersum[n]` counts maximal runs.
 //!   G4  `btot` and `b` count free blocks by cylinder, and by cylinder and rotational position.
 
+use std::collections::BTreeSet;
+
 use super::format::*;
 use super::layout::Layout;
 use crate::codec;
@@ -220,16 +222,25 @@ impl<'a> GroupMut<'a> {
 
     // ---- Inodes ----
 
-    /// Allocates the inode `preferred`, or the next free one from where the last was allocated.
-    pub(super) fn take_inode(&mut self, preferred: Option<u32>, directory: bool) -> Option<u32> {
+    /// Allocates the inode `preferred`, or the next free one from where the last was allocated; one in the blocks `avoided` only if
+    /// there is no other.
+    pub(super) fn take_inode(
+        &mut self,
+        preferred: Option<u32>,
+        directory: bool,
+        avoided: &BTreeSet<FragNo>,
+    ) -> Option<u32> {
+        let (layout, first) = (self.layout, self.layout.first_ino(self.head.cgx));
+        let is_avoided = |index: u32| !avoided.is_empty() && avoided.contains(&layout.inode_place(first + index).0);
         let count = self.layout.inodes_per_group;
         let found = match preferred {
-            Some(index) if !bit(self.inode_map(), index) => index,
+            Some(index) if !bit(self.inode_map(), index) && !is_avoided(index) => index,
             _ => {
                 let start = self.head.irotor.min(count - 1) / 8 * 8;
                 let map = self.inode_map();
                 let free = |index: &u32| !bit(map, *index);
-                let found = (start..count).find(free).or_else(|| (0..start).find(free))?;
+                let all = || (start..count).chain(0..start);
+                let found = all().find(|index| free(index) && !is_avoided(*index)).or_else(|| all().find(free))?;
                 self.head.irotor = found;
                 found
             }

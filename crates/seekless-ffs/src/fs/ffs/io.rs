@@ -49,7 +49,7 @@ impl Ffs {
             step::attempt(&mut *state, &mut *step)
         };
         step::complete(attempt, async |need| match need {
-            Need::Buffer(load) => self.load(load).await,
+            Need::Buffer(load) => self.load_or_go_without(load).await,
             // Boxed, because it takes steps itself.
             Need::Index(ino) => Box::pin(dir::build_index(self, ino)).await,
         })
@@ -58,8 +58,22 @@ impl Ffs {
 
     // ---- Reading ----
 
+    /// Loads what a step needs. Where a group cannot be read and was not known as such, the step runs again: a search for room
+    /// goes on without it. A step that needs that very group gets the error then.
+    async fn load_or_go_without(&self, load: Load) -> FsResult<()> {
+        let (kind, at) = (load.kind, load.at);
+        let is_known = |state: &State| matches!(kind, BufferKind::Group(group) if state.unreadable.has_group(group));
+        let was_known = is_known(&self.state.borrow());
+        let loaded = self.load(load).await;
+        let state = &mut *self.state.borrow_mut();
+        if loaded.as_ref().map_or_else(FsError::is_of_one_place, |()| true) {
+            state.unreadable.note(kind, at, loaded.is_ok());
+        }
+        if !was_known && is_known(state) { Ok(()) } else { loaded }
+    }
+
     /// Loads a buffer into memory, or waits for the task that does.
-    pub(super) async fn load(&self, load: Load) -> FsResult<()> {
+    async fn load(&self, load: Load) -> FsResult<()> {
         let number = loop {
             let arriving = {
                 let mut state = self.state.borrow_mut();

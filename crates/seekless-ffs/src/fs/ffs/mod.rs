@@ -58,6 +58,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod truncate;
+mod unreadable;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

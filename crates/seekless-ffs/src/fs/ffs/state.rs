@@ -21,6 +21,7 @@ use super::format::*;
 use super::group::{self, GroupMut, Room};
 use super::layout::Layout;
 use super::soft::records::{Soft, SoftInode};
+use super::unreadable::Unreadable;
 use super::{Counters, Metadata, Options};
 use crate::device::Data;
 use crate::fs::inode_table::{InodeTable, Referenced};
@@ -133,6 +134,7 @@ pub(super) struct State {
     pub totals_dirty: bool,
     /// What each group has room for, as far as known.
     pub room: Vec<Room>,
+    pub unreadable: Unreadable,
     pub cache: Cache,
     pub inodes: InodeTable<InodeNo, InodeMem>,
     /// Bytes that the names of directories take in memory.
@@ -220,6 +222,7 @@ impl State {
         State {
             cache: Cache::new(layout.frag_bytes, layout.frag, options.cache_bytes),
             room: vec![Room::unknown(&layout); layout.groups as usize],
+            unreadable: Unreadable::default(),
             layout,
             options,
             superblock,

@@ -144,6 +144,11 @@ fn one_bad_block_of_inodes_does_not_keep_the_rest_from_the_volume() {
                     } else {
                         assert!(matches!(made, Err(FsError::Device(_))), "{metadata:?}: {made:?}");
                         assert_eq!(client.stat(b"/new").await, Err(FsError::NotFound), "{metadata:?}");
+                        let mut refused = 1;
+                        while client.mkdir(b"/new").await.is_err() {
+                            refused += 1;
+                            assert!(refused < layout_groups(&ffs), "{metadata:?}: each block is tried once");
+                        }
                     }
                 }
                 InTheWay::OldInode => {
@@ -183,6 +188,59 @@ fn one_bad_block_of_inodes_does_not_keep_the_rest_from_the_volume() {
                     InTheWay::Group => assert_eq!(found, Err(FsError::NotFound), "{metadata:?}, {case:?}"),
                     _ => assert_eq!(found, Ok(vec![1; 3000]), "{metadata:?}, {case:?}"),
                 }
+            })
+            .await;
+        });
+    }
+}
+
+fn layout_groups(ffs: &Ffs) -> u32 {
+    ffs.state.borrow().layout.groups
+}
+
+/// New files of directories in a group that cannot be read go to other groups, also several at once. With no other group they get
+/// the error of the device, until it can be read again.
+#[test]
+fn new_files_go_to_groups_that_can_be_read() {
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let options = Options { metadata, ..Options::default() };
+            let (device, fault, ffs, client) = begin(&rt, options).await;
+            client.mkdir(b"/d").await.unwrap();
+            client.write_file(b"/d/old", &[1; 3000]).await.unwrap();
+            client.sync().await.unwrap();
+            client.fs().drop_caches().await.unwrap();
+            let ino = inner(client.stat(b"/d").await.unwrap().ino).unwrap();
+            let blocks: Vec<(GroupNo, FragNo)> = {
+                let layout = &ffs.state.borrow().layout;
+                layout.group_numbers().map(|group| (group, layout.group_block(group))).collect()
+            };
+            let own = ffs.state.borrow().layout.group_of_ino(ino);
+            assert_ne!(own, GroupNo(0), "the root is in another");
+            fault.add(unreadable(&ffs, blocks[own.index()].1));
+            let content = vec![7; 300_000];
+            let made = futures_util::future::join_all((0..3).map(|number| {
+                let (client, content) = (Client::new(ffs.clone()), &content);
+                async move { client.write_file(format!("/d/{number}").as_bytes(), content).await }
+            }));
+            assert_eq!(made.await, [Ok(()), Ok(()), Ok(())], "{metadata:?}");
+            client.sync().await.unwrap();
+            client.fs().drop_caches().await.unwrap();
+            for (_, at) in &blocks {
+                fault.add(unreadable(&ffs, *at));
+            }
+            let refused = client.write_file(b"/d/more", &content).await;
+            assert!(matches!(refused, Err(FsError::Device(_))), "{metadata:?}: {refused:?}");
+            fault.clear();
+            client.write_file(b"/d/more", &content).await.unwrap();
+            client.sync().await.unwrap();
+            for name in ["/d/0", "/d/1", "/d/2", "/d/more"] {
+                assert!(client.read_file(name.as_bytes()).await == Ok(content.clone()), "{metadata:?}: {name}");
+            }
+            ffs.close().await.unwrap();
+            drop((client, ffs));
+            session(&rt, &device, options, async |client| {
+                assert!(client.read_file(b"/d/0").await == Ok(content), "{metadata:?}");
             })
             .await;
         });
