@@ -60,7 +60,7 @@ pub enum Need {
     Terminal,
     /// A browser that draws pages without a display: `chromium`.
     Browser,
-    /// Two processors, and the right to leave the policy `SCHED_IDLE` again.
+    /// Two processors, and the right to leave the policy `SCHED_IDLE` again, and to change limits of the nice value.
     Processors,
     /// A set of processors for threads: a cpuset of control groups version 1.
     Cpuset,

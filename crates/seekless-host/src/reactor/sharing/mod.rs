@@ -52,6 +52,9 @@ pub enum ShareWhen {
     Possible,
 }
 
+/// How often the observer tries again to give the engine thread back what the system refuses.
+const REGAIN_PERIOD: Duration = Duration::from_millis(50);
+
 /// Observes who makes requests, and decides where the engine thread runs.
 pub(super) struct Sharing {
     shared: Arc<Shared>,
@@ -175,6 +178,7 @@ impl<'a> Observer<'a> {
                 next = policy.failed();
             }
             self.shared.is_together.store(self.moved.is_some(), Ordering::Relaxed);
+            self.regain();
             self.release_workers();
             match next {
                 Next::Apart | Next::Together => std::thread::park_timeout(PERIOD),
@@ -210,6 +214,14 @@ impl<'a> Observer<'a> {
             Some(moved) => moved.go_to(processor).inspect(|_| count(&self.shared.moves)),
             None => self.engine.move_to(processor).inspect(|_| count(&self.shared.begun)),
         };
+    }
+
+    /// Until the system gives the engine thread back what it has refused.
+    fn regain(&self) {
+        while self.engine.is_lost() && !self.shared.is_ended.load(Ordering::Relaxed) {
+            std::thread::park_timeout(REGAIN_PERIOD);
+            self.engine.regain();
+        }
     }
 
     /// Mends workers of the kernel now and then while a processor is shared, and after it. One that is just being started is found at the

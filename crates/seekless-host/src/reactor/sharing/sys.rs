@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 /// The observer that has moved an engine thread last. No thread binds it, so its processors are those that this process may use at
@@ -26,15 +27,15 @@ pub(super) struct Engine {
     clock: libc::clockid_t,
     /// Those that it had at the start, or was given back.
     processors: Cell<CpuSet>,
-    /// The system has refused to give it something back.
-    is_lost: Cell<bool>,
+    /// Where it is bound, if the system has refused to give it something back.
+    lost_at: Cell<Option<usize>>,
 }
 
 impl Engine {
     /// `None` where there is nothing to choose, where the administrator has chosen, or where `/proc` shows other processes than this.
     pub(super) fn this_thread() -> Option<Engine> {
-        let (processors, is_lost) = (Cell::new(sched_getaffinity(None).ok()?), Cell::new(false));
-        let engine = Engine { thread: gettid(), clock: clock_of_this_thread()?, processors, is_lost };
+        let (processors, lost_at) = (Cell::new(sched_getaffinity(None).ok()?), Cell::new(None));
+        let engine = Engine { thread: gettid(), clock: clock_of_this_thread()?, processors, lost_at };
         let this = std::fs::read_link("/proc/self").ok()?;
         let may_choose = engine.processors.get().count() > 1
             && policy_of(engine.thread) == Some(libc::SCHED_OTHER)
@@ -42,14 +43,14 @@ impl Engine {
         (may_choose && keep_io_priority()).then_some(engine)
     }
 
-    /// Moves it to `processor`, for the calling thread, its observer. `None` where it may not use that, or where the administrator has
-    /// given it another policy or other processors.
+    /// Moves it to `processor`, for the calling thread, its observer. `None` where it may not use that, where the administrator has given
+    /// it another policy or other processors, or where the system would not let it come back.
     pub(super) fn move_to(&self, processor: usize) -> Option<Moved<'_>> {
         OBSERVER.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         self.renew();
         let is_as_before = sched_getaffinity(Some(self.thread)).is_ok_and(|now| now == self.processors.get());
         let may_move = is_as_before && policy_of(self.thread) == Some(libc::SCHED_OTHER);
-        if self.is_lost.get() || !may_move || !may_use(processor) {
+        if self.is_lost() || !may_move || !may_use(processor) || !self.could_return() {
             return None;
         }
         let moved = Moved { engine: self, processor };
@@ -84,13 +85,46 @@ impl Engine {
     /// policy ([`be_ordinary`]).
     fn give_back(&self, processor: usize) {
         let went = self.give_processors(processor);
-        let returned = policy_of(self.thread) != Some(libc::SCHED_IDLE) || set_policy(self.thread, libc::SCHED_OTHER);
-        if !went || !returned {
-            self.is_lost.set(true);
+        let returned = self.give_policy();
+        if went && returned {
+            self.lost_at.set(None);
+        } else if self.lost_at.replace(Some(processor)).is_none() {
             log::warn!(
-                "the system does not let the engine thread go back to its processors and the policy SCHED_OTHER"
+                "the system does not let the engine thread go back to its processors and the policy SCHED_OTHER; until it does, requests \
+                 may wait for a processor for long"
             );
         }
+    }
+
+    /// The system has refused to give it something back.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost_at.get().is_some()
+    }
+
+    /// Tries again.
+    pub(super) fn regain(&self) {
+        if let Some(processor) = self.lost_at.get() {
+            self.give_back(processor);
+        }
+    }
+
+    /// Where its nice value has been lowered to one with which `RLIMIT_NICE` does not let it come back, it has that of the observer.
+    fn give_policy(&self) -> bool {
+        let give = || policy_of(self.thread) != Some(libc::SCHED_IDLE) || set_policy(self.thread, libc::SCHED_OTHER);
+        let be_nicer = |own: i32| {
+            getpriority_process(Some(self.thread)).is_ok_and(|nice| nice < own)
+                && setpriority_process(Some(self.thread), own).is_ok()
+        };
+        give() || getpriority_process(None).is_ok_and(be_nicer) && give()
+    }
+
+    /// Tries with the calling thread, its observer. The kernel allows it to a thread according to its nice value, so this one takes that of
+    /// the engine thread where that is lower.
+    fn could_return(&self) -> bool {
+        let (Ok(nice), Ok(own)) = (getpriority_process(Some(self.thread)), getpriority_process(None)) else {
+            return false;
+        };
+        (nice >= own || setpriority_process(None, nice).is_ok()) && can_return()
     }
 
     /// Unless the administrator has given it others: then it has neither `processor` alone, nor, as where the cpuset has lost that one,
@@ -167,7 +201,7 @@ impl Drop for Moved<'_> {
 }
 
 /// Tries with the calling thread whether a thread may leave `SCHED_IDLE` again, which needs `CAP_SYS_NICE` or `RLIMIT_NICE`
-/// (sched(7)). Where it may not, the thread keeps that policy.
+/// (sched(7)). Where it may not, the thread keeps that policy until the next try.
 pub(super) fn can_return() -> bool {
     let this = gettid();
     set_policy(this, libc::SCHED_IDLE) && set_policy(this, libc::SCHED_OTHER)

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CpuSet, Pid, capabilities, gettid, sched_getaffinity, sched_setaffinity, set_capabilities,
+};
 
 use super::*;
 use crate::testing::{Need, skip};
@@ -200,6 +203,113 @@ fn a_cpuset_that_changes_is_followed() {
     cpuset.allow(&both_text);
     assert!(engine.move_to(other).is_some());
     assert_eq!(of_thread(asked.number), (libc::SCHED_OTHER, both));
+    asked.end();
+}
+
+/// What the system refuses to give back at the end is given back as soon as it allows that. Method: an observer that loses the privilege
+/// to choose policies while a processor is shared.
+#[test]
+fn what_is_refused_is_given_back_later() {
+    if !can_share() {
+        return;
+    }
+    let ((asked, engine), [processor, _]) = (Asked::start(), two_processors());
+    let before = of_thread(asked.number);
+    let limit = getrlimit(Resource::Nice).current;
+    if limit != Some(0) || !capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_NICE) {
+        skip(Need::Processors, "this needs a privilege that the thread can lose");
+        return asked.end();
+    }
+    let number = asked.number;
+    let state = move || of_thread(number);
+    std::thread::scope(|scope| {
+        let observer = scope.spawn(move || {
+            let allow = |allowed: bool| {
+                let mut sets = capabilities(None).unwrap();
+                sets.effective.set(CapabilitySet::SYS_NICE, allowed);
+                set_capabilities(None, sets).unwrap();
+            };
+            let moved = engine.move_to(processor).unwrap();
+            allow(false);
+            drop(moved);
+            engine.regain();
+            assert!(engine.is_lost());
+            assert_eq!(state(), (libc::SCHED_IDLE, before.1));
+            allow(true);
+            engine.regain();
+            assert!(!engine.is_lost());
+            assert_eq!(state(), before);
+            // Nothing is shared where it would be refused.
+            allow(false);
+            assert!(engine.move_to(processor).is_none());
+            assert_eq!(state(), before);
+            allow(true);
+            assert!(engine.move_to(processor).is_some());
+            assert_eq!(state(), before);
+        });
+        observer.join().unwrap();
+    });
+    asked.end();
+}
+
+/// An engine thread comes back also where its nice value, or the limit of that, has changed. Method: an observer that may not choose any
+/// policy; the engine thread itself has the administrator's privileges.
+#[test]
+fn a_thread_comes_back_whatever_its_nice_value() {
+    if !can_share() {
+        return;
+    }
+    let ((asked, engine), [processor, _]) = (Asked::start(), two_processors());
+    let (before, own) = (of_thread(asked.number), getpriority_process(None).unwrap());
+    let limits = getrlimit(Resource::Nice);
+    let limit = |nice: Option<i32>| {
+        // Of 20 - nice; none at all is allowed at 0.
+        let current = nice.map_or(0, |nice| (20 - nice).cast_unsigned().into());
+        let maximum = limits.maximum.map(|maximum| maximum.max(current));
+        setrlimit(Resource::Nice, Rlimit { current: Some(current), maximum })
+    };
+    if limit(Some(own)).is_err() {
+        skip(Need::Processors, "this needs the right to raise RLIMIT_NICE");
+        return asked.end();
+    }
+    let renice = |nice: i32| asked.run(move || setpriority_process(None, nice).unwrap());
+    let state = || (of_thread(asked.number), getpriority_process(Some(asked.number)).unwrap());
+    let (shown, change, allow) = (&state, &renice, &limit);
+    std::thread::scope(|scope| {
+        let observer = scope.spawn(move || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::SYS_NICE);
+            set_capabilities(None, sets).unwrap();
+            // Changed while a processor is shared: what can be given back is.
+            let moved = engine.move_to(processor).unwrap();
+            change(own - 5);
+            drop(moved);
+            assert_eq!(shown(), (before, own));
+            // Changed before.
+            change(own - 5);
+            assert!(engine.move_to(processor).is_none());
+            assert_eq!(shown(), (before, own - 5));
+            change(own);
+            allow(None).unwrap();
+            assert!(engine.move_to(processor).is_none());
+            assert_eq!(shown(), (before, own));
+            // Nothing can be given back at first.
+            allow(Some(own)).unwrap();
+            let moved = engine.move_to(processor).unwrap();
+            allow(None).unwrap();
+            drop(moved);
+            engine.regain();
+            assert!(engine.is_lost() && shown().0.0 == libc::SCHED_IDLE);
+            allow(Some(own)).unwrap();
+            engine.regain();
+            assert!(!engine.is_lost());
+            assert_eq!(shown(), (before, own));
+            assert!(engine.move_to(processor).is_some());
+            assert_eq!(shown(), (before, own));
+        });
+        observer.join().unwrap();
+    });
+    setrlimit(Resource::Nice, limits).unwrap();
     asked.end();
 }
 
